@@ -1,0 +1,66 @@
+"""The dialects. The only folder that knows how operations are declared; the rest imports from it."""
+
+from __future__ import annotations
+
+from xdsl.context import Context
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import Builtin, FileLineColLoc, ModuleOp, StringAttr, UnknownLoc
+from xdsl.dialects.builtin import IntAttr as IntAttr
+from xdsl.ir import Operation
+from xdsl.parser import Parser
+
+from tawa.ir import aref, hopper, tile
+
+
+def make_context() -> Context:
+    """Return a context that knows every dialect of the pipeline."""
+    context = Context()
+    for dialect in (Builtin, scf.Scf, tile.Tile, aref.Aref, hopper.Hopper):
+        context.load_dialect(dialect)
+    return context
+
+
+def parse(text: str) -> tile.Kernel:
+    """Read one kernel back from its text at any level."""
+    module = Parser(make_context(), text).parse_module()
+    module.verify()
+    kernel = next(iter(module.body.block.ops))
+    if not isinstance(kernel, tile.Kernel):
+        raise TypeError(f"expected tile.kernel, got {kernel.name}")
+    kernel.detach()
+    return kernel
+
+
+def verify(kernel: tile.Kernel) -> None:
+    """Check the structure of a kernel; raises xDSL's VerifyException."""
+    ModuleOp([copy := kernel.clone()]).verify()
+    copy.detach()
+
+
+def line_of(operation: Operation) -> int:
+    """Return the Python line an operation stands for, 0 when unknown."""
+    match operation.location:
+        case FileLineColLoc():
+            return operation.location.line.data
+        case _:
+            return 0
+
+
+def at_line(operation: Operation, file: str, line: int, column: int) -> Operation:
+    """Set the Python place of an operation and return it."""
+    operation.location = FileLineColLoc(StringAttr(file), IntAttr(line), IntAttr(column))
+    return operation
+
+
+__all__ = [
+    "IntAttr",
+    "UnknownLoc",
+    "aref",
+    "at_line",
+    "hopper",
+    "line_of",
+    "make_context",
+    "parse",
+    "tile",
+    "verify",
+]

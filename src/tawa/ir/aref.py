@@ -1,0 +1,101 @@
+"""The aref dialect: roles, and the asynchronous references that are the only link between them.
+
+A kernel in aref IR is scalar set-up, then `Create`s, then one `Role` for each role; inside a role the
+tile dialect goes on meaning what it means. Operational rules: Tawa (arXiv:2510.14719) section 3.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.ir import Dialect
+from xdsl.irdl import (
+    IRDLOperation,
+    attr_def,
+    irdl_op_definition,
+    operand_def,
+    opt_attr_def,
+    region_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.traits import NoTerminator
+
+from tawa.ir.types import ArefType, SlotType
+
+_PLAIN = "operands attr-dict `:` functional-type(operands, results)"
+_EFFECT = "operands attr-dict `:` type(operands)"
+
+
+@irdl_op_definition
+class Create(IRDLOperation):
+    """Make a ring of `depth` slots, all free. `name` is the payload's variables and line (a+b@12).
+
+    Becomes: one buffer for each tile of the payload and two arrays of mbarriers, filled and freed.
+    """
+
+    name = "aref.create"
+    label = attr_def(StringAttr)
+    depth = attr_def(IntAttr)
+    result = result_def(ArefType)
+    assembly_format = "$label attr-dict `:` type($result)"
+
+
+@irdl_op_definition
+class Role(IRDLOperation):
+    """The program of one role. All roles start together; the kernel ends when all have ended.
+
+    `label` is what it does (load, mma, ...); `instances` R copies take different programs or tiles
+    (1 when absent), each with its own index in block argument 0 (i32).
+    """
+
+    name = "aref.role"
+    label = attr_def(StringAttr)
+    warps = attr_def(IntAttr)
+    registers = opt_attr_def(IntAttr)
+    instances = opt_attr_def(IntAttr)
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator())
+
+
+@irdl_op_definition
+class PutEnter(IRDLOperation):
+    """Wait until the next slot is free and give it to the producer."""
+
+    name = "aref.put_enter"
+    aref = operand_def(ArefType)
+    slot = result_def(SlotType)
+    assembly_format = _PLAIN
+
+
+@irdl_op_definition
+class PutExit(IRDLOperation):
+    """Publish a slot holding `values`, effective when the work that makes them is complete."""
+
+    name = "aref.put_exit"
+    slot = operand_def(SlotType)
+    values = var_operand_def()
+    assembly_format = "$slot `(` $values `)` attr-dict `:` type(operands)"
+
+
+@irdl_op_definition
+class GetEnter(IRDLOperation):
+    """Wait until the next slot is filled and lend its values."""
+
+    name = "aref.get_enter"
+    aref = operand_def(ArefType)
+    values = var_result_def()
+    assembly_format = _PLAIN
+
+
+@irdl_op_definition
+class GetExit(IRDLOperation):
+    """Free the oldest borrowed slot, effective when all work that reads it is complete."""
+
+    name = "aref.get_exit"
+    aref = operand_def(ArefType)
+    assembly_format = _EFFECT
+
+
+Aref = Dialect("aref", [Create, Role, PutEnter, PutExit, GetEnter, GetExit], [ArefType, SlotType])

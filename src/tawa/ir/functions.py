@@ -1,0 +1,112 @@
+"""The table of element functions: the one place that says what `tile.elementwise "add"` means.
+
+Each row gives the number of operands, the result type, the NumPy meaning (the oracle's and the
+simulator's) and the CUDA expression. 16-bit floats are computed in f32 and rounded once, which for
+these functions equals native arithmetic (f32 has more than 2p + 2 bits for p = 11); integers wrap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Result = Literal["same", "bool", "select"]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One row: `numpy` takes the module and the operands; `cuda_*` are expressions in {0}, {1}, {2}.
+
+    An empty CUDA text means: no such function for that class of element (integer, float). `result`
+    is "same" (type of the first operand), "bool" (i1) or "select" (type of the second).
+    """
+
+    name: str
+    arity: int
+    numpy: Callable[..., Any]
+    cuda_int: str = ""
+    cuda_float: str = ""
+    result: Result = "same"
+    commutative: bool = False
+
+
+def _divide(np: Any, a: Any, b: Any) -> Any:
+    """C division: towards zero; by zero gives 0 rather than a trap (undefined on the device)."""
+    safe = np.where(b == 0, np.ones_like(b), b)
+    quotient = np.where(b == 0, np.zeros_like(a), a // safe)
+    inexact = (quotient * safe != a) & ((a < 0) != (safe < 0)) & (b != 0)
+    return (quotient + inexact).astype(a.dtype)
+
+
+def _remainder(np: Any, a: Any, b: Any) -> Any:
+    return (a - _divide(np, a, b) * b).astype(a.dtype)
+
+
+def _erf(np: Any, a: Any) -> Any:
+    import math
+
+    return np.vectorize(math.erf, otypes=[np.float64])(a).astype(a.dtype)
+
+
+def _mulhi(np: Any, a: Any, b: Any) -> Any:
+    bits = a.dtype.itemsize * 8
+    wide = a.astype(object) * b.astype(object)
+    return np.vectorize(lambda x: int(x) >> bits, otypes=[a.dtype])(wide)
+
+
+_ROWS = (
+    Function("add", 2, lambda np, a, b: a + b, "{0} + {1}", "{0} + {1}", commutative=True),
+    Function("sub", 2, lambda np, a, b: a - b, "{0} - {1}", "{0} - {1}"),
+    Function("mul", 2, lambda np, a, b: a * b, "{0} * {1}", "{0} * {1}", commutative=True),
+    Function("div", 2, lambda np, a, b: a / b, "", "divide_full({0}, {1})"),
+    Function("div_rn", 2, lambda np, a, b: a / b, "", "divide_rn({0}, {1})"),
+    Function("idiv", 2, _divide, "{0} / {1}", ""),
+    Function("irem", 2, _remainder, "{0} % {1}", ""),
+    Function("frem", 2, lambda np, a, b: np.fmod(a, b), "", "fmodf({0}, {1})"),
+    Function("fma", 3, lambda np, a, b, c: a * b + c, "{0} * {1} + {2}", "fmaf({0}, {1}, {2})"),
+    Function("neg", 1, lambda np, a: -a, "-{0}", "-{0}"),
+    Function("abs", 1, lambda np, a: np.abs(a), "({0} < 0 ? -{0} : {0})", "fabsf({0})"),
+    # min and max give the operand that is not NaN (PTX min.f32); the _nan forms propagate NaN.
+    Function("min", 2, lambda np, a, b: np.fmin(a, b), "min({0}, {1})", "fminf({0}, {1})"),
+    Function("max", 2, lambda np, a, b: np.fmax(a, b), "max({0}, {1})", "fmaxf({0}, {1})"),
+    Function("min_nan", 2, lambda np, a, b: np.minimum(a, b), "", "min_nan({0}, {1})"),
+    Function("max_nan", 2, lambda np, a, b: np.maximum(a, b), "", "max_nan({0}, {1})"),
+    Function("and", 2, lambda np, a, b: a & b, "{0} & {1}", commutative=True),
+    Function("or", 2, lambda np, a, b: a | b, "{0} | {1}", commutative=True),
+    Function("xor", 2, lambda np, a, b: a ^ b, "{0} ^ {1}", commutative=True),
+    Function("not", 1, lambda np, a: ~a, "~{0}"),
+    Function("shl", 2, lambda np, a, b: a << b, "{0} << {1}"),
+    # The shift follows the signedness of the first operand's type.
+    Function("shr", 2, lambda np, a, b: a >> b, "{0} >> {1}"),
+    Function("mulhi", 2, _mulhi, "mulhi({0}, {1})"),
+    Function("eq", 2, lambda np, a, b: a == b, "{0} == {1}", "{0} == {1}", "bool", True),
+    Function("ne", 2, lambda np, a, b: a != b, "{0} != {1}", "{0} != {1}", "bool", True),
+    Function("lt", 2, lambda np, a, b: a < b, "{0} < {1}", "{0} < {1}", "bool"),
+    Function("le", 2, lambda np, a, b: a <= b, "{0} <= {1}", "{0} <= {1}", "bool"),
+    Function("gt", 2, lambda np, a, b: a > b, "{0} > {1}", "{0} > {1}", "bool"),
+    Function("ge", 2, lambda np, a, b: a >= b, "{0} >= {1}", "{0} >= {1}", "bool"),
+    Function(
+        "select",
+        3,
+        lambda np, c, a, b: np.where(c, a, b),
+        "({0} ? {1} : {2})",
+        "({0} ? {1} : {2})",
+        "select",
+    ),
+    Function("exp", 1, lambda np, a: np.exp(a), "", "exp2_approx({0} * 1.44269504088896341f)"),
+    Function("exp2", 1, lambda np, a: np.exp2(a), "", "exp2_approx({0})"),
+    Function("log", 1, lambda np, a: np.log(a), "", "logf({0})"),
+    Function("log2", 1, lambda np, a: np.log2(a), "", "log2f({0})"),
+    Function("sin", 1, lambda np, a: np.sin(a), "", "sinf({0})"),
+    Function("cos", 1, lambda np, a: np.cos(a), "", "cosf({0})"),
+    Function("tanh", 1, lambda np, a: np.tanh(a), "", "tanhf({0})"),
+    Function("erf", 1, _erf, "", "erff({0})"),
+    Function("sqrt", 1, lambda np, a: np.sqrt(a), "", "sqrt_approx({0})"),
+    Function("sqrt_rn", 1, lambda np, a: np.sqrt(a), "", "sqrtf({0})"),
+    Function("rsqrt", 1, lambda np, a: 1 / np.sqrt(a), "", "rsqrtf({0})"),
+    Function("floor", 1, lambda np, a: np.floor(a), "", "floorf({0})"),
+    Function("ceil", 1, lambda np, a: np.ceil(a), "", "ceilf({0})"),
+)
+
+FUNCTIONS: dict[str, Function] = {row.name: row for row in _ROWS}

@@ -1,0 +1,321 @@
+"""Types of the dialects: pointers, descriptors, arefs, shared memory, barriers; register layouts.
+
+Tensors are xDSL's `TensorType`; before layouts are chosen its encoding is absent, afterwards it is
+a `LayoutAttr`. Scalars are the builtin integers and floats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import prod
+from typing import TypeAlias
+
+from xdsl.dialects.builtin import (
+    AnyFloat,
+    ArrayAttr,
+    BFloat16Type,
+    Float8E4M3FNType,
+    Float8E5M2Type,
+    Float16Type,
+    Float32Type,
+    Float64Type,
+    IntAttr,
+    IntegerType,
+    Signedness,
+    StringAttr,
+    TensorType,
+)
+from xdsl.ir import Attribute, Data, ParametrizedAttribute, TypeAttribute
+from xdsl.irdl import irdl_attr_definition
+from xdsl.parser import AttrParser
+from xdsl.printer import Printer
+
+from tawa.layouts.register import Axis, RegisterLayout
+from tawa.layouts.shared import SharedLayout
+
+i1 = IntegerType(1)
+i32 = IntegerType(32)
+i64 = IntegerType(64)
+
+# One spelling for each scalar type: in IR text, plans, errors and the table of dtypes.
+SCALARS: dict[str, Attribute] = {
+    "i1": i1,
+    "i8": IntegerType(8),
+    "i16": IntegerType(16),
+    "i32": i32,
+    "i64": i64,
+    "u8": IntegerType(8, Signedness.UNSIGNED),
+    "u16": IntegerType(16, Signedness.UNSIGNED),
+    "u32": IntegerType(32, Signedness.UNSIGNED),
+    "u64": IntegerType(64, Signedness.UNSIGNED),
+    "f8e4m3": Float8E4M3FNType(),
+    "f8e5m2": Float8E5M2Type(),
+    "f16": Float16Type(),
+    "bf16": BFloat16Type(),
+    "f32": Float32Type(),
+    "f64": Float64Type(),
+}
+_NAMES: dict[Attribute, str] = {kind: name for name, kind in SCALARS.items()}
+
+
+def scalar(name: str) -> Attribute:
+    """Return the IR type of a scalar spelled as in `SCALARS`."""
+    return SCALARS[name]
+
+
+def spell(kind: Attribute) -> str:
+    """Return the short spelling of a scalar, pointer or tensor type, as users read it."""
+    match kind:
+        case TensorType():
+            shape = "x".join(str(extent) for extent in kind.get_shape())
+            return f"{spell(kind.get_element_type())}[{shape}]"
+        case PtrType():
+            return f"*{spell(kind.element)}"
+        case DescType():
+            return f"desc<{spell(kind.element)}[{'x'.join(map(str, kind.block_shape))}]>"
+        case _ if kind in _NAMES:
+            return _NAMES[kind]
+        case _:
+            return str(kind)
+
+
+def is_float(kind: Attribute) -> bool:
+    """Tell whether a scalar type is a floating-point type."""
+    return isinstance(kind, AnyFloat)
+
+
+def is_signed(kind: Attribute) -> bool:
+    """Tell whether an integer type is read as signed (i1 is not)."""
+    return (
+        isinstance(kind, IntegerType)
+        and kind.width.data > 1
+        and kind.signedness.data is not Signedness.UNSIGNED
+    )
+
+
+def bit_width(kind: Attribute) -> int:
+    """Return the width of a scalar type in bits; a pointer has 64."""
+    match kind:
+        case PtrType():
+            return 64
+        case IntegerType():
+            return kind.width.data
+        case AnyFloat():
+            return kind.bitwidth
+        case _:
+            raise TypeError(f"{kind} has no width")
+
+
+def element_type(kind: Attribute) -> Attribute:
+    """Return the element type of a tensor, or the scalar type itself."""
+    return kind.get_element_type() if isinstance(kind, TensorType) else kind
+
+
+def shape_of(kind: Attribute) -> tuple[int, ...]:
+    """Return the shape of a tensor type, or () for a scalar."""
+    return tuple(kind.get_shape()) if isinstance(kind, TensorType) else ()
+
+
+def with_shape(shape: Sequence[int], element: Attribute) -> Attribute:
+    """Return the tensor type of `shape`, or `element` itself when the shape is ()."""
+    return TensorType(element, list(shape)) if shape else element
+
+
+def int_array(values: Sequence[int]) -> ArrayAttr[IntAttr]:
+    """Return a list of integers as an attribute."""
+    return ArrayAttr([IntAttr(value) for value in values])
+
+
+@irdl_attr_definition
+class PtrType(ParametrizedAttribute, TypeAttribute):
+    """The address of an element in global memory."""
+
+    name = "tile.ptr"
+    element: Attribute
+
+
+@irdl_attr_definition
+class DescType(ParametrizedAttribute, TypeAttribute):
+    """A tensor in global memory with extents, strides and the shape of the block accessed."""
+
+    name = "tile.desc"
+    block: TensorType[Attribute]
+
+    @property
+    def element(self) -> Attribute:
+        """Element type."""
+        return self.block.get_element_type()
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        """Shape of one access, in elements."""
+        return tuple(self.block.get_shape())
+
+
+@irdl_attr_definition
+class ArefType(ParametrizedAttribute, TypeAttribute):
+    """An asynchronous reference: a ring of slots, each holding one tuple of values."""
+
+    name = "aref.aref"
+    payload: ArrayAttr[Attribute]
+
+
+@irdl_attr_definition
+class SlotType(ParametrizedAttribute, TypeAttribute):
+    """A slot of an aref that its producer has entered and not yet published."""
+
+    name = "aref.slot"
+    payload: ArrayAttr[Attribute]
+
+
+_AXIS = re.compile(r"(\d+):\(([-\d,]*)\)")
+
+
+def parse_layout(text: str) -> RegisterLayout:
+    """Read a register layout back from its text."""
+    shape, rest = text.split(" ", 1)
+    groups = re.findall(r"([rlw])\[([^\]]*)\]", rest)
+    axes = {
+        letter: tuple(
+            Axis(int(extent), tuple(int(step) for step in steps.split(",") if step))
+            for extent, steps in _AXIS.findall(items)
+        )
+        for letter, items in groups
+    }
+    return RegisterLayout(
+        tuple(int(extent) for extent in shape.split("x") if extent),
+        axes["r"],
+        axes["l"],
+        axes["w"],
+    )
+
+
+@irdl_attr_definition
+class LayoutAttr(Data[RegisterLayout]):
+    """The register layout of a tensor, as the encoding of its type."""
+
+    name = "hopper.layout"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> RegisterLayout:
+        """Parse ``<"...">``."""
+        with parser.in_angle_brackets():
+            return parse_layout(parser.parse_str_literal())
+
+    def print_parameter(self, printer: Printer) -> None:
+        """Print ``<"...">``."""
+        with printer.in_angle_brackets():
+            printer.print_string_literal(str(self.data))
+
+
+_SHARED = re.compile(r"([\dx]+) order\(([\d,]+)\) (\d+)b swizzle(\d+)")
+
+
+@irdl_attr_definition
+class SharedLayoutAttr(Data[SharedLayout]):
+    """The placement of a tile in shared memory."""
+
+    name = "hopper.shared_layout"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> SharedLayout:
+        """Parse ``<"...">``."""
+        with parser.in_angle_brackets():
+            text = parser.parse_str_literal()
+        if (found := _SHARED.fullmatch(text)) is None:
+            parser.raise_error(f"not a shared-memory layout: {text}")
+        shape, order, bits, swizzle = found.groups()
+        return SharedLayout(
+            tuple(map(int, shape.split("x"))),
+            tuple(map(int, order.split(","))),
+            int(bits),
+            int(swizzle),
+        )
+
+    def print_parameter(self, printer: Printer) -> None:
+        """Print ``<"...">``."""
+        with printer.in_angle_brackets():
+            printer.print_string_literal(str(self.data))
+
+
+@irdl_attr_definition
+class BufferType(ParametrizedAttribute, TypeAttribute):
+    """A buffer in shared memory: `slots` tiles of one layout, one after the other."""
+
+    name = "hopper.buffer"
+    slots: IntAttr
+    element: Attribute
+    layout: SharedLayoutAttr
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all slots; each slot's size is a multiple of the layout's alignment."""
+        return self.slots.data * self.slot_bytes
+
+    @property
+    def slot_bytes(self) -> int:
+        """Distance between slots in bytes."""
+        unit = self.layout.data.alignment
+        return -(-self.layout.data.bytes // unit) * unit
+
+
+@irdl_attr_definition
+class ViewType(ParametrizedAttribute, TypeAttribute):
+    """A tile in shared memory: one slot of a buffer, or a transposed or sliced view of it.
+
+    `layout.shape` is the shape of the view. `within` is the layout of the whole slot when the view
+    is a slice of rows or of whole panels, else equal to `layout`: panels keep the slot's pitch.
+    """
+
+    name = "hopper.view"
+    element: Attribute
+    layout: SharedLayoutAttr
+    within: SharedLayoutAttr
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Logical shape of the view."""
+        return self.layout.data.shape
+
+
+@irdl_attr_definition
+class BarriersType(ParametrizedAttribute, TypeAttribute):
+    """`count` mbarriers in shared memory, one for each slot of a ring."""
+
+    name = "hopper.barriers"
+    count: IntAttr
+
+
+@irdl_attr_definition
+class TensorMapType(ParametrizedAttribute, TypeAttribute):
+    """A tensor map (CUtensorMap) made on the host: what TMA needs to move one box."""
+
+    name = "hopper.tensor_map"
+    element: Attribute
+    box: ArrayAttr[IntAttr]
+
+    @property
+    def box_shape(self) -> tuple[int, ...]:
+        """Shape of the box, slowest dimension first."""
+        return tuple(extent.data for extent in self.box)
+
+
+Tensor: TypeAlias = TensorType[Attribute]
+
+
+def layout_of(kind: Attribute) -> RegisterLayout:
+    """Return the register layout of a tensor type that has one."""
+    if isinstance(kind, TensorType) and isinstance(kind.encoding, LayoutAttr):
+        return kind.encoding.data
+    raise TypeError(f"{kind} has no register layout")
+
+
+def count_elements(kind: Attribute) -> int:
+    """Return the number of elements of a tensor type, 1 for a scalar."""
+    return prod(shape_of(kind))
+
+
+def name_attr(text: str) -> StringAttr:
+    """Return a string as an attribute."""
+    return StringAttr(text)

@@ -1,0 +1,85 @@
+"""Register layouts: which element of a tile lives in which register of which thread.
+
+A layout is additive and mixed-radix. Registers, lanes and warps are each a list of `Axis`, fastest
+first; the digits of a register number (or lane, or warp) in those radices, each times the axis'
+step, add up to the element's coordinate. Powers of two are not assumed, so a 128 x 192 accumulator
+is as ordinary as a 128 x 256 one. A step of all zeros replicates: several threads hold the element.
+
+Shared-memory swizzles need exclusive-or and live in `tawa.layouts.shared`; no register layout does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+Coordinate = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One digit of a register, lane or warp number and how far it moves through the tile."""
+
+    extent: int
+    step: Coordinate
+
+    def __str__(self) -> str:
+        return f"{self.extent}:({','.join(map(str, self.step))})"
+
+
+def _locate(index: int, axes: tuple[Axis, ...], rank: int) -> Coordinate:
+    """Sum digit times step of `index` over `axes`, fastest digit first."""
+    where = [0] * rank
+    for axis in axes:
+        index, digit = divmod(index, axis.extent)
+        for dim, step in enumerate(axis.step):
+            where[dim] += digit * step
+    return tuple(where)
+
+
+@dataclass(frozen=True)
+class RegisterLayout:
+    """The map (register, lane, warp) -> coordinate of a tile held in registers.
+
+    `warps` counts the warps of the role that owns the tile: a cooperative role of two warpgroups
+    has eight, so that no other notion of "share of a warpgroup" exists.
+    """
+
+    shape: Coordinate
+    registers: tuple[Axis, ...]
+    lanes: tuple[Axis, ...]
+    warps: tuple[Axis, ...]
+
+    @cached_property
+    def register_count(self) -> int:
+        """Number of elements each thread holds."""
+        return prod(axis.extent for axis in self.registers)
+
+    @cached_property
+    def warp_count(self) -> int:
+        """Number of warps the tile is spread (or replicated) over."""
+        return prod(axis.extent for axis in self.warps)
+
+    def coordinate(self, register: int, lane: int, warp: int) -> Coordinate:
+        """Return the element held in `register` of `lane` of `warp`."""
+        rank = len(self.shape)
+        parts = (
+            _locate(register, self.registers, rank),
+            _locate(lane, self.lanes, rank),
+            _locate(warp, self.warps, rank),
+        )
+        return tuple(sum(terms) for terms in zip(*parts, strict=True))
+
+    def __str__(self) -> str:
+        def axes(letter: str, items: tuple[Axis, ...]) -> str:
+            return f"{letter}[{' '.join(map(str, items))}]"
+
+        return " ".join(
+            (
+                "x".join(map(str, self.shape)),
+                axes("r", self.registers),
+                axes("l", self.lanes),
+                axes("w", self.warps),
+            )
+        )

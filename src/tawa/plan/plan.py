@@ -1,0 +1,90 @@
+"""The plan: what is done to a kernel, as one frozen value. Passes only carry it out.
+
+Loads, loops, dots and arefs are named by the variable they define and its line (``a@12``,
+``for k@10``), so that a plan written for a kernel can be read, edited and pinned by its author.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Arrangement = Literal["cooperative", "pingpong"]
+Schedule = Literal["none", "fine", "coarse"]
+
+
+@dataclass(frozen=True, slots=True)
+class RolePlan:
+    """A role: its warps (per instance), register budget a thread, and instances."""
+
+    label: str
+    warps: int
+    registers: int
+    instances: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ArefPlan:
+    """A ring: the loads in its payload and its depth D (slots)."""
+
+    payload: tuple[str, ...]
+    depth: int
+
+    @property
+    def label(self) -> str:
+        """The payload's names joined: ``a@14+b@15``."""
+        return "+".join(self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPlan:
+    """A loop's software schedule; `mma_depth` is P, the product groups in flight over a wait."""
+
+    loop: str
+    schedule: Schedule = "fine"
+    mma_depth: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlan:
+    """How a store leaves: by TMA through shared memory, in `parts` sub-tiles, or from registers."""
+
+    store: str
+    via: Literal["tma", "registers"]
+    parts: int = 1
+    eviction: Literal["", "first", "last"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """Something the planner did not do: the feature and the named reason, for `explain`."""
+
+    feature: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that is decided about one kernel.
+
+    `roles` empty means: not specialized, an ordinary kernel of `warps` warps. `group` is the number
+    of tile rows walked together for the L2 cache (0: the program order); `cluster` the blocks that
+    share loads by multicast.
+    """
+
+    roles: tuple[RolePlan, ...] = ()
+    arefs: tuple[ArefPlan, ...] = ()
+    loops: tuple[LoopPlan, ...] = ()
+    stores: tuple[StorePlan, ...] = ()
+    arrangement: Arrangement = "cooperative"
+    warps: int = 4
+    persistent: bool = False
+    group: int = 0
+    cluster: int = 1
+    load_eviction: Literal["", "last"] = ""
+    declined: tuple[Declined, ...] = ()
+
+    @property
+    def specialized(self) -> bool:
+        """Whether the kernel is split into roles."""
+        return bool(self.roles)

@@ -1,0 +1,40 @@
+"""What the target machine has: the numbers every budget and rule refers to.
+
+Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (9.0); PTX ISA
+"setmaxnreg", "bar", "wgmma"; CUDA driver API, "cuTensorMapEncodeTiled".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Limits of one architecture; sizes in bytes unless the name says otherwise."""
+
+    arch: str = "sm_90a"
+    multiprocessors: int = 132
+    shared_per_block: int = 232_448 - 1024  # 1 KiB is the system's
+    registers_per_block: int = 65_536
+    register_unit: int = 8
+    registers_min: int = 24
+    registers_max: int = 256
+    named_barriers: int = 16
+    tma_box_extent: int = 256
+    tma_alignment: int = 16
+    tma_rank: int = 5
+    wgmma_m: int = 64
+    wgmma_n_max: int = 256
+    wgmma_k_bytes: int = 32
+
+    def registers_at_launch(self, threads: int) -> int:
+        """Return the registers a thread a kernel of `threads` threads is built with.
+
+        A block of 384 threads gets 168 each: the register file over the threads, rounded down to
+        the unit, and at most 255 rounded down, since setmaxnreg only moves what the block has.
+        """
+        return min(self.registers_max - 8, self.registers_per_block // threads // 8 * 8)
+
+
+H200 = Target()
