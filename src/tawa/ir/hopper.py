@@ -225,9 +225,7 @@ class Wait(IRDLOperation):
     barriers = operand_def(BarriersType)
     slot = operand_def(i32)
     phase = operand_def(i32)
-    assembly_format = (
-        "$barriers `[` $slot `]` `,` $phase attr-dict `:` type(operands)"
-    )
+    assembly_format = "$barriers `[` $slot `]` `,` $phase attr-dict `:` type(operands)"
 
 
 @irdl_op_definition
@@ -244,9 +242,7 @@ class Arrive(IRDLOperation):
     slot = operand_def(i32)
     by = attr_def(StringAttr)
     cluster = opt_attr_def(IntAttr)
-    assembly_format = (
-        "$barriers `[` $slot `]` attr-dict `:` type(operands)"
-    )
+    assembly_format = "$barriers `[` $slot `]` attr-dict `:` type(operands)"
 
 
 @irdl_op_definition
@@ -257,9 +253,7 @@ class Expect(IRDLOperation):
     barriers = operand_def(BarriersType)
     slot = operand_def(i32)
     bytes = attr_def(IntAttr)
-    assembly_format = (
-        "$barriers `[` $slot `]` attr-dict `:` type(operands)"
-    )
+    assembly_format = "$barriers `[` $slot `]` attr-dict `:` type(operands)"
 
 
 # --- shared memory ----------------------------------------------------------------------------
@@ -386,8 +380,7 @@ class TmaLoad(IRDLOperation):
     multicast = opt_attr_def(IntAttr)
     eviction = opt_attr_def(StringAttr)
     assembly_format = (
-        "$map `[` $offsets `]` `,` $view `,` $barriers `[` $slot `]` attr-dict `:` "
-        "type(operands)"
+        "$map `[` $offsets `]` `,` $view `,` $barriers `[` $slot `]` attr-dict `:` type(operands)"
     )
 
 
@@ -406,9 +399,7 @@ class TmaStore(IRDLOperation):
     by = attr_def(StringAttr)
     eviction = opt_attr_def(StringAttr)
     reduce = opt_attr_def(StringAttr)
-    assembly_format = (
-        "$map `[` $offsets `]` `,` $view attr-dict `:` type(operands)"
-    )
+    assembly_format = "$map `[` $offsets `]` `,` $view attr-dict `:` type(operands)"
 
 
 @irdl_op_definition

@@ -258,9 +258,7 @@ class Store(IRDLOperation):
     mask = opt_operand_def()
     cache = opt_attr_def(StringAttr)
     eviction = opt_attr_def(StringAttr)
-    assembly_format = (
-        "$pointer `,` $value (`,` $mask^)? attr-dict `:` type(operands)"
-    )
+    assembly_format = "$pointer `,` $value (`,` $mask^)? attr-dict `:` type(operands)"
 
 
 @irdl_op_definition
@@ -346,9 +344,7 @@ class DescStore(IRDLOperation):
     desc = operand_def(DescType)
     offsets = var_operand_def()
     value = operand_def()
-    assembly_format = (
-        "$desc `[` $offsets `]` `,` $value attr-dict `:` type(operands)"
-    )
+    assembly_format = "$desc `[` $offsets `]` `,` $value attr-dict `:` type(operands)"
 
 
 @irdl_op_definition
@@ -360,10 +356,7 @@ class DescAtomic(IRDLOperation):
     desc = operand_def(DescType)
     offsets = var_operand_def()
     value = operand_def()
-    assembly_format = (
-        "$function $desc `[` $offsets `]` `,` $value attr-dict `:` "
-        "type(operands)"
-    )
+    assembly_format = "$function $desc `[` $offsets `]` `,` $value attr-dict `:` type(operands)"
 
 
 @irdl_op_definition

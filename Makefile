@@ -1,0 +1,30 @@
+# Both targets do all their own set-up; they need Python 3.11 or later and nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint clean
+
+$(VENV)/run: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	touch $@
+
+$(VENV)/test: $(VENV)/run
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test]' -c constraints.txt
+	touch $@
+
+demo: $(VENV)/run
+	$(BIN)/tawa demo
+
+test: $(VENV)/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/test
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache

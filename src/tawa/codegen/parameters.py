@@ -1,0 +1,55 @@
+"""The CUDA kernel's parameters, in order: what the launcher must pass for each.
+
+Expressions are Python over the names of the user's arguments, for values the launcher computes on
+the host (a descriptor made inside the kernel from arguments only). `NAME.extents[i]` and
+`NAME.strides[i]` refer to a descriptor argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarParameter:
+    """An argument, or a pure expression of arguments, passed by value as `dtype`."""
+
+    expression: str
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class PointerParameter:
+    """The device address held by argument `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class GridParameter:
+    """The extent of the user's grid along `axis` (i32)."""
+
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMapParameter:
+    """A CUtensorMap by value (128 bytes, __grid_constant__).
+
+    `source` names a descriptor argument, or is empty and `base`, `extents`, `strides` (elements,
+    slowest dimension first) are expressions. `box` in elements, slowest first; `swizzle` in bytes.
+    """
+
+    label: str
+    dtype: str
+    box: tuple[int, ...]
+    swizzle: int
+    padding: str
+    source: str = ""
+    base: str = ""
+    extents: tuple[str, ...] = ()
+    strides: tuple[str, ...] = ()
+
+
+Parameter: TypeAlias = ScalarParameter | PointerParameter | GridParameter | TensorMapParameter

@@ -1,0 +1,46 @@
+"""What a kernel is compiled for: one entry for each parameter, the frontend's only input on types.
+
+The launcher derives a signature from the arguments of a call; equal signatures share a compilation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArg:
+    """A number passed by value. `dtype` as in `tawa.ir.types.SCALARS`; `divisible` by 16."""
+
+    dtype: str
+    divisible: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PointerArg:
+    """The address of an array's first element; `divisible`: aligned to 16 bytes."""
+
+    dtype: str
+    divisible: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorArg:
+    """A host descriptor: element type, block shape, padding ("zero" or "nan")."""
+
+    dtype: str
+    block_shape: tuple[int, ...]
+    padding: str = "zero"
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantArg:
+    """A compile-time value: a constexpr parameter, None, or an int specialised to 1."""
+
+    value: object
+
+
+Argument: TypeAlias = ScalarArg | PointerArg | DescriptorArg | ConstantArg
+Signature: TypeAlias = Mapping[str, Argument]
