@@ -1,0 +1,145 @@
+"""Run a list of named checks on a GPU, each in its own process under a time limit.
+
+    python benchmarks/gpu_session.py --out DIR [--only REGEX] [--budget SECONDS] [--list]
+
+A check that hangs, crashes or loses the CUDA context costs its own time limit and nothing else.
+The table at the end and DIR/session.json say what each did; DIR/NAME.log keeps the whole output of
+those that failed, DIR/NAME.json what a check wrote itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A command under the interpreter in use; `{json}` in it is the path for its own report."""
+
+    name: str
+    command: tuple[str, ...]
+    limit_s: float
+
+
+CHECKS = (
+    Check("contact_right", ("benchmarks/first_contact.py", "right", "--json", "{json}"), 90),
+    Check("contact_speed", ("benchmarks/first_contact.py", "speed", "--json", "{json}"), 90),
+    Check("gpu_tests", ("-m", "pytest", "-q", "-x", "--timeout", "60", "tests/gpu"), 240),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a check ended: "ok", "failed" (exit status), "hung" (killed) or "skipped"."""
+
+    name: str
+    verdict: str
+    seconds: float
+    status: int | None
+    tail: str
+
+
+def perform(check: Check, limit_s: float, out: Path) -> Outcome:
+    report = out / f"{check.name}.json"
+    command = [sys.executable, *(part.format(json=report) for part in check.command)]
+    log = out / f"{check.name}.log"
+    environment = os.environ | {
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join(
+            part for part in (str(ROOT / "src"), os.environ.get("PYTHONPATH", "")) if part
+        ),
+    }
+    started = time.monotonic()
+    with log.open("w") as sink:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status: int | None = process.wait(limit_s)
+            verdict = "ok" if status == 0 else "failed"
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(30)
+            status, verdict = None, "hung"
+    lines = log.read_text(errors="replace").splitlines()
+    return Outcome(check.name, verdict, time.monotonic() - started, status, "\n".join(lines[-40:]))
+
+
+def keep(outcome: Outcome, out: Path) -> None:
+    """Drop the logs of checks that passed: what comes back from a machine is limited in files."""
+    if outcome.verdict == "ok":
+        (out / f"{outcome.name}.log").unlink(missing_ok=True)
+
+
+def bundle(out: Path, outcomes: list[Outcome]) -> None:
+    """Write session.json: every outcome with the report the check wrote itself."""
+    rows: list[dict[str, object]] = []
+    for outcome in outcomes:
+        own = out / f"{outcome.name}.json"
+        report = json.loads(own.read_text()) if own.exists() else None
+        rows.append(
+            {
+                "check": outcome.name,
+                "verdict": outcome.verdict,
+                "seconds": round(outcome.seconds, 2),
+                "status": outcome.status,
+                "tail": outcome.tail,
+                "report": report,
+            }
+        )
+    (out / "session.json").write_text(json.dumps(rows, indent=1))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build/session")))
+    parser.add_argument("--only", default="", help="regular expression of check names")
+    parser.add_argument("--budget", type=float, default=540, help="seconds for the whole list")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    checks = [check for check in CHECKS if re.search(options.only, check.name)]
+    if options.list:
+        for check in checks:
+            print(f"{check.name:<24} {check.limit_s:5.0f} s  {' '.join(check.command)}")
+        return 0
+    out: Path = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    ends = time.monotonic() + options.budget
+    outcomes: list[Outcome] = []
+    for check in checks:
+        left = ends - time.monotonic()
+        if left < 5:
+            outcomes.append(Outcome(check.name, "skipped", 0.0, None, "out of budget"))
+            continue
+        outcome = perform(check, min(check.limit_s, left), out)
+        print(f"--- {check.name}: {outcome.verdict} in {outcome.seconds:.1f} s", flush=True)
+        print(outcome.tail, flush=True)
+        outcomes.append(outcome)
+        bundle(out, outcomes)
+        keep(outcome, out)
+    print(f"\n{'check':<24} {'verdict':<8} {'seconds':>8}")
+    for outcome in outcomes:
+        print(f"{outcome.name:<24} {outcome.verdict:<8} {outcome.seconds:8.1f}")
+    bundle(out, outcomes)
+    return 0 if all(outcome.verdict == "ok" for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

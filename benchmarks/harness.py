@@ -1,0 +1,311 @@
+"""Timing and checking of GPU kernels side by side: sustained load, fresh inputs, medians.
+
+How a figure is made. Every peer gets the same sets of random normal inputs, as many as together
+exceed the L2 cache, and walks through them. Each call is timed by its own pair of CUDA events; all
+calls of a sample are queued behind a spinning kernel, so that the host's launch cost is not in the
+figure. Peers take turns for several rounds after a warm-up each, because the chip is limited by
+power and its clock drifts: only figures of one run may be compared. Outputs are poisoned with NaN
+before they are checked, by relative Frobenius error against float64.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Call = Callable[[], object]
+
+ITEM_BYTES = {"f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "f32": 4}
+OUTPUT = {"f16": "f16", "bf16": "bf16", "e4m3": "bf16", "e5m2": "bf16", "f32": "f32"}
+# The largest relative error a right result may have: rounding of the output, and for fp8 also the
+# tensor core's shortened accumulator. f32 goes through tf32.
+TOLERANCE = {"f16": 2e-3, "bf16": 8e-3, "e4m3": 3e-2, "e5m2": 3e-2, "f32": 2e-3}
+L2_BYTES = 160e6
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One product, `batch` times [m, k] @ [k, n]; B is stored [n, k], with `b_rows` as [k, n]."""
+
+    dtype: str
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    label: str = ""
+    b_rows: bool = False
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+    @property
+    def bytes(self) -> float:
+        item = ITEM_BYTES[self.dtype]
+        moved = item * self.k * (self.m + self.n) + ITEM_BYTES[OUTPUT[self.dtype]] * self.m * self.n
+        return float(self.batch * moved)
+
+    @property
+    def shape(self) -> str:
+        lead = f"{self.batch}x" if self.batch > 1 else ""
+        return f"{lead}{self.m}x{self.n}x{self.k}"
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.shape}" + (f" ({self.label})" if self.label else "")
+
+
+@dataclass(slots=True)
+class Inputs:
+    """One set of tensors on the GPU: a [batch,] m, k; b as the case stores it; c the output."""
+
+    a: Any
+    b: Any
+    c: Any
+
+
+@dataclass(slots=True)
+class Candidate:
+    """One way of one peer: `calls[i]` runs on input set i and writes that set's output."""
+
+    label: str
+    calls: Sequence[Call]
+    keep: object = None  # what must stay alive as long as the calls
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Timing:
+    """All samples of one candidate, in milliseconds."""
+
+    peer: str
+    candidate: Candidate
+    error: float
+    tried: int
+    notes: list[str] = field(default_factory=list)
+    samples: list[float] = field(default_factory=list)
+    clocks: list[int] = field(default_factory=list)
+
+    @property
+    def ms(self) -> float:
+        return statistics.median(self.samples)
+
+    def row(self, case: Case) -> dict[str, object]:
+        ordered = sorted(self.samples)
+        return {
+            "dtype": case.dtype,
+            "shape": case.shape,
+            "label": case.label,
+            "peer": self.peer,
+            "config": self.candidate.label,
+            "ms": round(self.ms, 5),
+            "ms_min": round(ordered[0], 5),
+            "ms_p90": round(ordered[int(0.9 * (len(ordered) - 1))], 5),
+            "tflops": round(case.flops / self.ms / 1e9, 1),
+            "rel_err": self.error,
+            "samples": len(ordered),
+            "tried": self.tried,
+            "sm_mhz": round(statistics.median(self.clocks)) if self.clocks else None,
+            "note": "; ".join(self.notes)[:400],
+        }
+
+
+class Missing(Exception):
+    """A peer cannot take part in this case, and why."""
+
+
+def torch_dtype(name: str) -> Any:
+    import torch
+
+    return {
+        "f16": torch.float16,
+        "bf16": torch.bfloat16,
+        "e4m3": torch.float8_e4m3fn,
+        "e5m2": torch.float8_e5m2,
+        "f32": torch.float32,
+    }[name]
+
+
+def make_inputs(case: Case, most: int = 16, seed: int = 1234) -> list[Inputs]:
+    """Return sets of random normal inputs that together exceed the L2 cache, at least two."""
+    import torch
+
+    generator = torch.Generator(device="cuda")
+    generator.manual_seed(seed)
+
+    def normal(shape: tuple[int, ...]) -> Any:
+        wide = torch.float16 if case.dtype in ("e4m3", "e5m2") else torch_dtype(case.dtype)
+        values = torch.empty(shape, device="cuda", dtype=wide).normal_(generator=generator)
+        return values.to(torch_dtype(case.dtype))
+
+    lead = (case.batch,) if case.batch > 1 else ()
+    b_shape = (case.k, case.n) if case.b_rows else (case.n, case.k)
+    out = torch_dtype(OUTPUT[case.dtype])
+    count = max(2, min(most, math.ceil(L2_BYTES / max(1.0, case.bytes))))
+    return [
+        Inputs(
+            normal((*lead, case.m, case.k)),
+            normal((*lead, *b_shape)),
+            torch.empty((*lead, case.m, case.n), device="cuda", dtype=out),
+        )
+        for _ in range(count)
+    ]
+
+
+def reference_blocks(case: Case, inputs: Inputs) -> Iterator[tuple[int, slice, Any]]:
+    """Yield (batch index, rows, float64 product of those rows), in blocks that fit memory."""
+    rows = max(1, min(case.m, int(2**28 // max(1, case.n))))
+    for index in range(case.batch):
+        a, b = (inputs.a, inputs.b) if case.batch == 1 else (inputs.a[index], inputs.b[index])
+        wide = b.double() if case.b_rows else b.double().t()
+        for start in range(0, case.m, rows):
+            part = slice(start, min(case.m, start + rows))
+            yield index, part, a[part].double() @ wide
+
+
+class Reference:
+    """The float64 product of one set of inputs, held in float32, to measure errors against."""
+
+    def __init__(self, case: Case, inputs: Inputs) -> None:
+        self._case = case
+        self._blocks = [(i, part, ref.float()) for i, part, ref in reference_blocks(case, inputs)]
+        self._norm = math.sqrt(sum(float(ref.double().norm()) ** 2 for *_, ref in self._blocks))
+
+    def error(self, out: Any) -> float:
+        """Return the relative Frobenius error of `out`; NaN where anything is not finite."""
+        total = 0.0
+        for index, part, ref in self._blocks:
+            mine = out[part] if self._case.batch == 1 else out[index][part]
+            total += float((mine.double() - ref.double()).norm()) ** 2
+        return math.sqrt(total) / (self._norm or 1.0)
+
+
+class Clock:
+    """Reads the SM clock in MHz through NVML; gives nothing where NVML's binding is missing."""
+
+    def __init__(self) -> None:
+        self._read: Callable[[], int] | None = None
+        try:
+            import pynvml
+        except ImportError:
+            return
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        self._read = lambda: int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
+
+    def read(self) -> list[int]:
+        return [] if self._read is None else [self._read()]
+
+
+class Stopwatch:
+    """Times calls on the current stream, queued behind a spinning kernel."""
+
+    spin_hz = 1.98e9
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock = clock or Clock()
+
+    def sample(
+        self, calls: Sequence[Call], runs: int, warm_ms: float
+    ) -> tuple[list[float], list[int]]:
+        """Return `runs` times in ms, rotating through `calls`, and clocks read under load."""
+        import torch
+
+        event = torch.cuda.Event
+        first, last = event(enable_timing=True), event(enable_timing=True)
+        calls[0]()
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        first.record()
+        for index in range(3):
+            calls[index % len(calls)]()
+        host_s = (time.perf_counter() - started) / 3
+        last.record()
+        torch.cuda.synchronize()
+        estimate_ms = max(first.elapsed_time(last) / 3, 1e-3)
+        pairs = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(runs)]
+        for index in range(max(2, min(2000, int(warm_ms / estimate_ms)))):
+            calls[index % len(calls)]()
+        # Let the host get ahead of the GPU: only then do events time kernels and not launches.
+        if host_s * 1e3 > 0.3 * estimate_ms:
+            spin_s = min(0.25, (host_s + 15e-6) * runs * 1.5 + 2e-4)
+            torch.cuda._sleep(int(spin_s * self.spin_hz))
+        for index, (before, after) in enumerate(pairs):
+            before.record()
+            calls[index % len(calls)]()
+            after.record()
+        clocks = self.clock.read()
+        torch.cuda.synchronize()
+        return [before.elapsed_time(after) for before, after in pairs], clocks
+
+    def median(self, calls: Sequence[Call], runs: int = 5, warm_ms: float = 1.0) -> float:
+        """Return a quick median in ms, to choose among candidates."""
+        return statistics.median(self.sample(calls, runs, warm_ms)[0])
+
+
+def choose(
+    watch: Stopwatch, candidates: Iterator[Candidate], beat: Call = lambda: None
+) -> tuple[list[Candidate], list[str]]:
+    """Return a peer's candidates fastest first, and a line for each that failed to run.
+
+    All are timed briefly, the first three again for longer: differences of a few percent between
+    tile sizes are otherwise decided by noise.
+    """
+    timed: list[tuple[float, Candidate]] = []
+    notes: list[str] = []
+    for candidate in candidates:
+        beat()
+        if not candidate.calls:
+            notes.append(f"{candidate.label}: {candidate.note}")
+            continue
+        try:
+            timed.append((watch.median(candidate.calls), candidate))
+        except RuntimeError as error:  # a refused launch; a lost context raises again just below
+            notes.append(f"{candidate.label}: {str(error)[:160]}")
+            synchronize()
+    timed.sort(key=lambda pair: pair[0])
+    head = [(watch.median(each.calls, 11, 10.0), each) for _, each in timed[:3]]
+    head.sort(key=lambda pair: pair[0])
+    return [each for _, each in head] + [each for _, each in timed[3:]], notes
+
+
+def check(case: Case, reference: Reference, inputs: Inputs, candidate: Candidate) -> float:
+    """Poison the output, run once, return the error."""
+    inputs.c.fill_(float("nan"))
+    candidate.calls[0]()
+    synchronize()
+    return reference.error(inputs.c)
+
+
+def synchronize() -> None:
+    import torch
+
+    torch.cuda.synchronize()
+
+
+def measure(
+    watch: Stopwatch,
+    timings: Sequence[Timing],
+    *,
+    rounds: int = 3,
+    runs: int = 24,
+    warm_ms: float = 30.0,
+    beat: Callable[[str], object] = lambda _: None,
+) -> None:
+    """Let the chosen candidates take turns for `rounds` rounds; samples add up in `timings`."""
+    for _ in range(rounds):
+        for timing in timings:
+            beat(timing.peer)
+            samples, clocks = watch.sample(timing.candidate.calls, runs, warm_ms)
+            timing.samples += samples
+            timing.clocks += clocks
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """Return the geometric mean, NaN for none."""
+    if not values:
+        return math.nan
+    return math.exp(sum(math.log(value) for value in values) / len(values))
