@@ -1,0 +1,1 @@
+"""Kernels worth shipping, written in the tile language like a user's."""
