@@ -1,0 +1,153 @@
+"""Which kernel and which tile for a product: the variants worth trying, the likely best first.
+
+A *variant* is a form (which kernel, how K is dealt out) and a configuration (tile sizes and pins of
+the plan). The order comes from a model of waves of tiles and bytes moved; it need not be exact,
+since a tuner times the first few.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import tawa
+from tawa.kernels.arrays import BYTES
+from tawa.target import H200, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a choice depends on: C[batch, m, n] = A[batch, m, k] @ B[batch, k, n]."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str
+    out: str
+    batch: int = 1
+    trans_a: bool = False
+    trans_b: bool = False
+    aligned: bool = True  # every base and stride fits TMA
+    scales: str = ""
+    bias: bool = False
+    activation: str = ""
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing happens between the product and the store."""
+        return not (self.scales or self.bias or self.activation)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A form ("descriptors", "pointers", "split", "stream") and its configuration."""
+
+    form: str
+    config: tawa.Config
+    splits: int = 1
+
+    def __str__(self) -> str:
+        """Return the form, the tile and the pins in one line."""
+        values = self.config.all_kwargs()
+        tile = "x".join(str(values[name]) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
+        rest = {name: value for name, value in values.items() if not name.startswith("BLOCK_")}
+        if self.splits > 1:
+            rest["splits"] = self.splits
+        return " ".join([self.form, tile, *(f"{name}={value}" for name, value in rest.items())])
+
+
+# (BLOCK_M, BLOCK_N, share of the peak rate that a full multiprocessor reaches with this tile). The
+# larger the tile, the fewer bytes of shared memory the tensor cores read for each product.
+_TILES = (
+    (128, 256, 1.00),
+    (256, 128, 0.98),
+    (128, 192, 0.97),
+    (192, 128, 0.94),
+    (128, 128, 0.87),
+    (64, 256, 0.80),
+    (64, 192, 0.74),
+    (64, 128, 0.62),
+    (128, 64, 0.62),
+    (64, 64, 0.40),
+    (64, 32, 0.22),
+)
+# Products a second of one multiprocessor at full rate, by bytes of an element; bytes a second of
+# the memory; seconds to fill the pipeline and drain the last store. H200, rounded.
+_RATE = {1: 9.8e12, 2: 4.9e12, 4: 2.4e12}
+_BANDWIDTH = 4.3e12
+_FIXED = 4e-6
+
+
+def _seconds(problem: Problem, tile: tuple[int, int, float], splits: int, target: Target) -> float:
+    """Estimate a variant's time: waves of tiles, or the bytes, whichever is longer."""
+    rows, columns, share = tile
+    item = BYTES[problem.dtype]
+    tiles = ceil(problem.m / rows) * ceil(problem.n / columns) * problem.batch * splits
+    waves = ceil(tiles / target.multiprocessors)
+    one = 2 * rows * columns * ceil(problem.k / splits) / (_RATE[item] * share)
+    busy = min(1.0, tiles / target.multiprocessors)
+    moved = problem.batch * (
+        item * problem.k * (problem.m + problem.n) + BYTES[problem.out] * problem.m * problem.n
+    )
+    parts = 8 * splits * problem.m * problem.n if splits > 1 else 0
+    # A multiprocessor alone draws about three times its even share of the bandwidth.
+    stream = (moved + parts) / (_BANDWIDTH * min(1.0, 3 * busy))
+    return max(waves * one, stream) + _FIXED * (2 if splits > 1 else 1)
+
+
+def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Variant]:
+    """Return the variants worth trying for `problem`, the likely best first, at most `most`."""
+    depth = 128 // BYTES[problem.dtype]
+    if not problem.aligned:
+        return [
+            Variant("pointers", tawa.Config(_tile(rows, columns, depth) | {"GROUP_M": 8}))
+            for rows, columns, _ in _TILES
+            if _fits(problem, rows, columns)
+        ][:most]
+    ranked: list[tuple[float, Variant]] = []
+    for tile in _TILES:
+        rows, columns, _ = tile
+        if not _fits(problem, rows, columns):
+            continue
+        sizes = _tile(rows, columns, depth)
+        seconds = _seconds(problem, tile, 1, target)
+        ranked.append((seconds, Variant("descriptors", tawa.Config(sizes))))
+        rows_of_tiles = ceil(problem.m / rows)
+        if rows * columns >= 128 * 192 and rows_of_tiles % 2 == 0 and problem.k >= 1024:
+            clustered = tawa.Config(sizes, cluster=2)
+            ranked.append((seconds * 0.999, Variant("descriptors", clustered)))
+        ranked += _cut(problem, tile, sizes, target)
+    ranked.sort(key=lambda pair: pair[0])
+    return [variant for _, variant in ranked[:most]]
+
+
+def _tile(rows: int, columns: int, depth: int) -> dict[str, Any]:
+    return {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth}
+
+
+def _fits(problem: Problem, rows: int, columns: int) -> bool:
+    """Tell whether a tile does not overhang the output by more than its smallest sibling would."""
+    return (rows <= 64 or problem.m > rows // 2) and (columns <= 64 or problem.n > columns // 2)
+
+
+def _cut(
+    problem: Problem, tile: tuple[int, int, float], sizes: dict[str, Any], target: Target
+) -> list[tuple[float, Variant]]:
+    """Return the variants of a tile that deal K out over several programs."""
+    rows, columns, _ = tile
+    if problem.batch > 1 or problem.scales or problem.k < 8 * sizes["BLOCK_K"]:
+        return []
+    tiles = ceil(problem.m / rows) * ceil(problem.n / columns)
+    found: list[tuple[float, Variant]] = []
+    for splits in (2, 3, 4, 6, 8):
+        if tiles * splits > 2 * target.multiprocessors or problem.k < splits * 4 * sizes["BLOCK_K"]:
+            break
+        seconds = _seconds(problem, tile, splits, target)
+        found.append((seconds, Variant("split", tawa.Config(sizes), splits)))
+    waves = tiles / target.multiprocessors
+    if problem.plain and 1 < waves < 6 and rows * columns <= 128 * 128:
+        even = _seconds(problem, tile, 1, target) * waves / ceil(waves) + 2 * _FIXED
+        config = tawa.Config(sizes | {"GROUP_M": 8, "PROGRAMS": target.multiprocessors})
+        found.append((even, Variant("stream", config)))
+    return found
