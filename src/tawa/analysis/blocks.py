@@ -1,0 +1,276 @@
+"""Pointer accesses as descriptor accesses: is a tensor of pointers a block of a strided array?
+
+`describe` answers with a `Block` (extents, strides and offsets as polynomials, and what the
+launcher must check), or with the reason why not. The address of element (i_0, i_1, ...) must be
+``base + sum_d stride_d * (offset_d + i_d)`` and the mask exactly ``offset_d + i_d < extent_d``; a
+dimension without a mask gets an extent no access exceeds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.ir import SSAValue
+
+from tawa.analysis.index import IndexForm, PointerForm, pointer_form
+from tawa.analysis.polynomial import (
+    ONE,
+    ZERO,
+    Leaf,
+    Polynomial,
+    Trip,
+    is_argument,
+    is_host_value,
+    is_program_value,
+)
+from tawa.analysis.rows import conjuncts, upper_bound
+from tawa.ir import tile
+from tawa.ir.types import bit_width, element_type, shape_of
+
+# The extent of a dimension the kernel does not bound: within what a tensor map and i32 hold.
+UNBOUNDED = Polynomial.constant((1 << 31) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One dimension in memory: the tensor's dimension (None: a single index), and its numbers.
+
+    `wrap` is the bound of a wrapped index that must be shown harmless, else None.
+    """
+
+    dim: int | None
+    stride: Polynomial
+    offset: Polynomial
+    extent: Polynomial
+    block: int
+    wrap: Polynomial | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block access: dimensions slowest first, the last with stride 1.
+
+    `nonnegative` are polynomials the launcher must find >= 0 over all programs.
+    """
+
+    base: SSAValue
+    dims: tuple[Dim, ...]
+    nonnegative: tuple[Polynomial, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an access stays a pointer access."""
+
+    reason: str
+
+
+def describe(pointer: SSAValue, mask: SSAValue | None) -> Block | Refusal:
+    """Return the block that a masked tensor of pointers addresses, or the reason it is none."""
+    form = pointer_form(pointer)
+    if form is None:
+        return Refusal("the addresses are not affine in the tile's coordinates")
+    shape = shape_of(pointer.type)
+    if sum(extent > 1 for extent in shape) < 2:
+        return Refusal("a tile of fewer than two dimensions: an ordinary load is as fast")
+    strides = _strides(form.index, shape)
+    if isinstance(strides, Refusal):
+        return strides
+    offsets = _offsets(form, strides)
+    if isinstance(offsets, Refusal):
+        return offsets
+    bounds = _bounds(mask, len(shape)) if mask is not None else {}
+    if isinstance(bounds, Refusal):
+        return bounds
+    return _assemble(form, shape, strides, offsets, bounds)
+
+
+def _strides(index: IndexForm, shape: tuple[int, ...]) -> dict[int, Polynomial] | Refusal:
+    """Return the stride of each dimension that moves; exactly one must be 1."""
+    strides: dict[int, Polynomial] = {}
+    for dim, extent in enumerate(shape):
+        terms = [w.coefficient for w in index.wrapped if w.dim == dim]
+        terms += [index.steps[dim]] if not index.steps[dim].is_zero else []
+        if extent == 1:
+            continue
+        if len(terms) != 1:
+            return Refusal(f"dimension {dim} repeats elements or mixes two indices")
+        strides[dim] = terms[0]
+    if sum(stride == ONE for stride in strides.values()) != 1:
+        return Refusal("no dimension has a stride that is known to be 1 when compiling")
+    for dim, stride in strides.items():
+        if not is_host_value(stride):
+            return Refusal(f"the stride of dimension {dim} is not a function of the arguments")
+    return strides
+
+
+def _single_atom(stride: Polynomial) -> Leaf | None:
+    if len(stride.terms) != 1:
+        return None
+    (monomial, coefficient) = next(iter(stride.terms))
+    if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Leaf):
+        return monomial[0]
+    return None
+
+
+def _offsets(
+    form: PointerForm, strides: dict[int, Polynomial]
+) -> tuple[dict[int, Polynomial], dict[Leaf, Polynomial]] | Refusal:
+    """Split the scalar part of the address over the strides: per dimension, and extra dimensions.
+
+    A term goes to the dimension whose stride divides it; terms with another stride-like argument
+    (one the launcher knows to be a multiple of 16) make a dimension of their own, such as a batch;
+    what is left counts single elements.
+    """
+    rest = form.index.offset
+    offsets: dict[int, Polynomial] = {}
+    for dim, stride in strides.items():
+        if stride == ONE:
+            continue
+        if (atom := _single_atom(stride)) is not None:
+            offsets[dim], rest = rest.divide(atom)
+        elif (number := stride.as_constant) is not None and number > 1:
+            taken = {m: c // number for m, c in rest.terms if c % number == 0}
+            offsets[dim] = Polynomial.make(taken)
+            rest = Polynomial.make({m: c for m, c in rest.terms if c % number})
+        else:
+            return Refusal(f"the stride of dimension {dim} is a compound expression")
+    extra: dict[Leaf, Polynomial] = {}
+    for atom in sorted(_stride_like(rest), key=hash):
+        quotient, others = rest.divide(atom)
+        if not quotient.is_zero and not is_host_value(quotient):
+            extra[atom], rest = quotient, others
+    unit = next(dim for dim, stride in strides.items() if stride == ONE)
+    offsets[unit] = rest
+    return offsets, extra
+
+
+def _stride_like(poly: Polynomial) -> set[Leaf]:
+    """Return the arguments known to be multiples of 16 that multiply something in `poly`."""
+    found: set[Leaf] = set()
+    for monomial, _ in poly.terms:
+        for atom in monomial:
+            if isinstance(atom, Leaf) and is_argument(atom.value) and is_divisible(atom.value):
+                found.add(atom)
+    return found
+
+
+def is_divisible(argument: SSAValue) -> bool:
+    """Tell whether the specialization key says that an argument is a multiple of 16."""
+    kernel = argument.owner.parent_op()  # pyright: ignore
+    if not isinstance(kernel, tile.Kernel):
+        return False
+    return "divisible" in kernel.arguments.data[argument.index].data  # pyright: ignore
+
+
+def _bounds(mask: SSAValue, rank: int) -> dict[int, tuple[Polynomial, Polynomial]] | Refusal:
+    """Return for each bounded dimension (scalar part of the index, bound)."""
+    bounds: dict[int, tuple[Polynomial, Polynomial]] = {}
+    for part in conjuncts(mask):
+        found = upper_bound(part)
+        if found is None:
+            return Refusal("the mask is not a conjunction of upper bounds")
+        low, high = found
+        dim = low.single_dim
+        if dim is None or not high.is_scalar or len(low.steps) != rank:
+            return Refusal("a bound of the mask does not follow one dimension of the tile")
+        if dim in bounds and bounds[dim] != (low.offset, high.offset):
+            return Refusal(f"the mask bounds dimension {dim} twice")
+        bounds[dim] = (low.offset, high.offset)
+    return bounds
+
+
+def _assemble(
+    form: PointerForm,
+    shape: tuple[int, ...],
+    strides: dict[int, Polynomial],
+    split: tuple[dict[int, Polynomial], dict[Leaf, Polynomial]],
+    bounds: dict[int, tuple[Polynomial, Polynomial]],
+) -> Block | Refusal:
+    offsets, extra = split
+    wrapped = {w.dim: w for w in form.index.wrapped}
+    dims: list[Dim] = []
+    for atom, offset in extra.items():
+        dims.append(Dim(None, Polynomial.atom(atom), offset, UNBOUNDED, 1))
+    # Slowest first: the dimension of stride 1 is last, the others keep the program's order.
+    for dim in sorted(strides, key=lambda dim: (strides[dim] == ONE, dim)):
+        wrap = None
+        offset, extent = offsets[dim], UNBOUNDED
+        if (term := wrapped.get(dim)) is not None:
+            if not offset.is_zero:
+                return Refusal(f"dimension {dim} adds to a wrapped index")
+            offset, extent, wrap = term.start, term.bound, term.bound
+        if dim in bounds:
+            low, high = bounds[dim]
+            limit = high - low + offset
+            if wrap is not None and limit != wrap:
+                return Refusal(f"dimension {dim} is wrapped and masked with different bounds")
+            extent = limit
+        if not is_host_value(extent):
+            return Refusal(f"the bound of dimension {dim} is not a function of the arguments")
+        dims.append(Dim(dim, strides[dim], offset, extent, shape[dim], wrap))
+    if any(dim not in strides for dim in bounds):
+        return Refusal("the mask bounds a dimension of extent 1")
+    return _checked(form, tuple(dims))
+
+
+def _checked(form: PointerForm, dims: tuple[Dim, ...]) -> Block | Refusal:
+    """Apply TMA's static rules and collect what the launcher must check."""
+    if len(dims) > 5:
+        return Refusal("more than five dimensions")
+    if not is_divisible(form.base):
+        return Refusal("the base address is not known to be a multiple of 16 bytes")
+    size = bit_width(element_type(form.base.type).element) // 8  # pyright: ignore
+    for item in dims[:-1]:
+        if not _multiple_of(item.stride, 16 // min(size, 16)):
+            return Refusal("a stride is not known to be a multiple of 16 bytes")
+    if dims[-1].block * size % 16:
+        return Refusal(f"rows of {dims[-1].block * size} bytes are not a multiple of 16")
+    checks: list[Polynomial] = []
+    for item in dims:
+        parts = _without_trips(item.offset)
+        if parts is None:
+            return Refusal("an index is not affine in a loop")
+        checks.extend(part for part in parts if not _surely_nonnegative(part))
+    return Block(form.base, dims, tuple(dict.fromkeys(checks)))
+
+
+def _multiple_of(stride: Polynomial, unit: int) -> bool:
+    return all(
+        coefficient % unit == 0
+        or any(isinstance(atom, Leaf) and is_divisible(atom.value) for atom in monomial)
+        for monomial, coefficient in stride.terms
+    )
+
+
+def _without_trips(poly: Polynomial) -> list[Polynomial] | None:
+    """Return polynomials without loops that are all >= 0 only if `poly` is in every iteration."""
+    trips = sorted(
+        {atom for monomial, _ in poly.terms for atom in monomial if isinstance(atom, Trip)},
+        key=hash,
+    )
+    if not trips:
+        return [poly] if is_program_value(poly) and not poly_has_trip(poly) else None
+    quotient, rest = poly.divide(trips[0])
+    first, second = _without_trips(quotient), _without_trips(rest)
+    return None if first is None or second is None else first + second
+
+
+def poly_has_trip(poly: Polynomial) -> bool:
+    """Tell whether a trip number occurs anywhere in `poly`."""
+    return any(isinstance(leaf, Trip) for leaf in poly.leaves)
+
+
+def _surely_nonnegative(poly: Polynomial) -> bool:
+    """Sums and products of program ids and non-negative constants."""
+    return all(
+        coefficient > 0
+        and all(
+            isinstance(atom, Leaf) and isinstance(atom.value.owner, tile.ProgramId)
+            for atom in monomial
+        )
+        for monomial, coefficient in poly.terms
+    )
+
+
+__all__ = ["UNBOUNDED", "ZERO", "Block", "Dim", "Refusal", "describe", "is_divisible"]

@@ -1,0 +1,225 @@
+"""Index tensors as affine forms: which element of an argument each element of a tile addresses.
+
+An `IndexForm` of rank r is ``offset + sum_d step[d] * i_d + sum wrapped``, where i_d runs along
+dimension d of the tensor, `offset` and `step` are polynomials of scalars, and a `Wrapped` term is
+``coefficient * ((start + i_d) % bound)``, the modulo that tile kernels use to stay in bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr, TensorType
+from xdsl.ir import BlockArgument, SSAValue
+
+from tawa.analysis.polynomial import ONE, ZERO, Polynomial, Trip, is_argument, polynomial
+from tawa.ir import tile
+from tawa.ir.types import PtrType, element_type, shape_of
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapped:
+    """coefficient * ((start + i_dim) % bound)."""
+
+    dim: int
+    start: Polynomial
+    bound: Polynomial
+    coefficient: Polynomial
+
+
+@dataclass(frozen=True, slots=True)
+class IndexForm:
+    """offset + sum of steps along dimensions + wrapped terms; `steps` has one entry a dimension."""
+
+    offset: Polynomial
+    steps: tuple[Polynomial, ...] = ()
+    wrapped: tuple[Wrapped, ...] = ()
+
+    def plus(self, other: IndexForm) -> IndexForm:
+        """Return the sum of two forms of one rank."""
+        steps = tuple(a + b for a, b in zip(self.steps, other.steps, strict=True))
+        return IndexForm(self.offset + other.offset, steps, self.wrapped + other.wrapped)
+
+    def scaled(self, factor: Polynomial) -> IndexForm:
+        """Return the form times a scalar."""
+        wrapped = tuple(
+            Wrapped(w.dim, w.start, w.bound, w.coefficient * factor) for w in self.wrapped
+        )
+        steps = tuple(step * factor for step in self.steps)
+        return IndexForm(self.offset * factor, steps, wrapped)
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether every element is the same number."""
+        return not self.wrapped and all(step.is_zero for step in self.steps)
+
+    @property
+    def single_dim(self) -> int | None:
+        """The one dimension the form moves along with step 1, or None."""
+        moving = [dim for dim, step in enumerate(self.steps) if not step.is_zero]
+        if len(moving) == 1 and not self.wrapped and self.steps[moving[0]] == ONE:
+            return moving[0]
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class PointerForm:
+    """The addresses of a tensor of pointers: an argument and an element index into it."""
+
+    base: SSAValue
+    index: IndexForm
+
+
+def index_form(value: SSAValue) -> IndexForm | None:
+    """Return the affine form of an integer tensor or scalar, or None where there is none."""
+    if not isinstance(value.type, TensorType):
+        return IndexForm(polynomial(value))
+    rank = len(shape_of(value.type))
+    match value.owner:
+        case tile.Constant() as op if isinstance(op.value, IntAttr):
+            return IndexForm(Polynomial.constant(op.value.data), (ZERO,) * rank)
+        case tile.Splat() as op:
+            return IndexForm(polynomial(op.value), (ZERO,) * rank)
+        case tile.Arange() as op:
+            return IndexForm(Polynomial.constant(op.start.data), (ONE,))
+        case tile.ExpandDims() | tile.Broadcast() | tile.Transpose() as op:
+            return moved(op, index_form(op.value))
+        case tile.Cast() as op:
+            return index_form(op.value)
+        case tile.Elementwise() as op:
+            return _combined(op)
+        case _:
+            return None
+
+
+def moved(
+    op: tile.ExpandDims | tile.Broadcast | tile.Transpose, form: IndexForm | None
+) -> IndexForm | None:
+    """Return the form of a tensor whose dimensions were inserted, repeated or permuted."""
+    if form is None:
+        return None
+    match op:
+        case tile.ExpandDims():
+            at = op.axis.data
+            steps = (*form.steps[:at], ZERO, *form.steps[at:])
+            wrapped = tuple(
+                Wrapped(w.dim + (w.dim >= at), w.start, w.bound, w.coefficient)
+                for w in form.wrapped
+            )
+        case tile.Broadcast():
+            # Along an extent of 1 the index is always 0: what is repeated does not move.
+            shape = shape_of(op.value.type)
+            if any(shape[w.dim] == 1 for w in form.wrapped):
+                return None
+            steps = tuple(ZERO if extent == 1 else step for extent, step in zip(shape, form.steps))
+            wrapped = form.wrapped
+        case tile.Transpose():
+            order = [dim.data for dim in op.permutation]
+            steps = tuple(form.steps[dim] for dim in order)
+            wrapped = tuple(
+                Wrapped(order.index(w.dim), w.start, w.bound, w.coefficient) for w in form.wrapped
+            )
+    return IndexForm(form.offset, steps, wrapped)
+
+
+def _combined(op: tile.Elementwise) -> IndexForm | None:
+    forms = [index_form(item) for item in op.inputs]
+    match op.function.data, forms:
+        case "add", [IndexForm() as a, IndexForm() as b]:
+            return a.plus(b)
+        case "sub", [IndexForm() as a, IndexForm() as b]:
+            return a.plus(b.scaled(Polynomial.constant(-1)))
+        case "mul", [IndexForm() as a, IndexForm() as b] if b.is_scalar:
+            return a.scaled(b.offset)
+        case "mul", [IndexForm() as a, IndexForm() as b] if a.is_scalar:
+            return b.scaled(a.offset)
+        case "irem", [IndexForm() as a, IndexForm() as b] if b.is_scalar:
+            dim = a.single_dim
+            if dim is None:
+                return None
+            zeros = (ZERO,) * len(a.steps)
+            return IndexForm(ZERO, zeros, (Wrapped(dim, a.offset, b.offset, ONE),))
+        case _:
+            return None
+
+
+def pointer_form(value: SSAValue) -> PointerForm | None:
+    """Return base argument and index of a pointer or tensor of pointers, or None."""
+    if not isinstance(element_type(value.type), PtrType):
+        return None
+    rank = len(shape_of(value.type))
+    if is_argument(value):
+        return PointerForm(value, IndexForm(ZERO))
+    if isinstance(value, BlockArgument):
+        return _carried(value)
+    match value.owner:
+        case tile.Splat() as op:
+            inner = pointer_form(op.value)
+            if inner is None:
+                return None
+            return PointerForm(inner.base, IndexForm(inner.index.offset, (ZERO,) * rank))
+        case tile.ExpandDims() | tile.Broadcast() | tile.Transpose() as op:
+            inner = pointer_form(op.value)
+            form = moved(op, inner.index if inner else None)
+            return PointerForm(inner.base, form) if inner and form else None
+        case tile.PtrAdd() as op:
+            inner, step = pointer_form(op.pointer), index_form(op.offset)
+            if inner is None or step is None:
+                return None
+            return PointerForm(inner.base, inner.index.plus(step))
+        case _:
+            return None
+
+
+def _carried(value: BlockArgument) -> PointerForm | None:
+    """A pointer carried by a loop that adds the same amount in every iteration."""
+    loop = value.block.parent_op()
+    if not isinstance(loop, scf.ForOp) or value.index == 0:
+        return None
+    start = pointer_form(loop.iter_args[value.index - 1])
+    step = _increment(value, loop)
+    if start is None or step is None:
+        return None
+    trip = Polynomial.atom(Trip(loop))
+    return PointerForm(start.base, start.index.plus(step.scaled(trip)))
+
+
+def _increment(value: BlockArgument, loop: scf.ForOp) -> IndexForm | None:
+    """Return what one iteration adds to a carried pointer, if that is loop-invariant."""
+    rank = len(shape_of(value.type))
+    total = IndexForm(ZERO, (ZERO,) * rank)
+    last = value.block.last_op
+    if last is None:
+        return None
+    current = last.operands[value.index - 1]
+    while current is not value:
+        if not isinstance(add := current.owner, tile.PtrAdd):
+            return None
+        step = index_form(add.offset)
+        if step is None or not _invariant(step, loop):
+            return None
+        total = total.plus(step)
+        current = add.pointer
+    return total
+
+
+def _invariant(form: IndexForm, loop: scf.ForOp) -> bool:
+    parts = [form.offset, *form.steps]
+    parts += [part for w in form.wrapped for part in (w.start, w.bound, w.coefficient)]
+    return not any(
+        (isinstance(leaf, Trip) and leaf.loop is loop)
+        or (not isinstance(leaf, Trip) and _inside(leaf.value, loop))
+        for part in parts
+        for leaf in part.leaves
+    )
+
+
+def _inside(value: SSAValue, loop: scf.ForOp) -> bool:
+    block = value.owner if isinstance(value, BlockArgument) else value.owner.parent_block()
+    while block is not None:
+        parent = block.parent_op()  # pyright: ignore
+        if parent is loop:
+            return True
+        block = parent.parent_block() if parent is not None else None
+    return False

@@ -1,0 +1,240 @@
+"""Integer polynomials over the scalars of a kernel: the algebra behind addresses and bounds.
+
+A polynomial is a sum of integer coefficients times products of *atoms*. An atom is a scalar that is
+not itself a sum or product: an argument, a program id, the trip number of a loop, a quotient. Atoms
+compare by structure, so two spellings of one expression are one polynomial without CSE.
+
+Index arithmetic is taken not to overflow, as everywhere in the tile language: a kernel whose i32
+indices wrap addresses memory it does not mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntegerType
+from xdsl.ir import BlockArgument, SSAValue
+
+from tawa.ir import hopper, tile
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """An opaque scalar: a kernel argument, an id, a loaded value, compared by identity."""
+
+    value: SSAValue = field(compare=True)
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """The number of the current iteration of a loop, from 0."""
+
+    loop: scf.ForOp
+
+    def __hash__(self) -> int:
+        return id(self.loop)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of polynomials that is not a polynomial: idiv, irem, min, max, select ..."""
+
+    function: str
+    inputs: tuple[Polynomial, ...]
+    value: SSAValue = field(compare=False, hash=False)
+
+
+Atom: TypeAlias = Leaf | Trip | Call
+Monomial: TypeAlias = tuple[Atom, ...]
+
+
+def _order(atoms: Iterable[Atom]) -> Monomial:
+    return tuple(sorted(atoms, key=hash))
+
+
+@dataclass(frozen=True)
+class Polynomial:
+    """A sum of terms (monomial -> integer coefficient); zero coefficients are absent."""
+
+    terms: frozenset[tuple[Monomial, int]]
+
+    @staticmethod
+    def make(terms: Mapping[Monomial, int]) -> Polynomial:
+        """Return the polynomial with these terms."""
+        return Polynomial(frozenset((m, c) for m, c in terms.items() if c))
+
+    @staticmethod
+    def constant(number: int) -> Polynomial:
+        """Return a constant."""
+        return Polynomial.make({(): number})
+
+    @staticmethod
+    def atom(atom: Atom) -> Polynomial:
+        """Return a single atom."""
+        return Polynomial.make({(atom,): 1})
+
+    def __add__(self, other: Polynomial) -> Polynomial:
+        terms = dict(self.terms)
+        for monomial, coefficient in other.terms:
+            terms[monomial] = terms.get(monomial, 0) + coefficient
+        return Polynomial.make(terms)
+
+    def __neg__(self) -> Polynomial:
+        return Polynomial(frozenset((m, -c) for m, c in self.terms))
+
+    def __sub__(self, other: Polynomial) -> Polynomial:
+        return self + -other
+
+    def __mul__(self, other: Polynomial) -> Polynomial:
+        terms: dict[Monomial, int] = {}
+        for left, a in self.terms:
+            for right, b in other.terms:
+                monomial = _order(left + right)
+                terms[monomial] = terms.get(monomial, 0) + a * b
+        return Polynomial.make(terms)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether this is 0."""
+        return not self.terms
+
+    @property
+    def as_constant(self) -> int | None:
+        """The number this is, or None."""
+        if self.is_zero:
+            return 0
+        if len(self.terms) == 1 and next(iter(self.terms))[0] == ():
+            return next(iter(self.terms))[1]
+        return None
+
+    @cached_property
+    def leaves(self) -> frozenset[Leaf | Trip]:
+        """Every leaf and trip number the value depends on, also inside calls."""
+        found: set[Leaf | Trip] = set()
+        for monomial, _ in self.terms:
+            for atom in monomial:
+                if isinstance(atom, Call):
+                    found.update(*(item.leaves for item in atom.inputs))
+                else:
+                    found.add(atom)
+        return frozenset(found)
+
+    def divide(self, atom: Atom) -> tuple[Polynomial, Polynomial]:
+        """Return (quotient, rest): the terms with `atom`, less one power of it, and the others."""
+        quotient: dict[Monomial, int] = {}
+        rest: dict[Monomial, int] = {}
+        for monomial, coefficient in self.terms:
+            if atom in monomial:
+                place = monomial.index(atom)
+                quotient[monomial[:place] + monomial[place + 1 :]] = coefficient
+            else:
+                rest[monomial] = coefficient
+        return Polynomial.make(quotient), Polynomial.make(rest)
+
+
+ZERO = Polynomial.constant(0)
+ONE = Polynomial.constant(1)
+
+# Functions kept as atoms; every other scalar is a leaf.
+_CALLS = frozenset({"idiv", "irem", "min", "max", "select", "and", "or", "xor", "shl", "shr"})
+
+
+def polynomial(value: SSAValue) -> Polynomial:
+    """Return the integer scalar `value` as a polynomial; never fails, an unknown one is a leaf."""
+    if isinstance(value, BlockArgument):
+        return _block_argument(value)
+    match value.owner:
+        case tile.Constant() as op if isinstance(value.type, IntegerType):
+            return Polynomial.constant(op.value.data)  # pyright: ignore
+        case tile.Cast() as op if isinstance(op.value.type, IntegerType):
+            # Widening keeps the number; narrowing is index arithmetic that must not overflow.
+            return polynomial(op.value)
+        case tile.Elementwise() as op if isinstance(value.type, IntegerType):
+            return _elementwise(op)
+        case _:
+            return Polynomial.atom(Leaf(value))
+
+
+def _block_argument(value: BlockArgument) -> Polynomial:
+    loop = value.block.parent_op()
+    if isinstance(loop, scf.ForOp) and value.index == 0:
+        return polynomial(loop.lb) + polynomial(loop.step) * Polynomial.atom(Trip(loop))
+    return Polynomial.atom(Leaf(value))
+
+
+def _elementwise(op: tile.Elementwise) -> Polynomial:
+    inputs = tuple(polynomial(item) for item in op.inputs)
+    match op.function.data, inputs:
+        case "add", (a, b):
+            return a + b
+        case "sub", (a, b):
+            return a - b
+        case "mul", (a, b):
+            return a * b
+        case "neg", (a,):
+            return -a
+        case name, _ if name in _CALLS:
+            return Polynomial.atom(Call(name, inputs, op.result))
+        case _:
+            return Polynomial.atom(Leaf(op.result))
+
+
+def is_host_value(poly: Polynomial) -> bool:
+    """Tell whether only kernel arguments occur: the launcher can compute it."""
+    return all(isinstance(leaf, Leaf) and is_argument(leaf.value) for leaf in poly.leaves)
+
+
+def is_argument(value: SSAValue) -> bool:
+    """Tell whether `value` is an argument of the kernel."""
+    return isinstance(value, BlockArgument) and isinstance(value.block.parent_op(), tile.Kernel)
+
+
+def is_program_value(poly: Polynomial) -> bool:
+    """Tell whether only arguments and program ids occur (trip numbers only outside calls)."""
+    return all(
+        isinstance(leaf, Trip)
+        or is_argument(leaf.value)
+        or isinstance(leaf.value.owner, tile.ProgramId | tile.NumPrograms | hopper.GridExtent)
+        for leaf in poly.leaves
+    )
+
+
+_PYTHON: dict[str, str] = {
+    "idiv": "divide({0}, {1})",
+    "irem": "remainder({0}, {1})",
+    "min": "minimum({0}, {1})",
+    "max": "maximum({0}, {1})",
+    "select": "where({0}, {1}, {2})",
+    "and": "({0} & {1})",
+    "or": "({0} | {1})",
+    "xor": "({0} ^ {1})",
+    "shl": "({0} << {1})",
+    "shr": "({0} >> {1})",
+}
+
+
+def render(poly: Polynomial, name_leaf: Callable[[Leaf | Trip], str]) -> str:
+    """Return Python text for `poly`; `name_leaf` spells leaves and trip numbers.
+
+    Functions used: divide and remainder (C rules), minimum, maximum, where.
+    """
+
+    def spell_atom(atom: Atom) -> str:
+        if isinstance(atom, Call):
+            return _PYTHON[atom.function].format(*(render(item, name_leaf) for item in atom.inputs))
+        return name_leaf(atom)
+
+    texts: list[str] = []
+    for monomial, coefficient in poly.terms:
+        factors = sorted(spell_atom(atom) for atom in monomial)
+        if coefficient != 1 or not factors:
+            factors.insert(0, str(coefficient))
+        texts.append("*".join(factors))
+    return "(" + (" + ".join(sorted(texts)) or "0") + ")"

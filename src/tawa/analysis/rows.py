@@ -1,0 +1,138 @@
+"""Row dependence: which stores an element of a tile can reach, and under which mask.
+
+A wrapped index, ``(start + i) % M``, makes rows past M repeat earlier rows. Reading zeros there
+instead is the same program if those rows only ever reach stores whose mask refuses them: the value
+of row i must flow only into row i, through element-wise statements, one side of a dot, loops and
+reductions along other dimensions, and end in stores masked by ``start + i < M``.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.ir import SSAValue
+
+from tawa.analysis.index import IndexForm, index_form, moved
+from tawa.analysis.polynomial import Polynomial
+from tawa.ir import tile
+from tawa.ir.types import shape_of
+
+
+def conjuncts(mask: SSAValue) -> list[SSAValue]:
+    """Return the comparisons whose conjunction `mask` is, through broadcasts."""
+    match mask.owner:
+        case tile.Elementwise() as op if op.function.data == "and":
+            return [part for item in op.inputs for part in conjuncts(item)]
+        case tile.Broadcast() | tile.ExpandDims() as op:
+            inner = conjuncts(op.value)
+            return inner if len(inner) > 1 else [mask]
+        case _:
+            return [mask]
+
+
+def upper_bound(comparison: SSAValue) -> tuple[IndexForm, IndexForm] | None:
+    """Return (x, y) where the comparison is x < y, looking through moved dimensions."""
+    match comparison.owner:
+        case tile.Broadcast() | tile.ExpandDims() | tile.Transpose() as op:
+            found = upper_bound(op.value)
+            if found is None:
+                return None
+            low, high = moved(op, found[0]), moved(op, found[1])
+            return (low, high) if low is not None and high is not None else None
+        case tile.Elementwise() as op if op.function.data in ("lt", "gt", "le", "ge"):
+            left, right = (index_form(item) for item in op.inputs)
+            if left is None or right is None:
+                return None
+            match op.function.data:
+                case "lt":
+                    return left, right
+                case "gt":
+                    return right, left
+                case "le":
+                    return left, right.plus(_one_like(right))
+                case _:
+                    return right, left.plus(_one_like(left))
+        case _:
+            return None
+
+
+def _one_like(form: IndexForm) -> IndexForm:
+    return IndexForm(Polynomial.constant(1), tuple(Polynomial.constant(0) for _ in form.steps))
+
+
+def reaches_only_masked_stores(
+    value: SSAValue, dim: int, start: Polynomial, bound: Polynomial
+) -> bool:
+    """Tell whether rows i of dimension `dim` with start + i >= bound reach no store."""
+    return _Walk(start, bound).follow(value, dim)
+
+
+class _Walk:
+    """The forward walk; `seen` makes loops finite."""
+
+    def __init__(self, start: Polynomial, bound: Polynomial) -> None:
+        self.start = start
+        self.bound = bound
+        self.seen: set[tuple[SSAValue, int]] = set()
+
+    def follow(self, value: SSAValue, dim: int) -> bool:
+        if (value, dim) in self.seen:
+            return True
+        self.seen.add((value, dim))
+        return all(self._use(use.operation, use.index, value, dim) for use in value.uses)
+
+    def _use(self, op: object, index: int, value: SSAValue, dim: int) -> bool:
+        match op:
+            case tile.Elementwise() | tile.Cast() | tile.Bitcast():
+                return self.follow(op.results[0], dim)
+            case tile.ExpandDims():
+                return self.follow(op.result, dim + (dim >= op.axis.data))
+            case tile.Broadcast():
+                return shape_of(value.type)[dim] > 1 and self.follow(op.result, dim)
+            case tile.Transpose():
+                order = [axis.data for axis in op.permutation]
+                return self.follow(op.result, order.index(dim))
+            case tile.Dot():
+                return self._dot(op, index, dim)
+            case tile.Reduce():
+                axis = op.axis.data
+                return dim != axis and all(self.follow(r, dim - (dim > axis)) for r in op.res)
+            case scf.ForOp():
+                place = index - 3
+                return place >= 0 and self._loop(op, place, dim)
+            case scf.YieldOp():
+                return self._yield(op, index, dim)
+            case tile.Store():
+                return index != 0 and op.mask is not None and self._masked(op.mask, dim)
+            case _:
+                return False
+
+    def _dot(self, op: tile.Dot, index: int, dim: int) -> bool:
+        rank = len(shape_of(op.result.type))
+        contracted = rank - 1 if index == 0 else rank - 2
+        return (index == 2 or dim != contracted) and self.follow(op.result, dim)
+
+    def _loop(self, op: scf.ForOp, place: int, dim: int) -> bool:
+        inside = op.body.block.args[place + 1]
+        return self.follow(inside, dim) and self.follow(op.results[place], dim)
+
+    def _yield(self, op: scf.YieldOp, index: int, dim: int) -> bool:
+        match op.parent_op():
+            case scf.ForOp() as loop:
+                return self._loop(loop, index, dim)
+            case scf.IfOp() as branch:
+                return self.follow(branch.results[index], dim)
+            case _:
+                return False
+
+    def _masked(self, mask: SSAValue, dim: int) -> bool:
+        for part in conjuncts(mask):
+            found = upper_bound(part)
+            if found is None:
+                continue
+            low, high = found
+            if low.single_dim == dim and high.is_scalar:
+                slack = (self.bound - self.start) - (high.offset - low.offset)
+                constant = slack.as_constant
+                if constant is not None and constant >= 0:
+                    return True
+        return False

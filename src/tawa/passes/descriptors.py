@@ -1,0 +1,268 @@
+"""Turn pointer accesses into descriptor accesses where that is provably the same program.
+
+Purpose: a kernel that loads through pointers and masks gets TMA, as one written with descriptors.
+
+Before -> after:
+    %p = tile.ptr_add %base, (m + i) * stride + (k + j)     %d = tile.make_desc %base, [M, K], [stride, 1]
+    %x = tile.load %p, (m + i < M) & (k + j < K), 0.0       %x = tile.desc_load %d[m, k]
+
+Requires tile IR. Ensures: every promoted access reads and writes the same elements for every launch
+that passes the guards the pass leaves on the kernel (attribute `guards`: expressions the launcher
+must find >= 0 over all programs, else it runs the kernel compiled without this pass).
+
+Declines when (per access, the reason names the rule): the addresses are not affine; no stride is
+known to be 1; a stride or the base is not known to be a multiple of 16 bytes; the mask is not a
+conjunction of upper bounds; a bound is not a function of the arguments; masked-off elements are not
+zero; a wrapped index may reach a store; the access is volatile.
+"""
+
+from __future__ import annotations
+
+from xdsl.builder import Builder
+from xdsl.dialects.builtin import ArrayAttr, FloatData, IntAttr, StringAttr, TensorType
+from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import InsertPoint
+
+from tawa.analysis.blocks import Block, Dim, Refusal, describe
+from tawa.analysis.naming import name_of
+from tawa.analysis.polynomial import (
+    ONE,
+    Call,
+    Leaf,
+    Polynomial,
+    Trip,
+    is_argument,
+    polynomial,
+    render,
+)
+from tawa.analysis.rows import reaches_only_masked_stores
+from tawa.ir import tile
+from tawa.ir.types import DescType, element_type, i32, i64, int_array, shape_of
+from tawa.plan.plan import Declined, Plan
+from tawa.target import Target
+
+
+def promote(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Promote every pointer load and store of `kernel` that is a block of a strided array."""
+    declined: list[Declined] = []
+    guards: list[str] = []
+    for op in list(kernel.walk()):
+        match op:
+            case tile.Load() | tile.Store() if isinstance(op.pointer.type, TensorType):
+                reason = _promote(kernel, op, guards)
+            case _:
+                continue
+        if reason:
+            declined.append(Declined(f"descriptor for {name_of(op)}", reason))
+    if guards:
+        texts = [StringAttr(text) for text in dict.fromkeys(guards)]
+        kernel.attributes["guards"] = ArrayAttr(texts)
+    return tuple(declined)
+
+
+def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str]) -> str:
+    """Rewrite one access; return the reason if it stays, else an empty text."""
+    if isinstance(op, tile.Load) and (reason := _load_refusal(op)):
+        return reason
+    block = describe(op.pointer, op.mask)
+    if isinstance(block, Refusal):
+        return block.reason
+    if any(dim.wrap is not None and not _wrap_is_harmless(op, dim) for dim in block.dims):
+        return "a wrapped index may reach a store that is not masked"
+    desc = _make_descriptor(kernel, op, block)
+    offsets = [_emit(dim.offset, op, i32) for dim in block.dims]
+    if isinstance(op, tile.Load):
+        _replace_load(op, desc, offsets, block)
+    else:
+        _replace_store(op, desc, offsets, block)
+    guards.extend(_guard_text(kernel, check) for check in block.nonnegative)
+    return ""
+
+
+def _load_refusal(op: tile.Load) -> str:
+    if op.volatile is not None and op.volatile.value.data:
+        return "the load is volatile"
+    if op.mask is not None and op.other is not None and not _is_zero(op.other):
+        return "masked-off elements are not zero"
+    return ""
+
+
+def _is_zero(value: SSAValue) -> bool:
+    match value.owner:
+        case tile.Splat() | tile.Broadcast() | tile.Cast() | tile.ExpandDims() as op:
+            return _is_zero(op.value)
+        case tile.Constant() as op if isinstance(op.value, IntAttr | FloatData):
+            return op.value.data == 0 and str(op.value.data)[0] != "-"
+        case _:
+            return False
+
+
+def _wrap_is_harmless(op: tile.Load | tile.Store, dim: Dim) -> bool:
+    if not isinstance(op, tile.Load) or dim.dim is None or dim.wrap is None:
+        return False
+    return reaches_only_masked_stores(op.result, dim.dim, dim.offset, dim.wrap)
+
+
+def _make_descriptor(kernel: tile.Kernel, op: Operation, block: Block) -> SSAValue:
+    """Make the descriptor at the top of the kernel, or reuse an equal one."""
+    element = element_type(block.base.type).element  # pyright: ignore
+    shape = [dim.block for dim in block.dims]
+    first = kernel.body.block.first_op
+    assert first is not None, "a kernel that loads has statements"
+    builder = Builder(InsertPoint.before(first))
+    extents = [_emit_at(dim.extent, builder, i64) for dim in block.dims]
+    strides = [_emit_at(dim.stride, builder, i64) for dim in block.dims]
+    desc = tile.MakeDesc(
+        operands=[block.base, extents, strides],
+        attributes={"padding": StringAttr("zero")},
+        result_types=[DescType(TensorType(element, shape))],
+    )
+    desc.location = op.location
+    builder.insert(desc)
+    desc.result.name_hint = f"{block.base.name_hint or 'x'}_desc"
+    return desc.result
+
+
+def _memory_order(block: Block) -> list[int]:
+    """Return the tile's dimensions of extent > 1 in the order they have in memory."""
+    return [dim.dim for dim in block.dims if dim.dim is not None]
+
+
+def _replace_load(op: tile.Load, desc: SSAValue, offsets: list[SSAValue], block: Block) -> None:
+    element = element_type(op.result.type)
+    stored = [dim.block for dim in block.dims]
+    builder = Builder(InsertPoint.before(op))
+    load = tile.DescLoad(
+        operands=[desc, offsets],
+        attributes={} if op.eviction is None else {"eviction": op.eviction},
+        result_types=[TensorType(element, stored)],
+    )
+    load.location = op.location
+    builder.insert(load)
+    value: SSAValue = load.result
+    order = _memory_order(block)
+    value = _reshaped(builder, value, [dim.block for dim in block.dims if dim.dim is not None])
+    ranked = sorted(order)
+    if order != ranked:
+        permutation = [order.index(dim) for dim in ranked]
+        shape = [shape_of(value.type)[place] for place in permutation]
+        turn = tile.Transpose(
+            operands=[value],
+            attributes={"permutation": int_array(permutation)},
+            result_types=[TensorType(element, shape)],
+        )
+        value = builder.insert(turn).result
+    value = _reshaped(builder, value, list(shape_of(op.result.type)))
+    load.result.name_hint = op.result.name_hint
+    value.name_hint = op.result.name_hint
+    op.result.replace_all_uses_with(value)
+    op.detach()
+    op.erase()
+
+
+def _replace_store(op: tile.Store, desc: SSAValue, offsets: list[SSAValue], block: Block) -> None:
+    builder = Builder(InsertPoint.before(op))
+    order = _memory_order(block)
+    ranked = sorted(order)
+    shape = shape_of(op.value.type)
+    value = _reshaped(builder, op.value, [shape[dim] for dim in ranked])
+    if order != ranked:
+        permutation = [ranked.index(dim) for dim in order]
+        turn = tile.Transpose(
+            operands=[value],
+            attributes={"permutation": int_array(permutation)},
+            result_types=[TensorType(element_type(value.type), [shape[dim] for dim in order])],
+        )
+        value = builder.insert(turn).result
+    value = _reshaped(builder, value, [dim.block for dim in block.dims])
+    store = tile.DescStore(operands=[desc, offsets, value])
+    store.location = op.location
+    builder.insert(store)
+    op.detach()
+    op.erase()
+
+
+def _reshaped(builder: Builder, value: SSAValue, shape: list[int]) -> SSAValue:
+    if list(shape_of(value.type)) == shape:
+        return value
+    kind = TensorType(element_type(value.type), shape)
+    return builder.insert(tile.Reshape(operands=[value], result_types=[kind])).result
+
+
+def _emit(poly: Polynomial, before: Operation, kind: object) -> SSAValue:
+    return _emit_at(poly, Builder(InsertPoint.before(before)), kind)
+
+
+def _emit_at(poly: Polynomial, builder: Builder, kind: object) -> SSAValue:
+    """Insert the arithmetic that computes `poly` as an integer of type `kind`."""
+
+    def constant(number: int) -> SSAValue:
+        op = tile.Constant(attributes={"value": IntAttr(number)}, result_types=[kind])
+        return builder.insert(op).result
+
+    def apply(name: str, *inputs: SSAValue) -> SSAValue:
+        op = tile.Elementwise(
+            operands=[list(inputs)],
+            attributes={"function": StringAttr(name)},
+            result_types=[kind],
+        )
+        return builder.insert(op).result
+
+    def leaf(value: SSAValue) -> SSAValue:
+        if value.type == kind:
+            return value
+        return builder.insert(tile.Cast(operands=[value], result_types=[kind])).result
+
+    def atom(item: Leaf | Trip | Call) -> SSAValue:
+        match item:
+            case Leaf():
+                return leaf(item.value)
+            case Call():
+                return leaf(item.value) if not is_constant_call(item) else call(item)
+            case Trip():
+                loop = item.loop
+                iv = leaf(loop.body.block.args[0])
+                start, step = polynomial(loop.lb), polynomial(loop.step)
+                if not start.is_zero:
+                    iv = apply("sub", iv, _emit_at(start, builder, kind))
+                return iv if step == ONE else apply("idiv", iv, _emit_at(step, builder, kind))
+
+    def call(item: Call) -> SSAValue:
+        inputs = [_emit_at(part, builder, kind) for part in item.inputs]
+        return apply(item.function, *inputs)
+
+    def is_constant_call(item: Call) -> bool:
+        # Only arguments below: computed again, since the original may stand further down.
+        return all(
+            isinstance(part, Leaf) and is_argument(part.value)
+            for argument in item.inputs
+            for part in argument.leaves
+        )
+
+    total: SSAValue | None = None
+    for monomial, coefficient in sorted(poly.terms, key=lambda term: str(term[1])):
+        factors = [atom(item) for item in monomial]
+        if coefficient != 1 or not factors:
+            factors.append(constant(coefficient))
+        term = factors[0]
+        for factor in factors[1:]:
+            term = apply("mul", term, factor)
+        total = term if total is None else apply("add", total, term)
+    return total if total is not None else constant(0)
+
+
+def _guard_text(kernel: tile.Kernel, poly: Polynomial) -> str:
+    """Return Python over argument names and program0, program1, program2, grid0 ..."""
+    names = kernel.argument_names
+
+    def spell(leaf: Leaf | Trip) -> str:
+        assert isinstance(leaf, Leaf), "guards are free of loops"
+        match leaf.value.owner:
+            case tile.ProgramId() as op:
+                return f"program{op.axis.data}"
+            case tile.NumPrograms() as op:
+                return f"grid{op.axis.data}"
+            case _:
+                return names[leaf.value.index]  # pyright: ignore
+
+    return render(poly, spell)
