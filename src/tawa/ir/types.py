@@ -101,7 +101,7 @@ def bit_width(kind: Attribute) -> int:
             return 64
         case IntegerType():
             return kind.width.data
-        case AnyFloat():
+        case _ if isinstance(kind, AnyFloat):
             return kind.bitwidth
         case _:
             raise TypeError(f"{kind} has no width")
