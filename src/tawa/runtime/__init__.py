@@ -1,0 +1,1 @@
+"""Compile, cache, launch, tune: what happens around a kernel on the host."""

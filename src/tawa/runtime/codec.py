@@ -1,0 +1,119 @@
+"""Compiled kernels as bytes, for the disk cache: JSON for the facts, then the stages' bytes.
+
+Plain data only: reading a file from a cache folder never runs code. The dataclasses that may occur
+are listed; a file that names another one, or other fields, is not ours and is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from tawa.codegen.parameters import (
+    GridParameter,
+    PointerParameter,
+    ScalarParameter,
+    TensorMapParameter,
+)
+from tawa.frontend.signature import Argument
+from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan
+from tawa.runtime.compiled import (
+    Assembly,
+    CompiledKernel,
+    LaunchShape,
+    Proof,
+    Resources,
+    RoleRegisters,
+    SharedBuffer,
+)
+
+_CLASSES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        ArefPlan,
+        Declined,
+        GridParameter,
+        LaunchShape,
+        LoopPlan,
+        Plan,
+        PointerParameter,
+        Proof,
+        Resources,
+        RolePlan,
+        RoleRegisters,
+        ScalarParameter,
+        SharedBuffer,
+        StorePlan,
+        TensorMapParameter,
+    )
+}
+_FACTS = (
+    "name",
+    "entry",
+    "plan",
+    "launch",
+    "parameters",
+    "resources",
+    "proof",
+    "timings",
+    "declined",
+)
+_LENGTH = struct.Struct("<I")
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        if type(value).__name__ not in _CLASSES:
+            raise TypeError(f"{type(value).__name__} is not listed in tawa.runtime.codec")
+        content = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {"class": type(value).__name__, **content}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def _restore(value: Any) -> Any:
+    match value:
+        case {"class": str(name), **content}:
+            restored = {key: _restore(item) for key, item in content.items()}
+            return _CLASSES[name](**restored)
+        case list():
+            return tuple(_restore(item) for item in value)  # pyright: ignore
+        case _:
+            return value
+
+
+def encode(kernel: CompiledKernel) -> bytes:
+    """Return a kernel as bytes; stages that are not at hand are left out."""
+    stages = {level: stage for level, stage in kernel.asm.ready.items() if level != "sass"}
+    blobs = [stage.encode() if isinstance(stage, str) else stage for stage in stages.values()]
+    facts = {name: _plain(getattr(kernel, name)) for name in _FACTS}
+    facts["timings"] = dict(kernel.timings)
+    facts["stages"] = [
+        [level, isinstance(stage, str), len(blob)]
+        for (level, stage), blob in zip(stages.items(), blobs, strict=True)
+    ]
+    head = json.dumps(facts).encode()
+    return b"".join((_LENGTH.pack(len(head)), head, *blobs))
+
+
+def decode(data: bytes, signature: Mapping[str, Argument]) -> tuple[dict[str, Any], Assembly]:
+    """Return the facts (keyword arguments of `CompiledKernel`) and the stages.
+
+    Raises KeyError, TypeError, ValueError or struct.error for bytes that are not a kernel's.
+    """
+    (length,) = _LENGTH.unpack_from(data)
+    start = _LENGTH.size + length
+    content = json.loads(data[_LENGTH.size : start])
+    stages: dict[str, str | bytes] = {}
+    for level, is_text, size in content.pop("stages"):
+        blob = data[start : start + size]
+        stages[level] = blob.decode() if is_text else blob
+        start += size
+    facts = {name: _restore(value) for name, value in content.items() if name != "timings"}
+    facts["timings"] = content["timings"]
+    facts["signature"] = signature
+    return facts, Assembly(stages)

@@ -1,0 +1,260 @@
+"""A compiled kernel: every stage's text, what it costs, and what was proved. Needs no GPU.
+
+The value is complete and immutable, so that it can be stored on disk and read back; what is
+expensive and seldom wanted (PTX, SASS, the parsed IR) is computed when first asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias
+
+from tawa.codegen.parameters import Parameter
+from tawa.frontend.signature import Argument, ConstantArg, DescriptorArg, PointerArg
+from tawa.plan.plan import Declined, Plan
+
+Stage: TypeAlias = str | bytes
+LEVELS = ("tile", "aref", "hopper", "cuda", "ptx", "cubin", "sass")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchShape:
+    """How a kernel is launched: threads a block, dynamic shared bytes, blocks a cluster.
+
+    A `persistent` kernel gets a grid of at most one block a multiprocessor and walks the user's
+    grid itself.
+    """
+
+    threads: int
+    shared: int
+    cluster: int = 1
+    persistent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBuffer:
+    """A buffer (or array of barriers) in shared memory: bytes, and bytes from the start."""
+
+    label: str
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRegisters:
+    """A role's warps, its register budget a thread, and the use found in SASS (None: unknown)."""
+
+    label: str
+    warps: int
+    budget: int
+    used: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one block of the kernel takes. `spills` in bytes a thread, None where not known."""
+
+    roles: tuple[RoleRegisters, ...] = ()
+    buffers: tuple[SharedBuffer, ...] = ()
+    barriers: tuple[tuple[str, int], ...] = ()
+    shared: int = 0
+    shared_limit: int = 0
+    registers_at_launch: int = 0
+    spills: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The verdict of the protocol check: `ok`, states (or events) visited, and one sentence."""
+
+    ok: bool
+    states: int
+    verdict: str
+
+
+class Assembly(Mapping[str, Stage]):
+    """The kernel at every stage. A stage given as a function is computed once, when read."""
+
+    def __init__(
+        self,
+        stages: Mapping[str, Stage],
+        later: Mapping[str, Callable[[], Stage]] = MappingProxyType({}),
+    ) -> None:
+        self._stages = dict(stages)
+        self._later = dict(later)
+        self._lock = threading.Lock()
+
+    def __getitem__(self, level: str) -> Stage:
+        """Return a stage; KeyError names the stages there are."""
+        with self._lock:
+            if (stage := self._stages.get(level)) is not None:
+                return stage
+            if (compute := self._later.get(level)) is None:
+                raise KeyError(f"no stage {level!r}; there are " + ", ".join(self))
+            return self._stages.setdefault(level, compute())
+
+    def __iter__(self) -> Iterator[str]:
+        return (level for level in LEVELS if level in self._stages or level in self._later)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def text(self, level: str) -> str:
+        """Return a stage that is text; TypeError for the cubin."""
+        stage = self[level]
+        if not isinstance(stage, str):
+            raise TypeError(f"the stage {level!r} is binary")
+        return stage
+
+    @property
+    def ready(self) -> Mapping[str, Stage]:
+        """The stages that are at hand without computing anything."""
+        return MappingProxyType(self._stages)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledKernel:
+    """A kernel compiled for one signature. `timings` in seconds by phase, in order.
+
+    `name` is the user's function, `entry` the symbol in the cubin. Printing it gives the report.
+    """
+
+    name: str
+    entry: str
+    signature: Mapping[str, Argument]
+    plan: Plan
+    asm: Assembly
+    launch: LaunchShape
+    parameters: tuple[Parameter, ...]
+    resources: Resources
+    proof: Proof
+    timings: Mapping[str, float] = field(default_factory=dict[str, float])
+    declined: tuple[Declined, ...] = ()
+
+    @property
+    def cubin(self) -> bytes:
+        """The binary for the GPU."""
+        binary = self.asm["cubin"]
+        if not isinstance(binary, bytes):
+            raise TypeError("the stage 'cubin' is text")
+        return binary
+
+    def __str__(self) -> str:
+        return "\n".join(report(self))
+
+    def __repr__(self) -> str:
+        return f"<CompiledKernel {self.name}({', '.join(spell_signature(self.signature))})>"
+
+
+def spell_signature(signature: Mapping[str, Argument]) -> list[str]:
+    """Return each parameter as a user reads it: ``a: *bf16 (16-byte aligned)``, ``K: i32``."""
+    return [f"{name}: {spell_argument(argument)}" for name, argument in signature.items()]
+
+
+def spell_argument(argument: Argument) -> str:
+    """Return one parameter's type as a user reads it."""
+    match argument:
+        case ConstantArg():
+            value = argument.value
+            return f"= {getattr(value, '__name__', None) or repr(value)}"
+        case DescriptorArg():
+            block = "x".join(map(str, argument.block_shape))
+            return f"descriptor of {argument.dtype}[{block}]"
+        case PointerArg():
+            return f"*{argument.dtype}" + (" (16-byte aligned)" if argument.divisible else "")
+        case _:
+            return argument.dtype + (" (divisible by 16)" if argument.divisible else "")
+
+
+def report(kernel: CompiledKernel) -> Iterator[str]:
+    """Yield the lines of the readable report: roles, arefs, memory, proof, declined, times."""
+    yield f"kernel {kernel.name}"
+    yield from _section("arguments", spell_signature(kernel.signature))
+    yield from _section("launch", [_launch(kernel.launch)])
+    yield from _section("roles", _roles(kernel))
+    yield from _section("arefs", _arefs(kernel.plan))
+    yield from _section("loops", _loops(kernel.plan))
+    yield from _section("stores", _stores(kernel.plan))
+    yield from _section("shared memory", _shared(kernel.resources))
+    yield from _section("proof", [_proof(kernel.proof)])
+    declined = (*kernel.plan.declined, *kernel.declined)
+    unique = dict.fromkeys(f"{item.feature}: {item.reason}" for item in declined)
+    yield from _section("declined", list(unique))
+    yield from _section("compile time", _times(kernel.timings))
+
+
+def _section(title: str, lines: list[str]) -> Iterator[str]:
+    if not lines:
+        return
+    yield f"  {title}"
+    yield from (f"    {line}" for line in lines)
+
+
+def _launch(launch: LaunchShape) -> str:
+    parts = [f"{launch.threads} threads", f"{launch.shared:,} bytes of shared memory"]
+    if launch.cluster > 1:
+        parts.append(f"clusters of {launch.cluster}")
+    if launch.persistent:
+        parts.append("persistent")
+    return ", ".join(parts)
+
+
+def _roles(kernel: CompiledKernel) -> list[str]:
+    if not kernel.plan.specialized:
+        found = kernel.resources.roles
+        use = f", {found[0].used} registers" if found and found[0].used is not None else ""
+        return [f"none: an ordinary kernel of {kernel.plan.warps} warps{use}"]
+    used = {role.label: role.used for role in kernel.resources.roles}
+    lines: list[str] = []
+    for role in kernel.plan.roles:
+        copies = f"{role.instances} x " if role.instances > 1 else ""
+        count = used.get(role.label)
+        use = "use unknown" if count is None else f"{count} used"
+        lines.append(
+            f"{role.label}: {copies}{role.warps} warps, {role.registers} registers ({use})"
+        )
+    lines.append(f"consumers: {kernel.plan.arrangement}")
+    if (spills := kernel.resources.spills) is not None:
+        lines.append(f"spills: {spills} bytes a thread")
+    return lines
+
+
+def _arefs(plan: Plan) -> list[str]:
+    return [f"{aref.label}: depth {aref.depth}" for aref in plan.arefs]
+
+
+def _loops(plan: Plan) -> list[str]:
+    return [f"{loop.loop}: {loop.schedule}, mma depth {loop.mma_depth}" for loop in plan.loops]
+
+
+def _stores(plan: Plan) -> list[str]:
+    return [
+        f"{store.store}: {'by TMA' if store.via == 'tma' else 'from registers'}"
+        + (f" in {store.parts} parts" if store.parts > 1 else "")
+        + (f", evict {store.eviction}" if store.eviction else "")
+        for store in plan.stores
+    ]
+
+
+def _shared(resources: Resources) -> list[str]:
+    lines = [f"{buffer.bytes:>9,}  {buffer.label}" for buffer in resources.buffers]
+    lines += [f"{8 * count:>9,}  {label} ({count} barriers)" for label, count in resources.barriers]
+    if resources.shared:
+        limit = f" of {resources.shared_limit:,}" if resources.shared_limit else ""
+        lines.append(f"{resources.shared:>9,}  in all{limit}")
+    return lines
+
+
+def _proof(proof: Proof) -> str:
+    verdict = "ok" if proof.ok else "FAILED"
+    return f"{verdict}, {proof.states:,} states: {proof.verdict}"
+
+
+def _times(timings: Mapping[str, float]) -> list[str]:
+    if not timings:
+        return []
+    lines = [f"{seconds * 1e3:8.1f} ms  {phase}" for phase, seconds in timings.items()]
+    return [*lines, f"{sum(timings.values()) * 1e3:8.1f} ms  in all"]

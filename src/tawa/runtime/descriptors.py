@@ -1,0 +1,73 @@
+"""Host descriptors: a tensor, how it lies in memory, and the block a kernel moves at once.
+
+Triton's own class is understood by its attributes; ours is the same with sizes of 0 allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tawa.errors import DescriptorError
+from tawa.runtime.arrays import look
+
+
+class TensorDescriptor:
+    """A tensor of `shape` and `strides` (elements) at `base`, accessed in blocks.
+
+    Mutable, since a configuration's pre-hook sets `block_shape`; therefore the rules of TMA
+    (alignment, strides, box) are checked when a kernel is launched, not here. `padding` is what a
+    load yields outside of the tensor: "zero" or "nan". A dimension may be 0: nothing is loaded.
+    """
+
+    __slots__ = ("base", "block_shape", "padding", "shape", "strides")
+
+    def __init__(
+        self,
+        base: Any,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        block_shape: Sequence[int],
+        padding: str = "zero",
+    ) -> None:
+        if not len(shape) == len(strides) == len(block_shape):
+            raise DescriptorError(
+                "a descriptor's shape, strides and block_shape differ in length",
+                why=f"they have {len(shape)}, {len(strides)} and {len(block_shape)} entries",
+                remedy="give one entry for each dimension",
+            )
+        if padding not in ("zero", "nan"):
+            raise DescriptorError(
+                f"padding={padding!r} is not a padding", remedy='use "zero" or "nan"'
+            )
+        self.base = base
+        self.shape = list(shape)
+        self.strides = list(strides)
+        self.block_shape = list(block_shape)
+        self.padding = padding
+
+    @classmethod
+    def from_tensor(
+        cls, tensor: Any, block_shape: Sequence[int], padding: str = "zero"
+    ) -> TensorDescriptor:
+        """Describe a whole array of any library, or a placeholder.
+
+        >>> import tawa
+        >>> TensorDescriptor.from_tensor(tawa.array((128, 64), "f16"), [64, 64]).strides
+        [64, 1]
+        """
+        view = look(tensor)
+        return cls(tensor, view.shape, view.strides, block_shape, padding)
+
+    def __repr__(self) -> str:
+        return (
+            f"TensorDescriptor(shape={self.shape}, strides={self.strides},"
+            f" block_shape={self.block_shape}, padding={self.padding!r})"
+        )
+
+
+def is_descriptor(kind: type) -> bool:
+    """Tell whether a class is our descriptor or Triton's."""
+    return issubclass(kind, TensorDescriptor) or (
+        kind.__name__ == "TensorDescriptor" and kind.__module__.startswith("triton.")
+    )

@@ -1,0 +1,87 @@
+"""Host expressions: the values a launcher computes from the arguments of a call.
+
+Code generation writes them in Python over the names of the arguments (see
+`tawa.codegen.parameters`). Here they are rewritten once to the local names of a launcher: an array
+is its address, ``d.extents[i]`` and ``d.strides[i]`` are a descriptor's.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tawa.errors import InternalError
+
+_ALLOWED = (
+    ast.Expression,
+    ast.Name,
+    ast.Load,
+    ast.Constant,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.IfExp,
+    ast.Call,
+    ast.Subscript,
+    ast.Attribute,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.cmpop,
+)
+_CALLS = frozenset(("min", "max", "abs", "int", "float", "bool", "divmod"))
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The arguments of a launcher by kind; all others are numbers."""
+
+    numbers: Collection[str]
+    arrays: Collection[str]
+    descriptors: Collection[str]
+
+
+class _Rewrite(ast.NodeTransformer):
+    def __init__(self, names: Names, text: str) -> None:
+        self.names = names
+        self.text = text
+
+    def refuse(self, node: ast.AST) -> InternalError:
+        """Return the error for a node no host expression has."""
+        return InternalError(
+            f"the host expression {self.text!r} has {ast.unparse(node)!r}",
+            why="it may use numbers, arguments, arithmetic and a descriptor's extents and strides",
+            remedy="this is a fault of the compiler: please report it with the kernel",
+        )
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """``d.extents`` → ``d__shape``, ``d.strides`` → ``d__strides``."""
+        suffix = {"extents": "shape", "strides": "strides", "base": "at"}.get(node.attr)
+        base = node.value
+        if suffix is None or not isinstance(base, ast.Name):
+            raise self.refuse(node)
+        if base.id not in self.names.descriptors:
+            raise self.refuse(node)
+        return ast.Name(f"{base.id}__{suffix}", ast.Load())
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """An array, or a descriptor, as a value is its address."""
+        if node.id in self.names.arrays or node.id in self.names.descriptors:
+            return ast.Name(f"{node.id}__at", ast.Load())
+        if node.id not in self.names.numbers and node.id not in _CALLS:
+            raise self.refuse(node)
+        return node
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Refuse what is no arithmetic."""
+        if not isinstance(node, _ALLOWED):
+            raise self.refuse(node)
+        return super().generic_visit(node)
+
+
+def rewrite(expression: str, names: Names) -> str:
+    """Return an expression over the launcher's local names."""
+    tree = ast.parse(expression, mode="eval")
+    return ast.unparse(_Rewrite(names, expression).visit(tree))

@@ -1,0 +1,154 @@
+"""What a compilation depends on beyond its arguments: the kernel's text and the compiler's.
+
+The text of a kernel is its source with file and line (they appear in labels and in the generated
+code), that of every helper it calls, and the value of every global and closure variable it reads.
+The same walk yields the bindings to watch: when one is rebound, the kernel is compiled anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import CellType, FunctionType, ModuleType
+from typing import Any
+
+from tawa.version import __version__
+
+_LIBRARIES = ("triton", "tawa")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """A variable a kernel reads: `value` as it was, in a `namespace` or a closure `cell`."""
+
+    name: str
+    value: object
+    namespace: Mapping[str, Any] | None = None
+    cell: CellType | None = None
+
+    def changed(self) -> bool:
+        """Tell whether the variable has been rebound since."""
+        if self.cell is not None:
+            return self.cell.cell_contents is not self.value
+        return self.namespace is not None and self.namespace.get(self.name) is not self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """The hash of a kernel's text, and the variables whose rebinding makes it stale."""
+
+    digest: str
+    bindings: tuple[Binding, ...]
+
+
+def fingerprint(function: FunctionType) -> Fingerprint:
+    """Return the fingerprint of a kernel; raises OSError when its source is not to be had."""
+    parts: list[str] = []
+    bindings: dict[tuple[int, str], Binding] = {}
+    _walk(function, parts, bindings, set())
+    digest = hashlib.sha256("\0".join(parts).encode(), usedforsecurity=False).hexdigest()
+    return Fingerprint(digest, tuple(bindings.values()))
+
+
+def _walk(
+    function: FunctionType,
+    parts: list[str],
+    bindings: dict[tuple[int, str], Binding],
+    seen: set[FunctionType],
+) -> None:
+    seen.add(function)
+    lines, first = inspect.getsourcelines(function)
+    source = "".join(lines)
+    code = function.__code__
+    parts += [function.__qualname__, code.co_filename, str(first), source]
+    parts += [repr(function.__defaults__), repr(function.__kwdefaults__)]
+    for chain in _chains(source):
+        if (binding := _resolve(function, chain)) is None:
+            continue
+        if binding.cell is not None or binding.namespace is not None:
+            bindings.setdefault((id(binding.cell or binding.namespace), binding.name), binding)
+        helper = _user_function(binding.value)
+        if helper is None:
+            parts += [".".join(chain), _describe(binding.value)]
+        elif helper not in seen:
+            _walk(helper, parts, bindings, seen)
+
+
+def _chains(source: str) -> Iterator[tuple[str, ...]]:
+    """Yield each dotted name of the source once: ``("tl", "load")``, ``("BLOCK",)``."""
+    found: dict[tuple[str, ...], None] = {}
+    for node in ast.walk(ast.parse(textwrap.dedent(source))):
+        names: list[str] = []
+        while isinstance(node, ast.Attribute):
+            names.append(node.attr)
+            node = node.value
+        if isinstance(node, ast.Name):
+            found[(node.id, *reversed(names))] = None
+    return iter(sorted(found))
+
+
+def _resolve(function: FunctionType, chain: tuple[str, ...]) -> Binding | None:
+    """Follow a dotted name through modules to what it is bound to; None for local names."""
+    root, *rest = chain
+    code, namespace = function.__code__, function.__globals__
+    if root in code.co_freevars:
+        cell = (function.__closure__ or ())[code.co_freevars.index(root)]
+        binding = Binding(root, cell.cell_contents, cell=cell)
+    elif root in namespace:
+        binding = Binding(root, namespace[root], namespace)
+    elif hasattr(builtins, root):
+        return Binding(root, getattr(builtins, root))
+    else:
+        return None
+    for name in rest:
+        if not isinstance(binding.value, ModuleType) or not hasattr(binding.value, name):
+            break
+        binding = Binding(name, getattr(binding.value, name), vars(binding.value))
+    return binding
+
+
+def _is_library(value: Any) -> bool:
+    module = getattr(value, "__module__", None) or ""
+    return module.partition(".")[0] in _LIBRARIES and ".kernels" not in module
+
+
+def _user_function(value: Any) -> FunctionType | None:
+    """Return the Python function of a user's helper (plain, or wrapped by a `jit`)."""
+    while not inspect.isfunction(value):
+        inner = getattr(value, "fn", None)
+        if inner is None or inspect.isclass(value) or isinstance(value, ModuleType):
+            return None
+        value = inner
+    return None if _is_library(value) else value
+
+
+def _describe(value: Any) -> str:
+    match value:
+        case ModuleType():
+            return value.__name__
+        case bool() | int() | float() | str() | None:
+            return repr(value)
+        case _ if type(value).__name__ == "constexpr":
+            return repr(value.value)
+        case _ if isinstance(value, Callable):
+            return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value)}"
+        case _:
+            return f"{type(value).__qualname__} {value!r}"
+
+
+@cache
+def compiler_digest() -> str:
+    """Return the version and a hash of the compiler's own sources (computed once a process)."""
+    digest = hashlib.sha256(__version__.encode(), usedforsecurity=False)
+    root = Path(__file__).parent.parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,232 @@
+"""The generated front of a launch: from the arguments of a call to the launcher of its signature.
+
+Two functions are generated. One for each kernel binds arguments as Python does and looks up the
+*form* of the call: the classes of the arguments, the constants and the options. One for each form
+knows those classes, so it reads dtype, device, address and divisibility in line and looks up the
+launcher. Written for speed: nothing is computed twice, no helper is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tawa.runtime.arrays import is_array, is_tensor
+from tawa.runtime.descriptors import is_descriptor
+from tawa.runtime.fingerprint import Binding
+from tawa.runtime.kernel import KernelFunction, Parameter, is_jit
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A generated function and its text, for reading and for tests."""
+
+    function: Callable[..., Any]
+    text: str
+
+
+def generate(text: str, name: str, namespace: Mapping[str, Any]) -> Generated:
+    """Execute generated text and return the function `name` that it defines."""
+    scope = dict(namespace)
+    exec(compile(text, f"<tawa launcher of {name}>", "exec"), scope)
+    return Generated(scope[name], text)
+
+
+def make_binder(
+    kernel: KernelFunction,
+    bindings: Sequence[Binding],
+    forms: Mapping[Any, Callable[..., Any]],
+    learn: Callable[..., Any],
+    renew: Callable[..., Any],
+) -> Generated:
+    """Generate the function that every launch of a kernel enters.
+
+    `forms` is looked up by the key of a call; `learn(key, grid, options, values)` makes a missing
+    form; `renew(grid, values, options)` is called when a variable in `bindings` was rebound.
+    """
+    namespace: dict[str, Any] = {"__forms": forms, "__learn": learn, "__renew": renew}
+    header = _header(kernel.parameters, namespace)
+    names = "".join(f"{name}, " for name in kernel.names)
+    lines = [f"def {kernel.name}(__grid, /, {header}**__options):"]
+    if checks := _changed(bindings, namespace):
+        lines += [f"    if {checks}:", f"        return __renew(__grid, ({names}), __options)"]
+    key = "".join(_form_key(parameter) for parameter in kernel.parameters)
+    lines += [
+        f"    __key = ({key}*__options.items(),)",
+        "    try:",
+        "        __form = __forms[__key]",
+        "    except (KeyError, TypeError):  # a new form, or one with an unhashable constant",
+        f"        __form = __learn(__key, __options, ({names}))",
+        f"    return __form(__grid, __options, {names})",
+    ]
+    return generate("\n".join(lines) + "\n", kernel.name, namespace)
+
+
+def _header(parameters: Sequence[Parameter], namespace: dict[str, Any]) -> str:
+    """Spell the parameters with their defaults, which are put into `namespace`."""
+    items: list[str] = []
+    for index, parameter in enumerate(parameters):
+        if parameter.keyword_only and "*" not in items:
+            items.append("*")
+        if parameter.required:
+            items.append(parameter.name)
+        else:
+            namespace[f"__default{index}"] = parameter.default
+            items.append(f"{parameter.name}=__default{index}")
+    return "".join(f"{item}, " for item in items)
+
+
+def _changed(bindings: Sequence[Binding], namespace: dict[str, Any]) -> str:
+    checks: list[str] = []
+    for index, binding in enumerate(bindings):
+        namespace[f"__was{index}"] = binding.value
+        if binding.cell is not None:
+            namespace[f"__cell{index}"] = binding.cell
+            checks.append(f"__cell{index}.cell_contents is not __was{index}")
+        elif binding.namespace is not None:
+            namespace[f"__module{index}"] = binding.namespace
+            checks.append(f"__module{index}.get({binding.name!r}) is not __was{index}")
+    return " or ".join(checks)
+
+
+def _form_key(parameter: Parameter) -> str:
+    if parameter.constexpr:
+        return f"type({parameter.name}), {parameter.name}, "
+    return f"type({parameter.name}), "
+
+
+def make_form(
+    kernel: KernelFunction,
+    values: Mapping[str, Any],
+    table: Mapping[Any, Callable[..., Any]],
+    specialize: Callable[..., Any],
+) -> Generated:
+    """Generate the function for calls whose arguments have the classes of `values`.
+
+    `table` is looked up by the facts of the arguments; `specialize(key, options, values)` compiles
+    a missing entry. The launcher is called with grid, options, the values, then for each array its
+    address and for each descriptor address, shape and strides (see `launch_names`).
+    """
+    from tawa.runtime.arrays import look
+    from tawa.runtime.specialize import integer_type
+
+    namespace: dict[str, Any] = {
+        "__table": table,
+        "__specialize": specialize,
+        "__look": look,
+        "__tensor": _tensor_class(),
+    }
+    reads: list[str] = []
+    key: list[str] = []
+    for parameter in kernel.parameters:
+        facts = _facts(parameter, values[parameter.name])
+        reads += facts.reads
+        key += facts.key
+        if facts.wide:
+            namespace[f"__wide_{parameter.name}"] = _wide(kernel.name, parameter, integer_type)
+    names = "".join(f"{name}, " for name in kernel.names)
+    extra = "".join(f"{name}, " for name in launch_names(values))
+    lines = [
+        f"def {kernel.name}(__grid, __options, {names}):",
+        *(f"    {line}" for line in reads),
+        f"    __key = ({''.join(f'{item}, ' for item in key)})",
+        "    try:",
+        "        __enter = __table[__key]",
+        "    except KeyError:",
+        f"        __enter = __specialize(__key, __options, ({names}))",
+        f"    return __enter(__grid, __options, {names}{extra})",
+    ]
+    return generate("\n".join(lines) + "\n", kernel.name, namespace)
+
+
+def launch_names(values: Mapping[str, Any]) -> list[str]:
+    """Return the names a launcher gets after the parameters: addresses, shapes and strides."""
+    names: list[str] = []
+    for name, value in values.items():
+        if is_descriptor(type(value)):
+            names += [f"{name}__at", f"{name}__shape", f"{name}__strides"]
+        elif is_array(value):
+            names.append(f"{name}__at")
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Statements that read an argument, what of it goes into the key, whether its width may."""
+
+    reads: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    wide: bool = False
+
+
+def _facts(parameter: Parameter, value: Any) -> _Facts:
+    name = parameter.name
+    if parameter.constexpr or value is None or isinstance(value, bool):
+        return _Facts()
+    if is_descriptor(type(value)):
+        return _descriptor_facts(name)
+    if is_array(value):
+        return _array_facts(parameter, is_tensor(type(value)))
+    if is_jit(value) or type(value).__name__ in ("constexpr", "dtype"):
+        return _Facts(key=(name,))
+    return _number_facts(parameter, value)
+
+
+def _array_facts(parameter: Parameter, tensor: bool) -> _Facts:
+    name = parameter.name
+    at = f"{name}__at"
+    aligned = (f"not {at} & 15",) if parameter.specialize_pointer else ()
+    if tensor:
+        reads = (f"{at} = {name}.data_ptr()",)
+        return _Facts(reads, (f"{name}.dtype", f"{name}.get_device()", *aligned))
+    view = f"__view_{name}"
+    reads = (f"{view} = __look({name})", f"{at} = {view}.address")
+    return _Facts(reads, (f"{view}.dtype", f"{view}.device", *aligned))
+
+
+def _descriptor_facts(name: str) -> _Facts:
+    base, at = f"__base_{name}", f"{name}__at"
+    reads = (
+        f"{base} = {name}.base",
+        f"if type({base}) is __tensor:",
+        f"    {at} = {base}.data_ptr()",
+        f"    __kind_{name} = {base}.dtype, {base}.get_device()",
+        "else:",
+        f"    {base} = __look({base})",
+        f"    {at} = {base}.address",
+        f"    __kind_{name} = {base}.dtype, {base}.device",
+        f"{name}__shape = tuple({name}.shape)",
+        f"{name}__strides = tuple({name}.strides)",
+    )
+    return _Facts(reads, (f"__kind_{name}", f"tuple({name}.block_shape)", f"{name}.padding"))
+
+
+def _number_facts(parameter: Parameter, value: Any) -> _Facts:
+    name = parameter.name
+    from tawa.runtime.specialize import number
+
+    plain = number(value)
+    # A NumPy scalar becomes a Python number first.
+    reads = () if type(value) is type(plain) or plain is None else (f"{name} = {name}.item()",)
+    if not isinstance(plain, int) or isinstance(plain, bool):
+        return _Facts(reads)
+    key: list[str] = []
+    if parameter.specialize:
+        key.append(f"{name} == 1")
+        if parameter.specialize_alignment:
+            key.append(f"not {name} & 15")
+    if not parameter.dtype:
+        key.append(f"-0x80000000 <= {name} <= 0x7FFFFFFF or __wide_{name}({name})")
+    return _Facts(reads, tuple(key), wide=not parameter.dtype)
+
+
+def _wide(kernel: str, parameter: Parameter, integer_type: Any) -> Callable[[int], str]:
+    return lambda value: integer_type(kernel, parameter.name, value)
+
+
+def _tensor_class() -> Any:
+    import sys
+
+    torch = sys.modules.get("torch")
+    return None if torch is None else torch.Tensor

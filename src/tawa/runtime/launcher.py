@@ -1,0 +1,427 @@
+"""The generated end of a launch: from addresses and numbers to one call of the driver.
+
+For each compiled kernel and device a function is generated that takes what its form has read
+(`tawa.runtime.forms`), evaluates the host expressions, packs the parameters into a prebuilt block
+and calls ``cuLaunchKernelEx`` with three prebuilt addresses. Tensor maps are made once for each
+address, shape and strides. Nothing is allocated and nothing waits, so a launch can be captured.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tawa.codegen.parameters import (
+    GridParameter,
+    Parameter,
+    PointerParameter,
+    ScalarParameter,
+    TensorMapParameter,
+)
+from tawa.errors import ArgumentError
+from tawa.runtime.compiled import CompiledKernel, LaunchShape
+from tawa.runtime.dtypes import PACK, bf16_bits
+from tawa.runtime.expressions import Names, rewrite
+from tawa.runtime.forms import Generated, generate, launch_names
+from tawa.runtime.tensor_map import MapBuffer, Tensor, encode
+
+_MAPS_KEPT = 4096
+_GRID_LIMITS = (0x7FFFFFFF, 65535, 65535)  # CUDA C++ Programming Guide, "Technical Specifications"
+_CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_ATTRIBUTE = struct.Struct("<I4x3I52x")  # CUlaunchAttribute: id, padding, a union of 64 bytes
+_CONFIG = struct.Struct("<7I4xQQI4x")  # CUlaunchConfig: grid, block, shared, stream, attributes
+
+
+class Machine(Protocol):
+    """What a launcher needs of the driver and of the library that owns the arrays."""
+
+    launch_ex: Callable[..., int]
+    encode_tiled: Callable[..., int]
+
+    def current_device(self) -> int:
+        """Return the device of the current context."""
+        ...
+
+    def enter(self, device: int) -> None:
+        """Make a device current."""
+        ...
+
+    def leave(self) -> None:
+        """Undo the latest `enter`."""
+        ...
+
+    def describe(self, code: int) -> str:
+        """Return the name and meaning of an error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a launcher launches: the device, its current stream, the resident blocks."""
+
+    device: int
+    stream: Callable[[int], int]
+    current_device: Callable[[], int]
+    resident_blocks: int
+
+
+class Block:
+    """The memory a launch hands to the driver: configuration, parameter values, pointers to them.
+
+    `config`, `pointers` are addresses; `words` and `slots` are writable views.
+    """
+
+    def __init__(self, launch: LaunchShape, count: int, layout: struct.Struct) -> None:
+        attributes = 1 if launch.cluster > 1 else 0
+        self._config = ctypes.create_string_buffer(_CONFIG.size)
+        self._attributes = ctypes.create_string_buffer(_ATTRIBUTE.size)
+        self.values = ctypes.create_string_buffer(max(8, layout.size))
+        self._pointers = ctypes.create_string_buffer(8 * max(1, count))
+        _ATTRIBUTE.pack_into(self._attributes, 0, _CLUSTER_DIMENSION, launch.cluster, 1, 1)
+        _CONFIG.pack_into(
+            self._config,
+            0,
+            *(1, 1, 1, launch.threads, 1, 1, launch.shared, 0),
+            ctypes.addressof(self._attributes) if attributes else 0,
+            attributes,
+        )
+        self.words = memoryview(self._config).cast("B").cast("I")
+        self.wide = memoryview(self._config).cast("B").cast("Q")
+        self.slots = memoryview(self._pointers).cast("B").cast("Q")
+        self.config = ctypes.addressof(self._config)
+        self.pointers = ctypes.addressof(self._pointers)
+
+    @property
+    def values_at(self) -> int:
+        """Address of the packed parameter values."""
+        return ctypes.addressof(self.values)
+
+
+@dataclass(slots=True)
+class MapCache:
+    """Tensor maps of one parameter by (address, extents, strides)."""
+
+    parameter: TensorMapParameter
+    name: str
+    encode_tiled: Callable[..., int]
+    maps: dict[tuple[Any, ...], MapBuffer] = field(default_factory=dict[Any, MapBuffer])
+
+    def make(self, address: int, extents: Sequence[int], strides: Sequence[int]) -> int:
+        """Encode and keep a map; return its address."""
+        tensor = Tensor(self.name, address, _integers(extents), _integers(strides))
+        buffer = encode(self.parameter, tensor, self.encode_tiled)
+        if len(self.maps) >= _MAPS_KEPT:
+            self.maps.clear()
+        self.maps[address, *extents, *strides] = buffer
+        return buffer.address
+
+    def __getitem__(self, key: tuple[Any, ...]) -> int:
+        """Return the address of a map that is kept, 0 if it is not."""
+        buffer = self.maps.get(key)
+        return 0 if buffer is None else buffer.address
+
+
+def _integers(values: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
+
+
+class _Writer:
+    """Collects the statements and objects of one generated launcher."""
+
+    def __init__(self, kernel: CompiledKernel, names: Names, machine: Machine) -> None:
+        self.names = names
+        self.machine = machine
+        self.namespace: dict[str, Any] = {}
+        self.layout = "<"  # of the packed values, each at a multiple of 8 bytes
+        self.packed: list[str] = []
+        self.maps: list[tuple[int, str]] = []
+        self.before: list[str] = []
+        self.inside: list[str] = []
+        for index, parameter in enumerate(kernel.parameters):
+            self._parameter(index, parameter)
+
+    def _parameter(self, index: int, parameter: Parameter) -> None:
+        match parameter:
+            case PointerParameter():
+                self._value(rewrite(parameter.name, self.names), "u64")
+            case ScalarParameter():
+                self._value(rewrite(parameter.expression, self.names), parameter.dtype)
+            case GridParameter():
+                self._value(("__x", "__y", "__z")[parameter.axis], "i32")
+            case TensorMapParameter():
+                self._map(index, parameter)
+
+    def _value(self, text: str, dtype: str) -> None:
+        if dtype == "bf16":
+            self.namespace["__bf16"] = bf16_bits
+            text = f"__bf16({text})"
+        letter = PACK[dtype]
+        self.layout += f"{letter}{8 - struct.calcsize('<' + letter)}x"
+        self.packed.append(text)
+
+    def _map(self, index: int, parameter: TensorMapParameter) -> None:
+        if parameter.source:
+            name = parameter.source
+            address, shape, strides = (f"{name}__{part}" for part in ("at", "shape", "strides"))
+            key = f"{address}, *{shape}, *{strides}"
+        else:
+            name = parameter.label
+            address = rewrite(parameter.base, self.names)
+            self.before += [f"__at{index} = {address}"]
+            extents = "".join(f"{rewrite(text, self.names)}, " for text in parameter.extents)
+            steps = "".join(f"{rewrite(text, self.names)}, " for text in parameter.strides)
+            self.before += [f"__shape{index} = ({extents})", f"__strides{index} = ({steps})"]
+            address, shape, strides = f"__at{index}", f"__shape{index}", f"__strides{index}"
+            key = f"{address}, *{shape}, *{strides}"
+        self.namespace[f"__maps{index}"] = MapCache(parameter, name, self.machine.encode_tiled)
+        self.maps.append((index, key))
+        self.inside += [
+            f"__slots[{index}] = __maps{index}[{key}]"
+            f" or __maps{index}.make({address}, {shape}, {strides})"
+        ]
+
+    def values_layout(self) -> struct.Struct:
+        """Return the layout of the packed values."""
+        return struct.Struct(self.layout)
+
+    def point(self, block: Block, parameters: Sequence[Parameter]) -> None:
+        """Point each parameter that is a packed value at its place; maps are set at each launch."""
+        place = block.values_at
+        for index, parameter in enumerate(parameters):
+            if not isinstance(parameter, TensorMapParameter):
+                block.slots[index] = place
+                place += 8
+
+
+def make_launcher(
+    kernel: CompiledKernel,
+    values: Mapping[str, Any],
+    place: Place,
+    function: int,
+    machine: Machine,
+) -> Generated:
+    """Generate the launcher of a compiled kernel for arguments of the classes of `values`.
+
+    `function` is the driver's handle of the kernel. The launcher returns the compiled kernel.
+    """
+    extra = launch_names(values)
+    descriptors = {name.removesuffix("__shape") for name in extra if name.endswith("__shape")}
+    arrays = {name.removesuffix("__at") for name in extra if name.endswith("__at")} - descriptors
+    names = Names(set(values) - arrays - descriptors, arrays, descriptors)
+    writer = _Writer(kernel, names, machine)
+    layout = writer.values_layout()
+    block = Block(kernel.launch, len(kernel.parameters), layout)
+    writer.point(block, kernel.parameters)
+    text = _text(kernel, values, extra, writer, place)
+    namespace = {
+        **writer.namespace,
+        "__kernel": kernel,
+        "__block": block,  # keeps the memory alive
+        "__values": block.values,
+        "__slots": block.slots,
+        "__words": block.words,
+        "__wide": block.wide,
+        "__config": block.config,
+        "__pointers": block.pointers,
+        "__pack": layout.pack_into,
+        "__lock": threading.Lock(),
+        "__ones": _ONES,
+        "__resolve": resolve_grid,
+        "__launches": _launches,
+        "__refuse": refuse,
+        "__fail": fail,
+        "__machine": machine,
+        "__submit": machine.launch_ex,
+        "__function": function,
+        "__device": place.device,
+        "__current": place.current_device,
+        "__stream": place.stream,
+        "__misfits": (struct.error, OverflowError, TypeError, LookupError, ValueError),
+    }
+    return generate(text, kernel.name, namespace)
+
+
+def _text(
+    kernel: CompiledKernel,
+    values: Mapping[str, Any],
+    extra: Sequence[str],
+    writer: _Writer,
+    place: Place,
+) -> str:
+    names = "".join(f"{name}, " for name in (*values, *extra))
+    meta = "{" + "".join(f"{name!r}: {name}, " for name in values) + "**__options}"
+    again = f"{kernel.name}(__grid, __options, {names})"
+    packed = "".join(f", {text}" for text in writer.packed)
+    lines = [
+        f"def {kernel.name}(__grid, __options, {names}):",
+        "    if type(__grid) is not tuple:",
+        f"        __grid = __resolve(__kernel.name, __grid, {meta})",
+        "    if __current() != __device:",
+        "        __machine.enter(__device)",
+        "        try:",
+        f"            return {again}",
+        "        finally:",
+        "            __machine.leave()",
+        "    try:",
+        "        __x, __y, __z = *__grid, *__ones[len(__grid)]",
+        *_blocks(kernel.launch, place),
+        *(f"        {line}" for line in writer.before),
+        "        with __lock:",
+        *(f"            {line}" for line in writer.inside),
+        f"            __pack(__values, 0{packed})",
+        "            __words[0], __words[1], __words[2] = "
+        + ("__blocks, 1, 1" if kernel.launch.persistent else "__x, __y, __z"),
+        "            __wide[4] = __stream(__device)",
+        "            __error = __submit(__config, __function, __pointers, None)",
+        "    except __misfits as __reason:",
+        f"        __refuse(__reason, __kernel, __grid, {meta})",
+        "    if __error:",
+        f"        __fail(__error, __kernel, __machine, __grid, {meta})",
+        "    return __kernel",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _blocks(launch: LaunchShape, place: Place) -> list[str]:
+    """Statements that check the grid and, for a persistent kernel, count its blocks."""
+    limits = "0 < __x <= 0x7FFFFFFF and 0 < __y <= 65535 and 0 < __z <= 65535"
+    if launch.persistent:
+        limits = "0 < __x and 0 < __y and 0 < __z and __x * __y * __z <= 0x7FFFFFFF"
+    lines = [
+        f"        if not ({limits}) and not __launches(__kernel, __grid):",
+        "            return __kernel",
+    ]
+    if launch.persistent and launch.cluster == 1:
+        lines.append(f"        __blocks = min({place.resident_blocks}, __x * __y * __z)")
+    elif launch.persistent:
+        size = launch.cluster
+        lines.append(
+            f"        __blocks = min({place.resident_blocks},"
+            f" -(-(__x * __y * __z) // {size}) * {size})"
+        )
+    elif launch.cluster > 1:
+        lines += [
+            f"        if __x % {launch.cluster} and not __launches(__kernel, __grid):",
+            "            return __kernel",
+        ]
+    return lines
+
+
+_ONES = (None, (1, 1), (1,), ())
+
+
+def resolve_grid(kernel: str, grid: Any, meta: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return a grid as a tuple: from a callable of the meta-parameters, a list or an int."""
+    extents = grid(meta) if callable(grid) else grid
+    if isinstance(extents, int):
+        extents = (extents,)
+    if not isinstance(extents, tuple | list) or not 1 <= len(extents) <= 3:
+        raise ArgumentError(
+            f"the grid of {kernel} is {extents!r}",
+            why="a grid is 1 to 3 integers, or a function of the meta-parameters that returns them",
+            remedy=f"launch with {kernel}[(programs,)](...)",
+        )
+    return tuple(whole(kernel, extent) for extent in extents)
+
+
+def whole(kernel: str, extent: Any) -> int:
+    """Return a grid extent as an int; ArgumentError for what is not whole."""
+    number = getattr(extent, "item", lambda: extent)()
+    if isinstance(number, int):
+        return int(number)
+    raise ArgumentError(
+        f"the grid of {kernel} has the extent {extent!r}, a {type(extent).__name__}",
+        why="extents are integers",
+        remedy="divide with // or tawa.cdiv",
+    )
+
+
+def _launches(kernel: CompiledKernel, grid: Sequence[int]) -> bool:
+    """Return False for a grid of no programs; raise ArgumentError for one CUDA cannot launch."""
+    extents = [whole(kernel.name, extent) for extent in grid]
+    for axis, (extent, limit) in enumerate(zip(extents, _GRID_LIMITS)):
+        if extent < 0 or (extent > limit and not kernel.launch.persistent):
+            raise ArgumentError(
+                f"the grid of {kernel.name} is {tuple(extents)}",
+                why=f"extent {axis} may be 0 to {limit}",
+                remedy="put the largest extent first, or let a program do more",
+            )
+    if 0 in extents:
+        return False
+    size = kernel.launch.cluster
+    if not kernel.launch.persistent and extents[0] % size:
+        raise ArgumentError(
+            f"the grid of {kernel.name} is {tuple(extents)}, and its cluster {size} blocks",
+            why="the first extent must be a multiple of the cluster",
+            remedy="compile with persistent=True or cluster=1",
+        )
+    programs = extents[0] * (extents[1] if len(extents) > 1 else 1)
+    programs *= extents[2] if len(extents) > 2 else 1
+    if kernel.launch.persistent and programs > _GRID_LIMITS[0]:
+        raise ArgumentError(
+            f"the grid of {kernel.name} has {programs} programs",
+            why="a persistent kernel counts them in 32 bits",
+            remedy="let a program do more, or compile with persistent=False",
+        )
+    return True
+
+
+def refuse(reason: Exception, kernel: CompiledKernel, grid: Any, values: Mapping[str, Any]) -> None:
+    """Raise the error for arguments that could not be packed, naming the one at fault."""
+    if not isinstance(grid, tuple) or not 1 <= len(grid) <= 3:
+        resolve_grid(kernel.name, tuple(grid), values)
+    for extent in grid:
+        whole(kernel.name, extent)
+    for parameter in kernel.parameters:
+        match parameter:
+            case ScalarParameter() if parameter.expression in values:
+                _check_scalar(kernel.name, parameter, values[parameter.expression])
+            case _:
+                pass
+    raise ArgumentError(
+        f"the arguments of {kernel.name} cannot be passed: {reason}",
+        why=f"arguments: {spell_arguments(values)}",
+    ) from reason
+
+
+def _check_scalar(kernel: str, parameter: ScalarParameter, value: Any) -> None:
+    bits = bf16_bits(value) if parameter.dtype == "bf16" else value
+    try:
+        struct.pack("<" + PACK[parameter.dtype], bits)
+    except (struct.error, OverflowError) as error:
+        raise ArgumentError(
+            f"{kernel}: the argument '{parameter.expression}' = {value!r} does not fit"
+            f" {parameter.dtype}",
+            why=str(error),
+        ) from error
+
+
+def fail(
+    code: int,
+    kernel: CompiledKernel,
+    machine: Machine,
+    grid: Sequence[int],
+    values: Mapping[str, Any],
+) -> None:
+    """Raise the error for a launch that the driver refused."""
+    from tawa.runtime.driver import launch_error
+
+    arguments = f"grid {tuple(grid)}; {spell_arguments(values)}"
+    raise launch_error(kernel.name, machine.describe(code), code, arguments)
+
+
+def spell_arguments(values: Mapping[str, Any]) -> str:
+    """Return the arguments of a call as a line of an error message."""
+    return ", ".join(f"{name}={_spell(value)}" for name, value in values.items())
+
+
+def _spell(value: Any) -> str:
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is not None and dtype is not None:
+        return f"{dtype}{list(shape)}"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

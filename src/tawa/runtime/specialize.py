@@ -1,0 +1,240 @@
+"""From the arguments of a call to a signature, the wishes (Triton's options) and the pins (ours).
+
+The rules are Triton's: None and the int 1 become constants, ints and addresses that are multiples
+of 16 say so, an int's width follows its value, a float is f32, a parameter annotated with a type
+has that type.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tawa.errors import ArgumentError
+from tawa.frontend.signature import (
+    Argument,
+    ConstantArg,
+    DescriptorArg,
+    PointerArg,
+    ScalarArg,
+    Signature,
+)
+from tawa.runtime.arrays import is_array, look
+from tawa.runtime.descriptors import is_descriptor
+from tawa.runtime.dtypes import dtype_name
+from tawa.runtime.kernel import KernelFunction, Parameter, is_jit, unwrap_constant
+
+WISHES = frozenset(
+    (
+        "num_warps",
+        "num_stages",
+        "num_ctas",
+        "maxnreg",
+        "debug",
+        "enable_fp_fusion",
+        "launch_cooperative_grid",
+        "launch_pdl",
+        "default_dot_input_precision",
+        "max_num_imprecise_acc_default",
+        "sanitize_overflow",
+        "ir_override",
+    )
+)
+"""Triton's options: the planner may decide otherwise, and then says so."""
+
+PINS = frozenset(
+    (
+        "consumers",
+        "arrangement",
+        "depth",
+        "mma_depth",
+        "schedule",
+        "persistent",
+        "cluster",
+        "registers",
+        "plan",
+    )
+)
+"""Our own options: honoured, or an error says why not."""
+
+MODES = frozenset(("specialize", "strict"))
+"""`specialize=False`: an ordinary kernel. `strict=True`: no re-association."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call taken apart: values by parameter, wishes, pins and modes."""
+
+    values: Mapping[str, Any]
+    options: Mapping[str, Any]
+    pins: Mapping[str, Any]
+    modes: Mapping[str, bool] = field(default_factory=dict[str, bool])
+
+
+def bind(kernel: KernelFunction, args: Sequence[Any], keywords: Mapping[str, Any]) -> Call:
+    """Match the arguments of a call with the kernel's parameters; ArgumentError names misfits."""
+    if len(args) > len(kernel.parameters):
+        raise ArgumentError(
+            f"{kernel.name} got {len(args)} positional arguments",
+            why=f"it has {len(kernel.parameters)} parameters: {', '.join(kernel.names)}",
+            remedy=f"remove {len(args) - len(kernel.parameters)} of them",
+        )
+    values = dict(zip(kernel.names, args))
+    if twice := [name for name in keywords if name in values]:
+        raise ArgumentError(
+            f"{kernel.name} got {_names(twice)} twice: by position and by name",
+            remedy="give each argument once",
+        )
+    known = kernel.by_name
+    values.update((name, value) for name, value in keywords.items() if name in known)
+    extra = {name: value for name, value in keywords.items() if name not in known}
+    _check_extra(kernel, extra)
+    if missing := [p.name for p in kernel.parameters if p.name not in values and p.required]:
+        raise ArgumentError(
+            f"{kernel.name} needs {_names(missing)}, which the call does not give",
+            why=f"its parameters are {', '.join(kernel.names)}",
+            remedy="pass " + ", ".join(f"{name}=..." for name in missing),
+        )
+    ordered = {p.name: values.get(p.name, p.default) for p in kernel.parameters}
+    # A parameter named like an option (num_stages: tl.constexpr) is both, as in Triton.
+    extra |= {name: unwrap_constant(ordered[name]) for name in ordered if name in WISHES}
+    return Call(
+        ordered,
+        {name: value for name, value in extra.items() if name in WISHES and value is not None},
+        {name: value for name, value in extra.items() if name in PINS and value is not None},
+        {name: bool(value) for name, value in extra.items() if name in MODES},
+    )
+
+
+def _check_extra(kernel: KernelFunction, extra: Iterable[str]) -> None:
+    options = WISHES | PINS | MODES
+    unknown = [name for name in extra if name not in options]
+    if not unknown:
+        return
+    words = [*kernel.names, *sorted(options)]
+    near = [close[0] for name in unknown if (close := difflib.get_close_matches(name, words, 1))]
+    raise ArgumentError(
+        f"{kernel.name} does not know {_names(unknown)}",
+        why=f"its parameters are {', '.join(kernel.names) or 'none'}; options are"
+        f" {', '.join(sorted(options))}",
+        remedy=f"did you mean {_names(near)}?" if near else "remove it, or add the parameter",
+    )
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+def derive_signature(kernel: KernelFunction, values: Mapping[str, Any]) -> Signature:
+    """Return the signature of a call's values, in the order of the parameters."""
+    return {
+        parameter.name: argument_of(kernel.name, parameter, values[parameter.name])
+        for parameter in kernel.parameters
+    }
+
+
+def argument_of(kernel: str, parameter: Parameter, value: Any) -> Argument:
+    """Return what a kernel is specialized on for one argument."""
+    if parameter.constexpr:
+        return ConstantArg(_constant(kernel, parameter.name, value))
+    if value is None or is_jit(value) or type(value).__name__ in ("constexpr", "dtype"):
+        return ConstantArg(_constant(kernel, parameter.name, value))
+    if is_descriptor(type(value)):
+        return _descriptor(parameter.name, value)
+    if is_array(value):
+        view = look(value)
+        return PointerArg(view.dtype, parameter.specialize_pointer and view.address % 16 == 0)
+    match number(value):
+        case bool():
+            return ScalarArg(parameter.dtype or "i1")
+        case int() as integer:
+            return _integer(kernel, parameter, integer)
+        case float():
+            return ScalarArg(parameter.dtype or "f32")
+        case _:
+            raise ArgumentError(
+                f"{kernel}: the argument '{parameter.name}' is a {type(value).__qualname__}",
+                why="arguments are arrays, descriptors, numbers, None, and constants for"
+                " parameters annotated tl.constexpr",
+                remedy=f"annotate {parameter.name} with tl.constexpr, or pass an array",
+            )
+
+
+def _constant(kernel: str, name: str, value: Any) -> Any:
+    constant = unwrap_constant(value)
+    if is_array(constant):
+        raise ArgumentError(
+            f"{kernel}: the constexpr '{name}' got an array",
+            why="a constexpr is part of the program: a number, a type, a string or a function",
+            remedy=f"drop the annotation of {name}, or pass a constant",
+        )
+    return tuple(constant) if isinstance(constant, list) else constant  # pyright: ignore
+
+
+def number(value: Any) -> bool | int | float | None:
+    """Return a Python number for one, or for a NumPy scalar; None for anything else."""
+    if isinstance(value, bool | int | float):
+        return value
+    item = getattr(value, "item", None)
+    if item is None or getattr(value, "shape", None) != ():
+        return None
+    plain = item()
+    return plain if isinstance(plain, bool | int | float) else None
+
+
+def _integer(kernel: str, parameter: Parameter, value: int) -> Argument:
+    divisible = parameter.specialize_pointer and value % 16 == 0
+    if parameter.dtype:
+        return ScalarArg(parameter.dtype, divisible)
+    if value == 1 and parameter.specialize:
+        return ConstantArg(1)
+    return ScalarArg(integer_type(kernel, parameter.name, value), divisible)
+
+
+def integer_type(kernel: str, name: str, value: int) -> str:
+    """Return the type of an int by its value: i32, i64 or u64."""
+    if -(1 << 31) <= value < 1 << 31:
+        return "i32"
+    if -(1 << 63) <= value < 1 << 63:
+        return "i64"
+    if 0 <= value < 1 << 64:
+        return "u64"
+    raise ArgumentError(
+        f"{kernel}: the argument '{name}' = {value} does not fit 64 bits",
+        why="an integer argument is i32, i64 or u64, by its value",
+    )
+
+
+def _descriptor(name: str, value: Any) -> DescriptorArg:
+    base = value.base
+    dtype = look(base).dtype if is_array(base) else dtype_name(getattr(base, "dtype", base))
+    block = tuple(int(extent) for extent in value.block_shape)
+    if not 1 <= len(block) <= 5 or min(block) < 1:
+        raise ArgumentError(
+            f"the block shape {list(block)} of the descriptor '{name}' is not a block",
+            why="a block has 1 to 5 dimensions of at least one element",
+        )
+    return DescriptorArg(dtype, block, getattr(value, "padding", "zero"))
+
+
+def signature_key(signature: Signature) -> tuple[object, ...]:
+    """Return a hashable key in which the constants 1, 1.0 and True differ."""
+    return tuple(
+        (name, type(argument.value), freeze(argument.value))
+        if isinstance(argument, ConstantArg)
+        else (name, argument)
+        for name, argument in signature.items()
+    )
+
+
+def freeze(value: Any) -> Any:
+    """Return a hashable twin of a value made of dicts, lists and sets."""
+    match value:
+        case dict():
+            return tuple(sorted((str(k), freeze(v)) for k, v in value.items()))  # pyright: ignore
+        case list() | tuple() | set():
+            return tuple(freeze(item) for item in value)  # pyright: ignore
+        case _:
+            return value

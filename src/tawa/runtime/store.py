@@ -1,0 +1,117 @@
+"""The disk cache: a folder of immutable files, written whole and checked when read.
+
+A file is a SHA-256 of its content followed by the content, so that a truncated or damaged file is
+recognised and rebuilt. Writers rename a finished file into place; readers see all of it or nothing.
+A folder that cannot be written costs a warning and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+import threading
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+_LIMIT = 1 << 30  # bytes kept on disk; the files read longest ago go first
+_SWEEP_EVERY = 64  # writes between two looks at the folder's size
+
+
+def cache_folder() -> Path:
+    """Return the folder of the cache: ``$TAWA_CACHE_DIR``, else the user's cache folder."""
+    if (folder := os.environ.get("TAWA_CACHE_DIR")) is not None:
+        return Path(folder)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "tawa"
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    return (Path(base) if base else Path.home() / ".cache") / "tawa"
+
+
+class DiskStore:
+    """Bytes by key in a folder. Safe between threads and processes; never raises OSError."""
+
+    def __init__(self, folder: Path, *, limit: int = _LIMIT) -> None:
+        self.folder = folder
+        self.limit = limit
+        self._lock = threading.Lock()
+        self._writes = 0
+        self._writable = True
+
+    def path(self, key: str) -> Path:
+        """Return the file of a key."""
+        digest = hashlib.sha256(key.encode(), usedforsecurity=False).hexdigest()
+        return self.folder / digest[:2] / digest[2:]
+
+    def get(self, key: str) -> bytes | None:
+        """Return the bytes stored under `key`, or None when absent or damaged."""
+        path = self.path(key)
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        body = content[32:]
+        if hashlib.sha256(body, usedforsecurity=False).digest() != content[:32]:
+            with suppress(OSError):
+                path.unlink()
+            return None
+        with suppress(OSError):
+            os.utime(path)
+        return body
+
+    def put(self, key: str, body: bytes) -> None:
+        """Store bytes under `key`; warns once when the folder cannot be written."""
+        if not self._writable:
+            return
+        path = self.path(key)
+        digest = hashlib.sha256(body, usedforsecurity=False).digest()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(digest + body)
+                os.replace(name, path)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(name)
+                raise
+        except OSError as error:
+            self._writable = False
+            warnings.warn(
+                f"the cache folder {self.folder} cannot be written ({error.strerror}): kernels are"
+                " kept in memory only. Set TAWA_CACHE_DIR to a folder that can",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return
+        self._sweep_sometimes()
+
+    def drop(self, key: str) -> None:
+        """Forget a key whose content turned out to be unusable."""
+        with suppress(OSError):
+            self.path(key).unlink()
+
+    def _sweep_sometimes(self) -> None:
+        with self._lock:
+            self._writes += 1
+            due = self._writes % _SWEEP_EVERY == 1
+        if due:
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Remove the files used longest ago until the folder is within its limit."""
+        files: list[tuple[float, int, Path]] = []
+        for path in self.folder.glob("??/*"):
+            with suppress(OSError):
+                facts = path.stat()
+                files.append((facts.st_mtime, facts.st_size, path))
+        excess = sum(size for _, size, _ in files) - self.limit
+        for _, size, path in sorted(files):
+            if excess <= 0:
+                return
+            with suppress(OSError):
+                path.unlink()
+                excess -= size

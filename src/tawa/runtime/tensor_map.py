@@ -1,0 +1,210 @@
+"""Tensor maps (CUtensorMap): the rules TMA puts on a tensor, and the encoding by the driver.
+
+Rules: CUDA driver API, "cuTensorMapEncodeTiled". A tensor with a dimension of 0 has no map: the
+kernel gets 128 zero bytes and never uses them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tawa.codegen.parameters import TensorMapParameter
+from tawa.errors import DescriptorError
+from tawa.runtime.dtypes import BYTES
+
+MAP_BYTES = 128
+_MAP_ALIGNMENT = 64
+_FLOATS = ("f16", "bf16", "f32", "f64")
+
+# CUtensorMapDataType; fp8 and booleans move as bytes.
+_TYPES = {
+    **dict.fromkeys(("i1", "i8", "u8", "f8e4m3", "f8e5m2"), 0),
+    **dict.fromkeys(("i16", "u16"), 1),
+    "u32": 2,
+    "i32": 3,
+    "u64": 4,
+    "i64": 5,
+    "f16": 6,
+    "f32": 7,
+    "f64": 8,
+    "bf16": 9,
+}
+_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+_L2_PROMOTION_256B = 3
+_FILL_ZERO, _FILL_NAN = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """What a map describes: `extents` and `strides` in elements, slowest first, at `address`."""
+
+    name: str
+    address: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to load or store."""
+        return 0 in self.extents
+
+
+def check(parameter: TensorMapParameter, tensor: Tensor) -> None:
+    """Raise DescriptorError, with the names and numbers, for what TMA cannot take."""
+    rank, name = len(tensor.extents), tensor.name
+    if not 1 <= rank <= 5 or rank != len(parameter.box) or rank != len(tensor.strides):
+        raise DescriptorError(
+            f"{name} has {rank} dimensions and a block of {len(parameter.box)}",
+            why="TMA moves blocks of 1 to 5 dimensions, as many as the tensor has",
+            remedy="reshape the tensor, or give block_shape one entry for each dimension",
+        )
+    _check_box(parameter, name)
+    if tensor.empty:
+        return
+    if tensor.address % 16:
+        raise DescriptorError(
+            f"{name}: TMA needs a base address that is a multiple of 16 bytes, got an address"
+            f" {tensor.address % 16} bytes past one",
+            remedy="copy the tensor, or slice it at a multiple of 16 bytes",
+        )
+    _check_extents(parameter, tensor)
+    _check_strides(parameter, tensor)
+
+
+def _check_box(parameter: TensorMapParameter, name: str) -> None:
+    itemsize = BYTES[parameter.dtype]
+    for axis, extent in enumerate(parameter.box):
+        if not 1 <= extent <= 256:
+            raise DescriptorError(
+                f"{name}: a TMA box extends 1 to 256 elements a dimension, got {extent} along"
+                f" dimension {axis}",
+                remedy="use a smaller block_shape",
+            )
+    inner = parameter.box[-1] * itemsize
+    if inner % 16:
+        raise DescriptorError(
+            f"{name}: TMA needs block rows that are multiples of 16 bytes, got {inner}"
+            f" ({parameter.box[-1]} x {parameter.dtype})",
+            remedy=f"make the last entry of block_shape a multiple of {16 // itemsize}",
+        )
+    if parameter.swizzle and inner > parameter.swizzle:
+        raise DescriptorError(
+            f"{name}: a box row of {inner} bytes does not fit the swizzle of"
+            f" {parameter.swizzle} bytes",
+            why="cuTensorMapEncodeTiled: the inner box dimension is at most the swizzle",
+        )
+    if parameter.padding == "nan" and parameter.dtype not in _FLOATS:
+        raise DescriptorError(
+            f'{name}: padding="nan" needs elements of f16, bf16, f32 or f64, got {parameter.dtype}',
+            remedy='use padding="zero"',
+        )
+
+
+def _check_extents(parameter: TensorMapParameter, tensor: Tensor) -> None:
+    for axis, extent in enumerate(tensor.extents):
+        if not 0 <= extent < 1 << 32:
+            raise DescriptorError(
+                f"{tensor.name}: TMA takes sizes from 0 up to 2^32 - 1, got {extent} along"
+                f" dimension {axis}",
+            )
+
+
+def _check_strides(parameter: TensorMapParameter, tensor: Tensor) -> None:
+    itemsize, dtype = BYTES[parameter.dtype], parameter.dtype
+    if tensor.strides[-1] != 1 and tensor.extents[-1] != 1:
+        raise DescriptorError(
+            f"{tensor.name}: TMA needs a contiguous last dimension, got a stride of"
+            f" {tensor.strides[-1]} elements",
+            remedy="transpose the tensor and the block, or copy it with .contiguous()",
+        )
+    for axis, (stride, extent) in enumerate(zip(tensor.strides[:-1], tensor.extents)):
+        size = stride * itemsize
+        if extent == 1:  # never stepped along
+            continue
+        if size % 16:
+            step = 16 // itemsize
+            raise DescriptorError(
+                f"{tensor.name}: TMA needs strides that are multiples of 16 bytes, got {size}"
+                f" ({stride} x {dtype}) along dimension {axis}",
+                remedy=f"pad the rows of {tensor.name} to {-(-stride // step) * step} elements, or"
+                " load it through pointers",
+            )
+        if not 0 <= size < 1 << 40:
+            raise DescriptorError(
+                f"{tensor.name}: TMA takes strides from 0 up to 2^40 - 1 bytes, got {size} along"
+                f" dimension {axis}",
+            )
+
+
+def byte_strides(parameter: TensorMapParameter, tensor: Tensor) -> tuple[int, ...]:
+    """Return the strides, in bytes, of all but the last dimension, slowest first.
+
+    A dimension of extent 1 is never stepped along, whatever its library says: any legal stride.
+    """
+    itemsize = BYTES[parameter.dtype]
+    return tuple(
+        16 if extent == 1 else stride * itemsize
+        for stride, extent in zip(tensor.strides[:-1], tensor.extents)
+    )
+
+
+class MapBuffer:
+    """128 bytes at `address`, aligned as a CUtensorMap must be; zero until encoded."""
+
+    __slots__ = ("_memory", "address")
+
+    def __init__(self) -> None:
+        self._memory = ctypes.create_string_buffer(MAP_BYTES + _MAP_ALIGNMENT)
+        self.address = -(-ctypes.addressof(self._memory) // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
+
+    def content(self) -> bytes:
+        """Return the 128 bytes."""
+        return ctypes.string_at(self.address, MAP_BYTES)
+
+
+def encode(
+    parameter: TensorMapParameter, tensor: Tensor, encode_tiled: Callable[..., int]
+) -> MapBuffer:
+    """Return the tensor map of `tensor`; all zeros when it is empty.
+
+    `encode_tiled` is the driver's cuTensorMapEncodeTiled. Raises DescriptorError for what TMA
+    cannot take.
+    """
+    buffer = MapBuffer()
+    check(parameter, tensor)
+    if tensor.empty:
+        return buffer
+    rank = len(tensor.extents)
+    strides = byte_strides(parameter, tensor)
+    fast_first = _array(ctypes.c_uint64, tensor.extents)
+    steps = _array(ctypes.c_uint64, strides or (0,))
+    box = _array(ctypes.c_uint32, parameter.box)
+    ones = _array(ctypes.c_uint32, (1,) * rank)
+    code = encode_tiled(
+        buffer.address,
+        _TYPES[parameter.dtype],
+        rank,
+        tensor.address,
+        ctypes.addressof(fast_first),
+        ctypes.addressof(steps),
+        ctypes.addressof(box),
+        ctypes.addressof(ones),
+        0,  # no interleave
+        _SWIZZLES[parameter.swizzle],
+        _L2_PROMOTION_256B,
+        _FILL_NAN if parameter.padding == "nan" else _FILL_ZERO,
+    )
+    if code != 0:
+        raise DescriptorError(
+            f"the driver made no tensor map of {tensor.name} (error {code})",
+            why=f"{parameter.dtype}, sizes {tensor.extents}, strides {strides} bytes, box"
+            f" {parameter.box}, swizzle {parameter.swizzle}",
+        )
+    return buffer
+
+
+def _array(kind: type, values: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
+    """Return a C array of values given slowest first, fastest first as the driver wants them."""
+    return (kind * len(values))(*reversed(values))
