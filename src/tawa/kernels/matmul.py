@@ -12,7 +12,7 @@ from typing import Any
 
 import tawa
 from tawa.errors import TawaError, TuningError
-from tawa.kernels.arrays import on_gpu
+from tawa.kernels.arrays import look
 from tawa.kernels.prepare import Launch, Operands, bind, prepare
 from tawa.kernels.variants import Problem, Variant, variants
 
@@ -107,9 +107,9 @@ def matmul(
         out_dtype=out_dtype,
     )
     if 0 in operands.c.shape:
-        return operands.c
+        return operands.c.array
     if variant is None:
-        time = tawa.testing.do_bench if on_gpu(a) else None
+        time = tawa.testing.do_bench if look(a).device.kind == "cuda" else None
         variant = tuner.choose(operands, time)
     _run(prepare(operands, variant))
-    return operands.c
+    return operands.c.array

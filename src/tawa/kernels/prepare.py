@@ -10,7 +10,7 @@ from typing import Any
 import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import gemm, split
-from tawa.kernels.arrays import BYTES, Operand, dtype_of, empty_beside, operand, strides_of
+from tawa.kernels.arrays import PRODUCTS, Operand, empty_beside, fits_tma, look, operand
 from tawa.kernels.variants import Problem, Variant
 
 ACTIVATIONS = ("", "relu", "leaky_relu", "silu", "gelu")
@@ -41,14 +41,18 @@ class Operands:
     problem: Problem
     a: Operand
     b: Operand
-    c: Any
+    c: Operand
     bias: Any = None
     scale_a: Any = None
     scale_b: Any = None
 
 
-def _descriptor(array: Any, block: Sequence[int]) -> Any:
-    return tawa.TensorDescriptor(array, list(array.shape), list(strides_of(array)), list(block))
+def _descriptor(held: Operand, block: Sequence[int]) -> Any:
+    return tawa.TensorDescriptor(held.array, held.shape, held.strides, block)
+
+
+def _dense(array: Any) -> Operand:
+    return operand(array, look(array), "the workspace")
 
 
 def _blocks(operands: Operands, sizes: Mapping[str, Any]) -> tuple[Any, Any, Any]:
@@ -58,8 +62,8 @@ def _blocks(operands: Operands, sizes: Mapping[str, Any]) -> tuple[Any, Any, Any
     a = [k, m] if operands.a.transposed else [m, k]
     b = [n, k] if operands.b.transposed else [k, n]
     return (
-        _descriptor(operands.a.array, lead + a),
-        _descriptor(operands.b.array, lead + b),
+        _descriptor(operands.a, lead + a),
+        _descriptor(operands.b, lead + b),
         _descriptor(operands.c, [*lead, m, n]),
     )
 
@@ -109,12 +113,10 @@ def _by_pointers(operands: Operands, variant: Variant) -> list[Launch]:
             why="bases and strides of TMA are multiples of 16 bytes",
             remedy="pad the rows of the arrays",
         )
-    a, b = operands.a, operands.b
-    a_steps = a.strides[::-1] if a.transposed else a.strides
-    b_steps = b.strides[::-1] if b.transposed else b.strides
-    steps = (*a_steps, *b_steps, *strides_of(operands.c))
+    a, b, c = operands.a, operands.b, operands.c
+    steps = (*a.matrix_strides, *b.matrix_strides, *c.matrix_strides)
     grid = (ceil(problem.m / options["BLOCK_M"]) * ceil(problem.n / options["BLOCK_N"]),)
-    arguments = (a.array, b.array, operands.c, problem.m, problem.n, problem.k, *steps)
+    arguments = (a.array, b.array, c.array, problem.m, problem.n, problem.k, *steps)
     finish = {"ACTIVATION": problem.activation}
     return [Launch(gemm.matmul_pointers, grid, arguments, options | finish)]
 
@@ -124,9 +126,9 @@ def _by_split(operands: Operands, variant: Variant) -> list[Launch]:
     m, n, depth = problem.m, problem.n, options["BLOCK_K"]
     chunk = ceil(problem.k / variant.splits / depth) * depth
     splits = ceil(problem.k / chunk)
-    parts = empty_beside(operands.c, (splits, m, n), "f32")
+    parts = empty_beside(operands.c.array, (splits, m, n), "f32")
     a, b, _ = _blocks(operands, options)
-    part = _descriptor(parts, [1, options["BLOCK_M"], options["BLOCK_N"]])
+    part = _descriptor(_dense(parts), [1, options["BLOCK_M"], options["BLOCK_N"]])
     turned = {"TRANS_A": operands.a.transposed, "TRANS_B": operands.b.transposed, "CHUNK": chunk}
     grid = (ceil(m / options["BLOCK_M"]), ceil(n / options["BLOCK_N"]), splits)
     finish = {
@@ -135,7 +137,7 @@ def _by_split(operands: Operands, variant: Variant) -> list[Launch]:
         "BIAS": problem.bias,
         "ACTIVATION": problem.activation,
     }
-    arguments = (parts, operands.c, operands.bias, n, m * n)
+    arguments = (parts, operands.c.array, operands.bias, n, m * n)
     return [
         Launch(split.matmul_split, grid, (a, b, part, problem.k), options | turned),
         Launch(split.add_parts, (ceil(m * n / 1024),), arguments, finish),
@@ -150,8 +152,8 @@ def _by_stream(operands: Operands, variant: Variant) -> list[Launch]:
     # so that each program has at least one tile's worth of steps.
     whole = max(0, tiles // programs - 1) * programs
     share = ceil((tiles - whole) * ceil(problem.k / options["BLOCK_K"]) / programs)
-    parts = empty_beside(operands.c, (2 * programs * rows, columns), "f32")
-    part = _descriptor(parts, [rows, columns])
+    parts = empty_beside(operands.c.array, (2 * programs * rows, columns), "f32")
+    part = _descriptor(_dense(parts), [rows, columns])
     a, b, c = _blocks(operands, options)
     turned = {"TRANS_A": operands.a.transposed, "TRANS_B": operands.b.transposed}
     sizes = (problem.m, problem.n, problem.k, whole, share)
@@ -160,15 +162,6 @@ def _by_stream(operands: Operands, variant: Variant) -> list[Launch]:
         Launch(split.matmul_stream, (programs,), (a, b, c, part, *sizes), options | turned),
         Launch(split.finish_stream, (tiles - whole,), (part, c, *sizes), finish),
     ]
-
-
-def _aligned(*arrays: Any) -> bool:
-    """Tell whether TMA takes the arrays: bases and strides are multiples of 16 bytes."""
-    for array in arrays:
-        item = BYTES[dtype_of(array)]
-        if any(step * item % 16 for step in strides_of(array)[:-1]):
-            return False
-    return True
 
 
 def _scales(scale_a: Any, m: int, scale_b: Any, n: int) -> str:
@@ -204,38 +197,59 @@ def bind(
     `a` is [M, K] or [batch, M, K], `b` [K, N] or [batch, K, N], either in row- or column-major
     order. Raises `ArgumentError` where shapes, types or options do not fit together.
     """
-    kinds = (dtype_of(a), dtype_of(b))
-    if kinds[0][:2] != kinds[1][:2] or (kinds[0] != kinds[1] and not kinds[0].startswith("f8")):
-        raise ArgumentError(f"operands of {kinds[0]} and {kinds[1]} have no product")
-    rank = len(a.shape)
-    if rank not in (2, 3) or len(b.shape) != rank or tuple(a.shape)[:-2] != tuple(b.shape)[:-2]:
-        raise ArgumentError(f"no product of shapes {tuple(a.shape)} and {tuple(b.shape)}")
-    m, k = a.shape[-2:]
-    if b.shape[-2] != k:
+    left, right = look(a), look(b)
+    _check_types(left.dtype, right.dtype)
+    rank = len(left.shape)
+    if rank not in (2, 3) or len(right.shape) != rank or left.shape[:-2] != right.shape[:-2]:
+        raise ArgumentError(f"no product of shapes {left.shape} and {right.shape}")
+    (m, k), n = left.shape[-2:], right.shape[-1]
+    if right.shape[-2] != k:
         raise ArgumentError(
-            f"a has {k} columns and b {b.shape[-2]} rows",
+            f"a has {k} columns and b {right.shape[-2]} rows",
             why="[M, K] @ [K, N] sums over K",
             remedy="pass b.T if b is stored [N, K]",
         )
     if activation not in ACTIVATIONS:
-        raise ArgumentError(f"no activation {activation!r}; there are {', '.join(ACTIVATIONS)}")
-    n = b.shape[-1]
-    result = out_dtype or ("bf16" if kinds[0].startswith("f8") else kinds[0])
+        raise ArgumentError(f"no activation {activation!r}; there are {', '.join(ACTIVATIONS[1:])}")
+    shape = (*left.shape[:-2], m, n)
     if out is None:
-        out = empty_beside(a, (*tuple(a.shape)[:-2], m, n), result)
-    left, right = operand(a, "a"), operand(b, "b")
+        kind = out_dtype or ("bf16" if left.dtype.startswith("f8") else left.dtype)
+        out = empty_beside(a, shape, kind)
+    result = look(out)
+    if result.shape != shape or (n > 1 and result.strides[-1] != 1):
+        raise ArgumentError(
+            f"out has shape {result.shape} and strides {result.strides}",
+            why=f"the product has shape {shape}, stored by rows",
+        )
+    held = (operand(a, left, "a"), operand(b, right, "b"), operand(out, result, "out"))
     problem = Problem(
         m,
         n,
         k,
-        kinds[0],
-        dtype_of(out),
-        a.shape[0] if rank == 3 else 1,
-        left.transposed,
-        right.transposed,
-        _aligned(left.array, right.array, out),
+        left.dtype,
+        result.dtype,
+        left.shape[0] if rank == 3 else 1,
+        held[0].transposed,
+        held[1].transposed,
+        all(fits_tma(view, each.strides) for view, each in zip((left, right, result), held)),
         _scales(scale_a, m, scale_b, n),
         bias is not None,
         activation,
     )
-    return Operands(problem, left, right, out, bias, scale_a, scale_b)
+    return Operands(problem, *held, bias, scale_a, scale_b)
+
+
+def _check_types(a: str, b: str) -> None:
+    """Raise `ArgumentError` unless the tensor cores multiply these element types."""
+    if a not in PRODUCTS or b not in PRODUCTS:
+        raise ArgumentError(
+            f"no product of {a} and {b}",
+            why=f"tensor cores take {', '.join(PRODUCTS)}",
+            remedy="convert the operands",
+        )
+    if a != b and not (a.startswith("f8") and b.startswith("f8")):
+        raise ArgumentError(
+            f"no product of {a} and {b}",
+            why="both operands have one type; only e4m3 and e5m2 mix",
+            remedy="convert one operand",
+        )
