@@ -25,10 +25,14 @@ class RolePlan:
 
 @dataclass(frozen=True, slots=True)
 class ArefPlan:
-    """A ring: the loads in its payload and its depth D (slots)."""
+    """A ring: the loads in its payload and its depth D (slots).
+
+    `also` are further payloads of the same types, of later loops, that turn through the same slots.
+    """
 
     payload: tuple[str, ...]
     depth: int
+    also: tuple[tuple[str, ...], ...] = ()
 
     @property
     def label(self) -> str:
@@ -69,7 +73,8 @@ class Plan:
 
     `roles` empty means: not specialized, an ordinary kernel of `warps` warps. `group` is the number
     of tile rows walked together for the L2 cache (0: the program order); `cluster` the blocks that
-    share loads by multicast.
+    share loads by multicast. `guards` are pairs of arguments (loaded, stored) whose memory must not
+    overlap: where it does at a launch, the ordinary kernel runs.
     """
 
     roles: tuple[RolePlan, ...] = ()
@@ -83,6 +88,7 @@ class Plan:
     cluster: int = 1
     load_eviction: Literal["", "last"] = ""
     declined: tuple[Declined, ...] = ()
+    guards: tuple[tuple[str, str], ...] = ()
 
     @property
     def specialized(self) -> bool:

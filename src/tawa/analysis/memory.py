@@ -1,0 +1,135 @@
+"""Which memory a statement goes to, and whether two statements may meet there.
+
+Memory is named by the kernel's arguments. Two accesses through one argument meet unless the affine
+analysis proves the opposite; accesses through different arguments meet only if the caller passed
+overlapping arrays, which a guard checks at launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from tawa.analysis.affine import Box, affine_of, disjoint
+from tawa.analysis.effects import WRITES, accessed, enclosing_loops, orders_others
+from tawa.ir import tile
+from tawa.ir.types import DescType
+
+
+def roots_of(value: SSAValue) -> frozenset[int] | None:
+    """Return the indices of the kernel's arguments a pointer or descriptor may come from.
+
+    None: from anywhere (an address that was itself read from memory, or made from an integer).
+    """
+    return _roots(value, set())
+
+
+def _roots(value: SSAValue, seen: set[SSAValue]) -> frozenset[int] | None:
+    if value in seen:
+        return frozenset()
+    seen.add(value)
+    sources = _sources(value)
+    if sources is None:
+        return None
+    if isinstance(sources, int):
+        return frozenset({sources})
+    found: frozenset[int] = frozenset()
+    for source in sources:
+        roots = _roots(source, seen)
+        if roots is None:
+            return None
+        found |= roots
+    return found
+
+
+def _sources(value: SSAValue) -> list[SSAValue] | int | None:
+    """Return the values a pointer is made from, or the number of the argument it is."""
+    match value:
+        case BlockArgument():
+            return _argument_sources(value)
+        case OpResult(owner=scf.ForOp() as loop):
+            return [loop.iter_args[value.index], _yielded(loop.body.block, value.index)]
+        case OpResult(owner=scf.IfOp() as branch):
+            return [_yielded(region.block, value.index) for region in branch.regions]
+        case OpResult(owner=tile.PtrAdd() | tile.MakeDesc()):
+            return [value.owner.operands[0]]
+        case OpResult(owner=tile.Elementwise() as operation):
+            return list(operation.inputs)[1:] if operation.function.data == "select" else None
+        case OpResult(owner=tile.Splat() | tile.Broadcast() | tile.ExpandDims() | tile.Reshape()):
+            return [value.owner.operands[0]]
+        case _:
+            return None
+
+
+def _argument_sources(value: BlockArgument) -> list[SSAValue] | int | None:
+    match value.owner.parent_op():
+        case tile.Kernel():
+            return value.index
+        case scf.ForOp() as loop if value.index > 0:
+            return [loop.iter_args[value.index - 1], _yielded(loop.body.block, value.index - 1)]
+        case _:
+            return None
+
+
+def _yielded(block: Block, index: int) -> SSAValue:
+    end = block.last_op
+    assert end is not None, "a block of scf ends with a terminator"
+    return end.operands[index]
+
+
+def writers(kernel: tile.Kernel) -> list[Operation]:
+    """Return all statements that write memory, in program order."""
+    return [operation for operation in kernel.walk() if isinstance(operation, WRITES)]
+
+
+def box_of(operation: Operation) -> Box | None:
+    """Return the block a descriptor access touches."""
+    match operation:
+        case tile.DescLoad() | tile.DescStore() | tile.DescAtomic():
+            kind = operation.desc.type
+            assert isinstance(kind, DescType), "a descriptor access goes through a descriptor"
+            offsets = tuple(affine_of(offset) for offset in operation.offsets)
+            return Box(offsets, kind.block_shape)
+        case _:
+            return None
+
+
+def may_meet(a: Operation, b: Operation) -> bool:
+    """Tell whether two accesses that share an argument may touch the same element."""
+    first, second = box_of(a), box_of(b)
+    if first is None or second is None or accessed(a) is not accessed(b):
+        return True
+    around = enclosing_loops(b)
+    common = [loop for loop in enclosing_loops(a) if loop in around]
+    return not disjoint(first, second, common)
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """What stands against moving a read: the writer it may meet, or arguments to be guarded."""
+
+    writers: tuple[Operation, ...] = ()
+    guards: frozenset[tuple[int, int]] = frozenset()
+    unknown: bool = False
+
+
+def meetings(read: Operation, all_writers: list[Operation]) -> Meeting:
+    """Return the writers a read may meet, and the pairs of arguments (read, written) to guard."""
+    mine = roots_of(accessed(read))
+    met: list[Operation] = []
+    guards: set[tuple[int, int]] = set()
+    for writer in all_writers:
+        theirs = roots_of(accessed(writer))
+        if mine is None or theirs is None:
+            return Meeting((writer,), frozenset(), unknown=True)
+        if mine & theirs and may_meet(read, writer):
+            met.append(writer)
+        guards |= {(a, b) for a in mine for b in theirs if a != b}
+    return Meeting(tuple(met), frozenset(guards))
+
+
+def synchronizers(kernel: tile.Kernel) -> list[Operation]:
+    """Return the statements after which memory written by other programs may be seen."""
+    return [operation for operation in kernel.walk() if orders_others(operation)]

@@ -1,0 +1,71 @@
+"""Names of statements in the user's words: the variable a statement defines and its line.
+
+`a@12` is a load or a dot, `for k@10` a loop, `c_desc@16` a store through `c_desc`. Where a helper
+function is called twice on one line, or a statement has no line, a number keeps names apart; it is
+kept in the operation's `label`, so that copies of a statement in several roles share its name.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Operation, SSAValue
+
+from tawa.analysis.effects import ATOMICS, READS, WRITES, accessed
+from tawa.ir import line_of, tile
+
+_LABEL = "label"
+
+
+def _hint(value: SSAValue) -> str:
+    return value.name_hint or "v"
+
+
+def is_named(operation: Operation) -> bool:
+    """Tell whether a plan may speak of this operation."""
+    return isinstance(operation, (*READS, *WRITES, tile.Dot, scf.ForOp, scf.WhileOp))
+
+
+def _base_name(operation: Operation) -> str:
+    line = line_of(operation)
+    at = f"@{line}" if line else ""
+    match operation:
+        case scf.ForOp():
+            return f"for {_hint(operation.body.block.args[0])}{at}"
+        case scf.WhileOp():
+            return f"while{at}"
+        case tile.Store() | tile.DescStore() | tile.DescAtomic():
+            return f"{_hint(accessed(operation))}{at}"
+        case _ if isinstance(operation, (*READS, *ATOMICS, tile.Dot)):
+            return f"{_hint(operation.results[0])}{at}"
+        case _:
+            raise TypeError(f"{operation.name} has no name in a plan")
+
+
+def name_of(operation: Operation) -> str:
+    """Return the name of a load, store, atomic, dot or loop."""
+    match operation.attributes.get(_LABEL):
+        case StringAttr() as label:
+            return label.data
+        case _:
+            return _base_name(operation)
+
+
+def name_statements(kernel: tile.Kernel) -> dict[str, Operation]:
+    """Make all names of a kernel different and return the statement of each.
+
+    Repeated calls change nothing: a name once given stays.
+    """
+    statements: dict[str, Operation] = {}
+    for operation in kernel.walk():
+        if not is_named(operation):
+            continue
+        name = base = name_of(operation)
+        count = 1
+        while name in statements:
+            count += 1
+            name = f"{base}#{count}"
+        if name != base:
+            operation.attributes[_LABEL] = StringAttr(name)
+        statements[name] = operation
+    return statements

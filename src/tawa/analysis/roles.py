@@ -1,0 +1,341 @@
+"""The partition: which loads the producer can take, what they share, and why others must stay.
+
+A walk back from each asynchronous-capable load finds what it needs: iteration statements (indices,
+bounds, conditions), which each role computes for itself, never tile statements. A load leaves the
+program order of the consumer, so it must read memory that nothing earlier, loop-carried order
+included, may write; see `tawa.analysis.memory`. Tawa (arXiv:2510.14719) section 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.traits import IsTerminator
+
+from tawa.analysis.effects import (
+    ATOMICS,
+    CONTROL,
+    READS,
+    VIEWS,
+    WRITES,
+    accessed,
+    enclosing_loops,
+    is_volatile,
+)
+from tawa.analysis.liveness import needed_by
+from tawa.analysis.memory import Meeting, meetings, roots_of, synchronizers, writers
+from tawa.analysis.naming import name_of
+from tawa.ir import tile
+from tawa.plan.plan import Declined
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """Loads that fill one slot together: of one block, for the same products."""
+
+    loads: tuple[Operation, ...]
+
+    @property
+    def block(self) -> Block:
+        """The block all the loads stand in."""
+        block = self.loads[0].parent
+        assert block is not None, "a load stands in a block"
+        return block
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:  # pyright: ignore[reportMissingTypeArgument]
+        """Types of the tiles."""
+        return tuple(load.results[0].type for load in self.loads)  # pyright: ignore
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the loads as in a plan."""
+        return tuple(name_of(load) for load in self.loads)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What the producer can do.
+
+    `payloads` in program order; `sent` the scalars it finds out once and sends (an atomic counter);
+    `guards` pairs of argument indices whose memory must not overlap at launch; `declined` the loads
+    that stay with the consumer, each with its reason.
+    """
+
+    payloads: tuple[Payload, ...] = ()
+    sent: tuple[Operation, ...] = ()
+    guards: frozenset[tuple[int, int]] = frozenset()
+    declined: tuple[Declined, ...] = ()
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What is computed once for all loads of a kernel."""
+
+    writers: list[Operation]
+    accesses: list[Operation]
+    synchronizes: bool
+    order: dict[Operation, int]
+
+
+@dataclass(slots=True)
+class _Verdict:
+    """What is found out about one load: a reason to stay, or what its leaving needs."""
+
+    reason: str = ""
+    guards: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    sent: set[Operation] = field(default_factory=set[Operation])
+    pinned_in_place: bool = False
+
+
+def partition(kernel: tile.Kernel) -> Partition:
+    """Find the loads that can be the producer's, grouped into payloads."""
+    order = {operation: index for index, operation in enumerate(kernel.walk())}
+    accesses = [op for op in order if isinstance(op, (*READS, *WRITES))]
+    facts = _Facts(writers(kernel), accesses, bool(synchronizers(kernel)), order)
+    taken: dict[Operation, _Verdict] = {}
+    declined: list[Declined] = []
+    for load in (op for op in accesses if isinstance(op, READS) and _is_tile(op)):
+        verdict = _judge(load, facts)
+        if verdict.reason:
+            declined.append(Declined(f"asynchronous load {name_of(load)}", verdict.reason))
+        else:
+            taken[load] = verdict
+    guards = frozenset(pair for verdict in taken.values() for pair in verdict.guards)
+    sent = {operation for verdict in taken.values() for operation in verdict.sent}
+    return Partition(
+        tuple(_group(taken, order)),
+        tuple(sorted(sent, key=order.__getitem__)),
+        guards,
+        tuple(declined),
+    )
+
+
+def _is_tile(operation: Operation) -> bool:
+    return isinstance(operation.results[0].type, TensorType)
+
+
+# --- one load -----------------------------------------------------------------------------------
+
+
+def _judge(load: Operation, facts: _Facts) -> _Verdict:
+    verdict = _Verdict()
+    verdict.reason = (
+        _judge_mechanism(load)
+        or _judge_memory(load, facts, verdict)
+        or _judge_uses(load)
+        or _judge_needs(load, facts, verdict)
+    )
+    return verdict
+
+
+def _judge_mechanism(load: Operation) -> str:
+    if not isinstance(load, tile.DescLoad):
+        return "it goes through pointers that no descriptor describes"
+    if not is_host_made(load.desc):
+        return "its descriptor is made from values of the running program, not of the arguments"
+    return ""
+
+
+def is_host_made(desc: SSAValue) -> bool:
+    """Tell whether a descriptor depends on the kernel's arguments only: the host can encode it."""
+    match desc.owner:
+        case Block():
+            return isinstance(desc.owner.parent_op(), tile.Kernel)
+        case tile.MakeDesc():
+            return all(map(_is_host_known, desc.owner.operands))
+        case _:
+            return False
+
+
+def _is_host_known(value: SSAValue) -> bool:
+    match value:
+        case BlockArgument():
+            return isinstance(value.owner.parent_op(), tile.Kernel)
+        case _ if isinstance(
+            value.owner, (tile.Constant, tile.Elementwise, tile.Cast, tile.PtrAdd, tile.DescExtent)
+        ):
+            return all(map(_is_host_known, value.owner.operands))
+        case _:
+            return False
+
+
+def _judge_memory(load: Operation, facts: _Facts, verdict: _Verdict) -> str:
+    meeting = meetings(load, facts.writers)
+    if meeting.unknown:
+        return f"it may read what {name_of(meeting.writers[0])} stores: an address is not known"
+    verdict.guards |= meeting.guards
+    verdict.pinned_in_place = bool(meeting.writers)
+    if meeting.writers and facts.synchronizes:
+        return "it reads memory the kernel writes, and atomics order it after other programs"
+    for writer in meeting.writers:
+        if _may_precede(writer, load, facts):
+            return f"it may read what {name_of(writer)} stores"
+        if _is_overtaken(load, writer):
+            return f"its first use stands after {name_of(writer)}, which may overwrite it"
+    return ""
+
+
+def _may_precede(writer: Operation, load: Operation, facts: _Facts) -> bool:
+    """Tell whether a writer may run before a load, in program order with loops unrolled."""
+    around = enclosing_loops(writer)
+    if any(loop in around for loop in enclosing_loops(load)):
+        return True
+    return facts.order[writer] < facts.order[load]
+
+
+def _is_overtaken(load: Operation, writer: Operation) -> bool:
+    """Tell whether a later writer stands before the point where the consumer has the tile."""
+    block = load.parent
+    assert block is not None, "a load stands in a block"
+    place = block.find_ancestor_op_in_block(writer)
+    first = first_use(load)
+    return place is not None and first is not place and place.is_before_in_block(first)
+
+
+def _judge_uses(load: Operation) -> str:
+    for user in tile_uses(load):
+        if user.has_trait(IsTerminator):
+            return "its tile is handed on to another trip or out of a branch"
+    return ""
+
+
+def _judge_needs(load: Operation, facts: _Facts, verdict: _Verdict) -> str:
+    for needed in needed_by(load):
+        if needed is load:
+            continue
+        match needed:
+            case _ if isinstance(needed, ATOMICS):
+                reason = _judge_sent(needed, facts)
+                verdict.sent.add(needed)
+            case tile.Load() if not _is_tile(needed):
+                reason = _judge_scalar_load(needed, facts, verdict)
+            case _ if isinstance(needed, (*READS, tile.Dot)):
+                reason = f"its address depends on the tile {name_of(needed)}"
+            case _:
+                reason = ""
+        if reason:
+            return reason
+    return ""
+
+
+def _judge_scalar_load(load: Operation, facts: _Facts, verdict: _Verdict) -> str:
+    """A scalar both roles read for themselves must be the same each time."""
+    if is_volatile(load):
+        return f"its address depends on the volatile load {name_of(load)}"
+    meeting: Meeting = meetings(load, facts.writers)
+    if meeting.writers:
+        writer = name_of(meeting.writers[0])
+        return f"its address depends on {name_of(load)}, which {writer} may change"
+    verdict.guards |= meeting.guards
+    return ""
+
+
+def _judge_sent(atomic: Operation, facts: _Facts) -> str:
+    """An atomic is done once, by the producer, ahead of what the consumer does before it."""
+    assert isinstance(atomic, ATOMICS), "only atomics are sent"
+    if atomic.order.data != "relaxed":
+        return (
+            f"its address depends on the atomic {name_of(atomic)} of order {atomic.order.data}, "
+            'which may not overtake earlier stores; sem="relaxed" would allow it'
+        )
+    if _is_tile(atomic):
+        return f"its address depends on the tile {name_of(atomic)}"
+    mine = roots_of(atomic.pointer)
+    for other in facts.accesses:
+        theirs = roots_of(accessed(other))
+        if other is not atomic and (mine is None or theirs is None or mine & theirs):
+            return (
+                f"its address depends on the atomic {name_of(atomic)}, "
+                f"whose memory {name_of(other)} uses as well"
+            )
+    return ""
+
+
+# --- uses of a tile -----------------------------------------------------------------------------
+
+
+def tile_uses(load: Operation) -> Iterator[Operation]:
+    """Give the statements that read a loaded tile, through views of it too."""
+    for use in load.results[0].uses:
+        if isinstance(use.operation, VIEWS):
+            yield from tile_uses(use.operation)
+        else:
+            yield use.operation
+
+
+def places(load: Operation) -> list[Operation]:
+    """Return the statements of the load's own block in which the tile is named, in order."""
+    block = load.parent
+    assert block is not None, "a load stands in a block"
+    users: list[Operation] = []
+    pending = [load]
+    while pending:
+        for use in pending.pop().results[0].uses:
+            users.append(use.operation)
+            if isinstance(use.operation, VIEWS):
+                pending.append(use.operation)
+    found = {place for user in users if (place := block.find_ancestor_op_in_block(user))}
+    return sorted(found, key=block.get_operation_index)
+
+
+def first_use(load: Operation) -> Operation:
+    """Return the first statement of the load's block that names the tile; the load if none does."""
+    return next(iter(places(load)), load)
+
+
+def fed_dots(load: Operation) -> set[Operation]:
+    """Return the products the tile goes into, itself or after arithmetic, not through a product."""
+    found: set[Operation] = set()
+    seen: set[Operation] = set()
+    pending = [load]
+    while pending:
+        for result in pending.pop().results:
+            for use in result.uses:
+                user = use.operation
+                if user in seen or user.has_trait(IsTerminator) or isinstance(user, CONTROL):
+                    continue
+                seen.add(user)
+                if isinstance(user, tile.Dot):
+                    found.add(user)
+                else:
+                    pending.append(user)
+    return found
+
+
+# --- payloads -----------------------------------------------------------------------------------
+
+
+def _group(taken: dict[Operation, _Verdict], order: dict[Operation, int]) -> Iterator[Payload]:
+    """Put loads of one block that feed a common product, or a common statement, together."""
+    groups: list[list[Operation]] = []
+    for load in sorted(taken, key=order.__getitem__):
+        fitting = [group for group in groups if _belongs(load, group, taken)]
+        for group in fitting:
+            groups.remove(group)
+        merged = [member for group in fitting for member in group] + [load]
+        if fitting and not _can_meet(merged):
+            groups.extend([*fitting, [load]])
+        else:
+            groups.append(merged)
+    groups.sort(key=lambda group: order[group[0]])
+    yield from (Payload(tuple(group)) for group in groups)
+
+
+def _belongs(load: Operation, group: list[Operation], taken: dict[Operation, _Verdict]) -> bool:
+    if any(taken[member].pinned_in_place for member in (load, *group)):
+        return False
+    if load.parent is not group[0].parent:
+        return False
+    if dots := fed_dots(load):
+        return any(dots & fed_dots(member) for member in group)
+    return any(first_use(load) is first_use(member) for member in group)
+
+
+def _can_meet(loads: list[Operation]) -> bool:
+    """Tell whether all loads can be done where the last stands: before any tile is used."""
+    last = loads[-1]
+    return all(last.is_before_in_block(first_use(load)) for load in loads)

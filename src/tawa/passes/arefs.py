@@ -1,0 +1,146 @@
+"""Purpose: put an asynchronous reference between each load of the producer and its uses.
+
+Before -> after::
+
+    scf.for %k = .. {                      %ab = aref.create "a+b" {depth = 3}
+      %a = tile.desc_load ..               scf.for %k = .. {
+      %b = tile.desc_load ..                 %slot = aref.put_enter %ab
+      %acc2 = tile.dot %a, %b, %acc    ->    %a = tile.desc_load ..
+    }                                        %b = tile.desc_load ..
+                                             aref.put_exit %slot(%a, %b)
+                                             %a2, %b2 = aref.get_enter %ab
+                                             %acc2 = tile.dot %a2, %b2, %acc
+                                             aref.get_exit %ab
+                                           }
+
+The program is still one sequence. Each slot is put, got and freed before it is put again, so the
+sequence runs with one slot; two roles that each keep their part of it cannot block one another.
+
+Requires: tile IR (persistent or not) and a plan whose rings name loads the partition allows.
+Ensures: no use of a loaded tile outside get_enter .. get_exit; a tile used in inner loops is got
+before the first and freed after the last.
+Declines: never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.ir import Block, Operation, SSAValue
+
+from tawa.analysis.naming import name_of, name_statements
+from tawa.analysis.roles import places
+from tawa.errors import PlanError
+from tawa.ir import aref, tile
+from tawa.ir.types import ArefType, SlotType
+from tawa.plan.plan import ArefPlan, Declined, Plan
+from tawa.target import Target
+
+
+def insert_arefs(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Connect the loads named by the plan's rings to their uses."""
+    statements = name_statements(kernel)
+    first = kernel.body.block.first_op
+    for ring in plan.arefs:
+        sites = [_find(names, statements) for names in (ring.payload, *ring.also)]
+        create = _create(ring, sites)
+        assert first is not None, "a kernel with loads has statements"
+        kernel.body.block.insert_op_before(create, first)
+        for loads in sites:
+            _connect(create, loads)
+    return ()
+
+
+def _find(names: Sequence[str], statements: Mapping[str, Operation]) -> list[Operation]:
+    """Return the loads of one payload, in the plan's order."""
+    missing = [name for name in names if name not in statements]
+    if missing:
+        raise PlanError(
+            f"the plan speaks of {', '.join(missing)}",
+            why=f"the kernel has: {', '.join(statements)}",
+        )
+    return [statements[name] for name in names]
+
+
+def _create(ring: ArefPlan, sites: list[list[Operation]]) -> aref.Create:
+    payloads = [tuple(load.results[0].type for load in loads) for loads in sites]
+    if any(payload != payloads[0] for payload in payloads):
+        raise PlanError(
+            f"ring {ring.label} has payloads of different types",
+            why="payloads that turn through one ring fill the same slots",
+            remedy="give the payloads rings of their own",
+        )
+    create = aref.Create.build(
+        attributes={"label": StringAttr(ring.label), "depth": IntAttr(ring.depth)},
+        result_types=[ArefType(ArrayAttr(list(payloads[0])))],
+    )
+    create.result.name_hint = "_".join(name.split("@")[0].split("#")[0] for name in ring.payload)
+    create.location = sites[0][0].location
+    return create
+
+
+def _connect(create: aref.Create, loads: list[Operation]) -> None:
+    block = loads[0].parent
+    assert block is not None, "a load stands in a block"
+    if any(load.parent is not block for load in loads):
+        names = ", ".join(map(name_of, loads))
+        raise PlanError(f"one payload holds {names}", why="they stand in different blocks")
+    uses = {place for load in loads for place in places(load)}
+    ordered = sorted(uses, key=block.get_operation_index)
+    put_exit = _put(create, loads, block)
+    if not ordered:
+        ordered = [put_exit]
+    if not put_exit.is_before_in_block(ordered[0]) and ordered[0] is not put_exit:
+        raise PlanError(
+            f"payload {'+'.join(map(name_of, loads))}",
+            why=f"{ordered[0].name} uses a tile before the last of them is loaded",
+        )
+    _get(create, loads, put_exit, ordered, block)
+
+
+def _put(create: aref.Create, loads: list[Operation], block: Block) -> Operation:
+    """Do all loads of a payload where the last one stands, between put_enter and put_exit."""
+    last = max(loads, key=block.get_operation_index)
+    anchor = last.next_op
+    assert anchor is not None, "a load is followed by a use of its tile"
+    enter = aref.PutEnter.build(operands=[create.result], result_types=[SlotType(_payload(create))])
+    enter.slot.name_hint = "slot"
+    exit_ = aref.PutExit.build(operands=[enter.slot, [load.results[0] for load in loads]])
+    for load in loads:
+        load.detach()
+    for operation in (enter, *loads, exit_):
+        if operation.parent is None:
+            block.insert_op_before(operation, anchor)
+    enter.location = exit_.location = last.location
+    return exit_
+
+
+def _get(
+    create: aref.Create,
+    loads: list[Operation],
+    put_exit: Operation,
+    uses: list[Operation],
+    block: Block,
+) -> None:
+    """Borrow the slot from before the first to after the last statement that uses its tiles."""
+    enter = aref.GetEnter.build(operands=[create.result], result_types=[list(_payload(create))])
+    exit_ = aref.GetExit.build(operands=[create.result])
+    enter.location, exit_.location = uses[0].location, uses[-1].location
+    if uses[0] is put_exit:
+        block.insert_op_after(enter, put_exit)
+        block.insert_op_after(exit_, enter)
+    else:
+        block.insert_op_before(enter, uses[0])
+        block.insert_op_after(exit_, uses[-1])
+    for load, value in zip(loads, enter.values, strict=True):
+        value.name_hint = load.results[0].name_hint
+        _replace_but(load.results[0], value, put_exit)
+
+
+def _replace_but(old: SSAValue, new: SSAValue, keeper: Operation) -> None:
+    old.replace_uses_with_if(new, lambda use: use.operation is not keeper)
+
+
+def _payload(create: aref.Create) -> ArrayAttr:  # pyright: ignore[reportMissingTypeArgument]
+    return create.result.type.payload  # pyright: ignore

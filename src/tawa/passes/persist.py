@@ -1,0 +1,122 @@
+"""Purpose: let a block compute many tiles, one after the other, in an order that is kind to L2.
+
+Before -> after::
+
+    %m = tile.program_id 0            %tiles = grid extents multiplied
+    %n = tile.program_id 1            scf.for %program = %block to %tiles step %blocks {
+    ...                         ->      %m, %n = place of %program in groups of `group` rows
+    tile.desc_store ..                  ...
+                                        tile.desc_store ..
+                                      }
+
+Requires: tile IR; a plan with `persistent` (the planner has checked the licence: programs do not
+communicate). Ensures: each program of the user's grid runs exactly once, whatever the number of
+blocks launched along axis 0; `tile.program_id` and `tile.num_programs` are gone.
+Declines: never; a plan that is not persistent leaves the kernel as it is.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tawa.analysis.effects import has_effect
+from tawa.ir import hopper, tile
+from tawa.ir.types import i32
+from tawa.passes.dead import sweep
+from tawa.passes.fold import constant, elementwise
+from tawa.plan.plan import Declined, Plan
+from tawa.target import Target
+
+
+def persist(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Wrap the program in a loop over the tiles of this block."""
+    if not plan.persistent:
+        return ()
+    body = kernel.body.block
+    program = [operation for operation in body.ops]
+    setup = _Emitter(body)
+    extents = [setup.axis(hopper.GridExtent, axis, f"grid_{axis}") for axis in range(3)]
+    first = setup.axis(hopper.BlockId, 0, "block")
+    stride = setup.axis(hopper.NumBlocks, 0, "blocks")
+    tiles = setup.apply("mul", setup.apply("mul", *extents[:2]), extents[2], name="tiles")
+
+    inner = Block(arg_types=[i32])
+    inner.args[0].name_hint = "program"
+    ids = _place(_Emitter(inner), inner.args[0], extents, plan.group)
+    for operation in program:
+        operation.detach()
+        inner.add_op(operation)
+    _replace_ids(program, ids, extents)
+    inner.add_op(scf.YieldOp())
+    body.add_op(scf.ForOp(first, tiles, stride, [], Region(inner)))
+    sweep(body, has_effect)
+    return ()
+
+
+class _Emitter:
+    """Appends scalar statements to a block."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    def add(self, operation: Operation, name: str) -> SSAValue:
+        self._block.add_op(operation)
+        result = operation.results[0]
+        result.name_hint = name or None
+        return result
+
+    def axis(
+        self,
+        kind: type[hopper.GridExtent] | type[hopper.BlockId] | type[hopper.NumBlocks],
+        axis: int,
+        name: str,
+    ) -> SSAValue:
+        built = kind.build(attributes={"axis": IntAttr(axis)}, result_types=[i32])
+        return self.add(built, name)
+
+    def apply(self, function: str, *inputs: SSAValue, name: str = "") -> SSAValue:
+        return self.add(elementwise(function, *inputs), name)
+
+    def number(self, value: int, name: str) -> SSAValue:
+        return self.add(constant(value, i32), name)
+
+
+def _place(
+    emit: _Emitter, program: SSAValue, extents: list[SSAValue], group: int
+) -> list[SSAValue]:
+    """Return the program ids of tile number `program`.
+
+    `group` rows (axis 0) are walked column by column (axis 1), so that blocks that run at the same
+    time share rows and columns of the operands; without groups axis 0 is fastest, as on the grid.
+    """
+    rows, columns = extents[0], extents[1]
+    plane = emit.apply("mul", rows, columns)
+    inside = emit.apply("irem", program, plane)
+    depth = emit.apply("idiv", program, plane, name="pid_2")
+    if not group:
+        row = emit.apply("irem", inside, rows, name="pid_0")
+        return [row, emit.apply("idiv", inside, rows, name="pid_1"), depth]
+    size = emit.number(group, "group")
+    span = emit.apply("mul", size, columns)
+    first = emit.apply("mul", emit.apply("idiv", inside, span), size, name="first_row")
+    rest = emit.apply("irem", inside, span)
+    height = emit.apply("min", size, emit.apply("sub", rows, first), name="height")
+    row = emit.apply("add", first, emit.apply("irem", rest, height), name="pid_0")
+    return [row, emit.apply("idiv", rest, height, name="pid_1"), depth]
+
+
+def _replace_ids(program: list[Operation], ids: list[SSAValue], extents: list[SSAValue]) -> None:
+    for top in program:
+        for operation in list(top.walk()):
+            match operation:
+                case tile.ProgramId():
+                    value = ids[operation.axis.data]
+                case tile.NumPrograms():
+                    value = extents[operation.axis.data]
+                case _:
+                    continue
+            operation.result.replace_all_uses_with(value)
+            operation.detach()
+            operation.erase()

@@ -1,0 +1,214 @@
+"""Purpose: compute what is known now, once: constants, repeated values, branches that are decided.
+
+Before -> after::
+
+    %one = tile.constant 1                       scf.for %k = .. {
+    scf.for %k = .. {                              %a = tile.desc_load %d[%m, %k]
+      %m1 = tile.elementwise "mul"(%m, %one)  ->   %b = tile.desc_load %e[%m, %k]
+      %a = tile.desc_load %d[%m1, %k]            }
+      %m2 = tile.elementwise "mul"(%one, %m)
+      %b = tile.desc_load %e[%m2, %k]
+    }
+
+Requires: tile IR. Ensures: the same effects in the same order; no two pure statements of one scope
+are equal; scalars, descriptors and pointers that do not change in a loop are computed before it; no
+dead statement; the names of statements (`tawa.analysis.naming`) are different.
+Declines: never.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.traits import IsTerminator, Pure
+
+from tawa.analysis.effects import CONTROL, has_effect
+from tawa.analysis.naming import name_statements
+from tawa.ir import tile
+from tawa.ir.functions import FUNCTIONS
+from tawa.passes.dead import sweep
+from tawa.passes.fold import fold, integer_of
+from tawa.plan.plan import Declined, Plan
+from tawa.target import Target
+
+_Key = tuple[object, ...]
+_Scope = dict[_Key, Operation]
+
+
+def simplify(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Fold, share, hoist and drop."""
+    simplify_kernel(kernel)
+    return ()
+
+
+def simplify_kernel(kernel: tile.Kernel) -> None:
+    """Simplify before there is a plan."""
+    sweep(kernel.body.block, has_effect)
+    _simplify_block(kernel.body.block, [])
+    sweep(kernel.body.block, has_effect)
+    name_statements(kernel)
+
+
+def _simplify_block(block: Block, scopes: list[_Scope]) -> None:
+    """Walk a block once in order: definitions come before uses, so one walk sees all folds."""
+    scopes = [*scopes, {}]
+    operation = block.first_op
+    while operation is not None:
+        following = operation.next_op
+        if isinstance(operation, CONTROL):
+            following = _simplify_control(operation, scopes) or following
+        elif not operation.has_trait(IsTerminator) and operation.has_trait(Pure):
+            _simplify_pure(operation, scopes)
+        operation = following
+
+
+def _simplify_pure(operation: Operation, scopes: list[_Scope]) -> None:
+    _hoist(operation)
+
+    def emit(new: Operation) -> SSAValue:
+        new.location = operation.location
+        home_block = operation.parent
+        assert home_block is not None, "a statement that is folded stands in a block"
+        home_block.insert_op_before(new, operation)
+        return _share(new, scopes).results[0]
+
+    if (value := fold(operation, emit)) is not None:
+        _replace(operation, [value])
+        return
+    _share(operation, scopes)
+
+
+def _share(operation: Operation, scopes: list[_Scope]) -> Operation:
+    """Return the statement that stands for `operation` from here on: an equal earlier one, or it."""
+    if operation.regions:
+        return operation
+    key = _key(operation)
+    for scope in scopes:
+        if (equal := scope.get(key)) is not None:
+            _replace(operation, list(equal.results))
+            return equal
+    scopes[_depth(operation, scopes)][key] = operation
+    return operation
+
+
+def _depth(operation: Operation, scopes: list[_Scope]) -> int:
+    """Return the index of the scope an operation stands in: how many blocks are around it."""
+    depth = -1
+    block = operation.parent
+    while block is not None:
+        depth += 1
+        parent = block.parent_op()
+        block = parent.parent if parent is not None else None
+    return min(depth, len(scopes) - 1)
+
+
+def _key(operation: Operation) -> _Key:
+    operands = list(operation.operands)
+    if isinstance(operation, tile.Elementwise) and FUNCTIONS[operation.function.data].commutative:
+        operands.sort(key=id)
+    attributes = {**operation.attributes, **operation.properties}
+    attributes.pop("label", None)
+    return (
+        operation.name,
+        tuple(id(operand) for operand in operands),
+        tuple(sorted(attributes.items())),
+        tuple(operation.result_types),
+    )
+
+
+def _replace(operation: Operation, values: list[SSAValue]) -> None:
+    for result, value in zip(operation.results, values, strict=True):
+        if result.type != value.type:
+            raise TypeError(f"{operation.name} of type {result.type} folded to {value.type}")
+        result.replace_all_uses_with(value)
+    operation.detach()
+    operation.erase()
+
+
+# --- loops and branches -------------------------------------------------------------------------
+
+
+def _hoist(operation: Operation) -> None:
+    """Move a scalar, pointer or descriptor out of the loops in which it does not change.
+
+    Tensors stay where they are used: hoisted they would occupy registers through the loop.
+    """
+    if any(isinstance(result.type, TensorType) for result in operation.results):
+        return
+    while (loop := _loop_around(operation)) is not None:
+        if any(_inside(operand, loop) for operand in operation.operands):
+            return
+        operation.detach()
+        home = loop.parent
+        assert home is not None, "a loop stands in a block"
+        home.insert_op_before(operation, loop)
+
+
+def _loop_around(operation: Operation) -> Operation | None:
+    parent = operation.parent_op()
+    return parent if isinstance(parent, (scf.ForOp, scf.WhileOp)) else None
+
+
+def _inside(value: SSAValue, operation: Operation) -> bool:
+    owner = value.owner
+    return operation.is_ancestor(owner)
+
+
+def _simplify_control(operation: Operation, scopes: list[_Scope]) -> Operation | None:
+    """Simplify what is inside; return where to go on if the operation itself is gone."""
+    match operation:
+        case scf.IfOp() if (decided := integer_of(operation.cond)) is not None:
+            return _inline_branch(operation, 0 if decided else 1)
+        case scf.ForOp() if _never_runs(operation):
+            following = operation.next_op
+            _replace(operation, list(operation.iter_args))
+            return following
+        case scf.ForOp():
+            _drop_constant_carries(operation)
+        case _:
+            pass
+    for region in operation.regions:
+        for block in region.blocks:
+            _simplify_block(block, scopes)
+    return None
+
+
+def _never_runs(loop: scf.ForOp) -> bool:
+    first, end = integer_of(loop.lb), integer_of(loop.ub)
+    return first is not None and end is not None and first >= end
+
+
+def _inline_branch(branch: scf.IfOp, chosen: int) -> Operation | None:
+    """Put the taken side of a branch in its place; return the first statement to go on with."""
+    region = branch.regions[chosen]
+    block = branch.parent
+    assert block is not None, "a branch stands in a block"
+    after = branch.next_op
+    values: list[SSAValue] = []
+    first: Operation | None = None
+    if region.blocks:
+        end = region.block.last_op
+        assert end is not None, "a branch ends with a terminator"
+        values = list(end.operands)
+        for inner in list(region.block.ops):
+            inner.detach()
+            if inner is end:
+                continue
+            first = first or inner
+            block.insert_op_before(inner, branch)
+        end.erase()
+    _replace(branch, values)
+    return first or after
+
+
+def _drop_constant_carries(loop: scf.ForOp) -> None:
+    """A carried value that each trip hands on unchanged is its initial value."""
+    body = loop.body.block
+    end = body.last_op
+    assert end is not None, "a loop ends with a terminator"
+    for index, argument in enumerate(body.args[1:]):
+        if end.operands[index] is argument:
+            argument.replace_all_uses_with(loop.iter_args[index])
+            end.operands[index] = loop.iter_args[index]
+            loop.results[index].replace_all_uses_with(loop.iter_args[index])

@@ -1,0 +1,254 @@
+"""What a plan needs of a block: shared memory by buffer, registers by role.
+
+Shared memory is exact up to alignment: rings (D slots of each payload), stages of TMA stores, two
+barriers of 8 bytes a slot. Registers are a model: tensors live at the same point over the threads
+of the role, plus slack for scalars and addresses; ptxas has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.traits import IsTerminator
+
+from tawa.analysis.effects import CONTROL, VIEWS
+from tawa.analysis.naming import name_of
+from tawa.errors import OverBudget, PlanError
+from tawa.ir import tile
+from tawa.ir.types import DescType, bit_width, element_type, shape_of
+from tawa.plan.plan import Plan
+from tawa.target import Target
+
+TILE_ALIGNMENT = 1024
+"""The span over which the 128-byte swizzle repeats: what each tile's base is aligned to."""
+SLACK = 40
+"""Registers for addresses, loop counters and barriers beside the tensors, from built kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A piece of shared memory; `bytes` of all its slots."""
+
+    label: str
+    bytes: int
+
+
+def tile_bytes(kind: Attribute) -> int:
+    """Return the bytes of one tile in shared memory, rounded up to its alignment.
+
+    A scalar takes 16 bytes: it travels in an aref of its own.
+    """
+    shape = shape_of(kind)
+    if not shape:
+        return 16
+    size = -(-prod(shape) * bit_width(element_type(kind)) // 8)
+    return -(-size // TILE_ALIGNMENT) * TILE_ALIGNMENT
+
+
+def stage_bytes(store: Operation, parts: int) -> int:
+    """Return the bytes of the buffer a TMA store goes through, `parts` sub-tiles of its block."""
+    match store:
+        case tile.DescStore() | tile.DescAtomic():
+            kind = store.desc.type
+            assert isinstance(kind, DescType), "a descriptor store goes through a descriptor"
+            size = prod(kind.block_shape) * bit_width(kind.element) // 8 // parts
+            return -(-size // TILE_ALIGNMENT) * TILE_ALIGNMENT
+        case _:
+            return 0
+
+
+def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
+    """Return the shared memory a plan asks for, buffer by buffer."""
+    found: list[Buffer] = []
+    for ring in plan.arefs:
+        for name in ring.payload:
+            slot = tile_bytes(statements[name].results[0].type)
+            found.append(Buffer(f"{name} x {ring.depth} slots", slot * ring.depth))
+        found.append(Buffer(f"barriers of {ring.label}", 16 * ring.depth))
+    for store in plan.stores:
+        if store.via == "tma":
+            size = stage_bytes(statements[store.store], store.parts)
+            found.append(Buffer(f"stage of {store.store}", size))
+    return found
+
+
+def total(items: Iterable[Buffer]) -> int:
+    """Return the sum of buffers in bytes."""
+    return sum(buffer.bytes for buffer in items)
+
+
+def check_shared(plan: Plan, statements: Mapping[str, Operation], target: Target) -> None:
+    """Raise OverBudget, with the list of buffers, when a plan does not fit a block."""
+    needed = buffers(plan, statements)
+    if total(needed) <= target.shared_per_block:
+        return
+    listed = ", ".join(f"{buffer.label}: {buffer.bytes}" for buffer in needed)
+    raise OverBudget(
+        f"the plan needs {total(needed)} bytes of shared memory",
+        why=f"a block has {target.shared_per_block}; {listed}",
+        remedy="use smaller blocks, or a smaller depth=",
+    )
+
+
+# --- registers ----------------------------------------------------------------------------------
+
+
+def split_registers(consumers: int, needed: int, target: Target) -> tuple[int, int]:
+    """Return the register budgets (producer, consumer) a thread, for `consumers` warpgroups.
+
+    setmaxnreg moves registers inside the block: the sum over warpgroups may not exceed what the
+    kernel is launched with. The producer gets 40, or less where the consumers then get more of what
+    would be lost to rounding, or need it.
+    """
+    pool = target.registers_at_launch(128 * (1 + consumers)) * (1 + consumers)
+    most = target.registers_max - 16  # 240: above it ptxas has no use for a budget
+    best = (0, 0)
+    for producer in (40, 32, 24):
+        left = (pool - producer) // consumers // 8 * 8
+        budget = min(most, left)
+        wasted = pool - producer - left * consumers
+        if not best[0] or (budget > best[1] and (wasted == 0 or needed > best[1])):
+            best = (producer, budget)
+        if needed <= best[1] and (wasted == 0 or budget == most):
+            break
+    return best
+
+
+def check_register_sum(plan: Plan, target: Target) -> None:
+    """Raise PlanError when the roles' budgets exceed what the block is launched with."""
+    threads = sum(role.warps * role.instances for role in plan.roles) * 32
+    each = target.registers_at_launch(threads)
+    asked = sum(role.registers * role.warps * 32 * role.instances for role in plan.roles)
+    for role in plan.roles:
+        low, high = target.registers_min, target.registers_max
+        if role.registers % target.register_unit or not low <= role.registers <= high:
+            raise PlanError(
+                f"registers of role {role.label}: {role.registers}",
+                why=f"setmaxnreg takes multiples of {target.register_unit} in {low}..{high}",
+                remedy="round the pinned value",
+            )
+    if asked > each * threads:
+        listed = ", ".join(
+            f"{role.label} {role.warps * role.instances} warps x {role.registers}"
+            for role in plan.roles
+        )
+        raise PlanError(
+            f"the roles' registers sum to {asked}, more than the block's {each * threads}",
+            why=f"{threads} threads are launched with {each} registers each; {listed}. "
+            "setmaxnreg would wait for ever",
+            remedy="lower registers= of one role",
+        )
+
+
+def register_need(kernel: tile.Kernel, warps: int, in_shared: Iterable[Operation]) -> int:
+    """Return the registers a thread needs when `warps` warps compute all tensors of a kernel.
+
+    `in_shared` are the loads whose tiles stay in shared memory.
+    """
+    pressure = _Pressure(warps * 32, _aliases(in_shared))
+    return pressure.of_block(kernel.body.block, frozenset()) + SLACK
+
+
+def carried_need(kernel: tile.Kernel, warps: int) -> tuple[int, list[str]]:
+    """Return the registers of what no schedule can avoid holding: a loop's carried tensors.
+
+    The second result lists these tensors for a message.
+    """
+    worst: tuple[int, list[str]] = (0, [])
+    for loop in kernel.walk():
+        if not isinstance(loop, scf.ForOp):
+            continue
+        tensors = [value for value in loop.iter_args if isinstance(value.type, TensorType)]
+        need = sum(_registers(value.type, warps * 32) for value in tensors)
+        if need > worst[0]:
+            listed = [
+                f"{argument.name_hint} of {name_of(loop)}: {_registers(argument.type, warps * 32)}"
+                for argument in loop.body.block.args[1:]
+                if isinstance(argument.type, TensorType)
+            ]
+            worst = (need, listed)
+    return worst
+
+
+def _aliases(loads: Iterable[Operation]) -> set[SSAValue]:
+    """Return the loaded tiles and all views of them."""
+    found: set[SSAValue] = set()
+    pending = list(loads)
+    while pending:
+        result = pending.pop().results[0]
+        found.add(result)
+        pending.extend(use.operation for use in result.uses if isinstance(use.operation, VIEWS))
+    return found
+
+
+def _registers(kind: Attribute, threads: int) -> int:
+    """Return the registers of a thread's share of a tensor; rows and columns are replicated 4 ways."""
+    shape = shape_of(kind)
+    if not shape:
+        return 0
+    copies = 4 if sum(extent > 1 for extent in shape) < 2 else 1
+    bits = max(8, bit_width(element_type(kind)))
+    return max(1, -(-prod(shape) * copies * bits // 32 // threads))
+
+
+class _Pressure:
+    """The most tensor registers live at one point, by a backward walk."""
+
+    def __init__(self, threads: int, in_shared: set[SSAValue]) -> None:
+        self._threads = threads
+        self._in_shared = in_shared
+
+    def _size(self, values: Iterable[SSAValue]) -> int:
+        return sum(
+            _registers(value.type, self._threads)
+            for value in values
+            if isinstance(value.type, TensorType) and not self._is_cheap(value)
+        )
+
+    def _is_cheap(self, value: SSAValue) -> bool:
+        """Constants, filled tensors and indices are made again where they are needed."""
+        return value in self._in_shared or isinstance(
+            value.owner, (tile.Constant, tile.Splat, tile.Arange, tile.Broadcast, tile.ExpandDims)
+        )
+
+    def of_block(self, block: Block, after: frozenset[SSAValue]) -> int:
+        live = set(after)
+        most = self._size(live)
+        for operation in reversed(list(block.ops)):
+            if operation.has_trait(IsTerminator):
+                live.update(operation.operands)
+                most = max(most, self._size(live))
+                continue
+            live.difference_update(operation.results)
+            if isinstance(operation, CONTROL):
+                most = max(most, self._of_control(operation, live))
+            else:
+                live.update(operation.operands)
+            most = max(most, self._size(live))
+        return most
+
+    def _of_control(self, operation: Operation, live: set[SSAValue]) -> int:
+        """Tensors used inside and defined outside live through all trips."""
+        outside = {
+            operand
+            for inner in operation.walk()
+            for operand in inner.operands
+            if not operation.is_ancestor(operand.owner)
+        }
+        live.update(outside - set(operation.operands))
+        through = frozenset(live)
+        most = max(
+            (
+                self.of_block(block, through)
+                for region in operation.regions
+                for block in region.blocks
+            ),
+            default=0,
+        )
+        live.update(operation.operands)
+        return most

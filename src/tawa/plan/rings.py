@@ -1,0 +1,181 @@
+"""Rings: which payloads share slots, and how deep each ring is, from shared memory.
+
+Depth is what hides the latency of loads: each ring of a loop first gets the slots its products
+need, then all of the innermost loops grow together while shared memory lasts. Where the stage of
+the store takes the room, the store goes out in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tawa.analysis.effects import VIEWS, enclosing, enclosing_loops
+from tawa.analysis.naming import name_of
+from tawa.analysis.roles import Partition, Payload
+from tawa.errors import OverBudget, PlanError
+from tawa.plan.pins import Pins, pick
+from tawa.plan.plan import ArefPlan
+from tawa.plan.resources import stage_bytes, tile_bytes
+
+MOST_SLOTS = 8
+"""Beyond this a ring only costs barriers: the loads in flight already cover the latency."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rings:
+    """The rings of a plan.
+
+    `loops` gives the loop around the loads of a ring by the first load's name; `tiles` are the
+    loaded values and their views; `parts` in how many pieces stores leave.
+    """
+
+    arefs: tuple[ArefPlan, ...]
+    parts: int
+    loops: dict[str, Operation]
+    tiles: frozenset[SSAValue]
+
+
+@dataclass(slots=True)
+class _Ring:
+    sites: list[Payload]
+    slot: int
+    depth: int
+    pinned: int | None
+
+    @property
+    def loop(self) -> Operation | None:
+        return next(iter(enclosing_loops(self.sites[0].loads[0])), None)
+
+    @property
+    def bytes(self) -> int:
+        return self.depth * (self.slot + 16)
+
+
+def arrange_rings(
+    partition: Partition, stores: Sequence[Operation], persistent: bool, room: int, pins: Pins
+) -> Rings:
+    """Choose rings and depths within `room` bytes, together with the stages of `stores`."""
+    choices = (pins.parts,) if pins.parts is not None else (1, 2, 4)
+    best: tuple[int, list[_Ring], int] | None = None
+    for parts in choices:
+        if any(not _divisible(store, parts) for store in stores):
+            continue
+        left = room - sum(stage_bytes(store, parts) for store in stores)
+        rings = _deepen(_make_rings(partition, pins), persistent, left)
+        reached = min((min(ring.depth, 3) for ring in rings if ring.loop is not None), default=1)
+        if sum(ring.bytes for ring in rings) > left:
+            reached = 0
+        if best is None or reached > best[0]:
+            best = (reached, rings, parts)
+    if best is None:
+        raise PlanError(
+            f"parts={pins.parts}",
+            why="each part of a store must be a whole number of 128-byte columns",
+            remedy="use 1 or 2",
+        )
+    _, rings, parts = best
+    names = {ring.sites[0].names[0]: ring for ring in rings}
+    return Rings(
+        tuple(_plan(ring) for ring in rings) + _sent_rings(partition, pins),
+        parts,
+        {name: ring.loop for name, ring in names.items() if ring.loop is not None},
+        frozenset(_tiles(partition)),
+    )
+
+
+def _divisible(store: Operation, parts: int) -> bool:
+    """Tell whether a store's block splits along its columns into whole swizzled panels."""
+    return parts == 1 or stage_bytes(store, 1) == parts * stage_bytes(store, parts)
+
+
+def _make_rings(partition: Partition, pins: Pins) -> list[_Ring]:
+    rings: list[_Ring] = []
+    for payload in partition.payloads:
+        shared = next((ring for ring in rings if _turns_with(ring, payload)), None)
+        if shared is not None:
+            shared.sites.append(payload)
+        else:
+            slot = sum(tile_bytes(kind) for kind in payload.types)
+            rings.append(_Ring([payload], slot, 1, None))
+    for ring in rings:
+        names = tuple(name for site in ring.sites for name in site.names)
+        ring.pinned = pick(pins.depth, names, "depth")
+        if ring.pinned is not None and ring.pinned < 1:
+            raise PlanError(f"depth={ring.pinned} for {'+'.join(names)}", why="a ring has slots")
+        ring.depth = ring.pinned or 1
+    return rings
+
+
+def _turns_with(ring: _Ring, payload: Payload) -> bool:
+    """Tell whether a payload of a later loop can turn through the slots of an earlier one.
+
+    The loops stand one after the other, so that no slot is wanted by both at once.
+    """
+    if ring.loop is None or list(ring.sites[0].types) != list(payload.types):
+        return False
+    return all(_apart(site, payload) for site in ring.sites)
+
+
+def _apart(a: Payload, b: Payload) -> bool:
+    first, second = list(enclosing(a.loads[0])), list(enclosing(b.loads[0]))
+    if not first or not second or first[0] is second[0]:
+        return False
+    return first[1:] == second[1:]
+
+
+def _deepen(rings: list[_Ring], persistent: bool, room: int) -> list[_Ring]:
+    """Give slots in the order of their worth while they fit."""
+
+    def grow(chosen: list[_Ring], most: int) -> bool:
+        chosen = [ring for ring in chosen if ring.pinned is None and ring.depth < most]
+        extra = sum(ring.slot + 16 for ring in chosen)
+        if not chosen or sum(ring.bytes for ring in rings) + extra > room:
+            return False
+        for ring in chosen:
+            ring.depth += 1
+        return True
+
+    looped = [ring for ring in rings if ring.loop is not None]
+    outer = [ring for ring in rings if ring.loop is None]
+    grow(looped, 2)
+    if any(ring.depth < 2 and ring.pinned is None for ring in looped):
+        for ring in looped:
+            grow([ring], 2)
+    if len(looped) == 1:
+        grow(looped, 3)
+    if persistent:
+        for ring in outer:
+            grow([ring], 2)
+    while grow(looped, MOST_SLOTS):
+        pass
+    return rings
+
+
+def _plan(ring: _Ring) -> ArefPlan:
+    first, *others = ring.sites
+    return ArefPlan(first.names, ring.depth, tuple(site.names for site in others))
+
+
+def _sent_rings(partition: Partition, pins: Pins) -> tuple[ArefPlan, ...]:
+    """Scalars the producer finds out: two slots, so that it may run one ahead."""
+    found: list[ArefPlan] = []
+    for operation in partition.sent:
+        name = name_of(operation)
+        found.append(ArefPlan((name,), pick(pins.depth, (name,), "depth") or 2))
+    return tuple(found)
+
+
+def _tiles(partition: Partition) -> set[SSAValue]:
+    found: set[SSAValue] = set()
+    pending: list[Operation] = [load for payload in partition.payloads for load in payload.loads]
+    while pending:
+        result = pending.pop().results[0]
+        found.add(result)
+        pending.extend(use.operation for use in result.uses if isinstance(use.operation, VIEWS))
+    return found
+
+
+__all__ = ["Attribute", "OverBudget", "Rings", "arrange_rings"]

@@ -1,0 +1,182 @@
+"""A plan as text that a user can read, edit and give back: `parse_plan(print_plan(p)) == p`.
+
+One statement a line, names as they stand in the kernel, comments after ``#``::
+
+    plan specialized warps=12 arrangement=cooperative persistent=yes group=8 cluster=1
+    role load warps=4 registers=40
+    role mma warps=8 registers=232
+    aref a@14 + b@15 depth=3
+    loop for k@13 schedule=fine mma_depth=2
+    store c_desc@18 via=tma parts=1 eviction=first
+    guard a_desc, c_desc
+    declined num_stages=4: depth 3 is what shared memory allows
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tawa.errors import PlanError
+from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan
+
+
+def print_plan(plan: Plan) -> str:
+    """Return the text of a plan."""
+    kind = "specialized" if plan.specialized else "ordinary"
+    eviction = f" load_eviction={plan.load_eviction}" if plan.load_eviction else ""
+    lines = [
+        f"plan {kind} warps={plan.warps} arrangement={plan.arrangement} "
+        f"persistent={'yes' if plan.persistent else 'no'} group={plan.group} "
+        f"cluster={plan.cluster}{eviction}"
+    ]
+    for role in plan.roles:
+        copies = f" instances={role.instances}" if role.instances != 1 else ""
+        lines.append(f"role {role.label} warps={role.warps} registers={role.registers}{copies}")
+    for ring in plan.arefs:
+        payloads = " = ".join(" + ".join(payload) for payload in (ring.payload, *ring.also))
+        lines.append(f"aref {payloads} depth={ring.depth}")
+    for loop in plan.loops:
+        lines.append(f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}")
+    for store in plan.stores:
+        first = f" eviction={store.eviction}" if store.eviction else ""
+        lines.append(f"store {store.store} via={store.via} parts={store.parts}{first}")
+    lines.extend(f"guard {read}, {written}" for read, written in plan.guards)
+    lines.extend(f"declined {item.feature}: {item.reason}" for item in plan.declined)
+    return "\n".join(lines) + "\n"
+
+
+_OPTION = re.compile(r"\s+([a-z_]+)=([^\s=]+)$")
+
+
+def parse_plan(text: str) -> Plan:
+    """Read a plan back; raises PlanError with the line that is not understood."""
+    plan: Plan | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        # A declined reason is free text; elsewhere a comment may follow.
+        content = (
+            line if line.startswith("declined ") else re.sub(r"(^|\s)# .*$", "", line).rstrip()
+        )
+        if not content:
+            continue
+        keyword, _, rest = content.partition(" ")
+        try:
+            plan = _read(plan, keyword, rest)
+        except (KeyError, ValueError) as error:
+            raise PlanError(
+                f"line {number} of the plan is not understood: {line.strip()!r}",
+                why=str(error),
+                remedy="print a plan to see the form of each line",
+            ) from None
+    if plan is None:
+        raise PlanError("the plan is empty", why="its first line begins with 'plan'")
+    return plan
+
+
+def _read(plan: Plan | None, keyword: str, rest: str) -> Plan:
+    if keyword == "plan":
+        return _read_plan(rest)
+    if plan is None:
+        raise ValueError("the first line begins with 'plan'")
+    return _READERS[keyword](plan, rest)
+
+
+def _split(rest: str, allowed: dict[str, Callable[[str], Any]]) -> tuple[str, dict[str, Any]]:
+    """Take the options ``key=value`` from the end of a line; the rest is the name."""
+    options: dict[str, Any] = {}
+    while (found := _OPTION.search(" " + rest)) is not None:
+        key, value = found.groups()
+        if key not in allowed:
+            break
+        options[key] = allowed[key](value)
+        rest = (" " + rest)[: found.start()].strip()
+    return rest, options
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(word: str) -> str:
+        if word not in words:
+            raise ValueError(f"{word!r} is none of {', '.join(words)}")
+        return word
+
+    return read
+
+
+def _yes(word: str) -> bool:
+    return _one_of("yes", "no")(word) == "yes"
+
+
+def _read_plan(rest: str) -> Plan:
+    kind, options = _split(
+        rest,
+        {
+            "warps": int,
+            "arrangement": _one_of("cooperative", "pingpong"),
+            "persistent": _yes,
+            "group": int,
+            "cluster": int,
+            "load_eviction": _one_of("last"),
+        },
+    )
+    _one_of("specialized", "ordinary")(kind)
+    return Plan(**options)
+
+
+def _read_role(plan: Plan, rest: str) -> Plan:
+    label, options = _split(rest, {"warps": int, "registers": int, "instances": int})
+    return replace(
+        plan, roles=(*plan.roles, RolePlan(label, **_need(options, "warps", "registers")))
+    )
+
+
+def _read_aref(plan: Plan, rest: str) -> Plan:
+    names, options = _split(rest, {"depth": int})
+    first, *others = (tuple(payload.split(" + ")) for payload in names.split(" = "))
+    ring = ArefPlan(first, _need(options, "depth")["depth"], tuple(others))
+    return replace(plan, arefs=(*plan.arefs, ring))
+
+
+def _read_loop(plan: Plan, rest: str) -> Plan:
+    name, options = _split(rest, {"schedule": _one_of("none", "fine", "coarse"), "mma_depth": int})
+    return replace(plan, loops=(*plan.loops, LoopPlan(name, **options)))
+
+
+def _read_store(plan: Plan, rest: str) -> Plan:
+    name, options = _split(
+        rest,
+        {
+            "via": _one_of("tma", "registers"),
+            "parts": int,
+            "eviction": _one_of("first", "last"),
+        },
+    )
+    return replace(plan, stores=(*plan.stores, StorePlan(name, **_need(options, "via"))))
+
+
+def _read_guard(plan: Plan, rest: str) -> Plan:
+    read, written = (name.strip() for name in rest.split(","))
+    return replace(plan, guards=(*plan.guards, (read, written)))
+
+
+def _read_declined(plan: Plan, rest: str) -> Plan:
+    feature, _, reason = rest.partition(": ")
+    return replace(plan, declined=(*plan.declined, Declined(feature, reason)))
+
+
+def _need(options: dict[str, Any], *keys: str) -> dict[str, Any]:
+    for key in keys:
+        if key not in options:
+            raise ValueError(f"{key}= is missing")
+    return options
+
+
+_READERS: dict[str, Callable[[Plan, str], Plan]] = {
+    "role": _read_role,
+    "aref": _read_aref,
+    "loop": _read_loop,
+    "store": _read_store,
+    "guard": _read_guard,
+    "declined": _read_declined,
+}
