@@ -10,7 +10,38 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from tawa.ir import tile
+from tawa.passes.descriptors import promote
+from tawa.passes.distribute import distribute
+from tawa.passes.lower import lower
+from tawa.passes.persist import persist
+from tawa.passes.simplify import simplify
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
 Pass: TypeAlias = Callable[[tile.Kernel, Plan, Target], tuple[Declined, ...]]
+
+# What does not depend on a plan; the planner reads the result.
+TILE: tuple[Pass, ...] = (
+    simplify,
+    promote,  # after simplify: equal strides must be one value for a stride of 1 to show
+    simplify,  # the address arithmetic of promoted accesses is dead now
+)
+
+# The same without promotion: what runs where a guard does not hold.
+TILE_PLAIN: tuple[Pass, ...] = (simplify,)
+
+# One region for each role, arefs between them.
+AREF: tuple[Pass, ...] = (
+    persist,  # before distribute: every role gets its own copy of the loop over tiles
+    distribute,
+)
+
+# The last word on concurrency.
+HOPPER: tuple[Pass, ...] = (lower,)
+
+
+def run(
+    passes: tuple[Pass, ...], kernel: tile.Kernel, plan: Plan, target: Target
+) -> tuple[Declined, ...]:
+    """Run `passes` in order; return what they declined."""
+    return tuple(note for one in passes for note in one(kernel, plan, target))

@@ -1,0 +1,191 @@
+"""From a Python function and a signature to a proved kernel: the compile driver.
+
+The planner ranks plans; the first of at most `ATTEMPTS` that lowers within budget, is proved and
+builds is taken, and each rejection is kept for `explain`. Nothing falls back in silence: when a user
+pinned what a plan cannot have, or no plan is left, the first error is raised with the others noted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
+
+from tawa.codegen import CudaSource, generate
+from tawa.errors import BuildError, OverBudget, PlanError, ShapeUnsupported, TawaError
+from tawa.frontend import build as build_tile
+from tawa.frontend.signature import Signature
+from tawa.ir import hopper, tile
+from tawa.ir.types import BarriersType, BufferType
+from tawa.passes import pipeline
+from tawa.plan.pins import Pins
+from tawa.plan.plan import Declined, Plan
+from tawa.plan.planner import rank_plans
+from tawa.runtime import nvrtc
+from tawa.runtime.compiled import (
+    CompiledKernel,
+    Guard,
+    LaunchShape,
+    Proof,
+    Resources,
+    RoleRegisters,
+    SharedBuffer,
+    Stage,
+)
+from tawa.runtime.stages import with_later
+from tawa.simulator.proof import prove
+from tawa.target import Target
+
+ATTEMPTS = 3
+
+
+class Stopwatch:
+    """Adds up seconds by phase, in the order the phases first ran."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time the body under `name`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
+def compile_kernel(
+    function: Callable[..., Any],
+    signature: Signature,
+    options: Mapping[str, Any],
+    pins: Pins,
+    target: Target,
+    *,
+    descriptors: bool = True,
+    strict: bool = False,
+) -> CompiledKernel:
+    """Compile `function` for `signature`.
+
+    `descriptors` False keeps pointer accesses as they are (the launcher's way out when a guard does
+    not hold); `strict` forbids re-association. Raises the errors of `tawa.errors`, all before
+    anything runs.
+    """
+    watch = Stopwatch()
+    with watch.phase("frontend"):
+        kernel = build_tile(function, signature, options)
+    stages: dict[str, Stage] = {"tile": str(kernel)}
+    with watch.phase("tile passes"):
+        passes = pipeline.TILE if descriptors else pipeline.TILE_PLAIN
+        notes = pipeline.run(passes, kernel, Plan(), target)
+    with watch.phase("plan"):
+        plans = rank_plans(kernel, target, pins)
+    errors: list[TawaError] = []
+    for plan in plans[:ATTEMPTS]:
+        try:
+            return _carry_out(kernel, plan, target, watch, stages, signature, notes, errors)
+        except (OverBudget, ShapeUnsupported, PlanError, BuildError) as error:
+            errors.append(error)
+    for number, other in enumerate(errors[1:], 2):
+        errors[0].add_note(f"plan {number}: {other.what}")
+    raise errors[0]
+
+
+def _carry_out(
+    kernel: tile.Kernel,
+    plan: Plan,
+    target: Target,
+    watch: Stopwatch,
+    stages: Mapping[str, Stage],
+    signature: Signature,
+    notes: tuple[Declined, ...],
+    errors: list[TawaError],
+) -> CompiledKernel:
+    """Carry out one plan on a copy of the kernel: lower, prove, generate, build."""
+    work = kernel.clone()
+    made = dict(stages)
+    with watch.phase("aref passes"):
+        notes += pipeline.run(pipeline.AREF, work, plan, target)
+        made["aref"] = str(work)
+    with watch.phase("lowering"):
+        notes += pipeline.run(pipeline.HOPPER, work, plan, target)
+        made["hopper"] = str(work)
+    with watch.phase("proof"):
+        proof = prove(work, target)
+    with watch.phase("code generation"):
+        source = generate(work)
+        made["cuda"] = source.text
+    spills: int | None = None
+    if nvrtc.is_available():
+        with watch.phase("nvrtc"):
+            cubin = nvrtc.build(source, source.entry_name, arch=target.arch)
+        made["cubin"] = cubin.data
+        spills = cubin.spill_bytes
+    rejected = tuple(
+        Declined(f"plan {number}", error.what) for number, error in enumerate(errors, 1)
+    )
+    return CompiledKernel(
+        name=kernel.sym_name.data,
+        entry=source.entry_name,
+        signature=signature,
+        plan=plan,
+        asm=with_later(made),
+        launch=LaunchShape(source.threads, source.shared_bytes, source.cluster, source.persistent),
+        parameters=source.parameters,
+        resources=_resources(work, source, target, spills),
+        proof=Proof(proof.ok, proof.states, proof.verdict),
+        timings=dict(watch.seconds),
+        declined=tuple(dict.fromkeys((*notes, *rejected))),
+        guards=_guards(work, plan),
+    )
+
+
+def _guards(kernel: tile.Kernel, plan: Plan) -> tuple[Guard, ...]:
+    """Return what only a launch can decide, as conditions over its arguments and grid."""
+    found = [
+        Guard(f"disjoint({loaded}, {stored})", f"loads of {loaded} run ahead of stores to {stored}")
+        for loaded, stored in plan.guards
+    ]
+    match kernel.attributes.get("guards"):
+        case ArrayAttr() as texts:
+            found += [
+                Guard(f"never_negative({text.data})", "pointer accesses became descriptor accesses")
+                for text in texts
+                if isinstance(text, StringAttr)
+            ]
+        case _:
+            pass
+    return tuple(found)
+
+
+def _resources(
+    kernel: tile.Kernel, source: CudaSource, target: Target, spills: int | None
+) -> Resources:
+    """Collect what one block takes from the final hopper IR."""
+    roles: list[RoleRegisters] = []
+    buffers: list[SharedBuffer] = []
+    barriers: list[tuple[str, int]] = []
+    for op in kernel.body.block.ops:
+        match op:
+            case hopper.Role():
+                budget = op.registers.data
+                roles.append(RoleRegisters(op.label.data, op.warps.data, budget))
+            case hopper.Shared(result=result) if isinstance(result.type, BufferType):
+                size = result.type.bytes
+                buffers.append(SharedBuffer(op.label.data, op.offset.data, size))
+            case hopper.Barriers(result=result) if isinstance(result.type, BarriersType):
+                barriers.append((op.label.data, result.type.count.data))
+            case _:
+                pass
+    return Resources(
+        roles=tuple(roles),
+        buffers=tuple(buffers),
+        barriers=tuple(barriers),
+        shared=source.shared_bytes,
+        shared_limit=target.shared_per_block,
+        registers_at_launch=target.registers_at_launch(source.threads),
+        spills=spills,
+    )
