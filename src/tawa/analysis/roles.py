@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
 from tawa.analysis.effects import (
@@ -29,6 +28,7 @@ from tawa.analysis.liveness import needed_by
 from tawa.analysis.memory import Meeting, meetings, roots_of, synchronizers, writers
 from tawa.analysis.naming import name_of
 from tawa.ir import tile
+from tawa.ir.types import shape_of
 from tawa.plan.plan import Declined
 
 
@@ -46,9 +46,9 @@ class Payload:
         return block
 
     @property
-    def types(self) -> tuple[TensorType, ...]:  # pyright: ignore[reportMissingTypeArgument]
+    def types(self) -> tuple[Attribute, ...]:
         """Types of the tiles."""
-        return tuple(load.results[0].type for load in self.loads)  # pyright: ignore
+        return tuple(load.results[0].type for load in self.loads)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ class _Verdict:
 def partition(kernel: tile.Kernel) -> Partition:
     """Find the loads that can be the producer's, grouped into payloads."""
     order = {operation: index for index, operation in enumerate(kernel.walk())}
-    accesses = [op for op in order if isinstance(op, (*READS, *WRITES))]
+    accesses: list[Operation] = [op for op in order if isinstance(op, (*READS, *WRITES))]
     facts = _Facts(writers(kernel), accesses, bool(synchronizers(kernel)), order)
     taken: dict[Operation, _Verdict] = {}
     declined: list[Declined] = []
@@ -115,7 +115,7 @@ def partition(kernel: tile.Kernel) -> Partition:
 
 
 def _is_tile(operation: Operation) -> bool:
-    return isinstance(operation.results[0].type, TensorType)
+    return bool(shape_of(operation.results[0].type))
 
 
 # --- one load -----------------------------------------------------------------------------------

@@ -2,12 +2,12 @@
 
 Before -> after::
 
-    %a, %n = scf.for %k = .. iter_args(%x = .., %y = ..) {      %n = scf.for %k = .. iter_args(%y = ..) {
-      %x2 = tile.dot .., %x                                       %y2 = tile.elementwise "add"(%y, ..)
-      %y2 = tile.elementwise "add"(%y, ..)               ->       scf.yield %y2
-      scf.yield %x2, %y2                                        }
+    %a, %n = scf.for %k = .. (%x = .., %y = ..) {      %n = scf.for %k = .. (%y = ..) {
+      %x2 = tile.dot .., %x                              %y2 = "add"(%y, ..)
+      %y2 = "add"(%y, ..)                        ->      scf.yield %y2
+      scf.yield %x2, %y2                               }
     }
-    tile.store .., %n                                           tile.store .., %n
+    tile.store .., %n                                  tile.store .., %n
 
 Requires: any level of IR. Ensures: what is left is needed, values carried round a loop for
 themselves alone included. A loop without effect whose results are unused is gone: kernels are not
@@ -103,8 +103,8 @@ def _prune(operation: Operation, live: Liveness) -> None:
             if len(kept) == len(operation.results):
                 return
             types = [operation.results[index].type for index in kept]
-            regions = [operation.detach_region(0) for _ in range(2)]
-            new = scf.IfOp(operation.cond, types, *regions)
+            yes, no = operation.detach_region(0), operation.detach_region(0)
+            new = scf.IfOp(operation.cond, types, yes, no)
         case scf.WhileOp():
             kept = _kept(operation.results, live)
             carried = _kept(operation.before_region.block.args, live)
@@ -114,8 +114,8 @@ def _prune(operation: Operation, live: Liveness) -> None:
             _erase_arguments(operation.after_region.block, kept)
             inits = [operation.arguments[index] for index in carried]
             types = [operation.results[index].type for index in kept]
-            regions = [operation.detach_region(0) for _ in range(2)]
-            new = scf.WhileOp(inits, types, *regions)
+            before, after = operation.detach_region(0), operation.detach_region(0)
+            new = scf.WhileOp(inits, types, before, after)
         case _:
             raise TypeError(f"{operation.name} is no control operation")
     replace_control(operation, new, kept)

@@ -2,19 +2,19 @@
 
 Before -> after::
 
-    scf.for %k .. {                         aref.role "load" {          aref.role "mma" {
-      %slot = aref.put_enter %ab              scf.for %k .. {             %r = scf.for %k .. (%acc) {
-      %a = tile.desc_load ..                    %slot = aref.put_enter      %a = aref.get_enter %ab
-      aref.put_exit %slot(%a)          ->       %a = tile.desc_load ..      %acc2 = tile.dot %a ..
-      %a2 = aref.get_enter %ab                  aref.put_exit %slot(%a)     aref.get_exit %ab
-      %acc2 = tile.dot %a2, ..                }                           }
-      aref.get_exit %ab                     }                           tile.desc_store ..
-    }                                                                 }
+    scf.for %k .. {                   aref.role "load" {         aref.role "mma" {
+      %slot = aref.put_enter %ab        scf.for %k .. {            scf.for %k .. (%acc) {
+      %a = tile.desc_load ..              %slot = aref.put_enter     %a = aref.get_enter %ab
+      aref.put_exit %slot(%a)     ->      %a = tile.desc_load ..     %acc2 = tile.dot %a ..
+      %a2 = aref.get_enter %ab            aref.put_exit %slot(%a)    aref.get_exit %ab
+      %acc2 = tile.dot %a2, ..          }                          }
+      aref.get_exit %ab               }                            tile.desc_store ..
+    }                                                            }
     tile.desc_store ..
 
-The producer keeps puts, and atomics whose result it sends; the consumer everything else that has an
-effect. Dead-code elimination then keeps what these need in each copy: indices, bounds and conditions
-stand in both, carried values only where they are used.
+The producer keeps puts, and atomics whose result it sends; the consumer everything else that has
+an effect. Dead-code elimination then keeps what these need in each copy: indices, bounds and
+conditions stand in both, carried values only where they are used.
 
 Requires: the output of `insert_arefs`. Ensures: aref IR; both copies have the same control flow
 around puts and gets of a ring, so each put meets one get. Descriptors made from arguments stand

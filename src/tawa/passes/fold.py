@@ -1,7 +1,7 @@
 """Folds: what one statement is equal to, given its operands. The facts `simplify` uses.
 
-Each fold is one fact about the language: it returns the equal value, or None. Constants are computed
-with the NumPy meaning of `tawa.ir.functions`, so a fold and the simulator cannot disagree.
+Each fold is one fact about the language: it returns the equal value, or None. Constants are
+computed with the NumPy meaning of `tawa.ir.functions`, so a fold and the simulator cannot disagree.
 Floating-point identities are used only where they hold for every value (NaN, -0.0 included).
 """
 
@@ -132,10 +132,10 @@ def _fold_identity(operation: tile.Elementwise, emit: Emit) -> SSAValue | None:
     if FUNCTIONS[name].commutative and integer_of(a) is not None:
         a, b = b, a
     number = constant_of(b)
-    if number is not None and (name, number) in _NEUTRAL and _is_whole(a):
+    if (name, number) in _NEUTRAL and _is_whole(a):
         return a
-    if number is not None and (name, number) in _ABSORBING and _is_whole(a):
-        return emit(constant(_ABSORBING[name, number], operation.result.type))
+    if (name, number) in _ABSORBING and _is_whole(a):
+        return emit(constant(0, operation.result.type))
     if name in ("mul", "div") and constant_of(b) == 1.0:
         return a
     if a is b and _is_whole(a):
@@ -147,7 +147,7 @@ _NEUTRAL = {
     *((name, 0) for name in ("add", "sub", "or", "xor", "shl", "shr")),
     *((name, 1) for name in ("mul", "idiv")),
 }
-_ABSORBING = {("mul", 0): 0, ("and", 0): 0, ("irem", 1): 0}
+_ABSORBING = {("mul", 0), ("and", 0), ("irem", 1)}
 
 
 def _is_whole(value: SSAValue) -> bool:
@@ -236,8 +236,10 @@ def _exact_in(number: int | float, kind: Attribute) -> bool:
         return float(number) in (0.0, 0.5, 1.0, 2.0, 4.0) or (
             bit_width(kind) >= 32 and float(number).is_integer() and abs(number) <= 1 << 24
         )
-    if not isinstance(number, int) or bit_width(kind) == 1:
-        return number in (0, 1) and isinstance(number, int)
+    if not isinstance(number, int):
+        return False
+    if bit_width(kind) == 1:
+        return number in (0, 1)
     width = bit_width(kind)
     low, high = (-(1 << width - 1), 1 << width - 1) if is_signed(kind) else (0, 1 << width)
     return low <= number < high

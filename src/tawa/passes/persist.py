@@ -35,7 +35,7 @@ def persist(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, 
     if not plan.persistent:
         return ()
     body = kernel.body.block
-    program = [operation for operation in body.ops]
+    program = list(body.ops)
     setup = _Emitter(body)
     extents = [setup.axis(hopper.GridExtent, axis, f"grid_{axis}") for axis in range(3)]
     first = setup.axis(hopper.BlockId, 0, "block")

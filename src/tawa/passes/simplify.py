@@ -80,7 +80,7 @@ def _simplify_pure(operation: Operation, scopes: list[_Scope]) -> None:
 
 
 def _share(operation: Operation, scopes: list[_Scope]) -> Operation:
-    """Return the statement that stands for `operation` from here on: an equal earlier one, or it."""
+    """Return the statement that stands for `operation` from here on: an equal earlier one or it."""
     if operation.regions:
         return operation
     key = _key(operation)

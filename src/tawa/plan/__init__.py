@@ -1,0 +1,1 @@
+"""What is decided about a kernel, by whom, and from which facts."""

@@ -50,8 +50,8 @@ class Pins:
 def pick(pins: ByName, names: tuple[str, ...], what: str) -> int | None:
     """Return what `pins` fix for a statement that goes by any of `names`.
 
-    A key fits a full name (``a@12``) or the variable alone (``a``). Two keys that fit and differ are
-    an error.
+    A key fits a full name (``a@12``) or the variable alone (``a``). Two keys that fit and differ
+    are an error.
     """
     if pins is None or isinstance(pins, int):
         return pins
@@ -76,7 +76,7 @@ def check_keys(pins: ByName, names: tuple[str, ...], what: str) -> None:
     """Raise PlanError when a pin names nothing of the kernel."""
     if pins is None or isinstance(pins, int):
         return
-    for key, _ in pins.items() if isinstance(pins, Mapping) else pins:
+    for key in dict(pins):
         if not any(fits(key, name) for name in names):
             raise PlanError(
                 f"{what}: the kernel has nothing named {key!r}",

@@ -22,7 +22,7 @@ from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 from tawa.plan.pins import Pins, check_keys, pick
-from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan
+from tawa.plan.plan import Declined, LoopPlan, Plan, RolePlan, StorePlan
 from tawa.plan.resources import (
     carried_need,
     check_register_sum,
@@ -191,7 +191,7 @@ def _number(value: Attribute) -> int | None:
 def _specialized(problem: Problem) -> Plan:
     consumers, needed = _consumers(problem)
     producer, budget = split_registers(consumers, needed, problem.target)
-    pinned = dict(problem.pins.registers or ())
+    pinned: dict[str, int] = dict(problem.pins.registers or {})
     roles = (
         RolePlan("load", 4, pinned.get("load", producer)),
         RolePlan("mma", 4 * consumers, pinned.get("mma", budget)),

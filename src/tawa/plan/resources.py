@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
@@ -163,13 +162,13 @@ def carried_need(kernel: tile.Kernel, warps: int) -> tuple[int, list[str]]:
     for loop in kernel.walk():
         if not isinstance(loop, scf.ForOp):
             continue
-        tensors = [value for value in loop.iter_args if isinstance(value.type, TensorType)]
+        tensors = [value for value in loop.iter_args if shape_of(value.type)]
         need = sum(_registers(value.type, warps * 32) for value in tensors)
         if need > worst[0]:
             listed = [
                 f"{argument.name_hint} of {name_of(loop)}: {_registers(argument.type, warps * 32)}"
                 for argument in loop.body.block.args[1:]
-                if isinstance(argument.type, TensorType)
+                if shape_of(argument.type)
             ]
             worst = (need, listed)
     return worst
@@ -187,7 +186,7 @@ def _aliases(loads: Iterable[Operation]) -> set[SSAValue]:
 
 
 def _registers(kind: Attribute, threads: int) -> int:
-    """Return the registers of a thread's share of a tensor; rows and columns are replicated 4 ways."""
+    """Return the registers of a thread's share of a tensor; rows and columns have 4 copies."""
     shape = shape_of(kind)
     if not shape:
         return 0
@@ -207,7 +206,7 @@ class _Pressure:
         return sum(
             _registers(value.type, self._threads)
             for value in values
-            if isinstance(value.type, TensorType) and not self._is_cheap(value)
+            if shape_of(value.type) and not self._is_cheap(value)
         )
 
     def _is_cheap(self, value: SSAValue) -> bool:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.effects import VIEWS, enclosing, enclosing_loops
 from tawa.analysis.naming import name_of
 from tawa.analysis.roles import Partition, Payload
-from tawa.errors import OverBudget, PlanError
+from tawa.errors import PlanError
 from tawa.plan.pins import Pins, pick
 from tawa.plan.plan import ArefPlan
 from tawa.plan.resources import stage_bytes, tile_bytes
@@ -176,6 +176,3 @@ def _tiles(partition: Partition) -> set[SSAValue]:
         found.add(result)
         pending.extend(use.operation for use in result.uses if isinstance(use.operation, VIEWS))
     return found
-
-
-__all__ = ["Attribute", "OverBudget", "Rings", "arrange_rings"]
