@@ -15,8 +15,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import raw_launch
 from harness import (
     TOLERANCE,

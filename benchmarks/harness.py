@@ -129,6 +129,22 @@ def torch_dtype(name: str) -> Any:
     }[name]
 
 
+def empty_inputs(case: Case) -> Inputs:
+    """Return tensors of the case's shapes, never written: for compiling against."""
+    import torch
+
+    lead = (case.batch,) if case.batch > 1 else ()
+    b = (case.k, case.n) if case.b_rows else (case.n, case.k)
+    shapes = ((*lead, case.m, case.k), (*lead, *b), (*lead, case.m, case.n))
+    kinds = (case.dtype, case.dtype, OUTPUT[case.dtype])
+    return Inputs(
+        *(
+            torch.empty(shape, device="cuda", dtype=torch_dtype(kind))
+            for shape, kind in zip(shapes, kinds)
+        )
+    )
+
+
 def make_inputs(case: Case, most: int = 16, seed: int = 1234) -> list[Inputs]:
     """Return sets of random normal inputs that together exceed the L2 cache, at least two."""
     import torch
