@@ -42,7 +42,7 @@ class Built:
     name: str
     source: str
     cubin: bytes
-    log: str
+    spills: int | None
     parameters: tuple[Parameter, ...]
     threads: int
     shared: int
@@ -53,26 +53,25 @@ class Built:
 
 def build(path: Path) -> Built:
     """Generate CUDA for a hopper IR file and compile it; needs no GPU."""
-    import tawa.runtime.nvrtc
-
-    import tawa.codegen
     from tawa import ir
+    from tawa.codegen import generate
+    from tawa.runtime import nvrtc
 
     kernel = ir.parse(path.read_text())
     started = time.perf_counter()
-    generated = tawa.codegen.generate(kernel)
+    source = generate(kernel)
     middle = time.perf_counter()
-    binary = tawa.runtime.nvrtc.build(generated.source, generated.name)
+    binary = nvrtc.build(source, source.entry_name)
     ended = time.perf_counter()
     return Built(
-        generated.name,
-        generated.source,
-        binary.cubin,
-        binary.log,
-        tuple(generated.parameters),
-        generated.threads,
-        generated.shared,
-        generated.cluster,
+        source.entry_name,
+        source.text,
+        binary.data,
+        binary.spill_bytes,
+        tuple(source.parameters),
+        source.threads,
+        source.shared_bytes,
+        source.cluster,
         middle - started,
         ended - middle,
     )

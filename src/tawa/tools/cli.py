@@ -1,0 +1,109 @@
+"""The command line: `tawa demo`, `tawa explain FILE:KERNEL`, `tawa doctor`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from tawa.errors import TawaError
+from tawa.version import __version__
+
+STAGES = ("tile", "aref", "hopper", "cuda", "ptx", "sass")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="tawa", description="Plain tile kernels in, proved warp-specialized kernels out."
+    )
+    parser.add_argument("--version", action="version", version=f"tawa {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    demo = commands.add_parser("demo", help="compile, prove and run one GEMM")
+    demo.add_argument("--json", action="store_true", help="print facts instead of prose")
+    explain = commands.add_parser(
+        "explain",
+        help="say what the compiler does with a kernel, and why",
+        description="Compile a kernel for arguments given as text, and print its report. "
+        "Arrays are written bf16[8192,4096], host descriptors bf16[8192,4096]:128x64.",
+    )
+    explain.add_argument("kernel", metavar="FILE:KERNEL", help="FILE.py or a module, and the name")
+    explain.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE")
+    explain.add_argument("--show", choices=STAGES, help="print a stage instead of the report")
+    explain.add_argument("--json", action="store_true", help="print facts instead of prose")
+    doctor = commands.add_parser("doctor", help="say what this machine can do")
+    doctor.add_argument("--json", action="store_true", help="print facts instead of prose")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit status: 0, 1 for a bad result, 2 for an error."""
+    options = make_parser().parse_args(arguments)
+    try:
+        match options.command:
+            case "demo":
+                return _demo(options.json)
+            case "explain":
+                return _explain(options)
+            case _:
+                return _doctor(options.json)
+    except TawaError as error:
+        print(f"tawa: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of our output has gone, as with `| head`
+        sys.stderr.close()
+        return 0
+
+
+def _demo(as_json: bool) -> int:
+    from tawa.tools import demo
+
+    if not as_json:
+        return demo.main()
+    from tawa.tools.explain import describe
+
+    torch = demo.torch_with_hopper()
+    compiled = demo.compile_sample()
+    outcome = demo.simulate() if torch is None else demo.run_on_gpu(torch)
+    print(json.dumps({"compiled": describe(compiled), "result": asdict(outcome)}, indent=1))
+    return 0 if outcome.ok else 1
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from tawa.tools.arguments import read_arguments
+    from tawa.tools.explain import check_arguments, describe, find_kernel
+
+    kernel = find_kernel(options.kernel)
+    given = read_arguments(options.args)
+    check_arguments(kernel, given)
+    compiled = kernel.compile(**given)
+    if options.show:
+        print(compiled.asm.text(options.show))
+    elif options.json:
+        print(json.dumps(describe(compiled), indent=1))
+    else:
+        print(compiled)
+    return 0
+
+
+def _doctor(as_json: bool) -> int:
+    from tawa.tools.doctor import abilities, examine
+
+    findings = examine()
+    able = abilities(findings)
+    broken = any(finding.verdict == "broken" for finding in findings)
+    if as_json:
+        print(json.dumps({"findings": [asdict(f) for f in findings], "able": able}, indent=1))
+        return 1 if broken else 0
+    for finding in findings:
+        print(f"{finding.verdict:<8} {finding.subject:<22} {finding.detail}")
+    print()
+    for what, yes in able.items():
+        print(f"{what}: {'yes' if yes else 'no'}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""`tawa demo`: one plain GEMM, from source to plan, proof and result.
+
+On a Hopper GPU (with torch) it also times the kernel beside cuBLAS; without a GPU the specialized
+program runs in the simulator, and the demo says so.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from tawa.tools import samples
+
+BLOCKS = {"BM": 128, "BN": 256, "BK": 64}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Where the product ran, its shape, its error against NumPy or torch, its speed if timed."""
+
+    place: str
+    shape: tuple[int, int, int]
+    error: float
+    seconds: float
+    tflops: float | None = None
+    cublas_tflops: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the result is right to the rounding of bfloat16."""
+        return self.error < 8e-3
+
+
+def grid_of(m: int, n: int) -> tuple[int, int]:
+    """Return one program for each tile of an m x n product."""
+    return (-(-m // BLOCKS["BM"]), -(-n // BLOCKS["BN"]))
+
+
+def compile_sample(m: int = 8192, n: int = 8192, k: int = 4096) -> Any:
+    """Return the compiled kernel of the demo, without a GPU."""
+    import tawa
+
+    a, b, c = (tawa.array(shape, "bf16") for shape in ((m, k), (k, n), (m, n)))
+    return samples.matmul.compile(*describe(a, b, c), k, grid=grid_of(m, n), **BLOCKS)
+
+
+def describe(a: Any, b: Any, c: Any) -> tuple[Any, Any, Any]:
+    """Return host descriptors of the arrays with the demo's blocks."""
+    import tawa
+
+    bm, bn, bk = BLOCKS["BM"], BLOCKS["BN"], BLOCKS["BK"]
+    make = tawa.TensorDescriptor.from_tensor
+    return make(a, [bm, bk]), make(b, [bk, bn]), make(c, [bm, bn])
+
+
+def simulate(m: int = 256, n: int = 512, k: int = 192) -> Outcome:
+    """Run the hopper program in the simulator on NumPy arrays and compare with NumPy."""
+    import ml_dtypes
+    import numpy
+
+    random = numpy.random.default_rng(0)
+    a, b = (random.standard_normal(s).astype(ml_dtypes.bfloat16) for s in ((m, k), (k, n)))
+    c = numpy.full((m, n), numpy.nan, ml_dtypes.bfloat16)
+    started = time.perf_counter()
+    samples.matmul[grid_of(m, n)](*describe(a, b, c), k, **BLOCKS)
+    took = time.perf_counter() - started
+    want = a.astype(numpy.float64) @ b.astype(numpy.float64)
+    error = numpy.linalg.norm(c.astype(numpy.float64) - want) / numpy.linalg.norm(want)
+    return Outcome("the simulator", (m, n, k), float(error), took)
+
+
+def run_on_gpu(torch: Any, m: int = 8192, n: int = 8192, k: int = 4096) -> Outcome:
+    """Run on the GPU on fresh random inputs, and time it beside cuBLAS, taking turns."""
+    a, b = (torch.randn(s, device="cuda").to(torch.bfloat16) for s in ((m, k), (k, n)))
+    c = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
+    arguments = (*describe(a, b, c), k)
+    launch = samples.matmul[grid_of(m, n)]
+    launch(*arguments, **BLOCKS)
+    want = a.double() @ b.double()
+    error = float((c.double() - want).norm() / want.norm())
+    ours, theirs = _take_turns(
+        torch,
+        lambda: launch(*arguments, **BLOCKS),
+        lambda: torch.mm(a, b, out=c),
+    )
+    work = 2.0 * m * n * k
+    place = torch.cuda.get_device_name(0)
+    return Outcome(place, (m, n, k), error, ours, work / ours / 1e12, work / theirs / 1e12)
+
+
+def _take_turns(torch: Any, *calls: Any, rounds: int = 4, times: int = 20) -> list[float]:
+    """Return each call's mean seconds in its best round, the calls taking turns."""
+    best = [float("inf")] * len(calls)
+    for _ in range(rounds):
+        for index, call in enumerate(calls):
+            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            for _ in range(3):
+                call()
+            first.record()
+            for _ in range(times):
+                call()
+            last.record()
+            torch.cuda.synchronize()
+            best[index] = min(best[index], first.elapsed_time(last) / 1e3 / times)
+    return best
+
+
+def torch_with_hopper() -> Any | None:
+    """Return torch if it is installed and sees a Hopper GPU."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability(0) != (9, 0):
+        return None
+    return torch
+
+
+def main() -> int:
+    """Print source, report and result; return 0 if the result is right."""
+    print("The kernel, plain tile code with no trace of warps:\n")
+    print(inspect.getsource(samples.matmul.fn))
+    compiled = compile_sample()
+    print("What the compiler made of it:\n")
+    print(compiled)
+    torch = torch_with_hopper()
+    outcome = simulate() if torch is None else run_on_gpu(torch)
+    print()
+    if torch is None:
+        print("No Hopper GPU here: ran in the simulator, the same program, instruction by")
+        print("instruction, with barriers, TMA and tensor cores completing in any legal order.")
+    m, n, k = outcome.shape
+    verdict = "right" if outcome.ok else "WRONG"
+    reference = "NumPy" if torch is None else "float64"
+    print(
+        f"{m} x {n} x {k} in bf16 on {outcome.place}: {verdict}, "
+        f"relative error {outcome.error:.1e} against {reference}"
+    )
+    if outcome.tflops is not None and outcome.cublas_tflops is not None:
+        ratio = outcome.tflops / outcome.cublas_tflops
+        print(
+            f"{outcome.tflops:.0f} TFLOP/s; cuBLAS (torch.mm) {outcome.cublas_tflops:.0f}"
+            f" in the same run: {ratio:.2f} of it"
+        )
+    sys.stdout.flush()
+    return 0 if outcome.ok else 1
