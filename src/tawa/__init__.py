@@ -1,3 +1,78 @@
-"""tawa: plain tile kernels in, proved warp-specialized Hopper kernels out."""
+"""tawa: plain tile kernels in, proved warp-specialized Hopper kernels out.
+
+Names resolve when first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from tawa.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from tawa import errors as errors
+    from tawa import language as language
+    from tawa import testing as testing
+    from tawa.errors import TawaError as TawaError
+    from tawa.plan.plan import Plan as Plan
+    from tawa.runtime.arrays import array as array
+    from tawa.runtime.autotune import autotune as autotune
+    from tawa.runtime.autotune import heuristics as heuristics
+    from tawa.runtime.compiled import CompiledKernel as CompiledKernel
+    from tawa.runtime.config import Config as Config
+    from tawa.runtime.descriptors import TensorDescriptor as TensorDescriptor
+    from tawa.runtime.jit import JitFunction as JitFunction
+    from tawa.runtime.jit import jit as jit
+    from tawa.runtime.numbers import cdiv as cdiv
+    from tawa.runtime.numbers import next_power_of_2 as next_power_of_2
+    from tawa.runtime.simulation import simulate as simulate
+
+_HOMES = {
+    "CompiledKernel": "tawa.runtime.compiled",
+    "Config": "tawa.runtime.config",
+    "JitFunction": "tawa.runtime.jit",
+    "Plan": "tawa.plan.plan",
+    "TawaError": "tawa.errors",
+    "TensorDescriptor": "tawa.runtime.descriptors",
+    "array": "tawa.runtime.arrays",
+    "autotune": "tawa.runtime.autotune",
+    "cdiv": "tawa.runtime.numbers",
+    "heuristics": "tawa.runtime.autotune",
+    "jit": "tawa.runtime.jit",
+    "next_power_of_2": "tawa.runtime.numbers",
+    "simulate": "tawa.runtime.simulation",
+}
+_MODULES = ("errors", "kernels", "language", "testing", "tools")
+
+__all__ = [
+    "CompiledKernel",
+    "Config",
+    "JitFunction",
+    "Plan",
+    "TawaError",
+    "TensorDescriptor",
+    "array",
+    "autotune",
+    "cdiv",
+    "errors",
+    "heuristics",
+    "jit",
+    "language",
+    "next_power_of_2",
+    "simulate",
+    "testing",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"tawa.{name}")
+    if (home := _HOMES.get(name)) is None:
+        raise AttributeError(f"module 'tawa' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted((*__all__, "__version__"))

@@ -21,13 +21,14 @@ from tawa.codegen.parameters import (
 from tawa.frontend.signature import Argument
 from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan
 from tawa.runtime.compiled import (
-    Assembly,
     CompiledKernel,
+    Guard,
     LaunchShape,
     Proof,
     Resources,
     RoleRegisters,
     SharedBuffer,
+    Stage,
 )
 
 _CLASSES: dict[str, type] = {
@@ -36,6 +37,7 @@ _CLASSES: dict[str, type] = {
         ArefPlan,
         Declined,
         GridParameter,
+        Guard,
         LaunchShape,
         LoopPlan,
         Plan,
@@ -60,6 +62,7 @@ _FACTS = (
     "proof",
     "timings",
     "declined",
+    "guards",
 )
 _LENGTH = struct.Struct("<I")
 
@@ -100,7 +103,9 @@ def encode(kernel: CompiledKernel) -> bytes:
     return b"".join((_LENGTH.pack(len(head)), head, *blobs))
 
 
-def decode(data: bytes, signature: Mapping[str, Argument]) -> tuple[dict[str, Any], Assembly]:
+def decode(
+    data: bytes, signature: Mapping[str, Argument]
+) -> tuple[dict[str, Any], dict[str, Stage]]:
     """Return the facts (keyword arguments of `CompiledKernel`) and the stages.
 
     Raises KeyError, TypeError, ValueError or struct.error for bytes that are not a kernel's.
@@ -108,7 +113,7 @@ def decode(data: bytes, signature: Mapping[str, Argument]) -> tuple[dict[str, An
     (length,) = _LENGTH.unpack_from(data)
     start = _LENGTH.size + length
     content = json.loads(data[_LENGTH.size : start])
-    stages: dict[str, str | bytes] = {}
+    stages: dict[str, Stage] = {}
     for level, is_text, size in content.pop("stages"):
         blob = data[start : start + size]
         stages[level] = blob.decode() if is_text else blob
@@ -116,4 +121,4 @@ def decode(data: bytes, signature: Mapping[str, Argument]) -> tuple[dict[str, An
     facts = {name: _restore(value) for name, value in content.items() if name != "timings"}
     facts["timings"] = content["timings"]
     facts["signature"] = signature
-    return facts, Assembly(stages)
+    return facts, stages

@@ -75,6 +75,18 @@ class Proof:
     verdict: str
 
 
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition the compiler relied on and only a launch can decide.
+
+    `condition` is a host expression (`tawa.codegen.parameters`); `reason` says what was promoted
+    under it. Where it is false, the kernel compiled without descriptors for pointers runs.
+    """
+
+    condition: str
+    reason: str
+
+
 class Assembly(Mapping[str, Stage]):
     """The kernel at every stage. A stage given as a function is computed once, when read."""
 
@@ -133,6 +145,7 @@ class CompiledKernel:
     proof: Proof
     timings: Mapping[str, float] = field(default_factory=dict[str, float])
     declined: tuple[Declined, ...] = ()
+    guards: tuple[Guard, ...] = ()
 
     @property
     def cubin(self) -> bytes:
@@ -151,7 +164,12 @@ class CompiledKernel:
 
 def spell_signature(signature: Mapping[str, Argument]) -> list[str]:
     """Return each parameter as a user reads it: ``a: *bf16 (16-byte aligned)``, ``K: i32``."""
-    return [f"{name}: {spell_argument(argument)}" for name, argument in signature.items()]
+    return [
+        f"{name} {spell_argument(argument)}"
+        if isinstance(argument, ConstantArg)
+        else f"{name}: {spell_argument(argument)}"
+        for name, argument in signature.items()
+    ]
 
 
 def spell_argument(argument: Argument) -> str:
@@ -179,6 +197,7 @@ def report(kernel: CompiledKernel) -> Iterator[str]:
     yield from _section("loops", _loops(kernel.plan))
     yield from _section("stores", _stores(kernel.plan))
     yield from _section("shared memory", _shared(kernel.resources))
+    yield from _section("guards at launch", [f"{g.condition}: {g.reason}" for g in kernel.guards])
     yield from _section("proof", [_proof(kernel.proof)])
     declined = (*kernel.plan.declined, *kernel.declined)
     unique = dict.fromkeys(f"{item.feature}: {item.reason}" for item in declined)

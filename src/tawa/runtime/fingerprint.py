@@ -76,7 +76,7 @@ def _walk(
             bindings.setdefault((id(binding.cell or binding.namespace), binding.name), binding)
         helper = _user_function(binding.value)
         if helper is None:
-            parts += [".".join(chain), _describe(binding.value)]
+            parts += [".".join(chain), describe(binding.value)]
         elif helper not in seen:
             _walk(helper, parts, bindings, seen)
 
@@ -129,7 +129,10 @@ def _user_function(value: Any) -> FunctionType | None:
     return None if _is_library(value) else value
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
+    """Return the text that stands for a constant in a key; a helper's is its fingerprint."""
+    if (helper := _user_function(value)) is not None:
+        return fingerprint(helper).digest
     match value:
         case ModuleType():
             return value.__name__

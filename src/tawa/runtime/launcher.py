@@ -13,6 +13,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 from tawa.codegen.parameters import (
@@ -203,15 +204,15 @@ def make_launcher(
     place: Place,
     function: int,
     machine: Machine,
+    otherwise: Callable[[], Callable[..., Any]],
 ) -> Generated:
     """Generate the launcher of a compiled kernel for arguments of the classes of `values`.
 
-    `function` is the driver's handle of the kernel. The launcher returns the compiled kernel.
+    `function` is the driver's handle of the kernel; `otherwise` gives the launcher for calls that a
+    guard of the kernel refuses. The launcher returns the kernel that ran.
     """
     extra = launch_names(values)
-    descriptors = {name.removesuffix("__shape") for name in extra if name.endswith("__shape")}
-    arrays = {name.removesuffix("__at") for name in extra if name.endswith("__at")} - descriptors
-    names = Names(set(values) - arrays - descriptors, arrays, descriptors)
+    names = names_of(values)
     writer = _Writer(kernel, names, machine)
     layout = writer.values_layout()
     block = Block(kernel.launch, len(kernel.parameters), layout)
@@ -229,6 +230,7 @@ def make_launcher(
         "__pointers": block.pointers,
         "__pack": layout.pack_into,
         "__lock": threading.Lock(),
+        "__otherwise": cache(otherwise),
         "__ones": _ONES,
         "__resolve": resolve_grid,
         "__launches": _launches,
@@ -243,6 +245,23 @@ def make_launcher(
         "__misfits": (struct.error, OverflowError, TypeError, LookupError, ValueError),
     }
     return generate(text, kernel.name, namespace)
+
+
+def names_of(values: Mapping[str, Any]) -> Names:
+    """Return the arguments of a call by kind, as host expressions see them."""
+    extra = launch_names(values)
+    descriptors = {name.removesuffix("__shape") for name in extra if name.endswith("__shape")}
+    arrays = {name.removesuffix("__at") for name in extra if name.endswith("__at")} - descriptors
+    return Names(set(values) - arrays - descriptors, arrays, descriptors)
+
+
+def make_guard(kernel: CompiledKernel, values: Mapping[str, Any]) -> Callable[..., bool]:
+    """Generate the predicate "all guards hold" over what a launcher takes after the options."""
+    names = names_of(values)
+    conditions = " and ".join(f"({rewrite(g.condition, names)})" for g in kernel.guards) or "True"
+    arguments = "".join(f"{name}, " for name in (*values, *launch_names(values)))
+    text = f"def guard({arguments}):\n    return {conditions}\n"
+    return generate(text, "guard", {}).function
 
 
 def _text(
@@ -269,6 +288,7 @@ def _text(
         "    try:",
         "        __x, __y, __z = *__grid, *__ones[len(__grid)]",
         *_blocks(kernel.launch, place),
+        *_guards(kernel, writer.names, names),
         *(f"        {line}" for line in writer.before),
         "        with __lock:",
         *(f"            {line}" for line in writer.inside),
@@ -280,10 +300,23 @@ def _text(
         "    except __misfits as __reason:",
         f"        __refuse(__reason, __kernel, __grid, {meta})",
         "    if __error:",
+        "        if __error == 201 and __machine.current_device() < 0:",
+        "            __machine.enter(__device)  # this thread had no context",
+        f"            return {again}",
         f"        __fail(__error, __kernel, __machine, __grid, {meta})",
         "    return __kernel",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _guards(kernel: CompiledKernel, names: Names, arguments: str) -> list[str]:
+    if not kernel.guards:
+        return []
+    conditions = " and ".join(f"({rewrite(g.condition, names)})" for g in kernel.guards)
+    return [
+        f"        if not ({conditions}):",
+        f"            return __otherwise()(__grid, __options, {arguments})",
+    ]
 
 
 def _blocks(launch: LaunchShape, place: Place) -> list[str]:

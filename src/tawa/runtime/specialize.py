@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tawa.errors import ArgumentError
@@ -21,6 +21,7 @@ from tawa.frontend.signature import (
     ScalarArg,
     Signature,
 )
+from tawa.plan.pins import Pins
 from tawa.runtime.arrays import is_array, look
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.dtypes import dtype_name
@@ -44,33 +45,21 @@ WISHES = frozenset(
 )
 """Triton's options: the planner may decide otherwise, and then says so."""
 
-PINS = frozenset(
-    (
-        "consumers",
-        "arrangement",
-        "depth",
-        "mma_depth",
-        "schedule",
-        "persistent",
-        "cluster",
-        "registers",
-        "plan",
-    )
-)
-"""Our own options: honoured, or an error says why not."""
+PINS = frozenset(field.name for field in fields(Pins))
+"""Our own options: honoured, or an error says why not. `specialize=False`: an ordinary kernel."""
 
-MODES = frozenset(("specialize", "strict"))
-"""`specialize=False`: an ordinary kernel. `strict=True`: no re-association."""
+MODES = frozenset(("strict",))
+"""`strict=True`: no re-association."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call taken apart: values by parameter, wishes, pins and modes."""
+    """A call taken apart: values by parameter, wishes and pins."""
 
     values: Mapping[str, Any]
     options: Mapping[str, Any]
-    pins: Mapping[str, Any]
-    modes: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    pins: Pins = field(default_factory=Pins)
+    strict: bool = False
 
 
 def bind(kernel: KernelFunction, args: Sequence[Any], keywords: Mapping[str, Any]) -> Call:
@@ -103,8 +92,8 @@ def bind(kernel: KernelFunction, args: Sequence[Any], keywords: Mapping[str, Any
     return Call(
         ordered,
         {name: value for name, value in extra.items() if name in WISHES and value is not None},
-        {name: value for name, value in extra.items() if name in PINS and value is not None},
-        {name: bool(value) for name, value in extra.items() if name in MODES},
+        Pins(**{name: value for name, value in extra.items() if name in PINS}),
+        bool(extra.get("strict", False)),
     )
 
 

@@ -1,0 +1,479 @@
+"""Autotuning: the fastest of several configurations, found once for each key and kept on disk.
+
+A configuration that cannot be built is skipped, and its reason is kept; when none is left the error
+lists them all. Where nothing can be timed (arrays of the CPU, placeholders) the first that builds
+is taken, with a note in the report.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tawa.errors import ArgumentError, TawaError, TuningError
+from tawa.plan.plan import Declined
+from tawa.runtime.build import store_at
+from tawa.runtime.compiled import CompiledKernel
+from tawa.runtime.config import Config
+from tawa.runtime.dispatch import devices_of
+from tawa.runtime.fingerprint import compiler_digest
+from tawa.runtime.jit import JitFunction, Launchable
+from tawa.runtime.store import DiskStore, cache_folder
+
+Hook = Callable[..., Any]
+_NOT_THE_CONFIGURATION = (ArgumentError,)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """How a space is cut before timing, as in Triton's `prune_configs_by`."""
+
+    early: Callable[..., Sequence[Any]] | None = None
+    model: Callable[..., float] | None = None
+    top_k: float | int = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What happens around each timed run: tensors to clear or restore, hooks of the user."""
+
+    reset_to_zero: tuple[str, ...] = ()
+    restore_value: tuple[str, ...] = ()
+    before: Hook | None = None
+    after: Hook | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """How a run is timed: `do_bench(run, quantiles=...)`, or ours with `warmup`, `rep` in ms."""
+
+    do_bench: Callable[..., Any] | None = None
+    warmup: float = 25
+    rep: float = 100
+    use_cuda_graph: bool = False
+
+    def time(self, run: Callable[[], Any]) -> list[float]:
+        """Return the median and the 20 and 80 % quantiles of a run, in milliseconds."""
+        if self.do_bench is not None:
+            result = self.do_bench(run, quantiles=(0.5, 0.2, 0.8))
+        else:
+            from tawa import testing
+
+            bench = testing.do_bench_cudagraph if self.use_cuda_graph else testing.do_bench
+            warmup = {} if self.use_cuda_graph else {"warmup": self.warmup}
+            result = bench(run, rep=self.rep, quantiles=(0.5, 0.2, 0.8), **warmup)
+        return [float(result)] if isinstance(result, int | float) else list(result)
+
+
+@dataclass(slots=True)
+class Tuning:
+    """The outcome for one key: times (ms: median and quantiles), reasons for what was skipped."""
+
+    best: Config
+    times: dict[Config, list[float]] = field(default_factory=dict[Config, "list[float]"])
+    skipped: dict[Config, str] = field(default_factory=dict[Config, str])
+    note: str = ""
+
+
+class Heuristics(Launchable):
+    """A kernel some of whose meta-parameters are computed from the others at each launch."""
+
+    def __init__(self, fn: Launchable, values: Mapping[str, Callable[[dict[str, Any]], Any]]):
+        self.fn = fn
+        self.values = dict(values)
+        self.arg_names = fn.arg_names
+
+    def _complete(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+        given = dict(keywords)
+        for name, compute in self.values.items():
+            given[name] = compute({**dict(zip(self.arg_names, args)), **given})
+        return given
+
+    def run(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
+        """Launch with the computed values added."""
+        return self.fn.run(grid, args, self._complete(args, keywords))
+
+    def compile(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
+        """Compile with the computed values added."""
+        return self.fn.compile(*args, grid=grid, **self._complete(args, meta))
+
+
+class Autotuner(Launchable):
+    """A kernel with configurations. `best_config` is the latest launch's, `tunings` the outcomes."""
+
+    def __init__(
+        self,
+        fn: Launchable,
+        configs: Sequence[Any],
+        key: Sequence[str],
+        *,
+        pruning: Pruning = Pruning(),
+        hooks: Hooks = Hooks(),
+        timer: Timer = Timer(),
+        store: DiskStore | None = None,
+        keep: bool = True,
+    ) -> None:
+        self.fn = fn
+        self.configs = [Config.of(config) for config in configs] or [Config({})]
+        self.keys = list(key)
+        self.arg_names = fn.arg_names
+        self.tunings: dict[tuple[Any, ...], Tuning] = {}
+        self.best_config: Config | None = None
+        self._originals = {Config.of(c): c for c in configs}
+        self._pruning = pruning
+        self._hooks = hooks
+        self._timer = timer
+        self._store = store
+        self._keep = keep
+        self._lock = threading.RLock()
+        if unknown := [name for name in key if name not in self.arg_names]:
+            raise ArgumentError(
+                f"the tuning key of {self.name} names {', '.join(map(repr, unknown))}",
+                why=f"the kernel's parameters are {', '.join(self.arg_names)}",
+                remedy="use names of parameters",
+            )
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.kernel.__name__
+
+    @property
+    def kernel(self) -> JitFunction:
+        """The kernel under all decorators."""
+        inner: Any = self.fn
+        while not isinstance(inner, JitFunction):
+            inner = inner.fn
+        return inner
+
+    @classmethod
+    def of(cls, tuner: Any, fn: Launchable) -> Autotuner:
+        """Return ours of a Triton Autotuner, whose settings are read from its attributes."""
+        user_before = tuner.pre_hook if getattr(tuner, "user_defined_pre_hook", False) else None
+        user_after = tuner.post_hook if getattr(tuner, "user_defined_post_hook", False) else None
+        return cls(
+            fn,
+            tuner.configs,
+            tuner.keys,
+            pruning=Pruning(tuner.early_config_prune, tuner.perf_model, tuner.configs_top_k),
+            hooks=Hooks(
+                tuple(tuner.reset_to_zero), tuple(tuner.restore_value), user_before, user_after
+            ),
+            timer=Timer(getattr(tuner, "_do_bench", None)),
+        )
+
+    # --- launch and compile -----------------------------------------------------------------
+
+    def run(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
+        """Launch with the best configuration for the key of this call, tuning when it is new."""
+        tuning = self._tuning(grid, args, keywords)
+        config = self.best_config = tuning.best
+        named = self._named(args, keywords, config)
+        if config.pre_hook is not None:
+            config.pre_hook(named)
+        kernel = self.fn.run(grid, args, {**keywords, **config.all_kwargs()})
+        return _with_note(kernel, tuning)
+
+    def compile(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
+        """Compile the first configuration that builds: nothing is timed without a launch."""
+        known = self.tunings.get(self._key(args, meta))
+        tuning = known or self._first_feasible(args, meta, "compiled without a launch")
+        return _with_note(self._build(args, meta, tuning.best), tuning)
+
+    def _build(
+        self, args: Sequence[Any], keywords: Mapping[str, Any], config: Config
+    ) -> CompiledKernel:
+        if config.pre_hook is not None:  # it may set the block shapes of descriptors
+            config.pre_hook(self._named(args, keywords, config))
+        return self.fn.compile(*args, **{**keywords, **config.all_kwargs()})
+
+    def _named(
+        self, args: Sequence[Any], keywords: Mapping[str, Any], config: Config | None = None
+    ) -> dict[str, Any]:
+        given = {**dict(zip(self.arg_names, args)), **keywords}
+        return given if config is None else {**given, **config.all_kwargs()}
+
+    def _key(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
+        named = self._named(args, keywords)
+        values = [named[name] for name in self.keys if name in named]
+        dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
+        dtypes += [
+            str(base.dtype)
+            for value in named.values()
+            if (base := getattr(value, "base", None)) is not None and hasattr(base, "dtype")
+        ]
+        return (*values, *dtypes)
+
+    # --- tuning -----------------------------------------------------------------------------
+
+    def _tuning(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> Tuning:
+        key = self._key(args, keywords)
+        if (known := self.tunings.get(key)) is not None:
+            return known
+        with self._lock:
+            if (known := self.tunings.get(key)) is None:
+                known = self.tunings[key] = self._tune(key, grid, args, keywords)
+        return known
+
+    def _tune(
+        self, key: tuple[Any, ...], grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> Tuning:
+        if len(self.configs) == 1:
+            return Tuning(self.configs[0])
+        named = self._named(args, keywords)
+        devices = devices_of(named).values()
+        if not any(device.kind == "cuda" for device in devices):
+            note = "there is no GPU to time on: the first configuration that builds is taken"
+            return self._first_feasible(args, keywords, note)
+        if not self._keep:
+            return self._time_all(grid, args, keywords)
+        store = self._store or store_at(cache_folder())
+        disk_key = self._disk_key(key, next(iter(devices)).ordinal)
+        if (kept := self._recall(store.get(disk_key))) is not None:
+            return kept
+        tuning = self._time_all(grid, args, keywords)
+        store.put(disk_key, self._spell(tuning))
+        return tuning
+
+    def _first_feasible(
+        self, args: Sequence[Any], keywords: Mapping[str, Any], note: str
+    ) -> Tuning:
+        skipped: dict[Config, str] = {}
+        for config in self._pruned(args, keywords):
+            try:
+                self._build(args, keywords, config)
+            except _NOT_THE_CONFIGURATION:
+                raise
+            except TawaError as error:
+                skipped[config] = error.what
+                continue
+            return Tuning(config, skipped=skipped, note=note)
+        raise self._none_left(skipped)
+
+    def _time_all(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> Tuning:
+        times: dict[Config, list[float]] = {}
+        skipped: dict[Config, str] = {}
+        for config in self._pruned(args, keywords):
+            try:
+                times[config] = self._time(grid, args, keywords, config)
+            except _NOT_THE_CONFIGURATION:
+                raise
+            except TawaError as error:
+                skipped[config] = error.what
+        if not times:
+            raise self._none_left(skipped)
+        best = min(times, key=lambda config: times[config][0])
+        self._prepare(self._named(args, keywords, best))
+        return Tuning(best, times, skipped)
+
+    def _time(
+        self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any], config: Config
+    ) -> list[float]:
+        self._build(args, keywords, config)  # so that what is timed is launches only
+        named = self._named(args, keywords, config)
+
+        def run() -> None:
+            if config.pre_hook is not None:
+                config.pre_hook(named)
+            copies = self._prepare(named, restore=True)
+            failure: BaseException | None = None
+            try:
+                self.fn.run(grid, args, {**keywords, **config.all_kwargs()})
+            except BaseException as error:
+                failure = error
+                raise
+            finally:
+                self._finish(named, copies, failure)
+
+        return self._timer.time(run)
+
+    def _prepare(self, named: dict[str, Any], *, restore: bool = False) -> dict[str, Any]:
+        """Clear and copy tensors before a run; returns the copies."""
+        if self._hooks.before is not None:
+            self._hooks.before(named, reset_only=not restore)
+            return {}
+        for name in self._hooks.reset_to_zero:
+            _clear(named[name])
+        names = self._hooks.restore_value if restore else ()
+        return {name: _copy(named[name]) for name in names}
+
+    def _finish(
+        self, named: dict[str, Any], copies: Mapping[str, Any], failure: BaseException | None
+    ) -> None:
+        if self._hooks.after is not None:
+            self._hooks.after(named, exception=failure)
+            return
+        for name, copy in copies.items():
+            _assign(named[name], copy)
+
+    def _pruned(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> list[Config]:
+        configs: Sequence[Config] = self.configs
+        positional = dict(zip(self.arg_names, args))
+        if self._pruning.early is not None:
+            asked = [self._originals.get(config, config) for config in configs]
+            kept = self._pruning.early(asked, positional, **keywords)
+            configs = [Config.of(config) for config in kept]
+            if not configs:
+                raise TuningError(
+                    f"early_config_prune left no configuration of {self.name}",
+                    why=f"it was given {len(asked)}",
+                    remedy="let it return at least one",
+                )
+        model = self._pruning.model
+        if model is None:
+            return list(configs)
+        top = self._pruning.top_k
+        count = int(len(self.configs) * top) if isinstance(top, float) and top <= 1 else int(top)
+        estimates = {
+            config: model(**positional, **keywords, **config.all_kwargs()) for config in configs
+        }
+        return sorted(estimates, key=lambda config: estimates[config])[: max(1, count)]
+
+    def _none_left(self, skipped: Mapping[Config, str]) -> TuningError:
+        reasons = "".join(f"\n    {config}: {reason}" for config, reason in skipped.items())
+        return TuningError(
+            f"none of the {len(skipped)} configurations of {self.name} can be built",
+            why=f"each has its reason:{reasons}",
+            remedy="add a configuration with smaller blocks or fewer stages",
+        )
+
+    # --- results on disk --------------------------------------------------------------------
+
+    def _disk_key(self, key: tuple[Any, ...], device: int) -> str:
+        from tawa.runtime.dispatch import gpu_target
+
+        parts = (
+            "tuning",
+            compiler_digest(),
+            self.kernel.text_digest,
+            [str(config) for config in self.configs],
+            [repr(value) for value in key],
+            gpu_target(device),
+        )
+        return repr(parts)
+
+    def _spell(self, tuning: Tuning) -> bytes:
+        content = {
+            "best": self.configs.index(tuning.best),
+            "times": [[self.configs.index(c), times] for c, times in tuning.times.items()],
+            "skipped": [[self.configs.index(c), why] for c, why in tuning.skipped.items()],
+        }
+        return json.dumps(content).encode()
+
+    def _recall(self, data: bytes | None) -> Tuning | None:
+        """Return a stored outcome; None when there is none or it is of other configurations."""
+        if data is None:
+            return None
+        try:
+            content = json.loads(data)
+            return Tuning(
+                self.configs[content["best"]],
+                {self.configs[index]: times for index, times in content["times"]},
+                {self.configs[index]: why for index, why in content["skipped"]},
+                note="recalled from disk",
+            )
+        except (KeyError, IndexError, TypeError, ValueError):
+            return None
+
+
+def _with_note(kernel: CompiledKernel, tuning: Tuning) -> CompiledKernel:
+    """Return the kernel with the tuning's note and what it skipped among the declined."""
+    if not tuning.note and not tuning.skipped:
+        return kernel
+    notes = [Declined("autotune", tuning.note)] if tuning.note else []
+    notes += [Declined(f"configuration {config}", why) for config, why in tuning.skipped.items()]
+    return replace(kernel, declined=(*kernel.declined, *notes))
+
+
+def _clear(tensor: Any) -> None:
+    tensor.zero_() if hasattr(tensor, "zero_") else tensor.fill(0)
+
+
+def _copy(tensor: Any) -> Any:
+    return tensor.clone() if hasattr(tensor, "clone") else tensor.copy()
+
+
+def _assign(tensor: Any, value: Any) -> None:
+    if hasattr(tensor, "copy_"):
+        tensor.copy_(value)
+    else:
+        tensor[...] = value
+
+
+def is_autotuner(value: Any) -> bool:
+    """Tell whether an object is a Triton Autotuner, by its attributes."""
+    return all(hasattr(value, name) for name in ("fn", "configs", "keys", "prune_configs"))
+
+
+def is_heuristics(value: Any) -> bool:
+    """Tell whether an object is a Triton Heuristics, by its attributes."""
+    return (
+        type(value).__name__ == "Heuristics" and hasattr(value, "fn") and hasattr(value, "values")
+    )
+
+
+def autotune(
+    configs: Sequence[Any],
+    key: Sequence[str],
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Hook | None = None,
+    post_hook: Hook | None = None,
+    warmup: float | None = None,
+    rep: float | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool = True,
+) -> Callable[[Any], Autotuner]:
+    """Try `configs` for each new value of the arguments named in `key`, and keep the fastest.
+
+    The arguments are Triton's: `prune_configs_by` may hold "perf_model", "top_k" and
+    "early_config_prune"; `reset_to_zero` and `restore_value` name arrays that a run changes;
+    `pre_hook(args, reset_only=False)` and `post_hook(args, exception=None)` replace that; `warmup`
+    and `rep` are milliseconds. Results are kept on disk, unless `cache_results` is false.
+    """
+    prune = dict(prune_configs_by or {})
+    pruning = Pruning(
+        prune.pop("early_config_prune", None),
+        prune.pop("perf_model", None),
+        prune.pop("top_k", 1.0),
+    )
+    if prune:
+        raise ArgumentError(
+            f"prune_configs_by does not know {', '.join(map(repr, prune))}",
+            why="its entries are perf_model, top_k and early_config_prune",
+        )
+    hooks = Hooks(tuple(reset_to_zero or ()), tuple(restore_value or ()), pre_hook, post_hook)
+    timer = Timer(do_bench, warmup or 25, rep or 100, use_cuda_graph)
+
+    def decorate(fn: Any) -> Autotuner:
+        from tawa.runtime.jit import wrap
+
+        return Autotuner(
+            wrap(fn),
+            configs,
+            key,
+            pruning=pruning,
+            hooks=hooks,
+            timer=timer,
+            keep=cache_results,
+        )
+
+    return decorate
+
+
+def heuristics(
+    values: Mapping[str, Callable[[dict[str, Any]], Any]],
+) -> Callable[[Any], Heuristics]:
+    """Compute meta-parameters from the other arguments at each launch: name → function of them."""
+
+    def decorate(fn: Any) -> Heuristics:
+        from tawa.runtime.jit import wrap
+
+        return Heuristics(wrap(fn), values)
+
+    return decorate

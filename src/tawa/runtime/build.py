@@ -1,0 +1,137 @@
+"""Compile once: kernels in memory by signature, and on disk by everything they depend on.
+
+A disk hit skips the passes, the proof and NVRTC. Its key holds the text of the kernel with its
+helpers and globals, the signature, options, pins and target, and the compiler's own sources; so a
+change of any of them compiles anew.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from tawa.frontend.signature import ConstantArg, Signature
+from tawa.plan.pins import Pins
+from tawa.runtime.codec import decode, encode
+from tawa.runtime.compiled import CompiledKernel
+from tawa.runtime.fingerprint import compiler_digest, describe
+from tawa.runtime.specialize import freeze, signature_key
+from tawa.runtime.stages import with_later
+from tawa.runtime.store import DiskStore
+from tawa.target import Target
+
+
+class Compiler(Protocol):
+    """The compile driver, `tawa.runtime.compiler.compile_kernel`."""
+
+    def __call__(
+        self,
+        function: Callable[..., Any],
+        signature: Signature,
+        options: Mapping[str, Any],
+        pins: Pins,
+        target: Target,
+        *,
+        descriptors: bool = True,
+        strict: bool = False,
+    ) -> CompiledKernel:
+        """Compile one kernel for one signature."""
+        ...
+
+
+def default_compiler() -> Compiler:
+    """Return the compile driver (imported when first needed: it brings xDSL)."""
+    from tawa.runtime.compiler import compile_kernel
+
+    return compile_kernel
+
+
+@cache
+def store_at(folder: Path) -> DiskStore:
+    """Return the disk store of a folder; one object each, so that a warning is given once."""
+    return DiskStore(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Everything one compilation depends on."""
+
+    function: Callable[..., Any]
+    text: str
+    signature: Signature
+    options: Mapping[str, Any]
+    pins: Pins
+    target: Target
+    strict: bool = False
+    descriptors: bool = True
+
+    @property
+    def memory_key(self) -> object:
+        """The key within the process."""
+        options = freeze(dict(self.options))
+        return (
+            self.text,
+            signature_key(self.signature),
+            options,
+            self.pins,
+            self.target,
+            self.strict,
+            self.descriptors,
+        )
+
+    @property
+    def disk_key(self) -> str:
+        """The key on disk; empty when the kernel's text is not known."""
+        if not self.text:
+            return ""
+        arguments = [
+            (name, describe(argument.value) if isinstance(argument, ConstantArg) else argument)
+            for name, argument in self.signature.items()
+        ]
+        parts = (
+            compiler_digest(),
+            self.text,
+            arguments,
+            freeze(dict(self.options)),
+            self.pins,
+            self.target,
+            self.strict,
+            self.descriptors,
+        )
+        return repr(parts)
+
+
+def build(request: Request, compiler: Compiler, store: DiskStore) -> CompiledKernel:
+    """Return the kernel of a request, from disk or compiled and then stored."""
+    started = time.perf_counter()
+    key = request.disk_key
+    if key and (data := store.get(key)) is not None:
+        if (kernel := _read(data, request.signature)) is not None:
+            return replace(kernel, timings={"disk cache": time.perf_counter() - started})
+        store.drop(key)
+    kernel = compiler(
+        request.function,
+        request.signature,
+        request.options,
+        request.pins,
+        request.target,
+        descriptors=request.descriptors,
+        strict=request.strict,
+    )
+    if key:
+        store.put(key, encode(kernel))
+    return kernel
+
+
+def _read(data: bytes, signature: Signature) -> CompiledKernel | None:
+    """Return a stored kernel, None for bytes that another program wrote."""
+    try:
+        facts, stages = decode(data, signature)
+        return CompiledKernel(asm=with_later(stages), **facts)
+    except (KeyError, TypeError, ValueError, struct.error):
+        return None

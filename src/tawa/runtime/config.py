@@ -1,0 +1,64 @@
+"""Configurations and heuristics: how the meta-parameters of a launch are chosen.
+
+Triton's `Config` is read by its attributes; ours adds pins (``Config({...}, depth={"a": 4})``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
+
+
+class Config:
+    """One point of a tuning space: values for meta-parameters, Triton's wishes, our pins.
+
+    `pre_hook` is called with the arguments by name before each launch with this configuration.
+    """
+
+    def __init__(
+        self,
+        kwargs: Mapping[str, Any],
+        num_warps: int | None = None,
+        num_stages: int | None = None,
+        num_ctas: int | None = None,
+        maxnreg: int | None = None,
+        pre_hook: Callable[[dict[str, Any]], Any] | None = None,
+        **pins: Any,
+    ) -> None:
+        self.kwargs = dict(kwargs)
+        self.num_warps = num_warps
+        self.num_stages = num_stages
+        self.num_ctas = num_ctas
+        self.maxnreg = maxnreg
+        self.pre_hook = pre_hook
+        self.pins = pins
+
+    @classmethod
+    def of(cls, config: Any) -> Config:
+        """Return ours of a Triton configuration, or the same one."""
+        if isinstance(config, cls):
+            return config
+        options = {name: getattr(config, name, None) for name in _OPTIONS}
+        return cls(config.kwargs, pre_hook=config.pre_hook, **options)
+
+    def all_kwargs(self) -> dict[str, Any]:
+        """Return everything a launch with this configuration gets by keyword."""
+        options = {name: getattr(self, name, None) for name in _OPTIONS}
+        given = {**self.kwargs, **options, **self.pins}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.all_kwargs().items())
+
+    def __repr__(self) -> str:
+        return f"Config({self})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Config):
+            return NotImplemented
+        return (self.all_kwargs(), self.pre_hook) == (other.all_kwargs(), other.pre_hook)
+
+    def __hash__(self) -> int:
+        return hash((str(self), self.pre_hook))

@@ -1,0 +1,185 @@
+"""Where a call runs: on the GPU that holds its arrays, or in the simulator for the CPU's."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from tawa.errors import ArgumentError, LaunchError
+from tawa.runtime.arrays import CPU, NOWHERE, Device, host_array, is_array, is_tensor, look
+from tawa.runtime.compiled import CompiledKernel
+from tawa.runtime.descriptors import is_descriptor
+from tawa.runtime.driver import Driver, LoadedKernel, connect
+from tawa.runtime.launcher import Place, make_guard, make_launcher, resolve_grid
+from tawa.target import H200, Target
+
+Launcher = Callable[..., Any]
+
+
+def devices_of(values: Mapping[str, Any]) -> dict[str, Device]:
+    """Return where each array and descriptor of a call lives, by the argument's name."""
+    found: dict[str, Device] = {}
+    for name, value in values.items():
+        if is_descriptor(type(value)):
+            found[name] = look(value.base).device
+        elif is_array(value):
+            found[name] = look(value).device
+    return found
+
+
+def common_device(kernel: str, values: Mapping[str, Any]) -> Device:
+    """Return the one device of a call's arrays, the CPU when it has none.
+
+    Raises ArgumentError for arrays on several devices and for placeholders.
+    """
+    devices = devices_of(values)
+    distinct = dict.fromkeys(devices.values())
+    if NOWHERE in distinct:
+        names = ", ".join(name for name, device in devices.items() if device == NOWHERE)
+        raise ArgumentError(
+            f"{kernel} cannot be launched with placeholders: {names}",
+            why="a placeholder has a type and a shape, and no data",
+            remedy=f"pass arrays, or call {kernel}.compile(...)",
+        )
+    if len(distinct) > 1:
+        where = ", ".join(f"{name} is on {device}" for name, device in devices.items())
+        raise ArgumentError(
+            f"the arrays of {kernel} are on different devices",
+            why=where,
+            remedy="move them to one GPU, or all to the CPU for the simulator",
+        )
+    return next(iter(distinct), CPU)
+
+
+def target_for(values: Mapping[str, Any]) -> Target:
+    """Return what to compile for: the GPU that holds the arrays, an H200 where none does."""
+    gpus = [device for device in devices_of(values).values() if device.kind == "cuda"]
+    return gpu_target(gpus[0].ordinal) if gpus else H200
+
+
+@cache
+def gpu_target(device: int) -> Target:
+    """Return the numbers of a GPU."""
+    return connect().target(device)
+
+
+def current_stream(values: Mapping[str, Any]) -> Callable[[int], int]:
+    """Return the function that gives the current stream of a device, as a handle.
+
+    The stream is the one of the library that owns the arrays: torch, else CuPy; for arrays of
+    neither torch's if it is loaded, else CuPy's, else the legacy default stream.
+    """
+    bases = [value.base if is_descriptor(type(value)) else value for value in values.values()]
+    modules = {type(base).__module__.partition(".")[0] for base in bases}
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    tensors = any(is_tensor(type(base)) for base in bases)
+    if torch is not None and (tensors or "cupy" not in modules) and torch.cuda.is_available():
+        torch.cuda.init()
+        return torch._C._cuda_getCurrentRawStream
+    if cupy is not None:
+        get_current_stream = cupy.cuda.get_current_stream
+        return lambda _: int(get_current_stream().ptr)
+    return lambda _: 0
+
+
+def current_device(machine: Driver) -> Callable[[], int]:
+    """Return the fastest function that gives the current device."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return torch._C._cuda_getDevice
+    return machine.current_device
+
+
+class GpuKernel:
+    """A compiled kernel on the GPUs: loaded once, prepared once for each device."""
+
+    def __init__(self, kernel: CompiledKernel) -> None:
+        self.kernel = kernel
+        self._loaded: LoadedKernel | None = None
+        self._blocks: dict[int, int] = {}
+        self._lock = threading.Lock()
+
+    def launcher(
+        self, values: Mapping[str, Any], device: int, otherwise: Callable[[], Launcher]
+    ) -> Launcher:
+        """Return the launcher on a device for arguments of the classes of `values`.
+
+        `otherwise` gives the launcher to use where a guard of the kernel does not hold.
+        """
+        machine = connect()
+        stream = current_stream(values)
+        if machine.is_capturing(stream(device)):
+            raise LaunchError(
+                f"the first launch of {self.kernel.name} with these arguments is inside a CUDA"
+                " graph capture",
+                why="compiling and loading a kernel cannot be captured",
+                remedy="launch it once before the capture",
+            )
+        with self._lock:
+            if self._loaded is None:
+                shape = self.kernel.launch
+                self._loaded = LoadedKernel(machine, self.kernel.cubin, self.kernel.entry, shape)
+            if device not in self._blocks:
+                self._loaded.prepare(device)
+                self._blocks[device] = self._loaded.resident_blocks(device)
+        place = Place(device, stream, current_device(machine), self._blocks[device])
+        return make_launcher(
+            self.kernel, values, place, self._loaded.function, machine, otherwise
+        ).function
+
+
+def simulated_launcher(
+    kernel: CompiledKernel, values: Mapping[str, Any], otherwise: Callable[[], Launcher]
+) -> Launcher:
+    """Return a launcher that runs the kernel's hopper IR in the simulator.
+
+    Takes what a GPU launcher takes: grid, options, the arguments, then addresses and the like.
+    """
+    names, holds = tuple(values), make_guard(kernel, values)
+
+    def launch(grid: Any, options: Mapping[str, Any], *given: Any) -> CompiledKernel:
+        if not holds(*given):
+            return otherwise()(grid, options, *given)
+        arguments = dict(zip(names, given))
+        if not isinstance(grid, tuple):
+            grid = resolve_grid(kernel.name, grid, {**arguments, **options})
+        simulate_stage(kernel, arguments, grid, "hopper")
+        return kernel
+
+    return launch
+
+
+def simulate_stage(
+    kernel: CompiledKernel,
+    arguments: Mapping[str, Any],
+    grid: tuple[int, ...],
+    level: str,
+    **how: Any,
+) -> None:
+    """Run one stage of a compiled kernel in the simulator, in place on arrays of the CPU."""
+    from tawa import ir
+    from tawa.simulator import simulate
+
+    program = ir.parse(kernel.asm.text(level))
+    given = {name: host_argument(arguments[name]) for name in program.argument_names}
+    simulate(program, grid, given, level=level, **how)
+
+
+def host_argument(value: Any) -> Any:
+    """Return an argument as the simulator takes it: NumPy arrays, its descriptors, numbers."""
+    from tawa.simulator.memory import HostDescriptor
+
+    if is_descriptor(type(value)):
+        return HostDescriptor(
+            host_array(value.base),
+            tuple(value.shape),
+            tuple(value.strides),
+            tuple(value.block_shape),
+            value.padding,
+        )
+    if is_array(value):
+        return host_array(value)
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,320 @@
+"""`tawa.jit`: a kernel that is compiled when it is launched, for the arguments it is launched with.
+
+``kernel[grid](*args, **meta)`` enters generated code (`tawa.runtime.forms`); this module is what
+runs when that code meets something new: it derives the signature, compiles, and makes the launcher
+for the device that holds the data.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+from tawa.errors import ArgumentError
+from tawa.runtime.arrays import Device
+from tawa.runtime.build import Compiler, Request, build, default_compiler, store_at
+from tawa.runtime.compiled import CompiledKernel
+from tawa.runtime.dispatch import (
+    GpuKernel,
+    Launcher,
+    common_device,
+    simulated_launcher,
+    target_for,
+)
+from tawa.runtime.fingerprint import Fingerprint, fingerprint
+from tawa.runtime.forms import make_binder, make_form
+from tawa.runtime.kernel import KernelFunction
+from tawa.runtime.specialize import Call, bind, derive_signature, freeze
+from tawa.runtime.store import DiskStore, cache_folder
+
+
+class Launchable:
+    """What can be launched, compiled and explained: a kernel, perhaps tuned or with heuristics."""
+
+    arg_names: list[str]
+
+    def run(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
+        """Launch on `grid` with the arguments of a call; returns the kernel that ran."""
+        raise NotImplementedError
+
+    def compile(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
+        """Compile without launching; needs no GPU, and arguments may be placeholders."""
+        raise NotImplementedError
+
+    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
+        """Return the kernel on a grid: a tuple, or a function of the meta-parameters."""
+        return lambda *args, **keywords: self.run(grid, args, keywords)
+
+    def explain(self, *args: Any, **meta: Any) -> str:
+        """Compile and return the report: roles, arefs, memory, proof, what was declined, times."""
+        return str(self.compile(*args, **meta))
+
+    def warmup(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
+        """Compile, as Triton's method of this name."""
+        return self.compile(*args, grid=grid, **meta)
+
+
+class JitFunction(Launchable):
+    """A kernel. `fn` is its Python function, `arg_names` its parameters.
+
+    `compiler` and `store` replace the compile driver and the disk cache, for tests.
+    """
+
+    def __init__(
+        self,
+        function: FunctionType,
+        *,
+        do_not_specialize: Iterable[int | str] = (),
+        do_not_specialize_on_alignment: Iterable[int | str] = (),
+        hooks: Sequence[Callable[..., Any]] = (),
+        compiler: Compiler | None = None,
+        store: DiskStore | None = None,
+    ) -> None:
+        self.fn = function
+        self.kernel = KernelFunction(function, do_not_specialize, do_not_specialize_on_alignment)
+        self.arg_names = list(self.kernel.names)
+        self.pre_run_hooks = list(hooks)
+        self.__name__ = function.__name__
+        self.__qualname__ = function.__qualname__
+        self.__module__ = function.__module__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+        self._compiler = compiler
+        self._store = store
+        self._lock = threading.RLock()
+        self._kernels: dict[object, Future[GpuKernel]] = {}
+        self._text: Fingerprint | None = None
+        self._forms: dict[Any, Launcher] = {}
+        self._binder: Launcher = self._first_launch
+
+    def __repr__(self) -> str:
+        return f"<tawa.jit {self.__module__}.{self.__qualname__}>"
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """Refuse: a kernel runs on a grid, and a helper is called by kernels only."""
+        raise ArgumentError(
+            f"{self.__name__} is called like a Python function",
+            why="a function under tawa.jit runs on a grid, or is called from a kernel",
+            remedy=f"launch it with {self.__name__}[grid](...)",
+        )
+
+    # --- launch -----------------------------------------------------------------------------
+
+    def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
+        """Return the kernel on a grid: a tuple, or a function of the meta-parameters."""
+
+        def launch(*args: Any, **keywords: Any) -> CompiledKernel:
+            if self.pre_run_hooks:
+                self._run_hooks(args, keywords)
+            try:
+                return self._binder(grid, *args, **keywords)
+            except TypeError as error:
+                self._check_call(error, args, keywords)
+                raise
+
+        return launch
+
+    def run(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
+        """Launch on `grid` with the arguments of a call; returns the kernel that ran."""
+        return self[grid](*args, **keywords)
+
+    def _run_hooks(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+        for hook in self.pre_run_hooks:
+            hook(*args, **keywords)
+
+    def _check_call(
+        self, error: TypeError, args: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> None:
+        """Raise ArgumentError in place of Python's own complaint about the arguments of a call."""
+        trace = error.__traceback__
+        if trace is not None and trace.tb_next is None:
+            bind(self.kernel, args, keywords)
+
+    def _first_launch(self, grid: Any, *args: Any, **keywords: Any) -> CompiledKernel:
+        bind(self.kernel, args, keywords)
+        self._renew()
+        return self._binder(grid, *args, **keywords)
+
+    def _renew(self) -> Fingerprint:
+        """Read the kernel's text and generate the binder that watches its variables."""
+        with self._lock:
+            self._text = self._read_text()
+            self._forms = {}
+            self._binder = make_binder(
+                self.kernel, self._text.bindings, self._forms, self._learn, self._launch_anew
+            ).function
+            return self._text
+
+    def _launch_anew(
+        self, grid: Any, values: Sequence[Any], options: Mapping[str, Any]
+    ) -> CompiledKernel:
+        """Launch after a global or closure variable of the kernel was rebound."""
+        self._renew()
+        return self._binder(grid, *values, **options)
+
+    def _read_text(self) -> Fingerprint:
+        try:
+            return fingerprint(self.fn)
+        except (OSError, TypeError, SyntaxError):
+            return Fingerprint("", ())  # no source: nothing to key by; the frontend says it better
+
+    @property
+    def text_digest(self) -> str:
+        """The hash of the kernel's text, helpers and globals; "" when there is no source."""
+        text = self._text
+        if text is None or any(binding.changed() for binding in text.bindings):
+            text = self._renew()
+        return text.digest
+
+    def _learn(
+        self, key: tuple[Any, ...], options: Mapping[str, Any], values: Sequence[Any]
+    ) -> Launcher:
+        """Return the form of a call that was not seen yet (or whose constants do not hash)."""
+        call = bind(self.kernel, (), {**dict(zip(self.kernel.names, values)), **options})
+        frozen = freeze(key)
+        try:
+            known = self._forms.get(frozen)
+        except TypeError as error:
+            raise ArgumentError(
+                f"a constant of {self.__name__} cannot be hashed",
+                why=f"{error}: kernels are kept by the value of their constants",
+                remedy="pass numbers, strings, types, functions, or tuples of them",
+            ) from error
+        if known is not None:
+            return known
+        table: dict[Any, Launcher] = {}
+        form = make_form(self.kernel, call.values, table, partial(self._specialize, table))
+        return self._forms.setdefault(frozen, form.function)
+
+    def _specialize(
+        self,
+        table: dict[Any, Launcher],
+        key: tuple[Any, ...],
+        options: Mapping[str, Any],
+        values: Sequence[Any],
+    ) -> Launcher:
+        """Compile for the facts of a call, and keep and return the launcher for them."""
+        call = bind(self.kernel, (), {**dict(zip(self.kernel.names, values)), **options})
+        device = common_device(self.__name__, call.values)
+        request = self._request(call)
+        return table.setdefault(key, self._launcher(request, call.values, device))
+
+    def _launcher(self, request: Request, values: Mapping[str, Any], device: Device) -> Launcher:
+        """Return the launcher of a request for a device."""
+        compiled = self._build(request)
+        plain = replace(request, descriptors=False)
+        otherwise = partial(self._launcher, plain, values, device)
+        if device.kind == "cpu":
+            return simulated_launcher(compiled.kernel, values, otherwise)
+        return compiled.launcher(values, device.ordinal, otherwise)
+
+    # --- compile ----------------------------------------------------------------------------
+
+    def compile(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
+        """Compile without launching; needs no GPU, and arguments may be placeholders.
+
+        `grid` is accepted as in a launch; it does not change the kernel.
+
+        >>> kernel.compile(tawa.array((256, 64), "bf16"), ..., BLOCK_M=128).plan  # doctest: +SKIP
+        """
+        return self._build(self._request(bind(self.kernel, args, meta))).kernel
+
+    def _request(self, call: Call) -> Request:
+        return Request(
+            self.fn,
+            self.text_digest,
+            derive_signature(self.kernel, call.values),
+            call.options,
+            call.pins,
+            target_for(call.values),
+            call.strict,
+        )
+
+    def _build(self, request: Request) -> GpuKernel:
+        """Return the kernel of a request; threads that want the same one wait for the first."""
+        key = request.memory_key
+        with self._lock:
+            future = self._kernels.get(key)
+            mine = future is None
+            if future is None:
+                future = self._kernels[key] = Future()
+        if not mine:
+            return future.result()
+        try:
+            compiler = self._compiler or default_compiler()
+            store = self._store or store_at(cache_folder())
+            future.set_result(GpuKernel(build(request, compiler, store)))
+        except BaseException as error:
+            with self._lock:
+                del self._kernels[key]
+            future.set_exception(error)
+            raise
+        return future.result()
+
+
+def wrap(function: Any, **options: Any) -> Launchable:
+    """Return the launchable of a function: plain, ours, or Triton's with its decorators kept."""
+    from tawa.runtime.autotune import Autotuner, Heuristics, is_autotuner, is_heuristics
+
+    if isinstance(function, Launchable):
+        return function
+    if is_autotuner(function):
+        return Autotuner.of(function, wrap(function.fn, **options))
+    if is_heuristics(function):
+        return Heuristics(wrap(function.fn, **options), function.values)
+    if isinstance(function, FunctionType):
+        return JitFunction(function, **options)
+    if isinstance(inner := getattr(function, "fn", None), FunctionType):
+        kept = {
+            "do_not_specialize": getattr(function, "do_not_specialize", None) or (),
+            "do_not_specialize_on_alignment": getattr(
+                function, "do_not_specialize_on_alignment", None
+            )
+            or (),
+            "hooks": tuple(getattr(function, "pre_run_hooks", None) or ()),
+        }
+        return JitFunction(inner, **{**kept, **options})
+    raise ArgumentError(
+        f"tawa.jit got a {type(function).__name__}",
+        why="it takes a Python function, or a function under triton.jit",
+        remedy="decorate the kernel's function itself",
+    )
+
+
+def jit(
+    function: Any = None,
+    *,
+    do_not_specialize: Iterable[int | str] | None = None,
+    do_not_specialize_on_alignment: Iterable[int | str] | None = None,
+    debug: bool | None = None,
+    noinline: bool | None = None,
+    repr: Callable[..., str] | None = None,
+    launch_metadata: Callable[..., Any] | None = None,
+    version: Any = None,
+) -> Any:
+    """Make a kernel of a Python function, or of a Triton kernel with its tuning kept.
+
+    Use as ``@tawa.jit``, ``@tawa.jit(do_not_specialize=["n"])`` or ``tawa.jit(triton_kernel)``.
+    Returns what is launched with ``kernel[grid](...)``. `debug`, `noinline`, `repr`,
+    `launch_metadata` and `version` are Triton's and have no effect on the kernel's meaning: they
+    are taken and not used.
+
+    >>> import tawa
+    >>> @tawa.jit
+    ... def scale(x, factor): ...
+    >>> scale.arg_names
+    ['x', 'factor']
+    """
+    options: dict[str, Any] = {}
+    if do_not_specialize is not None:
+        options["do_not_specialize"] = tuple(do_not_specialize)
+    if do_not_specialize_on_alignment is not None:
+        options["do_not_specialize_on_alignment"] = tuple(do_not_specialize_on_alignment)
+    if function is None:
+        return partial(wrap, **options)
+    return wrap(function, **options)

@@ -1,0 +1,51 @@
+"""`tawa.simulate`: run a kernel at any stage of the compiler, on arrays of the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tawa.errors import ArgumentError
+from tawa.runtime.compiled import CompiledKernel
+from tawa.runtime.dispatch import common_device, simulate_stage
+from tawa.runtime.jit import Launchable, wrap
+from tawa.runtime.launcher import resolve_grid
+
+SIMULATED = ("tile", "aref", "hopper")
+
+
+def simulate(
+    kernel: Any,
+    *args: Any,
+    grid: Any,
+    level: str = "hopper",
+    seed: int = 0,
+    schedule: str | None = None,
+    **meta: Any,
+) -> CompiledKernel:
+    """Compile `kernel` and run it in the simulator; arrays are changed in place.
+
+    `level` "tile" runs the sequential program (the oracle), "aref" and "hopper" the concurrent one
+    under the scheduler's `seed` and `schedule`; races and deadlocks raise ProtocolError. Arrays are
+    NumPy's or CPU tensors. Returns the compiled kernel.
+    """
+    if level not in SIMULATED:
+        raise ArgumentError(
+            f"level={level!r} is not a stage that can run",
+            why=f"the stages are {', '.join(SIMULATED)}",
+        )
+    launchable: Launchable = wrap(kernel)
+    compiled = launchable.compile(*args, grid=grid, **meta)
+    names = launchable.arg_names
+    values = {**dict(zip(names, args)), **meta}
+    arguments = {name: values[name] for name in names if name in values}
+    device = common_device(compiled.name, arguments)
+    if device.kind != "cpu":
+        raise ArgumentError(
+            f"the arrays of {compiled.name} are on {device}",
+            why="the simulator works on memory of the CPU",
+            remedy="pass .cpu() tensors or NumPy arrays",
+        )
+    how = {} if schedule is None else {"schedule": schedule}
+    extents = grid if isinstance(grid, tuple) else resolve_grid(compiled.name, grid, values)
+    simulate_stage(compiled, arguments, extents, level, seed=seed, **how)
+    return compiled
