@@ -29,7 +29,6 @@ from tawa.analysis.memory import Meeting, meetings, roots_of, synchronizers, wri
 from tawa.analysis.naming import name_of
 from tawa.ir import tile
 from tawa.ir.types import shape_of
-from tawa.plan.plan import Declined
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +61,13 @@ class Partition:
 
     `payloads` in program order; `sent` the scalars it finds out once and sends (an atomic counter);
     `guards` pairs of argument indices whose memory must not overlap at launch; `declined` the loads
-    that stay with the consumer, each with its reason.
+    that stay with the consumer: what was not done, and the reason.
     """
 
     payloads: tuple[Payload, ...] = ()
     sent: tuple[Operation, ...] = ()
     guards: frozenset[tuple[int, int]] = frozenset()
-    declined: tuple[Declined, ...] = ()
+    declined: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -97,13 +96,14 @@ def partition(kernel: tile.Kernel) -> Partition:
     accesses: list[Operation] = [op for op in order if isinstance(op, (*READS, *WRITES))]
     facts = _Facts(writers(kernel), accesses, bool(synchronizers(kernel)), order)
     taken: dict[Operation, _Verdict] = {}
-    declined: list[Declined] = []
+    declined: list[tuple[str, str]] = []
     for load in (op for op in accesses if isinstance(op, READS) and _is_tile(op)):
         verdict = _judge(load, facts)
         if verdict.reason:
-            declined.append(Declined(f"asynchronous load {name_of(load)}", verdict.reason))
+            declined.append((f"asynchronous load {name_of(load)}", verdict.reason))
         else:
             taken[load] = verdict
+    _settle_atomics(taken, declined, facts)
     guards = frozenset(pair for verdict in taken.values() for pair in verdict.guards)
     sent = {operation for verdict in taken.values() for operation in verdict.sent}
     return Partition(
@@ -116,6 +116,29 @@ def partition(kernel: tile.Kernel) -> Partition:
 
 def _is_tile(operation: Operation) -> bool:
     return bool(shape_of(operation.results[0].type))
+
+
+def _settle_atomics(
+    taken: dict[Operation, _Verdict], declined: list[tuple[str, str]], facts: _Facts
+) -> None:
+    """Atomics on one counter stay in one role: all are sent, or none."""
+    sent = {operation for verdict in taken.values() for operation in verdict.sent}
+    for load, verdict in list(taken.items()):
+        for atomic in verdict.sent:
+            stray = [op for op in facts.accesses if _share(op, atomic) and op not in sent]
+            if load in taken and stray:
+                reason = (
+                    f"its address depends on the atomic {name_of(atomic)}, "
+                    f"whose memory {name_of(stray[0])} uses as well"
+                )
+                declined.append((f"asynchronous load {name_of(load)}", reason))
+                del taken[load]
+
+
+def _share(a: Operation, b: Operation) -> bool:
+    """Tell whether two accesses may go through one argument."""
+    first, second = roots_of(accessed(a)), roots_of(accessed(b))
+    return first is None or second is None or bool(first & second)
 
 
 # --- one load -----------------------------------------------------------------------------------
@@ -209,7 +232,7 @@ def _judge_needs(load: Operation, facts: _Facts, verdict: _Verdict) -> str:
             continue
         match needed:
             case _ if isinstance(needed, ATOMICS):
-                reason = _judge_sent(needed, facts)
+                reason = _judge_sent(needed)
                 verdict.sent.add(needed)
             case tile.Load() if not _is_tile(needed):
                 reason = _judge_scalar_load(needed, facts, verdict)
@@ -234,7 +257,7 @@ def _judge_scalar_load(load: Operation, facts: _Facts, verdict: _Verdict) -> str
     return ""
 
 
-def _judge_sent(atomic: Operation, facts: _Facts) -> str:
+def _judge_sent(atomic: Operation) -> str:
     """An atomic is done once, by the producer, ahead of what the consumer does before it."""
     assert isinstance(atomic, ATOMICS), "only atomics are sent"
     if atomic.order.data != "relaxed":
@@ -244,14 +267,6 @@ def _judge_sent(atomic: Operation, facts: _Facts) -> str:
         )
     if _is_tile(atomic):
         return f"its address depends on the tile {name_of(atomic)}"
-    mine = roots_of(atomic.pointer)
-    for other in facts.accesses:
-        theirs = roots_of(accessed(other))
-        if other is not atomic and (mine is None or theirs is None or mine & theirs):
-            return (
-                f"its address depends on the atomic {name_of(atomic)}, "
-                f"whose memory {name_of(other)} uses as well"
-            )
     return ""
 
 

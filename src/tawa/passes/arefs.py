@@ -33,7 +33,7 @@ from tawa.analysis.naming import name_of, name_statements
 from tawa.analysis.roles import places
 from tawa.errors import PlanError
 from tawa.ir import aref, tile
-from tawa.ir.types import ArefType, SlotType
+from tawa.ir.types import ArefType, SlotType, shape_of
 from tawa.plan.plan import ArefPlan, Declined, Plan
 from tawa.target import Target
 
@@ -91,7 +91,7 @@ def _connect(create: aref.Create, loads: list[Operation]) -> None:
     put_exit = _put(create, loads, block)
     if not ordered:
         ordered = [put_exit]
-    if not put_exit.is_before_in_block(ordered[0]) and ordered[0] is not put_exit:
+    elif not put_exit.is_before_in_block(ordered[0]):
         raise PlanError(
             f"payload {'+'.join(map(name_of, loads))}",
             why=f"{ordered[0].name} uses a tile before the last of them is loaded",
@@ -123,11 +123,15 @@ def _get(
     uses: list[Operation],
     block: Block,
 ) -> None:
-    """Borrow the slot from before the first to after the last statement that uses its tiles."""
+    """Borrow the slot from before the first to after the last statement that uses its tiles.
+
+    A scalar is copied to a register when it is got: its slot is free again at once, and the value
+    may go anywhere.
+    """
     enter = aref.GetEnter.build(operands=[create.result], result_types=[list(_payload(create))])
     exit_ = aref.GetExit.build(operands=[create.result])
     enter.location, exit_.location = uses[0].location, uses[-1].location
-    if uses[0] is put_exit:
+    if uses[0] is put_exit or _is_scalar(create):
         block.insert_op_after(enter, put_exit)
         block.insert_op_after(exit_, enter)
     else:
@@ -136,6 +140,10 @@ def _get(
     for load, value in zip(loads, enter.values, strict=True):
         value.name_hint = load.results[0].name_hint
         _replace_but(load.results[0], value, put_exit)
+
+
+def _is_scalar(create: aref.Create) -> bool:
+    return not any(shape_of(kind) for kind in _payload(create))
 
 
 def _replace_but(old: SSAValue, new: SSAValue, keeper: Operation) -> None:

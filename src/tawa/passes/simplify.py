@@ -11,22 +11,24 @@ Before -> after::
     }
 
 Requires: tile IR. Ensures: the same effects in the same order; no two pure statements of one scope
-are equal; scalars, descriptors and pointers that do not change in a loop are computed before it; no
-dead statement; the names of statements (`tawa.analysis.naming`) are different.
+are equal; scalars, descriptors and pointers that do not change in a loop are computed before it,
+and blocks of memory that nothing in the loop writes are read before it; no dead statement; the names of statements (`tawa.analysis.naming`) are different.
 Declines: never.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import IsTerminator, Pure
 
-from tawa.analysis.effects import CONTROL, has_effect
+from tawa.analysis.effects import CONTROL, WRITES, has_effect, orders_others
 from tawa.analysis.naming import name_statements
 from tawa.ir import tile
 from tawa.ir.functions import FUNCTIONS
+from tawa.ir.types import shape_of
 from tawa.passes.dead import sweep
 from tawa.passes.fold import fold, integer_of
 from tawa.plan.plan import Declined, Plan
@@ -58,13 +60,17 @@ def _simplify_block(block: Block, scopes: list[_Scope]) -> None:
         following = operation.next_op
         if isinstance(operation, CONTROL):
             following = _simplify_control(operation, scopes) or following
+        elif isinstance(operation, tile.DescLoad):
+            _hoist(operation, _is_quiet)
         elif not operation.has_trait(IsTerminator) and operation.has_trait(Pure):
             _simplify_pure(operation, scopes)
         operation = following
 
 
 def _simplify_pure(operation: Operation, scopes: list[_Scope]) -> None:
-    _hoist(operation)
+    if not any(shape_of(result.type) for result in operation.results):
+        # Tensors stay where they are used: hoisted they would occupy registers through the loop.
+        _hoist(operation)
 
     def emit(new: Operation) -> SSAValue:
         new.location = operation.location
@@ -129,20 +135,24 @@ def _replace(operation: Operation, values: list[SSAValue]) -> None:
 # --- loops and branches -------------------------------------------------------------------------
 
 
-def _hoist(operation: Operation) -> None:
-    """Move a scalar, pointer or descriptor out of the loops in which it does not change.
-
-    Tensors stay where they are used: hoisted they would occupy registers through the loop.
-    """
-    if any(isinstance(result.type, TensorType) for result in operation.results):
-        return
+def _hoist(operation: Operation, allowed: Callable[[Operation], bool] = lambda _: True) -> None:
+    """Move a statement out of the `allowed` loops in which it does not change."""
     while (loop := _loop_around(operation)) is not None:
-        if any(_inside(operand, loop) for operand in operation.operands):
+        if any(_inside(operand, loop) for operand in operation.operands) or not allowed(loop):
             return
         operation.detach()
         home = loop.parent
         assert home is not None, "a loop stands in a block"
         home.insert_op_before(operation, loop)
+
+
+def _is_quiet(loop: Operation) -> bool:
+    """Tell whether nothing in a loop writes memory or waits for others that do.
+
+    A block read through a descriptor may then be read before the loop, even if that never runs:
+    no address is out of bounds for a descriptor.
+    """
+    return not any(isinstance(op, WRITES) or orders_others(op) for op in loop.walk())
 
 
 def _loop_around(operation: Operation) -> Operation | None:

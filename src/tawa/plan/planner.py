@@ -87,6 +87,11 @@ class Problem:
         """The products, in program order."""
         return [op for op in self.statements.values() if isinstance(op, tile.Dot)]
 
+    @property
+    def declined(self) -> tuple[Declined, ...]:
+        """The loads the partition leaves with the consumer."""
+        return tuple(Declined(what, why) for what, why in self.partition.declined)
+
 
 def _check_pins(problem: Problem) -> None:
     pins = problem.pins
@@ -120,7 +125,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
     plan = parse_plan(given) if isinstance(given, str) else given
     allowed = {name for payload in problem.partition.payloads for name in payload.names}
     allowed |= {name_of(operation) for operation in problem.partition.sent}
-    reasons = {item.feature: item.reason for item in problem.partition.declined}
+    reasons = dict(problem.partition.declined)
     for ring in plan.arefs:
         for name in (*ring.payload, *(name for also in ring.also for name in also)):
             if name not in allowed:
@@ -147,8 +152,8 @@ def _why_ordinary(problem: Problem) -> str:
         return "specialize=False"
     payloads = problem.partition.payloads
     if not payloads:
-        declined = problem.partition.declined
-        return "no asynchronous load" + (f": {declined[0].reason}" if declined else "")
+        reasons = [reason for _, reason in problem.partition.declined]
+        return ": ".join(["no asynchronous load", *reasons[:1]])
     in_loop = any(enclosing_loops(payload.loads[0]) for payload in payloads)
     if not in_loop and not problem.dots:
         return "nothing to overlap: no product, and no loop around a load"
@@ -161,7 +166,7 @@ def _ordinary(problem: Problem, *declined: Declined) -> Plan:
     return Plan(
         warps=max(4, warps) if problem.dots else warps,
         stores=_stores(problem, 1),
-        declined=(*problem.partition.declined, *declined),
+        declined=(*problem.declined, *declined),
     )
 
 
@@ -196,7 +201,7 @@ def _specialized(problem: Problem) -> Plan:
         RolePlan("load", 4, pinned.get("load", producer)),
         RolePlan("mma", 4 * consumers, pinned.get("mma", budget)),
     )
-    declined = list(problem.partition.declined)
+    declined = list(problem.declined)
     persistent = _persistence(problem, declined)
     rings = _rings(problem, persistent)
     plan = Plan(
@@ -372,9 +377,7 @@ def _plan_loop(
     problem: Problem, name: str, loop: scf.ForOp, dots: list[tile.Dot], rings: Rings
 ) -> LoopPlan:
     schedule = problem.pins.schedule or "fine"
-    depth = min(
-        (ring.depth for ring in rings.arefs if rings.loops.get(ring.payload[0]) is loop), default=0
-    )
+    depth = rings.depths.get(loop, 0)
     reason = _why_drained(loop, dots, rings)
     if depth < 2:
         reason = reason or f"the ring has {depth} slots, and each product in flight holds one"
@@ -418,7 +421,7 @@ def _unmet(problem: Problem, consumers: int, rings: Rings) -> list[Declined]:
             )
         )
     stages = wishes.get("num_stages")
-    depths = {ring.depth for ring in rings.arefs if rings.loops.get(ring.payload[0]) is not None}
+    depths = set(rings.depths.values())
     if stages is not None and depths and stages not in depths:
         found.append(
             Declined(f"num_stages={stages}", f"depth {max(depths)} is what shared memory allows")

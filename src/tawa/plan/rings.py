@@ -28,17 +28,17 @@ MOST_SLOTS = 8
 class Rings:
     """The rings of a plan.
 
-    `loops` gives the loop around the loads of a ring by the first load's name; `tiles` are the
-    loaded values and their views; `parts` in how many pieces stores leave.
+    `depths` gives, by innermost loop, the least depth of the rings it turns; `tiles` are the loaded
+    values and their views; `parts` in how many pieces stores leave.
     """
 
     arefs: tuple[ArefPlan, ...]
     parts: int
-    loops: dict[str, Operation]
+    depths: dict[Operation, int]
     tiles: frozenset[SSAValue]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Ring:
     sites: list[Payload]
     slot: int
@@ -47,7 +47,21 @@ class _Ring:
 
     @property
     def loop(self) -> Operation | None:
+        """The innermost loop around the first payload."""
         return next(iter(enclosing_loops(self.sites[0].loads[0])), None)
+
+    @property
+    def loops(self) -> list[Operation]:
+        """The innermost loops around the payloads, one each."""
+        return [loop for site in self.sites for loop in enclosing_loops(site.loads[0])[:1]]
+
+    def encloses(self, other: _Ring) -> bool:
+        """Tell whether another ring turns many times for one turn of this one."""
+        return any(
+            loop in enclosing_loops(site.loads[0])[1:]
+            for loop in self.loops
+            for site in other.sites
+        )
 
     @property
     def bytes(self) -> int:
@@ -77,11 +91,14 @@ def arrange_rings(
             remedy="use 1 or 2",
         )
     _, rings, parts = best
-    names = {ring.sites[0].names[0]: ring for ring in rings}
+    depths: dict[Operation, int] = {}
+    for ring in rings:
+        for loop in ring.loops:
+            depths[loop] = min(depths.get(loop, ring.depth), ring.depth)
     return Rings(
         tuple(_plan(ring) for ring in rings) + _sent_rings(partition, pins),
         parts,
-        {name: ring.loop for name, ring in names.items() if ring.loop is not None},
+        depths,
         frozenset(_tiles(partition)),
     )
 
@@ -138,16 +155,20 @@ def _deepen(rings: list[_Ring], persistent: bool, room: int) -> list[_Ring]:
             ring.depth += 1
         return True
 
-    looped = [ring for ring in rings if ring.loop is not None]
-    outer = [ring for ring in rings if ring.loop is None]
+    looped = [
+        ring
+        for ring in rings
+        if ring.loop is not None and not any(ring.encloses(other) for other in rings)
+    ]
+    outer = [ring for ring in rings if ring not in looped]
     grow(looped, 2)
     if any(ring.depth < 2 and ring.pinned is None for ring in looped):
         for ring in looped:
             grow([ring], 2)
     if len(looped) == 1:
         grow(looped, 3)
-    if persistent:
-        for ring in outer:
+    for ring in outer:
+        if persistent or ring.loop is not None:
             grow([ring], 2)
     while grow(looped, MOST_SLOTS):
         pass

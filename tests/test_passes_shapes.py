@@ -1,0 +1,208 @@
+"""The middle end on shapes of programs: the structure of the aref IR, and what it computes."""
+
+from __future__ import annotations
+
+import pytest
+from xdsl.dialects import scf
+from xdsl.ir import Operation
+
+from tawa.ir import aref, parse, tile, verify
+from tawa.ir.types import shape_of
+from tawa.passes.arefs import insert_arefs
+from tawa.passes.distribute import distribute
+from tawa.passes.persist import persist
+from tawa.passes.simplify import simplify, simplify_kernel
+from tawa.plan.pins import Pins
+from tawa.plan.plan import Plan
+from tawa.plan.planner import NO_PINS, plan_for
+from tawa.plan.text import parse_plan, print_plan
+from tawa.target import H200
+from tile_shapes import SHAPES, inputs, outputs, text_of
+
+SPECIALIZED = [name for name in SHAPES if name != "no load"]
+
+
+def build(name: str, pins: Pins = NO_PINS) -> tuple[tile.Kernel, Plan]:
+    kernel = parse(text_of(name))
+    simplify_kernel(kernel)
+    verify(kernel)
+    plan = plan_for(kernel, H200, pins)
+    for step in (persist, simplify, insert_arefs, distribute):
+        step(kernel, plan, H200)
+        verify(kernel)
+    return kernel, plan
+
+
+def roles(kernel: tile.Kernel) -> dict[str, aref.Role]:
+    return {op.label.data: op for op in kernel.walk() if isinstance(op, aref.Role)}
+
+
+def nest(operation: Operation, kind: type, ring: aref.Create) -> list[object]:
+    """The loops and branches around each put or get of a ring, as nested lists."""
+    found: list[object] = []
+    for region in operation.regions:
+        inside: list[object] = []
+        for block in region.blocks:
+            for inner in block.ops:
+                if isinstance(inner, kind) and inner.aref is ring.result:
+                    inside.append("trip")
+                elif below := nest(inner, kind, ring):
+                    inside.append((inner.name, below))
+        if inside:
+            found.append(inside)
+    return found
+
+
+@pytest.mark.parametrize("name", SPECIALIZED)
+def test_roles_are_in_step(name: str) -> None:
+    kernel, plan = build(name)
+    parts = roles(kernel)
+    assert list(parts) == ["load", "mma"]
+    rings = [op for op in kernel.body.block.ops if isinstance(op, aref.Create)]
+    assert [ring.label.data for ring in rings] == [ring.label for ring in plan.arefs]
+    for ring in rings:
+        puts = nest(parts["load"], aref.PutEnter, ring)
+        assert puts
+        assert puts == nest(parts["mma"], aref.GetEnter, ring)
+        assert puts == nest(parts["mma"], aref.GetExit, ring)
+
+
+@pytest.mark.parametrize("name", SPECIALIZED)
+def test_producer_only_loads(name: str) -> None:
+    kernel, _ = build(name)
+    for operation in roles(kernel)["load"].walk():
+        assert not isinstance(operation, (tile.Dot, tile.DescStore, aref.GetEnter, aref.GetExit))
+        if isinstance(operation, (scf.ForOp, scf.IfOp, scf.WhileOp)):
+            assert not any(shape_of(result.type) for result in operation.results)
+        if isinstance(operation, aref.PutExit):
+            for value in operation.values:
+                assert isinstance(value.owner, (tile.DescLoad, tile.Atomic))
+                assert operation.slot.owner.is_before_in_block(value.owner)
+
+
+@pytest.mark.parametrize("name", SPECIALIZED)
+def test_tiles_are_used_only_while_borrowed(name: str) -> None:
+    kernel, _ = build(name)
+    for enter in roles(kernel)["mma"].walk():
+        assert not isinstance(enter, (aref.PutEnter, aref.PutExit))
+        if not isinstance(enter, aref.GetEnter):
+            continue
+        block = enter.parent
+        exit_ = next(
+            op
+            for op in block.ops
+            if isinstance(op, aref.GetExit)
+            and op.aref is enter.aref
+            and enter.is_before_in_block(op)
+        )
+        for value in enter.values:
+            for use in value.uses if shape_of(value.type) else ():
+                place = block.find_ancestor_op_in_block(use.operation)
+                assert place is not None
+                assert place.is_before_in_block(exit_)
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_plan_text_reads_back(name: str) -> None:
+    _, plan = build(name)
+    assert parse_plan(print_plan(plan)) == plan
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_simplified_means_the_same(name: str) -> None:
+    run = pytest.importorskip("tawa.simulator.tile").run_tile
+    plain, simple = inputs(name, 3), inputs(name, 3)
+    kernel = parse(text_of(name))
+    run(kernel, SHAPES[name].grid, plain)
+    simplify_kernel(kernel)
+    run(kernel, SHAPES[name].grid, simple)
+    assert outputs(plain) == outputs(simple)
+
+
+def ring_of(plan: Plan, name: str) -> tuple[str, ...]:
+    return next(ring.payload for ring in plan.arefs if name in ring.payload)
+
+
+def test_loads_of_one_product_share_a_slot() -> None:
+    _, plan = build("two dots in one loop")
+    assert [ring.payload for ring in plan.arefs] == [("a", "b", "c")]
+    _, plan = build("two dots in sequence")
+    assert [ring.payload for ring in plan.arefs] == [("q",), ("kt",), ("v",)]
+
+
+def test_invariant_load_leaves_the_loop() -> None:
+    kernel, plan = build("loop-invariant load", Pins(persistent=False))
+    assert ring_of(plan, "a") == ("a",)
+    put = next(op for op in roles(kernel)["load"].walk() if isinstance(op, aref.PutEnter))
+    assert isinstance(put.parent_op(), aref.Role)
+
+
+def test_loops_in_sequence_turn_one_ring() -> None:
+    _, plan = build("two loops sharing a load")
+    assert [(ring.payload, ring.also) for ring in plan.arefs] == [
+        (("q",), ()),
+        (("b",), (("c",),)),
+    ]
+    assert [loop.mma_depth for loop in plan.loops] == [2, 2]
+
+
+def test_load_that_may_read_what_is_stored_stays() -> None:
+    kernel, plan = build("stores to what it later loads")
+    reasons = {item.feature: item.reason for item in plan.declined}
+    assert reasons["asynchronous load a"] == "it may read what out stores"
+    loads = [op for op in roles(kernel)["mma"].walk() if isinstance(op, tile.DescLoad)]
+    assert len(loads) == 1
+    assert plan.guards == (("y", "out"),)
+
+
+def test_update_in_place_is_loaded_ahead() -> None:
+    _, plan = build("updates in place")
+    assert {name for ring in plan.arefs for name in ring.payload} == {"a", "b", "c"}
+
+
+def test_tile_carried_by_a_loop_stays() -> None:
+    _, plan = build("tile handed on to the next trip")
+    reasons = {item.feature: item.reason for item in plan.declined}
+    assert "another trip" in reasons["asynchronous load a2"]
+
+
+def test_atomic_counter_is_sent() -> None:
+    kernel, plan = build("atomic tile counter")
+    assert [ring.payload for ring in plan.arefs] == [("a", "b"), ("tile0",), ("tile2",)]
+    counts = {
+        label: sum(isinstance(op, tile.Atomic) for op in role.walk())
+        for label, role in roles(kernel).items()
+    }
+    assert counts == {"load": 2, "mma": 0}
+    assert not plan.persistent
+
+
+def test_atomic_that_orders_is_not_sent() -> None:
+    text = text_of("atomic tile counter").replace('"relaxed"', '"acq_rel"')
+    kernel = parse(text)
+    simplify_kernel(kernel)
+    plan = plan_for(kernel)
+    assert not plan.specialized
+    assert 'sem="relaxed"' in plan.declined[0].reason
+
+
+def test_no_load_is_ordinary() -> None:
+    kernel, plan = build("no load")
+    assert not plan.specialized
+    assert not roles(kernel)
+    assert plan.declined[-1].reason == "no asynchronous load"
+
+
+def test_gemm_is_the_sample() -> None:
+    from pathlib import Path
+
+    folder = Path(__file__).parent / "data"
+    kernel = parse((folder / "gemm.tile.mlir").read_text())
+    simplify_kernel(kernel)
+    plan = plan_for(kernel, H200, Pins(persistent=False))
+    for step in (persist, insert_arefs, distribute):
+        step(kernel, plan, H200)
+    sample = parse((folder / "gemm.aref.mlir").read_text())
+    create = next(op for op in sample.walk() if isinstance(op, aref.Create))
+    create.label = next(op for op in kernel.walk() if isinstance(op, aref.Create)).label
+    assert kernel.is_structurally_equivalent(sample)
