@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from tawa.ir import tile
+from tawa.passes.arefs import insert_arefs
 from tawa.passes.descriptors import promote
 from tawa.passes.distribute import distribute
 from tawa.passes.lower import lower
@@ -32,8 +33,9 @@ TILE_PLAIN: tuple[Pass, ...] = (simplify,)
 
 # One region for each role, arefs between them.
 AREF: tuple[Pass, ...] = (
-    persist,  # before distribute: every role gets its own copy of the loop over tiles
-    distribute,
+    persist,  # before arefs: slots count on through the loop over tiles
+    insert_arefs,
+    distribute,  # every role gets its own copy of what remains
 )
 
 # The last word on concurrency.
