@@ -155,7 +155,8 @@ def main() -> int:
     print(
         f"{built.name}: {len(built.source.splitlines())} lines of CUDA in "
         f"{built.generate_s * 1e3:.0f} ms, cubin of {len(built.cubin)} bytes in "
-        f"{built.build_s * 1e3:.0f} ms, {built.threads} threads, {built.shared} bytes shared, spills {built.spills}"
+        f"{built.build_s * 1e3:.0f} ms, {built.threads} threads, "
+        f"{built.shared} bytes shared, spills {built.spills}"
     )
     if options.source:
         options.source.write_text(built.source)

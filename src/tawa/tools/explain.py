@@ -48,7 +48,8 @@ def _load(where: str) -> ModuleType:
     if not path.is_file():
         raise ArgumentError(f"there is no file {path}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None, "a .py file always has a loader"
+    if spec is None or spec.loader is None:
+        raise ArgumentError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     # A kernel file may import its neighbours, as it could when run as a script.
     sys.path.insert(0, str(path.parent))
