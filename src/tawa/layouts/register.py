@@ -38,6 +38,18 @@ def _locate(index: int, axes: tuple[Axis, ...], rank: int) -> Coordinate:
     return tuple(where)
 
 
+def _table(axes: tuple[Axis, ...], rank: int) -> tuple[Coordinate, ...]:
+    """List the coordinate of every index over `axes`."""
+    places: list[Coordinate] = [(0,) * rank]
+    for axis in axes:
+        places = [
+            tuple(have + digit * step for have, step in zip(place, axis.step))
+            for digit in range(axis.extent)
+            for place in places
+        ]
+    return tuple(places)
+
+
 @dataclass(frozen=True)
 class RegisterLayout:
     """The map (register, lane, warp) -> coordinate of a tile held in registers.
@@ -60,6 +72,21 @@ class RegisterLayout:
     def warp_count(self) -> int:
         """Number of warps the tile is spread (or replicated) over."""
         return prod(axis.extent for axis in self.warps)
+
+    @cached_property
+    def register_table(self) -> tuple[Coordinate, ...]:
+        """Coordinate of each register in lane 0 of warp 0."""
+        return _table(self.registers, len(self.shape))
+
+    @cached_property
+    def lane_table(self) -> tuple[Coordinate, ...]:
+        """What each lane adds to a register's coordinate; all coordinates are such sums."""
+        return _table(self.lanes, len(self.shape))
+
+    @cached_property
+    def warp_table(self) -> tuple[Coordinate, ...]:
+        """What each warp adds to a register's coordinate."""
+        return _table(self.warps, len(self.shape))
 
     def coordinate(self, register: int, lane: int, warp: int) -> Coordinate:
         """Return the element held in `register` of `lane` of `warp`."""

@@ -1,0 +1,344 @@
+"""Constants, element functions and casts, of scalars and of tensors in registers."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+
+from xdsl.dialects.builtin import FloatData, IntAttr
+from xdsl.ir import Operation, SSAValue
+
+from tawa.codegen.elements import Element, element_of
+from tawa.codegen.emit.emitter import Emitter
+from tawa.codegen.emit.values import Scalar, Tensor, Uniform, atom
+from tawa.codegen.storage import is_tensor
+from tawa.codegen.wrappers import arithmetic
+from tawa.errors import InternalError
+from tawa.ir import hopper, tile
+from tawa.ir.functions import FUNCTIONS
+from tawa.ir.types import element_type, layout_of
+
+_CALLED = re.compile(r"\b([a-z_]\w*)\(")
+# Signed arithmetic that may overflow: written in the unsigned type, where C++ wraps.
+_WRAPPING = {"add": "+", "sub": "-", "mul": "*", "shl": "<<"}
+_DOUBLE = {
+    "fabsf": "fabs",
+    "fminf": "fmin",
+    "fmaxf": "fmax",
+    "fmaf": "fma",
+    "fmodf": "fmod",
+    "logf": "log",
+    "log2f": "log2",
+    "sinf": "sin",
+    "cosf": "cos",
+    "tanhf": "tanh",
+    "erff": "erf",
+    "sqrtf": "sqrt",
+    "rsqrtf": "rsqrt",
+    "floorf": "floor",
+    "ceilf": "ceil",
+}
+_DOUBLE_FORMS = {
+    "div": "{0} / {1}",
+    "div_rn": "{0} / {1}",
+    "exp": "exp({0})",
+    "exp2": "exp2({0})",
+    "sqrt": "sqrt({0})",
+}
+
+
+def integer_literal(value: int, element: Element) -> str:
+    """Return an integer constant of an element type."""
+    if element.bits == 1:
+        return "true" if value else "false"
+    if element.name in ("u32", "u64", "ptr"):
+        return f"{value % (1 << element.bits)}{'u' if element.bits == 32 else 'ull'}"
+    limit = 1 << (element.bits - 1)
+    if element.is_signed:
+        value = (value + limit) % (2 * limit) - limit
+    if element.bits == 64:
+        return f"{value}ll" if value > -(2**63) else "(-9223372036854775807ll - 1)"
+    return str(value) if value > -(2**31) else "(-2147483647 - 1)"
+
+
+def float_literal(value: float, element: Element) -> str:
+    """Return a floating constant, rounded to the element type."""
+    if math.isnan(value):
+        return "__int_as_float(0x7fc00000)"
+    if math.isinf(value):
+        return "__int_as_float(0x7f800000)" if value > 0 else "__int_as_float(0xff800000)"
+    if element.bits == 64:
+        return repr(float(value))
+    rounded = round_float(value, element)
+    if math.isinf(rounded):
+        return float_literal(rounded, element)
+    return f"{rounded!r}f"
+
+
+_MANTISSA = {"f16": (10, -14), "bf16": (7, -126), "f8e4m3": (3, -6), "f8e5m2": (2, -14)}
+_LARGEST = {"f16": 65504.0, "f8e4m3": 448.0, "f8e5m2": 57344.0}
+
+
+def round_float(value: float, element: Element) -> float:
+    """Return `value` rounded to nearest even in an element type; fp8 saturates."""
+    single = _to_single(value)
+    if element.name not in _MANTISSA or value == 0 or math.isinf(single):
+        return single
+    bits, least = _MANTISSA[element.name]
+    exponent = max(math.frexp(value)[1] - 1, least)
+    unit = math.ldexp(1.0, exponent - bits)
+    rounded = round(value / unit) * unit
+    largest = _LARGEST.get(element.name, 3.3895313892515355e38)
+    if abs(rounded) <= largest:
+        return rounded
+    return math.copysign(largest if element.bits == 8 else math.inf, value)
+
+
+def _to_single(value: float) -> float:
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def literal(op: tile.Constant, element: Element) -> str:
+    """Return a constant operation's value in the compute type of its element."""
+    match op.value:
+        case IntAttr():
+            number: float = op.value.data
+        case FloatData():
+            number = op.value.data
+        case other:
+            raise InternalError(f"a constant {other}")
+    if element.is_float:
+        return float_literal(float(number), element)
+    return integer_literal(int(number), element)
+
+
+def constant(e: Emitter, op: Operation) -> None:
+    """Bind a constant; no text."""
+    assert isinstance(op, tile.Constant)
+    element = element_of(element_type(op.result.type))
+    text = literal(op, element)
+    if is_tensor(op.result):
+        e.bind(op.result, Uniform(text, element, layout_of(op.result.type).register_count))
+        return
+    e.bind(op.result, Scalar(text, element))
+
+
+def apply(e: Emitter, name: str, element: Element, operands: list[str]) -> str:
+    """Return the expression of an element function over operands in their compute type.
+
+    `element` is the type computed in: the first operand's, or of `select` the second's.
+    """
+    row = FUNCTIONS[name]
+    if name == "not" and element.bits == 1:
+        return f"!{atom(operands[0])}"
+    if _wraps(name, element):
+        return _wrap(name, element, operands)
+    template = row.cuda_float if element.is_float else row.cuda_int
+    if element.name == "f64":
+        template = _DOUBLE_FORMS.get(name, template)
+        template = re.sub(r"\w+", lambda found: _DOUBLE.get(found[0], found[0]), template)
+    if not template:
+        raise InternalError(f"no {name} of {element.name} in the table of functions")
+    for called in _CALLED.findall(template):
+        if called in arithmetic.FUNCTIONS:
+            e.call(arithmetic.FUNCTIONS[called])
+        elif called == "mulhi":
+            e.call(arithmetic.mulhi(element.compute))
+    return template.format(*(_operand(template, i, text) for i, text in enumerate(operands)))
+
+
+def _operand(template: str, index: int, text: str) -> str:
+    """Return an operand, in parentheses unless it stands alone as a function's argument."""
+    alone = re.search(rf"[(,]\s*\{{{index}\}}\s*[,)]", template)
+    return text if alone and template.count(f"{{{index}}}") == 1 and "?" not in template else atom(text)
+
+
+def _wrap(name: str, element: Element, operands: list[str]) -> str:
+    """Return wrapping arithmetic: computed in the unsigned type, converted back by the user."""
+    unsigned = element.unsigned
+    items = [_unsigned(text, unsigned) for text in operands]
+    if name == "neg":
+        return f"0u - {items[0]}"
+    if name == "fma":
+        return f"{items[0]} * {items[1]} + {items[2]}"
+    if name == "shl":
+        return f"{items[0]} << {atom(operands[1])}"
+    sign = _WRAPPING[name]
+    if name == "add" and operands[1].startswith("-") and operands[1][1:].isdigit():
+        return f"{atom(operands[0])} - {operands[1][1:]}u"
+    # One unsigned operand makes the whole operation unsigned.
+    for index in (1, 0):
+        if operands[index].removesuffix("ll").isdigit():
+            items[1 - index] = atom(operands[1 - index])
+            break
+    else:
+        items[1] = atom(operands[1])
+    return f"{items[0]} {sign} {items[1]}"
+
+
+def _unsigned(text: str, unsigned: str) -> str:
+    digits = text.removesuffix("ll")
+    if digits.isdigit():
+        return f"{digits}{'u' if unsigned == 'u32' else 'ull'}"
+    return f"{unsigned}({text})"
+
+
+def _wraps(name: str, element: Element) -> bool:
+    """Tell whether a function may overflow the signed type it would be computed in."""
+    integer = not element.is_float and element.bits > 1
+    narrow = element.is_signed or element.bits < 32
+    return integer and narrow and (name in _WRAPPING or name in ("neg", "fma"))
+
+
+def nested(text: str, element: Element, name: str) -> str:
+    """Return an expression as a value of its element's C type, for use within another."""
+    if element.bits in (8, 16) and not element.is_float:
+        return f"({element.storage})({text})"
+    return f"{element.storage}({text})" if _wraps(name, element) else text
+
+
+def rounded(e: Emitter, text: str, element: Element) -> str:
+    """Return a float expression rounded to a small float type, still as float."""
+    if not element.is_small_float:
+        return text
+    bits = e.call(arithmetic.narrow(element.name), text)
+    return e.call(arithmetic.widen(element.name), bits)
+
+
+def elementwise(e: Emitter, op: Operation) -> None:
+    """Write one element function: an expression, or an unrolled loop over registers."""
+    assert isinstance(op, tile.Elementwise)
+    name = op.function.data
+    inputs = list(op.inputs)
+    kind = element_of(element_type(inputs[1 if name == "select" else 0].type))
+    if not is_tensor(op.result):
+        operands = [e.scalar(value) for value in inputs]
+        reads = frozenset[str]().union(*(operand.reads for operand in operands))
+        text = apply(e, name, kind, [operand.text for operand in operands])
+        result = element_of(op.result.type)
+        final = rounded(e, text, result)
+        e.define(op.result, final, reads, nested=final if result != kind else nested(final, kind, name))
+        return
+    tensors = [aligned(e, value, op.result) for value in inputs]
+    for tensor in tensors:
+        e.use_accessors(tensor.element)
+    target = e.array(op.result)
+
+    def at(r: str) -> str:
+        text = apply(e, name, kind, [tensor.at(r) for tensor in tensors])
+        return text
+
+    e.fill(target, at)
+
+
+def aligned(e: Emitter, value: SSAValue, like: SSAValue) -> Tensor:
+    """Return an operand's registers in the order of the result's layout."""
+    found = e.tensor(value)
+    have, want = layout_of(value.type), layout_of(like.type)
+    if isinstance(found, Uniform) or have == want:
+        return found
+    raise InternalError(f"operands of one operation in layouts {have} and {want}")
+
+
+# --- casts --------------------------------------------------------------------------------------
+
+
+def convert(e: Emitter, text: str, source: Element, target: Element) -> str:
+    """Return an expression converted between compute types, wrapped or rounded to `target`."""
+    if source == target:
+        return text
+    if target.bits == 1:
+        return f"{atom(text)} != 0"
+    if target.is_small_float:
+        return text if source.compute == "float" else f"(float){atom(text)}"
+    if target.is_float:
+        return text if source.compute == target.compute else f"({target.compute}){atom(text)}"
+    return f"({target.storage}){atom(text)}"
+
+
+def cast(e: Emitter, op: Operation) -> None:
+    """Write a conversion of elements; packing to a narrow type converts pairs at once."""
+    assert isinstance(op, tile.Cast)
+    source = element_of(element_type(op.value.type))
+    target = element_of(element_type(op.result.type))
+    if not is_tensor(op.result):
+        scalar = e.scalar(op.value)
+        text = convert(e, scalar.text, source, target)
+        e.define(op.result, rounded(e, text, target) if source != target else text, scalar.reads)
+        return
+    tensor = aligned(e, op.value, op.result)
+    array = e.array(op.result)
+    e.use_accessors(source)
+    e.fill(array, lambda r: convert(e, tensor.at(r), source, target))
+
+
+_REINTERPRET = {
+    ("float", "int"): "__float_as_int({})",
+    ("float", "u32"): "__float_as_uint({})",
+    ("int", "float"): "__int_as_float({})",
+    ("u32", "float"): "__uint_as_float({})",
+    ("double", "i64"): "__double_as_longlong({})",
+    ("double", "u64"): "(u64)__double_as_longlong({})",
+    ("i64", "double"): "__longlong_as_double({})",
+    ("u64", "double"): "__longlong_as_double((i64){})",
+}
+
+
+def reinterpret(e: Emitter, text: str, source: Element, target: Element) -> str:
+    """Return the bits of an expression read as another type of the same width."""
+    if source.is_small_float:
+        text = e.call(arithmetic.narrow(source.name), text)
+        source = Element(f"u{source.bits}", source.bits, source.storage, "int", "u32")
+    if target.is_small_float:
+        return e.call(arithmetic.widen(target.name), f"({target.storage}){atom(text)}")
+    form = _REINTERPRET.get((source.compute, target.compute))
+    return form.format(text) if form else f"({target.storage}){atom(text)}"
+
+
+def bitcast(e: Emitter, op: Operation) -> None:
+    """Write a reinterpretation of bits."""
+    assert isinstance(op, tile.Bitcast)
+    source = element_of(element_type(op.value.type))
+    target = element_of(element_type(op.result.type))
+    if not is_tensor(op.result):
+        scalar = e.scalar(op.value)
+        e.define(op.result, reinterpret(e, scalar.text, source, target), scalar.reads)
+        return
+    tensor = aligned(e, op.value, op.result)
+    array = e.array(op.result)
+    e.use_accessors(source)
+    e.fill(array, lambda r: reinterpret(e, tensor.at(r), source, target))
+
+
+def pin(e: Emitter, op: Operation) -> None:
+    """Write an empty asm for each register: ptxas may not move the computation past it."""
+    assert isinstance(op, hopper.Pin)
+    for value, result in zip(op.values, op.res):
+        if not is_tensor(value):
+            element = element_of(value.type)
+            name = e.fresh(result)
+            e.line(f"{variable_type_of(element)} {name} = {e.scalar(value).text};")
+            e.do(arithmetic.pin(variable_type_of(element)), name)
+            e.bind(result, Scalar(name, element))
+            continue
+        array = e.in_place(value, result)
+        with e.unrolled("r", array.words) as r:
+            e.do(arithmetic.pin(array.element.word), f"{array.name}[{r}]")
+
+
+def variable_type_of(element: Element) -> str:
+    """Return the C type of a scalar variable that inline PTX can name."""
+    return "float" if element.compute == "float" else element.compute
+
+
+RULES = {
+    tile.Constant: constant,
+    tile.Elementwise: elementwise,
+    tile.Cast: cast,
+    tile.Bitcast: bitcast,
+    hopper.Pin: pin,
+}

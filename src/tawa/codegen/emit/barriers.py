@@ -1,0 +1,133 @@
+"""Barriers, fences, elections and what a block is: one call for each operation."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation
+
+from tawa.codegen.emit.emitter import Emitter
+from tawa.codegen.wrappers import barriers as w
+from tawa.errors import InternalError
+from tawa.ir import hopper
+
+_AXES = "xyz"
+
+
+def wait(e: Emitter, op: Operation) -> None:
+    """Every thread of the role (or the one thread) waits."""
+    assert isinstance(op, hopper.Wait)
+    e.do(w.BARRIER_WAIT, e.barrier(op.barriers, op.slot), e.scalar(op.phase).text)
+
+
+def arrive(e: Emitter, op: Operation) -> None:
+    """The elected threads arrive, here or (lane i for block i) in every block of the cluster."""
+    assert isinstance(op, hopper.Arrive)
+    barrier = e.barrier(op.barriers, op.slot)
+    if op.cluster is None or op.cluster.data == 1:
+        with e.block(_if(e.elected(op.by.data))):
+            e.do(w.BARRIER_ARRIVE, barrier)
+        return
+    blocks = op.cluster.data
+    if e.one_thread:
+        with e.unrolled("block", blocks) as block:
+            e.do(w.BARRIER_ARRIVE_CLUSTER, barrier, block)
+        return
+    match op.by.data:
+        case "warp":
+            thread = e.lane
+        case "warpgroup":
+            thread = f"{e.thread} % 128" if e.role.warpgroups > 1 else e.thread
+        case "role":
+            thread = e.thread
+        case other:
+            raise InternalError(f"a cluster arrive by {other}")
+    with e.block(f"if ({thread} < {blocks})"):
+        e.do(w.BARRIER_ARRIVE_CLUSTER, barrier, thread)
+
+
+def _if(condition: str) -> str:
+    return f"if ({condition})" if condition else ""
+
+
+def expect(e: Emitter, op: Operation) -> None:
+    """One thread arrives and announces the payload's bytes."""
+    assert isinstance(op, hopper.Expect)
+    e.elected("thread")
+    e.do(w.BARRIER_EXPECT, e.barrier(op.barriers, op.slot), op.bytes.data)
+
+
+def proxy_fence(e: Emitter, op: Operation) -> None:
+    """Every thread orders its shared-memory accesses before later asynchronous ones."""
+    e.do(w.FENCE_PROXY_ASYNC)
+
+
+def named_barrier(e: Emitter, op: Operation) -> None:
+    """Threads meet at a hardware barrier; ids are immediates but for several warpgroups."""
+    assert isinstance(op, hopper.NamedBarrier)
+    arrives = op.kind.data == "arrive"
+    number, threads = op.id.data, op.threads.data
+    if op.scope.data == "warpgroup" and e.role.warpgroups > 1:
+        wrapper = w.NAMED_ARRIVE_OF_GROUP if arrives else w.NAMED_SYNC_OF_GROUP
+        e.do(wrapper, f"{number} + {e.warpgroup}", template=str(threads))
+        return
+    wrapper = w.NAMED_ARRIVE if arrives else w.NAMED_SYNC
+    e.do(wrapper, template=f"{number}, {threads}")
+
+
+def set_registers(e: Emitter, op: Operation) -> None:
+    """Every warp of the role gives registers back or takes them."""
+    assert isinstance(op, hopper.SetRegisters)
+    wrapper = w.TAKE_REGISTERS if op.direction.data == "inc" else w.GIVE_REGISTERS
+    e.do(wrapper, template=str(op.count.data))
+
+
+def one_thread(e: Emitter, op: Operation) -> None:
+    """The body is for thread 0 of the role."""
+    assert isinstance(op, hopper.OneThread)
+    with e.block(f"if ({e.thread} == 0)"):
+        e.one_thread = True
+        e.run(op.body.block)
+        e.one_thread = False
+
+
+def block_sync(e: Emitter, op: Operation) -> None:
+    """All threads of the block meet."""
+    e.do(w.BLOCK_SYNC)
+
+
+def cluster_sync(e: Emitter, op: Operation) -> None:
+    """All threads of the cluster meet."""
+    e.do(w.CLUSTER_SYNC)
+
+
+def block_id(e: Emitter, op: Operation) -> None:
+    """blockIdx along an axis."""
+    assert isinstance(op, hopper.BlockId)
+    e.define(op.result, f"(int)blockIdx.{_AXES[op.axis.data]}")
+
+
+def num_blocks(e: Emitter, op: Operation) -> None:
+    """gridDim along an axis."""
+    assert isinstance(op, hopper.NumBlocks)
+    e.define(op.result, f"(int)gridDim.{_AXES[op.axis.data]}")
+
+
+def cluster_rank(e: Emitter, op: Operation) -> None:
+    """The rank of the block in its cluster."""
+    assert isinstance(op, hopper.ClusterRank)
+    e.define(op.result, e.call(w.CLUSTER_RANK))
+
+
+RULES = {
+    hopper.Wait: wait,
+    hopper.Arrive: arrive,
+    hopper.Expect: expect,
+    hopper.ProxyFence: proxy_fence,
+    hopper.NamedBarrier: named_barrier,
+    hopper.SetRegisters: set_registers,
+    hopper.OneThread: one_thread,
+    hopper.BlockSync: block_sync,
+    hopper.ClusterSync: cluster_sync,
+    hopper.BlockId: block_id,
+    hopper.NumBlocks: num_blocks,
+    hopper.ClusterRank: cluster_rank,
+}

@@ -1,0 +1,195 @@
+"""TMA copies, bulk groups and cp.async.
+
+A tile is moved as a grid of boxes: along the contiguous dimension one a panel, along the others
+whatever the tensor map's box leaves.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from xdsl.ir import Operation, SSAValue
+
+from tawa.codegen.emit.emitter import Emitter
+from tawa.codegen.emit.values import atom
+from tawa.codegen.wrappers import tma as w
+from tawa.codegen.wrappers.barriers import CLUSTER_RANK
+from tawa.errors import InternalError
+from tawa.ir import hopper
+from tawa.ir.types import TensorMapType, ViewType
+from tawa.layouts.indexing import Formula, fit
+from tawa.layouts.register import Coordinate
+from tawa.layouts.shared import SharedLayout
+
+
+def _boxes(
+    kind: ViewType, box: Coordinate, part: Coordinate
+) -> tuple[list[Coordinate], SharedLayout]:
+    """Return where each box of a tile's `part` starts, fastest dimension fastest.
+
+    The view must lie in memory in the order of the descriptor's dimensions.
+    """
+    layout, within = kind.layout.data, kind.within.data
+    if layout.order != tuple(range(len(layout.shape))):
+        raise InternalError(f"a TMA copy of a transposed view {layout}")
+    if len(box) != len(part) or any(size % unit for size, unit in zip(part, box)):
+        raise InternalError(f"a tile of {part} in boxes of {box}")
+    ranges = [range(0, size, unit) for size, unit in zip(part, box)]
+    return list(product(*ranges)), within
+
+
+def _tile(kind: ViewType, rank: int) -> Coordinate:
+    """Return a view's shape with unit dimensions added in front up to the box's rank."""
+    shape = kind.shape
+    if len(shape) > rank and any(extent != 1 for extent in shape[: len(shape) - rank]):
+        raise InternalError(f"a view of shape {shape} and a box of rank {rank}")
+    return (1,) * (rank - len(shape)) + shape[max(0, len(shape) - rank) :]
+
+
+def _formula(values: list[int]) -> Formula:
+    formula = fit(values)
+    if formula is None:
+        raise InternalError(f"boxes at {values} have no formula")
+    return formula
+
+
+def _plus(text: str, formula: Formula, variable: str) -> str:
+    more = formula.render(variable)
+    if more == "0":
+        return text
+    return more if text == "0" else f"{text} + {more}"
+
+
+def _share(tile: Coordinate, parts: int) -> tuple[Coordinate, int]:
+    """Split a tile's rows (its first dimension that is not 1) into equal parts."""
+    dim = next((d for d, extent in enumerate(tile[:-1]) if extent > 1), 0)
+    if tile[dim] % parts:
+        raise InternalError(f"{tile[dim]} rows in {parts} parts")
+    return tuple(e // parts if d == dim else e for d, e in enumerate(tile)), dim
+
+
+def _offset(within: SharedLayout, start: Coordinate) -> int:
+    """Return the byte offset of a box, whose start may have more unit dimensions than the view."""
+    rank = len(within.shape)
+    padded = (0,) * (rank - len(start)) + start[max(0, len(start) - rank) :]
+    return within.offset(padded)
+
+
+def _map_type(value: SSAValue) -> TensorMapType:
+    if not isinstance(value.type, TensorMapType):
+        raise InternalError(f"a TMA copy through {value.type}")
+    return value.type
+
+
+def _view_type(value: SSAValue) -> ViewType:
+    if not isinstance(value.type, ViewType):
+        raise InternalError(f"a TMA copy of {value.type}")
+    return value.type
+
+
+def _coordinates(
+    e: Emitter, offsets: list[SSAValue], starts: list[Coordinate], share: str, dim: int, size: int
+) -> list[tuple[str, Formula]]:
+    """Return each dimension's coordinate, slowest first: its text and what the box adds."""
+    found: list[tuple[str, Formula]] = []
+    for index, offset in enumerate(offsets):
+        text = e.scalar(offset).text
+        text = atom(text) if " " in text and not text.isidentifier() else text
+        if share and index == dim:
+            text = f"{text} + {share} * {size}"
+        found.append((text, _formula([start[index] for start in starts])))
+    return found
+
+
+def tma_load(e: Emitter, op: Operation) -> None:
+    """One thread starts the copies of all boxes of a tile, or of this block's part of it."""
+    assert isinstance(op, hopper.TmaLoad)
+    e.elected("thread")
+    kind, box = _view_type(op.view), _map_type(op.map).box_shape
+    tile = _tile(kind, len(box))
+    blocks = op.multicast.data if op.multicast is not None else 1
+    part, dim = _share(tile, blocks) if blocks > 1 else (tile, 0)
+    starts, within = _boxes(kind, box, part)
+    eviction = op.eviction.data if op.eviction is not None else ""
+    wrapper = w.tma_load(len(box), multicast=blocks > 1, eviction=eviction)
+    rank = e.call(CLUSTER_RANK) if blocks > 1 else ""
+    to = e.view(op.view)
+    if blocks > 1:
+        one = tuple(extent if d == dim else 0 for d, extent in enumerate(part))
+        to += f" + {rank} * {_offset(within, one)}"
+    places = _coordinates(e, list(op.offsets), starts, rank, dim, part[dim])
+    offsets = _formula([_offset(within, start) for start in starts])
+    barrier = e.barrier(op.barriers, op.slot)
+    with e.unrolled("box", len(starts)) as number:
+        coordinates = [_plus(text, formula, number) for text, formula in reversed(places)]
+        mask = [f"{(1 << blocks) - 1}"] if blocks > 1 else []
+        e.do(wrapper, _plus(to, offsets, number), e.map(op.map), barrier, *coordinates, *mask)
+
+
+def tma_store(e: Emitter, op: Operation) -> None:
+    """The elected threads start the copies of all boxes of a tile, each warpgroup of its rows."""
+    assert isinstance(op, hopper.TmaStore)
+    kind, box = _view_type(op.view), _map_type(op.map).box_shape
+    tile = _tile(kind, len(box))
+    groups = e.role.warpgroups if op.by.data == "warpgroup" else 1
+    if op.by.data == "warp":
+        groups = e.role.warps
+    part, dim = _share(tile, groups) if groups > 1 else (tile, 0)
+    starts, within = _boxes(kind, box, part)
+    wrapper = w.tma_store(
+        len(box),
+        eviction=op.eviction.data if op.eviction is not None else "",
+        reduce=op.reduce.data if op.reduce is not None else "",
+    )
+    condition = e.elected(op.by.data)
+    share = "" if groups == 1 else e.warp if op.by.data == "warp" else e.warpgroup
+    source = e.view(op.view)
+    if share:
+        one = tuple(extent if d == dim else 0 for d, extent in enumerate(part))
+        source += f" + {share} * {_offset(within, one)}"
+    places = _coordinates(e, list(op.offsets), starts, share, dim, part[dim])
+    offsets = _formula([_offset(within, start) for start in starts])
+    with (
+        e.block(f"if ({condition})" if condition else ""),
+        e.unrolled("box", len(starts)) as number,
+    ):
+        coordinates = [_plus(text, formula, number) for text, formula in reversed(places)]
+        e.do(wrapper, e.map(op.map), _plus(source, offsets, number), *coordinates)
+
+
+def bulk_commit(e: Emitter, op: Operation) -> None:
+    """The elected threads close their group of stores."""
+    assert isinstance(op, hopper.BulkCommit)
+    condition = e.elected(op.by.data)
+    with e.block(f"if ({condition})" if condition else ""):
+        e.do(w.BULK_COMMIT)
+
+
+def bulk_wait(e: Emitter, op: Operation) -> None:
+    """The elected threads wait for their groups of stores."""
+    assert isinstance(op, hopper.BulkWait)
+    condition = e.elected(op.by.data)
+    wrapper = w.BULK_WAIT_READ if op.read.value.data else w.BULK_WAIT
+    with e.block(f"if ({condition})" if condition else ""):
+        e.do(wrapper, template=str(op.pending.data))
+
+
+def copy_commit(e: Emitter, op: Operation) -> None:
+    """Every thread closes its group of cp.async copies."""
+    e.do(w.COPY_COMMIT)
+
+
+def copy_wait(e: Emitter, op: Operation) -> None:
+    """Every thread waits for its groups of cp.async copies."""
+    assert isinstance(op, hopper.CopyAsyncWait)
+    e.do(w.COPY_WAIT, template=str(op.pending.data))
+
+
+RULES = {
+    hopper.TmaLoad: tma_load,
+    hopper.TmaStore: tma_store,
+    hopper.BulkCommit: bulk_commit,
+    hopper.BulkWait: bulk_wait,
+    hopper.CopyAsyncCommit: copy_commit,
+    hopper.CopyAsyncWait: copy_wait,
+}

@@ -1,0 +1,432 @@
+"""The state of generation: the file being written, and the function of one role within it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from tawa.codegen.elements import Element, element_of
+from tawa.codegen.emit.values import (
+    Affine,
+    Array,
+    BarrierArray,
+    Buffer,
+    Map,
+    Mapped,
+    Scalar,
+    Tensor,
+    Uniform,
+    Value,
+    View,
+    mapped,
+)
+from tawa.codegen.names import Names
+from tawa.codegen.storage import Storage, is_tensor
+from tawa.codegen.wrappers import arithmetic
+from tawa.codegen.wrappers.core import Wrapper
+from tawa.errors import InternalError
+from tawa.ir import line_of
+from tawa.ir.types import element_type, layout_of
+from tawa.layouts.indexing import fit
+from tawa.layouts.register import RegisterLayout
+
+# Longest expression that is repeated at its only use instead of getting a name.
+_INLINE = 48
+
+
+class Module:
+    """One CUDA file: its constants, the wrappers it uses, and names taken at file scope."""
+
+    def __init__(self, names: Names, *, lines: bool) -> None:
+        self.names = names
+        self.lines = lines
+        self.constants: list[str] = []
+        self.wrappers: dict[str, Wrapper] = {}
+        self._tables: dict[tuple[int, ...], str] = {}
+
+    def call(self, wrapper: Wrapper, *arguments: object, template: str = "") -> str:
+        """Return a call of a wrapper, which the file will then define."""
+        self.wrappers.setdefault(wrapper.head, wrapper)
+        angle = f"<{template}>" if template else ""
+        return f"{wrapper.name}{angle}({', '.join(map(str, arguments))})"
+
+    def constant(self, wish: str, value: int) -> str:
+        """Declare a named constant and return its name."""
+        name = self.names.fresh(wish)
+        self.constants.append(f"constexpr u32 {name} = {value};")
+        return name
+
+    def table(self, values: Sequence[int]) -> str:
+        """Return a function that looks an irregular index map up; folds once loops are unrolled."""
+        key = tuple(values)
+        if key not in self._tables:
+            name = self.names.fresh("register_map")
+            entries = ", ".join(map(str, key))
+            self.constants.append(
+                f"struct {name} {{ __device__ static constexpr int at(int r) {{ "
+                f"constexpr int map[] = {{{entries}}}; return map[r]; }} }};"
+            )
+            self._tables[key] = name
+        return self._tables[key]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleShape:
+    """Where a role's threads lie in the block."""
+
+    label: str
+    first_warp: int
+    warps: int
+
+    @property
+    def warpgroups(self) -> int:
+        """Warpgroups of the role, a part of one counted as one."""
+        return max(1, self.warps // 4)
+
+
+Handler = Callable[["Emitter", Operation], None]
+
+
+class Emitter:
+    """Writes the body of one role's function, operation by operation."""
+
+    def __init__(
+        self,
+        module: Module,
+        role: RoleShape,
+        values: dict[SSAValue, Value],
+        handlers: dict[type[Operation], Handler],
+        storage: Storage,
+        names: Names,
+    ) -> None:
+        self.module = module
+        self.role = role
+        self.values = dict(values)
+        self.storage = storage
+        self.names = names
+        self.one_thread = False
+        self.text: list[str] = []
+        self.uses_thread: set[str] = set()
+        self._handlers = handlers
+        self._indent = 1
+        self._arrays: dict[SSAValue, Array] = {}
+
+    # --- text ---------------------------------------------------------------------------------
+
+    def line(self, text: str) -> None:
+        """Write one line."""
+        self.text.append("  " * self._indent + text)
+
+    def call(self, wrapper: Wrapper, *arguments: object, template: str = "") -> str:
+        """Return a call of a wrapper as an expression."""
+        return self.module.call(wrapper, *arguments, template=template)
+
+    def do(self, wrapper: Wrapper, *arguments: object, template: str = "") -> None:
+        """Write a call of a wrapper as a statement."""
+        self.line(self.call(wrapper, *arguments, template=template) + ";")
+
+    @contextmanager
+    def block(self, head: str = "") -> Iterator[None]:
+        """Write a block in braces, or nothing but its contents when `head` is empty."""
+        if not head:
+            yield
+            return
+        self.line(f"{head} {{")
+        self._indent += 1
+        yield
+        self._indent -= 1
+        self.line("}")
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """Go on from the block just closed with its else branch."""
+        self.text[-1] += " else {"
+        self._indent += 1
+        yield
+        self._indent -= 1
+        self.line("}")
+
+    @contextmanager
+    def unrolled(self, variable: str, count: int, step: int = 1) -> Iterator[str]:
+        """Write an unrolled loop over 0..count; gives its variable, or "0" for a single trip."""
+        if count <= step:
+            yield "0"
+            return
+        self.line("#pragma unroll")
+        advance = f"++{variable}" if step == 1 else f"{variable} += {step}"
+        with self.block(f"for (int {variable} = 0; {variable} < {count}; {advance})"):
+            yield variable
+
+    @property
+    def thread(self) -> str:
+        """The number of this thread in the role."""
+        self.uses_thread.add("thread")
+        return "thread"
+
+    @property
+    def lane(self) -> str:
+        """The number of this thread in its warp."""
+        self.uses_thread |= {"thread", "lane"}
+        return "lane"
+
+    @property
+    def warp(self) -> str:
+        """The number of this warp in the role."""
+        self.uses_thread |= {"thread", "warp"}
+        return "0" if self.role.warps == 1 else "warp"
+
+    @property
+    def warpgroup(self) -> str:
+        """The number of this warpgroup in the role."""
+        return f"{self.thread} / 128" if self.role.warpgroups > 1 else "0"
+
+    def elected(self, by: str) -> str:
+        """Return the condition that chooses the threads of `by`, empty for all."""
+        match by:
+            case "all":
+                return ""
+            case "thread":
+                if not self.one_thread:
+                    raise InternalError("an operation of one thread outside hopper.one_thread")
+                return ""
+            case _ if self.one_thread:
+                raise InternalError(f"an operation by {by} inside hopper.one_thread")
+            case "warp":
+                return f"{self.lane} == 0"
+            case "warpgroup" if self.role.warpgroups > 1:
+                return f"{self.thread} % 128 == 0"
+            case "warpgroup" | "role":
+                return f"{self.thread} == 0"
+            case _:
+                raise InternalError(f"unknown choice of threads: {by}")
+
+    # --- values -------------------------------------------------------------------------------
+
+    def bind(self, value: SSAValue, meaning: Value) -> None:
+        """Say what generated text stands for an SSA value."""
+        self.values[value] = meaning
+
+    def _get(self, value: SSAValue) -> Value:
+        try:
+            return self.values[value]
+        except KeyError:
+            raise InternalError(f"codegen met a value before its definition: {value}") from None
+
+    def scalar(self, value: SSAValue) -> Scalar:
+        """Return a scalar's expression."""
+        match self._get(value):
+            case Scalar() as found:
+                return found
+            case found:
+                raise InternalError(f"{value.type} is no scalar but {found}")
+
+    def tensor(self, value: SSAValue) -> Tensor:
+        """Return a tensor's registers."""
+        match self._get(value):
+            case Array() | Uniform() | Affine() | Mapped() as found:
+                return found
+            case found:
+                raise InternalError(f"{value.type} is no tensor but {found}")
+
+    def view(self, value: SSAValue) -> str:
+        """Return the shared address of a view's first byte."""
+        match self._get(value):
+            case View() as found:
+                return found.address
+            case found:
+                raise InternalError(f"{value.type} is no view but {found}")
+
+    def barrier(self, barriers: SSAValue, slot: SSAValue) -> str:
+        """Return the shared address of one mbarrier of an array."""
+        found = self._get(barriers)
+        if not isinstance(found, BarrierArray):
+            raise InternalError(f"{barriers.type} is no array of barriers")
+        return slot_address(found.at, self.scalar(slot).text, "8")
+
+    def buffer(self, value: SSAValue) -> Buffer:
+        """Return a shared buffer."""
+        match self._get(value):
+            case Buffer() as found:
+                return found
+            case found:
+                raise InternalError(f"{value.type} is no buffer but {found}")
+
+    def map(self, value: SSAValue) -> str:
+        """Return the name of a pointer to a tensor map."""
+        match self._get(value):
+            case Map() as found:
+                return found.name
+            case found:
+                raise InternalError(f"{value.type} is no tensor map but {found}")
+
+    def fresh(self, value: SSAValue, otherwise: str = "v") -> str:
+        """Return a new name for a value, the user's where there is one."""
+        return self.names.fresh(value.name_hint or "", otherwise)
+
+    def define(
+        self,
+        value: SSAValue,
+        text: str,
+        reads: frozenset[str] = frozenset(),
+        *,
+        name: bool = False,
+        nested: str = "",
+    ) -> None:
+        """Bind a scalar to an expression, under a name unless it is short and used once, nearby.
+
+        `name` forces the name: for expressions whose place in the order matters. `nested` is the
+        expression with the conversion that a variable's type would make.
+        """
+        element = element_of(value.type)
+        use = value.get_user_of_unique_use()
+        near = use is not None and use.parent is not None and use.parent is _block_of(value)
+        if near and not name and value.name_hint is None and len(text) <= _INLINE:
+            self.bind(value, Scalar(nested or text, element, reads))
+            return
+        fresh = self.fresh(value)
+        self.line(f"const {variable_type(element)} {fresh} = {text};")
+        self.bind(value, Scalar(fresh, element))
+
+    def array(self, value: SSAValue) -> Array:
+        """Return the array that a tensor result is to be written to, and bind the result to it."""
+        leader = self.storage.array_of.get(value)
+        if leader is None or leader not in self._arrays:
+            raise InternalError(f"no array for a tensor of type {value.type}")
+        self.bind(value, self._arrays[leader])
+        return self._arrays[leader]
+
+    def declare(self, leader: SSAValue) -> None:
+        """Declare one of the role's arrays."""
+        members = self.storage.members[leader]
+        hints = [value.name_hint for value in members if value.name_hint]
+        name = self.names.fresh(min(hints, key=len) if hints else "", "x")
+        element = element_of(element_type(leader.type))
+        array = Array(name, element, layout_of(leader.type).register_count)
+        self._arrays[leader] = array
+        self.line(f"{element.word} {name}[{array.words}];")
+
+    def temporary(self, like: Tensor, wish: str = "copy") -> Array:
+        """Declare an array for a value that has none of its own."""
+        array = Array(self.names.fresh(wish), like.element, like.count)
+        self.line(f"{array.element.word} {array.name}[{array.words}];")
+        return array
+
+    def materialized(self, value: SSAValue) -> Array:
+        """Return a tensor as an array, written out where it is a view or a constant."""
+        found = self.tensor(value)
+        if isinstance(found, Array):
+            return found
+        array = self.temporary(found, value.name_hint or "copy")
+        self.fill(array, found.at)
+        return array
+
+    # --- registers ----------------------------------------------------------------------------
+
+    def pack_expression(self, element: Element, items: Sequence[str]) -> str:
+        """Return one word made of elements given in the compute type."""
+        if element.packed == 1:
+            return items[0]
+        if element.is_small_float and element.bits == 16:
+            return self.call(arithmetic.pack(element.name), *items)
+        if element.is_small_float:
+            halves = [
+                self.call(arithmetic.pack(element.name), *items[i : i + 2]) for i in (0, 2)
+            ]
+            return self.call(arithmetic.PACK_HALVES, *halves)
+        packer = arithmetic.PACK_HALVES if element.bits == 16 else arithmetic.PACK_BYTES
+        return self.call(packer, *items)
+
+    def fill(self, array: Array, at: Callable[[str], str]) -> None:
+        """Write every element of an array in an unrolled loop; `at` gives the element."""
+        packed = array.element.packed
+        self.use_accessors(array.element)
+        with self.unrolled("r", array.count, packed) as r:
+            places = [r if i == 0 else (f"({r} + {i})" if r != "0" else str(i)) for i in range(packed)]
+            # Elements past the end of the last word are never read.
+            items = [
+                at(place) if array.count % packed == 0 or i < array.count % packed else "0"
+                for i, place in enumerate(places)
+            ]
+            index = r if packed == 1 or r == "0" else f"{r} / {packed}"
+            self.line(f"{array.name}[{index}] = {self.pack_expression(array.element, items)};")
+
+    def copy(self, target: Array, source: Tensor) -> None:
+        """Copy a tensor to an array, word by word where both are arrays."""
+        if isinstance(source, Array) and source.name == target.name:
+            return
+        if isinstance(source, Array) and source.element == target.element:
+            with self.unrolled("r", target.words) as r:
+                self.line(f"{target.name}[{r}] = {source.name}[{r}];")
+            return
+        self.use_accessors(source.element)
+        self.fill(target, source.at)
+
+    def use_accessors(self, element: Element) -> None:
+        """Include what reading elements of a packed array calls."""
+        if element.packed > 1:
+            self.module.call(arithmetic.HALF if element.bits == 16 else arithmetic.BYTE)
+        if element.is_small_float:
+            self.module.call(arithmetic.widen(element.name))
+
+    def renamed(self, inner: Tensor, table: Sequence[int]) -> Value:
+        """Return a view of a tensor under other register numbers."""
+        lookup = "" if fit(table) is not None else f"{self.module.table(table)}::at"
+        found = mapped(inner, table, lookup)
+        if isinstance(found, Mapped) and fit(found.table) is None:
+            found = replace(found, lookup=f"{self.module.table(found.table)}::at")
+        if not isinstance(found, (Array, Uniform, Affine, Mapped)):
+            raise InternalError(f"no view of {found}")
+        return found
+
+    def in_place(self, operand: SSAValue, result: SSAValue) -> Array:
+        """Return the array of an in-place result, holding the operand's value."""
+        target = self.array(result)
+        self.copy(target, self.tensor(operand))
+        return target
+
+    # --- operations ---------------------------------------------------------------------------
+
+    def run(self, block: Block) -> None:
+        """Write the operations of a block, except its terminator."""
+        for op in block.ops:
+            for leader in self.storage.declared_before.get(op, ()):
+                self.declare(leader)
+            self.operation(op)
+
+    def operation(self, op: Operation) -> None:
+        """Write one operation."""
+        handler = self._handlers.get(type(op))
+        if handler is None:
+            raise InternalError(f"codegen has no rule for {op.name}")
+        if self.module.lines and (number := line_of(op)):
+            self.line(f"#line {number}")
+        handler(self, op)
+
+
+def slot_address(base: str, index: str, pitch: str) -> str:
+    """Return the address of one of several equal pieces of shared memory."""
+    if index == "0":
+        return f"shared + {base}"
+    return f"shared + {base} + {_factor(index)} * {pitch}"
+
+
+def _factor(text: str) -> str:
+    return text if text.replace("_", "a").isalnum() else f"({text})"
+
+
+def variable_type(element: Element) -> str:
+    """Return the C type of a variable holding a scalar: narrow floats are held as float."""
+    return "float" if element.is_small_float else element.storage
+
+
+def _block_of(value: SSAValue) -> Block | None:
+    owner = value.owner
+    return owner.parent if isinstance(owner, Operation) else owner
+
+
+def layout_or_none(value: SSAValue) -> RegisterLayout | None:
+    """Return a tensor value's layout, None for a scalar."""
+    return layout_of(value.type) if is_tensor(value) else None

@@ -1,0 +1,191 @@
+"""Shared memory: slots and views as addresses, and moves between registers and tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from xdsl.ir import Operation, SSAValue
+
+from tawa.codegen.elements import element_of
+from tawa.codegen.emit.emitter import Emitter, slot_address
+from tawa.codegen.emit.values import Array, View
+from tawa.codegen.wrappers import memory as w
+from tawa.errors import InternalError
+from tawa.ir import hopper
+from tawa.ir.types import ViewType, element_type, layout_of
+from tawa.layouts.access import Access, matrix_access, vector_access
+from tawa.layouts.indexing import fit
+
+
+def slot(e: Emitter, op: Operation) -> None:
+    """Name the address of a tile of a ring."""
+    assert isinstance(op, hopper.Slot)
+    buffer = e.buffer(op.buffer)
+    _name(e, op.result, slot_address(buffer.at, e.scalar(op.index).text, buffer.slot_bytes))
+
+
+def _name(e: Emitter, result: SSAValue, address: str) -> None:
+    name = e.fresh(result, "tile")
+    e.line(f"const u32 {name} = {address};")
+    e.bind(result, View(name))
+
+
+def same_bytes(e: Emitter, op: Operation) -> None:
+    """A transposed or reshaped view: the same address, read by another layout."""
+    assert isinstance(op, hopper.TransposeView | hopper.ReshapeView)
+    e.bind(op.result, View(e.view(op.view)))
+
+
+def slice_view(e: Emitter, op: Operation) -> None:
+    """A part of a view: an offset. It must not cut a period of the swizzle."""
+    assert isinstance(op, hopper.SliceView)
+    kind = op.view.type
+    if not isinstance(kind, ViewType):
+        raise InternalError(f"a slice of {kind}")
+    within = kind.within.data
+    start = tuple(item.data for item in op.start)
+    offset = within.offset(start)
+    if within.swizzle and offset % (8 * within.swizzle):
+        raise InternalError(f"a slice at {start} cuts the swizzle of {within}")
+    if offset == 0:
+        e.bind(op.result, View(e.view(op.view)))
+        return
+    _name(e, op.result, f"{e.view(op.view)} + {offset}")
+
+
+def _access(via: str, value: SSAValue, view: SSAValue) -> Access:
+    """Return the accesses of a move; `via` "plain" or a matrix instruction."""
+    kind = view.type
+    if not isinstance(kind, ViewType):
+        raise InternalError(f"a shared access to {kind}")
+    layout, within = layout_of(value.type), kind.within.data
+    found = vector_access(layout, within) if via == "plain" else matrix_access(layout, within)
+    if found is None:
+        raise InternalError(f"no {via} access of {layout} to {within}")
+    return found
+
+
+def _formula(values: tuple[int, ...], variable: str) -> str:
+    formula = fit(values)
+    if formula is None:
+        raise InternalError(f"offsets {values} have no formula")
+    return formula.render(variable)
+
+
+def _sum(*terms: str) -> str:
+    return " + ".join(term for term in terms if term != "0") or "0"
+
+
+@contextmanager
+def _addresses(e: Emitter, access: Access, base: str) -> Iterator[tuple[str, str]]:
+    """Write the loop over accesses; gives its variable and the address expression."""
+    lanes = _formula(access.lanes, e.lane) if any(access.lanes) else "0"
+    warps = _formula(access.warps, e.warp) if any(access.warps) else "0"
+    thread = _sum(lanes, warps)
+    place = e.names.fresh("place")
+    if access.commutes and access.chunk_mask:
+        swizzled = e.call(w.SWIZZLED, thread, template=str(access.chunk_mask))
+        e.line(f"const u32 {place} = {base} + {swizzled};")
+    else:
+        e.line(f"const u32 {place} = {thread if access.chunk_mask else _sum(base, thread)};")
+    with e.unrolled("part", len(access.accesses)) as part:
+        if not access.chunk_mask:
+            yield part, _sum(place, _formula(access.accesses, part))
+        elif access.commutes:
+            chunk = _formula(access.chunks(), part)
+            inside = place if chunk == "0" else f"({place} ^ ({chunk}))"
+            yield part, _sum(inside, _formula(access.rests(), part))
+        else:
+            offset = _sum(place, _formula(access.accesses, part))
+            swizzled = e.call(w.SWIZZLED, offset, template=str(access.chunk_mask))
+            yield part, f"{base} + {swizzled}"
+
+
+def _word(name: str, part: str, words: int, index: int) -> str:
+    if part == "0":
+        return f"{name}[{index}]"
+    scaled = part if words == 1 else f"{part} * {words}"
+    return f"{name}[{scaled}]" if index == 0 else f"{name}[{scaled} + {index}]"
+
+
+def _start(name: str, part: str, words: int) -> str:
+    if part == "0":
+        return name
+    return f"{name} + {part}" if words == 1 else f"{name} + {part} * {words}"
+
+
+def store(e: Emitter, op: Operation) -> None:
+    """Write a register tile to a shared one."""
+    assert isinstance(op, hopper.SharedStore)
+    access = _access(op.via.data, op.value, op.view)
+    array = e.materialized(op.value)
+    _check_type(array, op.view)
+    base = e.view(op.view)
+    packed = array.element.packed
+    words = max(1, access.elements // packed)
+    with _addresses(e, access, base) as (part, address):
+        if access.matrices:
+            items = [_word(array.name, part, words, index) for index in range(words)]
+            e.do(w.stmatrix(access.matrices, transposed=access.transposed), address, *items)
+        elif access.elements < packed:
+            e.do(w.shared_store_narrow(array.element.bits), address, _narrow(e, array, part))
+        else:
+            e.do(w.shared_store(array.element.word, words), address, _start(array.name, part, words))
+
+
+def _narrow(e: Emitter, array: Array, part: str) -> str:
+    e.use_accessors(array.element)
+    accessor = "half_at" if array.element.bits == 16 else "byte_at"
+    return f"{accessor}({array.name}, {part})"
+
+
+def _check_type(array: Array, view: SSAValue) -> None:
+    kind = view.type
+    if isinstance(kind, ViewType) and element_of(kind.element) != array.element:
+        raise InternalError(f"a shared access of {array.element.name} to {kind.element}")
+
+
+def load(e: Emitter, op: Operation) -> None:
+    """Read a shared tile into registers."""
+    assert isinstance(op, hopper.SharedLoad)
+    access = _access(op.via.data, op.result, op.view)
+    array = e.array(op.result)
+    element = element_of(element_type(op.result.type))
+    _check_type(array, op.view)
+    packed = element.packed
+    words = max(1, access.elements // packed)
+    base = e.view(op.view)
+    if not access.matrices and access.elements < packed:
+        _load_narrow(e, access, array, base)
+        return
+    with _addresses(e, access, base) as (part, address):
+        if access.matrices:
+            items = [_word(array.name, part, words, index) for index in range(words)]
+            e.do(w.ldmatrix(access.matrices, transposed=access.transposed), address, *items)
+        else:
+            e.do(w.shared_load(element.word, words), _start(array.name, part, words), address)
+
+
+def _load_narrow(e: Emitter, access: Access, array: Array, base: str) -> None:
+    """Read elements narrower than a word one by one and pack them."""
+    element = array.element
+    with e.unrolled("r", array.words) as r:
+        e.line(f"{array.name}[{r}] = 0;")
+    with _addresses(e, access, base) as (part, address):
+        value = e.call(w.shared_load_narrow(element.bits), address)
+        if part == "0":
+            e.line(f"{array.name}[0] = {value};")
+            return
+        shift = f"{part} % {element.packed} * {element.bits}"
+        e.line(f"{array.name}[{part} / {element.packed}] |= {value} << ({shift});")
+
+
+RULES = {
+    hopper.Slot: slot,
+    hopper.TransposeView: same_bytes,
+    hopper.ReshapeView: same_bytes,
+    hopper.SliceView: slice_view,
+    hopper.SharedStore: store,
+    hopper.SharedLoad: load,
+}

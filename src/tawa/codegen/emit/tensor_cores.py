@@ -1,0 +1,182 @@
+"""Products on tensor cores: wgmma from shared memory or registers, mma.sync, and FMA.
+
+One `hopper.wgmma` is one unrolled loop over k steps; an instruction each m64 block and step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.ir import Operation, SSAValue
+
+from tawa.codegen.elements import element_of
+from tawa.codegen.emit.emitter import Emitter
+from tawa.codegen.emit.values import atom
+from tawa.codegen.storage import is_tensor
+from tawa.codegen.wrappers import tensor_cores as w
+from tawa.codegen.wrappers.arithmetic import pin
+from tawa.errors import InternalError
+from tawa.ir import hopper
+from tawa.ir.types import ViewType, element_type, layout_of
+from tawa.layouts.fragments import WARPGROUP, WgmmaTiling, wgmma_operand, wgmma_tiling
+from tawa.layouts.indexing import fit
+from tawa.layouts.operands import STEP_BYTES, Operand, operand
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The (block, step) grid of one product's instructions."""
+
+    tiling: WgmmaTiling
+    count: int
+    k: int
+
+    @property
+    def blocks(self) -> int:
+        """m64 blocks a warpgroup issues each step."""
+        return len(self.tiling.blocks)
+
+
+def fence(e: Emitter, op: Operation) -> None:
+    """Order register writes before the next wgmma."""
+    e.do(w.WGMMA_FENCE)
+
+
+def commit(e: Emitter, op: Operation) -> None:
+    """Close the group of wgmmas."""
+    e.do(w.WGMMA_COMMIT)
+
+
+def wait(e: Emitter, op: Operation) -> None:
+    """Wait for groups; then the values are readable: a pin keeps reads from moving before it."""
+    assert isinstance(op, hopper.WgmmaWait)
+    e.do(w.WGMMA_WAIT, template=str(op.pending.data))
+    for value, result in zip(op.values, op.res):
+        array = e.in_place(value, result)
+        with e.unrolled("r", array.words) as r:
+            e.do(pin(array.element.word), f"{array.name}[{r}]")
+
+
+def _view_operand(value: SSAValue, k_dim: int) -> Operand:
+    kind = value.type
+    if not isinstance(kind, ViewType):
+        raise InternalError(f"a wgmma operand of type {kind}")
+    return operand(kind.within.data, k_dim)
+
+
+def product(e: Emitter, op: Operation) -> None:
+    """Write one product: every k step, every m64 block of the warpgroup."""
+    assert isinstance(op, hopper.Wgmma)
+    layout = layout_of(op.result.type)
+    tiling = wgmma_tiling(layout)
+    if tiling is None or layout.warp_count != e.role.warps:
+        raise InternalError(f"a wgmma accumulator in layout {layout} of {e.role.warps} warps")
+    b_kind = op.b.type
+    if not isinstance(b_kind, ViewType):
+        raise InternalError(f"operand b of type {b_kind}")
+    element = element_of(b_kind.element)
+    k = STEP_BYTES * 8 // element.bits
+    extent = b_kind.shape[0]
+    if extent % k:
+        raise InternalError(f"a product over {extent} of {element.name}, in steps of {k}")
+    steps = Steps(tiling, extent // k, k)
+    right = _view_operand(op.b, 0)
+    in_registers = is_tensor(op.a)
+    left = None if in_registers else _view_operand(op.a, 1)
+    a_kind = element_type(op.a.type) if in_registers else op.a.type
+    a_element = element_of(a_kind.element if isinstance(a_kind, ViewType) else a_kind)
+    shape = w.WgmmaShape(
+        tiling.n,
+        k,
+        element_of(element_type(op.result.type)).name,
+        a_element.name,
+        element.name,
+        in_registers,
+        left is not None and left.transposed,
+        right.transposed,
+    )
+    a_text = _registers(e, op.a, steps, a_element.bits) if in_registers else ""
+    acc = e.in_place(op.acc, op.result)
+    flag = "1" if op.accumulate is None else e.scalar(op.accumulate).text
+    a_base = "" if left is None else _group_base(e, e.view(op.a), left, tiling, rows=True)
+    b_base = _group_base(e, e.view(op.b), right, tiling, rows=False)
+    with e.unrolled("step", steps.count) as step, e.unrolled("block", steps.blocks) as block:
+        a = (
+            _register_start(a_text, steps, block, step)
+            if left is None
+            else _descriptor(e, a_base, left, steps, block, step, rows=True)
+        )
+        b = _descriptor(e, b_base, right, steps, block, step, rows=False)
+        d = acc.name if block == "0" else f"{acc.name} + {block} * {shape.registers}"
+        e.do(w.wgmma(shape), d, a, b, _scale(flag, step))
+
+
+def _scale(flag: str, step: str) -> str:
+    """Return whether an instruction adds to the accumulator: all but a first step always do."""
+    if flag in ("1", "true"):
+        return "1"
+    if step == "0":
+        return flag
+    return f"{step} > 0" if flag in ("0", "false") else f"{atom(flag)} || {step} > 0"
+
+
+def _group_base(e: Emitter, base: str, side: Operand, tiling: WgmmaTiling, *, rows: bool) -> str:
+    """Return the address where this warpgroup's rows (of A) or columns (of B) begin."""
+    offsets = [side.offset(group[0 if rows else 1], 0) for group in tiling.groups]
+    if not any(offsets):
+        return base
+    formula = fit(offsets)
+    if formula is None:
+        raise InternalError(f"warpgroups at offsets {offsets}")
+    return f"{base} + {formula.render(f'({e.warpgroup})')}"
+
+
+def _descriptor(
+    e: Emitter, base: str, side: Operand, steps: Steps, block: str, step: str, *, rows: bool
+) -> str:
+    """Return the descriptor of one block and step; offsets are sums over both."""
+    starts = [place[0 if rows else 1] for place in steps.tiling.blocks]
+    over_blocks = [side.offset(start, 0) for start in starts]
+    over_steps = [side.offset(0, index * steps.k) for index in range(steps.count)]
+    for start, offset in zip(starts, over_blocks):
+        for index, more in enumerate(over_steps):
+            if side.offset(start, index * steps.k) != offset + more:
+                raise InternalError(f"operand {side.within} has no additive steps")
+    address = base
+    for offsets, variable in ((over_blocks, block), (over_steps, step)):
+        formula = fit(offsets)
+        if formula is None:
+            raise InternalError(f"operand steps at offsets {offsets}")
+        if variable != "0" and any(offsets):
+            address += f" + {formula.render(variable)}"
+    return e.call(w.DESCRIPTOR, address, side.leading, side.stride, template=str(side.mode))
+
+
+def _registers(e: Emitter, value: SSAValue, steps: Steps, bits: int) -> str:
+    """Return the array of a register operand, checked against the layout wgmma wants."""
+    layout = layout_of(value.type)
+    m, k = layout.shape
+    want = wgmma_operand(m, k, WARPGROUP * len(steps.tiling.groups), bits)
+    rows = tuple(row for row, _ in layout.warp_table)
+    if (
+        layout.register_table != want.register_table
+        or layout.lane_table != want.lane_table
+        or rows != tuple(row for row, _ in want.warp_table)
+    ):
+        raise InternalError(f"a register operand in layout {layout}, wgmma wants {want}")
+    return e.materialized(value).name
+
+
+def _register_start(name: str, steps: Steps, block: str, step: str) -> str:
+    text = name
+    if block != "0":
+        text += f" + {block} * {4 * steps.count}"
+    return text if step == "0" else f"{text} + {step} * 4"
+
+
+RULES = {
+    hopper.WgmmaFence: fence,
+    hopper.WgmmaCommit: commit,
+    hopper.WgmmaWait: wait,
+    hopper.Wgmma: product,
+}

@@ -1,0 +1,320 @@
+"""hopper IR → CUDA C++: one operation, one wrapper call or one unrolled loop, in order.
+
+Before: a kernel of set-up operations and roles. After: one text without includes: constants, the
+wrappers it uses, one device function a role, and the entry with a single chain over the warp
+index. Codegen adds no synchronization and no shared memory: those are operations of hopper IR.
+Requires: layouts on all tensors, offsets on all buffers and barriers, `launch` on the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import DictionaryAttr, IntAttr, IntegerAttr, TensorType
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tawa.codegen.emit import RULES, looks_at
+from tawa.codegen.emit.emitter import Emitter, Module, RoleShape, variable_type
+from tawa.codegen.emit.values import BarrierArray, Buffer, Map, Scalar, Value
+from tawa.codegen.inputs import collect
+from tawa.codegen.names import RESERVED, Names, identifier
+from tawa.codegen.source import CudaSource
+from tawa.codegen.storage import Storage, allocate
+from tawa.codegen.wrappers import barriers as w
+from tawa.codegen.wrappers.core import PRELUDE, closure
+from tawa.errors import InternalError
+from tawa.ir import hopper, tile
+from tawa.ir.types import BarriersType, BufferType
+from tawa.version import __version__
+
+ARCH = "sm_90a"
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One role as text: its name, the call, and its definition."""
+
+    name: str
+    call: str
+    text: str
+    shape: RoleShape
+
+
+def generate(kernel: tile.Kernel, *, lines: bool = False, arch: str = ARCH) -> CudaSource:
+    """Return the CUDA C++ of a kernel at hopper level.
+
+    With `lines`, `#line` directives point at the user's Python. Raises InternalError for hopper IR
+    that breaks a rule of its operations.
+    """
+    launch = kernel.launch
+    if launch is None:
+        raise InternalError("codegen needs a lowered kernel: it has no launch facts")
+    return _Generator(kernel, launch, lines, arch).run()
+
+
+class _Generator:
+    def __init__(
+        self, kernel: tile.Kernel, launch: DictionaryAttr, lines: bool, arch: str
+    ) -> None:
+        self.kernel = kernel
+        self.arch = arch
+        self.threads = _integer(launch, "threads")
+        self.shared = _integer(launch, "shared")
+        self.cluster = _integer(launch, "cluster", 1)
+        self.persistent = _flag(launch, "persistent")
+        self.entry = identifier(kernel.sym_name.data) or "kernel"
+        self.module = Module(Names(RESERVED | {self.entry}), lines=lines)
+        self.values: dict[SSAValue, Value] = {}
+        self.rings: list[str] = []
+        self.inputs = collect(kernel, self.module.names)
+
+    def run(self) -> CudaSource:
+        for item in self.inputs:
+            for value in item.values:
+                self.values[value] = item.meaning
+        ops = list(self.kernel.body.block.ops)
+        for op in ops:
+            self._declare(op)
+        setup = Emitter(
+            self.module,
+            RoleShape("block", 0, self.threads // 32),
+            self.values,
+            RULES,
+            Storage(),
+            self.module.names.child(),
+        )
+        roles = [op for op in ops if isinstance(op, hopper.Role)]
+        self._setup(setup, [op for op in ops if not isinstance(op, hopper.Role)], roles)
+        self.values = setup.values
+        functions = [self._role(op) for op in roles]
+        return CudaSource(
+            self._text(setup, functions, ops),
+            self.entry,
+            tuple(item.parameter for item in self.inputs),
+            self.threads,
+            self.shared,
+            self.cluster,
+            self.persistent,
+            self.arch,
+        )
+
+    # --- what the block owns ------------------------------------------------------------------
+
+    def _declare(self, op: Operation) -> None:
+        """Name the offsets of buffers and barriers at file scope."""
+        match op:
+            case hopper.Shared():
+                kind = op.result.type
+                assert isinstance(kind, BufferType)
+                label = identifier(op.label.data) or "buffer"
+                at = self.module.constant(label.upper(), op.offset.data)
+                pitch = self.module.constant(f"{at}_SLOT", kind.slot_bytes)
+                self.values[op.result] = Buffer(at, pitch)
+                slots = kind.slots.data
+                self.rings.append(
+                    f"{op.label.data}: {slots} x {kind.layout.data} at {op.offset.data}"
+                )
+            case hopper.Barriers():
+                kind = op.result.type
+                assert isinstance(kind, BarriersType)
+                label = identifier(op.label.data) or "barriers"
+                at = self.module.constant(label.upper(), op.offset.data)
+                self.values[op.result] = BarrierArray(at, kind.count.data, op.arrivals.data)
+                self.rings.append(
+                    f"{op.label.data}: {kind.count.data} mbarriers of {op.arrivals.data} arrivals "
+                    f"at {op.offset.data}"
+                )
+            case _:
+                pass
+
+    def _setup(self, e: Emitter, ops: list[Operation], roles: list[hopper.Role]) -> None:
+        """Write what stands outside the roles; set-up by thread 0 is gathered under one test."""
+        first_role = roles[0] if roles else None
+        used = _used_by_roles(ops, roles)
+        open_test = False
+        for op in ops:
+            if isinstance(op, (hopper.InitBarriers, hopper.FenceBarrierInit)):
+                if not open_test:
+                    e.line("if (threadIdx.x == 0) {")
+                    open_test = True
+                self._thread_zero(e, op)
+                continue
+            if open_test:
+                e.line("}")
+                open_test = False
+            if isinstance(op, (hopper.BlockSync, hopper.ClusterSync)):
+                if first_role is not None and first_role.is_before_in_block(op):
+                    continue
+                e.operation(op)
+            elif op in used:
+                e.operation(op)
+        if open_test:
+            e.line("}")
+
+    def _thread_zero(self, e: Emitter, op: Operation) -> None:
+        if isinstance(op, hopper.FenceBarrierInit):
+            e.line("  " + e.call(w.FENCE_BARRIER_INIT) + ";")
+            return
+        assert isinstance(op, hopper.InitBarriers)
+        found = e.values[op.barriers]
+        assert isinstance(found, BarrierArray)
+        if found.count == 1:
+            e.line(f"  {e.call(w.BARRIER_INIT, f'shared + {found.at}', found.arrivals)};")
+            return
+        e.line("  #pragma unroll")
+        call = e.call(w.BARRIER_INIT, f"shared + {found.at} + slot * 8", found.arrivals)
+        e.line(f"  for (int slot = 0; slot < {found.count}; ++slot) {call};")
+
+    # --- roles --------------------------------------------------------------------------------
+
+    def _role(self, op: hopper.Role) -> Function:
+        shape = RoleShape(op.label.data, op.first_warp.data, op.warps.data)
+        captured = self._captured(op)
+        names = [(value, item) for value, item in captured if isinstance(item, (Map, Scalar))]
+        distinct: dict[str, tuple[SSAValue, Map | Scalar]] = {}
+        for value, item in names:
+            text = item.name if isinstance(item, Map) else item.text
+            if isinstance(item, Map) or text.isidentifier():
+                distinct.setdefault(text, (value, item))
+        name = self.module.names.fresh(f"role_{shape.label}")
+        scope = self.module.names.child(*distinct)
+        e = Emitter(self.module, shape, self.values, RULES, allocate(op.body, looks_at), scope)
+        e.run(op.body.block)
+        parameters = ["const u32 shared"]
+        parameters += [
+            f"const TensorMap* {text}"
+            if isinstance(item, Map)
+            else f"const {variable_type(item.element)} {text}"
+            for text, (_, item) in distinct.items()
+        ]
+        head = [f"__device__ __forceinline__ void {name}({', '.join(parameters)}) {{"]
+        if e.uses_thread:
+            first = f" - {shape.first_warp * 32}" if shape.first_warp else ""
+            head.append(f"  const int thread = (int)threadIdx.x{first};")
+        if "lane" in e.uses_thread:
+            head.append("  const int lane = thread % 32;")
+        if "warp" in e.uses_thread:
+            head.append("  const int warp = thread / 32;")
+        arguments = ["shared"] + [
+            f"&{text}" if isinstance(item, Map) else text for text, (_, item) in distinct.items()
+        ]
+        text = "\n".join([*head, *e.text, "}"])
+        return Function(name, f"{name}({', '.join(arguments)});", text, shape)
+
+    def _captured(self, role: hopper.Role) -> list[tuple[SSAValue, Value]]:
+        """List what a role uses from outside, in order of first use."""
+        found: dict[SSAValue, Value] = {}
+        for inner in role.walk():
+            for value in inner.operands:
+                if value in self.values:
+                    found.setdefault(value, self.values[value])
+        return list(found.items())
+
+    # --- the file -----------------------------------------------------------------------------
+
+    def _text(self, setup: Emitter, functions: list[Function], ops: list[Operation]) -> str:
+        parameters = [item.declaration for item in self.inputs]
+        tail = _tail(setup, ops)
+        body = [
+            f'extern "C" __global__ void __launch_bounds__({self.threads}, 1)',
+            f"{self.entry}({', '.join(parameters)}) {{",
+            "  extern __shared__ __align__(1024) unsigned char memory[];",
+            f"  const u32 shared = {setup.call(w.SHARED_ADDRESS, 'memory')};",
+            *setup.text,
+            *self._dispatch(functions),
+            *tail,
+            "}",
+        ]
+        wrappers = [wrapper.text for wrapper in closure(self.module.wrappers)]
+        parts = [
+            self._header(functions),
+            PRELUDE.rstrip(),
+            "\n".join(self.module.constants),
+            *wrappers,
+            *(function.text for function in functions),
+            "\n".join(body),
+        ]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def _header(self, functions: list[Function]) -> str:
+        roles = [
+            f"//   {function.shape.label}: warps {function.shape.first_warp}.."
+            f"{function.shape.first_warp + function.shape.warps - 1}"
+            for function in functions
+        ]
+        rings = [f"//   {ring}" for ring in self.rings]
+        return "\n".join(
+            [
+                f"// {self.entry}, generated by tawa {__version__} for {self.arch}: "
+                f"{self.threads} threads, {self.shared} bytes of shared memory.",
+                "// Roles:",
+                *roles,
+                *(["// Shared memory:", *rings] if rings else []),
+            ]
+        )
+
+    def _dispatch(self, functions: list[Function]) -> list[str]:
+        """Return the one chain over the warp index; each role is one branch of it."""
+        if len(functions) == 1 and functions[0].shape.warps * 32 == self.threads:
+            return [f"  {functions[0].call}"]
+        lines = ["  const int warp = (int)threadIdx.x / 32;"]
+        ordered = sorted(functions, key=lambda function: function.shape.first_warp)
+        covered = 0
+        for index, function in enumerate(ordered):
+            if function.shape.first_warp != covered:
+                raise InternalError(f"warps before role {function.shape.label} have no role")
+            covered += function.shape.warps
+            last = index == len(ordered) - 1 and covered * 32 == self.threads
+            test = "" if last else f"if (warp < {covered}) "
+            lines.append(f"  {'} else ' if index else ''}{test}{{")
+            lines.append(f"    {function.call}")
+        return [*lines, "  }"]
+
+
+def _tail(setup: Emitter, ops: list[Operation]) -> list[str]:
+    """Return the synchronization that stands after the roles."""
+    seen = False
+    lines: list[str] = []
+    for op in ops:
+        seen = seen or isinstance(op, hopper.Role)
+        match op:
+            case hopper.ClusterSync() if seen:
+                lines.append(f"  {setup.call(w.CLUSTER_SYNC)};")
+            case hopper.BlockSync() if seen:
+                lines.append(f"  {setup.call(w.BLOCK_SYNC)};")
+            case _:
+                pass
+    return lines
+
+
+def _used_by_roles(ops: list[Operation], roles: Iterable[hopper.Role]) -> set[Operation]:
+    """Return the scalar set-up operations that roles need, directly or through one another."""
+    needed: set[SSAValue] = set()
+    for role in roles:
+        for inner in role.walk():
+            needed |= set(inner.operands)
+    used: set[Operation] = set()
+    for op in reversed(ops):
+        scalar = all(not isinstance(result.type, TensorType) for result in op.results)
+        if type(op) in RULES and scalar and any(result in needed for result in op.results):
+            used.add(op)
+            needed |= set(op.operands)
+    return used
+
+
+def _integer(facts: DictionaryAttr, key: str, otherwise: int | None = None) -> int:
+    match facts.data.get(key):
+        case IntAttr() as found:
+            return found.data
+        case None if otherwise is not None:
+            return otherwise
+        case other:
+            raise InternalError(f"launch fact {key} is {other}")
+
+
+def _flag(facts: DictionaryAttr, key: str) -> bool:
+    found: Attribute | None = facts.data.get(key)
+    return isinstance(found, IntegerAttr) and bool(found.value.data)
+
+

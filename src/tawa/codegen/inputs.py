@@ -1,0 +1,188 @@
+"""The kernel's CUDA parameters: what the body uses of its arguments, and the tensor maps.
+
+Descriptors become tensor maps, encoded by the launcher; a descriptor made inside the kernel from
+arguments alone is described to it by expressions in Python over the arguments' names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import DictionaryAttr, FloatData, IntAttr, StringAttr
+from xdsl.ir import Operation, SSAValue
+
+from tawa.codegen.elements import element_of
+from tawa.codegen.emit.values import Map, Scalar
+from tawa.codegen.names import Names
+from tawa.codegen.parameters import (
+    GridParameter,
+    Parameter,
+    PointerParameter,
+    ScalarParameter,
+    TensorMapParameter,
+)
+from tawa.errors import InternalError
+from tawa.ir import hopper, tile
+from tawa.ir.types import DescType, PtrType, TensorMapType, bit_width, spell
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One CUDA parameter: what the launcher passes, its declaration, and the values it stands for."""
+
+    name: str
+    parameter: Parameter
+    declaration: str
+    meaning: Map | Scalar
+    values: tuple[SSAValue, ...]
+
+
+def collect(kernel: tile.Kernel, names: Names) -> list[Input]:
+    """Return the kernel's parameters: tensor maps, then arguments in order, then what is derived."""
+    block = kernel.body.block
+    arguments = dict(zip(block.args, kernel.argument_names, strict=True))
+    found = [
+        _tensor_map(op, kernel, arguments, names)
+        for op in block.ops
+        if isinstance(op, hopper.TensorMap)
+    ]
+    for value, name in arguments.items():
+        if isinstance(value.type, DescType) or not _is_read(value):
+            continue
+        found.append(_argument(value, name, names))
+    found.extend(_extents(kernel, arguments, names))
+    found.extend(_grid(kernel, names))
+    return found
+
+
+def _is_read(value: SSAValue) -> bool:
+    """Tell whether the device reads an argument: maps made of it are encoded on the host."""
+    return any(not isinstance(use.operation, tile.MakeDesc) for use in value.uses)
+
+
+def _argument(value: SSAValue, name: str, names: Names) -> Input:
+    unique = names.fresh(name)
+    if isinstance(value.type, PtrType):
+        return _scalar(unique, PointerParameter(name), (value,))
+    return _scalar(unique, ScalarParameter(name, spell(value.type)), (value,))
+
+
+def _scalar(name: str, parameter: Parameter, values: tuple[SSAValue, ...]) -> Input:
+    element = element_of(values[0].type)
+    declaration = f"const {element.storage} {name}"
+    text = f"{element.name}_to_float({name})" if element.is_small_float else name
+    return Input(name, parameter, declaration, Scalar(text, element), values)
+
+
+def _tensor_map(
+    op: hopper.TensorMap, kernel: tile.Kernel, arguments: dict[SSAValue, str], names: Names
+) -> Input:
+    kind = op.result.type
+    if not isinstance(kind, TensorMapType):
+        raise InternalError(f"a tensor map of type {kind}")
+    source = arguments.get(op.desc, "")
+    label = op.result.name_hint or (f"{source}_map" if source else "map")
+    name = names.fresh(label)
+    element, swizzle = spell(kind.element), op.swizzle.data
+    if source:
+        parameter = TensorMapParameter(
+            label, element, kind.box_shape, swizzle, _padding(kernel, source), source
+        )
+    else:
+        made = op.desc.owner
+        if not isinstance(made, tile.MakeDesc):
+            raise InternalError("a tensor map of something other than an argument or make_desc")
+        parameter = TensorMapParameter(
+            label,
+            element,
+            kind.box_shape,
+            swizzle,
+            made.padding.data,
+            "",
+            host_expression(made.base, arguments),
+            tuple(host_expression(value, arguments) for value in made.extents),
+            tuple(host_expression(value, arguments) for value in made.strides),
+        )
+    declaration = f"const __grid_constant__ TensorMap {name}"
+    return Input(name, parameter, declaration, Map(name), (op.result,))
+
+
+def _padding(kernel: tile.Kernel, source: str) -> str:
+    """Return how a descriptor argument's outside reads: a fact of the specialization key."""
+    for facts in kernel.arguments:
+        match facts:
+            case DictionaryAttr() if facts.data.get("name") == StringAttr(source):
+                found = facts.data.get("padding")
+                return found.data if isinstance(found, StringAttr) else "zero"
+            case _:
+                continue
+    return "zero"
+
+
+def _extents(kernel: tile.Kernel, arguments: dict[SSAValue, str], names: Names) -> list[Input]:
+    """Return a parameter for each extent or stride of a descriptor argument the kernel asks for."""
+    groups: dict[tuple[str, str, int], list[SSAValue]] = {}
+    for op in kernel.walk():
+        if isinstance(op, tile.DescExtent) and op.desc in arguments:
+            key = (arguments[op.desc], op.what.data, op.axis.data)
+            groups.setdefault(key, []).append(op.result)
+    found: list[Input] = []
+    for (source, what, axis), values in groups.items():
+        name = names.fresh(f"{source}_{what}_{axis}")
+        expression = f"{source}.{what}s[{axis}]"
+        parameter = ScalarParameter(expression, spell(values[0].type))
+        found.append(_scalar(name, parameter, tuple(values)))
+    return found
+
+
+def _grid(kernel: tile.Kernel, names: Names) -> list[Input]:
+    """Return a parameter for each extent of the user's grid the kernel asks for."""
+    groups: dict[int, list[SSAValue]] = {}
+    for op in kernel.walk():
+        if isinstance(op, hopper.GridExtent):
+            groups.setdefault(op.axis.data, []).append(op.result)
+    return [
+        _scalar(names.fresh(f"grid_{'xyz'[axis]}"), GridParameter(axis), tuple(values))
+        for axis, values in sorted(groups.items())
+    ]
+
+
+_PYTHON = {
+    "add": "({} + {})",
+    "sub": "({} - {})",
+    "mul": "({} * {})",
+    "idiv": "({} // {})",
+    "irem": "({} % {})",
+    "min": "min({}, {})",
+    "max": "max({}, {})",
+    "neg": "(-{})",
+    "shl": "({} << {})",
+    "shr": "({} >> {})",
+}
+
+
+def host_expression(value: SSAValue, arguments: dict[SSAValue, str]) -> str:
+    """Return a scalar as a Python expression over the arguments' names.
+
+    Addresses count bytes. Raises InternalError for what the host cannot know.
+    """
+    if value in arguments:
+        return arguments[value]
+    match value.owner:
+        case tile.Constant() as op if isinstance(op.value, IntAttr | FloatData):
+            return str(op.value.data)
+        case tile.Cast() as op:
+            return host_expression(op.value, arguments)
+        case tile.Elementwise() as op if op.function.data in _PYTHON:
+            parts = [host_expression(item, arguments) for item in op.inputs]
+            return _PYTHON[op.function.data].format(*parts)
+        case tile.PtrAdd() as op if isinstance(op.pointer.type, PtrType):
+            size = bit_width(op.pointer.type.element) // 8
+            base, offset = (host_expression(v, arguments) for v in (op.pointer, op.offset))
+            return f"({base} + {offset} * {size})"
+        case tile.DescExtent() as op if op.desc in arguments:
+            return f"{arguments[op.desc]}.{op.what.data}s[{op.axis.data}]"
+        case Operation() as op:
+            raise InternalError(f"a descriptor made of {op.name}, which the host does not know")
+        case _:
+            raise InternalError("a descriptor made of a value the host does not know")

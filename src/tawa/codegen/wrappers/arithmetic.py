@@ -1,0 +1,179 @@
+"""Conversions, packing, special functions, shuffles and pins: all within a thread or a warp."""
+
+from __future__ import annotations
+
+from tawa.codegen.wrappers.core import CONSTRAINT, Wrapper, asm
+
+
+def _one(head: str, code: str, letter: str, operand: str, section: str) -> Wrapper:
+    """Return a wrapper of one instruction from `x` to a value of the head's type."""
+    kind = head.split()[0]
+    return Wrapper(
+        head,
+        f"{kind} y;\n"
+        + asm(code, f'"={letter}"(y)', f'"{operand}"(x)', volatile=False)
+        + "\nreturn y;",
+        section,
+        "pure",
+    )
+
+
+EXP2_APPROX = _one(
+    "float exp2_approx(float x)", "ex2.approx.ftz.f32 %0, %1;", "f", "f", "ex2"
+)
+SQRT_APPROX = _one("float sqrt_approx(float x)", "sqrt.approx.ftz.f32 %0, %1;", "f", "f", "sqrt")
+DIVIDE_FULL = Wrapper(
+    "float divide_full(float x, float y)",
+    "float z;\n"
+    + asm("div.full.f32 %0, %1, %2;", '"=f"(z)', '"f"(x), "f"(y)', volatile=False)
+    + "\nreturn z;",
+    "div",
+    "pure",
+)
+DIVIDE_RN = Wrapper(
+    "float divide_rn(float x, float y)", "return __fdiv_rn(x, y);", "div", "pure"
+)
+MIN_NAN = Wrapper(
+    "float min_nan(float x, float y)",
+    "float z;\n"
+    + asm("min.NaN.f32 %0, %1, %2;", '"=f"(z)', '"f"(x), "f"(y)', volatile=False)
+    + "\nreturn z;",
+    "min",
+    "pure",
+)
+MAX_NAN = Wrapper(
+    "float max_nan(float x, float y)",
+    "float z;\n"
+    + asm("max.NaN.f32 %0, %1, %2;", '"=f"(z)', '"f"(x), "f"(y)', volatile=False)
+    + "\nreturn z;",
+    "max",
+    "pure",
+)
+
+
+def mulhi(kind: str) -> Wrapper:
+    """Return the high half of a product of C type `kind`."""
+    builtin = {"int": "__mulhi", "u32": "__umulhi", "i64": "__mul64hi", "u64": "__umul64hi"}[kind]
+    return Wrapper(f"{kind} mulhi({kind} x, {kind} y)", f"return {builtin}(x, y);", "mul", "pure")
+
+
+FUNCTIONS = {
+    wrapper.name: wrapper
+    for wrapper in (EXP2_APPROX, SQRT_APPROX, DIVIDE_FULL, DIVIDE_RN, MIN_NAN, MAX_NAN)
+}
+"""Wrappers that expressions in `tawa.ir.functions` name."""
+
+HALF = Wrapper(
+    "u16 half_at(const u32* x, int r)", "return (u16)(x[r / 2] >> (r % 2 * 16));", "", "pure"
+)
+BYTE = Wrapper(
+    "u8 byte_at(const u32* x, int r)", "return (u8)(x[r / 4] >> (r % 4 * 8));", "", "pure"
+)
+PACK_HALVES = Wrapper(
+    "u32 pack_halves(u32 x0, u32 x1)", "return (x0 & 0xFFFF) | x1 << 16;", "", "pure"
+)
+PACK_BYTES = Wrapper(
+    "u32 pack_bytes(u32 x0, u32 x1, u32 x2, u32 x3)",
+    "return (x0 & 0xFF) | (x1 & 0xFF) << 8 | (x2 & 0xFF) << 16 | x3 << 24;",
+    "",
+    "pure",
+)
+
+
+def widen(element: str) -> Wrapper:
+    """Return the exact conversion of a small float's bits to float."""
+    if element == "bf16":
+        return Wrapper(
+            "float bf16_to_float(u16 x)", "return __uint_as_float((u32)x << 16);", "", "pure"
+        )
+    if element == "f16":
+        return _one("float f16_to_float(u16 x)", "cvt.f32.f16 %0, %1;", "f", "h", "cvt")
+    kind = {"f8e4m3": "e4m3x2", "f8e5m2": "e5m2x2"}[element]
+    return Wrapper(
+        f"float {element}_to_float(u8 x)",
+        "float y;\n"
+        + asm(
+            "{\n.reg .b32 pair;\n.reg .b16 low, high;\n"
+            f"cvt.rn.f16x2.{kind} pair, %1;\n"
+            "mov.b32 {low, high}, pair;\ncvt.f32.f16 %0, low;\n}",
+            '"=f"(y)',
+            '"h"((u16)x)',
+            volatile=False,
+        )
+        + "\nreturn y;",
+        "cvt",
+        "pure",
+    )
+
+
+def narrow(element: str) -> Wrapper:
+    """Return the rounding (nearest even; fp8 saturates) of a float to a small float's bits."""
+    if element in ("bf16", "f16"):
+        return _one(
+            f"u16 float_to_{element}(float x)", f"cvt.rn.{element}.f32 %0, %1;", "h", "f", "cvt"
+        )
+    return Wrapper(
+        f"u8 float_to_{element}(float x)",
+        f"return (u8)pack_{element}(x, 0.0f);",
+        "cvt",
+        "pure",
+        (pack(element),),
+    )
+
+
+def pack(element: str) -> Wrapper:
+    """Return the rounding of two floats to a packed pair, `x0` in the low half."""
+    if element in ("bf16", "f16"):
+        return Wrapper(
+            f"u32 pack_{element}(float x0, float x1)",
+            "u32 y;\n"
+            + asm(
+                f"cvt.rn.{element}x2.f32 %0, %1, %2;",
+                '"=r"(y)',
+                '"f"(x1), "f"(x0)',
+                volatile=False,
+            )
+            + "\nreturn y;",
+            "cvt",
+            "pure",
+        )
+    kind = {"f8e4m3": "e4m3x2", "f8e5m2": "e5m2x2"}[element]
+    return Wrapper(
+        f"u32 pack_{element}(float x0, float x1)",
+        "u16 y;\n"
+        + asm(
+            f"cvt.rn.satfinite.{kind}.f32 %0, %1, %2;",
+            '"=h"(y)',
+            '"f"(x1), "f"(x0)',
+            volatile=False,
+        )
+        + "\nreturn y;",
+        "cvt",
+        "pure",
+    )
+
+
+ROUND_TF32 = Wrapper(
+    "u32 round_tf32(float x)",
+    "u32 y;\n" + asm("cvt.rna.tf32.f32 %0, %1;", '"=r"(y)', '"f"(x)', volatile=False) + "\nreturn y;",
+    "cvt",
+    "pure",
+)
+
+
+def shuffle(kind: str, mode: str) -> Wrapper:
+    """Return a warp shuffle of C type `kind`; `mode` xor (by a mask) or from (a lane)."""
+    builtin = {"xor": "__shfl_xor_sync", "from": "__shfl_sync"}[mode]
+    return Wrapper(
+        f"{kind} shuffle_{mode}({kind} x, int lane)",
+        f"return {builtin}(0xFFFFFFFFu, x, lane);",
+        "shfl",
+        "convergent",
+    )
+
+
+def pin(kind: str) -> Wrapper:
+    """Return the empty asm that makes a value exist at this place in the program."""
+    return Wrapper(
+        f"void pin({kind}& x)", asm("", f'"+{CONSTRAINT[kind]}"(x)', memory=True), "", "pin"
+    )

@@ -1,0 +1,139 @@
+"""Barriers, fences and what concerns the whole block or cluster.
+
+Spelling matters: an mbarrier arrive with `.release.cluster` compiles to a fence of the whole GPU,
+the unqualified form does not. The wait spins inside one asm block, so that ptxas sees no loop that
+it might move wgmma registers around.
+"""
+
+from __future__ import annotations
+
+from tawa.codegen.wrappers.core import Wrapper, asm
+
+SHARED_ADDRESS = Wrapper(
+    "u32 shared_address(const void* pointer)",
+    "return (u32)__cvta_generic_to_shared(pointer);",
+    "cvta",
+    "pure",
+)
+BARRIER_INIT = Wrapper(
+    "void barrier_init(u32 barrier, u32 arrivals)",
+    asm("mbarrier.init.shared::cta.b64 [%0], %1;", "", '"r"(barrier), "r"(arrivals)'),
+    "mbarrier.init",
+    "barrier.init",
+)
+BARRIER_EXPECT = Wrapper(
+    "void barrier_expect(u32 barrier, u32 bytes)",
+    asm(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;",
+        "",
+        '"r"(barrier), "r"(bytes)',
+        memory=True,
+    ),
+    "mbarrier.arrive",
+    "barrier.expect",
+)
+BARRIER_WAIT = Wrapper(
+    "void barrier_wait(u32 barrier, u32 phase)",
+    asm(
+        "{\n.reg .pred done;\nSPIN:\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@done bra DONE;\nbra SPIN;\nDONE:\n}",
+        "",
+        '"r"(barrier), "r"(phase)',
+        memory=True,
+    ),
+    "mbarrier.try_wait",
+    "barrier.wait",
+)
+BARRIER_ARRIVE = Wrapper(
+    "void barrier_arrive(u32 barrier)",
+    asm("mbarrier.arrive.shared::cta.b64 _, [%0];", "", '"r"(barrier)', memory=True),
+    "mbarrier.arrive",
+    "barrier.arrive",
+)
+BARRIER_ARRIVE_CLUSTER = Wrapper(
+    "void barrier_arrive_cluster(u32 barrier, u32 block)",
+    asm(
+        "{\n.reg .b32 remote;\n"
+        "mapa.shared::cluster.u32 remote, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}",
+        "",
+        '"r"(barrier), "r"(block)',
+        memory=True,
+    ),
+    "mbarrier.arrive, mapa",
+    "barrier.arrive",
+)
+FENCE_BARRIER_INIT = Wrapper(
+    "void fence_barrier_init()",
+    asm("fence.mbarrier_init.release.cluster;", memory=True),
+    "membar / fence, fence.mbarrier_init",
+    "fence",
+)
+FENCE_PROXY_ASYNC = Wrapper(
+    "void fence_proxy_async()",
+    asm("fence.proxy.async.shared::cta;", memory=True),
+    "membar / fence, fence.proxy.async",
+    "fence",
+)
+BLOCK_SYNC = Wrapper("void block_sync()", "__syncthreads();", "bar", "sync")
+CLUSTER_SYNC = Wrapper(
+    "void cluster_sync()",
+    asm(
+        "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;",
+        memory=True,
+    ),
+    "barrier.cluster",
+    "sync",
+)
+CLUSTER_RANK = Wrapper(
+    "int cluster_rank()",
+    "u32 rank;\n"
+    + asm("mov.u32 %0, %%cluster_ctarank;", '"=r"(rank)', volatile=False)
+    + "\nreturn (int)rank;",
+    "%cluster_ctarank",
+    "pure",
+)
+# Ids as immediates: a barrier named by a register makes ptxas reserve all sixteen.
+NAMED_SYNC = Wrapper(
+    "void named_sync()",
+    asm("bar.sync %0, %1;", "", '"n"(id), "n"(threads)', memory=True),
+    "bar",
+    "sync",
+    template="int id, int threads",
+)
+NAMED_ARRIVE = Wrapper(
+    "void named_arrive()",
+    asm("bar.arrive %0, %1;", "", '"n"(id), "n"(threads)', memory=True),
+    "bar",
+    "sync",
+    template="int id, int threads",
+)
+NAMED_SYNC_OF_GROUP = Wrapper(
+    "void named_sync_of_group(u32 id)",
+    asm("bar.sync %0, %1;", "", '"r"(id), "n"(threads)', memory=True),
+    "bar",
+    "sync",
+    template="int threads",
+)
+NAMED_ARRIVE_OF_GROUP = Wrapper(
+    "void named_arrive_of_group(u32 id)",
+    asm("bar.arrive %0, %1;", "", '"r"(id), "n"(threads)', memory=True),
+    "bar",
+    "sync",
+    template="int threads",
+)
+TAKE_REGISTERS = Wrapper(
+    "void take_registers()",
+    asm("setmaxnreg.inc.sync.aligned.u32 %0;", "", '"n"(count)'),
+    "setmaxnreg",
+    "registers",
+    template="int count",
+)
+GIVE_REGISTERS = Wrapper(
+    "void give_registers()",
+    asm("setmaxnreg.dec.sync.aligned.u32 %0;", "", '"n"(count)'),
+    "setmaxnreg",
+    "registers",
+    template="int count",
+)

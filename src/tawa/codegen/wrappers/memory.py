@@ -1,0 +1,267 @@
+"""Loads and stores of shared and global memory, matrices of stmatrix and ldmatrix, atomics."""
+
+from __future__ import annotations
+
+from tawa.codegen.wrappers.core import CONSTRAINT, Wrapper, asm
+
+_SUFFIX = {"u16": "b16", "u32": "b32", "int": "b32", "float": "b32"}
+
+
+def _width(kind: str) -> str:
+    """Return the PTX type of a memory access of a C type: bits only."""
+    return _SUFFIX.get(kind, "b64")
+
+
+def _vector(count: int) -> str:
+    return f".v{count}" if count > 1 else ""
+
+
+def _braced(first: int, count: int) -> str:
+    operands = ", ".join(f"%{first + i}" for i in range(count))
+    return f"{{{operands}}}" if count > 1 else operands
+
+
+def shared_load(kind: str, count: int) -> Wrapper:
+    """Return the load of `count` entries of C type `kind` into an array."""
+    letter = CONSTRAINT[kind]
+    return Wrapper(
+        f"void shared_load_{kind}x{count}({kind}* to, u32 address)",
+        asm(
+            f"ld.shared{_vector(count)}.{_width(kind)} {_braced(0, count)}, [%{count}];",
+            ", ".join(f'"={letter}"(to[{i}])' for i in range(count)),
+            '"r"(address)',
+            memory=True,
+        ),
+        "ld",
+        "shared.read",
+    )
+
+
+def shared_store(kind: str, count: int) -> Wrapper:
+    """Return the store of `count` entries of C type `kind`."""
+    letter = CONSTRAINT[kind]
+    return Wrapper(
+        f"void shared_store_{kind}x{count}(u32 address, const {kind}* from)",
+        asm(
+            f"st.shared{_vector(count)}.{_width(kind)} [%0], {_braced(1, count)};",
+            "",
+            ", ".join(['"r"(address)', *(f'"{letter}"(from[{i}])' for i in range(count))]),
+            memory=True,
+        ),
+        "st",
+        "shared.write",
+    )
+
+
+def shared_load_narrow(bits: int) -> Wrapper:
+    """Return the load of one element of 8 or 16 bits, zero-extended."""
+    return Wrapper(
+        f"u32 shared_load_b{bits}(u32 address)",
+        f"u32 value;\n"
+        + asm(
+            f"ld.shared.u{bits} %0, [%1];" if bits == 8 else "{\n.reg .b16 half;\n"
+            "ld.shared.b16 half, [%1];\ncvt.u32.u16 %0, half;\n}",
+            '"=r"(value)',
+            '"r"(address)',
+            memory=True,
+        )
+        + "\nreturn value;",
+        "ld",
+        "shared.read",
+    )
+
+
+def shared_store_narrow(bits: int) -> Wrapper:
+    """Return the store of the low 8 or 16 bits of a word."""
+    code = (
+        "st.shared.u8 [%0], %1;"
+        if bits == 8
+        else "{\n.reg .b16 half;\ncvt.u16.u32 half, %1;\nst.shared.b16 [%0], half;\n}"
+    )
+    return Wrapper(
+        f"void shared_store_b{bits}(u32 address, u32 value)",
+        asm(code, "", '"r"(address), "r"(value)', memory=True),
+        "st",
+        "shared.write",
+    )
+
+
+SWIZZLED = Wrapper(
+    "u32 swizzled(u32 offset)",
+    "return offset ^ (offset >> 3 & chunks);",
+    "",
+    "pure",
+    template="u32 chunks",
+)
+"""Exchange the row bits of a tile's offset into its 16-byte chunk bits (TMA swizzle modes)."""
+
+
+def stmatrix(count: int, *, transposed: bool = False) -> Wrapper:
+    """Return the store of `count` 8x8 matrices of 16-bit elements; lane l addresses row l % 8 of
+    matrix l / 8.
+    """
+    parameters = ", ".join(f"u32 m{i}" for i in range(count))
+    operands = ", ".join(f"%{i + 1}" for i in range(count))
+    name = f"stmatrix_x{count}{'_trans' if transposed else ''}"
+    return Wrapper(
+        f"void {name}(u32 row, {parameters})",
+        asm(
+            f"stmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16 "
+            f"[%0], {{{operands}}};",
+            "",
+            ", ".join(['"r"(row)', *(f'"r"(m{i})' for i in range(count))]),
+            memory=True,
+        ),
+        "stmatrix",
+        "shared.write",
+    )
+
+
+def ldmatrix(count: int, *, transposed: bool = False) -> Wrapper:
+    """Return the load of `count` 8x8 matrices of 16-bit elements; addresses as in `stmatrix`."""
+    parameters = ", ".join(f"u32& m{i}" for i in range(count))
+    operands = ", ".join(f"%{i}" for i in range(count))
+    name = f"ldmatrix_x{count}{'_trans' if transposed else ''}"
+    return Wrapper(
+        f"void {name}(u32 row, {parameters})",
+        asm(
+            f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16 "
+            f"{{{operands}}}, [%{count}];",
+            ", ".join(f'"=r"(m{i})' for i in range(count)),
+            '"r"(row)',
+            memory=True,
+        ),
+        "ldmatrix",
+        "shared.read",
+    )
+
+
+def _modifiers(cache: str, eviction: str) -> str:
+    """Return the cache operator and the L1 eviction priority of a global access."""
+    text = f".{cache}" if cache else ""
+    return text + (f".L1::evict_{eviction}" if eviction and not cache else "")
+
+
+def global_load(
+    kind: str, count: int, *, cache: str = "", eviction: str = "", volatile: bool = False
+) -> Wrapper:
+    """Return the load of `count` entries of C type `kind` into an array.
+
+    `cache` is a PTX cache operator (ca, cg, cs, lu, cv), `eviction` first or last.
+    """
+    letter = CONSTRAINT[kind]
+    mode = ".volatile" if volatile else _modifiers(cache, eviction)
+    tag = mode.replace(".", "_").replace("::", "_")
+    return Wrapper(
+        f"void global_load_{kind}x{count}{tag}({kind}* to, u64 address)",
+        asm(
+            f"ld{'.volatile' if volatile else ''}.global{'' if volatile else mode}"
+            f"{_vector(count)}.{_width(kind)} {_braced(0, count)}, [%{count}];",
+            ", ".join(f'"={letter}"(to[{i}])' for i in range(count)),
+            '"l"(address)',
+            memory=True,
+        ),
+        "ld",
+        "global.read",
+    )
+
+
+def global_store(kind: str, count: int, *, cache: str = "", eviction: str = "") -> Wrapper:
+    """Return the store of `count` entries of C type `kind`; `cache` one of wb, cg, cs, wt."""
+    letter = CONSTRAINT[kind]
+    mode = _modifiers(cache, eviction)
+    tag = mode.replace(".", "_").replace("::", "_")
+    return Wrapper(
+        f"void global_store_{kind}x{count}{tag}(u64 address, const {kind}* from)",
+        asm(
+            f"st.global{mode}{_vector(count)}.{_width(kind)} [%0], {_braced(1, count)};",
+            "",
+            ", ".join(['"l"(address)', *(f'"{letter}"(from[{i}])' for i in range(count))]),
+            memory=True,
+        ),
+        "st",
+        "global.write",
+    )
+
+
+def global_load_narrow(bits: int, *, volatile: bool = False) -> Wrapper:
+    """Return the load of one element of 8 or 16 bits, zero-extended."""
+    mode = ".volatile" if volatile else ""
+    return Wrapper(
+        f"u32 global_load_b{bits}{mode.replace('.', '_')}(u64 address)",
+        "u32 value;\n"
+        + asm(f"ld{mode}.global.u{bits} %0, [%1];", '"=r"(value)', '"l"(address)', memory=True)
+        + "\nreturn value;",
+        "ld",
+        "global.read",
+    )
+
+
+def global_store_narrow(bits: int) -> Wrapper:
+    """Return the store of the low 8 or 16 bits of a word."""
+    return Wrapper(
+        f"void global_store_b{bits}(u64 address, u32 value)",
+        asm(f"st.global.u{bits} [%0], %1;", "", '"l"(address), "r"(value)', memory=True),
+        "st",
+        "global.write",
+    )
+
+
+_ATOMIC_TYPES = {
+    "i32": ("int", "r", "s32"),
+    "u32": ("u32", "r", "u32"),
+    "i64": ("i64", "l", "s64"),
+    "u64": ("u64", "l", "u64"),
+    "f32": ("float", "f", "f32"),
+    "f64": ("double", "d", "f64"),
+    "f16": ("u16", "h", "noftz.f16"),
+    "bf16": ("u16", "h", "noftz.bf16"),
+}
+_ATOMIC_NAMES = {"exchange": "exch", "xor": "xor", "or": "or", "and": "and"}
+
+
+def atomic(function: str, element: str, order: str, scope: str) -> Wrapper:
+    """Return the read-modify-write `function` (add, min, max, and, or, xor, exchange).
+
+    `element` names the type, `order` is relaxed, acquire, release or acq_rel, `scope` gpu, cta, sys.
+    """
+    kind, letter, ptx = _ATOMIC_TYPES[element]
+    bits = 64 if letter in "ld" else 16 if letter == "h" else 32
+    if function in ("and", "or", "xor", "exchange"):
+        ptx = f"b{bits}"
+    elif function == "add" and element == "i64":
+        ptx = "u64"
+    name = _ATOMIC_NAMES.get(function, function)
+    return Wrapper(
+        f"{kind} atomic_{function}_{element}_{order}_{scope}(u64 address, {kind} value)",
+        f"{kind} old;\n"
+        + asm(
+            f"atom.{order}.{scope}.global.{name}.{ptx} %0, [%1], %2;",
+            f'"={letter}"(old)',
+            f'"l"(address), "{letter}"(value)',
+            memory=True,
+        )
+        + "\nreturn old;",
+        "atom",
+        "global.atomic",
+    )
+
+
+def compare_exchange(element: str, order: str, scope: str) -> Wrapper:
+    """Return the exchange that writes `value` where memory equals `expected`; gives the old one."""
+    kind, letter, _ = _ATOMIC_TYPES[element]
+    bits = 64 if letter in "ld" else 16 if letter == "h" else 32
+    return Wrapper(
+        f"{kind} compare_exchange_{element}_{order}_{scope}"
+        f"(u64 address, {kind} expected, {kind} value)",
+        f"{kind} old;\n"
+        + asm(
+            f"atom.{order}.{scope}.global.cas.b{bits} %0, [%1], %2, %3;",
+            f'"={letter}"(old)',
+            f'"l"(address), "{letter}"(expected), "{letter}"(value)',
+            memory=True,
+        )
+        + "\nreturn old;",
+        "atom",
+        "global.atomic",
+    )

@@ -1,0 +1,272 @@
+"""How threads reach a shared tile: vector accesses and 8x8 matrices, derived from both layouts.
+
+Offsets split into a part of the thread and a part of the register. Without swizzle that sum is the
+offset; the swizzle of S bytes then exchanges bits, ``x ^ (x >> 3 & S - 16)``: bits 7.. (the row)
+into bits 4.. (the 16-byte chunk). Where the register's part leaves the row bits alone, it commutes
+with that exchange, and each access costs one exclusive-or with a constant.
+
+Sources: PTX ISA, "stmatrix", "ldmatrix" (row l % 8 of matrix l / 8 is addressed by lane l; its
+elements 2(l % 4) and 2(l % 4) + 1 of row l / 4 are lane l's).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tawa.layouts.register import Coordinate, RegisterLayout
+from tawa.layouts.shared import SharedLayout
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Byte offsets of the accesses of all threads, before the swizzle.
+
+    The access `i` of lane l of warp w is at ``lanes[l] + warps[w] + accesses[i]``; `elements` are
+    moved by each (by each lane of it, for matrices). `commutes`: the swizzle may be applied to the
+    thread's part alone, the access' chunk bits then being exclusive-ored.
+    """
+
+    lanes: tuple[int, ...]
+    warps: tuple[int, ...]
+    accesses: tuple[int, ...]
+    elements: int
+    swizzle: int
+    commutes: bool
+    matrices: int = 0
+    transposed: bool = False
+
+    @property
+    def chunk_mask(self) -> int:
+        """The bits of an offset that the swizzle changes."""
+        return self.swizzle - 16 if self.swizzle else 0
+
+    def chunks(self) -> tuple[int, ...]:
+        """What each access exclusive-ors into the thread's swizzled offset."""
+        return tuple(offset & self.chunk_mask for offset in self.accesses)
+
+    def rests(self) -> tuple[int, ...]:
+        """What each access adds after that."""
+        return tuple(offset & ~self.chunk_mask for offset in self.accesses)
+
+    def address(self, lane: int, warp: int, access: int) -> int:
+        """Return the swizzled byte offset: the definition that generated code is tested against."""
+        offset = self.lanes[lane] + self.warps[warp] + self.accesses[access]
+        return offset ^ (offset >> 3 & self.chunk_mask)
+
+
+def linear(within: SharedLayout, where: Coordinate) -> int:
+    """Return the byte offset of an element as if its tile were not swizzled."""
+    stored = [where[dim] for dim in within.order]
+    extents = within.stored_shape
+    row = 0
+    for index, extent in zip(stored[:-1], extents[:-1]):
+        row = row * extent + index
+    size = within.bits // 8
+    if not within.swizzle:
+        return (row * extents[-1] + stored[-1]) * size
+    rows = within.bytes // (within.bits // 8) // extents[-1]
+    panel, inside = divmod(stored[-1], within.panel)
+    return (panel * rows + row) * within.swizzle + inside * size
+
+
+def _thread_parts(
+    layout: RegisterLayout, within: SharedLayout, lanes: tuple[Coordinate, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], int] | None:
+    """Return offsets by lane and by warp, and the most columns they reach into a panel.
+
+    None where their columns carry from one panel to the next, so that offsets do not add up.
+    """
+    column = within.order[-1]
+    panel = within.panel if within.swizzle else within.stored_shape[-1] + 1
+    reach = max(where[column] % panel for where in lanes) + max(
+        where[column] % panel for where in layout.warp_table
+    )
+    if reach >= panel:
+        return None
+    return (
+        tuple(linear(within, where) for where in lanes),
+        tuple(linear(within, where) for where in layout.warp_table),
+        reach,
+    )
+
+
+def _commutes(
+    lanes: tuple[int, ...], warps: tuple[int, ...], accesses: tuple[int, ...], swizzle: int
+) -> bool:
+    """Tell whether every access leaves the row bits alone and adds chunk bits without carries."""
+    if not swizzle:
+        return True
+    mask = swizzle - 16
+    taken = 0
+    low = 0
+    for part in (lanes, warps):
+        bits = 0
+        for offset in part:
+            bits |= offset & mask
+        low += max(offset & 15 for offset in part)
+        if taken & bits:
+            return False
+        taken |= bits
+    own = 0
+    for offset in accesses:
+        if offset & (mask << 3):
+            return False
+        own |= offset & mask
+    low += max(offset & 15 for offset in accesses)
+    return not own & taken and low < 16
+
+
+def _whole(within: SharedLayout) -> bool:
+    """Tell whether panels hold whole swizzle periods, so that offsets' bits are row and chunk."""
+    if not within.swizzle:
+        return True
+    rows = within.bytes // (within.bits // 8) // within.stored_shape[-1]
+    one_panel = within.panel == within.stored_shape[-1]
+    return within.panel * within.bits // 8 == within.swizzle and (one_panel or rows % 8 == 0)
+
+
+def vector_access(layout: RegisterLayout, within: SharedLayout) -> Access | None:
+    """Return the widest plain accesses of a register tile to a shared one.
+
+    Neighbouring registers that are neighbours in memory move together, up to 16 bytes. None where
+    the two do not fit (columns that carry across panels).
+    """
+    if not _whole(within):
+        return None
+    parts = _thread_parts(layout, within, layout.lane_table)
+    if parts is None:
+        return None
+    lanes, warps, reach = parts
+    column = within.order[-1]
+    registers = layout.register_table
+    panel = within.panel if within.swizzle else within.stored_shape[-1] + 1
+    if within.swizzle and any(where[column] % panel + reach >= panel for where in registers):
+        return None
+    places = tuple(linear(within, where) for where in registers)
+    size = within.bits // 8
+    width = next(
+        width
+        for width in (16, 8, 4, 2, 1)
+        if width * size <= 16
+        and (width == 1 or width * size >= 4)
+        and _runs(places, width, size)
+        and not any(offset % (width * size) for part in (lanes, warps) for offset in part)
+    )
+    accesses = places[::width]
+    commutes = _commutes(lanes, warps, accesses, within.swizzle)
+    return Access(lanes, warps, accesses, width, within.swizzle, commutes)
+
+
+def _runs(places: tuple[int, ...], width: int, size: int) -> bool:
+    """Tell whether registers fall into aligned runs of `width` neighbours in memory."""
+    if len(places) % width:
+        return False
+    return all(
+        place == places[index - index % width] + index % width * size
+        and places[index - index % width] % (width * size) == 0
+        for index, place in enumerate(places)
+    )
+
+
+def _step(dim: int, rank: int, count: int) -> Coordinate:
+    return tuple(count if index == dim else 0 for index in range(rank))
+
+
+def _plus(one: Coordinate, other: Coordinate) -> Coordinate:
+    return tuple(a + b for a, b in zip(one, other))
+
+
+def matrix_access(layout: RegisterLayout, within: SharedLayout) -> Access | None:
+    """Return the stmatrix or ldmatrix accesses of a register tile to a shared one.
+
+    A register word must hold one row's neighbours and lanes lie as in an 8x8 matrix, along the
+    contiguous dimension, or, for 16-bit elements, across it (`transposed`). None otherwise.
+    """
+    rank = len(layout.shape)
+    column = within.order[-1]
+    packed = 32 // within.bits
+    words = layout.register_count // packed if packed else 0
+    if rank < 2 or not packed or not words or not _whole(within):
+        return None
+    for row in range(rank):
+        if row == column:
+            continue
+        for transposed in (False, True) if packed == 2 else (False,):
+            along, across = (row, column) if transposed else (column, row)
+            if not _fragment(layout, packed, along, across):
+                continue
+            return _matrices(layout, within, row, packed, transposed)
+    return None
+
+
+def _fragment(layout: RegisterLayout, packed: int, along: int, across: int) -> bool:
+    """Tell whether words run `along` one dimension and lanes are a quad by eight rows."""
+    rank = len(layout.shape)
+    lanes = tuple(
+        _plus(_step(along, rank, lane % 4 * packed), _step(across, rank, lane // 4))
+        for lane in range(32)
+    )
+    registers = layout.register_table
+    return layout.lane_table == lanes and all(
+        where == _plus(registers[index - index % packed], _step(along, rank, index % packed))
+        for index, where in enumerate(registers)
+    )
+
+
+def _matrices(
+    layout: RegisterLayout, within: SharedLayout, row: int, packed: int, transposed: bool
+) -> Access | None:
+    """Group words into the most matrices a single instruction moves."""
+    rank = len(layout.shape)
+    starts = layout.register_table[::packed]
+    for count in (4, 2, 1):
+        if len(starts) % count:
+            continue
+        heads = starts[::count]
+        inside = [tuple(a - b for a, b in zip(starts[m], heads[0])) for m in range(count)]
+        regular = all(
+            starts[index] == _plus(heads[index // count], inside[index % count])
+            for index in range(len(starts))
+        )
+        if not regular:
+            continue
+        lanes = tuple(
+            _plus(inside[lane // 8 % count], _step(row, rank, lane % 8)) for lane in range(32)
+        )
+        access = _matrix_offsets(layout, within, lanes, heads, packed, count, transposed)
+        if access is not None:
+            return access
+    return None
+
+
+def _matrix_offsets(
+    layout: RegisterLayout,
+    within: SharedLayout,
+    lanes: tuple[Coordinate, ...],
+    heads: tuple[Coordinate, ...],
+    packed: int,
+    count: int,
+    transposed: bool,
+) -> Access | None:
+    parts = _thread_parts(layout, within, lanes)
+    if parts is None:
+        return None
+    by_lane, by_warp, reach = parts
+    column = within.order[-1]
+    panel = within.panel if within.swizzle else within.stored_shape[-1] + 1
+    if within.swizzle and any(where[column] % panel + reach >= panel for where in heads):
+        return None
+    accesses = tuple(linear(within, where) for where in heads)
+    if any(offset % 16 for part in (by_lane, by_warp, accesses) for offset in part):
+        return None
+    commutes = _commutes(by_lane, by_warp, accesses, within.swizzle)
+    return Access(
+        by_lane,
+        by_warp,
+        accesses,
+        packed * count,
+        within.swizzle,
+        commutes,
+        count,
+        transposed,
+    )

@@ -1,0 +1,296 @@
+"""Register layouts that instructions impose, and blocked ones for plain memory accesses.
+
+Sources: PTX ISA, "Register Fragments and Shared Memory Matrix Layouts" of wgmma.mma_async (the
+accumulator D and the register operand A of m64) and "Matrix Fragments for mma.m16n8k*". Fragments
+of both kinds share one pattern: a quad of lanes along a row, eight quads down the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tawa.errors import ShapeUnsupported
+from tawa.layouts.register import Axis, Coordinate, RegisterLayout
+
+WARPGROUP = 4
+"""Warps of a warpgroup: the unit that issues wgmma."""
+
+
+def axes(*items: tuple[int, Coordinate]) -> tuple[Axis, ...]:
+    """Return axes from (extent, step) pairs, dropping those of extent 1."""
+    return tuple(Axis(extent, step) for extent, step in items if extent > 1)
+
+
+def instruction_n(n: int, limit: int = 256) -> int:
+    """Return the widest wgmma N (a multiple of 8, at most `limit`) that divides `n` columns.
+
+    Raises ShapeUnsupported when `n` is no multiple of 8.
+    """
+    if n % 8:
+        raise ShapeUnsupported(
+            f"a product {n} columns wide",
+            why="wgmma takes N in multiples of 8 (PTX ISA, wgmma shapes)",
+            remedy="round the block's N up to a multiple of 8",
+        )
+    return next(width for width in range(min(n, limit) // 8 * 8, 0, -8) if n % width == 0)
+
+
+def _split_warpgroups(m: int, n: int, warps: int) -> tuple[int, int]:
+    """Divide warpgroups between rows and columns: rows first, while 64 rows remain for each."""
+    if warps % WARPGROUP or m % 64:
+        raise ShapeUnsupported(
+            f"a {m} x {n} product over {warps} warps",
+            why="wgmma works on 64 rows by the four warps of a warpgroup",
+            remedy="use M in multiples of 64 and warps in multiples of 4",
+        )
+    groups = warps // WARPGROUP
+    down = next(part for part in range(groups, 0, -1) if groups % part == 0 and m % (64 * part) == 0)
+    across = groups // down
+    if n % (8 * across):
+        raise ShapeUnsupported(
+            f"a {m} x {n} product over {warps} warps",
+            why=f"{m} rows feed {down} warpgroups; {n} columns do not split over {across}",
+            remedy="use fewer warps or a larger M",
+        )
+    return down, across
+
+
+def wgmma_accumulator(m: int, n: int, warps: int) -> RegisterLayout:
+    """Return the layout of an m x n wgmma accumulator over `warps` warps.
+
+    Warp w of a warpgroup owns rows 16w..16w+15 of each 64; lane l rows l/4 and l/4 + 8, columns
+    8j + 2(l % 4) + {0, 1}. Each warpgroup owns m / warpgroups adjacent rows (columns, once 64 rows
+    each are not left). Raises ShapeUnsupported where wgmma cannot cover the tile.
+    """
+    down, across = _split_warpgroups(m, n, warps)
+    rows, columns = m // down, n // across
+    width = instruction_n(columns)
+    return RegisterLayout(
+        (m, n),
+        axes(
+            (2, (0, 1)),
+            (2, (8, 0)),
+            (width // 8, (0, 8)),
+            (columns // width, (0, width)),
+            (rows // 64, (64, 0)),
+        ),
+        axes((4, (0, 2)), (8, (1, 0))),
+        axes((4, (16, 0)), (down, (rows, 0)), (across, (0, columns))),
+    )
+
+
+def wgmma_operand(m: int, k: int, warps: int, bits: int) -> RegisterLayout:
+    """Return the layout of an m x k operand A that wgmma reads from registers.
+
+    Each 32-bit register holds 32 / `bits` adjacent columns. For 16 bits this is the accumulator's
+    own layout, so packing an accumulator pairwise gives the operand without moving data.
+    """
+    down, across = _split_warpgroups(m, 8 * (warps // WARPGROUP), warps)
+    packed = 32 // bits
+    quad = 4 * packed
+    if k % (2 * quad):
+        raise ShapeUnsupported(
+            f"a register operand of {k} columns of {bits} bits",
+            why=f"one wgmma step takes {2 * quad} of them",
+            remedy=f"use K in multiples of {2 * quad}",
+        )
+    rows = m // down
+    return RegisterLayout(
+        (m, k),
+        axes((packed, (0, 1)), (2, (8, 0)), (k // quad, (0, quad)), (rows // 64, (64, 0))),
+        axes((4, (0, packed)), (8, (1, 0))),
+        axes((4, (16, 0)), (down, (rows, 0)), (across, (0, 0))),
+    )
+
+
+def _warp_grid(m: int, n: int, warps: int) -> tuple[int, int]:
+    """Split warps of an mma.sync product over rows, then columns; what is left replicates."""
+    down = next(part for part in range(warps, 0, -1) if warps % part == 0 and m % (16 * part) == 0)
+    rest = warps // down
+    across = next(part for part in range(rest, 0, -1) if rest % part == 0 and n % (8 * part) == 0)
+    return down, across
+
+
+def _check_mma(m: int, n: int) -> None:
+    if m % 16 or n % 8:
+        raise ShapeUnsupported(
+            f"a {m} x {n} product",
+            why="mma.sync takes 16 rows and 8 columns (PTX ISA, mma.m16n8k*)",
+            remedy="use M in multiples of 16 and N in multiples of 8",
+        )
+
+
+def mma_accumulator(m: int, n: int, warps: int) -> RegisterLayout:
+    """Return the layout of an m x n accumulator of mma.sync m16n8 fragments over `warps` warps."""
+    _check_mma(m, n)
+    down, across = _warp_grid(m, n, warps)
+    rows, columns = m // down, n // across
+    return RegisterLayout(
+        (m, n),
+        axes((2, (0, 1)), (2, (8, 0)), (columns // 8, (0, 8)), (rows // 16, (16, 0))),
+        axes((4, (0, 2)), (8, (1, 0))),
+        axes((down, (rows, 0)), (across, (0, columns)), (warps // (down * across), (0, 0))),
+    )
+
+
+def mma_operand_a(m: int, k: int, accumulator: RegisterLayout, bits: int) -> RegisterLayout:
+    """Return the fragments of an m x k operand A that goes with `accumulator`.
+
+    The warps are split as the accumulator's are: those beside one another hold the same rows.
+    """
+    packed = 32 // bits
+    quad = 4 * packed
+    rows = _extent_per_warp(accumulator, 0)
+    return RegisterLayout(
+        (m, k),
+        axes((packed, (0, 1)), (2, (8, 0)), (k // quad, (0, quad)), (rows // 16, (16, 0))),
+        axes((4, (0, packed)), (8, (1, 0))),
+        tuple(Axis(axis.extent, (axis.step[0], 0)) for axis in accumulator.warps),
+    )
+
+
+def mma_operand_b(k: int, n: int, accumulator: RegisterLayout, bits: int) -> RegisterLayout:
+    """Return the fragments of a k x n operand B that goes with `accumulator`."""
+    packed = 32 // bits
+    quad = 4 * packed
+    columns = _extent_per_warp(accumulator, 1)
+    return RegisterLayout(
+        (k, n),
+        axes((packed, (1, 0)), (k // quad, (quad, 0)), (columns // 8, (0, 8))),
+        axes((4, (packed, 0)), (8, (0, 1))),
+        tuple(Axis(axis.extent, (0, axis.step[1])) for axis in accumulator.warps),
+    )
+
+
+def _extent_per_warp(layout: RegisterLayout, dim: int) -> int:
+    """Return how many rows (or columns) one warp of a layout owns along `dim`."""
+    shares = prod(axis.extent for axis in layout.warps if axis.step[dim])
+    return layout.shape[dim] // shares
+
+
+def blocked(
+    shape: Coordinate, warps: int, vector: int = 1, order: Coordinate | None = None
+) -> RegisterLayout:
+    """Return a layout whose accesses to memory coalesce.
+
+    `order` lists the dimensions from slowest to fastest in memory (row-major when None). A thread
+    holds `vector` neighbours of the fastest dimension; lanes, then warps, continue along it before
+    they step to the next. Threads beyond the tile replicate it. Extents need not be powers of two:
+    each dimension takes the greatest common divisor with the threads that are left.
+    """
+    from math import gcd
+
+    rank = len(shape)
+    fastest_first = tuple(reversed(order if order is not None else tuple(range(rank))))
+    covered = [1] * rank
+    held: list[tuple[int, Coordinate]] = []
+
+    def step(dim: int) -> Coordinate:
+        return tuple(covered[dim] if index == dim else 0 for index in range(rank))
+
+    def spread(count: int) -> tuple[Axis, ...]:
+        items: list[tuple[int, Coordinate]] = []
+        for dim in fastest_first:
+            share = gcd(count, shape[dim] // covered[dim])
+            items.append((share, step(dim)))
+            covered[dim] *= share
+            count //= share
+        items.append((count, (0,) * rank))
+        return axes(*items)
+
+    if rank:
+        width = gcd(vector, shape[fastest_first[0]])
+        held.append((width, step(fastest_first[0])))
+        covered[fastest_first[0]] = width
+    lanes = spread(32)
+    over_warps = spread(warps)
+    for dim in fastest_first:
+        held.append((shape[dim] // covered[dim], step(dim)))
+        covered[dim] = shape[dim]
+    return RegisterLayout(shape, axes(*held), lanes, over_warps)
+
+
+def without_dimension(layout: RegisterLayout, dim: int) -> RegisterLayout:
+    """Return the layout of a reduction's result: `dim` dropped, its registers folded away.
+
+    Lanes and warps that differed along `dim` alone now hold copies.
+    """
+
+    def drop(step: Coordinate) -> Coordinate:
+        return step[:dim] + step[dim + 1 :]
+
+    return RegisterLayout(
+        drop(layout.shape),
+        tuple(Axis(a.extent, drop(a.step)) for a in layout.registers if any(drop(a.step))),
+        tuple(Axis(a.extent, drop(a.step)) for a in layout.lanes),
+        tuple(Axis(a.extent, drop(a.step)) for a in layout.warps),
+    )
+
+
+def with_dimension(layout: RegisterLayout, dim: int) -> RegisterLayout:
+    """Return the layout of `layout` with a dimension of extent 1 inserted at `dim`."""
+
+    def grow(step: Coordinate, item: int) -> Coordinate:
+        return (*step[:dim], item, *step[dim:])
+
+    def grown(items: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(axis.extent, grow(axis.step, 0)) for axis in items)
+
+    return RegisterLayout(
+        grow(layout.shape, 1), grown(layout.registers), grown(layout.lanes), grown(layout.warps)
+    )
+
+
+def permuted(layout: RegisterLayout, permutation: Coordinate) -> RegisterLayout:
+    """Return the layout of the transposed tensor: dimension i is `permutation[i]` of `layout`."""
+
+    def pick(items: Coordinate) -> Coordinate:
+        return tuple(items[dim] for dim in permutation)
+
+    def picked(items: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(axis.extent, pick(axis.step)) for axis in items)
+
+    return RegisterLayout(
+        pick(layout.shape), picked(layout.registers), picked(layout.lanes), picked(layout.warps)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WgmmaTiling:
+    """How a register tile splits into the m64 blocks that one warpgroup issues.
+
+    `n` columns an instruction; `blocks` the (row, column) of each instruction's block, in the order
+    of its registers; `groups` the (row, column) where each warpgroup's share begins.
+    """
+
+    n: int
+    blocks: tuple[Coordinate, ...]
+    groups: tuple[Coordinate, ...]
+
+
+def wgmma_tiling(layout: RegisterLayout) -> WgmmaTiling | None:
+    """Read an accumulator's layout back as wgmma instructions; None where it is no such layout."""
+    registers, warps = layout.register_table, layout.warp_table
+    if layout.lane_table != wgmma_accumulator(64, 8, 4).lane_table or len(warps) % WARPGROUP:
+        return None
+    groups = warps[::WARPGROUP]
+    expected = tuple(
+        (row + 16 * warp, column) for row, column in groups for warp in range(WARPGROUP)
+    )
+    if warps != expected:
+        return None
+    per_group = layout.shape[1]
+    for column in sorted({column for _, column in groups} - {0})[:1]:
+        per_group = column
+    n = instruction_n(per_group) if per_group % 8 == 0 else 0
+    size = n // 2
+    if not n or len(registers) % size:
+        return None
+    pattern = wgmma_accumulator(64, n, 4).register_table
+    blocks = registers[::size]
+    for start, (row, column) in zip(range(0, len(registers), size), blocks):
+        run = registers[start : start + size]
+        if run != tuple((row + r, column + c) for r, c in pattern):
+            return None
+    return WgmmaTiling(n, blocks, groups)
