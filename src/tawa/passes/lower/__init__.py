@@ -1,0 +1,63 @@
+"""Purpose: lower aref IR (or the tile IR of an ordinary kernel) to hopper IR.
+
+Before -> after: ``tests/data/gemm.aref.mlir`` -> ``tests/data/gemm.hopper.mlir``: arefs become rings of
+shared memory and mbarriers, dots become wgmma (or mma.sync, or fma), tensors get register layouts,
+descriptor accesses become TMA, and every wait, arrive, fence and election stands in the text.
+Requires: a valid kernel and its plan. Ensures: hopper IR, complete with offsets and launch attributes.
+Declines when: an instruction or a wish of the plan does not fit; each such case is returned by name.
+Raises `OverBudget`, `PlanError`, `DescriptorError`, `ShapeUnsupported`.
+"""
+
+from __future__ import annotations
+
+from tawa.ir import tile
+from tawa.passes.lower.context import Lowering
+from tawa.passes.lower.convert import Converter
+from tawa.passes.lower.dots import lower_dots
+from tawa.passes.lower.finish import (
+    count_arrivals,
+    elect_threads,
+    initialise_barriers,
+    set_launch,
+    tidy,
+)
+from tawa.passes.lower.layouts import assign_layouts
+from tawa.passes.lower.loads import lower_loads
+from tawa.passes.lower.pointers import expand_accesses
+from tawa.passes.lower.reduces import expand_reductions
+from tawa.passes.lower.rings import lower_rings
+from tawa.passes.lower.roles import erase_setup, form_roles
+from tawa.passes.lower.stores import lower_stores
+from tawa.passes.lower.waits import place_waits
+from tawa.plan.plan import Declined, Plan
+from tawa.target import Target
+
+
+def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Lower `kernel` in place to hopper IR; return what was done otherwise than wished."""
+    lowering = Lowering(kernel, plan, target)
+    form_roles(lowering)
+    for role in lowering.roles:
+        expand_accesses(lowering, role)  # before rings: such a load is a computed tensor
+    lower_rings(lowering)
+    for role in lowering.roles:
+        lower_loads(lowering, role)
+    lower_dots(lowering)  # after loads: operands are views by now
+    for role in lowering.roles:
+        tidy(role)  # loads that became views must not ask for layouts
+        Converter(lowering, role, assign_layouts(lowering, role)).run()
+        expand_reductions(lowering, role)
+        lower_stores(lowering, role)
+        tidy(role)
+        place_waits(lowering, role)  # after all else that reads, writes or moves accumulators
+    count_arrivals(lowering)
+    elect_threads(lowering)
+    for role in lowering.roles:
+        tidy(role)
+    erase_setup(lowering)
+    initialise_barriers(lowering)
+    set_launch(lowering)
+    return tuple(lowering.notes)
+
+
+__all__ = ["lower"]

@@ -1,0 +1,313 @@
+"""Conversions: types get their layouts, and neighbours that disagree get what lies between them.
+
+Purpose: carry out an `Assignment`.
+Before -> after:
+    %x : acc layout; tile.store wants blocked    hopper.named_barrier (role)
+    tile.store %p, %x                      ->    hopper.shared_store %x, %scratch
+                                                 hopper.named_barrier (role)
+                                                 %y = hopper.shared_load %scratch; tile.store %p, %y
+Within a warp the conversion is one `hopper.convert_layout`. Cheap values are recomputed beside their
+definition in each wanted layout; tiles in shared memory are read again in it.
+Requires: layouts assigned. Ensures: every tensor of the role has a layout and operands agree.
+Declines when: never.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import StringAttr, TensorType
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.ir.types import IntAttr, LayoutAttr, element_type, i1, scalar, shape_of, with_shape
+from tawa.layouts.fragments import without_dimension
+from tawa.layouts.register import Coordinate, RegisterLayout
+from tawa.passes.lower.context import Lowering
+from tawa.passes.lower.emit import Emitter, retype
+from tawa.passes.lower.layouts import Assignment, operand_layouts
+from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, joined, propose, split_of
+from tawa.passes.lower.shared import choose_layout
+from tawa.passes.lower.views import whole_buffer
+
+
+def with_layout(kind: Attribute, layout: RegisterLayout) -> TensorType[Attribute]:
+    """Return a tensor type with `layout` as its encoding."""
+    return TensorType(element_type(kind), list(shape_of(kind)), LayoutAttr(layout))
+
+
+def same_layout(a: RegisterLayout, b: RegisterLayout) -> bool:
+    """Tell whether two layouts are the same map, however written."""
+    return a == b or (
+        a.shape == b.shape
+        and a.register_table == b.register_table
+        and a.lane_table == b.lane_table
+        and a.warp_table == b.warp_table
+    )
+
+
+def within_warps(source: RegisterLayout, wanted: RegisterLayout) -> bool:
+    """Tell whether each warp already holds all that it shall hold."""
+    if source.warp_count != wanted.warp_count:
+        return False
+
+    def held(layout: RegisterLayout, warp: int) -> set[Coordinate]:
+        base = layout.warp_table[warp]
+        lines = {tuple(map(sum, zip(base, lane))) for lane in layout.lane_table}
+        return {
+            tuple(x + y for x, y in zip(line, register))
+            for line in lines
+            for register in layout.register_table
+        }
+
+    # Layouts are sums, so what warp w lacks is what warp 0 lacks, moved by the warps' steps.
+    if source.warp_table == wanted.warp_table:
+        return held(wanted, 0) <= held(source, 0)
+    return all(held(wanted, warp) <= held(source, warp) for warp in range(source.warp_count))
+
+
+@dataclass(slots=True)
+class Converter:
+    """Sets types and inserts conversions in one role."""
+
+    lowering: Lowering
+    role: hopper.Role
+    chosen: Assignment
+    versions: dict[tuple[SSAValue, LayoutAttr], SSAValue] = field(
+        default_factory=dict[tuple[SSAValue, LayoutAttr], SSAValue]
+    )
+    interned: dict[RegisterLayout, RegisterLayout] = field(
+        default_factory=dict[RegisterLayout, RegisterLayout]
+    )
+
+    def run(self) -> None:
+        """Give every tensor of the role its layout."""
+        for value, layout in self.chosen.of.items():
+            retype(value, with_layout(value.type, self._intern(layout)))
+        self._block(self.role.body.block)
+
+    def _intern(self, layout: RegisterLayout) -> RegisterLayout:
+        """Return the first layout met that is the same map, so that equal maps are equal types."""
+        if layout not in self.interned:
+            same = next(
+                (known for known in self.interned.values() if same_layout(known, layout)), None
+            )
+            self.interned[layout] = same if same is not None else layout
+        return self.interned[layout]
+
+    def _block(self, block: Block) -> None:
+        for operation in list(block.ops):
+            self._operation(operation)
+            if not isinstance(operation, (tile.Reduce, tile.Scan)):
+                for region in operation.regions:
+                    for inner in region.blocks:
+                        self._block(inner)
+
+    def _operation(self, operation: Operation) -> None:
+        if any(result in self.chosen.cheap for result in operation.results):
+            return
+        for index, operand in enumerate(operation.operands):
+            if not is_tensor(operand):
+                continue
+            layout = self._wanted(operation, index)
+            operation.operands[index] = self.version(operand, layout, operation)
+
+    def _wanted(self, operation: Operation, index: int) -> RegisterLayout:
+        """Return the layout an operation wants an operand in."""
+        operand = operation.operands[index]
+        parent = operation.parent_op()
+        fragments = (
+            operand_layouts(operation, self.chosen.at[operation], self.chosen.warps)
+            if (isinstance(operation, (hopper.Wgmma, hopper.Mma)))
+            else {}
+        )
+        match operation:
+            case _ if index in fragments:
+                return fragments[index]
+            case _ if operation in self.chosen.at:
+                return self.chosen.at[operation]
+            case tile.Store() if not is_tensor(operation.pointer):
+                return self._own(operand)
+            case scf.ForOp():
+                return self._own(operation.body.block.args[index - 2])
+            case scf.WhileOp():
+                return self._own(operation.before_region.block.args[index])
+            case scf.ConditionOp() if isinstance(parent, scf.WhileOp):
+                return self._own(parent.after_region.block.args[index - 1])
+            case scf.YieldOp() if isinstance(parent, scf.ForOp):
+                return self._own(parent.body.block.args[index + 1])
+            case scf.YieldOp() if isinstance(parent, scf.WhileOp):
+                return self._own(parent.before_region.block.args[index])
+            case scf.YieldOp() if isinstance(parent, scf.IfOp):
+                return self._own(parent.results[index])
+            case tile.Reduce():
+                return self._own(operation.inputs[0])
+            case _ if isinstance(operation, ELEMENTWISE) and operation.results:
+                return self._own(operation.results[0])
+            case tile.Split():
+                return joined(self._own(operation.first))
+            case tile.Join():
+                return self._half(operation)
+            case _ if len(operation.results) == 1 and is_tensor(operation.results[0]):
+                return self._back(operation, operand)
+            case _:
+                return self._own(operand)
+
+    def _half(self, operation: tile.Join) -> RegisterLayout:
+        half = split_of(self._own(operation.result))
+        assert half is not None, "a join's result was given the layout of its halves, joined"
+        return half
+
+    def _back(self, operation: Operation, operand: SSAValue) -> RegisterLayout:
+        """Return the operand's layout that follows from the result's, or the operand's own."""
+        result = operation.results[0]
+        for value, layout in propose(operation, result, self._own(result)):
+            if value is operand:
+                return layout
+        return self._own(operand)
+
+    def _own(self, value: SSAValue) -> RegisterLayout:
+        """Return a value's layout; a cheap one has the default."""
+        if (layout := self.chosen.of.get(value)) is not None:
+            return layout
+        return self.chosen.default(shape_of(value.type))
+
+    # --- one value in a wanted layout -----------------------------------------------------------
+
+    def version(self, value: SSAValue, layout: RegisterLayout, use: Operation) -> SSAValue:
+        """Return `value` in `layout` at `use`."""
+        wanted = self._intern(layout)
+        if value in self.chosen.cheap:
+            return self._recompute(value, wanted)
+        own = self._intern(self.chosen.of[value])
+        if same_layout(own, wanted):
+            return value
+        if isinstance(value.owner, hopper.SharedLoad):
+            return self._read_again(value.owner, wanted)
+        emitter = Emitter.before(use)
+        if within_warps(own, wanted):
+            return emitter.put(
+                hopper.ConvertLayout(
+                    operands=[value], result_types=[with_layout(value.type, wanted)]
+                ),
+                value.name_hint,
+            ).result
+        return through_scratch(self.lowering, self.role, emitter, value, wanted)
+
+    def _recompute(self, value: SSAValue, layout: RegisterLayout) -> SSAValue:
+        key = (value, LayoutAttr(layout))
+        if key in self.versions:
+            return self.versions[key]
+        owner = value.owner
+        assert isinstance(owner, Operation)
+        operands = dict(self._cheap_operands(owner, layout))
+        clone = Emitter.after(owner).put(owner.clone(operands), value.name_hint)
+        retype(clone.results[0], with_layout(value.type, layout))
+        self.versions[key] = clone.results[0]
+        return clone.results[0]
+
+    def _cheap_operands(
+        self, owner: Operation, layout: RegisterLayout
+    ) -> list[tuple[SSAValue, SSAValue]]:
+        related = dict(propose(owner, owner.results[0], layout))
+        return [
+            (operand, self._recompute(operand, self._intern(related[operand])))
+            for operand in owner.operands
+            if is_tensor(operand)
+        ]
+
+    def _read_again(self, load: hopper.SharedLoad, layout: RegisterLayout) -> SSAValue:
+        key = (load.result, LayoutAttr(layout))
+        if key not in self.versions:
+            clone = Emitter.after(load).put(load.clone(), load.result.name_hint)
+            retype(clone.result, with_layout(load.result.type, layout))
+            self.versions[key] = clone.result
+        return self.versions[key]
+
+
+def through_scratch(
+    lowering: Lowering,
+    role: hopper.Role,
+    emitter: Emitter,
+    value: SSAValue,
+    wanted: RegisterLayout,
+) -> SSAValue:
+    """Move a tensor between warps: store it, let all warps meet, load it in `wanted`."""
+    return exchange(lowering, role, emitter, [value], wanted)[0]
+
+
+def exchange(
+    lowering: Lowering,
+    role: hopper.Role,
+    emitter: Emitter,
+    values: list[SSAValue],
+    wanted: RegisterLayout,
+) -> list[SSAValue]:
+    """Move tensors between the warps of a role through scratch memory, under one pair of barriers.
+
+    The first barrier keeps the role's previous use of the scratch apart, the second orders the
+    stores before the loads.
+    """
+    carried = [_as_bytes(emitter, value) for value in values]
+    kinds = [element_type(value.type) for value in carried]
+    buffers = scratch(lowering, role, [(shape_of(v.type), kind) for v, kind in zip(carried, kinds)])
+    emitter.put(lowering.role_barrier(role))
+    views = [whole_buffer(emitter, buffer) for buffer in buffers]
+    via = {"via": StringAttr("plain")}
+    for value, view in zip(carried, views):
+        emitter.put(hopper.SharedStore(operands=[value, view], attributes=dict(via)))
+    emitter.put(lowering.role_barrier(role))
+    loaded: list[SSAValue] = []
+    for value, view, carrier in zip(values, views, carried):
+        kind = with_layout(carrier.type, wanted)
+        load = hopper.SharedLoad(operands=[view], attributes=dict(via), result_types=[kind])
+        result = emitter.put(load, value.name_hint).result
+        loaded.append(_as_bits(emitter, result) if carrier is not value else result)
+    return loaded
+
+
+def scratch(
+    lowering: Lowering, role: hopper.Role, tiles: list[tuple[Coordinate, Attribute]]
+) -> list[hopper.Shared]:
+    """Declare buffers in the role's scratch memory that are in use together."""
+    buffers: list[hopper.Shared] = []
+    for shape, element in tiles:
+        layout = choose_layout(shape, element)
+        buffers.append(lowering.new_buffer(f"scratch of {role.label.data}", layout, element))
+    lowering.scratch.setdefault(role, []).append(buffers)
+    return buffers
+
+
+def _as_bytes(emitter: Emitter, value: SSAValue) -> SSAValue:
+    """Return truth values as bytes, which is what memory holds; anything else as it is."""
+    if element_type(value.type) != i1:
+        return value
+    kind = value.type
+    assert isinstance(kind, TensorType) and isinstance(kind.encoding, LayoutAttr)
+    wide = with_layout(with_shape(shape_of(kind), scalar("i8")), kind.encoding.data)
+    return emitter.put(tile.Cast(operands=[value], result_types=[wide])).result
+
+
+def _as_bits(emitter: Emitter, value: SSAValue) -> SSAValue:
+    kind = value.type
+    assert isinstance(kind, TensorType) and isinstance(kind.encoding, LayoutAttr)
+    zero = emitter.put(tile.Constant(attributes={"value": IntAttr(0)}, result_types=[kind])).result
+    bits = with_layout(with_shape(shape_of(kind), i1), kind.encoding.data)
+    return emitter.put(
+        tile.Elementwise(
+            operands=[[value, zero]],
+            attributes={"function": StringAttr("ne")},
+            result_types=[bits],
+        )
+    ).result
+
+
+__all__ = [
+    "Converter",
+    "exchange",
+    "same_layout",
+    "through_scratch",
+    "with_layout",
+    "without_dimension",
+]

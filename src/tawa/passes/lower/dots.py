@@ -1,0 +1,315 @@
+"""Products: each `tile.dot` becomes the best instruction that takes it.
+
+Purpose: choose wgmma, mma.sync or fused multiply-add, and bring the operands where it wants them.
+Before -> after:
+    %a, %b : views of slots                     %acc' = hopper.wgmma %a_view, %b_view, %acc if %more
+    %acc' = tile.dot %a, %b, %acc       ->      (later) fence, commit and wait by `waits`
+Requires: rings lowered (slots are views). Ensures: no `tile.dot` is left; a product whose accumulator
+starts at zero takes it as zero by predicate (right for loops of no trip: the constant stays).
+Declines when: named in the notes: `wgmma: ...` with the rule, and the instruction taken instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import Float32Type, FloatData, IntAttr, StringAttr
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
+
+from tawa.analysis.naming import name_of
+from tawa.errors import ShapeUnsupported
+from tawa.ir import hopper, tile
+from tawa.ir.types import bit_width, element_type, i1, is_float, shape_of, spell, with_shape
+from tawa.layouts.shared import SharedLayout
+from tawa.passes.lower.context import Lowering, place_of, role_of
+from tawa.passes.lower.emit import Emitter, append_operands, replace, terminator, widen_for
+from tawa.passes.lower.shared import choose_layout
+from tawa.passes.lower.views import as_view, store_shared, view_kind, whole_buffer
+
+_WARPGROUP = 4
+_K_BYTES = 32  # bytes of K one tensor-core step takes (PTX ISA, wgmma and mma shapes)
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The facts of one dot that decide its instruction."""
+
+    m: int
+    n: int
+    k: int
+    a: Attribute
+    b: Attribute
+    acc: Attribute
+    precision: str
+    warps: int
+
+    @property
+    def bits(self) -> int:
+        """Width of the operands' elements."""
+        return bit_width(self.a)
+
+
+def lower_dots(lowering: Lowering) -> None:
+    """Replace every dot of the kernel."""
+    for role in lowering.roles:
+        for dot in [op for op in role.walk() if isinstance(op, tile.Dot)]:
+            _lower_dot(lowering, dot)
+
+
+def facts_of(dot: tile.Dot, warps: int) -> Product:
+    """Return the facts of a dot. Raises `ShapeUnsupported` for a batch of products."""
+    shape_a, shape_b = shape_of(dot.a.type), shape_of(dot.b.type)
+    if len(shape_a) != 2:
+        raise ShapeUnsupported(
+            f"a dot of {spell(dot.a.type)} and {spell(dot.b.type)}",
+            place=place_of(dot),
+            why="the tensor cores multiply matrices of two dimensions.",
+            remedy="loop over the batch, or give it an axis of the grid.",
+        )
+    return Product(
+        shape_a[0],
+        shape_b[1],
+        shape_a[1],
+        element_type(dot.a.type),
+        element_type(dot.b.type),
+        element_type(dot.acc.type),
+        dot.precision.data,
+        warps,
+    )
+
+
+def tensor_core_objection(product: Product) -> str:
+    """Return why no tensor-core instruction takes the product's types, or nothing."""
+    a, b = spell(product.a), spell(product.b)
+    if not is_float(product.a) or product.bits == 64:
+        return f"{a} operands"
+    if product.bits != bit_width(product.b) or (product.bits == 16 and a != b):
+        return f"operands of types {a} and {b}"
+    if product.bits == 32 and product.precision != "tf32":
+        return f"input_precision {product.precision}"
+    step = _K_BYTES * 8 // product.bits
+    if product.k % step:
+        return f"K = {product.k} is not a multiple of {step}"
+    if not is_float(product.acc):
+        return f"accumulator of type {spell(product.acc)}"
+    return ""
+
+
+def wgmma_objection(product: Product) -> str:
+    """Return the rule by which wgmma does not take a product, or nothing."""
+    if objection := tensor_core_objection(product):
+        return objection
+    if product.warps % _WARPGROUP:
+        return f"{product.warps} warps are not whole warpgroups"
+    if product.m % 64:
+        return f"M = {product.m} is not a multiple of 64"
+    groups = product.warps // _WARPGROUP
+    down = next(p for p in range(groups, 0, -1) if groups % p == 0 and product.m % (64 * p) == 0)
+    if product.n % (8 * (groups // down)):
+        return f"N = {product.n} is not a multiple of {8 * (groups // down)}"
+    return ""
+
+
+def mma_objection(product: Product) -> str:
+    """Return the rule by which mma.sync does not take a product, or nothing."""
+    if objection := tensor_core_objection(product):
+        return objection
+    if product.m % 16 or product.n % 8:
+        return f"{product.m} x {product.n} is not made of 16 x 8 fragments"
+    return ""
+
+
+def _lower_dot(lowering: Lowering, dot: tile.Dot) -> None:
+    product = facts_of(dot, role_of(dot).warps.data)
+    objection = wgmma_objection(product)
+    if not objection:
+        _emit_wgmma(lowering, dot, product)
+        return
+    name = name_of(dot)
+    if not (also := mma_objection(product)):
+        lowering.note(f"wgmma for {name}", f"{objection}; mma.sync is used")
+        _emit_mma(dot, product)
+        return
+    lowering.note(f"tensor cores for {name}", f"{also}; fused multiply-add is used")
+    _emit_fma(lowering, dot)
+
+
+# --- wgmma --------------------------------------------------------------------------------------
+
+
+def _emit_wgmma(lowering: Lowering, dot: tile.Dot, product: Product) -> None:
+    emitter = Emitter.before(dot)
+    acc = _as_f32(emitter, dot.acc)
+    a = _operand_a(emitter, dot, product)
+    b = _operand_b(lowering, emitter, dot, product)
+    accumulate = _accumulate(lowering, dot) if acc is dot.acc else None
+    wgmma = emitter.put(
+        hopper.Wgmma(
+            operands=[a, b, acc, [] if accumulate is None else [accumulate]],
+            result_types=[acc.type],
+        )
+    )
+    replace(dot, [_from_f32(emitter, wgmma.result, dot.result.type)])
+
+
+def _as_f32(emitter: Emitter, acc: SSAValue) -> SSAValue:
+    """Return an accumulator in fp32: sums in fp16 are made in fp32 and rounded once a product."""
+    if isinstance(element_type(acc.type), Float32Type):
+        return acc
+    wide = with_shape(shape_of(acc.type), Float32Type())
+    return emitter.put(tile.Cast(operands=[acc], result_types=[wide])).result
+
+
+def _from_f32(emitter: Emitter, result: SSAValue, kind: Attribute) -> SSAValue:
+    if result.type == kind:
+        return result
+    return emitter.put(tile.Cast(operands=[result], result_types=[kind])).result
+
+
+def _takes(layout: SharedLayout, k: int, bits: int) -> bool:
+    """Tell whether wgmma reads a shared tile: swizzled rows, K contiguous unless 16 bits wide."""
+    if len(layout.shape) != 2 or not layout.swizzle:
+        return False
+    return layout.order[-1] == k or bits == 16
+
+
+def _operand_a(emitter: Emitter, dot: tile.Dot, product: Product) -> SSAValue:
+    """Return operand A: the view of it where wgmma reads that, else its registers."""
+    view = as_view(emitter, dot.a, dot)
+    if view is not None and _takes(view_kind(view).layout.data, 1, product.bits):
+        return view
+    return dot.a
+
+
+def _operand_b(lowering: Lowering, emitter: Emitter, dot: tile.Dot, product: Product) -> SSAValue:
+    """Return the view of operand B; a computed one is stored to shared memory first."""
+    view = as_view(emitter, dot.b, dot)
+    if view is not None and _takes(view_kind(view).layout.data, 0, product.bits):
+        return view
+    if view is not None:
+        lowering.note(
+            f"B of {name_of(dot)} in place",
+            f"wgmma reads {spell(product.b)} only with K contiguous; the tile is transposed "
+            "through registers",
+        )
+    # 16-bit operands may be contiguous along N, if its rows can be swizzled.
+    along_n = product.bits == 16 and product.n * product.bits % (32 * 8) == 0
+    order = (0, 1) if along_n else (1, 0)
+    layout = choose_layout((product.k, product.n), product.b, order)
+    return stage(lowering, emitter, dot.b, layout, f"{name_of(dot)} operand")
+
+
+def stage(
+    lowering: Lowering,
+    emitter: Emitter,
+    value: SSAValue,
+    layout: SharedLayout,
+    label: str,
+) -> SSAValue:
+    """Store a computed tensor to a buffer of its own, visible to wgmma; return the view."""
+    role = role_of(value.owner if isinstance(value.owner, Operation) else _parent(value.owner))
+    buffer = lowering.new_buffer(label, layout, element_type(value.type))
+    view = whole_buffer(emitter, buffer)
+    # The first barrier: all warps are done with what the buffer held. The second: all have written.
+    emitter.put(lowering.role_barrier(role))
+    store_shared(emitter, value, view)
+    emitter.put(hopper.ProxyFence())
+    emitter.put(lowering.role_barrier(role))
+    return view
+
+
+def _parent(block: Block) -> Operation:
+    parent = block.parent_op()
+    assert parent is not None
+    return parent
+
+
+# --- the accumulator's start --------------------------------------------------------------------
+
+
+def is_zero(value: SSAValue) -> bool:
+    """Tell whether a value is the constant zero."""
+    match value.owner:
+        case tile.Constant(value=IntAttr() | FloatData() as number):
+            return number.data == 0
+        case tile.Splat() | tile.Cast() as inner:
+            return is_zero(inner.value)
+        case _:
+            return False
+
+
+def _accumulate(lowering: Lowering, dot: tile.Dot) -> SSAValue | None:
+    """Return the predicate (i1) "add to the accumulator", None where it always is.
+
+    False for a product that starts from zero; "not the first trip" for one whose loop starts the
+    accumulator at zero and touches it nowhere else.
+    """
+    acc = dot.acc
+    if is_zero(acc):
+        return Emitter.before(dot).constant(0, i1, "from_zero")
+    if (
+        not isinstance(acc, BlockArgument)
+        or acc.owner is not dot.parent
+        or acc.has_more_than_one_use()
+    ):
+        return None
+    loop = acc.owner.parent_op()
+    if not isinstance(loop, scf.ForOp) or acc.index == 0:
+        return None
+    if not is_zero(loop.iter_args[acc.index - 1]):
+        return None
+    trip = trip_counter(lowering, loop)
+    emitter = Emitter.before(dot)
+    return emitter.apply("gt", trip, emitter.constant(0), hint="more")
+
+
+def trip_counter(lowering: Lowering, loop: scf.ForOp) -> SSAValue:
+    """Return the loop-carried count of finished trips (i32), adding it when it is not there.
+
+    The loop operation may be rebuilt; its body block stays.
+    """
+    block = loop.body.block
+    if block in lowering.trips:
+        return block.args[lowering.trips[block]]
+    wide = widen_for(loop, [Emitter.before(loop).constant(0)])
+    wide.results[-1].name_hint = "trip_end"
+    trip = block.args[-1]
+    trip.name_hint = "trip"
+    lowering.trips[block] = trip.index
+    end = terminator(block)
+    emitter = Emitter.before(end)
+    append_operands(end, [emitter.apply("add", trip, emitter.constant(1), hint="next_trip")])
+    return trip
+
+
+# --- other instructions -------------------------------------------------------------------------
+
+
+def _emit_mma(dot: tile.Dot, product: Product) -> None:
+    emitter = Emitter.before(dot)
+    acc = _as_f32(emitter, dot.acc)
+    mma = emitter.put(
+        hopper.Mma(
+            operands=[dot.a, dot.b, acc],
+            attributes={"precision": StringAttr(product.precision)},
+            result_types=[acc.type],
+        )
+    )
+    replace(dot, [_from_f32(emitter, mma.result, dot.result.type)])
+
+
+def _emit_fma(lowering: Lowering, dot: tile.Dot) -> None:
+    emitter = Emitter.before(dot)
+    views: list[SSAValue] = []
+    for value, which in ((dot.a, "a"), (dot.b, "b")):
+        view = as_view(emitter, value, dot)
+        if view is None:
+            # Rows are read one element at a time; no swizzle is needed for that.
+            shape = shape_of(value.type)
+            element = element_type(value.type)
+            layout = SharedLayout(shape, (0, 1), max(8, bit_width(element)), 0)
+            view = stage(lowering, emitter, value, layout, f"{name_of(dot)} {which}")
+        views.append(view)
+    fma = emitter.put(hopper.FmaDot(operands=[*views, dot.acc], result_types=[dot.result.type]))
+    replace(dot, [fma.result])

@@ -1,0 +1,259 @@
+"""Small tools for changing IR in place: an emitter with a point, and carrying scalars through
+structured control flow.
+
+The lowering needs ring indices, trip counters and the like as loop-carried scalars; `Carrier` adds
+them to whatever `scf` operations enclose their updates, so that no pass knows about loops.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeAlias, TypeVar
+
+from xdsl.builder import Builder, InsertPoint
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from tawa.ir import tile
+from tawa.ir.functions import FUNCTIONS
+from tawa.ir.types import i1, i32, shape_of, with_shape
+
+AnyOperation = TypeVar("AnyOperation", bound=Operation)
+Key: TypeAlias = Hashable
+State: TypeAlias = dict[Key, SSAValue]
+
+
+class Emitter:
+    """Inserts operations at one point, in order, at the Python place of `near`."""
+
+    def __init__(self, point: InsertPoint, near: Operation | None = None) -> None:
+        self._builder = Builder(point)
+        self._near = near
+
+    @classmethod
+    def before(cls, operation: Operation) -> Emitter:
+        """Return an emitter that inserts before `operation`."""
+        return cls(InsertPoint.before(operation), operation)
+
+    @classmethod
+    def after(cls, operation: Operation) -> Emitter:
+        """Return an emitter that inserts after `operation`."""
+        return cls(InsertPoint.after(operation), operation)
+
+    @classmethod
+    def at_end(cls, block: Block) -> Emitter:
+        """Return an emitter that appends to `block`."""
+        return cls(InsertPoint.at_end(block), block.last_op)
+
+    @classmethod
+    def at_start(cls, block: Block) -> Emitter:
+        """Return an emitter that inserts at the start of `block`."""
+        return cls(InsertPoint.at_start(block), block.first_op)
+
+    def put(self, operation: AnyOperation, hint: str | None = None) -> AnyOperation:
+        """Insert `operation`, name its first result and return it."""
+        if self._near is not None:
+            operation.location = self._near.location
+        self._builder.insert(operation)
+        if hint and operation.results:
+            name = re.sub(r"[^A-Za-z0-9_$.-]", "_", hint)
+            operation.results[0].name_hint = name if not name[0].isdigit() else f"_{name}"
+        return operation
+
+    def constant(self, value: int, kind: Attribute = i32, hint: str | None = None) -> SSAValue:
+        """Insert an integer constant of scalar or tensor type `kind`."""
+        return self.put(
+            tile.Constant(attributes={"value": IntAttr(value)}, result_types=[kind]), hint
+        ).result
+
+    def apply(self, function: str, *inputs: SSAValue, hint: str | None = None) -> SSAValue:
+        """Insert an element function; the result type follows from its table row."""
+        match FUNCTIONS[function].result:
+            case "bool":
+                kind = with_shape(shape_of(inputs[0].type), i1)
+            case "select":
+                kind = inputs[1].type
+            case _:
+                kind = inputs[0].type
+        return self.put(
+            tile.Elementwise(
+                operands=[list(inputs)],
+                attributes={"function": StringAttr(function)},
+                result_types=[kind],
+            ),
+            hint,
+        ).result
+
+
+def replace(operation: Operation, values: Sequence[SSAValue]) -> None:
+    """Replace the results of `operation` by `values` and erase it."""
+    for old, new in zip(operation.results, values, strict=True):
+        if new.name_hint is None:
+            new.name_hint = old.name_hint
+        old.replace_all_uses_with(new)
+    operation.detach()
+    operation.erase()
+
+
+def erase(operation: Operation) -> None:
+    """Remove an operation whose results have no uses."""
+    operation.detach()
+    operation.erase()
+
+
+def retype(value: SSAValue, kind: Attribute) -> None:
+    """Change the type of a value in place (its identity, and so every table of it, stays)."""
+    value._type = kind  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
+
+
+def terminator(block: Block) -> Operation:
+    """Return the last operation of a block that has one."""
+    if (last := block.last_op) is None:
+        raise ValueError("the block has no terminator")
+    return last
+
+
+def widen_for(loop: scf.ForOp, initial: Sequence[SSAValue]) -> scf.ForOp:
+    """Return `loop` rebuilt with more loop-carried values; the yield is the caller's to complete.
+
+    The new block arguments are the last ones of the body, the new results the last ones.
+    """
+    block = loop.body.block
+    for value in initial:
+        block.insert_arg(value.type, len(block.args))
+    wide = scf.ForOp(
+        loop.lb, loop.ub, loop.step, [*loop.iter_args, *initial], loop.detach_region(loop.body)
+    )
+    _take_place(loop, wide)
+    return wide
+
+
+def widen_if(branch: scf.IfOp, kinds: Sequence[Attribute]) -> scf.IfOp:
+    """Return `branch` rebuilt with more results (an else branch is made when there is none)."""
+    if not branch.false_region.blocks:
+        branch.false_region.add_block(Block([scf.YieldOp()]))
+    wide = scf.IfOp(
+        branch.cond,
+        [*branch.result_types, *kinds],
+        branch.detach_region(branch.true_region),
+        branch.detach_region(branch.regions[0]),
+    )
+    _take_place(branch, wide)
+    return wide
+
+
+def widen_while(loop: scf.WhileOp, initial: Sequence[SSAValue]) -> scf.WhileOp:
+    """Return `loop` rebuilt with more values carried through both of its regions."""
+    for region in (loop.before_region, loop.after_region):
+        for value in initial:
+            region.block.insert_arg(value.type, len(region.block.args))
+    kinds = [value.type for value in initial]
+    wide = scf.WhileOp(
+        [*loop.arguments, *initial],
+        [*loop.result_types, *kinds],
+        loop.detach_region(loop.before_region),
+        loop.detach_region(loop.regions[0]),
+    )
+    _take_place(loop, wide)
+    return wide
+
+
+def _take_place(old: Operation, new: Operation) -> None:
+    new.location = old.location
+    new.attributes.update(old.attributes)
+    Builder(InsertPoint.before(old)).insert(new)
+    for before, after in zip(old.results, new.results):
+        after.name_hint = before.name_hint
+        before.replace_all_uses_with(after)
+    erase(old)
+
+
+def append_operands(operation: Operation, values: Sequence[SSAValue]) -> None:
+    """Append operands to an operation whose last operand group is variadic."""
+    operation.operands = [*operation.operands, *values]
+
+
+class Carrier:
+    """Walks a block and carries named scalars through the control flow that updates them.
+
+    `touched(op)` gives the keys an operation (not counting its regions) may update, `visit(op,
+    state)` performs the update by changing `state`. Loops and branches that contain touched
+    operations get the keys as carried values or results. `approach` is called before such an
+    operation is entered, `leave` at the end of each block.
+    """
+
+    def __init__(
+        self,
+        touched: Callable[[Operation], Sequence[Key]],
+        visit: Callable[[Operation, State], None],
+        approach: Callable[[Operation, State], None],
+        leave: Callable[[Block, State], None],
+    ) -> None:
+        self._touched = touched
+        self._visit = visit
+        self._approach = approach
+        self._leave = leave
+
+    def run(self, block: Block, state: State) -> None:
+        """Process `block` with `state` on entry; `state` holds the values at its end."""
+        for operation in list(block.ops):
+            keys = self._inside(operation)
+            if keys:
+                self._approach(operation, state)
+            match operation:
+                case scf.ForOp() if keys:
+                    self._for(operation, keys, state)
+                case scf.IfOp() if keys:
+                    self._if(operation, keys, state)
+                case scf.WhileOp() if keys:
+                    self._while(operation, keys, state)
+                case _:
+                    self._visit(operation, state)
+        self._leave(block, state)
+
+    def _inside(self, operation: Operation) -> list[Key]:
+        """Return the keys touched in the regions of `operation`, in order of appearance."""
+        found: dict[Key, None] = {}
+        for region in operation.regions:
+            for inner in region.walk():
+                found.update(dict.fromkeys(self._touched(inner)))
+        return list(found)
+
+    def _for(self, loop: scf.ForOp, keys: list[Key], state: State) -> None:
+        wide = widen_for(loop, [state[key] for key in keys])
+        block = wide.body.block
+        inner = state | _named(keys, block.args[-len(keys) :], "")
+        self.run(block, inner)
+        append_operands(terminator(block), [inner[key] for key in keys])
+        state.update(_named(keys, wide.results[-len(keys) :], "_end"))
+
+    def _if(self, branch: scf.IfOp, keys: list[Key], state: State) -> None:
+        wide = widen_if(branch, [state[key].type for key in keys])
+        for region in (wide.true_region, wide.false_region):
+            inner = dict(state)
+            self.run(region.block, inner)
+            append_operands(terminator(region.block), [inner[key] for key in keys])
+        state.update(_named(keys, wide.results[-len(keys) :], ""))
+
+    def _while(self, loop: scf.WhileOp, keys: list[Key], state: State) -> None:
+        wide = widen_while(loop, [state[key] for key in keys])
+        for region in (wide.before_region, wide.after_region):
+            block = region.block
+            inner = state | _named(keys, block.args[-len(keys) :], "")
+            self.run(block, inner)
+            append_operands(terminator(block), [inner[key] for key in keys])
+        state.update(_named(keys, wide.results[-len(keys) :], "_end"))
+
+
+def _named(keys: Sequence[Key], values: Sequence[SSAValue], suffix: str) -> State:
+    """Pair keys with values, called by the last part of the key (slot, phase ...)."""
+    for key, value in zip(keys, values, strict=True):
+        value.name_hint = f"{key[-1]}{suffix}" if isinstance(key, tuple) else None
+    return dict(zip(keys, values))
+
+
+def new_region(*operations: Operation) -> Region:
+    """Return a region of one block holding `operations`."""
+    return Region(Block(list(operations)))

@@ -1,0 +1,239 @@
+"""The last touches: who arrives and how often, elected threads, dead code, launch attributes.
+
+Purpose: settle everything that depends on the whole lowered program.
+Before -> after: ``arrivals = 1`` -> counts from the roles that fill and free; a role that only copies
+becomes one `hopper.one_thread`; scalar code shared and dead code dropped; ``launch = {threads, ...}``.
+Requires: all else lowered. Ensures: the kernel is complete hopper IR.
+Declines when: never. Too few registers or too much shared memory raises.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import (
+    BoolAttr,
+    DictionaryAttr,
+    IntAttr,
+    StringAttr,
+    TensorType,
+)
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.traits import IsTerminator, MemoryReadEffect, Pure
+
+from tawa.errors import OverBudget
+from tawa.ir import hopper, tile
+from tawa.ir.types import ViewType
+from tawa.passes.lower.context import Lowering, Ring
+from tawa.passes.lower.emit import Emitter, erase, new_region
+from tawa.passes.lower.puts import arrivals_of_put
+from tawa.passes.lower.shared import place_buffers
+from tawa.passes.lower.views import root_slot
+
+_WARPGROUP = 4
+
+
+# --- arrivals -----------------------------------------------------------------------------------
+
+
+def count_arrivals(lowering: Lowering) -> None:
+    """Settle who frees each slot, and give both barrier arrays of every ring their counts."""
+    for ring in lowering.rings.values():
+        filled = sum(arrivals_of_put(role, ring) for role in lowering.roles)
+        freed = sum(_settle_release(role, ring) for role in lowering.roles)
+        ring.filled.attributes["arrivals"] = IntAttr(max(1, filled))
+        ring.freed.attributes["arrivals"] = IntAttr(max(1, freed))
+
+
+def _settle_release(role: hopper.Role, ring: Ring) -> int:
+    """Choose the threads of `role` that free slots of `ring`; return their number.
+
+    wgmma alone reads it: one thread of each warpgroup, after its wait. Threads read it: each fences
+    the proxy after its last read, then one of each warp (the others may still be reading).
+    """
+    arrives = [
+        op
+        for op in role.walk()
+        if isinstance(op, hopper.Arrive) and op.barriers is ring.freed.result
+    ]
+    if not arrives:
+        return 0
+    if _read_by_wgmma_alone(role, ring):
+        return role.warps.data // _WARPGROUP
+    for arrive in arrives:
+        arrive.attributes["by"] = StringAttr("warp")
+        Emitter.before(arrive).put(hopper.ProxyFence())
+    return role.warps.data
+
+
+def _read_by_wgmma_alone(role: hopper.Role, ring: Ring) -> bool:
+    buffers = {buffer.result for buffer in ring.buffers}
+    found = False
+    for operation in role.walk():
+        views = [v for v in operation.operands if isinstance(v.type, ViewType)]
+        if not any(root_slot(view).buffer in buffers for view in views):
+            continue
+        if isinstance(operation, hopper.Wgmma):
+            found = True
+        elif not isinstance(
+            operation, (hopper.TransposeView, hopper.SliceView, hopper.ReshapeView)
+        ):
+            return False
+    # A role that reads nothing frees by warp: each warp must have seen the phase it frees.
+    return found and role.warps.data % _WARPGROUP == 0
+
+
+# --- elected threads ----------------------------------------------------------------------------
+
+
+def elect_threads(lowering: Lowering) -> None:
+    """Let one thread run the roles in which threads only start copies."""
+    for role in lowering.roles:
+        if not _is_copy_only(role):
+            continue
+        for inner in [op for op in role.walk() if isinstance(op, hopper.OneThread)]:
+            _inline(inner)
+        body = role.body.block
+        moved = [op for op in body.ops if not isinstance(op, hopper.SetRegisters)]
+        for operation in moved:
+            operation.detach()
+        Emitter.at_end(body).put(hopper.OneThread(regions=[new_region(*moved)]))
+
+
+def _is_copy_only(role: hopper.Role) -> bool:
+    """Tell whether a role starts TMA copies and does nothing with tensors or other threads."""
+    starts = False
+    for operation in role.body.walk():
+        if isinstance(operation, hopper.TmaLoad):
+            starts = True
+        together = (hopper.NamedBarrier, hopper.ProxyFence, hopper.SharedStore, hopper.SharedLoad)
+        effects = (tile.Store, tile.Atomic, tile.CompareExchange, tile.Print, tile.Assert)
+        if isinstance(operation, (*together, *effects, hopper.TmaStore)):
+            return False
+    return starts
+
+
+def _inline(one: hopper.OneThread) -> None:
+    for operation in list(one.body.block.ops):
+        operation.detach()
+        Emitter.before(one).put(operation)
+    erase(one)
+
+
+# --- tidying ------------------------------------------------------------------------------------
+
+
+def tidy(role: hopper.Role) -> None:
+    """Drop dead operations, share equal pure ones, and name constants once a role."""
+    drop_dead(role.body.block)
+    _hoist_constants(role)
+    _share(role.body.block, {})
+    drop_dead(role.body.block)
+
+
+def _hoist_constants(role: hopper.Role) -> None:
+    """Move scalar constants to the start of the role, where equal ones meet."""
+    constants = [
+        op
+        for op in role.body.walk()
+        if isinstance(op, tile.Constant) and not isinstance(op.result.type, TensorType)
+    ]
+    first = next(op for op in role.body.block.ops if not isinstance(op, hopper.SetRegisters))
+    for constant in constants:
+        if constant is first:
+            continue
+        constant.detach()
+        Emitter.before(first).put(constant)
+
+
+def _droppable(operation: Operation) -> bool:
+    if operation.has_trait(IsTerminator) or not operation.results:
+        return False
+    if isinstance(operation, (scf.ForOp, scf.IfOp, scf.WhileOp)):
+        return all(
+            inner.has_trait(Pure) or inner.has_trait(IsTerminator) or _droppable(inner)
+            for inner in operation.walk()
+            if inner is not operation
+        )
+    reads = isinstance(operation, (hopper.SharedLoad, tile.Reduce, tile.Scan))
+    return reads or operation.has_trait(Pure) or operation.has_trait(MemoryReadEffect)
+
+
+def drop_dead(block: Block) -> None:
+    """Erase operations without effect whose results nothing uses."""
+    for operation in reversed(list(block.ops)):
+        if _droppable(operation) and not any(result.first_use for result in operation.results):
+            erase(operation)
+            continue
+        for region in operation.regions:
+            for inner in region.blocks:
+                drop_dead(inner)
+
+
+def _share(block: Block, known: dict[object, list[SSAValue]]) -> None:
+    """Replace a pure scalar operation by an equal one that dominates it."""
+    scope = dict(known)
+    for operation in list(block.ops):
+        if operation.has_trait(Pure) and not operation.regions and operation.results:
+            key = (
+                type(operation),
+                tuple(id(operand) for operand in operation.operands),
+                tuple(sorted((k, str(v)) for k, v in operation.attributes.items())),
+                tuple(str(kind) for kind in operation.result_types),
+            )
+            # Accumulators are written in place: a tensor constant is never shared.
+            if key in scope and not isinstance(operation, hopper.TensorMap) and _scalar(operation):
+                for old, new in zip(operation.results, scope[key]):
+                    old.replace_all_uses_with(new)
+                erase(operation)
+                continue
+            scope[key] = list(operation.results)
+        for region in operation.regions:
+            for inner in region.blocks:
+                _share(inner, scope)
+
+
+def _scalar(operation: Operation) -> bool:
+    return all(not isinstance(v.type, TensorType) for v in operation.results)
+
+
+# --- set-up and launch --------------------------------------------------------------------------
+
+
+def initialise_barriers(lowering: Lowering) -> None:
+    """Initialise all mbarriers before the roles, visibly to all threads and to TMA."""
+    block = lowering.kernel.body.block
+    first = lowering.roles[0]
+    arrays = [op for op in block.ops if isinstance(op, hopper.Barriers)]
+    emitter = Emitter.before(first)
+    for barriers in arrays:
+        emitter.put(hopper.InitBarriers(operands=[barriers.result]))
+    if arrays:
+        emitter.put(hopper.FenceBarrierInit())
+        emitter.put(hopper.BlockSync())
+
+
+def set_launch(lowering: Lowering) -> None:
+    """Place shared memory and record what the launcher needs. Raises `OverBudget`."""
+    shared = place_buffers(lowering)
+    threads = 32 * sum(role.warps.data for role in lowering.roles)
+    if threads > 1024:
+        raise OverBudget(
+            f"{lowering.kernel.sym_name.data}: {threads} threads.",
+            why="a block has at most 1,024.",
+            remedy="use fewer warps or consumers.",
+        )
+    if lowering.next_barrier > lowering.target.named_barriers:
+        raise OverBudget(
+            f"{lowering.kernel.sym_name.data}: {lowering.next_barrier} named barriers.",
+            why=f"a block has {lowering.target.named_barriers}, number 0 is the block's own.",
+            remedy="use fewer consumer warpgroups.",
+        )
+    lowering.kernel.attributes["launch"] = DictionaryAttr(
+        {
+            "threads": IntAttr(threads),
+            "registers": IntAttr(lowering.target.registers_at_launch(threads)),
+            "shared": IntAttr(shared),
+            "cluster": IntAttr(lowering.plan.cluster),
+            "persistent": BoolAttr.from_bool(lowering.plan.persistent),
+        }
+    )

@@ -1,0 +1,196 @@
+"""Descriptor accesses that TMA cannot take become accesses through pointers.
+
+Purpose: keep kernels right whose descriptors are made inside the kernel from values the host does not
+have, whose rows are no multiple of 16 bytes, or whose store the plan wants from registers.
+Before -> after:
+    tile.desc_store %d[%m, %n], %v    ->    %p = base + (m + i) * stride0 + (n + j) * stride1
+                                            tile.store %p, %v, (0 <= m + i < extent0) & ...
+Requires: tile operations. Ensures: out-of-bounds elements read as the padding, writes are dropped.
+Declines when: each such access is a note, `TMA for a@12`, with its reason.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import FloatData, IntAttr, StringAttr
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from tawa.analysis.naming import name_of
+from tawa.ir import hopper, tile
+from tawa.ir.types import (
+    DescType,
+    PtrType,
+    bit_width,
+    element_type,
+    i32,
+    i64,
+    is_float,
+    shape_of,
+    with_shape,
+)
+from tawa.passes.lower.context import Lowering
+from tawa.passes.lower.emit import Emitter, erase, replace
+from tawa.passes.lower.maps import is_host_made
+
+
+def expand_accesses(lowering: Lowering, role: hopper.Role) -> None:
+    """Expand the descriptor accesses of `role` that do not go through TMA."""
+    for operation in list(role.walk()):
+        match operation:
+            case tile.DescLoad():
+                if reason := _objection(lowering, operation.desc):
+                    lowering.note(f"TMA for {name_of(operation)}", reason)
+                    _expand_load(operation)
+            case tile.DescStore():
+                by_plan = lowering.store_plan(operation).via == "registers"
+                reason = "the plan stores it from registers" if by_plan else ""
+                if reason := reason or _objection(lowering, operation.desc):
+                    lowering.note(f"TMA for {name_of(operation)}", reason)
+                    lowering.direct.add(_expand_store(operation))
+            case _:
+                continue
+
+
+def _objection(lowering: Lowering, desc: SSAValue) -> str:
+    """Return why TMA cannot serve accesses through `desc`, or nothing."""
+    kind = desc.type
+    assert isinstance(kind, DescType)
+    row = kind.block_shape[-1] * max(8, bit_width(kind.element)) // 8
+    unit = lowering.target.tma_alignment
+    if row % unit:
+        return f"rows of the block are {row} bytes, not a multiple of {unit}"
+    if len(kind.block_shape) > lowering.target.tma_rank:
+        return f"{len(kind.block_shape)} dimensions, TMA has {lowering.target.tma_rank}"
+    if not is_host_made(desc):
+        return "the descriptor depends on the program, the host cannot encode it"
+    return ""
+
+
+def _expand_load(load: tile.DescLoad) -> None:
+    emitter = Emitter.before(load)
+    pointer, mask = _addresses(emitter, load.desc, list(load.offsets))
+    other = _padding(emitter, load)
+    attributes = {"eviction": load.eviction} if load.eviction is not None else {}
+    made = emitter.put(
+        tile.Load(
+            operands=[pointer, [mask], [other]],
+            attributes=dict(attributes),
+            result_types=[load.result.type],
+        )
+    )
+    replace(load, [made.result])
+
+
+def _padding(emitter: Emitter, load: tile.DescLoad) -> SSAValue:
+    """Return the tensor that elements outside read as: zeros, or NaN where the descriptor says so."""
+    kind = load.result.type
+    owner = load.desc.owner
+    nan = isinstance(owner, tile.MakeDesc) and owner.padding.data == "nan"
+    zero = FloatData(0.0) if is_float(element_type(kind)) else IntAttr(0)
+    value: Attribute = FloatData(float("nan")) if nan and is_float(element_type(kind)) else zero
+    return emitter.put(tile.Constant(attributes={"value": value}, result_types=[kind])).result
+
+
+def _expand_store(store: tile.DescStore) -> Operation:
+    emitter = Emitter.before(store)
+    pointer, mask = _addresses(emitter, store.desc, list(store.offsets))
+    made = emitter.put(tile.Store(operands=[pointer, store.value, [mask]]))
+    erase(store)
+    return made
+
+
+def _addresses(
+    emitter: Emitter, desc: SSAValue, offsets: list[SSAValue]
+) -> tuple[SSAValue, SSAValue]:
+    """Return the pointers to a block's elements and the mask of those inside the tensor."""
+    kind = desc.type
+    assert isinstance(kind, DescType)
+    shape = kind.block_shape
+    extents, strides = _geometry(emitter, desc, len(shape))
+    base = _splat(emitter, _base(emitter, desc), shape)
+    mask: SSAValue | None = None
+    moved = base
+    for dim, offset in enumerate(offsets):
+        index = _index(emitter, offset, dim, shape)
+        step = _splat(emitter, strides[dim], shape)
+        term = emitter.apply("mul", index, step)
+        moved = emitter.put(tile.PtrAdd(operands=[moved, term], result_types=[base.type])).result
+        zero = emitter.constant(0, with_shape(shape, i64))
+        inside = emitter.apply(
+            "and",
+            emitter.apply("ge", index, zero),
+            emitter.apply("lt", index, _splat(emitter, extents[dim], shape)),
+        )
+        mask = inside if mask is None else emitter.apply("and", mask, inside)
+    assert mask is not None, "a descriptor has at least one dimension"
+    return moved, mask
+
+
+def _index(emitter: Emitter, offset: SSAValue, dim: int, shape: tuple[int, ...]) -> SSAValue:
+    """Return offset + 0, 1, 2 ... along `dim`, as a tensor of i64 of the whole block."""
+    line = emitter.put(
+        tile.Arange(attributes={"start": IntAttr(0)}, result_types=[with_shape((shape[dim],), i32)])
+    ).result
+    wide = _cast(emitter, line)
+    start = _splat(emitter, _cast(emitter, offset), (shape[dim],))
+    value = emitter.apply("add", start, wide)
+    here: tuple[int, ...] = (shape[dim],)
+    for axis in range(len(shape)):
+        if axis == dim:
+            continue
+        here = (*here[:axis], 1, *here[axis:])
+        value = emitter.put(
+            tile.ExpandDims(
+                operands=[value],
+                attributes={"axis": IntAttr(axis)},
+                result_types=[with_shape(here, i64)],
+            )
+        ).result
+    return emitter.put(
+        tile.Broadcast(operands=[value], result_types=[with_shape(shape, i64)])
+    ).result
+
+
+def _cast(emitter: Emitter, value: SSAValue) -> SSAValue:
+    if element_type(value.type) == i64:
+        return value
+    kind = with_shape(shape_of(value.type), i64)
+    return emitter.put(tile.Cast(operands=[value], result_types=[kind])).result
+
+
+def _splat(emitter: Emitter, value: SSAValue, shape: tuple[int, ...]) -> SSAValue:
+    return emitter.put(
+        tile.Splat(operands=[value], result_types=[with_shape(shape, value.type)])
+    ).result
+
+
+def _geometry(emitter: Emitter, desc: SSAValue, rank: int) -> tuple[list[SSAValue], list[SSAValue]]:
+    """Return extents and strides of a descriptor as i64 scalars."""
+    if isinstance(desc.owner, tile.MakeDesc):
+        made = desc.owner
+        return (
+            [_cast(emitter, value) for value in made.extents],
+            [_cast(emitter, value) for value in made.strides],
+        )
+    return (
+        [_ask(emitter, desc, "extent", dim, i64) for dim in range(rank)],
+        [_ask(emitter, desc, "stride", dim, i64) for dim in range(rank)],
+    )
+
+
+def _base(emitter: Emitter, desc: SSAValue) -> SSAValue:
+    """Return the base address of a descriptor."""
+    if isinstance(desc.owner, tile.MakeDesc):
+        return desc.owner.base
+    kind = desc.type
+    assert isinstance(kind, DescType)
+    return _ask(emitter, desc, "base", 0, PtrType(kind.element))
+
+
+def _ask(emitter: Emitter, desc: SSAValue, what: str, axis: int, kind: Attribute) -> SSAValue:
+    return emitter.put(
+        tile.DescExtent(
+            operands=[desc],
+            attributes={"what": StringAttr(what), "axis": IntAttr(axis)},
+            result_types=[kind],
+        )
+    ).result

@@ -1,0 +1,207 @@
+"""What a producer does with a slot: TMA copies into it, or registers stored to it.
+
+Purpose: lower `aref.put_exit` once its slot is known.
+Before -> after: a tile from `tile.desc_load` becomes its share of one `hopper.expect` and a
+`hopper.tma_load`; a computed tensor becomes `hopper.shared_store`, `hopper.proxy_fence` and an arrive
+by each warp; a scalar is stored by one thread.
+Requires: the slot was entered. Ensures: exactly the arrivals that `count_arrivals` counts.
+Declines when: never.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from xdsl.dialects.builtin import IntAttr, StringAttr, TensorType
+from xdsl.ir import Operation, SSAValue
+
+from tawa.errors import DescriptorError
+from tawa.ir import aref, hopper, tile
+from tawa.ir.types import BufferType, SharedLayoutAttr, ViewType, i32, shape_of
+from tawa.layouts.shared import SharedLayout
+from tawa.passes.lower.context import Lowering, Ring, place_of
+from tawa.passes.lower.emit import Emitter, erase, new_region
+from tawa.passes.lower.maps import load_boxes, tensor_map
+
+
+def publish(
+    lowering: Lowering, role: hopper.Role, exit_: aref.PutExit, ring: Ring, slot: SSAValue
+) -> None:
+    """Emit, before `exit_`, all that fills `slot` of `ring` with its values."""
+    pairs = list(zip(ring.buffers, exit_.values, strict=True))
+    copied = [(buffer, value) for buffer, value in pairs if _source(value) is not None]
+    stored = [(buffer, value) for buffer, value in pairs if _source(value) is None]
+    emitter = Emitter.before(exit_)
+    if copied:
+        _copy(lowering, emitter, ring, slot, copied)
+    tensors = [pair for pair in stored if isinstance(pair[1].type, TensorType)]
+    scalars = [pair for pair in stored if not isinstance(pair[1].type, TensorType)]
+    if tensors:
+        for buffer, value in tensors:
+            emitter.put(_store(value, _slot(emitter, buffer, slot)))
+        emitter.put(hopper.ProxyFence())
+        emitter.put(_arrive(ring, slot, "warp"))
+    if scalars:
+        one = Emitter.at_end(_one_thread(emitter).body.block)
+        for buffer, value in scalars:
+            one.put(_store(value, _slot(one, buffer, slot)))
+        one.put(_arrive(ring, slot, "thread"))
+    exit_.operands = [exit_.slot]
+    for _, value in copied:
+        _erase_chain(value)
+
+
+def arrivals_of_put(role: hopper.Role, ring: Ring) -> int:
+    """Return how often `role` arrives at a filled barrier of `ring` for one slot."""
+    kinds: set[str] = set()
+    for operation in role.walk():
+        match operation:
+            case hopper.Expect() if operation.barriers is ring.filled.result:
+                kinds.add("expect")
+            case hopper.Arrive() if operation.barriers is ring.filled.result:
+                kinds.add(operation.by.data)
+            case _:
+                continue
+    return sum(role.warps.data if kind == "warp" else 1 for kind in kinds)
+
+
+def _source(value: SSAValue) -> tile.DescLoad | None:
+    """Return the descriptor load a value comes from, through reshapes that keep the bytes."""
+    match value.owner:
+        case tile.DescLoad() as load:
+            return load
+        case tile.Reshape() as reshape if _same_bytes(reshape):
+            return _source(reshape.value)
+        case _:
+            return None
+
+
+def _same_bytes(reshape: tile.Reshape) -> bool:
+    """Tell whether a reshape only adds or drops unit dimensions."""
+    before, after = shape_of(reshape.value.type), shape_of(reshape.result.type)
+    return [x for x in before if x != 1] == [x for x in after if x != 1]
+
+
+def _erase_chain(value: SSAValue) -> None:
+    """Remove a load (and reshapes of it) that nothing else uses."""
+    owner = value.owner
+    while isinstance(owner, (tile.DescLoad, tile.Reshape)) and owner.result.first_use is None:
+        below = owner.value.owner if isinstance(owner, tile.Reshape) else None
+        erase(owner)
+        owner = below
+
+
+def _slot(emitter: Emitter, buffer: hopper.Shared, slot: SSAValue) -> SSAValue:
+    from tawa.passes.lower.rings import slot_view
+
+    return slot_view(emitter, buffer, slot)
+
+
+def _store(value: SSAValue, view: SSAValue) -> hopper.SharedStore:
+    return hopper.SharedStore(operands=[value, view], attributes={"via": StringAttr("plain")})
+
+
+def _arrive(ring: Ring, slot: SSAValue, by: str) -> hopper.Arrive:
+    return hopper.Arrive(operands=[ring.filled.result, slot], attributes={"by": StringAttr(by)})
+
+
+def _one_thread(emitter: Emitter) -> hopper.OneThread:
+    return emitter.put(hopper.OneThread(regions=[new_region()]))
+
+
+def _copy(
+    lowering: Lowering,
+    emitter: Emitter,
+    ring: Ring,
+    slot: SSAValue,
+    copied: list[tuple[hopper.Shared, SSAValue]],
+) -> None:
+    """One expect with the bytes of all tiles, then their copies, by one thread."""
+    one = Emitter.at_end(_one_thread(emitter).body.block)
+    # A transaction counts the full box, its part outside the tensor included.
+    total = sum(_tile(buffer).layout.data.bytes for buffer, _ in copied)
+    one.put(
+        hopper.Expect(operands=[ring.filled.result, slot], attributes={"bytes": IntAttr(total)})
+    )
+    for buffer, value in copied:
+        load = _source(value)
+        assert load is not None
+        view = _reshaped(one, _slot(one, buffer, slot), shape_of(load.result.type))
+        issue_copy(lowering, one, load, view, ring.filled, slot)
+
+
+def issue_copy(
+    lowering: Lowering,
+    emitter: Emitter,
+    load: tile.DescLoad,
+    view: SSAValue,
+    barriers: hopper.Barriers,
+    slot: SSAValue,
+) -> None:
+    """Emit the TMA copies of `load` into `view`, completing on `barriers[slot]`."""
+    kind = view.type
+    assert isinstance(kind, ViewType)
+    check_box(lowering, load, kind.layout.data)
+    map_ = tensor_map(lowering, load.desc, kind.layout.data)
+    eviction = load.eviction.data if load.eviction is not None else ""
+    eviction = lowering.plan.load_eviction or {"evict_first": "first", "evict_last": "last"}.get(
+        eviction, ""
+    )
+    attributes = {"eviction": StringAttr(eviction)} if eviction else {}
+    for offsets, part in load_boxes(emitter, map_, list(load.offsets), view):
+        emitter.put(
+            hopper.TmaLoad(
+                operands=[map_.result, offsets, part, barriers.result, slot],
+                attributes=dict(attributes),
+            )
+        )
+
+
+def check_box(lowering: Lowering, access: Operation, layout: SharedLayout) -> None:
+    """Refuse a tile whose rows TMA cannot move. Raises `DescriptorError`."""
+    row = layout.shape[-1] * layout.bits // 8
+    unit = lowering.target.tma_alignment
+    if row % unit:
+        shape = "x".join(map(str, layout.shape))
+        raise DescriptorError(
+            f"a {shape} block of {layout.bits}-bit elements cannot be moved by TMA.",
+            place=place_of(access),
+            why=f"its rows are {row} bytes, not a multiple of {unit}.",
+            remedy=f"make the last extent a multiple of {unit * 8 // layout.bits}, "
+            "or load through pointers.",
+        )
+
+
+def _tile(buffer: hopper.Shared) -> BufferType:
+    kind = buffer.result.type
+    assert isinstance(kind, BufferType)
+    return kind
+
+
+def _reshaped(emitter: Emitter, view: SSAValue, shape: tuple[int, ...]) -> SSAValue:
+    """Return the view under `shape`, which differs from its own in unit dimensions only."""
+    kind = view.type
+    assert isinstance(kind, ViewType)
+    if kind.shape == shape or prod(kind.shape) != prod(shape):
+        return view
+    return reshape_view(emitter, view, shape)
+
+
+def reshape_view(emitter: Emitter, view: SSAValue, shape: tuple[int, ...]) -> SSAValue:
+    """Return a view with unit dimensions dropped or added; memory order is kept."""
+    kind = view.type
+    assert isinstance(kind, ViewType)
+    layout = kind.layout.data
+    kept = [dim for dim in layout.order if layout.shape[dim] != 1]
+    ranks = {dim: rank for rank, dim in enumerate(sorted(kept))}
+    places = [dim for dim, extent in enumerate(shape) if extent != 1]
+    units = [dim for dim, extent in enumerate(shape) if extent == 1]
+    order = (*units, *(places[ranks[dim]] for dim in kept))
+    new = SharedLayoutAttr(SharedLayout(shape, order, layout.bits, layout.swizzle))
+    within = new if kind.within == kind.layout else kind.within
+    return emitter.put(
+        hopper.ReshapeView(operands=[view], result_types=[ViewType(kind.element, new, within)])
+    ).result
+
+
+__all__ = ["arrivals_of_put", "check_box", "i32", "issue_copy", "publish", "reshape_view"]

@@ -1,0 +1,146 @@
+"""Reductions across warps: a part of each warp, then one more reduction over the parts.
+
+Purpose: expand each `tile.reduce` whose axis is spread over warps.
+Before -> after:
+    %s = tile.reduce %x axis 1            %p = tile.reshape %x            (N -> warps x rest)
+    (layout: warps along axis 1)    ->    %q = tile.reduce %p over rest   (within a warp)
+                                          scratch store, role barrier, scratch load (all warps' parts)
+                                          %s = tile.reduce %r over warps  (within a thread)
+Requires: layouts converted. Ensures: every `tile.reduce` left stays within a warp.
+Declines when: never.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.ir.types import element_type, layout_of, shape_of, with_shape
+from tawa.layouts.fragments import without_dimension
+from tawa.layouts.register import Axis, Coordinate, RegisterLayout
+from tawa.passes.lower.context import Lowering
+from tawa.passes.lower.convert import exchange, through_scratch, with_layout
+from tawa.passes.lower.emit import Emitter, replace
+from tawa.passes.lower.layouts import scan_layout
+from tawa.passes.lower.relate import reshaped
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbouring digits of the reduced dimension that are (or are not) told apart by warps."""
+
+    extent: int
+    across: bool
+
+
+def expand_reductions(lowering: Lowering, role: hopper.Role) -> None:
+    """Expand the reductions of `role` that cross warps."""
+    for reduce in [op for op in role.body.walk() if isinstance(op, tile.Reduce)]:
+        axis = reduce.axis.data
+        layout = layout_of(reduce.inputs[0].type)
+        if any(step.step[axis] for step in layout.warps if step.extent > 1):
+            _expand(lowering, role, reduce, layout, axis)
+
+
+def _runs(layout: RegisterLayout, axis: int) -> list[_Run] | None:
+    """Read the digits of `axis`, slowest first; None where they are no mixed radix of it."""
+    digits = [
+        (item.step[axis], item.extent, across)
+        for items, across in ((layout.registers, 0), (layout.lanes, 0), (layout.warps, 1))
+        for item in items
+        if item.step[axis] and item.extent > 1
+    ]
+    reach, runs = 1, list[_Run]()
+    for step, extent, across in sorted(digits):
+        if step != reach:
+            return None
+        reach *= extent
+        if runs and runs[0].across == bool(across):
+            runs[0] = _Run(runs[0].extent * extent, runs[0].across)
+        else:
+            runs.insert(0, _Run(extent, bool(across)))
+    return runs if reach == layout.shape[axis] else None
+
+
+def _expand(
+    lowering: Lowering,
+    role: hopper.Role,
+    reduce: tile.Reduce,
+    layout: RegisterLayout,
+    axis: int,
+) -> None:
+    emitter = Emitter.before(reduce)
+    runs = _runs(layout, axis)
+    values = list(reduce.inputs)
+    if runs is None:
+        # No way to name the warps' parts: bring the axis into one warp instead.
+        inside = scan_layout(layout.shape, axis, role.warps.data)
+        moved = [through_scratch(lowering, role, emitter, value, inside) for value in values]
+        replace(reduce, _reduce(emitter, reduce, moved, axis))
+        return
+    shape = (*layout.shape[:axis], *(run.extent for run in runs), *layout.shape[axis + 1 :])
+    apart = reshaped(layout, shape)
+    assert apart is not None, "the runs are digits of the reduced dimension"
+    values = [_reshape(emitter, value, apart) for value in values]
+    kept = 0
+    for index in reversed(range(len(runs))):
+        if runs[index].across:
+            kept += 1
+        else:
+            values = _reduce(emitter, reduce, values, axis + index)
+    parts = tuple(run.extent for run in runs if run.across)
+    values = exchange(lowering, role, emitter, values, _gathered(layout, axis, parts))
+    for index in reversed(range(kept)):
+        values = _reduce(emitter, reduce, values, axis + index)
+    replace(reduce, values)
+
+
+def _gathered(layout: RegisterLayout, axis: int, parts: Coordinate) -> RegisterLayout:
+    """Return the layout of all warps' parts: in registers, beside the result's own layout."""
+    target = without_dimension(layout, axis)
+    count = len(parts)
+
+    def grow(step: Coordinate) -> Coordinate:
+        return (*step[:axis], *(0 for _ in parts), *step[axis:])
+
+    rank = len(target.shape) + count
+    held = tuple(
+        Axis(extent, tuple(int(dim == axis + index) for dim in range(rank)))
+        for index, extent in enumerate(parts)
+    )
+    return RegisterLayout(
+        (*target.shape[:axis], *parts, *target.shape[axis:]),
+        (*held, *(Axis(a.extent, grow(a.step)) for a in target.registers)),
+        tuple(Axis(a.extent, grow(a.step)) for a in target.lanes),
+        tuple(Axis(a.extent, grow(a.step)) for a in target.warps),
+    )
+
+
+def _reshape(emitter: Emitter, value: SSAValue, layout: RegisterLayout) -> SSAValue:
+    kind = with_layout(with_shape(layout.shape, element_type(value.type)), layout)
+    return emitter.put(tile.Reshape(operands=[value], result_types=[kind])).result
+
+
+def _reduce(
+    emitter: Emitter, like: tile.Reduce, values: list[SSAValue], axis: int
+) -> list[SSAValue]:
+    """Reduce `values` along `axis` with the body of `like`, within warps."""
+    layout = without_dimension(layout_of(values[0].type), axis)
+    shape = shape_of(values[0].type)
+    left = (*shape[:axis], *shape[axis + 1 :])
+    kinds = [
+        with_layout(with_shape(left, element_type(value.type)), layout)
+        if left
+        else element_type(value.type)
+        for value in values
+    ]
+    made = tile.Reduce(
+        operands=[values],
+        attributes={"axis": IntAttr(axis)},
+        result_types=[kinds],
+        regions=[like.body.clone()],
+    )
+    return list(emitter.put(made).res)

@@ -1,0 +1,285 @@
+"""Arefs become rings: shared buffers with filled and freed barriers, and explicit slot and phase.
+
+Purpose: lower every `aref` operation to waits, expects, copies and arrives on mbarriers.
+Before -> after:
+    %slot = aref.put_enter %ab               hopper.wait %freed[%slot], %phase
+    %a = tile.desc_load ...            ->    hopper.expect %filled[%slot] {bytes}
+    aref.put_exit %slot(%a)                  hopper.tma_load %a_map[..], %a_view, %filled[%slot]
+    %a = aref.get_enter %ab                  hopper.wait %filled[%slot], %phase
+    aref.get_exit %ab                        %a = hopper.shared_load %a_view; hopper.arrive %freed
+Requires: roles formed. Ensures: slot and phase run through every enclosing loop, branch and while;
+the producer's phase starts at 1 (a fresh barrier reports the phase before it complete), the
+consumer's at 0. Arrives on `freed` stand where the program frees; `waits` moves them after the
+covering wait and `count_arrivals` settles who arrives.
+Declines when: never.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from tawa.ir import aref, hopper, tile
+from tawa.ir.types import (
+    ArefType,
+    BufferType,
+    SharedLayoutAttr,
+    ViewType,
+    element_type,
+    i32,
+    shape_of,
+)
+from tawa.passes.lower.context import Lowering, Ring
+from tawa.passes.lower.emit import Carrier, Emitter, State, erase, replace
+from tawa.passes.lower.puts import publish
+from tawa.passes.lower.shared import choose_layout
+
+_Index: TypeAlias = tuple[SSAValue, Literal["slot", "phase", "oldest"]]
+
+
+def lower_rings(lowering: Lowering) -> None:
+    """Replace every aref of the kernel by a ring."""
+    creates = [op for op in lowering.kernel.body.block.ops if isinstance(op, aref.Create)]
+    for create in creates:
+        lowering.rings[create.result] = _make_ring(lowering, create)
+    for role in lowering.roles:
+        _Weaver(lowering, role).run()
+    for create in creates:
+        erase(create)
+
+
+def _make_ring(lowering: Lowering, create: aref.Create) -> Ring:
+    kind = create.result.type
+    assert isinstance(kind, ArefType)
+    depth, label = create.depth.data, create.label.data
+    names = label.split("+")
+    buffers = [
+        _payload_buffer(
+            lowering, names[index] if index < len(names) else f"{label}.{index}", item, depth
+        )
+        for index, item in enumerate(kind.payload)
+    ]
+    filled = lowering.new_barriers(f"{label} filled", depth, "filled")
+    freed = lowering.new_barriers(f"{label} freed", depth, "freed")
+    return Ring(label, depth, buffers, filled, freed)
+
+
+def _payload_buffer(lowering: Lowering, label: str, kind: Attribute, depth: int) -> hopper.Shared:
+    """Declare the buffer of one payload tile; a scalar takes one word of it."""
+    element = element_type(kind)
+    shape = shape_of(kind) or (1,)
+    buffer = lowering.new_buffer(label, choose_layout(shape, element), element, depth)
+    buffer.result.name_hint = f"{label.split('@')[0]}_ring"
+    return buffer
+
+
+def slot_view(emitter: Emitter, buffer: hopper.Shared, index: SSAValue) -> SSAValue:
+    """Return the tile in slot `index` of a buffer."""
+    kind = buffer.result.type
+    assert isinstance(kind, BufferType)
+    layout = SharedLayoutAttr(kind.layout.data)
+    return emitter.put(
+        hopper.Slot(
+            operands=[buffer.result, index],
+            result_types=[ViewType(kind.element, layout, layout)],
+        ),
+        buffer.label.data.split("@")[0],
+    ).result
+
+
+@dataclass(slots=True)
+class _Weaver:
+    """Threads the indices of every ring through one role and replaces its aref operations.
+
+    `entered` maps a put's slot value to its index, `borrowed` lists the slots each get has lent and
+    not yet freed, oldest first; a ring whose frees stand in other blocks than its gets has an index
+    of its own for them ("oldest").
+    """
+
+    lowering: Lowering
+    role: hopper.Role
+    entered: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
+    borrowed: dict[SSAValue, list[SSAValue]] = field(default_factory=dict[SSAValue, list[SSAValue]])
+    stale: set[SSAValue] = field(default_factory=set[SSAValue])
+    apart: set[SSAValue] = field(default_factory=set[SSAValue])
+
+    def run(self) -> None:
+        block = self.role.body.block
+        arefs = list(dict.fromkeys(ref for op in block.walk() for ref in _arefs(op)))
+        if not arefs:
+            return
+        self.apart = {ref for ref in arefs if not _paired(block, ref)}
+        self.lowering.freed_apart.update((self.role, self._ring(ref)) for ref in self.apart)
+        first = next(op for op in block.ops if not isinstance(op, hopper.SetRegisters))
+        emitter = Emitter.before(first)
+        zero, one = emitter.constant(0, hint="zero"), emitter.constant(1, hint="one")
+        state: State = {}
+        for ref in arefs:
+            puts = any(isinstance(op, aref.PutEnter) and op.aref is ref for op in block.walk())
+            state[ref, "slot"] = zero
+            state[ref, "phase"] = one if puts else zero
+            state[ref, "oldest"] = zero
+        Carrier(self._touched, self._visit, self._flush_all, self._leave).run(block, state)
+
+    def _touched(self, operation: Operation) -> list[_Index]:
+        match operation:
+            case aref.PutEnter() | aref.GetEnter():
+                return [(operation.aref, "slot"), (operation.aref, "phase")]
+            case aref.GetExit() if operation.aref in self.apart:
+                return [(operation.aref, "oldest")]
+            case _:
+                return []
+
+    def _visit(self, operation: Operation, state: State) -> None:
+        match operation:
+            case aref.PutEnter():
+                self._enter(operation, operation.aref, state, self._ring(operation.aref).freed)
+                self.entered[operation.slot] = state[operation.aref, "slot"]
+            case aref.PutExit():
+                self._put_exit(operation, state)
+            case aref.GetEnter():
+                self._get_enter(operation, state)
+            case aref.GetExit():
+                self._get_exit(operation, state)
+            case _:
+                pass
+
+    def _leave(self, block: Block, state: State) -> None:
+        last = block.last_op
+        emitter = Emitter.at_end(block)
+        if last is not None and last.name in ("scf.yield", "scf.condition"):
+            emitter = Emitter.before(last)
+        for ref in list(self.stale):
+            self._advance(emitter, ref, state)
+
+    def _ring(self, ref: SSAValue) -> Ring:
+        return self.lowering.rings[ref]
+
+    def _enter(
+        self, operation: Operation, ref: SSAValue, state: State, barriers: hopper.Barriers
+    ) -> None:
+        """Wait for the next slot; its index advances when the exit, or another enter, comes."""
+        emitter = Emitter.before(operation)
+        if ref in self.stale:
+            self._advance(emitter, ref, state)
+        emitter.put(
+            hopper.Wait(operands=[barriers.result, state[ref, "slot"], state[ref, "phase"]])
+        )
+        self.stale.add(ref)
+
+    def _advance(self, emitter: Emitter, ref: SSAValue, state: State) -> None:
+        """Step to the next slot; the phase flips where the slot wraps."""
+        self.stale.discard(ref)
+        slot, phase = state[ref, "slot"], state[ref, "phase"]
+        state[ref, "slot"], wraps = next_slot(emitter, slot, self._ring(ref).depth)
+        flipped = emitter.apply("xor", phase, emitter.constant(1))
+        state[ref, "phase"] = emitter.apply("select", wraps, flipped, phase, hint="next_phase")
+
+    def _flush_all(self, operation: Operation, state: State) -> None:
+        """Bring all indices up to date before the walk enters `operation`."""
+        for ref in list(self.stale):
+            self._advance(Emitter.before(operation), ref, state)
+
+    def _put_exit(self, operation: aref.PutExit, state: State) -> None:
+        owner = operation.slot.owner
+        assert isinstance(owner, aref.PutEnter)
+        ring, slot = self._ring(owner.aref), self.entered[operation.slot]
+        publish(self.lowering, self.role, operation, ring, slot)
+        if owner.aref in self.stale:
+            self._advance(Emitter.before(operation), owner.aref, state)
+        erase(operation)
+        erase(owner)
+
+    def _get_enter(self, operation: aref.GetEnter, state: State) -> None:
+        ref = operation.aref
+        ring = self._ring(ref)
+        self._enter(operation, ref, state, ring.filled)
+        slot = state[ref, "slot"]
+        self.borrowed.setdefault(ref, []).append(slot)
+        emitter = Emitter.before(operation)
+        values: list[SSAValue] = []
+        for buffer, result in zip(ring.buffers, operation.values, strict=True):
+            view = slot_view(emitter, buffer, slot)
+            values.append(load_view(emitter, view, result.type, result.name_hint))
+        replace(operation, values)
+
+    def _get_exit(self, operation: aref.GetExit, state: State) -> None:
+        ref = operation.aref
+        emitter = Emitter.before(operation)
+        slot = state[ref, "oldest"] if ref in self.apart else self.borrowed[ref].pop(0)
+        emitter.put(
+            hopper.Arrive(
+                operands=[self._ring(ref).freed.result, slot],
+                attributes={"by": StringAttr("warpgroup")},
+            )
+        )
+        if ref in self.apart:
+            state[ref, "oldest"], _ = next_slot(emitter, slot, self._ring(ref).depth)
+        elif ref in self.stale and not self.borrowed[ref]:
+            self._advance(emitter, ref, state)
+        erase(operation)
+
+
+def next_slot(emitter: Emitter, slot: SSAValue, depth: int) -> tuple[SSAValue, SSAValue]:
+    """Return the slot after `slot` in a ring of `depth`, and whether it wrapped (i1)."""
+    after = emitter.apply("add", slot, emitter.constant(1))
+    wraps = emitter.apply("eq", after, emitter.constant(depth))
+    return emitter.apply("select", wraps, emitter.constant(0), after, hint="next_slot"), wraps
+
+
+def load_view(
+    emitter: Emitter, view: SSAValue, kind: Attribute, hint: str | None = None
+) -> SSAValue:
+    """Read a view as a value of type `kind`; its layout, if it is a tensor, is chosen later."""
+    return emitter.put(
+        hopper.SharedLoad(
+            operands=[view], attributes={"via": StringAttr("plain")}, result_types=[kind]
+        ),
+        hint,
+    ).result
+
+
+def _arefs(operation: Operation) -> list[SSAValue]:
+    match operation:
+        case aref.PutEnter() | aref.GetEnter() | aref.GetExit():
+            return [operation.aref]
+        case _:
+            return []
+
+
+def _paired(block: Block, ref: SSAValue) -> bool:
+    """Tell whether, in each block, every get of `ref` is followed by its own exit."""
+    inner = (b for op in block.ops for region in op.regions for b in region.blocks)
+    if not all(_paired(each, ref) for each in inner):
+        return False
+    balance = 0
+    for operation in block.ops:
+        match operation:
+            case aref.GetEnter() if operation.aref is ref:
+                balance += 1
+            case aref.GetExit() if operation.aref is ref:
+                balance -= 1
+            case _ if balance and any(
+                ref in _arefs(op) for r in operation.regions for op in r.walk()
+            ):
+                return False
+            case _:
+                pass
+        if balance < 0:
+            return False
+    return balance == 0
+
+
+def constant_of(value: SSAValue) -> int | None:
+    """Return the value of an integer constant."""
+    match value.owner:
+        case tile.Constant(value=IntAttr() as number):
+            return number.data
+        case _:
+            return None
+
+
+__all__ = ["constant_of", "i32", "load_view", "lower_rings", "next_slot", "slot_view"]

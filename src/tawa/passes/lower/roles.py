@@ -1,0 +1,198 @@
+"""Roles: aref roles become hopper roles, an ordinary kernel becomes one role "main".
+
+Purpose: give each role its warps, its register budget, and a body that stands on its own.
+Before -> after:
+    %pid = tile.program_id {axis = 0}          hopper.role {label = "load", first_warp = 0, warps = 4}
+    aref.role {label = "load", warps = 4}  ->    hopper.set_registers "dec" {count = 40}
+      ... %pid ...                               %pid = hopper.block_id {axis = 0} ...
+Requires: pure set-up before the roles. Ensures: roles in the order of their warps, producers first
+(warps 0..3); set-up is recomputed inside each role that uses it.
+Declines when: never. Register budgets whose sum exceeds the block's are `PlanError`.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tawa.errors import PlanError
+from tawa.ir import aref, hopper, tile
+from tawa.ir.types import i32
+from tawa.passes.lower.context import Lowering
+from tawa.passes.lower.emit import Emitter, erase, replace
+
+_WARPGROUP = 4
+
+
+def form_roles(lowering: Lowering) -> None:
+    """Replace aref roles, or the whole body of an ordinary kernel, by hopper roles."""
+    block = lowering.kernel.body.block
+    roles = [op for op in block.ops if isinstance(op, aref.Role)]
+    if not roles:
+        _form_main(lowering)
+    else:
+        _form_specialized(lowering, roles)
+    for role in lowering.roles:
+        _sink_setup(lowering, role)
+        _rename_ids(lowering, role)
+
+
+def _form_main(lowering: Lowering) -> None:
+    """Move the whole body of an ordinary kernel into one role."""
+    block = lowering.kernel.body.block
+    warps = lowering.plan.warps
+    body = Block()
+    for operation in list(block.ops):
+        operation.detach()
+        body.add_op(operation)
+    registers = lowering.target.registers_at_launch(32 * warps)
+    block.add_op(_role("main", 0, warps, registers, Region(body)))
+
+
+def _form_specialized(lowering: Lowering, roles: list[aref.Role]) -> None:
+    """Lay the roles out over the block's warps, producers first."""
+    # setmaxnreg and wgmma count warpgroups from warp 0, so the load warpgroup stands first and
+    # consumers stay aligned to warpgroups.
+    ordered = sorted(roles, key=lambda role: not _produces(role))
+    block = lowering.kernel.body.block
+    budget = {role.label: role.registers for role in lowering.plan.roles}
+    first = 0
+    formed: list[hopper.Role] = []
+    for role in ordered:
+        label, warps = role.label.data, role.warps.data
+        count = role.instances.data if role.instances is not None else 1
+        planned = role.registers.data if role.registers is not None else budget.get(label, 0)
+        for index in range(count):
+            name = label if count == 1 else f"{label}{index}"
+            body = role.detach_region(role.body) if index == count - 1 else role.body.clone()
+            _bind_instance(body.block, index)
+            made = _role(name, first, warps, planned, body)
+            made.location = role.location
+            block.add_op(made)
+            formed.append(made)
+            first += warps
+        erase(role)
+    _set_registers(lowering, formed, 32 * first)
+
+
+def _produces(role: aref.Role) -> bool:
+    """Tell whether a role only puts: its warps stand first."""
+    kinds = {type(op) for op in role.walk()}
+    return aref.PutEnter in kinds and aref.GetEnter not in kinds
+
+
+def _role(label: str, first: int, warps: int, registers: int, body: Region) -> hopper.Role:
+    return hopper.Role(
+        attributes={
+            "label": StringAttr(label),
+            "first_warp": IntAttr(first),
+            "warps": IntAttr(warps),
+            "registers": IntAttr(registers),
+        },
+        regions=[body],
+    )
+
+
+def _bind_instance(block: Block, index: int) -> None:
+    """Replace the instance index (block argument 0) by its constant."""
+    if not block.args:
+        return
+    value = Emitter.at_start(block).constant(index, i32, "instance")
+    block.args[0].replace_all_uses_with(value)
+    block.erase_arg(block.args[0])
+
+
+def _set_registers(lowering: Lowering, roles: list[hopper.Role], threads: int) -> None:
+    """Move registers between the roles by setmaxnreg, where all roles are whole warpgroups."""
+    target = lowering.target
+    launch = target.registers_at_launch(threads)
+    if any(role.warps.data % _WARPGROUP for role in roles):
+        # setmaxnreg is executed by all warps of a warpgroup: a role of fewer warps cannot.
+        for role in roles:
+            role.attributes["registers"] = IntAttr(launch)
+        lowering.note("register reallocation", "a role is not made of whole warpgroups")
+        return
+    for role in roles:
+        if not role.registers.data:
+            role.attributes["registers"] = IntAttr(launch)
+    taken = sum(role.registers.data * role.warps.data * 32 for role in roles)
+    if taken > launch * threads:
+        rows = ", ".join(
+            f"{role.label.data} {role.registers.data} x {role.warps.data * 32}" for role in roles
+        )
+        raise PlanError(
+            f"{lowering.kernel.sym_name.data}: the roles' registers do not fit.",
+            why=f"{rows} threads make {taken:,}; a kernel of {threads} threads is built with "
+            f"{launch} a thread, {launch * threads:,} in all, and setmaxnreg only moves those.",
+            remedy="lower a role's budget (registers=) or use fewer warps.",
+        )
+    for role in roles:
+        _set_register(target.registers_min, target.registers_max, launch, role)
+
+
+def _set_register(lowest: int, highest: int, launch: int, role: hopper.Role) -> None:
+    count = role.registers.data
+    if count == launch:
+        return
+    if count % 8 or not lowest <= count <= highest:
+        raise PlanError(
+            f"{role.label.data}: {count} registers a thread is not a budget.",
+            why=f"setmaxnreg takes multiples of 8 in {lowest}..{highest}.",
+            remedy=f"use {max(lowest, min(highest, count // 8 * 8))}.",
+        )
+    direction = "dec" if count < launch else "inc"
+    Emitter.at_start(role.body.block).put(
+        hopper.SetRegisters(
+            attributes={"count": IntAttr(count), "direction": StringAttr(direction)}
+        )
+    )
+
+
+def _sink_setup(lowering: Lowering, role: hopper.Role) -> None:
+    """Clone into the role the set-up scalars it uses, which are recomputed and never sent."""
+    outer = lowering.kernel.body.block
+    mapped: dict[SSAValue, SSAValue] = {}
+    anchor = next(
+        (op for op in role.body.block.ops if not isinstance(op, hopper.SetRegisters)), None
+    )
+    emitter = Emitter.before(anchor) if anchor is not None else Emitter.at_end(role.body.block)
+
+    def bring(value: SSAValue) -> SSAValue:
+        owner = value.owner
+        if not isinstance(owner, Operation) or owner.parent is not outer:
+            return value
+        if isinstance(owner, aref.Create):
+            return value
+        if value not in mapped:
+            operands = {operand: bring(operand) for operand in owner.operands}
+            clone = emitter.put(owner.clone(dict(operands)))
+            mapped.update(zip(owner.results, clone.results))
+        return mapped[value]
+
+    for operation in list(role.body.walk()):
+        for index, operand in enumerate(operation.operands):
+            if (local := bring(operand)) is not operand:
+                operation.operands[index] = local
+
+
+def _rename_ids(lowering: Lowering, role: hopper.Role) -> None:
+    """Program ids of a kernel that is not persistent are block ids."""
+    for operation in list(role.body.walk()):
+        match operation:
+            case tile.ProgramId():
+                new = hopper.BlockId(attributes={"axis": operation.axis}, result_types=[i32])
+            case tile.NumPrograms() if lowering.plan.persistent:
+                new = hopper.GridExtent(attributes={"axis": operation.axis}, result_types=[i32])
+            case tile.NumPrograms():
+                new = hopper.NumBlocks(attributes={"axis": operation.axis}, result_types=[i32])
+            case _:
+                continue
+        replace(operation, [Emitter.before(operation).put(new).result])
+
+
+def erase_setup(lowering: Lowering) -> None:
+    """Remove set-up that no role uses any more."""
+    for operation in reversed(list(lowering.kernel.body.block.ops)):
+        unused = not any(result.first_use for result in operation.results)
+        if unused and operation.dialect_name() in ("tile", "aref") and operation.results:
+            erase(operation)

@@ -1,0 +1,120 @@
+"""Shared memory: how a tile is placed, and where each buffer lies.
+
+Purpose: choose swizzles, lay the buffers out, check the total.
+Before -> after: ``hopper.shared "a" {offset = 0}`` with provisional offsets -> final offsets; barrier
+arrays last; the scratch buffers of one role share one place.
+Requires / ensures: every buffer is declared; offsets are aligned to the layout's swizzle span.
+Declines when: never; more than a block has is `OverBudget`, which lists the buffers.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import Attribute
+
+from tawa.errors import OverBudget
+from tawa.ir import hopper
+from tawa.ir.types import BarriersType, BufferType, bit_width
+from tawa.layouts.shared import SharedLayout
+from tawa.passes.lower.context import Lowering
+
+_BARRIER_BYTES = 8
+
+
+def choose_layout(
+    shape: tuple[int, ...], element: Attribute, order: tuple[int, ...] | None = None
+) -> SharedLayout:
+    """Return the placement of a tile that TMA, wgmma and ldmatrix all read without bank conflicts.
+
+    The swizzle is the widest of 128, 64 and 32 bytes that divides the contiguous extent; none when
+    rows are shorter or not a multiple of 32 bytes.
+    """
+    order = order if order is not None else tuple(range(len(shape)))
+    bits = max(8, bit_width(element))
+    row = shape[order[-1]] * bits // 8
+    fits = (width for width in (128, 64, 32) if len(shape) > 1 and row % width == 0)
+    return SharedLayout(shape, order, bits, next(fits, 0))
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def place_buffers(lowering: Lowering) -> int:
+    """Give every buffer and barrier array its offset; return the bytes of the block.
+
+    Raises `OverBudget` when they exceed `target.shared_per_block`.
+    """
+    shared = {
+        buffer for groups in lowering.scratch.values() for group in groups for buffer in group
+    }
+    offset = 0
+    rows: list[tuple[str, int, int]] = []
+    block = lowering.kernel.body.block
+    buffers = [op for op in block.ops if isinstance(op, hopper.Shared) and op not in shared]
+    # Largest alignment first would not help: every slot is a multiple of its own alignment.
+    for buffer in buffers:
+        offset = _place(buffer, offset)
+        rows.append(_row(buffer))
+    for role, groups in lowering.scratch.items():
+        start = offset
+        for group in groups:
+            offset = max(offset, _place_all(group, start))
+        rows.append((f"scratch of {role.label.data}", 1, offset - start))
+    barrier_bytes = 0
+    offset = _round_up(offset, _BARRIER_BYTES)
+    for barriers in (op for op in block.ops if isinstance(op, hopper.Barriers)):
+        barriers.attributes["offset"] = IntAttr(offset)
+        size = _count(barriers) * _BARRIER_BYTES
+        offset += size
+        barrier_bytes += size
+    if offset > lowering.target.shared_per_block:
+        _refuse(lowering, rows, barrier_bytes, offset)
+    return offset
+
+
+def _place(buffer: hopper.Shared, offset: int) -> int:
+    kind = _kind(buffer)
+    start = _round_up(offset, kind.layout.data.alignment)
+    buffer.attributes["offset"] = IntAttr(start)
+    return start + kind.bytes
+
+
+def _place_all(group: list[hopper.Shared], offset: int) -> int:
+    """Place buffers that are in use together one after the other; return the end."""
+    for buffer in group:
+        offset = _place(buffer, offset)
+    return offset
+
+
+def _kind(buffer: hopper.Shared) -> BufferType:
+    kind = buffer.result.type
+    assert isinstance(kind, BufferType)
+    return kind
+
+
+def _count(barriers: hopper.Barriers) -> int:
+    kind = barriers.result.type
+    assert isinstance(kind, BarriersType)
+    return kind.count.data
+
+
+def _row(buffer: hopper.Shared) -> tuple[str, int, int]:
+    kind = _kind(buffer)
+    return buffer.label.data, kind.slots.data, kind.bytes
+
+
+def _refuse(
+    lowering: Lowering, rows: list[tuple[str, int, int]], barriers: int, total: int
+) -> None:
+    limit = lowering.target.shared_per_block
+    listing = "".join(
+        f"\n    {label}: {slots} x {size // slots:,} bytes = {size:,}"
+        for label, slots, size in sorted(rows, key=lambda row: -row[2])
+    )
+    raise OverBudget(
+        f"{lowering.kernel.sym_name.data}: shared memory is {total:,} bytes, "
+        f"a block has {limit:,}.",
+        why=f"the buffers are{listing}\n    barriers: {barriers:,}",
+        remedy="use smaller blocks or fewer stages (num_stages, depth=), or store in more parts.",
+    )

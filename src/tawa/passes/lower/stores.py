@@ -1,0 +1,252 @@
+"""Descriptor stores leave by TMA: registers to a swizzled stage, and from there to memory.
+
+Purpose: lower each `tile.desc_store` to the epilogue that drains while the program goes on.
+Before -> after:
+                                    hopper.bulk_wait {read}; hopper.named_barrier    (stage is free)
+    tile.desc_store %d[..], %v  ->  hopper.shared_store "stmatrix" %v, %stage
+                                    hopper.proxy_fence; hopper.named_barrier         (all have written)
+                                    hopper.tma_store; hopper.bulk_commit
+and at the end of the role ``hopper.bulk_wait {read = false}``. With `parts` in the plan the columns
+go one sub-tile after the other through a smaller stage.
+Requires: layouts converted. Ensures: a warpgroup that owns its rows stores them by itself; else one
+thread of the role stores the tile. A later load of the role sees what was stored before it.
+Declines when: `parts` that do not divide the columns into whole panels (one part is used).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
+from xdsl.ir import Operation, SSAValue
+
+from tawa.analysis.naming import name_of
+from tawa.ir import hopper, tile
+from tawa.ir.types import bit_width, element_type, int_array, layout_of, shape_of, with_shape
+from tawa.layouts.fragments import permuted
+from tawa.layouts.register import RegisterLayout
+from tawa.layouts.shared import SharedLayout
+from tawa.passes.lower.context import Lowering
+from tawa.passes.lower.convert import with_layout
+from tawa.passes.lower.emit import Emitter, erase
+from tawa.passes.lower.maps import load_boxes, tensor_map
+from tawa.passes.lower.relate import reshaped, split_of
+from tawa.passes.lower.shared import choose_layout
+from tawa.passes.lower.views import whole_buffer
+
+_WARPGROUP = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Who:
+    """Who stores: each warpgroup its rows, or one thread of the role the whole tile."""
+
+    by: str
+    shares: int
+
+    def barrier(self, lowering: Lowering, role: hopper.Role) -> hopper.NamedBarrier:
+        """Return the barrier at which those meet whose rows are stored together."""
+        by_group = self.by == "warpgroup"
+        return lowering.group_barrier(role) if by_group else lowering.role_barrier(role)
+
+
+def lower_stores(lowering: Lowering, role: hopper.Role) -> None:
+    """Replace the descriptor stores of `role`, and keep later loads in the program's order."""
+    stores = [op for op in role.walk() if isinstance(op, tile.DescStore)]
+    if not stores:
+        return
+    whos = {store: _who(role, layout_of(store.value.type)) for store in stores}
+    _order_loads(lowering, role, stores, whos)
+    everyone = sorted(set(whos.values()), key=lambda who: who.by)
+    for store in stores:
+        _lower_store(lowering, role, store, whos[store])
+    for who in everyone:
+        Emitter.at_end(role.body.block).put(_bulk_wait(who, read=False))
+
+
+def _who(role: hopper.Role, layout: RegisterLayout) -> _Who:
+    """Let each warpgroup store for itself where it owns an equal run of the tile's rows."""
+    warps = role.warps.data
+    groups = warps // _WARPGROUP
+    whole = _Who("role", 1)
+    if warps % _WARPGROUP or len(layout.shape) < 2 or layout.shape[-2] % groups:
+        return whole
+    if any(extent != 1 for extent in layout.shape[:-2]):
+        return whole
+    share = layout.shape[-2] // groups
+    lines = {r[-2] for r in layout.register_table}
+    lines = {line + lane[-2] for line in lines for lane in layout.lane_table}
+    for group in range(groups):
+        warps_of = layout.warp_table[group * _WARPGROUP : (group + 1) * _WARPGROUP]
+        rows = {line + warp[-2] for line in lines for warp in warps_of}
+        if min(rows) < group * share or max(rows) >= (group + 1) * share:
+            return whole
+    return _Who("warpgroup", groups)
+
+
+def _bulk_wait(who: _Who, *, read: bool) -> hopper.BulkWait:
+    return hopper.BulkWait(
+        attributes={
+            "pending": IntAttr(0),
+            "read": BoolAttr.from_bool(read),
+            "by": StringAttr(who.by),
+        }
+    )
+
+
+def _lower_store(lowering: Lowering, role: hopper.Role, store: tile.DescStore, who: _Who) -> None:
+    plan = lowering.store_plan(store)
+    element = element_type(store.value.type)
+    emitter = Emitter.before(store)
+    parts = _columns(lowering, emitter, store, plan.parts)
+    part_shape = shape_of(parts[0].type)
+    layout = choose_layout(part_shape, element)
+    buffer = lowering.new_buffer(f"{name_of(store)} stage", layout, element)
+    buffer.result.name_hint = f"{store.desc.name_hint or 'store'}_stage"
+    rows = part_shape[-2] // who.shares if len(part_shape) > 1 else part_shape[0]
+    map_ = tensor_map(lowering, store.desc, layout, rows)
+    eviction = {"eviction": StringAttr(plan.eviction)} if plan.eviction else {}
+    for index, value in enumerate(parts):
+        # Bulk groups belong to the thread that committed them: it waits, then all meet.
+        emitter.put(_bulk_wait(who, read=True))
+        emitter.put(who.barrier(lowering, role))
+        view = whole_buffer(emitter, buffer)
+        emitter.put(
+            hopper.SharedStore(
+                operands=[value, view], attributes={"via": StringAttr(store_via(value, layout))}
+            )
+        )
+        emitter.put(hopper.ProxyFence())
+        emitter.put(who.barrier(lowering, role))
+        offsets = list(store.offsets)
+        if index:
+            offsets[-1] = emitter.apply(
+                "add", offsets[-1], emitter.constant(index * part_shape[-1])
+            )
+        pieces = [(offsets, view)] if who.shares > 1 else load_boxes(emitter, map_, offsets, view)
+        for where, piece in pieces:
+            emitter.put(
+                hopper.TmaStore(
+                    operands=[map_.result, where, piece],
+                    attributes={"by": StringAttr(who.by), **eviction},
+                )
+            )
+        emitter.put(hopper.BulkCommit(attributes={"by": StringAttr(who.by)}))
+    erase(store)
+
+
+def store_via(value: SSAValue, layout: SharedLayout) -> str:
+    """Return how registers reach a shared tile: stmatrix for 16-bit accumulator fragments."""
+    held = layout_of(value.type)
+    if bit_width(element_type(value.type)) != 16 or len(held.shape) != 2 or not layout.swizzle:
+        return "plain"
+    if layout.order != (0, 1):
+        return "plain"
+    return "stmatrix" if is_fragment(held) else "plain"
+
+
+def is_fragment(layout: RegisterLayout) -> bool:
+    """Tell whether a layout is made of 8 x 8 matrices as stmatrix and ldmatrix spread them.
+
+    A quad of lanes along a row, two columns each, eight quads down the rows; the registers are
+    pairs of columns (PTX ISA, stmatrix).
+    """
+    lanes = tuple((row, 2 * quad) for row in range(8) for quad in range(4))
+    table = layout.register_table
+    pairs = len(table) % 2 == 0 and all(
+        (b[0] - a[0], b[1] - a[1]) == (0, 1) for a, b in zip(table[::2], table[1::2])
+    )
+    aligned = all(row % 8 == 0 and column % 8 == 0 for row, column in table[::2])
+    return layout.lane_table == lanes and pairs and aligned
+
+
+def _columns(
+    lowering: Lowering, emitter: Emitter, store: tile.DescStore, parts: int
+) -> list[SSAValue]:
+    """Split the stored tensor into `parts` runs of columns, without moving data."""
+    value = store.value
+    width = shape_of(value.type)[-1]
+    panel = choose_layout(shape_of(value.type), element_type(value.type)).panel
+    if parts == 1:
+        return [value]
+    power_of_two = parts & (parts - 1) == 0
+    if not power_of_two or width % (parts * panel) or len(shape_of(value.type)) != 2:
+        lowering.note(
+            f"{parts} parts of {name_of(store)}",
+            f"{width} columns are not 2, 4 ... times whole panels of {panel}",
+        )
+        return [value]
+    values = [value]
+    while len(values) < parts:
+        halves = [_halve(emitter, each) for each in values]
+        if any(half is None for half in halves):
+            lowering.note(f"{parts} parts of {name_of(store)}", "columns are spread over threads")
+            return [value]
+        values = [part for half in halves if half is not None for part in half]
+    return values
+
+
+def _halve(emitter: Emitter, value: SSAValue) -> tuple[SSAValue, SSAValue] | None:
+    """Return the left and right half of a matrix: reshape, transpose and split of registers."""
+    rows, columns = shape_of(value.type)
+    layout = layout_of(value.type)
+    element = element_type(value.type)
+    folded = reshaped(layout, (rows, 2, columns // 2))
+    if folded is None:
+        return None
+    turned = permuted(folded, (0, 2, 1))
+    half = split_of(turned)
+    if half is None:
+        return None
+    kind = with_layout(with_shape(folded.shape, element), folded)
+    apart = emitter.put(tile.Reshape(operands=[value], result_types=[kind])).result
+    kind = with_layout(with_shape(turned.shape, element), turned)
+    last = emitter.put(
+        tile.Transpose(
+            operands=[apart],
+            attributes={"permutation": int_array((0, 2, 1))},
+            result_types=[kind],
+        )
+    ).result
+    kind = with_layout(with_shape(half.shape, element), half)
+    split = emitter.put(tile.Split(operands=[last], result_types=[kind, kind]))
+    return split.first, split.second
+
+
+def _order_loads(
+    lowering: Lowering,
+    role: hopper.Role,
+    stores: list[tile.DescStore],
+    whos: dict[tile.DescStore, _Who],
+) -> None:
+    """Before a load that may follow a store, wait until what was stored is in memory.
+
+    Bulk stores are asynchronous: they are complete for their threads by `bulk_wait`, and for the
+    role's other threads by its barrier.
+    """
+    order = {operation: index for index, operation in enumerate(role.walk())}
+    for load in [op for op in order if isinstance(op, (tile.Load, hopper.TmaLoad, tile.Atomic))]:
+        if not any(_may_follow(order, store, load) for store in stores):
+            continue
+        anchor = _outside_one_thread(load)
+        emitter = Emitter.before(anchor)
+        for who in sorted(set(whos.values()), key=lambda who: who.by):
+            emitter.put(_bulk_wait(who, read=False))
+        emitter.put(lowering.role_barrier(role))
+
+
+def _may_follow(order: dict[Operation, int], store: tile.DescStore, load: Operation) -> bool:
+    """Tell whether `load` can run after `store`: later in the text, or in a loop around both."""
+    if order[load] > order[store]:
+        return True
+    parent = store.parent_op()
+    while parent is not None and not isinstance(parent, hopper.Role):
+        if parent.name in ("scf.for", "scf.while") and parent.is_ancestor(load):
+            return True
+        parent = parent.parent_op()
+    return False
+
+
+def _outside_one_thread(operation: Operation) -> Operation:
+    parent = operation.parent_op()
+    return parent if isinstance(parent, hopper.OneThread) else operation

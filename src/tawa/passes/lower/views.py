@@ -1,0 +1,131 @@
+"""Views: tensors that are tiles in shared memory, read there by instructions that can.
+
+A tensor loaded from a view may be transposed or lose unit dimensions without moving a byte; `as_view`
+finds the view behind such a chain. A value that outlives the loan of its slot is not a view any
+more: its registers are used.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.ir import Block, Operation, SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.ir.types import BufferType, SharedLayoutAttr, ViewType, shape_of
+from tawa.layouts.shared import SharedLayout
+from tawa.passes.lower.emit import Emitter
+from tawa.passes.lower.puts import reshape_view
+
+
+def view_kind(view: SSAValue) -> ViewType:
+    """Return the type of a view."""
+    kind = view.type
+    assert isinstance(kind, ViewType)
+    return kind
+
+
+def root_slot(view: SSAValue) -> hopper.Slot:
+    """Return the slot operation a view is a part of."""
+    owner = view.owner
+    while not isinstance(owner, hopper.Slot):
+        assert isinstance(owner, (hopper.TransposeView, hopper.SliceView, hopper.ReshapeView))
+        owner = owner.view.owner
+    return owner
+
+
+def as_view(emitter: Emitter, value: SSAValue, use: Operation) -> SSAValue | None:
+    """Return the view that holds `value` and may be read at `use`, or None."""
+    match value.owner:
+        case hopper.SharedLoad() as load if still_lent(load, use):
+            return load.view
+        case tile.Transpose() as transpose:
+            inner = as_view(emitter, transpose.value, use)
+            return inner and transpose_view(
+                emitter, inner, tuple(item.data for item in transpose.permutation)
+            )
+        case tile.Reshape() | tile.ExpandDims() as reshape:
+            before, after = shape_of(reshape.value.type), shape_of(reshape.result.type)
+            if [x for x in before if x != 1] != [x for x in after if x != 1]:
+                return None
+            inner = as_view(emitter, reshape.value, use)
+            return inner and reshape_view(emitter, inner, after)
+        case _:
+            return None
+
+
+def transpose_view(emitter: Emitter, view: SSAValue, permutation: tuple[int, ...]) -> SSAValue:
+    """Return the view whose dimension i is dimension `permutation[i]` of `view`."""
+    kind = view_kind(view)
+    layout = SharedLayoutAttr(kind.layout.data.transposed(permutation))
+    within = SharedLayoutAttr(kind.within.data.transposed(permutation))
+    from tawa.ir.types import int_array
+
+    return emitter.put(
+        hopper.TransposeView(
+            operands=[view],
+            attributes={"permutation": int_array(permutation)},
+            result_types=[ViewType(kind.element, layout, within)],
+        )
+    ).result
+
+
+def still_lent(load: hopper.SharedLoad, use: Operation) -> bool:
+    """Tell whether no release of the slot stands between its load and `use`.
+
+    A release in a block that does not enclose `use` counts as one in between.
+    """
+    block = load.parent
+    assert block is not None
+    stop = _ancestor_in(block, use)
+    slot = root_slot(load.view)
+    rewritten = {arrive.slot for arrive in _arrives(slot.index)}
+    operation = load.next_op
+    while operation is not None and operation is not stop:
+        if slot.index in rewritten and any(
+            isinstance(inner, hopper.Arrive) and inner.slot is slot.index
+            for inner in operation.walk()
+        ):
+            return False
+        operation = operation.next_op
+    return operation is stop and stop is not None
+
+
+def _arrives(index: SSAValue) -> list[hopper.Arrive]:
+    return [use.operation for use in index.uses if isinstance(use.operation, hopper.Arrive)]
+
+
+def _ancestor_in(block: Block, operation: Operation) -> Operation | None:
+    """Return the operation of `block` that is or contains `operation`."""
+    current: Operation | None = operation
+    while current is not None and current.parent is not block:
+        current = current.parent_op()
+    return current
+
+
+def whole_buffer(emitter: Emitter, buffer: hopper.Shared) -> SSAValue:
+    """Return the only tile of a one-slot buffer."""
+    from tawa.passes.lower.rings import slot_view
+
+    return slot_view(emitter, buffer, emitter.constant(0))
+
+
+def store_shared(emitter: Emitter, value: SSAValue, view: SSAValue) -> hopper.SharedStore:
+    """Write registers to a view; `via` is settled when layouts are known."""
+    return emitter.put(
+        hopper.SharedStore(operands=[value, view], attributes={"via": StringAttr("plain")})
+    )
+
+
+def buffer_kind(buffer: hopper.Shared) -> BufferType:
+    """Return the type of a buffer."""
+    kind = buffer.result.type
+    assert isinstance(kind, BufferType)
+    return kind
+
+
+def is_k_major(layout: SharedLayout, k: int) -> bool:
+    """Tell whether dimension `k` is the contiguous one."""
+    return layout.order[-1] == k
+
+
+__all__ = ["IntAttr", "as_view", "buffer_kind", "is_k_major", "root_slot", "still_lent"]
