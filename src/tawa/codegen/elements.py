@@ -102,6 +102,8 @@ def element_of(kind: Attribute) -> Element:
             compute = storage if bits >= 32 else "int"
             word = storage if bits >= 32 else "u32"
             packed = max(1, 32 // bits)
-            return Element(f"{'i' if is_signed(kind) else 'u'}{bits}", bits, storage, compute, word, packed)
+            return Element(
+                f"{'i' if is_signed(kind) else 'u'}{bits}", bits, storage, compute, word, packed
+            )
         case _:
             raise InternalError(f"no C++ type for {kind}")

@@ -54,9 +54,7 @@ def generate(kernel: tile.Kernel, *, lines: bool = False, arch: str = ARCH) -> C
 
 
 class _Generator:
-    def __init__(
-        self, kernel: tile.Kernel, launch: DictionaryAttr, lines: bool, arch: str
-    ) -> None:
+    def __init__(self, kernel: tile.Kernel, launch: DictionaryAttr, lines: bool, arch: str) -> None:
         self.kernel = kernel
         self.arch = arch
         self.threads = _integer(launch, "threads")
@@ -109,9 +107,9 @@ class _Generator:
                 assert isinstance(kind, BufferType)
                 label = identifier(op.label.data) or "buffer"
                 at = self.module.constant(label.upper(), op.offset.data)
-                pitch = self.module.constant(f"{at}_SLOT", kind.slot_bytes)
-                self.values[op.result] = Buffer(at, pitch)
                 slots = kind.slots.data
+                pitch = self.module.constant(f"{at}_SLOT", kind.slot_bytes) if slots > 1 else ""
+                self.values[op.result] = Buffer(at, pitch)
                 self.rings.append(
                     f"{op.label.data}: {slots} x {kind.layout.data} at {op.offset.data}"
                 )
@@ -230,12 +228,20 @@ class _Generator:
         parts = [
             self._header(functions),
             PRELUDE.rstrip(),
-            "\n".join(self.module.constants),
+            self._constants(),
+            "\n".join(self.module.maps),
             *wrappers,
             *(function.text for function in functions),
             "\n".join(body),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
+
+    def _constants(self) -> str:
+        """Return the named byte offsets; enumerators, since they take no storage."""
+        if not self.module.constants:
+            return ""
+        lines = ["enum : u32 {", *(f"  {line}" for line in self.module.constants), "};"]
+        return "\n".join(lines)
 
     def _header(self, functions: list[Function]) -> str:
         roles = [
@@ -316,5 +322,3 @@ def _integer(facts: DictionaryAttr, key: str, otherwise: int | None = None) -> i
 def _flag(facts: DictionaryAttr, key: str) -> bool:
     found: Attribute | None = facts.data.get(key)
     return isinstance(found, IntegerAttr) and bool(found.value.data)
-
-

@@ -29,12 +29,15 @@ class Storage:
     """The arrays of one role: `array_of` a value is the representative of those it shares with."""
 
     array_of: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
-    members: dict[SSAValue, list[SSAValue]] = field(
-        default_factory=dict[SSAValue, list[SSAValue]]
-    )
+    members: dict[SSAValue, list[SSAValue]] = field(default_factory=dict[SSAValue, list[SSAValue]])
     declared_before: dict[Operation, list[SSAValue]] = field(
         default_factory=dict[Operation, list[SSAValue]]
     )
+
+    def accumulates(self, value: SSAValue) -> bool:
+        """Tell whether a value's array is the accumulator of a wgmma."""
+        shared = self.members.get(self.array_of.get(value, value), [])
+        return any(isinstance(member.owner, hopper.Wgmma) for member in shared)
 
     def same(self, one: SSAValue, other: SSAValue) -> bool:
         """Tell whether two values live in one array."""
@@ -177,7 +180,10 @@ class _Allocator:
         for value in self._owned(arguments):
             self._define(value, start | set(self._owned(arguments)))
         for source, argument, yielded, result in zip(
-            op.iter_args, arguments, op.body.block.last_op.operands, results  # pyright: ignore
+            op.iter_args,
+            arguments,
+            op.body.block.last_op.operands,
+            results,  # pyright: ignore
         ):
             self._move(4, argument, result)
             self._move(2, yielded, argument)

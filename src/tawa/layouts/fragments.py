@@ -45,7 +45,9 @@ def _split_warpgroups(m: int, n: int, warps: int) -> tuple[int, int]:
             remedy="use M in multiples of 64 and warps in multiples of 4",
         )
     groups = warps // WARPGROUP
-    down = next(part for part in range(groups, 0, -1) if groups % part == 0 and m % (64 * part) == 0)
+    down = next(
+        part for part in range(groups, 0, -1) if groups % part == 0 and m % (64 * part) == 0
+    )
     across = groups // down
     if n % (8 * across):
         raise ShapeUnsupported(

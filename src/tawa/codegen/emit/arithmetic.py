@@ -154,7 +154,11 @@ def apply(e: Emitter, name: str, element: Element, operands: list[str]) -> str:
 def _operand(template: str, index: int, text: str) -> str:
     """Return an operand, in parentheses unless it stands alone as a function's argument."""
     alone = re.search(rf"[(,]\s*\{{{index}\}}\s*[,)]", template)
-    return text if alone and template.count(f"{{{index}}}") == 1 and "?" not in template else atom(text)
+    return (
+        text
+        if alone and template.count(f"{{{index}}}") == 1 and "?" not in template
+        else atom(text)
+    )
 
 
 def _wrap(name: str, element: Element, operands: list[str]) -> str:
@@ -221,7 +225,9 @@ def elementwise(e: Emitter, op: Operation) -> None:
         text = apply(e, name, kind, [operand.text for operand in operands])
         result = element_of(op.result.type)
         final = rounded(e, text, result)
-        e.define(op.result, final, reads, nested=final if result != kind else nested(final, kind, name))
+        e.define(
+            op.result, final, reads, nested=final if result != kind else nested(final, kind, name)
+        )
         return
     tensors = [aligned(e, value, op.result) for value in inputs]
     for tensor in tensors:
@@ -325,9 +331,7 @@ def pin(e: Emitter, op: Operation) -> None:
             e.do(arithmetic.pin(variable_type_of(element)), name)
             e.bind(result, Scalar(name, element))
             continue
-        array = e.in_place(value, result)
-        with e.unrolled("r", array.words) as r:
-            e.do(arithmetic.pin(array.element.word), f"{array.name}[{r}]")
+        e.pin(e.in_place(value, result))
 
 
 def variable_type_of(element: Element) -> str:

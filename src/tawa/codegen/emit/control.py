@@ -11,7 +11,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.codegen.elements import element_of
 from tawa.codegen.emit.emitter import Emitter, variable_type
-from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, atom
+from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, atom
 from tawa.codegen.storage import is_tensor
 from tawa.errors import InternalError
 from tawa.ir import hopper
@@ -154,8 +154,17 @@ def loop_variables(e: Emitter, arguments: Sequence[SSAValue], start: Sequence[SS
         e.line(f"{variable_type(element)} {name} = {e.scalar(value).text};")
         bound.append((argument, Scalar(name, element, frozenset({name}))))
     assign_tensors(e, tensors)
+    for argument, value in zip(arguments, start, strict=True):
+        if is_tensor(argument) and e.storage.accumulates(argument):
+            _settle(e, argument, value)
     for argument, scalar in bound:
         e.bind(argument, scalar)
+
+
+def _settle(e: Emitter, argument: SSAValue, value: SSAValue) -> None:
+    """Pin an accumulator's first constants, or ptxas writes them between products (C7515)."""
+    if isinstance(e.tensor(value), Uniform):
+        e.pin(_bound_array(e, argument))
 
 
 def _settled(scalar: Scalar) -> Scalar:

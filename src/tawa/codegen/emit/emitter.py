@@ -44,6 +44,7 @@ class Module:
         self.names = names
         self.lines = lines
         self.constants: list[str] = []
+        self.maps: list[str] = []
         self.wrappers: dict[str, Wrapper] = {}
         self._tables: dict[tuple[int, ...], str] = {}
 
@@ -56,7 +57,7 @@ class Module:
     def constant(self, wish: str, value: int) -> str:
         """Declare a named constant and return its name."""
         name = self.names.fresh(wish)
-        self.constants.append(f"constexpr u32 {name} = {value};")
+        self.constants.append(f"{name} = {value},")
         return name
 
     def table(self, values: Sequence[int]) -> str:
@@ -65,7 +66,7 @@ class Module:
         if key not in self._tables:
             name = self.names.fresh("register_map")
             entries = ", ".join(map(str, key))
-            self.constants.append(
+            self.maps.append(
                 f"struct {name} {{ __device__ static constexpr int at(int r) {{ "
                 f"constexpr int map[] = {{{entries}}}; return map[r]; }} }};"
             )
@@ -332,9 +333,7 @@ class Emitter:
         if element.is_small_float and element.bits == 16:
             return self.call(arithmetic.pack(element.name), *items)
         if element.is_small_float:
-            halves = [
-                self.call(arithmetic.pack(element.name), *items[i : i + 2]) for i in (0, 2)
-            ]
+            halves = [self.call(arithmetic.pack(element.name), *items[i : i + 2]) for i in (0, 2)]
             return self.call(arithmetic.PACK_HALVES, *halves)
         packer = arithmetic.PACK_HALVES if element.bits == 16 else arithmetic.PACK_BYTES
         return self.call(packer, *items)
@@ -344,7 +343,9 @@ class Emitter:
         packed = array.element.packed
         self.use_accessors(array.element)
         with self.unrolled("r", array.count, packed) as r:
-            places = [r if i == 0 else (f"({r} + {i})" if r != "0" else str(i)) for i in range(packed)]
+            places = [
+                r if i == 0 else (f"({r} + {i})" if r != "0" else str(i)) for i in range(packed)
+            ]
             # Elements past the end of the last word are never read.
             items = [
                 at(place) if array.count % packed == 0 or i < array.count % packed else "0"
@@ -363,6 +364,11 @@ class Emitter:
             return
         self.use_accessors(source.element)
         self.fill(target, source.at)
+
+    def pin(self, array: Array) -> None:
+        """Make every register of an array exist at this place in the program."""
+        with self.unrolled("r", array.words) as r:
+            self.do(arithmetic.pin(array.element.word), f"{array.name}[{r}]")
 
     def use_accessors(self, element: Element) -> None:
         """Include what reading elements of a packed array calls."""
@@ -408,7 +414,7 @@ class Emitter:
 
 def slot_address(base: str, index: str, pitch: str) -> str:
     """Return the address of one of several equal pieces of shared memory."""
-    if index == "0":
+    if index == "0" or not pitch:
         return f"shared + {base}"
     return f"shared + {base} + {_factor(index)} * {pitch}"
 

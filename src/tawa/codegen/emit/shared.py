@@ -131,7 +131,9 @@ def store(e: Emitter, op: Operation) -> None:
         elif access.elements < packed:
             e.do(w.shared_store_narrow(array.element.bits), address, _narrow(e, array, part))
         else:
-            e.do(w.shared_store(array.element.word, words), address, _start(array.name, part, words))
+            e.do(
+                w.shared_store(array.element.word, words), address, _start(array.name, part, words)
+            )
 
 
 def _narrow(e: Emitter, array: Array, part: str) -> str:

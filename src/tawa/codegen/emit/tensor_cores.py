@@ -14,7 +14,6 @@ from tawa.codegen.emit.emitter import Emitter
 from tawa.codegen.emit.values import atom
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import tensor_cores as w
-from tawa.codegen.wrappers.arithmetic import pin
 from tawa.errors import InternalError
 from tawa.ir import hopper
 from tawa.ir.types import ViewType, element_type, layout_of
@@ -52,9 +51,7 @@ def wait(e: Emitter, op: Operation) -> None:
     assert isinstance(op, hopper.WgmmaWait)
     e.do(w.WGMMA_WAIT, template=str(op.pending.data))
     for value, result in zip(op.values, op.res):
-        array = e.in_place(value, result)
-        with e.unrolled("r", array.words) as r:
-            e.do(pin(array.element.word), f"{array.name}[{r}]")
+        e.pin(e.in_place(value, result))
 
 
 def _view_operand(value: SSAValue, k_dim: int) -> Operand:

@@ -156,7 +156,10 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A ring of tiles: the names of its first byte's offset and of the bytes from slot to slot."""
+    """A ring of tiles: the names of its first byte's offset and of the bytes from slot to slot.
+
+    A ring of one slot has no `slot_bytes`: its index can only be 0.
+    """
 
     at: str
     slot_bytes: str

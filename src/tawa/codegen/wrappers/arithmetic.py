@@ -18,9 +18,7 @@ def _one(head: str, code: str, letter: str, operand: str, section: str) -> Wrapp
     )
 
 
-EXP2_APPROX = _one(
-    "float exp2_approx(float x)", "ex2.approx.ftz.f32 %0, %1;", "f", "f", "ex2"
-)
+EXP2_APPROX = _one("float exp2_approx(float x)", "ex2.approx.ftz.f32 %0, %1;", "f", "f", "ex2")
 SQRT_APPROX = _one("float sqrt_approx(float x)", "sqrt.approx.ftz.f32 %0, %1;", "f", "f", "sqrt")
 DIVIDE_FULL = Wrapper(
     "float divide_full(float x, float y)",
@@ -30,9 +28,7 @@ DIVIDE_FULL = Wrapper(
     "div",
     "pure",
 )
-DIVIDE_RN = Wrapper(
-    "float divide_rn(float x, float y)", "return __fdiv_rn(x, y);", "div", "pure"
-)
+DIVIDE_RN = Wrapper("float divide_rn(float x, float y)", "return __fdiv_rn(x, y);", "div", "pure")
 MIN_NAN = Wrapper(
     "float min_nan(float x, float y)",
     "float z;\n"
@@ -155,7 +151,9 @@ def pack(element: str) -> Wrapper:
 
 ROUND_TF32 = Wrapper(
     "u32 round_tf32(float x)",
-    "u32 y;\n" + asm("cvt.rna.tf32.f32 %0, %1;", '"=r"(y)', '"f"(x)', volatile=False) + "\nreturn y;",
+    "u32 y;\n"
+    + asm("cvt.rna.tf32.f32 %0, %1;", '"=r"(y)', '"f"(x)', volatile=False)
+    + "\nreturn y;",
     "cvt",
     "pure",
 )

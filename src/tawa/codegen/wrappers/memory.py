@@ -59,8 +59,9 @@ def shared_load_narrow(bits: int) -> Wrapper:
         f"u32 shared_load_b{bits}(u32 address)",
         f"u32 value;\n"
         + asm(
-            f"ld.shared.u{bits} %0, [%1];" if bits == 8 else "{\n.reg .b16 half;\n"
-            "ld.shared.b16 half, [%1];\ncvt.u32.u16 %0, half;\n}",
+            f"ld.shared.u{bits} %0, [%1];"
+            if bits == 8
+            else "{\n.reg .b16 half;\nld.shared.b16 half, [%1];\ncvt.u32.u16 %0, half;\n}",
             '"=r"(value)',
             '"r"(address)',
             memory=True,

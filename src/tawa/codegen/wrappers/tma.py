@@ -66,7 +66,9 @@ def tma_load(rank: int, *, multicast: bool = False, eviction: str = "") -> Wrapp
 def tma_store(rank: int, *, eviction: str = "", reduce: str = "") -> Wrapper:
     """Return the copy of one box to global memory, or its combination by `reduce`."""
     parameters, operands, inputs = _coordinates(rank, 2)
-    operation = f"cp.reduce.async.bulk.tensor.{rank}d" if reduce else f"cp.async.bulk.tensor.{rank}d"
+    operation = (
+        f"cp.reduce.async.bulk.tensor.{rank}d" if reduce else f"cp.async.bulk.tensor.{rank}d"
+    )
     code = (
         f"{operation}.global.shared::cta{f'.{reduce}.tile' if reduce else ''}.bulk_group"
         f"{'.L2::cache_hint' if eviction else ''} [%0, {{{operands}}}], [%1]"
