@@ -1,0 +1,337 @@
+"""The concurrent run of aref IR: roles as coroutines, arefs as rings of slots.
+
+Work inside a role is done when its statement is reached; what is tested is the links. A slot's
+content lives in the slot: it becomes poison when the producer enters the slot again, so that a
+consumer that reads what it has already given back reads poison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+from xdsl.ir import Operation, SSAValue
+
+from tawa.errors import ArgumentError, ProtocolError
+from tawa.ir import aref, tile
+from tawa.simulator.barriers import RegisterPool
+from tawa.simulator.clocks import Clock, Clocks
+from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
+from tawa.simulator.machine import Block, Cluster, Coroutine, Machine, Role
+from tawa.simulator.memory import GlobalMemory, bind_arguments
+from tawa.simulator.races import GlobalRaces, written_arguments
+from tawa.simulator.rules import RULES
+from tawa.simulator.scheduler import Blocked, Need, Scheduler, Task
+from tawa.simulator.shared import SharedMemory
+from tawa.simulator.tile import checked_grid
+from tawa.simulator.trace import Trace
+from tawa.simulator.values import place_of, poison
+
+
+@dataclass(eq=False, slots=True)
+class _Slot:
+    """One slot: its values, how often it was filled, and by whom each filling was freed."""
+
+    values: list[Any] = field(default_factory=list[Any])
+    fills: int = 0
+    frees: dict[str, int] = field(default_factory=dict[str, int])
+    filled: Clock = field(default_factory=lambda: np.zeros(0, np.int32))
+    freed: list[Clock] = field(default_factory=list[Clock])
+
+
+@dataclass(eq=False, slots=True)
+class Ring:
+    """An aref of one program: D slots, one producer, and every role that gets from it."""
+
+    label: str
+    depth: int
+    consumers: tuple[str, ...]
+    slots: list[_Slot]
+    puts: int = 0
+    published: int = 0
+    gets: dict[str, int] = field(default_factory=dict[str, int])
+    exits: dict[str, int] = field(default_factory=dict[str, int])
+    queue: list[Task] = field(default_factory=list[Task])
+
+    def is_free(self, turn: int) -> bool:
+        """Tell whether the slot of the producer's `turn`-th put has been freed by all."""
+        slot, before = self.slots[turn % self.depth], turn // self.depth
+        return all(slot.frees.get(consumer, 0) >= before for consumer in self.consumers)
+
+    def is_filled(self, turn: int) -> bool:
+        """Tell whether the slot of a consumer's `turn`-th get has been published."""
+        return self.slots[turn % self.depth].fills > turn // self.depth
+
+    def owed(self) -> str:
+        """Return what is left over at the end, or the empty string."""
+        if self.published < self.puts:
+            return f"{self.puts - self.published} slots entered and never published"
+        for consumer in self.consumers:
+            got, freed = self.gets.get(consumer, 0), self.exits.get(consumer, 0)
+            if got != self.published:
+                return f"{self.published} slots published, {got} taken by {consumer}"
+            if freed != got:
+                return f"{got - freed} slots taken by {consumer} and never freed"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Put:
+    """A slot that its producer has entered: the value of an aref.slot."""
+
+    ring: Ring
+    turn: int
+
+
+def _free_storage(slot: _Slot) -> None:
+    for value in slot.values:
+        if isinstance(value, np.ndarray):
+            value[...] = poison(value.shape, value.dtype)
+
+
+def _put_enter(decoder: Decoder, operation: aref.PutEnter) -> Step:
+    number, out = decoder.number(operation.aref), decoder.number(operation.slot)
+
+    def wait(frame: Frame) -> Wait:
+        yield None
+        role: Role = frame.world
+        ring: Ring = frame.values[number]
+        turn = ring.puts
+        ring.puts += 1
+        slot = ring.slots[turn % ring.depth]
+        if not ring.is_free(turn):
+            yield _blocked(ring, turn, "freed", operation, lambda: ring.is_free(turn))
+        for clock in slot.freed:
+            role.clocks.acquire(role.rows, clock)
+        slot.freed.clear()
+        _free_storage(slot)
+        frame.values[out] = _Put(ring, turn)
+
+    return Step(wait, True)
+
+
+def _blocked(ring: Ring, turn: int, what: str, operation: Operation, ready: Any) -> Blocked:
+    index = turn % ring.depth
+    slot = ring.slots[index]
+
+    def need() -> Need:
+        freed = ", ".join(f"{c} {slot.frees.get(c, 0)}" for c in ring.consumers)
+        state = f"filled {slot.fills}, freed by {freed or 'nobody'}"
+        sentence = f"for slot {index} of {ring.label} to be {what} (round {turn // ring.depth})"
+        return Need(f"{ring.label}[{index}] {what}", str(turn // ring.depth), state, sentence)
+
+    return Blocked(ready, ring.queue, need, operation)
+
+
+def _put_exit(decoder: Decoder, operation: aref.PutExit) -> Step:
+    number, payload = decoder.number(operation.slot), decoder.numbered(operation.values)
+
+    def wait(frame: Frame) -> Wait:
+        yield None
+        role: Role = frame.world
+        put: _Put = frame.values[number]
+        ring = put.ring
+        slot = ring.slots[put.turn % ring.depth]
+        values = [frame.values[i] for i in payload]
+        slot.values = [np.array(v) if isinstance(v, np.ndarray) else v for v in values]
+        if ring.published != put.turn:
+            raise ProtocolError(
+                f"{ring.label}: put {put.turn} is published as number {ring.published}",
+                place=place_of(operation),
+                why="slots are published once each, in the order they were entered",
+            )
+        ring.published += 1
+        slot.fills += 1
+        slot.filled = role.clocks.release(role.rows)
+        role.scheduler.wake(ring.queue)
+
+    return Step(wait, True)
+
+
+def _get_enter(decoder: Decoder, operation: aref.GetEnter) -> Step:
+    number, outputs = decoder.number(operation.aref), decoder.numbered(operation.values)
+
+    def wait(frame: Frame) -> Wait:
+        yield None
+        role: Role = frame.world
+        ring: Ring = frame.values[number]
+        turn = ring.gets.get(role.label, 0)
+        ring.gets[role.label] = turn + 1
+        if not ring.is_filled(turn):
+            yield _blocked(ring, turn, "filled", operation, lambda: ring.is_filled(turn))
+        slot = ring.slots[turn % ring.depth]
+        role.clocks.acquire(role.rows, slot.filled)
+        for out, value in zip(outputs, slot.values, strict=True):
+            frame.values[out] = value
+
+    return Step(wait, True)
+
+
+def _get_exit(decoder: Decoder, operation: aref.GetExit) -> Step:
+    number = decoder.number(operation.aref)
+
+    def wait(frame: Frame) -> Wait:
+        yield None
+        role: Role = frame.world
+        ring: Ring = frame.values[number]
+        turn = ring.exits.get(role.label, 0)
+        if turn >= ring.gets.get(role.label, 0):
+            raise ProtocolError(
+                f"{role.where} frees a slot of {ring.label} that it has not taken",
+                place=place_of(operation),
+            )
+        ring.exits[role.label] = turn + 1
+        slot = ring.slots[turn % ring.depth]
+        slot.frees[role.label] = slot.frees.get(role.label, 0) + 1
+        slot.freed.append(role.clocks.release(role.rows))
+        role.scheduler.wake(ring.queue)
+
+    return Step(wait, True)
+
+
+def _create(decoder: Decoder, operation: aref.Create) -> None:
+    """Rings belong to a program: each makes its own when it begins."""
+
+
+_RULES: dict[type[Operation], Rule] = {
+    **RULES,
+    aref.Create: _create,
+    aref.PutEnter: _put_enter,
+    aref.PutExit: _put_exit,
+    aref.GetEnter: _get_enter,
+    aref.GetExit: _get_exit,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _RoleCode:
+    """One instance of a role: its name, the value that holds its index, and its body."""
+
+    label: str
+    index: int
+    instance: int
+    operation: aref.Role
+    step: Step
+
+
+def _instances(decoder: Decoder, operation: aref.Role) -> list[_RoleCode]:
+    count = operation.instances.data if operation.instances is not None else 1
+    body = decoder.body(operation.body.block)
+    index = body.arguments[0] if body.arguments else -1
+    label = operation.label.data
+    names = [label] if count == 1 else [f"{label}{i}" for i in range(count)]
+    return [_RoleCode(name, index, i, operation, body.step) for i, name in enumerate(names)]
+
+
+def _users(ring: SSAValue, roles: list[_RoleCode], kind: type[Operation]) -> tuple[str, ...]:
+    return tuple(
+        role.label
+        for role in roles
+        if any(isinstance(op, kind) and op.operands[0] is ring for op in role.operation.walk())
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A decoded kernel and, for each aref, who gets from it."""
+
+    decoder: Decoder
+    setup: Step
+    roles: list[_RoleCode]
+    rings: list[tuple[aref.Create, tuple[str, ...]]]
+
+
+def _decode(kernel: tile.Kernel, arguments: list[Any]) -> _Program:
+    decoder = Decoder(_RULES)
+    for number, value in zip(decoder.numbered(kernel.body.block.args), arguments):
+        decoder.template[number] = value
+    operations = list(kernel.body.block.ops)
+    setup = decoder.steps(op for op in operations if not isinstance(op, aref.Role))
+    roles = [r for op in operations if isinstance(op, aref.Role) for r in _instances(decoder, op)]
+    if not roles:
+        raise ArgumentError("the kernel has no roles", why="aref IR runs roles")
+    creates = [op for op in operations if isinstance(op, aref.Create)]
+    rings = [(op, _users(op.result, roles, aref.GetEnter)) for op in creates]
+    for op in creates:
+        if len(producers := _users(op.result, roles, aref.PutEnter)) > 1:
+            raise ProtocolError(
+                f"{op.label.data} has {len(producers)} producers: {', '.join(producers)}",
+                place=place_of(op),
+                why="a slot has one producer",
+            )
+    return _Program(decoder, setup, roles, rings)
+
+
+def _start(program: _Program, machine: Machine, number: int, index: tuple[int, int, int]) -> None:
+    """Start all roles of one program of the grid."""
+    cluster = Cluster(machine, number, Clocks(len(program.roles) + 1))
+    label = f"program {index}"
+    shared = SharedMemory(0, cluster.clocks, label)
+    block = Block(cluster, index, 0, 0, shared, RegisterPool(machine.scheduler))
+    setup = Role("setup", block, len(program.roles), 1, 0, 0)
+    frame = program.decoder.frame(setup)
+    program.setup.run(frame)
+    rings: list[Ring] = []
+    for op, consumers in program.rings:
+        depth = op.depth.data
+        ring = Ring(op.label.data, depth, consumers, [_Slot() for _ in range(depth)])
+        frame.values[program.decoder.number(op.result)] = ring
+        rings.append(ring)
+    block.running = len(program.roles)
+    begun = cluster.clocks.release(setup.rows)
+
+    def end() -> None:
+        block.running -= 1
+        if block.running:
+            return
+        for ring in rings:
+            if owed := ring.owed():
+                raise ProtocolError(f"{ring.label} of {label} is not whole at the end: {owed}")
+
+    for warp, code in enumerate(program.roles):
+        role = Role(code.label, block, warp, 1, 0, 0)
+        cluster.clocks.acquire(role.rows, begun)
+        values = frame.values.copy()
+        if code.index >= 0:
+            values[code.index] = np.int32(code.instance)
+        body = _through(code.step, Frame(values, role))
+        machine.scheduler.start(Task(role.label, role.where, body, end))
+
+
+def _through(step: Step, frame: Frame) -> Coroutine:
+    yield None
+    if step.blocking:
+        yield from step.run(frame)
+    else:
+        step.run(frame)
+
+
+def run_aref(
+    kernel: tile.Kernel,
+    grid: tuple[int, ...],
+    arguments: Mapping[str, object],
+    *,
+    seed: int = 0,
+    schedule: str = "random",
+) -> Trace:
+    """Run aref IR concurrently, in place on the argument arrays.
+
+    All programs run at the same time. Arguments as for `run_tile`. Raises ProtocolError for a
+    deadlock, a race on global memory, or a slot left entered, filled or borrowed at the end.
+    """
+    grid = checked_grid(grid)
+    memory = GlobalMemory()
+    program = _decode(kernel, bind_arguments(kernel, arguments, memory))
+    scheduler, trace = Scheduler(seed, schedule), Trace()
+    races = GlobalRaces(memory.segments, written_arguments(kernel))
+    machine = Machine(memory, races, scheduler, trace, grid, grid, 32, 0, 0, 1)
+    x, y, z = grid
+    with np.errstate(all="ignore"):
+        for number, (k, j, i) in enumerate(product(range(z), range(y), range(x))):
+            _start(program, machine, number, (i, j, k))
+        scheduler.run()
+    trace.steps = scheduler.step
+    return trace

@@ -1,0 +1,400 @@
+"""Rules of hopper IR's shared memory: views, register traffic, TMA and cp.async.
+
+Asynchronous copies are recorded (and checked for races) when they start, with what their thread
+knows then; their bytes move in an event that the scheduler runs at any later time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+from xdsl.ir import Operation
+
+from tawa.errors import InternalError, ProtocolError
+from tawa.ir import hopper
+from tawa.ir.types import TensorMapType, ViewType
+from tawa.simulator.barriers import check_made
+from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, pure
+from tawa.simulator.footprints import register_layout, touch
+from tawa.simulator.machine import Block, BulkGroups, BulkStore, Role
+from tawa.simulator.memory import Descriptor
+from tawa.simulator.rules import combination, pointee
+from tawa.simulator.scheduler import Blocked, Need
+from tawa.simulator.shared import Access, Placement, View
+from tawa.simulator.sync_rules import acting, pick
+from tawa.simulator.trace import tma_time
+from tawa.simulator.values import Array, place_of
+
+# --- views ------------------------------------------------------------------------------------
+
+
+def _slot(operation: hopper.Slot) -> Callable[..., Any]:
+    return lambda views, index: pick(views, index, "slot", operation)
+
+
+def _change(view: View, place: Placement, kind: Any) -> View:
+    assert isinstance(kind, ViewType), "a view operation gives a view; report this"
+    return View(view.label, view.base, place, view.dtype, kind.layout.data)
+
+
+def _transpose_view(operation: hopper.TransposeView) -> Callable[..., Any]:
+    permutation = tuple(item.data for item in operation.permutation)
+    kind = operation.result.type
+
+    def transpose(view: View) -> View:
+        key = ("transpose", permutation)
+        place = view.place.derive(key, lambda offsets: np.transpose(offsets, permutation))
+        return _change(view, place, kind)
+
+    return transpose
+
+
+def _slice_view(operation: hopper.SliceView) -> Callable[..., Any]:
+    kind = operation.result.type
+    assert isinstance(kind, ViewType), "hopper.slice_view gives a view; report this"
+    start, shape = tuple(item.data for item in operation.start), kind.shape
+    slices = tuple(slice(low, low + extent) for low, extent in zip(start, shape))
+
+    def cut(view: View) -> View:
+        place = view.place.derive(("slice", start, shape), lambda offsets: offsets[slices])
+        return _change(view, place, kind)
+
+    return cut
+
+
+def _reshape_view(operation: hopper.ReshapeView) -> Callable[..., Any]:
+    kind = operation.result.type
+    assert isinstance(kind, ViewType), "hopper.reshape_view gives a view; report this"
+    shape = kind.shape
+
+    def reshape(view: View) -> View:
+        place = view.place.derive(("reshape", shape), lambda offsets: offsets.reshape(shape))
+        return _change(view, place, kind)
+
+    return reshape
+
+
+def _shared_load(decoder: Decoder, operation: hopper.SharedLoad) -> Step:
+    view, out = decoder.number(operation.view), decoder.number(operation.result)
+    layout = register_layout(operation.result.type)
+
+    def load(role: Role, frame: Frame) -> None:
+        source: View = frame.values[view]
+        touch(role, source, False, layout, operation)
+        frame.values[out] = role.block.shared.read(source, role.where, operation)
+
+    return acting(load)
+
+
+def _shared_store(decoder: Decoder, operation: hopper.SharedStore) -> Step:
+    view = decoder.number(operation.view)
+    value = decoder.reader(operation.value, operation)
+    layout = register_layout(operation.value.type)
+
+    def store(role: Role, frame: Frame) -> None:
+        target: View = frame.values[view]
+        touch(role, target, True, layout, operation)
+        role.block.shared.write(target, value(frame.values))
+
+    return acting(store)
+
+
+# --- TMA --------------------------------------------------------------------------------------
+
+
+def _check_map(operation: hopper.TmaLoad | hopper.TmaStore) -> tuple[int, ...]:
+    """Return the box; raises InternalError if map and view disagree on where elements lie."""
+    source, view = operation.map.type, operation.view.type
+    assert isinstance(source, TensorMapType), "TMA takes a map and a view; report this"
+    assert isinstance(view, ViewType), "TMA takes a map and a view; report this"
+    layout, owner = view.layout.data, operation.map.owner
+    if isinstance(owner, hopper.TensorMap) and owner.swizzle.data != layout.swizzle:
+        raise InternalError(
+            f"{operation.name}: the map swizzles by {owner.swizzle.data} bytes, the view by "
+            f"{layout.swizzle}",
+            place=place_of(operation),
+        )
+    if layout.order != tuple(range(len(layout.shape))):
+        raise InternalError(
+            f"{operation.name} into a transposed view ({layout})",
+            place=place_of(operation),
+            why="TMA writes rows as they lie in memory",
+        )
+    return source.box_shape
+
+
+def _block_shape(
+    shape: tuple[int, ...], box: tuple[int, ...], operation: Operation
+) -> tuple[int, ...]:
+    """Return a tile's shape with the map's rank; raises ProtocolError if boxes do not make it up."""
+    small = [extent for extent in shape if extent != 1]
+    full: list[int] = []
+    for extent in reversed(box):
+        full.insert(0, small.pop() if small and (extent != 1 or not full) else 1)
+    rows_fit = all(a == b for a, b in zip(full[:-1], box[:-1]))
+    if small or not rows_fit or full[-1] % box[-1] or prod(full) != prod(shape):
+        raise ProtocolError(
+            f"{operation.name} moves a tile of {shape} by boxes of {box}",
+            place=place_of(operation),
+            why="boxes lie side by side along the last dimension and agree in the others",
+        )
+    return tuple(full)
+
+
+def _timed(block: Block, role: Role, count: int, name: str) -> float:
+    """Account for a copy on the block's TMA unit; return when its bytes have landed."""
+    busy, latency = tma_time(count)
+    start = max(role.time, block.tma_time)
+    block.tma_time = start + busy
+    where = role.where
+    block.machine.trace.add(where, "TMA", start, start + busy + latency, name)
+    return start + busy + latency
+
+
+def _tma_load(decoder: Decoder, operation: hopper.TmaLoad) -> Step:
+    box = _check_map(operation)
+    source, view, barriers, slot = decoder.numbered(
+        (operation.map, operation.view, operation.barriers, operation.slot)
+    )
+    offsets = decoder.numbered(operation.offsets)
+    parts = operation.multicast.data if operation.multicast is not None else 1
+
+    def load(role: Role, frame: Frame) -> None:
+        values, row = frame.values, role.single(operation)
+        desc: Descriptor = values[source]
+        tile: View = values[view]
+        local = pick(values[barriers], values[slot], "barrier", operation)
+        at = [int(values[offset]) for offset in offsets]
+        if parts > 1:
+            place, axis, first = tile.place.share(role.block.rank, parts)
+            at[axis + len(at) - len(tile.place.shape)] += first
+            tile = View(tile.label, tile.base, place, tile.dtype, tile.layout)
+        shape = _block_shape(tile.place.shape, box, operation)
+        clocks = role.clocks
+        known = clocks.now[row].copy()
+        column, clock = clocks.operation(row)
+        targets = [(role.block, local)]
+        if parts > 1:
+            blocks = role.block.cluster.blocks[:parts]
+            targets = [(b, role.remote(local, b.rank, operation)) for b in blocks]
+        for block, barrier in targets:
+            check_made(barrier, clocks, row, True, operation)
+            access = _engine_access(role, tile, True, column, clock, operation)
+            block.shared.access(access, row)
+        done = clocks.release(row)
+        done[column] = clock
+        count = prod(shape) * desc.dtype.itemsize
+        end = _timed(role.block, role, count, f"load {tile.label}")
+        watch = role.watch_engine(known, column, clock)
+
+        def land() -> None:
+            data = role.memory.read_block(desc, tuple(at), shape, operation, watch)
+            for block, barrier in targets:
+                block.shared.write(tile, data.reshape(tile.place.shape))
+                barrier.deliver(count, done, end, operation)
+
+        role.scheduler.post(f"load of {tile.label} by {role.where}", land)
+
+    return acting(load)
+
+
+def _engine_access(
+    role: Role, tile: View, write: bool, column: int, clock: int, operation: Operation
+) -> Access:
+    columns, clocks = np.array([column]), np.array([clock], np.int32)
+    return Access(tile.spans(), write, True, columns, clocks, role.where, operation)
+
+
+def _tma_store(decoder: Decoder, operation: hopper.TmaStore) -> Step:
+    box = _check_map(operation)
+    target, view = decoder.numbered((operation.map, operation.view))
+    offsets, by = decoder.numbered(operation.offsets), operation.by.data
+    reduce = operation.reduce.data if operation.reduce is not None else ""
+
+    def store(role: Role, frame: Frame) -> None:
+        values = frame.values
+        whole: View = values[view]
+        desc: Descriptor = values[target]
+        combine = combination(reduce, desc.dtype) if reduce else None
+        rows = role.elected(by, operation)
+        for part, row in enumerate(rows):
+            place, axis, first = whole.place.share(part, len(rows))
+            tile = View(whole.label, whole.base, place, whole.dtype, whole.layout)
+            at = [int(values[offset]) for offset in offsets]
+            at[axis + len(at) - len(place.shape)] += first
+            shape = _block_shape(place.shape, box, operation)
+            _start_store(role, row, tile, desc, tuple(at), shape, combine, operation)
+
+    return acting(store)
+
+
+def _start_store(
+    role: Role,
+    row: int,
+    tile: View,
+    desc: Descriptor,
+    at: tuple[int, ...],
+    shape: tuple[int, ...],
+    combine: Callable[[Any, Any], Any] | None,
+    operation: Operation,
+) -> None:
+    """Start one thread's store: it reads shared memory at one time, writes global at a later."""
+    clocks, scheduler = role.clocks, role.scheduler
+    known = clocks.now[row].copy()
+    read, written = clocks.operation(row), clocks.operation(row)
+    role.block.shared.access(_engine_access(role, tile, False, *read, operation), row)
+    clocks.release(row)
+    flight = BulkStore(read, written)
+    flight.time = _timed(
+        role.block, role, prod(shape) * desc.dtype.itemsize, f"store {tile.label}"
+    )
+    role.bulk.setdefault(row, BulkGroups()).open.append(flight)
+    watch = role.watch_engine(known, *written)
+
+    def read_shared() -> None:
+        data = role.block.shared.read(tile, role.where, operation).reshape(shape)
+        flight.has_read = True
+        scheduler.wake(role.queue)
+        scheduler.post(f"store of {tile.label} by {role.where}", lambda: write(data))
+
+    def write(data: Array) -> None:
+        role.memory.write_block(desc, at, data, operation, watch, combine)
+        flight.has_written = True
+        scheduler.wake(role.queue)
+
+    scheduler.post(f"store of {tile.label} by {role.where}", read_shared)
+
+
+def _bulk_commit(decoder: Decoder, operation: hopper.BulkCommit) -> Step:
+    by = operation.by.data
+
+    def commit(role: Role, frame: Frame) -> None:
+        for row in role.elected(by, operation):
+            groups = role.bulk.setdefault(row, BulkGroups())
+            groups.groups.append(groups.open)
+            groups.open = []
+
+    return acting(commit)
+
+
+def _bulk_wait(decoder: Decoder, operation: hopper.BulkWait) -> Step:
+    by, pending, read = operation.by.data, operation.pending.data, bool(operation.read.value.data)
+
+    def wait(frame: Frame) -> Wait:
+        yield None
+        role: Role = frame.world
+        due: list[tuple[int, list[BulkStore]]] = []
+        for row in role.elected(by, operation):
+            groups = role.bulk.setdefault(row, BulkGroups()).groups
+            count = max(0, len(groups) - pending)
+            due.append((row, [store for group in groups[:count] for store in group]))
+            if not read:
+                del groups[:count]
+        flights = [store for _, stores in due for store in stores]
+
+        def ready() -> bool:
+            return all(store.has_read if read else store.has_written for store in flights)
+
+        def need() -> Need:
+            open_ = sum(not (s.has_read if read else s.has_written) for s in flights)
+            return Need("TMA stores", "-", f"{open_} unfinished", "for its TMA stores")
+
+        if not ready():
+            yield Blocked(ready, role.queue, need, operation)
+        for row, stores in due:
+            for store in stores:
+                role.clocks.learn(row, *store.read)
+                if not read:
+                    role.clocks.learn(row, *store.written)
+        role.stall(max((store.time for store in flights), default=0.0), "wait for stores")
+
+    return Step(wait, True)
+
+
+# --- cp.async ---------------------------------------------------------------------------------
+
+
+def _copy_async(decoder: Decoder, operation: hopper.CopyAsync) -> Step:
+    pointer, view = decoder.numbered((operation.pointer, operation.view))
+    mask = decoder.number(operation.mask) if operation.mask is not None else -1
+    dtype = pointee(operation.pointer.type)
+    layout = register_layout(operation.pointer.type)
+
+    def copy(role: Role, frame: Frame) -> None:
+        values, copies = frame.values, role.copies
+        tile: View = values[view]
+        live = values[mask] if mask >= 0 else None
+        copies.started += 1
+        number, addresses = copies.started, values[pointer]
+        touch(role, tile, True, layout, operation, kind=2, number=number)
+        size = tile.place.index.size * dtype.itemsize
+        copies.time = _timed(role.block, role, size, f"copy {tile.label}")
+        zero = np.zeros((), dtype)
+
+        def land() -> None:
+            data = role.memory.gather(addresses, dtype, live, zero, operation, role.watch)
+            role.block.shared.write(tile, data)
+            copies.done.add(number)
+            role.scheduler.wake(role.queue)
+
+        role.scheduler.post(f"copy of {tile.label} by {role.where}", land)
+
+    return acting(copy)
+
+
+def _copy_commit(decoder: Decoder, operation: hopper.CopyAsyncCommit) -> Step:
+    def commit(role: Role, frame: Frame) -> None:
+        role.copies.groups.append(role.copies.started)
+
+    return acting(commit)
+
+
+def _copy_wait(decoder: Decoder, operation: hopper.CopyAsyncWait) -> Step:
+    pending = operation.pending.data
+
+    def wait(frame: Frame) -> Wait:
+        yield None
+        role: Role = frame.world
+        copies = role.copies
+        count = max(0, len(copies.groups) - pending)
+        last = copies.groups[count - 1] if count else copies.waited
+        due = range(copies.waited + 1, last + 1)
+
+        def ready() -> bool:
+            return copies.done.issuperset(due)
+
+        def need() -> Need:
+            return Need("cp.async", "-", f"{len(due)} due", "for its cp.async copies")
+
+        if not ready():
+            yield Blocked(ready, role.queue, need, operation)
+        del copies.groups[:count]
+        copies.waited = last
+        copies.done.difference_update(due)
+        rows = role.clocks.numbers(role.active)
+        for row in rows.tolist():
+            role.clocks.learn(row, row + 2 * role.clocks.rows, last)
+        role.stall(copies.time if due else 0.0, "wait for copies")
+
+    return Step(wait, True)
+
+
+COPY_RULES: dict[type[Operation], Rule] = {
+    hopper.Slot: pure(_slot),
+    hopper.TransposeView: pure(_transpose_view),
+    hopper.SliceView: pure(_slice_view),
+    hopper.ReshapeView: pure(_reshape_view),
+    hopper.SharedLoad: _shared_load,
+    hopper.SharedStore: _shared_store,
+    hopper.TmaLoad: _tma_load,
+    hopper.TmaStore: _tma_store,
+    hopper.BulkCommit: _bulk_commit,
+    hopper.BulkWait: _bulk_wait,
+    hopper.CopyAsync: _copy_async,
+    hopper.CopyAsyncCommit: _copy_commit,
+    hopper.CopyAsyncWait: _copy_wait,
+}
+"""Views, register traffic and copies, by class."""

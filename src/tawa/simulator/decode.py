@@ -1,0 +1,392 @@
+"""A kernel read once into Python closures, so that running it looks nothing up.
+
+Every SSA value gets a number; a run keeps its values in one flat list. Every operation becomes a
+`Step`. A step that may have to wait for another agent is *blocking*: its function is a generator
+that yields conditions to the scheduler. Control flow is blocking exactly if its body is, so that a
+sequential run has no generators at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
+
+from tawa.errors import InternalError
+from tawa.ir import tile
+from tawa.simulator.values import Array, dtype_of
+
+
+@dataclass(slots=True)
+class Frame:
+    """One run of a program: its values by number, and the world it acts on."""
+
+    values: list[Any]
+    world: Any
+
+
+Wait: TypeAlias = Generator[Any, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation: `run(frame)` acts, or returns a generator to run through if `blocking`."""
+
+    run: Callable[[Frame], Any]
+    blocking: bool = False
+
+
+Rule: TypeAlias = Callable[["Decoder", Any], "Step | None"]
+Meaning: TypeAlias = Callable[[Any], Callable[..., Any]]
+
+
+def run_steps(steps: tuple[Step, ...], blocking: bool) -> Step:
+    """Return one step that runs several in order."""
+    if not blocking:
+        plain = tuple(step.run for step in steps)
+
+        def run(frame: Frame) -> None:
+            for step in plain:
+                step(frame)
+
+        return Step(run)
+
+    def wait(frame: Frame) -> Wait:
+        for step in steps:
+            if step.blocking:
+                yield from step.run(frame)
+            else:
+                step.run(frame)
+
+    return Step(wait, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A decoded block: where its arguments go, what it does and which values end it."""
+
+    arguments: tuple[int, ...]
+    step: Step
+    results: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Decoder:
+    """Numbers values and turns operations into steps by the `rules` of a level."""
+
+    rules: Mapping[type[Operation], Rule]
+    numbers: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+    template: list[Any] = field(default_factory=list[Any])
+
+    def number(self, value: SSAValue) -> int:
+        """Return the number of an SSA value."""
+        found = self.numbers.get(value)
+        if found is None:
+            found = self.numbers[value] = len(self.template)
+            self.template.append(None)
+        return found
+
+    def numbered(self, values: Any) -> tuple[int, ...]:
+        """Return the numbers of several SSA values."""
+        return tuple(self.number(value) for value in values)
+
+    def constant(self, value: SSAValue, content: Any) -> None:
+        """Give a value its content before any run."""
+        self.template[self.number(value)] = content
+
+    def frame(self, world: Any) -> Frame:
+        """Return a fresh run."""
+        return Frame(self.template.copy(), world)
+
+    def operation(self, operation: Operation) -> Step | None:
+        """Decode one operation; None when there is nothing to do at run time."""
+        rule = self.rules.get(type(operation))
+        if rule is None:
+            raise InternalError(
+                f"the simulator has no rule for {operation.name} at this level",
+                remedy="report it, with the kernel",
+            )
+        return rule(self, operation)
+
+    def steps(self, operations: Any) -> Step:
+        """Decode operations that follow one another."""
+        decoded = [step for op in operations if (step := self.operation(op)) is not None]
+        return run_steps(tuple(decoded), any(step.blocking for step in decoded))
+
+    def body(self, block: Block) -> Body:
+        """Decode a block with its arguments and terminator."""
+        arguments = self.numbered(block.args)
+        operations = list(block.ops)
+        results: tuple[int, ...] = ()
+        if operations and isinstance(operations[-1], scf.YieldOp | tile.Yield):
+            results = self.numbered(operations.pop().operands)
+        return Body(arguments, self.steps(operations), results)
+
+    def reader(self, value: SSAValue, operation: Operation) -> Callable[[list[Any]], Any]:
+        """Return the function that reads a tensor from the values for an ordinary instruction."""
+        number = self.number(value)
+        return lambda values: values[number]
+
+    def compute(
+        self, operation: Operation, function: Callable[..., Any], *, world: bool = False
+    ) -> Step:
+        """Return the step that stores function(operands...) as the operation's results.
+
+        With `world` the function takes the run's world before the operands.
+        """
+        inputs, outputs = self.numbered(operation.operands), self.numbered(operation.results)
+        if world:
+            return Step(_with_world(function, inputs, outputs))
+        return Step(_pure(function, inputs, outputs))
+
+
+def _pure(
+    function: Callable[..., Any], inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> Callable[[Frame], None]:
+    if len(outputs) != 1:
+
+        def several(frame: Frame) -> None:
+            values = frame.values
+            results = function(*[values[i] for i in inputs])
+            for out, result in zip(outputs, results or ()):
+                values[out] = result
+
+        return several
+    (out,) = outputs
+    if len(inputs) == 2:
+        first, second = inputs
+
+        def binary(frame: Frame) -> None:
+            values = frame.values
+            values[out] = function(values[first], values[second])
+
+        return binary
+
+    def single(frame: Frame) -> None:
+        values = frame.values
+        values[out] = function(*[values[i] for i in inputs])
+
+    return single
+
+
+def _with_world(
+    function: Callable[..., Any], inputs: tuple[int, ...], outputs: tuple[int, ...]
+) -> Callable[[Frame], None]:
+    def run(frame: Frame) -> None:
+        values = frame.values
+        result = function(frame.world, *[values[i] for i in inputs])
+        if outputs:
+            values[outputs[0]] = result
+
+    return run
+
+
+def pure(meaning: Meaning) -> Rule:
+    """Return the rule of an operation that only computes; `meaning(op)` gives its function."""
+    return lambda decoder, operation: decoder.compute(operation, meaning(operation))
+
+
+def effect(meaning: Meaning) -> Rule:
+    """Return the rule of an operation whose function takes the world before the operands."""
+    return lambda decoder, operation: decoder.compute(operation, meaning(operation), world=True)
+
+
+def _move(values: list[Any], targets: tuple[int, ...], sources: tuple[int, ...]) -> None:
+    moved = [values[source] for source in sources]
+    for target, value in zip(targets, moved):
+        values[target] = value
+
+
+def decode_for(decoder: Decoder, loop: scf.ForOp) -> Step:
+    """scf.for: the bounds are read once; a step of zero or less is refused."""
+    low, high, by = decoder.numbered((loop.lb, loop.ub, loop.step))
+    initial = decoder.numbered(loop.iter_args)
+    body = decoder.body(loop.body.block)
+    (index, *carried), finals = body.arguments, decoder.numbered(loop.res)
+    kept, run, results = tuple(carried), body.step.run, body.results
+    scalar = dtype_of(loop.lb.type).type
+
+    def trips(values: list[Any]) -> range:
+        if values[by] <= 0:
+            raise InternalError(f"scf.for with step {values[by]}", why="steps are positive")
+        return range(int(values[low]), int(values[high]), int(values[by]))
+
+    def plain(frame: Frame) -> None:
+        values = frame.values
+        _move(values, kept, initial)
+        for trip in trips(values):
+            values[index] = scalar(trip)
+            run(frame)
+            _move(values, kept, results)
+        _move(values, finals, kept)
+
+    def wait(frame: Frame) -> Wait:
+        values = frame.values
+        _move(values, kept, initial)
+        for trip in trips(values):
+            values[index] = scalar(trip)
+            yield from run(frame)
+            _move(values, kept, results)
+        _move(values, finals, kept)
+
+    return Step(wait, True) if body.step.blocking else Step(plain)
+
+
+def decode_if(decoder: Decoder, branch: scf.IfOp) -> Step:
+    """scf.if, with or without results and else."""
+    condition, finals = decoder.number(branch.cond), decoder.numbered(branch.output)
+    then = decoder.body(branch.true_region.block)
+    empty = not branch.false_region.blocks
+    other = Body((), run_steps((), False), ()) if empty else decoder.body(branch.false_region.block)
+
+    def plain(frame: Frame) -> None:
+        side = then if frame.values[condition] else other
+        side.step.run(frame)
+        _move(frame.values, finals, side.results)
+
+    def wait(frame: Frame) -> Wait:
+        side = then if frame.values[condition] else other
+        if side.step.blocking:
+            yield from side.step.run(frame)
+        else:
+            side.step.run(frame)
+        _move(frame.values, finals, side.results)
+
+    return Step(wait, True) if then.step.blocking or other.step.blocking else Step(plain)
+
+
+def decode_while(decoder: Decoder, loop: scf.WhileOp) -> Step:
+    """scf.while: the first region tests and passes values on, the second is the body."""
+    initial, finals = decoder.numbered(loop.arguments), decoder.numbered(loop.res)
+    block = loop.before_region.block
+    before, last = decoder.numbered(block.args), block.last_op
+    if not isinstance(last, scf.ConditionOp):
+        raise InternalError("scf.while without scf.condition")
+    test = decoder.steps(op for op in block.ops if op is not last)
+    condition, passed = decoder.number(last.condition), decoder.numbered(last.args)
+    body = decoder.body(loop.after_region.block)
+
+    def plain(frame: Frame) -> None:
+        values = frame.values
+        _move(values, before, initial)
+        while True:
+            test.run(frame)
+            if not values[condition]:
+                break
+            _move(values, body.arguments, passed)
+            body.step.run(frame)
+            _move(values, before, body.results)
+        _move(values, finals, passed)
+
+    def wait(frame: Frame) -> Wait:
+        values = frame.values
+        _move(values, before, initial)
+        while True:
+            if test.blocking:
+                yield from test.run(frame)
+            else:
+                test.run(frame)
+            if not values[condition]:
+                break
+            _move(values, body.arguments, passed)
+            if body.step.blocking:
+                yield from body.step.run(frame)
+            else:
+                body.step.run(frame)
+            _move(values, before, body.results)
+        _move(values, finals, passed)
+
+    return Step(wait, True) if test.blocking or body.step.blocking else Step(plain)
+
+
+_VECTOR = (tile.Elementwise, tile.Constant, tile.Cast, tile.Bitcast, tile.Yield)
+
+
+def _combiner(
+    decoder: Decoder, operation: tile.Reduce | tile.Scan
+) -> Callable[[Frame, list[Any], list[Any]], list[Any]]:
+    """Return the function (frame, left tuple, right tuple) -> combined tuple, on whole arrays.
+
+    A body of element functions acts on arrays as it stands; one with control flow is run once for
+    each element.
+    """
+    body = decoder.body(operation.body.block)
+    if body.step.blocking:
+        raise InternalError(f"{operation.name} has a body that waits")
+
+    def vector(frame: Frame, left: list[Any], right: list[Any]) -> list[Any]:
+        values = frame.values
+        for number, value in zip(body.arguments, [*left, *right]):
+            values[number] = value
+        body.step.run(frame)
+        return [np.broadcast_to(values[r], np.shape(old)) for r, old in zip(body.results, left)]
+
+    def single(frame: Frame, left: list[Any], right: list[Any]) -> list[Any]:
+        out = [np.empty_like(item) for item in left]
+        for where in np.ndindex(np.shape(left[0])):
+            parts = vector(frame, [x[where] for x in left], [x[where] for x in right])
+            for target, part in zip(out, parts):
+                target[where] = part
+        return out
+
+    simple = all(isinstance(op, _VECTOR) for op in operation.body.block.ops)
+    return vector if simple else single
+
+
+def _halve(
+    combine: Callable[[Frame, list[Any], list[Any]], list[Any]], frame: Frame, items: list[Array]
+) -> list[Array]:
+    """Combine neighbours along the last axis, an odd one at the end staying as it is."""
+    even = items[0].shape[-1] // 2 * 2
+    pairs = combine(
+        frame, [x[..., 0:even:2] for x in items], [x[..., 1:even:2] for x in items]
+    )
+    return [np.concatenate([pair, x[..., even:]], axis=-1) for pair, x in zip(pairs, items)]
+
+
+def decode_reduce(decoder: Decoder, operation: tile.Reduce) -> Step:
+    """tile.reduce: neighbours first, a tree of ceil(log2 n) levels that keeps the order."""
+    inputs, outputs = decoder.numbered(operation.inputs), decoder.numbered(operation.res)
+    combine, axis = _combiner(decoder, operation), operation.axis.data
+
+    def run(frame: Frame) -> None:
+        items = [np.moveaxis(frame.values[i], axis, -1) for i in inputs]
+        while items[0].shape[-1] > 1:
+            items = _halve(combine, frame, items)
+        for out, item in zip(outputs, items):
+            frame.values[out] = item[..., 0][()]
+
+    return Step(run)
+
+
+def decode_scan(decoder: Decoder, operation: tile.Scan) -> Step:
+    """tile.scan: one element after the other along the axis."""
+    inputs, outputs = decoder.numbered(operation.inputs), decoder.numbered(operation.res)
+    combine, axis = _combiner(decoder, operation), operation.axis.data
+    backwards = operation.reverse is not None and bool(operation.reverse.value.data)
+
+    def run(frame: Frame) -> None:
+        items = [np.array(np.moveaxis(frame.values[i], axis, 0)) for i in inputs]
+        order = range(items[0].shape[0])
+        places = list(reversed(order) if backwards else order)
+        for before, at in zip(places, places[1:]):
+            parts = combine(frame, [x[before] for x in items], [x[at] for x in items])
+            for item, part in zip(items, parts):
+                item[at] = part
+        for out, item in zip(outputs, items):
+            frame.values[out] = np.moveaxis(item, 0, axis)
+
+    return Step(run)
+
+
+CONTROL: dict[type[Operation], Rule] = {
+    scf.ForOp: decode_for,
+    scf.IfOp: decode_if,
+    scf.WhileOp: decode_while,
+    tile.Reduce: decode_reduce,
+    tile.Scan: decode_scan,
+}

@@ -1,0 +1,64 @@
+"""The matrix product as the tensor cores do it, the same code at every level.
+
+A product runs through the instruction's k steps in order (16 elements for 16-bit operands, 32 for
+8-bit, 8 for tf32; PTX ISA, "wgmma"). The products of one step are exact in f64, are summed there
+and added to the accumulator with one rounding. The f64 sum does not depend on the order of its
+terms, so neither does a result on how a tile is cut into rows and columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tawa.simulator.values import F8E4M3, F8E5M2, F16, F32, F64, Array, DType, convert
+
+
+def to_tf32(value: Array) -> Array:
+    """Round f32 to the 10 mantissa bits of tf32, ties away from zero (cvt.rna.tf32)."""
+    bits = np.ascontiguousarray(value).view(np.uint32)
+    rounded = ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isfinite(value), rounded, value).astype(np.float32)
+
+
+def _step(dtype: DType, precision: str) -> int:
+    """Return the k extent of the instruction that takes operands of `dtype`."""
+    if dtype in (F8E4M3, F8E5M2):
+        return 32
+    if dtype == F32:
+        return 1 if precision == "ieee" else 8
+    return 16
+
+
+def _accumulate(a: Array, b: Array, acc: Array, step: int) -> Array:
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    for k in range(0, a.shape[-1], step):
+        part = wide_a[..., k : k + step] @ wide_b[..., k : k + step, :]
+        acc = convert(part + acc, acc.dtype)
+    return acc
+
+
+def dot(a: Any, b: Any, acc: Any, precision: str = "tf32") -> Array:
+    """Return a @ b + acc for tiles [.., M, K] and [.., K, N].
+
+    `precision` is the meaning of f32 operands: "tf32", "tf32x3" (small times large terms first) or
+    "ieee" (one fused multiply-add for each k). Integer operands accumulate exactly and wrap.
+    """
+    if a.dtype.kind in "iu":
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        return (exact.astype(np.int64) + acc).astype(acc.dtype)
+    if a.dtype == F64:
+        return a @ b + acc
+    step = _step(a.dtype, precision)
+    if acc.dtype == F16:
+        return _accumulate(a, b, acc, step)
+    if a.dtype != F32 or precision == "ieee":
+        return _accumulate(a, b, acc, step)
+    high_a, high_b = to_tf32(a), to_tf32(b)
+    if precision == "tf32":
+        return _accumulate(high_a, high_b, acc, step)
+    low_a, low_b = to_tf32(a - high_a), to_tf32(b - high_b)
+    for left, right in ((low_a, high_b), (high_a, low_b), (high_a, high_b)):
+        acc = _accumulate(left, right, acc, step)
+    return acc

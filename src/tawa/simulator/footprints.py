@@ -1,0 +1,94 @@
+"""Which bytes of a tile in shared memory each warp touches, from the register layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.ir import Attribute, Operation
+
+from tawa.ir.types import LayoutAttr, TensorType
+from tawa.layouts.register import Axis, RegisterLayout
+from tawa.simulator.machine import Role
+from tawa.simulator.shared import Access, Footprint, View
+
+
+def _coordinates(axes: tuple[Axis, ...], rank: int) -> NDArray[np.int64]:
+    """Return the sum of digit times step for every number in the axes' radices: [count, rank]."""
+    where = np.zeros((1, rank), np.int64)
+    for axis in axes:
+        digits = np.arange(axis.extent)[:, None, None] * np.array(axis.step, np.int64)
+        where = (digits + where[None]).reshape(-1, rank)
+    return where
+
+
+@lru_cache(maxsize=256)
+def owners(layout: RegisterLayout) -> NDArray[np.bool_]:
+    """Return [warps, *shape]: whether a warp holds an element."""
+    rank = len(layout.shape)
+    registers, lanes = _coordinates(layout.registers, rank), _coordinates(layout.lanes, rank)
+    inside = (registers[:, None] + lanes[None]).reshape(-1, rank)
+    held = np.zeros((layout.warp_count, *layout.shape), np.bool_)
+    for warp, start in enumerate(_coordinates(layout.warps, rank)):
+        held[(warp, *(inside + start).T)] = True
+    return held
+
+
+@lru_cache(maxsize=256)
+def first_owner(layout: RegisterLayout) -> NDArray[np.intp]:
+    """Return for each element, in row-major order, the first warp that holds it."""
+    return owners(layout).argmax(axis=0).ravel()
+
+
+@lru_cache(maxsize=256)
+def operand_owners(layout: RegisterLayout, operand: str, k: int) -> NDArray[np.bool_]:
+    """Return which elements of operand "a" [M, K] or "b" [K, N] the warps of an accumulator use."""
+    held = owners(layout)
+    if operand == "a":
+        return np.repeat(held.any(axis=2)[:, :, None], k, axis=2)
+    return np.repeat(held.any(axis=1)[:, None, :], k, axis=1)
+
+
+def register_layout(kind: Attribute) -> RegisterLayout | None:
+    """Return the register layout of a tensor type, None where it has none."""
+    if isinstance(kind, TensorType) and isinstance(kind.encoding, LayoutAttr):
+        return kind.encoding.data
+    return None
+
+
+def groups_of(role: Role) -> Iterator[tuple[int, slice]]:
+    """Yield (first warp of the role, rows) for each warpgroup, or for the whole of fewer warps."""
+    for warp in range(0, role.warps, 4):
+        first = role.first_row + warp
+        yield warp, slice(first, first + min(4, role.warps - warp))
+
+
+def touch(
+    role: Role,
+    view: View,
+    write: bool,
+    layout: RegisterLayout | None,
+    operation: Operation,
+    *,
+    kind: int = 0,
+    number: int = 0,
+) -> None:
+    """Record an ordinary access of the role's warps to a tile held in `layout`.
+
+    `kind` 0: by the warps themselves; 2: by their cp.async copy `number`. Without a layout each
+    warp touches the whole tile. Raises ProtocolError for a race.
+    """
+    clocks = role.clocks
+    parts = [(0, role.active)] if role.one or layout is None else groups_of(role)
+    for warp, rows in parts:
+        own = clocks.numbers(rows)
+        columns = own + kind * clocks.rows
+        now = np.full(own.size, number, np.int32) if kind else clocks.now[own, own].copy()
+        part, spans = None, view.spans()
+        if layout is not None and not role.one:
+            part = Footprint(layout, view.place, view.base, warp, 1, owners(layout))
+            spans = part.spans(own.size) if role.warps > 4 else spans
+        access = Access(spans, write, False, columns, now, role.where, operation, part)
+        role.block.shared.access(access, rows)

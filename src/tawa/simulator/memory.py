@@ -1,0 +1,432 @@
+"""Global memory: what the kernel's arguments are, byte by byte, with bounds.
+
+Each array argument is a *segment*: the bytes from its lowest to its highest element, seen through
+the array's own memory, so that two arguments on one memory alias as on the device. A pointer is an
+int64 address whose high bits name the segment and whose low bits are the byte offset from the first
+element; pointers of one tensor may thus come from several arguments, and an access out of bounds
+names the argument the pointer was made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from xdsl.ir import Operation
+
+from tawa.errors import ArgumentError, LaunchError
+from tawa.ir import tile
+from tawa.ir.types import DescType, PtrType, spell
+from tawa.simulator.values import F32, FLOATS, Array, DType, convert, dtype_of, place_of, poison
+
+_SHIFT = 40  # bytes an offset may span, as a power of two
+_MIDDLE = 1 << (_SHIFT - 1)  # offset 0 lies in the middle, so that negative offsets keep their name
+
+# Told of each access: segment, element indices, element size, kind ("read", "write", "atomic"), the
+# operation, and which elements of its tile these are (flat positions; None: all, in order).
+Watch: TypeAlias = Callable[["Segment", Any, int, str, Operation, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class HostDescriptor:
+    """A descriptor argument: `base` array, `shape` and `strides` in elements, slowest first.
+
+    `block_shape` is one access; `padding` ("zero" or "nan") what is read outside of `shape`.
+    """
+
+    base: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block_shape: tuple[int, ...]
+    padding: str = "zero"
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A descriptor at run time: the address of its first element and what `HostDescriptor` says."""
+
+    address: int
+    dtype: DType
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    block_shape: tuple[int, ...]
+    padding: str
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """The memory of one argument. `low` is the byte offset of `data[0]` from the first element."""
+
+    name: str
+    low: int
+    data: Array
+    writable: bool
+    views: dict[DType, Array] = field(default_factory=dict[DType, Array])
+
+    @property
+    def real(self) -> int:
+        """The machine address of `data[0]`: equal where arguments alias."""
+        return int(self.data.ctypes.data)
+
+    def typed(self, dtype: DType) -> tuple[Array, int]:
+        """Return the bytes as elements, and the index of the first element in them."""
+        phase = -self.low % dtype.itemsize
+        view = self.views.get(dtype)
+        if view is None:
+            count = (self.data.size - phase) // dtype.itemsize
+            view = self.data[phase : phase + max(count, 0) * dtype.itemsize].view(dtype)
+            self.views[dtype] = view
+        return view, (-self.low - phase) // dtype.itemsize
+
+
+def _bytes_of(array: Any) -> tuple[Array, int]:
+    """Return the bytes an array spans and the offset of the lowest one from its first element."""
+    if array.size == 0:
+        return np.empty(0, np.uint8), 0
+    spans = [(n - 1) * step for n, step in zip(array.shape, array.strides)]
+    low = sum(span for span in spans if span < 0)
+    high = sum(span for span in spans if span > 0) + array.itemsize
+    lowest = array[tuple(slice(-1, None) if s < 0 else slice(0, 1) for s in array.strides)]
+    seed = np.lib.stride_tricks.as_strided(lowest, (1,), (array.itemsize,)).view(np.uint8)
+    return np.lib.stride_tricks.as_strided(seed, (high - low,), (1,)), low
+
+
+class GlobalMemory:
+    """All segments of one launch, and every way to read and write them."""
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+
+    def bind(self, name: str, array: Any, element: DType) -> np.int64:
+        """Make an array addressable and return the address of its first element."""
+        if not isinstance(array, np.ndarray):
+            raise ArgumentError(
+                f"argument {name} is a {type(array).__name__}",
+                why="the simulator addresses NumPy arrays",
+                remedy=f"pass a NumPy array of {element} for {name}",
+            )
+        if array.dtype != element:
+            raise ArgumentError(
+                f"argument {name} holds {array.dtype}, the kernel was compiled for {element}",
+                remedy=f"pass {name} as {element}, or compile for {array.dtype}",
+            )
+        data, low = _bytes_of(array)
+        self.segments.append(Segment(name, low, data, bool(array.flags.writeable)))
+        return np.int64((len(self.segments) << _SHIFT) + _MIDDLE)
+
+    def segment(self, address: int, operation: Operation) -> Segment:
+        """Return the segment a pointer was made from."""
+        number = (address >> _SHIFT) - 1
+        if not 0 <= number < len(self.segments):
+            raise LaunchError(
+                "access through a pointer that no argument gave",
+                place=place_of(operation),
+                why=f"address {address:#x} belongs to no argument",
+                remedy="derive pointers from the kernel's arguments",
+            )
+        return self.segments[number]
+
+    def _parts(self, addresses: Array, operation: Operation) -> Iterator[tuple[Segment, Any]]:
+        """Yield each segment the addresses fall into and which of them (True: all)."""
+        if addresses.size == 0:
+            return
+        numbers = addresses >> _SHIFT
+        first = int(numbers.flat[0])
+        if (numbers == first).all():
+            yield self.segment(int(addresses.flat[0]), operation), True
+            return
+        for number in np.unique(numbers):
+            chosen = numbers == number
+            yield self.segment(int(addresses[chosen][0]), operation), chosen
+
+    def _index(self, segment: Segment, at: Array, dtype: DType, operation: Operation) -> Array:
+        """Return element indices into `segment.typed(dtype)`, checked."""
+        offset = (at & ((1 << _SHIFT) - 1)) - _MIDDLE
+        view, first = segment.typed(dtype)
+        index, rest = np.divmod(offset, dtype.itemsize)
+        index = index + first
+        if rest.any():
+            raise LaunchError(
+                f"{operation.name} through {segment.name} at a misaligned address",
+                place=place_of(operation),
+                why=f"byte offset {int(offset[rest != 0].flat[0])} is no multiple of "
+                f"{dtype.itemsize}, the size of {dtype}",
+            )
+        outside = (index < 0) | (index >= view.size)
+        if outside.any():
+            worst = int((index - first)[outside].flat[0])
+            raise LaunchError(
+                f"{operation.name} outside of argument {segment.name}",
+                place=place_of(operation),
+                why=f"element {worst} of {segment.name}, which spans elements {-first} to "
+                f"{view.size - first - 1}; {int(outside.sum())} of {index.size} accesses are outside",
+                remedy="mask the access, or pass a larger array",
+            )
+        return index
+
+    def _writable(self, segment: Segment, operation: Operation) -> None:
+        if not segment.writable:
+            raise LaunchError(
+                f"store to argument {segment.name}, which is read-only",
+                place=place_of(operation),
+                remedy=f"pass a writable array for {segment.name}",
+            )
+
+    def gather(
+        self,
+        addresses: Any,
+        dtype: DType,
+        mask: Any,
+        other: Any,
+        operation: Operation,
+        watch: Watch | None = None,
+    ) -> Any:
+        """Load an element from each address where `mask`; elsewhere `other`, or poison."""
+        at = np.asarray(addresses)
+        if mask is None:
+            out = np.empty(at.shape, dtype)
+            live: Any = ...
+        else:
+            out = poison(at.shape, dtype) if other is None else np.array(other, dtype)
+            out = out if out.shape == at.shape else np.broadcast_to(out, at.shape).copy()
+            live = np.asarray(mask)
+        chosen = np.atleast_1d(at[live])
+        result = np.empty(chosen.shape, dtype)
+        for segment, part in self._parts(chosen, operation):
+            select = ... if part is True else part
+            index = self._index(segment, chosen[select], dtype, operation)
+            if watch is not None:
+                where = _positions(mask, at.shape, part)
+                watch(segment, index, dtype.itemsize, "read", operation, where)
+            result[select] = segment.typed(dtype)[0][index]
+        out[live] = result if at.ndim or mask is not None else result[0]
+        return out[()]
+
+    def scatter(
+        self,
+        addresses: Any,
+        values: Any,
+        mask: Any,
+        operation: Operation,
+        watch: Watch | None = None,
+    ) -> None:
+        """Store an element at each address where `mask`."""
+        at, data = np.asarray(addresses), np.asarray(values)
+        live: Any = ... if mask is None else np.asarray(mask)
+        chosen, new = np.atleast_1d(at[live]), np.atleast_1d(data[live])
+        for segment, part in self._parts(chosen, operation):
+            self._writable(segment, operation)
+            select = ... if part is True else part
+            index = self._index(segment, chosen[select], data.dtype, operation)
+            view = segment.typed(data.dtype)[0]
+            if watch is not None and not _same(view[index], new[select]):
+                where = _positions(mask, at.shape, part)
+                watch(segment, index, data.dtype.itemsize, "write", operation, where)
+            view[index] = new[select]
+
+    def update(
+        self,
+        addresses: Any,
+        step: Callable[[Any, Any], Any],
+        values: Any,
+        mask: Any,
+        operation: Operation,
+        watch: Watch | None = None,
+    ) -> Any:
+        """Replace old by step(old, value) at each address in turn; return the old values.
+
+        Addresses may repeat: the updates of one address happen one after the other.
+        """
+        at, data = np.asarray(addresses), np.asarray(values)
+        old = poison(at.shape, data.dtype)
+        live: Any = np.ones(at.shape, np.bool_) if mask is None else np.asarray(mask)
+        live = np.broadcast_to(live, at.shape)
+        chosen, new = np.atleast_1d(at[live]), np.atleast_1d(data[live])
+        found = np.empty(chosen.shape, data.dtype)
+        for segment, part in self._parts(chosen, operation):
+            self._writable(segment, operation)
+            select = np.arange(chosen.size) if part is True else np.flatnonzero(part)
+            index = self._index(segment, chosen[select], data.dtype, operation)
+            if watch is not None:
+                where = _positions(live, at.shape, part)
+                watch(segment, index, data.dtype.itemsize, "atomic", operation, where)
+            view = segment.typed(data.dtype)[0]
+            if np.unique(index).size == index.size:
+                found[select] = view[index]
+                view[index] = step(found[select], new[select])
+                continue
+            for place, where in zip(select, index):
+                found[place] = view[where]
+                view[where] = step(found[place], new[place])
+        old[live] = found if at.ndim else found[0] if found.size else old[live]
+        return old[()]
+
+    def _inside(
+        self,
+        desc: Descriptor,
+        offsets: tuple[int, ...],
+        shape: tuple[int, ...],
+        operation: Operation,
+    ) -> tuple[Segment, Array, tuple[slice, ...], Array] | None:
+        """Return the part of a block that lies in its tensor: memory, tile slices, first index."""
+        low = [max(0, -at) for at in offsets]
+        high = [min(n, extent - at) for n, extent, at in zip(shape, desc.extents, offsets)]
+        if any(stop <= start for start, stop in zip(low, high)):
+            return None
+        counts = [stop - start for start, stop in zip(low, high)]
+        size = desc.dtype.itemsize
+        first = desc.address + size * sum(
+            (at + start) * stride for at, start, stride in zip(offsets, low, desc.strides)
+        )
+        spans = [(n - 1) * stride * size for n, stride in zip(counts, desc.strides)]
+        ends = np.array(
+            [
+                first + sum(span for span in spans if span < 0),
+                first + sum(span for span in spans if span > 0),
+            ]
+        )
+        segment = self.segment(desc.address, operation)
+        index = self._index(segment, ends, desc.dtype, operation)
+        view, _ = segment.typed(desc.dtype)
+        start = int(index[0]) - sum(span for span in spans if span < 0) // size
+        window = np.lib.stride_tricks.as_strided(
+            view[start:], tuple(counts), tuple(stride * size for stride in desc.strides)
+        )
+        where = np.array(start)
+        slices = tuple(slice(a, b) for a, b in zip(low, high))
+        return segment, window, slices, where
+
+    def _indices(self, desc: Descriptor, start: Array, counts: tuple[int, ...]) -> Array:
+        index = start.reshape((1,) * len(counts))
+        for dim, (count, stride) in enumerate(zip(counts, desc.strides)):
+            steps = np.arange(count) * stride
+            index = index + steps.reshape([-1 if d == dim else 1 for d in range(len(counts))])
+        return index
+
+    def read_block(
+        self,
+        desc: Descriptor,
+        offsets: tuple[int, ...],
+        shape: tuple[int, ...],
+        operation: Operation,
+        watch: Watch | None = None,
+    ) -> Array:
+        """Return the block of `shape` at `offsets`; elements outside the tensor are the padding."""
+        tile_ = padded(desc, shape)
+        if (found := self._inside(desc, offsets, shape, operation)) is None:
+            return tile_
+        segment, window, slices, start = found
+        if watch is not None:
+            index = self._indices(desc, start, window.shape)
+            watch(segment, index, desc.dtype.itemsize, "read", operation, None)
+        tile_[slices] = window
+        return tile_
+
+    def write_block(
+        self,
+        desc: Descriptor,
+        offsets: tuple[int, ...],
+        value: Array,
+        operation: Operation,
+        watch: Watch | None = None,
+        combine: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        """Store a block at `offsets`, or combine it with memory; the part outside is dropped."""
+        if (found := self._inside(desc, offsets, value.shape, operation)) is None:
+            return
+        segment, window, slices, start = found
+        self._writable(segment, operation)
+        part = value[slices]
+        if watch is not None and (combine is not None or not _same(window, part)):
+            index = self._indices(desc, start, window.shape)
+            kind = "write" if combine is None else "atomic"
+            watch(segment, index, desc.dtype.itemsize, kind, operation, None)
+        window[...] = part if combine is None else combine(window, part)
+
+
+def _positions(mask: Any, shape: tuple[int, ...], part: Any) -> Any:
+    """Return the flat positions in a tile of the accesses that `mask` and then `part` select."""
+    if mask is None and part is True:
+        return None
+    live = np.flatnonzero(np.broadcast_to(np.True_ if mask is None else mask, shape))
+    return live if part is True else live[part]
+
+
+def _same(old: Array, new: Array) -> bool:
+    """Tell whether a store changes nothing: two roles may then store in either order."""
+    return bool(
+        np.array_equal(
+            np.ascontiguousarray(old).view(np.uint8), np.ascontiguousarray(new).view(np.uint8)
+        )
+    )
+
+
+def padded(desc: Descriptor, shape: tuple[int, ...]) -> Array:
+    """Return a block of nothing but padding."""
+    if desc.padding == "nan" and desc.dtype in FLOATS:
+        return np.full(shape, convert(np.array(np.nan, F32), desc.dtype), desc.dtype)
+    return np.zeros(shape, desc.dtype)
+
+
+def bind_arguments(
+    kernel: tile.Kernel, arguments: Mapping[str, object], memory: GlobalMemory
+) -> list[Any]:
+    """Return the run-time values of the kernel's arguments, in order.
+
+    Raises ArgumentError for one that is missing, unknown or of the wrong type.
+    """
+    names = kernel.argument_names
+    if unknown := sorted(set(arguments) - set(names)):
+        raise ArgumentError(f"no argument named {', '.join(unknown)}", remedy=f"known: {names}")
+    values: list[Any] = []
+    for name, parameter in zip(names, kernel.body.block.args):
+        if name not in arguments:
+            raise ArgumentError(f"argument {name} is missing", remedy=f"needed: {names}")
+        values.append(_bind(name, parameter.type, arguments[name], memory))
+    return values
+
+
+def _bind(name: str, kind: Any, value: Any, memory: GlobalMemory) -> Any:
+    match kind:
+        case PtrType():
+            return memory.bind(name, value, dtype_of(kind.element))
+        case DescType():
+            return _bind_descriptor(name, kind, value, memory)
+        case _:
+            if not isinstance(value, bool | int | float | np.generic):
+                raise ArgumentError(
+                    f"argument {name} is a {type(value).__name__}",
+                    why=f"the kernel takes a number of type {spell(kind)}",
+                )
+            dtype = dtype_of(kind)
+            return convert(np.asarray(value), dtype)[()] if dtype in FLOATS else dtype.type(value)
+
+
+def _bind_descriptor(name: str, kind: DescType, value: Any, memory: GlobalMemory) -> Descriptor:
+    if not isinstance(value, HostDescriptor):
+        raise ArgumentError(
+            f"argument {name} is a {type(value).__name__}",
+            why="the kernel takes a tensor descriptor",
+        )
+    rank = len(kind.block_shape)
+    if tuple(value.block_shape) != kind.block_shape:
+        raise ArgumentError(
+            f"argument {name} has blocks of {tuple(value.block_shape)}",
+            why=f"the kernel was compiled for blocks of {kind.block_shape}",
+        )
+    if len(value.shape) != rank or len(value.strides) != rank:
+        raise ArgumentError(
+            f"argument {name} has {len(value.shape)} extents and {len(value.strides)} strides",
+            why=f"its blocks have {rank} dimensions",
+        )
+    dtype = dtype_of(kind.element)
+    return Descriptor(
+        int(memory.bind(name, value.base, dtype)),
+        dtype,
+        tuple(int(extent) for extent in value.shape),
+        tuple(int(stride) for stride in value.strides),
+        kind.block_shape,
+        value.padding,
+    )

@@ -1,0 +1,218 @@
+"""Rules of hopper IR's tensor cores and registers.
+
+A wgmma is recorded when it is issued; it reads its operands and makes its accumulator in an event
+between then and the wait that covers it, in the role's order. Until that wait the accumulator is a
+`Fragment` that ordinary instructions may not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from xdsl.ir import Operation
+
+from tawa.errors import ProtocolError
+from tawa.ir import hopper
+from tawa.ir.types import ViewType, shape_of
+from tawa.layouts.register import RegisterLayout
+from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, effect, pure
+from tawa.simulator.dot import dot
+from tawa.simulator.footprints import groups_of, operand_owners, register_layout, touch
+from tawa.simulator.machine import Fragment, Product, Role
+from tawa.simulator.scheduler import Blocked, Need
+from tawa.simulator.shared import Access, Footprint, View
+from tawa.simulator.sync_rules import acting
+from tawa.simulator.trace import product_time
+from tawa.simulator.values import place_of
+
+
+def _check_fence(role: Role, value: Any, operation: Operation) -> None:
+    # R3 (wgmma.fence): registers that ordinary instructions wrote are read by wgmma only after a
+    # fence, and the first wgmma needs one (PTX ISA, "wgmma.fence").
+    unfenced = isinstance(value, Fragment) and value.born == role.fences
+    if role.fences == 0 or unfenced:
+        raise ProtocolError(
+            f"{role.where} issues wgmma without wgmma.fence after a register write",
+            place=place_of(operation),
+            why="the tensor cores may read registers before they are written",
+            remedy="put wgmma_fence between the write and the wgmma",
+        )
+
+
+def _record(
+    role: Role,
+    view: View,
+    layout: RegisterLayout | None,
+    operand: str,
+    operation: Operation,
+) -> None:
+    """Record that each warpgroup reads its part of an operand."""
+    k = view.place.shape[1 if operand == "a" else 0]
+    for warp, rows in groups_of(role):
+        spans = view.spans()
+        if layout is not None and role.warps > 4:
+            held = operand_owners(layout, operand, k)
+            key = (layout, operand)
+            spans = Footprint(key, view.place, view.base, warp, 1, held).spans(4)
+        columns = np.array([role.engine(warp // 4)])
+        clocks = np.array([role.issued], np.int32)
+        access = Access(spans, False, True, columns, clocks, role.where, operation)
+        role.block.shared.access(access, rows)
+
+
+def _wgmma(decoder: Decoder, operation: hopper.Wgmma) -> Step:
+    a, b, acc, out = decoder.numbered(
+        (operation.a, operation.b, operation.acc, operation.result)
+    )
+    condition = decoder.number(operation.accumulate) if operation.accumulate is not None else -1
+    m, n = shape_of(operation.result.type)
+    layout = register_layout(operation.result.type)
+    view = operation.b.type
+    assert isinstance(view, ViewType), "wgmma takes b from shared memory; report this"
+    k = view.shape[0]
+
+    def issue(role: Role, frame: Frame) -> None:
+        values, block = frame.values, role.block
+        role.check_warpgroups(operation)
+        left, right, before = values[a], values[b], values[acc]
+        accumulate = condition < 0 or bool(values[condition])
+        _check_fence(role, before, operation)
+        role.issued += 1
+        if isinstance(left, View):
+            _record(role, left, layout, "a", operation)
+        else:
+            _check_fence(role, left, operation)
+            left = left.read(operation) if isinstance(left, Fragment) else left
+        _record(role, right, layout, "b", operation)
+        result = Fragment(role, None, role.issued, readable=False)
+        values[out] = result
+
+        def run() -> None:
+            first = left
+            if isinstance(first, View):
+                first = block.shared.read(first, role.where, operation)
+            second = block.shared.read(right, role.where, operation)
+            start = before.array if isinstance(before, Fragment) else before
+            if not accumulate:
+                start = np.zeros_like(start)
+            result.array = dot(first, second, start)
+
+        start = max(role.time, block.mma_time)
+        end = block.mma_time = start + product_time(m, n, k, right.dtype)
+        block.machine.trace.add(role.where, "tensor cores", start, end, f"{m}x{n}x{k}")
+        role.products.append(Product(run, end))
+        role.scheduler.post(f"wgmma of {role.where}", lambda: _compute(role))
+
+    return acting(issue)
+
+
+def _compute(role: Role) -> None:
+    """Do the oldest product of a role: products of a warpgroup complete in order."""
+    product = role.products.pop(0)
+    product.run()
+    role.computed += 1
+    role.scheduler.wake(role.queue)
+
+
+def _fence(operation: hopper.WgmmaFence) -> Callable[..., Any]:
+    def fence(world: Role) -> None:
+        world.check_warpgroups(operation)
+        world.fences += 1
+
+    return fence
+
+
+def _commit(decoder: Decoder, operation: hopper.WgmmaCommit) -> Step:
+    def commit(role: Role, frame: Frame) -> None:
+        role.check_warpgroups(operation)
+        time = role.products[-1].time if role.products else role.block.mma_time
+        role.groups.append((role.issued, time))
+        role.committed = role.issued
+
+    return acting(commit)
+
+
+def _wait(decoder: Decoder, operation: hopper.WgmmaWait) -> Step:
+    pending = operation.pending.data
+    values, results = decoder.numbered(operation.values), decoder.numbered(operation.res)
+
+    def wait(frame: Frame) -> Wait:
+        yield None
+        role: Role = frame.world
+        role.check_warpgroups(operation)
+        count = max(0, len(role.groups) - pending)
+        last, time = role.groups[count - 1] if count else (role.waited, 0.0)
+        if role.computed < last:
+
+            def need() -> Need:
+                arrived = f"{role.computed}/{last}"
+                return Need("wgmma groups", "-", arrived, "for its products")
+
+            yield Blocked(lambda: role.computed >= last, role.queue, need, operation)
+        del role.groups[:count]
+        role.waited = last
+        for warp, rows in groups_of(role):
+            role.clocks.learn(rows, role.engine(warp // 4), last)
+        for source, target in zip(values, results):
+            frame.values[target] = _settled(role, frame.values[source], operation)
+        role.stall(time, "wait for products")
+
+    return Step(wait, True)
+
+
+def _settled(role: Role, value: Any, operation: Operation) -> Any:
+    if not isinstance(value, Fragment) or value.readable:
+        return value
+    if value.number > role.waited:
+        raise ProtocolError(
+            f"{role.where} waits for an accumulator that the wait does not cover",
+            place=place_of(operation),
+            why=f"product {value.number} is in flight, products up to {role.waited} are complete",
+            remedy="commit the group, or let fewer groups be pending",
+        )
+    return Fragment(role, value.array)
+
+
+def _mma(operation: hopper.Mma) -> Callable[..., Any]:
+    precision = operation.precision.data
+    return lambda a, b, acc: dot(a, b, acc, precision)
+
+
+def _fma_dot(decoder: Decoder, operation: hopper.FmaDot) -> Step:
+    a, b, out = decoder.numbered((operation.a, operation.b, operation.result))
+    acc = decoder.reader(operation.acc, operation)
+
+    def run(role: Role, frame: Frame) -> None:
+        values, shared = frame.values, role.block.shared
+        for view in (values[a], values[b]):
+            touch(role, view, False, None, operation)
+        left = shared.read(values[a], role.where, operation)
+        right = shared.read(values[b], role.where, operation)
+        values[out] = dot(left, right, acc(values), "ieee")
+
+    return acting(run)
+
+
+def _convert_layout(operation: hopper.ConvertLayout) -> Callable[..., Any]:
+    return lambda value: value
+
+
+def _pin(operation: hopper.Pin) -> Callable[..., Any]:
+    if len(operation.res) == 1:
+        return lambda value: value
+    return lambda *values: values
+
+
+MMA_RULES: dict[type[Operation], Rule] = {
+    hopper.WgmmaFence: effect(_fence),
+    hopper.Wgmma: _wgmma,
+    hopper.WgmmaCommit: _commit,
+    hopper.WgmmaWait: _wait,
+    hopper.Mma: pure(_mma),
+    hopper.FmaDot: _fma_dot,
+    hopper.ConvertLayout: pure(_convert_layout),
+    hopper.Pin: pure(_pin),
+}
+"""Tensor cores and registers, by class."""

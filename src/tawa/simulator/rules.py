@@ -1,0 +1,374 @@
+"""What each tile operation does to its values: the same code for tiles at every level.
+
+`RULES` maps an operation to the function that decodes it. Operations that touch memory, ask for
+the program's index or report something take the run's world (`World`) first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from xdsl.dialects.builtin import FloatData, IntAttr
+from xdsl.ir import Operation
+
+from tawa.errors import LaunchError
+from tawa.ir import tile
+from tawa.ir.functions import FUNCTIONS
+from tawa.ir.types import DescType, PtrType, element_type, shape_of
+from tawa.simulator.decode import CONTROL, Decoder, Rule, Step, effect, pure
+from tawa.simulator.dot import dot
+from tawa.simulator.memory import Descriptor, GlobalMemory, Watch
+from tawa.simulator.values import (
+    F32,
+    NARROW,
+    Array,
+    DType,
+    convert,
+    dtype_of,
+    filled,
+    place_of,
+    reinterpret,
+)
+
+
+class World(Protocol):
+    """What a tile operation can see of the program it runs in."""
+
+    @property
+    def memory(self) -> GlobalMemory:
+        """Global memory."""
+        ...
+
+    @property
+    def watch(self) -> Watch | None:
+        """Told of every access to global memory, if anyone cares."""
+        ...
+
+    @property
+    def program(self) -> tuple[int, int, int]:
+        """This program's index in the grid."""
+        ...
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """The grid the user launched."""
+        ...
+
+
+# --- making and moving values -----------------------------------------------------------------
+
+
+def constant_value(operation: tile.Constant) -> Any:
+    """Return the content of a constant."""
+    match operation.value:
+        case IntAttr() | FloatData():
+            return filled(operation.result.type, operation.value.data)
+        case _:
+            raise TypeError(f"tile.constant holds {operation.value}")
+
+
+def _constant(decoder: Decoder, operation: tile.Constant) -> Step | None:
+    decoder.constant(operation.result, constant_value(operation))
+    return None
+
+
+def _arange(decoder: Decoder, operation: tile.Arange) -> Step | None:
+    start, (count,) = operation.start.data, shape_of(operation.result.type)
+    dtype = dtype_of(operation.result.type)
+    decoder.constant(operation.result, np.arange(start, start + count, dtype=dtype))
+    return None
+
+
+def _program_id(operation: tile.ProgramId) -> Callable[..., Any]:
+    axis = operation.axis.data
+    return lambda world: np.int32(world.program[axis])
+
+
+def _num_programs(operation: tile.NumPrograms) -> Callable[..., Any]:
+    axis = operation.axis.data
+    return lambda world: np.int32(world.grid[axis])
+
+
+def _splat(operation: tile.Splat) -> Callable[..., Any]:
+    shape = shape_of(operation.result.type)
+    return lambda value: np.broadcast_to(value, shape)
+
+
+def _expand_dims(operation: tile.ExpandDims) -> Callable[..., Any]:
+    axis = operation.axis.data
+    return lambda value: np.expand_dims(value, axis)
+
+
+def _broadcast(operation: tile.Broadcast) -> Callable[..., Any]:
+    shape = shape_of(operation.result.type)
+    return lambda value: np.broadcast_to(value, shape)
+
+
+def _reshape(operation: tile.Reshape) -> Callable[..., Any]:
+    shape = shape_of(operation.result.type)
+    return lambda value: np.reshape(value, shape)
+
+
+def _transpose(operation: tile.Transpose) -> Callable[..., Any]:
+    permutation = [item.data for item in operation.permutation]
+    return lambda value: np.transpose(value, permutation)
+
+
+def _split(operation: tile.Split) -> Callable[..., Any]:
+    return lambda value: (value[..., 0][()], value[..., 1][()])
+
+
+def _join(operation: tile.Join) -> Callable[..., Any]:
+    return lambda first, second: np.stack([first, second], axis=-1)
+
+
+# --- arithmetic -------------------------------------------------------------------------------
+
+
+def element_function(name: str, inputs: DType, result: DType) -> Callable[..., Any]:
+    """Return a row of the table as a function of arrays or scalars of dtype `inputs`.
+
+    16- and 8-bit floats are computed in f32 and rounded once. `inputs` is the type of the operands
+    computed with (of a select: the two it chooses between).
+    """
+    apply = FUNCTIONS[name].numpy
+    if inputs in NARROW and name != "select":
+
+        def narrow(*operands: Any) -> Any:
+            wide = apply(np, *[operand.astype(F32) for operand in operands])
+            return convert(np.asarray(wide), result)[()]
+
+        return narrow
+
+    def native(*operands: Any) -> Any:
+        value = apply(np, *operands)
+        return value if value.dtype == result else value.astype(result)
+
+    def plain(*operands: Any) -> Any:
+        return native(*operands)[()]
+
+    return plain
+
+
+def _elementwise(operation: tile.Elementwise) -> Callable[..., Any]:
+    name = operation.function.data
+    result = dtype_of(operation.result.type)
+    return element_function(name, dtype_of(operation.inputs[-1].type), result)
+
+
+def _cast(operation: tile.Cast) -> Callable[..., Any]:
+    dtype = dtype_of(operation.result.type)
+    return lambda value: convert(value, dtype)
+
+
+def _bitcast(operation: tile.Bitcast) -> Callable[..., Any]:
+    source = element_type(operation.value.type)
+    target = element_type(operation.result.type)
+    if isinstance(source, PtrType) and isinstance(target, PtrType):
+        return lambda value: value
+    dtype = dtype_of(target)
+    return lambda value: reinterpret(value, dtype)
+
+
+def _ptr_add(operation: tile.PtrAdd) -> Callable[..., Any]:
+    pointer = element_type(operation.pointer.type)
+    assert isinstance(pointer, PtrType), "tile.ptr_add moves pointers; report this with the kernel"
+    size = dtype_of(pointer.element).itemsize
+    return lambda pointer, offset: pointer + offset.astype(np.int64) * size
+
+
+def _dot(operation: tile.Dot) -> Callable[..., Any]:
+    precision = operation.precision.data
+    return lambda a, b, acc: dot(a, b, acc, precision)
+
+
+# --- memory -----------------------------------------------------------------------------------
+
+
+def pointee(kind: Any) -> DType:
+    """Return the dtype that a pointer, or each of a tensor of pointers, points to."""
+    pointer = element_type(kind)
+    assert isinstance(pointer, PtrType), "not a pointer; report this with the kernel"
+    return dtype_of(pointer.element)
+
+
+def _load(operation: tile.Load) -> Callable[..., Any]:
+    dtype = pointee(operation.pointer.type)
+    masked, filled_in = operation.mask is not None, operation.other is not None
+
+    def load(world: World, pointer: Any, *rest: Any) -> Any:
+        mask = rest[0] if masked else None
+        other = rest[-1] if filled_in else None
+        return world.memory.gather(pointer, dtype, mask, other, operation, world.watch)
+
+    return load
+
+
+def _store(operation: tile.Store) -> Callable[..., Any]:
+    dtype = pointee(operation.pointer.type)
+
+    def store(world: World, pointer: Any, value: Any, mask: Any = None) -> None:
+        value = convert(value, dtype)
+        world.memory.scatter(pointer, value, mask, operation, world.watch)
+
+    return store
+
+
+def combination(function: str, dtype: DType) -> Callable[[Any, Any], Any]:
+    """Return what an atomic does to the old value and its operand."""
+    if function == "exchange":
+        return lambda old, new: new
+    return element_function(function, dtype, dtype)
+
+
+def _atomic(operation: tile.Atomic) -> Callable[..., Any]:
+    step = combination(operation.function.data, dtype_of(operation.value.type))
+
+    def update(world: World, pointer: Any, value: Any, mask: Any = None) -> Any:
+        return world.memory.update(pointer, step, value, mask, operation, world.watch)
+
+    return update
+
+
+def _bits(value: Any) -> Any:
+    """Return elements as unsigned integers: compare-and-swap compares bits, not numbers."""
+    return reinterpret(value, np.dtype(f"u{value.dtype.itemsize}"))
+
+
+def _compare_exchange(operation: tile.CompareExchange) -> Callable[..., Any]:
+    def exchange(world: World, pointer: Any, expected: Any, value: Any) -> Any:
+        pairs = np.stack([np.asarray(expected), np.asarray(value)], axis=-1)
+        at = np.asarray(pointer)
+        old = np.empty(at.shape, pairs.dtype)
+        for where in np.ndindex(at.shape):
+            wanted, new = pairs[where]
+
+            def step(found: Any, _: Any, wanted: Any = wanted, new: Any = new) -> Any:
+                same = _bits(np.asarray(found)) == _bits(np.asarray(wanted))
+                return np.where(same, new, found)
+
+            old[where] = world.memory.update(at[where], step, new, None, operation, world.watch)
+        return old[()]
+
+    return exchange
+
+
+def _make_desc(operation: tile.MakeDesc) -> Callable[..., Any]:
+    kind = operation.result.type
+    assert isinstance(kind, DescType), "tile.make_desc makes descriptors; report this"
+    dtype, block, padding = dtype_of(kind.element), kind.block_shape, operation.padding.data
+    rank = len(operation.extents)
+
+    def make(base: Any, *numbers: Any) -> Descriptor:
+        values = tuple(int(number) for number in numbers)
+        return Descriptor(int(base), dtype, values[:rank], values[rank:], block, padding)
+
+    return make
+
+
+def _desc_extent(operation: tile.DescExtent) -> Callable[..., Any]:
+    axis, dtype = operation.axis.data, dtype_of(operation.result.type)
+    if operation.what.data == "extent":
+        return lambda desc: dtype.type(desc.extents[axis])
+    return lambda desc: dtype.type(desc.strides[axis])
+
+
+def _desc_load(operation: tile.DescLoad) -> Callable[..., Any]:
+    shape = shape_of(operation.result.type)
+
+    def load(world: World, desc: Descriptor, *offsets: Any) -> Array:
+        at = tuple(int(offset) for offset in offsets)
+        block = world.memory.read_block(desc, at, desc.block_shape, operation, world.watch)
+        return block.reshape(shape)
+
+    return load
+
+
+def _desc_store(operation: tile.DescStore) -> Callable[..., Any]:
+    def store(world: World, desc: Descriptor, *rest: Any) -> None:
+        *offsets, value = rest
+        at = tuple(int(offset) for offset in offsets)
+        block = convert(np.asarray(value), desc.dtype).reshape(desc.block_shape)
+        world.memory.write_block(desc, at, block, operation, world.watch)
+
+    return store
+
+
+def _desc_atomic(operation: tile.DescAtomic) -> Callable[..., Any]:
+    combine = combination(operation.function.data, dtype_of(operation.value.type))
+
+    def update(world: World, desc: Descriptor, *rest: Any) -> None:
+        *offsets, value = rest
+        at = tuple(int(offset) for offset in offsets)
+        block = np.asarray(value).reshape(desc.block_shape)
+        world.memory.write_block(desc, at, block, operation, world.watch, combine)
+
+    return update
+
+
+# --- promises and reports ---------------------------------------------------------------------
+
+
+def _assume(operation: tile.Assume) -> Callable[..., Any]:
+    def check(_: World, condition: Any) -> None:
+        if not np.all(condition):
+            raise LaunchError(
+                "tl.assume: the promised fact is false here",
+                place=place_of(operation),
+                why="the compiler uses what is assumed; on the device the result is undefined",
+            )
+
+    return check
+
+
+def _assert(operation: tile.Assert) -> Callable[..., Any]:
+    def check(world: World, condition: Any) -> None:
+        if not np.all(condition):
+            raise LaunchError(
+                f"device_assert failed: {operation.message.data}",
+                place=place_of(operation),
+                why=f"in program {world.program}",
+            )
+
+    return check
+
+
+def _print(operation: tile.Print) -> Callable[..., Any]:
+    prefix = operation.prefix.data
+    return lambda world, *values: print(f"pid {world.program} {prefix}", *values)
+
+
+RULES: dict[type[Operation], Rule] = {
+    **CONTROL,
+    tile.Constant: _constant,
+    tile.Arange: _arange,
+    tile.ProgramId: effect(_program_id),
+    tile.NumPrograms: effect(_num_programs),
+    tile.Splat: pure(_splat),
+    tile.ExpandDims: pure(_expand_dims),
+    tile.Broadcast: pure(_broadcast),
+    tile.Reshape: pure(_reshape),
+    tile.Transpose: pure(_transpose),
+    tile.Split: pure(_split),
+    tile.Join: pure(_join),
+    tile.Elementwise: pure(_elementwise),
+    tile.Cast: pure(_cast),
+    tile.Bitcast: pure(_bitcast),
+    tile.PtrAdd: pure(_ptr_add),
+    tile.Dot: pure(_dot),
+    tile.Load: effect(_load),
+    tile.Store: effect(_store),
+    tile.Atomic: effect(_atomic),
+    tile.CompareExchange: effect(_compare_exchange),
+    tile.MakeDesc: pure(_make_desc),
+    tile.DescExtent: pure(_desc_extent),
+    tile.DescLoad: effect(_desc_load),
+    tile.DescStore: effect(_desc_store),
+    tile.DescAtomic: effect(_desc_atomic),
+    tile.Assume: effect(_assume),
+    tile.Assert: effect(_assert),
+    tile.Print: effect(_print),
+}
+"""Every tile operation, by class."""

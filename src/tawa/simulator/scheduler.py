@@ -1,0 +1,185 @@
+"""The seeded scheduler: tasks (roles as coroutines) and events (asynchronous work in flight).
+
+One choice is made at a time, by a generator seeded once, so equal seeds give equal runs. A task
+yields None where others may run between its operations, or `Blocked` where it cannot go on. When
+no task can run and nothing is in flight, the run is a deadlock and is reported as a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from xdsl.ir import Operation
+
+from tawa.errors import ArgumentError, ProtocolError
+from tawa.ir import line_of
+from tawa.simulator.values import place_of
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a task waits for: one row of the deadlock table, and the sentence about it."""
+
+    what: str
+    phase: str = "-"
+    arrived: str = "-"
+    sentence: str = ""
+
+
+@dataclass(eq=False, slots=True)
+class Blocked:
+    """A wait: over when `ready()`; whoever changes what it depends on wakes `queue`."""
+
+    ready: Callable[[], bool]
+    queue: list[Task]
+    need: Callable[[], Need]
+    operation: Operation
+
+
+@dataclass(eq=False, slots=True)
+class Task:
+    """A coroutine, its name in reports and what to do when it has ended."""
+
+    label: str
+    where: str
+    body: Generator[Any, None, None]
+    on_end: Callable[[], None]
+    blocked: Blocked | None = None
+    since: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Event:
+    """A piece of asynchronous work that may happen at any time from now on."""
+
+    what: str
+    run: Callable[[], None]
+
+
+@dataclass(eq=False)
+class Scheduler:
+    """Runs tasks and events until none is left.
+
+    `schedule` is "random", or "starve=LABEL": the role of that label runs only when nothing else
+    can. `late` says when asynchronous work completes: "random", "late" (only when every task waits)
+    or "early" (before any task goes on).
+    """
+
+    seed: int = 0
+    schedule: str = "random"
+    late: str = "random"
+    limit: int = 20_000_000
+    step: int = 0
+    ready: list[Task] = field(default_factory=list[Task])
+    events: list[Event] = field(default_factory=list[Event])
+    waiting: dict[Task, None] = field(default_factory=dict[Task, None])
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        self._starved = self.schedule.removeprefix("starve=")
+        self._starves = self._starved != self.schedule
+        if not self._starves and self.schedule != "random":
+            raise ArgumentError(
+                f"schedule={self.schedule!r}", remedy='use "random" or "starve=LABEL"'
+            )
+        if self.late not in ("random", "late", "early"):
+            raise ArgumentError(f"late={self.late!r}", remedy='use "random", "late" or "early"')
+
+    def start(self, task: Task) -> None:
+        """Let a task run from now on."""
+        self.ready.append(task)
+
+    def post(self, what: str, run: Callable[[], None]) -> None:
+        """Put asynchronous work in flight."""
+        self.events.append(Event(what, run))
+
+    def wake(self, queue: list[Task]) -> None:
+        """Let those tasks of a queue go on whose wait is over."""
+        if not queue:
+            return
+        still: list[Task] = []
+        for task in queue:
+            if task.blocked is not None and task.blocked.ready():
+                task.blocked = None
+                del self.waiting[task]
+                self.ready.append(task)
+            else:
+                still.append(task)
+        queue[:] = still
+
+    def run(self) -> None:
+        """Run to the end; raises ProtocolError for a deadlock or a run that does not end."""
+        while self.ready or self.events:
+            self.step += 1
+            if self.step > self.limit:
+                raise ProtocolError(
+                    f"the run did not end in {self.limit} steps",
+                    why="a role polls for something that never happens, or the launch is too large",
+                    remedy="simulate a smaller problem, or look for a loop that polls memory",
+                )
+            if (index := self._choose()) < 0:
+                self._take(self.events, -index - 1).run()
+            else:
+                self._advance(self._take(self.ready, index))
+        if self.waiting:
+            raise self._deadlock()
+
+    def _take(self, items: list[Any], index: int) -> Any:
+        items[index], items[-1] = items[-1], items[index]
+        return items.pop()
+
+    def _choose(self) -> int:
+        """Return the index of a ready task, or -1 - the index of an event."""
+        tasks, events = len(self.ready), len(self.events)
+        if events and (not tasks or self.late == "early"):
+            return -1 - self.random.randrange(events)
+        if self._starves:
+            return self._choose_but(self._starved, events)
+        if self.late == "late" or not events:
+            return self.random.randrange(tasks)
+        at = self.random.randrange(tasks + events)
+        return at if at < tasks else tasks - at - 1
+
+    def _choose_but(self, label: str, events: int) -> int:
+        others = [i for i, task in enumerate(self.ready) if task.label != label]
+        if self.late == "late" and others:
+            return self.random.choice(others)
+        choices = others + [-1 - i for i in range(events)]
+        return self.random.choice(choices) if choices else self.random.randrange(len(self.ready))
+
+    def _advance(self, task: Task) -> None:
+        try:
+            blocked = next(task.body)
+        except StopIteration:
+            task.on_end()
+            return
+        if blocked is None or blocked.ready():
+            self.ready.append(task)
+            return
+        task.blocked, task.since = blocked, self.step
+        self.waiting[task] = None
+        blocked.queue.append(task)
+
+    def _deadlock(self) -> ProtocolError:
+        header = ("step", "role", "line", "waits for", "phase", "arrived/needed")
+        rows, sentences, first = [header], list[str](), None
+        for task in self.waiting:
+            if (blocked := task.blocked) is None:
+                continue
+            need = blocked.need()
+            line = line_of(blocked.operation)
+            cells = (str(task.since), task.where, str(line) if line else "-")
+            rows.append((*cells, need.what, need.phase, need.arrived))
+            if need.sentence:
+                sentences.append(f"{task.where} waits {need.sentence}")
+            first = first or place_of(blocked.operation)
+        widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+        table = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
+        return ProtocolError(
+            "deadlock: every role waits\n" + "\n".join(f"  {line}" for line in table),
+            place=first,
+            why="; ".join(sentences[:4]) + "; nobody is left to do it",
+        )

@@ -1,0 +1,58 @@
+"""The sequential oracle: tile IR, one program after the other, one statement after the other.
+
+This run defines what a kernel means. Every later level is compared with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from tawa.errors import ArgumentError
+from tawa.ir import tile
+from tawa.simulator.decode import Decoder
+from tawa.simulator.memory import GlobalMemory, Watch, bind_arguments
+from tawa.simulator.rules import RULES
+
+
+@dataclass(slots=True)
+class _Program:
+    """The world of one program of a sequential run."""
+
+    memory: GlobalMemory
+    program: tuple[int, int, int]
+    grid: tuple[int, int, int]
+    watch: Watch | None = None
+
+
+def checked_grid(grid: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return a grid as three extents; raises ArgumentError for others than 1 to 3 extents >= 0."""
+    if not 1 <= len(grid) <= 3 or any(extent < 0 for extent in grid):
+        raise ArgumentError(f"grid {grid}", why="a grid has one to three extents, none negative")
+    x, y, z = (*grid, 1, 1)[:3]
+    return int(x), int(y), int(z)
+
+
+def run_tile(
+    kernel: tile.Kernel, grid: tuple[int, int, int], arguments: Mapping[str, object]
+) -> None:
+    """Run every program of tile IR in order, in place on the argument arrays.
+
+    Arguments by name: a NumPy array for a pointer, a `HostDescriptor` for a descriptor, a number
+    for a scalar. Raises ArgumentError before anything runs, LaunchError (with the Python line) for
+    an access out of bounds, a failed device_assert or a false tl.assume.
+    """
+    grid = checked_grid(grid)
+    memory = GlobalMemory()
+    decoder = Decoder(RULES)
+    parameters = decoder.numbered(kernel.body.block.args)
+    for number, value in zip(parameters, bind_arguments(kernel, arguments, memory)):
+        decoder.template[number] = value
+    step = decoder.steps(kernel.body.block.ops)
+    x, y, z = grid
+    with np.errstate(all="ignore"):
+        for k, j, i in product(range(z), range(y), range(x)):
+            step.run(decoder.frame(_Program(memory, (i, j, k), grid)))

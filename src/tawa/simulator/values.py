@@ -1,0 +1,148 @@
+"""Values of a run: NumPy dtypes for the IR's types, conversion by the device's rules, and poison.
+
+A scalar is a NumPy scalar, a tensor an array, a pointer an int64 address (see `memory`). Poison is
+a pattern of one bits: NaN in every float type, so that a value nobody made spreads and is seen.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.dialects.builtin import FileLineColLoc, IndexType
+from xdsl.ir import Attribute, Operation
+
+from tawa.errors import Place
+from tawa.ir.types import PtrType, element_type, scalar, shape_of
+
+Array: TypeAlias = NDArray[Any]
+DType: TypeAlias = np.dtype[Any]
+
+_DTYPES: dict[str, DType] = {
+    "i1": np.dtype(np.bool_),
+    "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    "f8e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+}
+_BY_TYPE: dict[Attribute, DType] = {scalar(name): dtype for name, dtype in _DTYPES.items()}
+
+F8E4M3 = _DTYPES["f8e4m3"]
+F8E5M2 = _DTYPES["f8e5m2"]
+F16 = _DTYPES["f16"]
+BF16 = _DTYPES["bf16"]
+F32 = _DTYPES["f32"]
+F64 = _DTYPES["f64"]
+NARROW = frozenset({F8E4M3, F8E5M2, F16, BF16})
+FLOATS = NARROW | {F32, F64}
+_ADDRESS = np.dtype(np.int64)
+
+
+def dtype_of(kind: Attribute) -> DType:
+    """Return the NumPy dtype of a scalar, or of a tensor's elements; pointers are int64."""
+    element = element_type(kind)
+    if isinstance(element, PtrType | IndexType):
+        return _ADDRESS
+    return _BY_TYPE[element]
+
+
+def poison(shape: tuple[int, ...], dtype: DType) -> Array:
+    """Return an array that holds no value: every bit one (bool: True)."""
+    if dtype.kind == "b":
+        return np.ones(shape, dtype)
+    count = int(np.prod(shape, dtype=np.int64))
+    return np.full(count * dtype.itemsize, 0xFF, np.uint8).view(dtype).reshape(shape)
+
+
+def filled(kind: Attribute, value: float) -> Any:
+    """Return a constant of an IR type; tensors come read-only, integers wrap."""
+    dtype = dtype_of(kind)
+    if dtype.kind in "iu":
+        bits = dtype.itemsize * 8
+        element = np.array(int(value) & ((1 << bits) - 1), np.uint64)
+        element = element.astype(f"u{dtype.itemsize}").view(dtype)
+    elif dtype in NARROW:
+        element = convert(np.array(value, np.float64), dtype)
+    else:
+        element = np.array(value, dtype)
+    shape = shape_of(kind)
+    return np.broadcast_to(element, shape) if shape else element[()]
+
+
+def _to_odd(value: Array) -> Array:
+    """Round f64 to f32 to odd, so that a second rounding to fewer bits is as good as one."""
+    near = value.astype(np.float32)
+    bits = np.atleast_1d(near).view(np.int32)
+    wide = np.atleast_1d(near).astype(np.float64)
+    exact = np.atleast_1d(value)
+    finite = np.isfinite(wide)
+    away = finite & (np.abs(wide) > np.abs(exact))
+    inexact = finite & (wide != exact)
+    odd = np.where(inexact, (bits - away) | 1, bits).astype(np.int32)
+    return odd.view(np.float32).reshape(near.shape)
+
+
+def convert(value: Any, dtype: DType) -> Any:
+    """Convert elements as the device does.
+
+    Floats round to nearest even; fp8 saturates to its largest finite value (cvt.satfinite); a float
+    becomes an integer towards zero and saturates, NaN becomes 0 (PTX ISA, "cvt"); integers wrap;
+    anything becomes i1 by comparison with zero.
+    """
+    source: DType = value.dtype
+    if source == dtype:
+        return value
+    if dtype.kind == "b":
+        return value != source.type(0)
+    if dtype in NARROW:
+        return _narrow(value, dtype)
+    if dtype.kind in "iu" and source in FLOATS:
+        return _to_integer(value, dtype)
+    return value.astype(dtype)
+
+
+def _narrow(value: Any, dtype: DType) -> Any:
+    if dtype == F16 and value.dtype not in NARROW:
+        return value.astype(dtype)
+    if value.dtype.kind in "iub":
+        value = np.asarray(value).astype(np.float64)
+    wide = _to_odd(np.asarray(value)) if value.dtype == F64 else value.astype(np.float32)
+    if dtype in (F8E4M3, F8E5M2):
+        limit = np.float32(ml_dtypes.finfo(dtype).max)
+        wide = np.clip(wide, -limit, limit)
+    return np.asarray(wide).astype(dtype)[()]
+
+
+def _to_integer(value: Any, dtype: DType) -> Any:
+    wide = np.trunc(np.nan_to_num(np.asarray(value).astype(np.float64), posinf=np.inf, neginf=-np.inf))
+    limits = np.iinfo(dtype)
+    low, high = float(limits.min), float(limits.max)
+    inside = np.where((wide > low) & (wide < high), wide, 0.0).astype(dtype)
+    bounded = np.where(wide <= low, dtype.type(limits.min), inside)
+    return np.where(wide >= high, dtype.type(limits.max), bounded)[()]
+
+
+def reinterpret(value: Any, dtype: DType) -> Any:
+    """Read the bits of each element as another type of the same width."""
+    array = np.ascontiguousarray(value)
+    return array.view(dtype).reshape(np.shape(value))[()]
+
+
+def place_of(operation: Operation) -> Place | None:
+    """Return the Python place an operation stands for, if it has one."""
+    where = operation.location
+    if not isinstance(where, FileLineColLoc):
+        return None
+    return Place(where.filename.data, where.line.data, where.column.data)
