@@ -12,7 +12,8 @@ Before -> after::
 
 Requires: tile IR. Ensures: the same effects in the same order; no two pure statements of one scope
 are equal; scalars, descriptors and pointers that do not change in a loop are computed before it,
-and blocks of memory that nothing in the loop writes are read before it; no dead statement; the names of statements (`tawa.analysis.naming`) are different.
+and blocks of memory that nothing in the loop writes are read before it; no dead statement; the
+names of statements (`tawa.analysis.naming`) are different.
 Declines: never.
 """
 

@@ -28,9 +28,10 @@ from tawa.plan.resources import (
     check_register_sum,
     check_shared,
     register_need,
+    scratch_bytes,
     split_registers,
 )
-from tawa.plan.rings import Rings, arrange_rings
+from tawa.plan.rings import Rings, arrange_rings, tiles_of
 from tawa.target import H200, Target
 
 NO_PINS = Pins()
@@ -61,7 +62,7 @@ def rank_plans(
             raise
         return (_ordinary(problem, Declined("specialization", f"{error.what}: {error.why}")),)
     plans = [best, *_steadier(best, pins)]
-    if pins.specialize is None and pins == NO_PINS:
+    if pins == NO_PINS:
         refused = Declined("specialization", "the specialized plans were rejected")
         plans.append(_ordinary(problem, refused))
     return tuple(plans)
@@ -339,9 +340,9 @@ def _rings(problem: Problem, persistent: bool) -> Rings:
     stores = [
         problem.statements[store.store] for store in _stores(problem, 1) if store.via == "tma"
     ]
-    return arrange_rings(
-        problem.partition, stores, persistent, problem.target.shared_per_block, problem.pins
-    )
+    scratch = scratch_bytes(problem.statements.values(), tiles_of(problem.partition))
+    room = problem.target.shared_per_block - scratch
+    return arrange_rings(problem.partition, stores, persistent, room, problem.pins)
 
 
 def _stores(problem: Problem, parts: int) -> tuple[StorePlan, ...]:
@@ -434,7 +435,15 @@ def _unmet(problem: Problem, consumers: int, rings: Rings) -> list[Declined]:
 
 
 def _steadier(best: Plan, pins: Pins) -> list[Plan]:
-    """Return the same plan with one product in flight, when the best has more."""
-    if pins.mma_depth is not None or all(loop.mma_depth == 1 for loop in best.loops):
-        return []
-    return [replace(best, loops=tuple(replace(loop, mma_depth=1) for loop in best.loops))]
+    """Return a plan that asks for less, should the best not build: one product in flight, and a
+    slot less where a ring has more than two.
+    """
+    loops, arefs = best.loops, best.arefs
+    if pins.mma_depth is None:
+        loops = tuple(replace(loop, mma_depth=1) for loop in loops)
+    if pins.depth is None:
+        arefs = tuple(
+            replace(ring, depth=ring.depth - 1 if ring.depth > 2 else ring.depth) for ring in arefs
+        )
+    other = replace(best, loops=loops, arefs=arefs)
+    return [other] if other != best else []

@@ -7,7 +7,7 @@ of the role, plus slack for scalars and addresses; ptxas has the last word.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -61,6 +61,32 @@ def stage_bytes(store: Operation, parts: int) -> int:
             return 0
 
 
+def scratch_bytes(statements: Iterable[Operation], in_ring: Container[SSAValue]) -> int:
+    """Return the bytes through which a role moves tiles between its threads, and to its products.
+
+    Tiles written to memory by threads (from the fragments of a product to whole rows), tiles loaded
+    by the consumer itself, second operands of products computed in registers. They are needed one
+    after the other, so the largest counts.
+    """
+    sizes = [0]
+    for operation in statements:
+        match operation:
+            case tile.Store():
+                sizes.append(_wide_bytes(operation.value.type))
+            case tile.DescLoad() if operation.result not in in_ring:
+                sizes.append(tile_bytes(operation.result.type))
+            case tile.Dot() if operation.b not in in_ring:
+                sizes.append(tile_bytes(operation.b.type))
+            case _:
+                pass
+    return max(sizes)
+
+
+def _wide_bytes(kind: Attribute) -> int:
+    """Return the bytes of a tile of two dimensions or more; rows and scalars stay in registers."""
+    return tile_bytes(kind) if sum(extent > 1 for extent in shape_of(kind)) > 1 else 0
+
+
 def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
     """Return the shared memory a plan asks for, buffer by buffer."""
     found: list[Buffer] = []
@@ -73,6 +99,15 @@ def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
         if store.via == "tma":
             size = stage_bytes(statements[store.store], store.parts)
             found.append(Buffer(f"stage of {store.store}", size))
+    if plan.specialized:
+        loads = [
+            statements[name]
+            for ring in plan.arefs
+            for names in (ring.payload, *ring.also)
+            for name in names
+        ]
+        if size := scratch_bytes(statements.values(), aliases(loads)):
+            found.append(Buffer("scratch", size))
     return found
 
 
@@ -149,7 +184,7 @@ def register_need(kernel: tile.Kernel, warps: int, in_shared: Iterable[Operation
 
     `in_shared` are the loads whose tiles stay in shared memory.
     """
-    pressure = _Pressure(warps * 32, _aliases(in_shared))
+    pressure = _Pressure(warps * 32, aliases(in_shared))
     return pressure.of_block(kernel.body.block, frozenset()) + SLACK
 
 
@@ -174,7 +209,7 @@ def carried_need(kernel: tile.Kernel, warps: int) -> tuple[int, list[str]]:
     return worst
 
 
-def _aliases(loads: Iterable[Operation]) -> set[SSAValue]:
+def aliases(loads: Iterable[Operation]) -> set[SSAValue]:
     """Return the loaded tiles and all views of them."""
     found: set[SSAValue] = set()
     pending = list(loads)
@@ -228,8 +263,17 @@ class _Pressure:
                 most = max(most, self._of_control(operation, live))
             else:
                 live.update(operation.operands)
-            most = max(most, self._size(live))
+            most = max(most, self._size(live) + self._promotion(operation))
         return most
+
+    def _promotion(self, operation: Operation) -> int:
+        """8-bit products that are added up in full precision every few steps hold a second sum."""
+        if not isinstance(operation, tile.Dot) or not operation.max_imprecise.data:
+            return 0
+        kind = operation.a.type
+        if bit_width(element_type(kind)) != 8 or shape_of(kind)[-1] <= operation.max_imprecise.data:
+            return 0
+        return _registers(operation.result.type, self._threads)
 
     def _of_control(self, operation: Operation, live: set[SSAValue]) -> int:
         """Tensors used inside and defined outside live through all trips."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from xdsl.ir import Operation, SSAValue
 
-from tawa.analysis.effects import VIEWS, enclosing, enclosing_loops
+from tawa.analysis.effects import enclosing, enclosing_loops
 from tawa.analysis.naming import name_of
 from tawa.analysis.roles import Partition, Payload
 from tawa.errors import PlanError
 from tawa.plan.pins import Pins, pick
 from tawa.plan.plan import ArefPlan
-from tawa.plan.resources import stage_bytes, tile_bytes
+from tawa.plan.resources import aliases, stage_bytes, tile_bytes
 
 MOST_SLOTS = 8
 """Beyond this a ring only costs barriers: the loads in flight already cover the latency."""
@@ -71,7 +71,10 @@ class _Ring:
 def arrange_rings(
     partition: Partition, stores: Sequence[Operation], persistent: bool, room: int, pins: Pins
 ) -> Rings:
-    """Choose rings and depths within `room` bytes, together with the stages of `stores`."""
+    """Choose rings and depths within `room` bytes, together with the stages of `stores`.
+
+    `stores` are those that leave by TMA.
+    """
     choices = (pins.parts,) if pins.parts is not None else (1, 2, 4)
     best: tuple[int, list[_Ring], int] | None = None
     for parts in choices:
@@ -99,7 +102,7 @@ def arrange_rings(
         tuple(_plan(ring) for ring in rings) + _sent_rings(partition, pins),
         parts,
         depths,
-        frozenset(_tiles(partition)),
+        frozenset(tiles_of(partition)),
     )
 
 
@@ -189,11 +192,6 @@ def _sent_rings(partition: Partition, pins: Pins) -> tuple[ArefPlan, ...]:
     return tuple(found)
 
 
-def _tiles(partition: Partition) -> set[SSAValue]:
-    found: set[SSAValue] = set()
-    pending: list[Operation] = [load for payload in partition.payloads for load in payload.loads]
-    while pending:
-        result = pending.pop().results[0]
-        found.add(result)
-        pending.extend(use.operation for use in result.uses if isinstance(use.operation, VIEWS))
-    return found
+def tiles_of(partition: Partition) -> set[SSAValue]:
+    """Return the tiles that lie in rings, and the views of them."""
+    return aliases(load for payload in partition.payloads for load in payload.loads)
