@@ -18,6 +18,13 @@ from tawa.runtime.fingerprint import Binding
 from tawa.runtime.kernel import KernelFunction, Parameter, is_jit
 
 
+class Missing:
+    """The class of `MISSING`, the value of an argument that a call does not give."""
+
+
+MISSING = Missing()
+
+
 @dataclass(frozen=True, slots=True)
 class Generated:
     """A generated function and its text, for reading and for tests."""
@@ -42,39 +49,49 @@ def make_binder(
 ) -> Generated:
     """Generate the function that every launch of a kernel enters.
 
-    `forms` is looked up by the key of a call; `learn(key, grid, options, values)` makes a missing
-    form; `renew(grid, values, options)` is called when a variable in `bindings` was rebound.
+    `forms` is looked up by the key of a call; `learn(key, options, values, more)` makes a missing
+    form, or refuses the call; `renew(grid, values, options)` is called when a variable in
+    `bindings` was rebound.
     """
-    namespace: dict[str, Any] = {"__forms": forms, "__learn": learn, "__renew": renew}
-    header = _header(kernel.parameters, namespace)
+    namespace: dict[str, Any] = {
+        "__forms": forms,
+        "__learn": learn,
+        "__renew": renew,
+        "__missing": MISSING,
+    }
     names = "".join(f"{name}, " for name in kernel.names)
+    header = _header(kernel.parameters, namespace)
     lines = [f"def {kernel.name}(__grid, /, {header}**__options):"]
     if checks := _changed(bindings, namespace):
         lines += [f"    if {checks}:", f"        return __renew(__grid, ({names}), __options)"]
     key = "".join(_form_key(parameter) for parameter in kernel.parameters)
     lines += [
-        f"    __key = ({key}*__options.items(),)",
+        f"    __key = ({key})",
+        "    if __options or __more:",
+        "        __key += (*__more, *__options.items())",
         "    try:",
         "        __form = __forms[__key]",
         "    except (KeyError, TypeError):  # a new form, or one with an unhashable constant",
-        f"        __form = __learn(__key, __options, ({names}))",
+        f"        __form = __learn(__key, __options, ({names}), __more)",
         f"    return __form(__grid, __options, {names})",
     ]
     return generate("\n".join(lines) + "\n", kernel.name, namespace)
 
 
 def _header(parameters: Sequence[Parameter], namespace: dict[str, Any]) -> str:
-    """Spell the parameters with their defaults, which are put into `namespace`."""
+    """Spell the parameters with their defaults, which are put into `namespace`.
+
+    What a call does not give becomes `MISSING`, what it gives too much lands in ``__more``: both
+    are forms not seen before, so that the error can name the parameters.
+    """
     items: list[str] = []
     for index, parameter in enumerate(parameters):
-        if parameter.keyword_only and "*" not in items:
-            items.append("*")
         if parameter.required:
-            items.append(parameter.name)
+            items.append(f"{parameter.name}=__missing")
         else:
             namespace[f"__default{index}"] = parameter.default
             items.append(f"{parameter.name}=__default{index}")
-    return "".join(f"{item}, " for item in items)
+    return "".join(f"{item}, " for item in (*items, "*__more"))
 
 
 def _changed(bindings: Sequence[Binding], namespace: dict[str, Any]) -> str:
@@ -119,12 +136,18 @@ def make_form(
     }
     reads: list[str] = []
     key: list[str] = []
+    aligned: list[str] = []
+    narrow: list[str] = []
     for parameter in kernel.parameters:
         facts = _facts(parameter, values[parameter.name])
         reads += facts.reads
         key += facts.key
+        if facts.aligned:
+            aligned.append(f"{parameter.name}__at")
         if facts.wide:
+            narrow.append(parameter.name)
             namespace[f"__wide_{parameter.name}"] = _wide(kernel.name, parameter, integer_type)
+    key += _together(aligned, narrow)
     names = "".join(f"{name}, " for name in kernel.names)
     extra = "".join(f"{name}, " for name in launch_names(values))
     lines = [
@@ -140,6 +163,23 @@ def make_form(
     return generate("\n".join(lines) + "\n", kernel.name, namespace)
 
 
+def _together(aligned: Sequence[str], narrow: Sequence[str]) -> list[str]:
+    """Return the facts tested for all arguments at once, one by one only where that fails.
+
+    True when every address is a multiple of 16; True when every int is in 0 .. 2^31 - 1.
+    """
+    key: list[str] = []
+    if aligned:
+        each = "".join(f"not {name} & 15, " for name in aligned)
+        key.append(f"not ({' | '.join(aligned)}) & 15 or ({each})")
+    if narrow:
+        each = "".join(
+            f"-0x80000000 <= {name} <= 0x7FFFFFFF or __wide_{name}({name}), " for name in narrow
+        )
+        key.append(f"0 <= ({' | '.join(narrow)}) <= 0x7FFFFFFF or ({each})")
+    return key
+
+
 def launch_names(values: Mapping[str, Any]) -> list[str]:
     """Return the names a launcher gets after the parameters: addresses, shapes and strides."""
     names: list[str] = []
@@ -153,10 +193,13 @@ def launch_names(values: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """Statements that read an argument, what of it goes into the key, whether its width may."""
+    """Statements that read an argument, what of it goes into the key, and what is tested for all:
+    whether its address is aligned, whether it is an int of 32 bits.
+    """
 
     reads: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
+    aligned: bool = False
     wide: bool = False
 
 
@@ -176,13 +219,13 @@ def _facts(parameter: Parameter, value: Any) -> _Facts:
 def _array_facts(parameter: Parameter, tensor: bool) -> _Facts:
     name = parameter.name
     at = f"{name}__at"
-    aligned = (f"not {at} & 15",) if parameter.specialize_pointer else ()
+    aligned = parameter.specialize_pointer
     if tensor:
         reads = (f"{at} = {name}.data_ptr()",)
-        return _Facts(reads, (f"{name}.dtype", f"{name}.get_device()", *aligned))
+        return _Facts(reads, (f"{name}.dtype", f"{name}.get_device()"), aligned)
     view = f"__view_{name}"
     reads = (f"{view} = __look({name})", f"{at} = {view}.address")
-    return _Facts(reads, (f"{view}.dtype", f"{view}.device", *aligned))
+    return _Facts(reads, (f"{view}.dtype", f"{view}.device"), aligned)
 
 
 def _descriptor_facts(name: str) -> _Facts:
@@ -211,14 +254,12 @@ def _number_facts(parameter: Parameter, value: Any) -> _Facts:
     reads = () if type(value) is type(plain) or plain is None else (f"{name} = {name}.item()",)
     if not isinstance(plain, int) or isinstance(plain, bool):
         return _Facts(reads)
-    key: list[str] = []
-    if parameter.specialize:
-        key.append(f"{name} == 1")
-        if parameter.specialize_alignment:
-            key.append(f"not {name} & 15")
-    if not parameter.dtype:
-        key.append(f"-0x80000000 <= {name} <= 0x7FFFFFFF or __wide_{name}({name})")
-    return _Facts(reads, tuple(key), wide=not parameter.dtype)
+    key: tuple[str, ...] = ()
+    if parameter.specialize_pointer:
+        key = (f"not {name} & 15 or {name} == 1 and 2",)  # True: divisible by 16, 2: one
+    elif parameter.specialize:
+        key = (f"{name} == 1",)
+    return _Facts(reads, key, wide=not parameter.dtype)
 
 
 def _wide(kernel: str, parameter: Parameter, integer_type: Any) -> Callable[[int], str]:

@@ -27,7 +27,7 @@ from tawa.runtime.dispatch import (
     target_for,
 )
 from tawa.runtime.fingerprint import Fingerprint, fingerprint
-from tawa.runtime.forms import make_binder, make_form
+from tawa.runtime.forms import MISSING, make_binder, make_form
 from tawa.runtime.kernel import KernelFunction
 from tawa.runtime.specialize import Call, bind, derive_signature, freeze
 from tawa.runtime.store import DiskStore, cache_folder
@@ -106,34 +106,27 @@ class JitFunction(Launchable):
     # --- launch -----------------------------------------------------------------------------
 
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
-        """Return the kernel on a grid: a tuple, or a function of the meta-parameters."""
+        """Return the kernel on a grid: a tuple, or a function of the meta-parameters.
 
-        def launch(*args: Any, **keywords: Any) -> CompiledKernel:
-            if self.pre_run_hooks:
-                self._run_hooks(args, keywords)
-            try:
-                return self._binder(grid, *args, **keywords)
-            except TypeError as error:
-                self._check_call(error, args, keywords)
-                raise
-
-        return launch
+        The result is a C object around generated code: the launch itself enters no other frame.
+        """
+        if self.pre_run_hooks:
+            return partial(self._launch_hooked, grid)
+        return partial(self._binder, grid)
 
     def run(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
         """Launch on `grid` with the arguments of a call; returns the kernel that ran."""
-        return self[grid](*args, **keywords)
+        try:
+            return self[grid](*args, **keywords)
+        except TypeError as error:
+            if (trace := error.__traceback__) is not None and trace.tb_next is None:
+                bind(self.kernel, args, keywords)  # says it with the kernel's names
+            raise
 
-    def _run_hooks(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+    def _launch_hooked(self, grid: Any, *args: Any, **keywords: Any) -> CompiledKernel:
         for hook in self.pre_run_hooks:
             hook(*args, **keywords)
-
-    def _check_call(
-        self, error: TypeError, args: Sequence[Any], keywords: Mapping[str, Any]
-    ) -> None:
-        """Raise ArgumentError in place of Python's own complaint about the arguments of a call."""
-        trace = error.__traceback__
-        if trace is not None and trace.tb_next is None:
-            bind(self.kernel, args, keywords)
+        return self._binder(grid, *args, **keywords)
 
     def _first_launch(self, grid: Any, *args: Any, **keywords: Any) -> CompiledKernel:
         bind(self.kernel, args, keywords)
@@ -155,7 +148,8 @@ class JitFunction(Launchable):
     ) -> CompiledKernel:
         """Launch after a global or closure variable of the kernel was rebound."""
         self._renew()
-        return self._binder(grid, *values, **options)
+        given = {n: v for n, v in zip(self.kernel.names, values) if v is not MISSING}
+        return self._binder(grid, **given, **options)
 
     def _read_text(self) -> Fingerprint:
         try:
@@ -172,10 +166,17 @@ class JitFunction(Launchable):
         return text.digest
 
     def _learn(
-        self, key: tuple[Any, ...], options: Mapping[str, Any], values: Sequence[Any]
+        self,
+        key: tuple[Any, ...],
+        options: Mapping[str, Any],
+        values: Sequence[Any],
+        more: Sequence[Any],
     ) -> Launcher:
         """Return the form of a call that was not seen yet (or whose constants do not hash)."""
-        call = bind(self.kernel, (), {**dict(zip(self.kernel.names, values)), **options})
+        if more:
+            bind(self.kernel, (*values, *more), options)
+        given = {n: v for n, v in zip(self.kernel.names, values) if v is not MISSING}
+        call = bind(self.kernel, (), {**given, **options})
         frozen = freeze(key)
         try:
             known = self._forms.get(frozen)
