@@ -1,0 +1,176 @@
+"""The dot: attributes of blocks, descriptors, constants and modules."""
+
+from __future__ import annotations
+
+from math import prod
+from types import ModuleType
+from typing import Any
+
+from xdsl.dialects.builtin import IntAttr, StringAttr
+
+from tawa.errors import TypeMismatch, UnknownName
+from tawa.frontend.context import Context
+from tawa.frontend.names import Builtin, NotConstant, lift
+from tawa.frontend.values import (
+    BlockPointer,
+    Const,
+    Descriptor,
+    Method,
+    Tensor,
+    Tuple,
+    Value,
+    describe,
+)
+from tawa.ir import tile
+from tawa.ir.types import i32, i64
+from tawa.language.dtypes import block_type, pointer_type
+
+# The functions of the language that take a block first and may be written as its methods.
+TENSOR_METHODS = frozenset(
+    (
+        *("to", "cast", "broadcast_to", "expand_dims", "reshape", "view", "ravel", "item"),
+        *("trans", "permute", "split", "store", "advance", "logical_and", "logical_or"),
+        *("atomic_cas", "atomic_xchg", "atomic_add", "atomic_max", "atomic_min"),
+        *("atomic_and", "atomic_or", "atomic_xor"),
+        *("abs", "exp", "exp2", "log", "log2", "sin", "cos", "erf", "sqrt", "sqrt_rn", "rsqrt"),
+        *("floor", "ceil", "sigmoid", "softmax", "cdiv", "reduce", "associative_scan", "sum"),
+        *("max", "min", "argmax", "argmin", "xor_sum", "reduce_or", "cumsum", "cumprod"),
+    )
+)
+DESCRIPTOR_METHODS = frozenset(
+    (
+        *("load", "store", "atomic_add", "atomic_max", "atomic_min"),
+        *("atomic_and", "atomic_or", "atomic_xor"),
+    )
+)
+
+
+def get_attribute(c: Context, value: Value, name: str) -> Value:
+    """Return the attribute `name` of a value; raises UnknownName."""
+    match value:
+        case Tensor() | BlockPointer():
+            found = _of_tensor(c, value, name)
+        case Descriptor():
+            found = _of_descriptor(c, value, name)
+        case Tuple():
+            found = _of_tuple(value, name)
+        case Const():
+            found = _of_constant(c, value, name)
+        case Method():
+            found = None
+    if found is None:
+        raise c.builder.error(
+            UnknownName,
+            f"{describe(value)} has no attribute {name}",
+            remedy="see the reference of tawa.language for what a kernel can use",
+        )
+    return found
+
+
+def shape_tuple(shape: tuple[int, ...]) -> Tuple:
+    """Return a shape as a tuple of constants."""
+    return Tuple(tuple(Const(extent) for extent in shape))
+
+
+def _of_tensor(c: Context, value: Tensor | BlockPointer, name: str) -> Value | None:
+    if name in TENSOR_METHODS:
+        return Method(value, name)
+    if isinstance(value, BlockPointer):
+        block = block_type(value.base.dtype.element_ty, value.block_shape)  # pyright: ignore
+        attributes = {"type": Const(pointer_type(block)), "dtype": Const(pointer_type(block))}
+        return attributes.get(name)
+    match name:
+        case "dtype":
+            return Const(value.dtype)
+        case "shape":
+            return shape_tuple(value.shape)
+        case "type":
+            return Const(block_type(value.dtype, value.shape) if value.is_block else value.dtype)
+        case "numel":
+            return Const(prod(value.shape))
+        case "T":
+            return _transposed(c, value)
+        case _:
+            return None
+
+
+def _transposed(c: Context, value: Tensor) -> Tensor:
+    if len(value.shape) != 2:
+        raise c.builder.error(
+            TypeMismatch,
+            f".T takes a block of two dimensions, this is {describe(value)}",
+            remedy="use tl.permute(x, dims)",
+        )
+    return c.builder.transpose(value, (1, 0))
+
+
+def _of_descriptor(c: Context, value: Descriptor, name: str) -> Value | None:
+    if name in DESCRIPTOR_METHODS:
+        return Method(value, name)
+    match name:
+        case "dtype":
+            return Const(value.dtype)
+        case "block_shape":
+            return shape_tuple(value.block_shape)
+        case "block_type" | "type":
+            return Const(block_type(value.dtype, value.block_shape))
+        case "shape":
+            return Tuple(value.extents or _ask(c, value, "extent"))
+        case "strides":
+            return Tuple(value.strides or _ask(c, value, "stride"))
+        case _:
+            return None
+
+
+def _ask(c: Context, value: Descriptor, what: str) -> tuple[Tensor, ...]:
+    """Ask a descriptor for its extents (int32) or strides (int64)."""
+    kind = i32 if what == "extent" else i64
+    return tuple(
+        c.builder.make(
+            tile.DescExtent(
+                operands=[value.ssa],
+                result_types=[kind],
+                attributes={"what": StringAttr(what), "axis": IntAttr(axis)},
+            )
+        )
+        for axis in range(len(value.block_shape))
+    )
+
+
+def _of_tuple(value: Tuple, name: str) -> Value | None:
+    if name in value.fields:
+        return value.items[value.fields.index(name)]
+    return None
+
+
+def _of_constant(c: Context, value: Const, name: str) -> Value | None:
+    match value.value:
+        case ModuleType() as module:
+            return _of_module(c, module, name)
+        case Builtin():
+            return None
+        case _ if name == "value":
+            # `.value` unwraps a constexpr, which is done already.
+            return value
+        case bool() | int() | float() if name in ("dtype", "type", "shape"):
+            return None
+        case _:
+            return _python_attribute(value.value, name)
+
+
+def _python_attribute(value: Any, name: str) -> Value | None:
+    """Read an attribute of a constant, such as a dtype or a string; functions stay bound."""
+    found: Any = getattr(value, name, None)
+    return None if found is None and not hasattr(value, name) else lift(found)
+
+
+def _of_module(c: Context, module: ModuleType, name: str) -> Value:
+    path = f"{module.__name__}.{name}"
+    if not hasattr(module, name):
+        raise c.builder.error(
+            UnknownName, f"{path} does not exist", why=f"module {module.__name__} has no {name}"
+        )
+    try:
+        return lift(getattr(module, name))
+    except NotConstant as error:
+        raise c.unsupported(f"{path} cannot stand in a kernel", why=str(error)) from None

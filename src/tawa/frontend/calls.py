@@ -1,0 +1,313 @@
+"""Calls: functions of the language by name, helpers inline, Python functions on constants."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import BuiltinFunctionType, MethodType
+from typing import Any
+
+import tawa.language as tl
+from tawa.errors import TypeMismatch
+from tawa.frontend import arithmetic
+from tawa.frontend.attributes import get_attribute
+from tawa.frontend.context import Context
+from tawa.frontend.handlers import HANDLERS
+from tawa.frontend.names import Builtin, Helper, HostFunction, lift
+from tawa.frontend.values import (
+    BlockPointer,
+    Const,
+    Descriptor,
+    Method,
+    Tensor,
+    Tuple,
+    Value,
+    describe,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Trips:
+    """What a `for` loop runs over; `static` loops are unrolled, `wishes` go on the loop."""
+
+    start: Value
+    end: Value
+    step: Value
+    static: bool = False
+    wishes: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+def call(
+    c: Context, function: Value, positional: Sequence[Value], named: Mapping[str, Value]
+) -> Value:
+    """Compile a call of any value; raises UnsupportedSyntax when it is not callable here."""
+    match function:
+        case Method(receiver=Descriptor() as desc, name=name):
+            stub = getattr(tl.tensor_descriptor, name)
+            return _call_handler(c, f"descriptor.{name}", stub, [desc, *positional], named)
+        case Method(receiver=receiver, name=name):
+            stub = getattr(tl, _ALIASES.get(name, name))
+            return _call_builtin(c, name, stub, [receiver, *positional], named)
+        case Const(value=Builtin(name=name)):
+            return _call_builtin(c, name, _stub(c, name), positional, named)
+        case Const(value=Helper(function=helper)):
+            return c.inline(c, helper, positional, named)
+        case Const(value=HostFunction(function=host)):
+            return _run_in_python(c, host, positional, named)
+        case Const(value=host) if callable(host) and not isinstance(host, type):
+            return _call_python(c, host, positional, named)
+        case Const(value=type() as kind):
+            return _call_type(c, kind, positional, named)
+        case _:
+            raise c.unsupported(f"{describe(function)} cannot be called in a kernel")
+
+
+_ALIASES = {"to": "cast", "logical_and": "add", "logical_or": "add"}
+
+
+def _stub(c: Context, name: str) -> Callable[..., object]:
+    """Return the documented function of the language called `name`."""
+    for module in (tl, tl.extra.libdevice):
+        if callable(found := getattr(module, name, None)):
+            return found
+    raise c.unsupported(
+        f"tl.{name} is not supported",
+        why="the compiler knows no tile operation for it",
+        remedy="see the reference of tawa.language for what there is",
+    )
+
+
+def _call_builtin(
+    c: Context,
+    name: str,
+    stub: Callable[..., object],
+    positional: Sequence[Value],
+    named: Mapping[str, Value],
+) -> Value:
+    match name:
+        case "range" | "static_range":
+            return _trips(c, name, _bind(c, f"tl.{name}", stub, positional, named))
+        case "constexpr" | "condition":
+            return positional[0] if positional else Const(None)
+        case "logical_and" | "logical_or":
+            one, other = (arithmetic.to_bool(c.builder, value) for value in positional)
+            return arithmetic.binary(c.builder, "&" if name == "logical_and" else "|", one, other)
+        case _:
+            return _call_handler(c, _ALIASES.get(name, name), stub, positional, named)
+
+
+def _call_handler(
+    c: Context,
+    key: str,
+    stub: Callable[..., object],
+    positional: Sequence[Value],
+    named: Mapping[str, Value],
+) -> Value:
+    if (handler := HANDLERS.get(key)) is None:
+        raise c.unsupported(
+            f"tl.{key} cannot be called in a kernel", why="it is a type, or has no tile operation"
+        )
+    return handler(c, *_bind(c, f"tl.{key}", stub, positional, named).values())
+
+
+def _bind(
+    c: Context,
+    name: str,
+    stub: Callable[..., object],
+    positional: Sequence[Value],
+    named: Mapping[str, Value],
+) -> dict[str, Value]:
+    """Bind arguments against the signature of a documented function, defaults filled in."""
+    signature = inspect.signature(stub)
+    try:
+        bound = signature.bind(*positional, **named)
+    except TypeError as error:
+        raise c.builder.error(
+            TypeMismatch, f"{name}: {error}", why=f"its parameters are {signature}"
+        ) from None
+    values: dict[str, Value] = {}
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            values[parameter.name] = Tuple(tuple(bound.arguments.get(parameter.name, ())))
+        elif parameter.name in bound.arguments:
+            values[parameter.name] = bound.arguments[parameter.name]
+        else:
+            values[parameter.name] = lift(parameter.default)
+    return values
+
+
+def _trips(c: Context, name: str, bound: Mapping[str, Value]) -> Const:
+    first, second, step = (bound[key] for key in ("arg1", "arg2", "step"))
+    wishes = {
+        key: value.value
+        for key, value in bound.items()
+        if key not in ("arg1", "arg2", "step") and isinstance(value, Const)
+    }
+    single = isinstance(second, Const) and second.value is None
+    start, end = (Const(0), first) if single else (first, second)
+    by_one = isinstance(step, Const) and step.value is None
+    return Const(Trips(start, end, Const(1) if by_one else step, name == "static_range", wishes))
+
+
+def _run_in_python(
+    c: Context, function: Any, positional: Sequence[Value], named: Mapping[str, Value]
+) -> Value:
+    """Call a Python function now; its arguments must be constants."""
+    for value in (*positional, *named.values()):
+        if not _is_constant(value):
+            raise c.builder.error(
+                TypeMismatch,
+                f"{getattr(function, '__name__', function)} runs at compile time, "
+                f"and {describe(value)} is known only at run time",
+                remedy="use the function of tawa.language that does the same",
+            )
+    try:
+        arguments = [_to_python(value) for value in positional]
+        keywords = {name: _to_python(value) for name, value in named.items()}
+        return lift(function(*arguments, **keywords))
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise c.builder.error(
+            TypeMismatch,
+            f"{getattr(function, '__name__', function)} failed at compile time",
+            why=f"{type(error).__name__}: {error}",
+        ) from None
+
+
+def _is_constant(value: Value) -> bool:
+    if isinstance(value, Tuple):
+        return all(_is_constant(item) for item in value.items)
+    return isinstance(value, Const)
+
+
+def _to_python(value: Value) -> object:
+    match value:
+        case Const():
+            return value.value
+        case Tuple():
+            return [_to_python(item) for item in value.items]
+        case _:
+            return value
+
+
+def _call_python(
+    c: Context, function: Any, positional: Sequence[Value], named: Mapping[str, Value]
+) -> Value:
+    """Call one of Python's builtins, or a method of a constant."""
+    tile_name = {min: "minimum", max: "maximum", abs: "abs", print: "device_print"}
+    match function:
+        case _ if function is len:
+            return _length(c, positional)
+        case _ if function in (isinstance, getattr, hasattr):
+            return _introspect(c, function, positional)
+        case _ if function is print:
+            return call(c, Const(Builtin("device_print")), positional, named)
+        case _ if function in tile_name and not all(map(_is_constant, positional)):
+            return _fold_calls(c, tile_name[function], positional)
+        case BuiltinFunctionType() | MethodType():
+            return _run_in_python(c, function, positional, named)
+        case _ if type(function).__name__ in ("method-wrapper", "method_descriptor"):
+            return _run_in_python(c, function, positional, named)
+        case _:
+            raise c.unsupported(
+                f"{getattr(function, '__name__', function)!s} cannot be called in a kernel",
+                why="it is neither a function of the language, nor a helper, nor a builtin",
+                remedy="decorate it with @tawa.jit, or with @tl.constexpr_function to run it "
+                "at compile time",
+            )
+
+
+def _fold_calls(c: Context, name: str, values: Sequence[Value]) -> Value:
+    """Apply min or max to any number of values, from the left; abs to one."""
+    builtin = Const(Builtin(name))
+    if len(values) == 1 and isinstance(values[0], Tuple):
+        values = values[0].items
+    if name == "abs" or len(values) < 2:
+        return call(c, builtin, values, {})
+    result = values[0]
+    for value in values[1:]:
+        result = call(c, builtin, [result, value], {})
+    return result
+
+
+def _length(c: Context, positional: Sequence[Value]) -> Value:
+    match positional:
+        case [Tuple() as value]:
+            return Const(len(value.items))
+        case [Tensor(is_block=True) as value]:
+            return Const(value.shape[0])
+        case [Const(value=str() as text)]:
+            return Const(len(text))
+        case _:
+            raise c.builder.error(TypeMismatch, "len takes a tuple")
+
+
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
+    "tensor": (Tensor, BlockPointer),
+    "tensor_descriptor": (Descriptor,),
+    "tensor_descriptor_base": (Descriptor,),
+    "constexpr": (Const,),
+    "tuple": (Tuple,),
+}
+
+
+def _introspect(c: Context, function: Any, positional: Sequence[Value]) -> Value:
+    """Answer isinstance, hasattr and getattr at compile time."""
+    match function.__name__, positional:
+        case "isinstance", [value, kind]:
+            kinds = kind.items if isinstance(kind, Tuple) else (kind,)
+            return Const(any(_is_instance(value, one) for one in kinds))
+        case "hasattr", [Const(value=owner), Const(value=str() as name)]:
+            return Const(hasattr(owner, name))
+        case "getattr", [owner, Const(value=str() as name)]:
+            return get_attribute(c, owner, name)
+        case "getattr", [Const(value=owner), Const(value=str() as name), default]:
+            return lift(getattr(owner, name)) if hasattr(owner, name) else default
+        case name, _:
+            raise c.builder.error(TypeMismatch, f"{name} takes constants in a kernel")
+
+
+def _is_instance(value: Value, kind: Value) -> bool:
+    match kind:
+        case Const(value=Builtin(name="dtype")):
+            return isinstance(value, Const) and isinstance(value.value, tl.dtype)
+        case Const(value=Builtin(name=name)):
+            return isinstance(value, _PYTHON_TYPES.get(name, ()))
+        case Const(value=type() as python) if isinstance(value, Const):
+            return isinstance(value.value, python)
+        case Const(value=type() as python):
+            return isinstance(value, Tuple) and python in (tuple, list)
+        case _:
+            return False
+
+
+def _call_type(
+    c: Context, kind: type, positional: Sequence[Value], named: Mapping[str, Value]
+) -> Value:
+    """Call a Python type: conversions of constants, range, and named tuples."""
+    fields = tuple(str(name) for name in getattr(kind, "_fields", ()))
+    if fields and issubclass(kind, tuple):
+        given = {**dict(zip(fields, positional)), **named}
+        defaults: Mapping[str, Any] = getattr(kind, "_field_defaults", {})
+        return Tuple(
+            tuple(given[name] if name in given else lift(defaults[name]) for name in fields),
+            fields,
+        )
+    match kind.__name__, positional:
+        case "range", _:
+            names = ("arg1", "arg2", "step")
+            bound: dict[str, Value] = {name: Const(None) for name in names}
+            return _trips(c, "range", bound | dict(zip(names, positional)))
+        case "list" | "tuple", [Tuple() as value]:
+            return Tuple(value.items)
+        case "list" | "tuple", [Const(value=Trips())]:
+            return positional[0]
+        case "bool", [Tensor() as value]:
+            return arithmetic.to_bool(c.builder, value)
+        case "int" | "float" | "bool" | "str", _:
+            return _run_in_python(c, kind, positional, named)
+        case _:
+            raise c.unsupported(
+                f"{kind.__name__} cannot be made in a kernel",
+                why="a kernel knows scalars, blocks, descriptors and (named) tuples",
+            )

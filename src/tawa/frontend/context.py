@@ -1,0 +1,123 @@
+"""The state of reading one function: where code goes, and what its names stand for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import FunctionType
+
+from xdsl.ir import Operation, SSAValue
+
+from tawa.errors import Place, UnsupportedSyntax
+from tawa.frontend.builder import Builder
+from tawa.frontend.liveness import Liveness
+from tawa.frontend.source import Source
+from tawa.frontend.values import Value, leaves
+from tawa.ir import tile
+from tawa.ir.types import shape_of
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a variable stands for, and where it was assigned."""
+
+    value: Value
+    place: Place
+
+
+@dataclass(slots=True)
+class Frame:
+    """One call of a function: its variables now.
+
+    `gone` says of a variable that was assigned somewhere why it has no value here. `loop` is the
+    place of the run-time loop around the current statement.
+    """
+
+    source: Source
+    live: Liveness
+    names: dict[str, Binding] = field(default_factory=dict[str, Binding])
+    gone: dict[str, str] = field(default_factory=dict[str, str])
+    loop: Place | None = None
+
+
+@dataclass(slots=True)
+class Context:
+    """Everything a handler needs: emit, look up, call a helper.
+
+    `stack` are the functions being compiled, outermost first; `inline` compiles a call of a helper
+    (it stands here because handlers call it and it needs the handlers).
+    """
+
+    builder: Builder
+    frame: Frame
+    options: Mapping[str, object]
+    stack: tuple[FunctionType, ...]
+    inline: Callable[[Context, FunctionType, Sequence[Value], Mapping[str, Value]], Value]
+
+    def enter(self, frame: Frame, function: FunctionType) -> Context:
+        """Return the context of a call of `function`."""
+        return replace(self, frame=frame, stack=(*self.stack, function))
+
+    def bind(self, name: str, value: Value, node: ast.AST) -> None:
+        """Make a variable stand for a value from here on."""
+        self.frame.names[name] = Binding(value, self.frame.source.place(node))
+        self.frame.gone.pop(name, None)
+
+    def unsupported(self, what: str, *, why: str = "", remedy: str = "") -> UnsupportedSyntax:
+        """Make an UnsupportedSyntax error at the current expression."""
+        return self.builder.error(UnsupportedSyntax, what, why=why, remedy=remedy)
+
+    def finish_statement(self, name: str = "", value: Value | None = None) -> None:
+        """Name the values that the current statement made, so that a plan can speak of them.
+
+        The assigned value, and a load that only passes through casts and views on its way, are
+        called as the variable; dots inside the expression too; other loads as their address.
+        """
+        for leaf in leaves(value) if value is not None else ():
+            _name_chain(leaf, name, self.builder.fresh)
+        for operation in self.builder.fresh:
+            match operation:
+                case tile.Dot() | tile.Reduce() | tile.Scan() | tile.Atomic() if name:
+                    _name_all(operation.results, name)
+                case tile.Load() | tile.DescLoad():
+                    _name_all(operation.results, _address_name(operation.operands[0]))
+                case _:
+                    pass
+        self.builder.fresh.clear()
+
+
+def _name_all(values: Sequence[SSAValue], name: str) -> None:
+    for value in values:
+        value.name_hint = value.name_hint or name or None
+
+
+_TRANSPARENT = (
+    tile.Cast,
+    tile.Bitcast,
+    tile.Transpose,
+    tile.Reshape,
+    tile.ExpandDims,
+    tile.Broadcast,
+)
+
+
+def _name_chain(value: SSAValue, name: str, fresh: set[Operation]) -> None:
+    """Name a value, and the values it was cast, transposed or reshaped from."""
+    if isinstance(value.owner, tile.Constant) and not shape_of(value.type):
+        # Scalar constants are shared by several variables.
+        return
+    while value.name_hint is None and value.owner in fresh:
+        value.name_hint = name
+        if not isinstance(value.owner, _TRANSPARENT):
+            return
+        value = value.owner.operands[0]
+
+
+def _address_name(address: SSAValue) -> str:
+    """Return the name of the pointer or descriptor that an address is computed from."""
+    while address.name_hint is None and isinstance(address.owner, Operation):
+        if not address.owner.operands:
+            return ""
+        address = address.owner.operands[0]
+    return address.name_hint or ""

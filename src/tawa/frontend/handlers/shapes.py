@@ -1,0 +1,219 @@
+"""Functions that change the shape or the element type of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from tawa.errors import TypeMismatch
+from tawa.frontend import arithmetic
+from tawa.frontend.context import Context
+from tawa.frontend.handlers import arguments as arg
+from tawa.frontend.types import ir_type
+from tawa.frontend.values import Const, Tensor, Tuple, Value, describe
+from tawa.ir import tile
+from tawa.language.dtypes import dtype
+
+
+def broadcast(c: Context, one: Value, other: Value) -> Value:
+    """Bring two blocks to one shape."""
+    left, right = (arithmetic.to_tensor(c.builder, value) for value in (one, other))
+    extents = arithmetic.broadcast_shape(c.builder, left.shape, right.shape)
+    parts = (arithmetic.broadcast_to(c.builder, part, extents) for part in (left, right))
+    return Tuple(tuple(parts))
+
+
+def broadcast_to(c: Context, value: Value, shape: Value) -> Value:
+    """Repeat a block to a shape of the same rank, or a scalar to any."""
+    extents = arg.shape(c, arg.spread(shape))
+    tensor = arithmetic.to_tensor(c.builder, value)
+    if tensor.is_block and len(tensor.shape) != len(extents):
+        raise c.builder.error(
+            TypeMismatch,
+            f"{describe(tensor)} cannot be repeated to {list(extents)}",
+            why="the ranks differ",
+            remedy="insert dimensions first, as in x[:, None]",
+        )
+    return arithmetic.broadcast_to(c.builder, tensor, extents)
+
+
+def expand_dims(c: Context, value: Value, axis: Value) -> Value:
+    """Insert dimensions of extent 1 at positions of the result."""
+    tensor = arithmetic.to_tensor(c.builder, value)
+    positions = arg.sequence(axis)
+    rank = len(tensor.shape) + len(positions)
+    axes = sorted(arg.axis_of(c, position, rank) for position in positions)
+    if len(set(axes)) != len(axes):
+        raise c.builder.error(TypeMismatch, f"expand_dims got an axis twice: {axes}")
+    for place in axes:
+        tensor = c.builder.expand_dims(tensor, place)
+    return tensor
+
+
+def reshape(c: Context, value: Value, shape: Value, can_reorder: Value = arg.NONE) -> Value:
+    """Give the elements another shape; () takes the only element out."""
+    tensor = arithmetic.to_tensor(c.builder, value)
+    extents = arg.shape(c, arg.spread(shape))
+    if prod(extents) != prod(tensor.shape):
+        raise c.builder.error(
+            TypeMismatch,
+            f"{describe(tensor)} cannot be reshaped to {list(extents)}",
+            why=f"{prod(tensor.shape)} elements against {prod(extents)}",
+        )
+    if not tensor.is_block:
+        return c.builder.splat(tensor, extents)
+    return c.builder.reshape(tensor, extents)
+
+
+def ravel(c: Context, value: Value, can_reorder: Value) -> Value:
+    """Give the elements as one dimension."""
+    tensor = arithmetic.to_tensor(c.builder, value)
+    return c.builder.reshape(tensor, (prod(tensor.shape),))
+
+
+def item(c: Context, value: Value) -> Value:
+    """Take the only element out of a block."""
+    tensor = arithmetic.to_tensor(c.builder, value)
+    if prod(tensor.shape) != 1:
+        raise c.builder.error(
+            TypeMismatch, f"item() takes a block of one element, this is {describe(tensor)}"
+        )
+    return c.builder.reshape(tensor, ())
+
+
+def trans(c: Context, value: Value, dims: Value) -> Value:
+    """Permute dimensions, or swap the last two."""
+    tensor = arg.block(c, value, "tl.trans")
+    if arg.sequence(arg.spread(dims)):
+        return permute(c, value, dims)
+    rank = len(tensor.shape)
+    if rank < 2:
+        raise c.builder.error(
+            TypeMismatch, f"tl.trans takes two dimensions or more, this is {describe(tensor)}"
+        )
+    return c.builder.transpose(tensor, (*range(rank - 2), rank - 1, rank - 2))
+
+
+def permute(c: Context, value: Value, dims: Value) -> Value:
+    """Permute dimensions."""
+    tensor = arg.block(c, value, "tl.permute")
+    axes = arg.integers(c, arg.spread(dims), "a dimension")
+    if sorted(axes) != list(range(len(tensor.shape))):
+        raise c.builder.error(
+            TypeMismatch,
+            f"{list(axes)} does not permute the dimensions of {describe(tensor)}",
+            why=f"it must hold each of {list(range(len(tensor.shape)))} once",
+        )
+    return c.builder.transpose(tensor, axes)
+
+
+def join(c: Context, one: Value, other: Value) -> Tensor:
+    """Stack two blocks (or scalars) along a new last dimension."""
+    left, right = (arithmetic.to_tensor(c.builder, value) for value in (one, other))
+    if left.dtype != right.dtype:
+        raise c.builder.error(
+            TypeMismatch,
+            f"tl.join takes two blocks of one type, these are {describe(left)} and "
+            f"{describe(right)}",
+            remedy="cast one of them",
+        )
+    extents = arithmetic.broadcast_shape(c.builder, left.shape, right.shape) or (1,)
+    parts = [arithmetic.broadcast_to(c.builder, part, extents) for part in (left, right)]
+    joined = c.builder.op(tile.Join, parts, ir_type(left.dtype, (*extents, 2)))
+    return joined if left.is_block or right.is_block else c.builder.reshape(joined, (2,))
+
+
+def split(c: Context, value: Value) -> Value:
+    """Take apart the last dimension, of extent 2."""
+    tensor = arg.block(c, value, "tl.split")
+    if tensor.shape[-1] != 2:
+        raise c.builder.error(
+            TypeMismatch,
+            f"tl.split takes a last dimension of extent 2, this is {describe(tensor)}",
+            remedy="reshape it first, as in x.reshape(M, 2, N // 2).permute(0, 2, 1)",
+        )
+    whole = c.builder.expand_dims(tensor, 0) if len(tensor.shape) == 1 else tensor
+    kind = ir_type(tensor.dtype, whole.shape[:-1])
+    made = c.builder.emit(tile.Split(operands=[whole.ssa], result_types=[kind, kind]))
+    halves = [Tensor(result) for result in made.results]
+    if whole is not tensor:
+        halves = [c.builder.reshape(half, ()) for half in halves]
+    return Tuple(tuple(halves))
+
+
+def interleave(c: Context, one: Value, other: Value) -> Value:
+    """Alternate the elements of two blocks along the last dimension."""
+    joined = join(c, one, other)
+    if len(joined.shape) == 1:
+        return joined
+    return c.builder.reshape(joined, (*joined.shape[:-2], 2 * joined.shape[-2]))
+
+
+def cat(c: Context, one: Value, other: Value, can_reorder: Value) -> Value:
+    """Put two vectors of equal length one after the other, in order."""
+    left, right = (arg.block(c, value, "tl.cat") for value in (one, other))
+    if len(left.shape) != 1 or left.shape != right.shape:
+        raise c.builder.error(
+            TypeMismatch,
+            f"tl.cat takes two vectors of equal length, these are {describe(left)} and "
+            f"{describe(right)}",
+        )
+    joined = join(c, left, right)
+    return c.builder.reshape(c.builder.transpose(joined, (1, 0)), (2 * left.shape[0],))
+
+
+def cast(c: Context, value: Value, dtype: Value, rounding: Value, bitcast: Value) -> Value:
+    """Convert elements, or read their bits as another type."""
+    element = arg.element(c, dtype)
+    mode = arg.text(c, rounding, "fp_downcast_rounding", ("rtne", "rtz"))
+    if arg.flag(c, bitcast, "bitcast"):
+        tensor = arithmetic.to_tensor(c.builder, value)
+        return arithmetic.bitcast(c.builder, tensor, element)
+    tensor = arithmetic.to_tensor(c.builder, value)
+    if mode:
+        _check_rounding(c, mode, tensor, element)
+    return arithmetic.cast(c.builder, tensor, element)
+
+
+def _check_rounding(c: Context, mode: str, tensor: Tensor, element: dtype) -> None:
+    source = tensor.dtype
+    narrows = source.primitive_bitwidth > element.primitive_bitwidth
+    if not (source.is_floating() and element.is_floating() and narrows):
+        raise c.builder.error(
+            TypeMismatch,
+            f"fp_downcast_rounding does not apply from {source.name} to {element.name}",
+            why="only a conversion to a narrower float rounds",
+        )
+    if mode == "rtz":
+        raise c.unsupported(
+            "fp_downcast_rounding='rtz' is not supported",
+            why="conversions round to nearest even",
+            remedy="leave it out, or clear the low bits through a bitcast first",
+        )
+
+
+def where(c: Context, condition: Value, one: Value, other: Value) -> Value:
+    """Choose element by element."""
+    if isinstance(condition, Const):
+        left, right = arithmetic.meet(c.builder, "where", one, other)
+        return left if condition.value else right
+    return arithmetic.select(c.builder, condition, one, other)
+
+
+HANDLERS: dict[str, Callable[..., Value]] = {
+    "broadcast": broadcast,
+    "broadcast_to": broadcast_to,
+    "expand_dims": expand_dims,
+    "reshape": reshape,
+    "view": reshape,
+    "ravel": ravel,
+    "item": item,
+    "trans": trans,
+    "permute": permute,
+    "join": join,
+    "split": split,
+    "interleave": interleave,
+    "cat": cat,
+    "cast": cast,
+    "where": where,
+}

@@ -1,0 +1,106 @@
+"""Which variables are still needed after a statement, and at the top of each loop body.
+
+A loop carries, and an `if` joins, only variables that are read later. So two loops in a row may
+reuse a name for blocks of different types, and no dead value occupies registers.
+The sets are upper bounds: an early return counts as if execution went on.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+Names = frozenset[str]
+_NONE: Names = frozenset()
+
+
+@dataclass(slots=True)
+class Liveness:
+    """`after[s]`: names read after statement s; `head[s]`: at the top of the body of loop s."""
+
+    after: dict[ast.stmt, Names] = field(default_factory=dict[ast.stmt, Names])
+    head: dict[ast.stmt, Names] = field(default_factory=dict[ast.stmt, Names])
+
+    def _note(self, table: dict[ast.stmt, Names], statement: ast.stmt, names: Names) -> None:
+        table[statement] = table.get(statement, _NONE) | names
+
+    def block(self, statements: Sequence[ast.stmt], out: Names) -> Names:
+        """Return the names live before `statements`, given those live after."""
+        for statement in reversed(statements):
+            self._note(self.after, statement, out)
+            out = self._statement(statement, out)
+        return out
+
+    def _statement(self, statement: ast.stmt, out: Names) -> Names:
+        match statement:
+            case ast.If():
+                then = self.block(statement.body, out)
+                other = self.block(statement.orelse, out)
+                return then | other | reads(statement.test)
+            case ast.For():
+                return self._loop(statement, statement.body, out, writes(statement.target)) | reads(
+                    statement.iter
+                )
+            case ast.While():
+                return self._loop(statement, statement.body, out | reads(statement.test), _NONE)
+            case ast.AugAssign():
+                return out | reads(statement.value) | writes(statement.target)
+            case ast.Assign():
+                killed = _NONE.union(*(writes(target) for target in statement.targets))
+                used = _NONE.union(*(reads(target) for target in statement.targets))
+                return (out - killed) | used | reads(statement.value)
+            case ast.AnnAssign():
+                kept = out - writes(statement.target)
+                return kept | reads(statement.value) if statement.value else out
+            case _:
+                return out | reads(statement)
+
+    def _loop(self, loop: ast.stmt, body: Sequence[ast.stmt], out: Names, target: Names) -> Names:
+        head = _NONE
+        while True:
+            # The body may be left to the code after it or to its own top.
+            grown = self.block(body, out | head) - target
+            self._note(self.head, loop, grown)
+            if grown <= head:
+                return out | head
+            head |= grown
+
+
+def analyse(function: ast.FunctionDef) -> Liveness:
+    """Compute the liveness of a function's body."""
+    found = Liveness()
+    found.block(function.body, _NONE)
+    return found
+
+
+def reads(node: ast.AST) -> Names:
+    """Return the names an expression or statement reads, nested ones included."""
+    return frozenset(
+        inner.id
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)
+    )
+
+
+def writes(node: ast.AST) -> Names:
+    """Return the names a target or statement assigns, nested statements included."""
+    return frozenset(
+        inner.id
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)
+    )
+
+
+def assigned(statements: Sequence[ast.stmt]) -> Names:
+    """Return the names a list of statements may assign."""
+    return _NONE.union(*(writes(statement) for statement in statements))
+
+
+def returns(statements: Sequence[ast.stmt]) -> ast.Return | None:
+    """Return the first `return` in a list of statements, nested ones included."""
+    for statement in statements:
+        for inner in ast.walk(statement):
+            if isinstance(inner, ast.Return):
+                return inner
+    return None

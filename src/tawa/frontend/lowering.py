@@ -1,0 +1,249 @@
+"""One kernel: its parameters become arguments or constants, its body tile IR.
+
+Before: a Python function and a signature. After: a verified `tile.kernel` without dead values.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Mapping, Sequence
+from types import FunctionType
+
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    BoolAttr,
+    DictionaryAttr,
+    FloatData,
+    IntAttr,
+    StringAttr,
+    TensorType,
+)
+from xdsl.ir import Attribute, Block, Operation, Region
+from xdsl.traits import is_side_effect_free
+
+from tawa.errors import ArgumentError, TypeMismatch, UnsupportedSyntax
+from tawa.frontend.builder import Builder
+from tawa.frontend.context import Binding, Context, Frame
+from tawa.frontend.liveness import analyse
+from tawa.frontend.names import lift
+from tawa.frontend.signature import (
+    Argument,
+    ConstantArg,
+    DescriptorArg,
+    PointerArg,
+    ScalarArg,
+    Signature,
+)
+from tawa.frontend.source import Source, read_source
+from tawa.frontend.statements import is_constexpr, run
+from tawa.frontend.values import Const, Descriptor, Tensor, Value, describe
+from tawa.ir import tile, verify
+from tawa.ir.types import SCALARS, DescType, PtrType
+
+
+def lower(function: object, signature: Signature, options: Mapping[str, object]) -> tile.Kernel:
+    """Compile a function for a signature; see `tawa.frontend.build`."""
+    source = read_source(function)
+    block = Block()
+    builder = Builder(block, source.place(source.tree))
+    frame = Frame(source, analyse(source.tree))
+    context = Context(builder, frame, options, (source.function,), _inline)
+    _refuse_variadic(context, source)
+    facts = _bind_parameters(context, signature)
+    result = run(context, source.tree.body)
+    if result is not None and result != Const(None):
+        raise builder.error(
+            UnsupportedSyntax,
+            f"the kernel {source.name} returns {describe(result)}",
+            why="a kernel gives its results through memory",
+            remedy="store the value, or call the function from a kernel as a helper",
+        )
+    remove_dead(block)
+    kernel = tile.Kernel(
+        attributes={
+            "sym_name": StringAttr(source.name),
+            "arguments": ArrayAttr(facts),
+            "options": DictionaryAttr(_option_attributes(options)),
+        },
+        regions=[Region([block])],
+    )
+    verify(kernel)
+    return kernel
+
+
+def _option_attributes(options: Mapping[str, object]) -> dict[str, Attribute]:
+    """Return Triton's options as attributes; None ones are left out."""
+    found: dict[str, Attribute] = {}
+    for name, value in options.items():
+        match value:
+            case None:
+                pass
+            case bool():
+                found[name] = BoolAttr.from_bool(value)
+            case int():
+                found[name] = IntAttr(value)
+            case float():
+                found[name] = FloatData(value)
+            case str():
+                found[name] = StringAttr(value)
+            case _:
+                raise ArgumentError(
+                    f"the option {name} is {value!r}",
+                    why="options are numbers, truth values and strings",
+                )
+    return found
+
+
+def _refuse_variadic(c: Context, source: Source) -> None:
+    parameters = source.tree.args
+    for extra, stars in ((parameters.vararg, "*"), (parameters.kwarg, "**")):
+        if extra is not None:
+            c.builder.place = source.place(extra)
+            raise c.unsupported(
+                f"{stars}{extra.arg} cannot be a parameter of a kernel",
+                why="every parameter has one type, known when the kernel is compiled",
+                remedy="write the parameters one by one, or pass a tuple",
+            )
+
+
+def _parameters(source: Source) -> list[ast.arg]:
+    parameters = source.tree.args
+    return [*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs]
+
+
+def _bind_parameters(c: Context, signature: Signature) -> list[DictionaryAttr]:
+    """Give each parameter its value; returns the facts about the run-time ones, in order."""
+    source = c.frame.source
+    names = [parameter.arg for parameter in _parameters(source)]
+    for name in signature:
+        if name not in names:
+            raise c.builder.error(
+                ArgumentError,
+                f"{source.name} has no parameter {name}",
+                why=f"its parameters are {', '.join(names)}",
+            )
+    facts: list[DictionaryAttr] = []
+    for parameter in _parameters(source):
+        c.builder.place = source.place(parameter)
+        argument = _argument(c, parameter, signature)
+        value = _value_of(c, parameter.arg, argument)
+        if not isinstance(argument, ConstantArg):
+            facts.append(_facts(parameter.arg, argument))
+        c.frame.names[parameter.arg] = Binding(value, c.builder.place)
+    return facts
+
+
+def _argument(c: Context, parameter: ast.arg, signature: Signature) -> Argument:
+    name = parameter.arg
+    constant = parameter.annotation is not None and is_constexpr(c, parameter.annotation)
+    if name not in signature:
+        default = inspect.signature(c.frame.source.function).parameters[name].default
+        if default is inspect.Parameter.empty:
+            raise c.builder.error(
+                ArgumentError,
+                f"{c.frame.source.name} got no argument {name}",
+                remedy=f"pass it by name: kernel[grid](..., {name}=...)",
+            )
+        return ConstantArg(default)
+    argument = signature[name]
+    if constant and not isinstance(argument, ConstantArg):
+        raise c.builder.error(
+            ArgumentError,
+            f"{name} is a tl.constexpr and got a value of the run",
+            why="its value is part of the compiled code",
+            remedy="pass a Python number, or drop the annotation",
+        )
+    return argument
+
+
+def _value_of(c: Context, name: str, argument: Argument) -> Value:
+    match argument:
+        case ConstantArg():
+            return lift(argument.value)
+        case ScalarArg():
+            kind = SCALARS[argument.dtype]
+        case PointerArg():
+            kind = PtrType(SCALARS[argument.dtype])
+        case DescriptorArg():
+            kind = DescType(TensorType(SCALARS[argument.dtype], list(argument.block_shape)))
+    made = c.builder.block.insert_arg(kind, len(c.builder.block.args))
+    made.name_hint = name
+    return Descriptor(made) if isinstance(argument, DescriptorArg) else Tensor(made)
+
+
+def _facts(name: str, argument: Argument) -> DictionaryAttr:
+    """Return what the specialization key says about a run-time argument."""
+    found: dict[str, Attribute] = {"name": StringAttr(name)}
+    match argument:
+        case ScalarArg(divisible=True) | PointerArg(divisible=True):
+            found["divisible"] = IntAttr(16)
+        case DescriptorArg(padding="nan"):
+            found["padding"] = StringAttr("nan")
+        case _:
+            pass
+    return DictionaryAttr(found)
+
+
+def _inline(
+    c: Context,
+    function: FunctionType,
+    positional: Sequence[Value],
+    named: Mapping[str, Value],
+) -> Value:
+    """Compile a helper's body at its call."""
+    if function in c.stack:
+        raise c.unsupported(
+            f"{function.__name__} calls itself",
+            why="helpers are compiled into their caller, so a call cannot come back",
+            remedy="write a loop",
+        )
+    source = read_source(function)
+    inner = c.enter(Frame(source, analyse(source.tree)), function)
+    bound = _bind_call(c, source, positional, named)
+    outer = (c.builder.place, c.builder.calls, set(c.builder.fresh))
+    c.builder.calls = (c.builder.place, *c.builder.calls)
+    _refuse_variadic(inner, source)
+    for parameter in _parameters(source):
+        place = source.place(parameter)
+        inner.frame.names[parameter.arg] = Binding(bound[parameter.arg], place)
+    result = run(inner, source.tree.body)
+    c.builder.place, c.builder.calls, fresh = outer
+    c.builder.fresh |= fresh
+    return Const(None) if result is None else result
+
+
+def _bind_call(
+    c: Context, source: Source, positional: Sequence[Value], named: Mapping[str, Value]
+) -> dict[str, Value]:
+    parameters = inspect.signature(source.function)
+    try:
+        bound = parameters.bind(*positional, **named)
+    except TypeError as error:
+        raise c.builder.error(
+            TypeMismatch,
+            f"{source.name}: {error}",
+            why=f"its parameters are {parameters}",
+        ) from None
+    values: dict[str, Value] = dict(bound.arguments)
+    for name, parameter in parameters.parameters.items():
+        if name not in values:
+            values[name] = lift(parameter.default)
+    return values
+
+
+def remove_dead(block: Block) -> None:
+    """Remove operations that compute what nothing reads, last first, in nested blocks too."""
+    for operation in reversed(list(block.ops)):
+        for region in operation.regions:
+            for inner in region.blocks:
+                remove_dead(inner)
+        if _is_dead(operation):
+            operation.detach()
+            operation.erase()
+
+
+def _is_dead(operation: Operation) -> bool:
+    if not operation.results or any(result.first_use for result in operation.results):
+        return False
+    return is_side_effect_free(operation)

@@ -1,0 +1,128 @@
+"""What Python objects mean inside a kernel, whether they come from tawa.language or Triton's.
+
+Triton's objects are recognised by the module that defines them and their name, never imported: a
+builtin by qualified name, a dtype by ``.name``, a constexpr by ``.value``, a helper by ``.fn``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, cast
+
+from tawa.frontend.source import Source, underlying
+from tawa.frontend.values import Const, Tuple, Value
+from tawa.language import dtypes
+
+_LIBRARIES = ("triton.language", "tawa.language")
+_TYPES = {name: dtypes.dtype(name) for name in dtypes._TABLE}  # pyright: ignore[reportPrivateUsage]
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """A function or class of the language, by name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Helper:
+    """A function of the user that is compiled where it is called."""
+
+    function: FunctionType
+
+
+@dataclass(frozen=True, slots=True)
+class HostFunction:
+    """A function that runs in Python when the kernel is compiled, on constants."""
+
+    function: Any
+
+
+class NotConstant(Exception):  # noqa: N818
+    """A global cannot be used in a kernel; the text says why."""
+
+
+def lift(value: Any) -> Value:
+    """Turn a Python object that is a constant of the kernel into a value."""
+    if _defined_in_language(value, "constexpr") or type(value).__name__ == "constexpr":
+        return lift(value.value)
+    if _is_foreign_dtype(value):
+        return Const(_own_dtype(value))
+    if isinstance(value, (list, tuple)):
+        items = cast("Sequence[Any]", value)
+        return Tuple(tuple(lift(item) for item in items), _field_names(type(items)))
+    return Const(_function(value))
+
+
+def lift_global(value: Any) -> Value:
+    """Turn a global or closure variable into a value; raises NotConstant.
+
+    As in Triton a plain number is refused: a kernel would silently keep the value it had when
+    first compiled.
+    """
+    lifted = lift(value)
+    if type(value).__name__ == "constexpr" or (isinstance(lifted, Tuple) and lifted.fields):
+        return lifted
+    allowed = (Builtin, Helper, HostFunction, ModuleType, type, dtypes.dtype, BuiltinFunctionType)
+    if isinstance(lifted, Const) and isinstance(lifted.value, allowed):
+        return lifted
+    raise NotConstant("its value could change after the kernel is compiled")
+
+
+def _field_names(kind: type) -> tuple[str, ...]:
+    return tuple(str(name) for name in getattr(kind, "_fields", ()))
+
+
+def resolve(source: Source, name: str) -> Value | None:
+    """Find what a name outside the kernel's own variables stands for; None when undefined."""
+    found, value = source.lookup(name)
+    return lift_global(value) if found else None
+
+
+def _module_of(value: object) -> str:
+    return str(getattr(value, "__module__", None) or "")
+
+
+def _in_library(module: str) -> bool:
+    return any(module == name or module.startswith(name + ".") for name in _LIBRARIES)
+
+
+def _defined_in_language(value: object, kind: str) -> bool:
+    return type(value).__name__ == kind and _in_library(type(value).__module__)
+
+
+def _is_foreign_dtype(value: object) -> bool:
+    """Whether a value is an instance of the dtype class (or a subclass) of another library."""
+    if isinstance(value, dtypes.dtype):
+        return False
+    return any(
+        base.__name__ == "dtype" and _in_library(base.__module__) for base in type(value).__mro__
+    )
+
+
+def _own_dtype(value: Any) -> dtypes.dtype:
+    if hasattr(value, "element_ty"):
+        element = _own_dtype(value.element_ty)
+        if hasattr(value, "shape"):
+            return dtypes.block_type(element, [int(extent) for extent in value.shape])
+        return dtypes.pointer_type(element, const=bool(getattr(value, "const", False)))
+    if value.name in _TYPES:
+        return _TYPES[value.name]
+    raise NotConstant(f"the element type {value.name} is not supported")
+
+
+def _function(value: Any) -> object:
+    """Recognise functions and classes of the language, helpers and compile-time functions."""
+    if isinstance(value, ModuleType):
+        return value
+    inner = underlying(value) if not isinstance(value, type) else None
+    if type(value).__name__ == "ConstexprFunction" and inner is not None:
+        return HostFunction(inner)
+    owner = inner if inner is not None else value
+    if callable(owner) and _in_library(_module_of(owner)):
+        return Builtin(str(getattr(owner, "__name__", "")))
+    if inner is not None:
+        return Helper(inner)
+    return value

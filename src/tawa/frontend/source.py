@@ -1,0 +1,123 @@
+"""A Python function as source: its syntax tree, places in its file, and the names it can see."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CellType, FunctionType
+from typing import Any
+
+from tawa.errors import Place, UnsupportedSyntax
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The source of one function.
+
+    `first_line` is the line of the tree's line 1 in the file, `indent` the columns removed from it.
+    """
+
+    function: FunctionType
+    tree: ast.FunctionDef
+    file: str
+    first_line: int
+    indent: int
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.tree.name
+
+    def place(self, node: ast.AST) -> Place:
+        """Return where a node of the tree stands in the file."""
+        line = getattr(node, "lineno", 1)
+        column = getattr(node, "col_offset", 0)
+        end = getattr(node, "end_col_offset", None)
+        same_line = getattr(node, "end_lineno", line) == line and end is not None
+        return Place(
+            self.file,
+            self.first_line + line - 1,
+            self.indent + column,
+            self.indent + (end if same_line and end is not None else column + 1),
+        )
+
+    def lookup(self, name: str) -> tuple[bool, Any]:
+        """Find a name in the function's closure, its module and Python's builtins, in this order.
+
+        Returns whether it was found, and the object.
+        """
+        code, closure = self.function.__code__, self.function.__closure__ or ()
+        for free, cell in zip(code.co_freevars, closure):
+            if free == name:
+                return _contents(cell)
+        module: dict[str, Any] = self.function.__globals__
+        if name in module:
+            return True, module[name]
+        if hasattr(builtins, name):
+            return True, getattr(builtins, name)
+        return False, None
+
+
+def _contents(cell: CellType) -> tuple[bool, Any]:
+    try:
+        return True, cell.cell_contents
+    except ValueError:
+        # The cell belongs to a name that the function around has not assigned yet.
+        return False, None
+
+
+def underlying(function: object) -> FunctionType | None:
+    """Return the Python function behind wrappers that hold one as ``.fn``, or None."""
+    seen: set[int] = set()
+    inner: Any = function
+    while type(inner) is not FunctionType:
+        if id(inner) in seen or not hasattr(inner, "fn"):
+            return None
+        seen.add(id(inner))
+        inner = inner.fn
+    return inner
+
+
+def read_source(function: Callable[..., object] | object) -> Source:
+    """Read and parse the source of a function; raises UnsupportedSyntax when there is none."""
+    if (plain := underlying(function)) is None:
+        raise UnsupportedSyntax(
+            f"{function!r} is not a kernel",
+            why="a kernel is a Python function, or an object that holds one as `.fn`",
+            remedy="decorate a function with @tawa.jit",
+        )
+    try:
+        lines, first_line = inspect.getsourcelines(plain)
+    except (OSError, TypeError):
+        raise UnsupportedSyntax(
+            f"the source of {plain.__qualname__} is not available",
+            why="a kernel is compiled from its source text, which Python reads from a file",
+            remedy="define the kernel in a file or a notebook cell, not through exec()",
+        ) from None
+    text = "".join(lines)
+    flat = textwrap.dedent(text)
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    tree = _parse_function(flat)
+    file = plain.__code__.co_filename
+    if tree is None:
+        raise UnsupportedSyntax(
+            f"{plain.__qualname__} is not defined by `def`",
+            place=Place(file, first_line),
+            why="a kernel is a function with a name; a lambda has only an expression",
+            remedy="write it with `def`",
+        )
+    return Source(plain, tree, file, first_line, indent)
+
+
+def _parse_function(text: str) -> ast.FunctionDef | None:
+    try:
+        module = ast.parse(text)
+    except SyntaxError:
+        # A lambda in the middle of an expression: its lines alone are not Python.
+        return None
+    found = module.body[0] if module.body else None
+    return found if isinstance(found, ast.FunctionDef) else None

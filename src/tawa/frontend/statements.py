@@ -1,0 +1,279 @@
+"""Statements of a kernel: assignments, branches, returns; loops are in `loops`.
+
+An early return under a run-time `if` makes the rest of the function part of the branches that do
+not return: tile IR has no jumps. So `run` takes the statements that are still to come.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from xdsl.ir import Block
+
+from tawa.errors import Place, TypeMismatch
+from tawa.frontend import arithmetic
+from tawa.frontend.context import Binding, Context
+from tawa.frontend.expressions import binary, evaluate, truth
+from tawa.frontend.handlers.program import device_assert
+from tawa.frontend.liveness import assigned, returns
+from tawa.frontend.loops import run_for, run_while
+from tawa.frontend.names import Builtin
+from tawa.frontend.regions import emit_if
+from tawa.frontend.values import (
+    Const,
+    Tensor,
+    Tuple,
+    Value,
+    describe,
+    leaves,
+    rebuild,
+    same_form,
+)
+
+_REFUSED: dict[type[ast.stmt], tuple[str, str]] = {
+    ast.FunctionDef: ("a function inside a kernel", "move it to the module and use @tawa.jit"),
+    ast.ClassDef: ("a class inside a kernel", "define it outside"),
+    ast.Try: ("try", "a kernel has no exceptions; test the condition with if"),
+    ast.With: ("with", "a kernel has no context managers"),
+    ast.Break: ("break", "use a while loop with a condition"),
+    ast.Continue: ("continue", "put the rest of the body under an if"),
+    ast.Raise: ("raise", "use tl.static_assert or tl.device_assert"),
+    ast.Delete: ("del", "leave it out: values end with their last use"),
+    ast.Import: ("import", "import at the top of the module"),
+    ast.ImportFrom: ("import", "import at the top of the module"),
+    ast.Global: ("global", "pass the value as an argument"),
+    ast.Nonlocal: ("nonlocal", "pass the value as an argument"),
+    ast.Match: ("match", "use if and elif"),
+}
+
+
+def run(c: Context, statements: Sequence[ast.stmt]) -> Value | None:
+    """Compile statements in order; returns what they return, or None when they run to the end."""
+    pending = list(statements)
+    while pending:
+        statement = pending.pop(0)
+        c.builder.place = c.frame.source.place(statement)
+        c.builder.fresh.clear()
+        match statement:
+            case ast.Return():
+                return _return(c, statement)
+            case ast.If():
+                condition = truth(c, evaluate(c, statement.test))
+                if isinstance(condition, bool):
+                    pending[:0] = statement.body if condition else statement.orelse
+                elif returns([statement]) is None:
+                    _branch(c, statement, condition)
+                else:
+                    return _branch_with_return(c, statement, condition, pending)
+            case ast.For():
+                run_for(c, statement, run_body)
+            case ast.While():
+                run_while(c, statement, run_body)
+            case _:
+                _simple(c, statement)
+    return None
+
+
+def run_body(c: Context, statements: Sequence[ast.stmt]) -> None:
+    """Compile the body of a loop, which may not return."""
+    if (found := returns(statements)) is not None:
+        c.builder.place = c.frame.source.place(found)
+        raise c.unsupported(
+            "return inside a loop",
+            why="a loop runs all its trips",
+            remedy="keep the result in a variable, or use a while loop with a condition",
+        )
+    run(c, statements)
+
+
+def _simple(c: Context, statement: ast.stmt) -> None:
+    """Compile a statement without statements inside."""
+    match statement:
+        case ast.Assign():
+            value = _as_variable(c, evaluate(c, statement.value))
+            for target in statement.targets:
+                _assign(c, target, value)
+        case ast.AnnAssign():
+            _annotated(c, statement)
+        case ast.AugAssign():
+            _augmented(c, statement)
+        case ast.Expr():
+            evaluate(c, statement.value)
+            c.finish_statement()
+        case ast.Assert():
+            condition = evaluate(c, statement.test)
+            message = evaluate(c, statement.msg) if statement.msg else Const("")
+            device_assert(c, condition, message, Const(None))
+        case ast.Pass():
+            pass
+        case _:
+            name, remedy = _REFUSED.get(type(statement), (type(statement).__name__, ""))
+            raise c.unsupported(
+                f"{name} cannot stand in a kernel",
+                why="a kernel has assignments, if, for, while, return and assert",
+                remedy=remedy,
+            )
+
+
+def _return(c: Context, statement: ast.Return) -> Value:
+    value = evaluate(c, statement.value) if statement.value else Const(None)
+    # As in Triton, a helper's numbers are typed when they leave it.
+    value = _as_variable(c, value)
+    c.finish_statement()
+    return value
+
+
+def _as_variable(c: Context, value: Value) -> Value:
+    """Turn numbers into typed scalars, as assigning them to a variable does in Triton."""
+    match value:
+        case Const(value=bool() | int() | float()):
+            return arithmetic.to_tensor(c.builder, value)
+        case Tuple():
+            return Tuple(tuple(_as_variable(c, item) for item in value.items), value.fields)
+        case _:
+            return value
+
+
+def _assign(c: Context, target: ast.expr, value: Value) -> None:
+    match target:
+        case ast.Name():
+            c.bind(target.id, value, target)
+            c.finish_statement(target.id, value)
+        case ast.Tuple() | ast.List():
+            _unpack(c, target, value)
+        case _:
+            c.builder.place = c.frame.source.place(target)
+            raise c.unsupported(
+                "only names can be assigned to",
+                why="blocks and descriptors are values: an element of one cannot be changed",
+                remedy="use tl.where to change elements, and tl.store to write memory",
+            )
+
+
+def _unpack(c: Context, target: ast.Tuple | ast.List, value: Value) -> None:
+    c.builder.place = c.frame.source.place(target)
+    if not isinstance(value, Tuple) or len(value.items) != len(target.elts):
+        raise c.builder.error(
+            TypeMismatch,
+            f"{len(target.elts)} names cannot take {describe(value)}",
+            why="unpacking needs a tuple with one item for each name",
+        )
+    fresh = set(c.builder.fresh)
+    for name, item in zip(target.elts, value.items):
+        c.builder.fresh |= fresh
+        _assign(c, name, item)
+
+
+def _annotated(c: Context, statement: ast.AnnAssign) -> None:
+    if statement.value is None:
+        return
+    value = evaluate(c, statement.value)
+    if not is_constexpr(c, statement.annotation):
+        _assign(c, statement.target, _as_variable(c, value))
+        return
+    if isinstance(value, Tensor) or not isinstance(statement.target, ast.Name):
+        raise c.builder.error(
+            TypeMismatch,
+            f"{ast.unparse(statement.target)} is declared tl.constexpr, and its value is "
+            f"{describe(value)}",
+            why="a constexpr is known when the kernel is compiled",
+            remedy="drop the annotation, or compute it from constexpr parameters only",
+        )
+    c.bind(statement.target.id, value, statement.target)
+
+
+def is_constexpr(c: Context, annotation: ast.expr) -> bool:
+    """Tell whether an annotation is tl.constexpr."""
+    text = ast.unparse(annotation)
+    if "constexpr" not in text:
+        return False
+    if isinstance(annotation, ast.Constant):
+        return True
+    return evaluate(c, annotation) == Const(Builtin("constexpr"))
+
+
+def _augmented(c: Context, statement: ast.AugAssign) -> None:
+    if not isinstance(statement.target, ast.Name):
+        _assign(c, statement.target, Const(None))
+        return
+    load = ast.copy_location(ast.Name(statement.target.id, ast.Load()), statement.target)
+    one, other = evaluate(c, load), evaluate(c, statement.value)
+    value = _as_variable(c, binary(c, statement.op, one, other))
+    _assign(c, statement.target, value)
+
+
+def _branch(c: Context, statement: ast.If, condition: Tensor) -> None:
+    """Compile an `if` decided at run time: variables that are read later are joined."""
+    before = dict(c.frame.names)
+    blocks, after = (Block(), Block()), list[dict[str, Binding]]()
+    place = c.builder.place
+    for block, body in zip(blocks, (statement.body, statement.orelse)):
+        c.frame.names = dict(before)
+        with c.builder.into(block):
+            run(c, body)
+        after.append(c.frame.names)
+    c.builder.place = place
+    then, other = after
+    wanted = assigned([statement]) & c.frame.live.after[statement]
+    names = [name for name in then if name in wanted and name in other]
+    for name in names:
+        _check_join(c, name, then[name], other[name])
+    sides = [[leaf for n in names for leaf in leaves(side[n].value)] for side in after]
+    results = iter(emit_if(c.builder, condition, (blocks[0], sides[0]), (blocks[1], sides[1])))
+    c.frame.names = before
+    for name in names:
+        value = rebuild(then[name].value, results)
+        _name_results(name, value)
+        c.frame.names[name] = Binding(value, then[name].place)
+    for name in wanted - set(names):
+        c.frame.names.pop(name, None)
+        c.frame.gone[name] = f"it is assigned only where the `if` at line {place.line} goes one way"
+
+
+def _name_results(name: str, value: Value) -> None:
+    for leaf in leaves(value):
+        leaf.name_hint = leaf.name_hint or name
+
+
+def _check_join(c: Context, name: str, then: Binding, other: Binding) -> None:
+    if same_form(then.value, other.value):
+        return
+    raise c.builder.error(
+        TypeMismatch,
+        f"{name} is {describe(then.value)} or {describe(other.value)} after this if",
+        why=f"line {then.place.line} makes it {describe(then.value)}, line {other.place.line} "
+        f"{describe(other.value)}; which one is known only at run time",
+        remedy="cast so that both have one type",
+    )
+
+
+def _branch_with_return(
+    c: Context, statement: ast.If, condition: Tensor, rest: Sequence[ast.stmt]
+) -> Value:
+    """Compile an `if` with a return inside together with all that comes after it."""
+    if c.frame.loop is not None:
+        run_body(c, [statement])
+    before, place = dict(c.frame.names), c.builder.place
+    blocks, values = (Block(), Block()), list[Value]()
+    for block, body in zip(blocks, (statement.body, statement.orelse)):
+        c.frame.names = dict(before)
+        with c.builder.into(block):
+            values.append(run(c, [*body, *rest]) or Const(None))
+    c.builder.place = place
+    then, other = values
+    if not same_form(then, other):
+        raise _returns_differ(c, place, then, other)
+    results = emit_if(
+        c.builder, condition, (blocks[0], list(leaves(then))), (blocks[1], list(leaves(other)))
+    )
+    return rebuild(then, iter(results))
+
+
+def _returns_differ(c: Context, place: Place, then: Value, other: Value) -> TypeMismatch:
+    return c.builder.error(
+        TypeMismatch,
+        f"{c.frame.source.name} returns {describe(then)} or {describe(other)}",
+        why=f"which way the `if` at line {place.line} goes is known only at run time",
+        remedy="return values of one type everywhere",
+    )

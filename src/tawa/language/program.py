@@ -1,0 +1,152 @@
+"""Programs, tensors made from nothing, and what a kernel may say about itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tawa.language.dtypes import dtype as dtype_type
+from tawa.language.stub import builtin, refuse
+from tawa.language.tensors import tensor
+
+
+@builtin
+def program_id(axis: int) -> tensor:
+    """Give the index of this program along `axis` (0, 1 or 2) of the grid, an int32."""
+    ...
+
+
+@builtin
+def num_programs(axis: int) -> tensor:
+    """Give the number of programs along `axis` (0, 1 or 2) of the grid, an int32."""
+    ...
+
+
+@builtin
+def arange(start: int, end: int) -> tensor:
+    """Give the int32 tensor ``[start, ..., end - 1]``; both are compile-time constants."""
+    ...
+
+
+@builtin
+def full(shape: Any, value: Any, dtype: dtype_type) -> tensor:
+    """Give a tensor of `shape` filled with a number or a scalar."""
+    ...
+
+
+@builtin
+def zeros(shape: Any, dtype: dtype_type) -> tensor:
+    """Give a tensor of `shape` filled with 0."""
+    ...
+
+
+@builtin
+def zeros_like(input: tensor) -> tensor:
+    """Give zeros of the shape and type of `input`."""
+    ...
+
+
+@builtin
+def to_tensor(x: Any) -> tensor:
+    """Turn a Python number into a scalar of the kernel: int32, or float32."""
+    ...
+
+
+class range:  # noqa: N801
+    """The trips of a ``for`` loop, with wishes about how it is scheduled.
+
+    `num_stages`, `loop_unroll_factor`, `disallow_acc_multi_buffer`, `flatten`, `warp_specialize`
+    and `disable_licm` are recorded on the loop for the planner; none changes what it computes.
+    """
+
+    def __init__(
+        self,
+        arg1: Any,
+        arg2: Any = None,
+        step: Any = None,
+        num_stages: int | None = None,
+        loop_unroll_factor: int | None = None,
+        disallow_acc_multi_buffer: bool = False,
+        flatten: bool = False,
+        warp_specialize: bool = False,
+        disable_licm: bool = False,
+    ) -> None:
+        """Count from 0 to `arg1`, or from `arg1` to `arg2`, by `step`."""
+        refuse("range")
+
+    def __iter__(self) -> Any:
+        refuse("range")
+
+
+class static_range:  # noqa: N801
+    """The trips of a ``for`` loop that is unrolled; bounds and step are constants."""
+
+    def __init__(self, arg1: Any, arg2: Any = None, step: Any = None) -> None:
+        """Count from 0 to `arg1`, or from `arg1` to `arg2`, by `step`."""
+        refuse("static_range")
+
+    def __iter__(self) -> Any:
+        refuse("static_range")
+
+
+class condition:  # noqa: N801
+    """The condition of a ``while`` loop with wishes about how the loop is compiled."""
+
+    def __init__(self, arg1: Any, disable_licm: bool = False) -> None:
+        """Go on while `arg1` holds."""
+        refuse("condition")
+
+
+@builtin
+def static_assert(cond: Any, msg: str = "") -> None:
+    """Stop the compilation with `msg` unless the constant `cond` is true."""
+    ...
+
+
+@builtin
+def static_print(
+    *values: Any, sep: str = " ", end: str = "\n", file: Any = None, flush: bool = False
+) -> None:
+    """Print constants while the kernel is compiled."""
+    ...
+
+
+@builtin
+def device_print(prefix: str, *args: Any, hex: bool = False) -> None:
+    """Print `prefix` and values while the kernel runs."""
+    ...
+
+
+@builtin
+def device_assert(cond: tensor, msg: str = "", mask: Any = None) -> None:
+    """Stop the kernel with `msg` where `cond` is false; only with the option ``debug=True``."""
+    ...
+
+
+@builtin
+def assume(cond: tensor) -> None:
+    """Promise that a scalar condition holds; the analyses may use it."""
+    ...
+
+
+@builtin
+def multiple_of(input: tensor, values: Any) -> tensor:
+    """Promise that the first of each run is a multiple of `values` (one a dimension)."""
+    ...
+
+
+@builtin
+def max_contiguous(input: tensor, values: Any) -> tensor:
+    """Promise that runs of `values` elements (one a dimension) count up by one."""
+    ...
+
+
+@builtin
+def max_constancy(input: tensor, values: Any) -> tensor:
+    """Promise that runs of `values` elements (one a dimension) are equal."""
+    ...
+
+
+@builtin
+def debug_barrier() -> None:
+    """Do nothing: memory operations already take effect in the order of the program."""
+    ...

@@ -1,0 +1,102 @@
+"""Reductions and scans along an axis, or over all elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tawa.language.dtypes import dtype as dtype_type
+from tawa.language.stub import builtin
+from tawa.language.tensors import tensor
+
+
+@builtin
+def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: bool = False) -> Any:
+    """Combine the elements of a tensor, or of a tuple of tensors, along `axis`.
+
+    `combine_fn` is a helper function of a kernel: it takes two elements (of each tensor) and gives
+    their combination. It must be associative.
+    """
+    ...
+
+
+@builtin
+def associative_scan(input: Any, axis: int, combine_fn: Any, reverse: bool = False) -> Any:
+    """Give the inclusive prefix combinations along `axis`; `combine_fn` as in `reduce`."""
+    ...
+
+
+@builtin
+def sum(
+    input: tensor,
+    axis: int | None = None,
+    keep_dims: bool = False,
+    dtype: dtype_type | None = None,
+) -> tensor:
+    """Add up along `axis`. Integers under 32 bits are summed as 32 bits, floats in their type."""
+    ...
+
+
+@builtin
+def max(
+    input: tensor,
+    axis: int | None = None,
+    return_indices: bool = False,
+    return_indices_tie_break_left: bool = True,
+    keep_dims: bool = False,
+) -> Any:
+    """Take the largest element along `axis`; types under 32 bits give float32 or int32."""
+    ...
+
+
+@builtin
+def min(
+    input: tensor,
+    axis: int | None = None,
+    return_indices: bool = False,
+    return_indices_tie_break_left: bool = True,
+    keep_dims: bool = False,
+) -> Any:
+    """Take the smallest element along `axis`; types under 32 bits give float32 or int32."""
+    ...
+
+
+@builtin
+def argmax(
+    input: tensor, axis: int, tie_break_left: bool = True, keep_dims: bool = False
+) -> tensor:
+    """Give the int32 index of the largest element along `axis`."""
+    ...
+
+
+@builtin
+def argmin(
+    input: tensor, axis: int, tie_break_left: bool = True, keep_dims: bool = False
+) -> tensor:
+    """Give the int32 index of the smallest element along `axis`."""
+    ...
+
+
+@builtin
+def xor_sum(input: tensor, axis: int | None = None, keep_dims: bool = False) -> tensor:
+    """Combine integers along `axis` by bitwise exclusive or."""
+    ...
+
+
+@builtin
+def reduce_or(input: tensor, axis: int | None, keep_dims: bool = False) -> tensor:
+    """Combine integers along `axis` by bitwise or."""
+    ...
+
+
+@builtin
+def cumsum(
+    input: tensor, axis: int = 0, reverse: bool = False, dtype: dtype_type | None = None
+) -> tensor:
+    """Give the running sums along `axis`; bfloat16 is summed as float32."""
+    ...
+
+
+@builtin
+def cumprod(input: tensor, axis: int = 0, reverse: bool = False) -> tensor:
+    """Give the running products along `axis`; bfloat16 is multiplied as float32."""
+    ...
