@@ -7,7 +7,7 @@ from xdsl.ir import Operation
 from tawa.codegen.emit.emitter import Emitter
 from tawa.codegen.wrappers import barriers as w
 from tawa.errors import InternalError
-from tawa.ir import hopper
+from tawa.ir import hopper, tile
 
 _AXES = "xyz"
 
@@ -117,7 +117,13 @@ def cluster_rank(e: Emitter, op: Operation) -> None:
     e.define(op.result, e.call(w.CLUSTER_RANK))
 
 
+def kernel_parameter(e: Emitter, op: Operation) -> None:
+    """A grid extent or a descriptor's extent: a parameter of the kernel, named from the start."""
+
+
 RULES = {
+    hopper.GridExtent: kernel_parameter,
+    tile.DescExtent: kernel_parameter,
     hopper.Wait: wait,
     hopper.Arrive: arrive,
     hopper.Expect: expect,
