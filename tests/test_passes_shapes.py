@@ -6,10 +6,11 @@ import pytest
 from xdsl.dialects import scf
 from xdsl.ir import Operation
 
-from tawa.ir import aref, parse, tile, verify
-from tawa.ir.types import shape_of
+from tawa.ir import aref, hopper, parse, tile, verify
+from tawa.ir.types import i32, shape_of
 from tawa.passes.arefs import insert_arefs
 from tawa.passes.distribute import distribute
+from tawa.passes.fold import constant
 from tawa.passes.persist import persist
 from tawa.passes.simplify import simplify, simplify_kernel
 from tawa.plan.pins import Pins
@@ -206,3 +207,55 @@ def test_gemm_is_the_sample() -> None:
     create = next(op for op in sample.walk() if isinstance(op, aref.Create))
     create.label = next(op for op in kernel.walk() if isinstance(op, aref.Create)).label
     assert kernel.is_structurally_equivalent(sample)
+
+
+# --- what it computes ---------------------------------------------------------------------------
+
+
+def run_both(name: str, seed: int, pins: Pins = NO_PINS, **scalars: int) -> None:
+    """The aref IR under a seeded schedule leaves memory as the oracle does, bit for bit."""
+    from tawa.simulator.aref import run_aref
+    from tawa.simulator.tile import run_tile
+
+    expected, actual = inputs(name, seed, **scalars), inputs(name, seed, **scalars)
+    run_tile(parse(text_of(name)), SHAPES[name].grid, expected)
+    kernel, plan = build(name, pins)
+    grid = SHAPES[name].grid
+    if plan.persistent:
+        launch_two_blocks(kernel, grid)
+        grid = (2, 1, 1)
+    run_aref(kernel, grid, actual, seed=seed)
+    assert outputs(actual) == outputs(expected)
+
+
+def launch_two_blocks(kernel: tile.Kernel, grid: tuple[int, int, int]) -> None:
+    """Make the programs of a grid of two the two blocks of a persistent launch."""
+    for operation in list(kernel.walk()):
+        match operation:
+            case hopper.GridExtent():
+                new = constant(grid[operation.axis.data], i32)
+            case hopper.NumBlocks():
+                new = constant(2, i32)
+            case hopper.BlockId():
+                new = tile.ProgramId.build(attributes={"axis": operation.axis}, result_types=[i32])
+            case _:
+                continue
+        operation.parent.insert_op_before(new, operation)
+        operation.result.replace_all_uses_with(new.result)
+        operation.detach()
+        operation.erase()
+
+
+@pytest.mark.parametrize("persistent", [True, False, None])
+@pytest.mark.parametrize("name", SPECIALIZED)
+def test_aref_run_is_the_oracle(name: str, persistent: bool | None) -> None:
+    if persistent and name == "atomic tile counter":
+        pytest.skip("programs communicate")
+    run_both(name, 1, Pins(persistent=persistent))
+
+
+@pytest.mark.parametrize("trips", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("name", ["gemm", "two dots in sequence", "two loops sharing a load"])
+def test_every_trip_count(name: str, trips: int) -> None:
+    for seed, depth in ((0, 1), (1, 2), (2, 3)):
+        run_both(name, seed, Pins(depth=depth, mma_depth=1), K=16 * trips)
