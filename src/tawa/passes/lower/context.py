@@ -1,4 +1,4 @@
-"""What the passes of the lowering share: the kernel, its plan, its rings, buffers and barrier ids."""
+"""What the passes of the lowering share: kernel, plan, rings, buffers and barrier ids."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class Lowering:
 
     Set-up operations are appended in three groups (maps, buffers, barriers) before the roles.
     `scratch` lists the groups of buffers each role may lay over one another: their uses are
-    separated by the role's barrier. `direct` are stores that the plan wants straight from registers. `trips` gives the index of the block argument that counts a loop's trips.
+    separated by the role's barrier. `freed_apart` are the rings a role frees in other blocks than
+    it gets them. `direct` are stores that the plan wants straight from registers. `trips` gives
+    the index of the block argument that counts a loop's trips.
     """
 
     kernel: tile.Kernel

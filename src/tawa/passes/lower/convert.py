@@ -6,8 +6,8 @@ Before -> after:
     tile.store %p, %x                      ->    hopper.shared_store %x, %scratch
                                                  hopper.named_barrier (role)
                                                  %y = hopper.shared_load %scratch; tile.store %p, %y
-Within a warp the conversion is one `hopper.convert_layout`. Cheap values are recomputed beside their
-definition in each wanted layout; tiles in shared memory are read again in it.
+Within a warp the conversion is one `hopper.convert_layout`. Cheap values are recomputed beside
+their definition in each wanted layout; tiles in shared memory are read again in it.
 Requires: layouts assigned. Ensures: every tensor of the role has a layout and operands agree.
 Declines when: never.
 """
@@ -21,7 +21,16 @@ from xdsl.dialects.builtin import StringAttr, TensorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import IntAttr, LayoutAttr, element_type, i1, scalar, shape_of, with_shape
+from tawa.ir.types import (
+    IntAttr,
+    LayoutAttr,
+    element_type,
+    i1,
+    layout_of,
+    scalar,
+    shape_of,
+    with_shape,
+)
 from tawa.layouts.fragments import without_dimension
 from tawa.layouts.register import Coordinate, RegisterLayout
 from tawa.passes.lower.context import Lowering
@@ -283,17 +292,15 @@ def _as_bytes(emitter: Emitter, value: SSAValue) -> SSAValue:
     """Return truth values as bytes, which is what memory holds; anything else as it is."""
     if element_type(value.type) != i1:
         return value
-    kind = value.type
-    assert isinstance(kind, TensorType) and isinstance(kind.encoding, LayoutAttr)
-    wide = with_layout(with_shape(shape_of(kind), scalar("i8")), kind.encoding.data)
+    wide = with_layout(with_shape(shape_of(value.type), scalar("i8")), layout_of(value.type))
     return emitter.put(tile.Cast(operands=[value], result_types=[wide])).result
 
 
 def _as_bits(emitter: Emitter, value: SSAValue) -> SSAValue:
-    kind = value.type
-    assert isinstance(kind, TensorType) and isinstance(kind.encoding, LayoutAttr)
-    zero = emitter.put(tile.Constant(attributes={"value": IntAttr(0)}, result_types=[kind])).result
-    bits = with_layout(with_shape(shape_of(kind), i1), kind.encoding.data)
+    zero = emitter.put(
+        tile.Constant(attributes={"value": IntAttr(0)}, result_types=[value.type])
+    ).result
+    bits = with_layout(with_shape(shape_of(value.type), i1), layout_of(value.type))
     return emitter.put(
         tile.Elementwise(
             operands=[[value, zero]],

@@ -4,8 +4,9 @@ Purpose: choose wgmma, mma.sync or fused multiply-add, and bring the operands wh
 Before -> after:
     %a, %b : views of slots                     %acc' = hopper.wgmma %a_view, %b_view, %acc if %more
     %acc' = tile.dot %a, %b, %acc       ->      (later) fence, commit and wait by `waits`
-Requires: rings lowered (slots are views). Ensures: no `tile.dot` is left; a product whose accumulator
-starts at zero takes it as zero by predicate (right for loops of no trip: the constant stays).
+Requires: rings lowered (slots are views). Ensures: no `tile.dot` is left; a product whose
+accumulator starts at zero takes it as zero by predicate (right for loops of no trip: the constant
+stays).
 Declines when: named in the notes: `wgmma: ...` with the rule, and the instruction taken instead.
 """
 

@@ -1,8 +1,8 @@
 """The last touches: who arrives and how often, elected threads, dead code, launch attributes.
 
 Purpose: settle everything that depends on the whole lowered program.
-Before -> after: ``arrivals = 1`` -> counts from the roles that fill and free; a role that only copies
-becomes one `hopper.one_thread`; scalar code shared and dead code dropped; ``launch = {threads, ...}``.
+Before -> after: ``arrivals = 1`` -> counts from the roles that fill and free; a role that only
+copies becomes one `hopper.one_thread`; scalar code shared and dead code dropped; ``launch`` set.
 Requires: all else lowered. Ensures: the kernel is complete hopper IR.
 Declines when: never. Too few registers or too much shared memory raises.
 """

@@ -1,12 +1,12 @@
 """Layouts: each tensor gets the register layout that its most demanding neighbour wants.
 
 Purpose: decide, for every tensor value of a role, which thread holds which element.
-Before -> after: ``tensor<128x256xf32>`` -> ``tensor<128x256xf32, #hopper.layout<"...">>`` (types are
-set by `convert`, which also inserts the conversions between neighbours that disagree).
-Anchors, strongest first: accumulators of products; register operands of products; loads, then stores
-(coalesced); scans; all else. From each anchor its layout floods through element functions, reshapes
-and loop-carried values to all that have none yet. *Cheap* values (constants, ranges, splats and
-functions of them) get none: they are recomputed in whatever layout a user wants.
+Before -> after: ``tensor<128x256xf32>`` -> ``tensor<128x256xf32, #hopper.layout<"...">>`` (types
+are set by `convert`, which also inserts the conversions between neighbours that disagree).
+Anchors, strongest first: accumulators of products; register operands of products; loads, then
+stores (coalesced); scans; all else. From each anchor its layout floods through element functions,
+reshapes and loop-carried values to all that have none yet. *Cheap* values (constants, ranges,
+splats and functions of them) get none: they are recomputed in whatever layout a user wants.
 Requires: dots lowered. Declines when: never.
 """
 
@@ -265,7 +265,7 @@ def _coalesced(chosen: Assignment, pointer: SSAValue) -> RegisterLayout:
     """Return the layout in which an access through `pointer` moves whole sectors."""
     shape = shape_of(pointer.type)
     axis = contiguous_axis(pointer)
-    order = tuple(dim for dim in range(len(shape)) if dim != axis) + (axis,)
+    order = (*(dim for dim in range(len(shape)) if dim != axis), axis)
     return chosen.default(shape, order)
 
 

@@ -2,7 +2,7 @@
 
 Purpose: lower each `tile.desc_load` of a role that both loads and computes.
 Before -> after:
-    %x = tile.desc_load %d[..]      hopper.proxy_fence; hopper.named_barrier (role)   (buffer is free)
+    %x = tile.desc_load %d[..]      hopper.proxy_fence; hopper.named_barrier  (buffer is free)
                               ->    hopper.one_thread { hopper.expect; hopper.tma_load }
                                     hopper.wait %loaded[0], %phase; %x = hopper.shared_load
 Requires: rings lowered. Ensures: the phase runs through all enclosing control flow.

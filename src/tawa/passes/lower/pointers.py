@@ -1,7 +1,7 @@
 """Descriptor accesses that TMA cannot take become accesses through pointers.
 
-Purpose: keep kernels right whose descriptors are made inside the kernel from values the host does not
-have, whose rows are no multiple of 16 bytes, or whose store the plan wants from registers.
+Purpose: keep kernels right whose descriptors are made inside the kernel from values the host does
+not have, whose rows are no multiple of 16 bytes, or whose store the plan wants from registers.
 Before -> after:
     tile.desc_store %d[%m, %n], %v    ->    %p = base + (m + i) * stride0 + (n + j) * stride1
                                             tile.store %p, %v, (0 <= m + i < extent0) & ...
@@ -81,7 +81,7 @@ def _expand_load(load: tile.DescLoad) -> None:
 
 
 def _padding(emitter: Emitter, load: tile.DescLoad) -> SSAValue:
-    """Return the tensor that elements outside read as: zeros, or NaN where the descriptor says so."""
+    """Return what elements outside read as: zeros, or NaN where the descriptor says so."""
     kind = load.result.type
     owner = load.desc.owner
     nan = isinstance(owner, tile.MakeDesc) and owner.padding.data == "nan"

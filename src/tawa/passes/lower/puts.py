@@ -2,8 +2,8 @@
 
 Purpose: lower `aref.put_exit` once its slot is known.
 Before -> after: a tile from `tile.desc_load` becomes its share of one `hopper.expect` and a
-`hopper.tma_load`; a computed tensor becomes `hopper.shared_store`, `hopper.proxy_fence` and an arrive
-by each warp; a scalar is stored by one thread.
+`hopper.tma_load`; a computed tensor becomes `hopper.shared_store`, `hopper.proxy_fence` and an
+arrive by each warp; a scalar is stored by one thread.
 Requires: the slot was entered. Ensures: exactly the arrivals that `count_arrivals` counts.
 Declines when: never.
 """

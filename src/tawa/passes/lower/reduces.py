@@ -4,7 +4,7 @@ Purpose: expand each `tile.reduce` whose axis is spread over warps.
 Before -> after:
     %s = tile.reduce %x axis 1            %p = tile.reshape %x            (N -> warps x rest)
     (layout: warps along axis 1)    ->    %q = tile.reduce %p over rest   (within a warp)
-                                          scratch store, role barrier, scratch load (all warps' parts)
+                                          scratch store, role barrier, scratch load
                                           %s = tile.reduce %r over warps  (within a thread)
 Requires: layouts converted. Ensures: every `tile.reduce` left stays within a warp.
 Declines when: never.

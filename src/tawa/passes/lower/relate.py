@@ -1,7 +1,7 @@
 """How the layouts of an operation's values determine one another.
 
-`propose(operation, value)` lists the values tied to `value` by `operation` and the layout each takes
-when `value` has a given one; `ties` does the same for values that control flow makes the same
+`propose(operation, value)` lists the values tied to `value` by `operation` and the layout each
+takes when `value` has a given one; `ties` does the same for values that control flow makes the same
 registers (loop-carried, yielded). A broadcast relates only from its result, a reduction only from
 its operands: the other direction has many answers.
 """
@@ -54,7 +54,7 @@ def narrow(layout: RegisterLayout, shape: Coordinate) -> RegisterLayout:
 
 
 def reshaped(layout: RegisterLayout, shape: Coordinate) -> RegisterLayout | None:
-    """Return the layout of a row-major reshape, None where a step would carry between dimensions."""
+    """Return the layout of a row-major reshape, None where a step would carry over."""
     strides = tuple(prod(layout.shape[dim + 1 :]) for dim in range(len(layout.shape)))
 
     def move(items: tuple[Axis, ...]) -> tuple[Axis, ...] | None:
@@ -78,7 +78,7 @@ def reshaped(layout: RegisterLayout, shape: Coordinate) -> RegisterLayout | None
 
 
 def _unravel(extent: int, linear: int, shape: Coordinate) -> list[Axis] | None:
-    """Split a digit of row-major stride `linear` into digits that stay inside one dimension each."""
+    """Split a digit of row-major stride `linear` into digits inside one dimension each."""
     zero = (0,) * len(shape)
     if linear == 0:
         return [Axis(extent, zero)]
@@ -111,7 +111,7 @@ def joined(layout: RegisterLayout) -> RegisterLayout:
 
 
 def split_of(layout: RegisterLayout) -> RegisterLayout | None:
-    """Return the layout of the halves of a split, None unless one register digit tells them apart."""
+    """Return the layout of the halves of a split, None unless registers tell them apart."""
     dim = len(layout.shape) - 1
     if any(axis.step[dim] for axis in (*layout.lanes, *layout.warps)):
         return None

@@ -2,8 +2,8 @@
 
 Purpose: give each role its warps, its register budget, and a body that stands on its own.
 Before -> after:
-    %pid = tile.program_id {axis = 0}          hopper.role {label = "load", first_warp = 0, warps = 4}
-    aref.role {label = "load", warps = 4}  ->    hopper.set_registers "dec" {count = 40}
+    %pid = tile.program_id {axis = 0}          hopper.role {label = "load", first_warp = 0}
+    aref.role {label = "load"}           ->      hopper.set_registers "dec" {count = 40}
       ... %pid ...                               %pid = hopper.block_id {axis = 0} ...
 Requires: pure set-up before the roles. Ensures: roles in the order of their warps, producers first
 (warps 0..3); set-up is recomputed inside each role that uses it.

@@ -1,8 +1,8 @@
 """Shared memory: how a tile is placed, and where each buffer lies.
 
 Purpose: choose swizzles, lay the buffers out, check the total.
-Before -> after: ``hopper.shared "a" {offset = 0}`` with provisional offsets -> final offsets; barrier
-arrays last; the scratch buffers of one role share one place.
+Before -> after: ``hopper.shared "a" {offset = 0}`` with provisional offsets -> final offsets;
+barrier arrays last; the scratch buffers of one role share one place.
 Requires / ensures: every buffer is declared; offsets are aligned to the layout's swizzle span.
 Declines when: never; more than a block has is `OverBudget`, which lists the buffers.
 """

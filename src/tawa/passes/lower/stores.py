@@ -4,7 +4,7 @@ Purpose: lower each `tile.desc_store` to the epilogue that drains while the prog
 Before -> after:
                                     hopper.bulk_wait {read}; hopper.named_barrier    (stage is free)
     tile.desc_store %d[..], %v  ->  hopper.shared_store "stmatrix" %v, %stage
-                                    hopper.proxy_fence; hopper.named_barrier         (all have written)
+                                    hopper.proxy_fence; hopper.named_barrier     (all have written)
                                     hopper.tma_store; hopper.bulk_commit
 and at the end of the role ``hopper.bulk_wait {read = false}``. With `parts` in the plan the columns
 go one sub-tile after the other through a smaller stage.
@@ -22,17 +22,16 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.naming import name_of
 from tawa.ir import hopper, tile
-from tawa.ir.types import bit_width, element_type, int_array, layout_of, shape_of, with_shape
+from tawa.ir.types import element_type, int_array, layout_of, shape_of, with_shape
 from tawa.layouts.fragments import permuted
 from tawa.layouts.register import RegisterLayout
-from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import with_layout
 from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.maps import load_boxes, tensor_map
 from tawa.passes.lower.relate import reshaped, split_of
 from tawa.passes.lower.shared import choose_layout
-from tawa.passes.lower.views import whole_buffer
+from tawa.passes.lower.views import via_of, whole_buffer
 
 _WARPGROUP = 4
 
@@ -96,15 +95,14 @@ def _bulk_wait(who: _Who, *, read: bool) -> hopper.BulkWait:
 
 def _lower_store(lowering: Lowering, role: hopper.Role, store: tile.DescStore, who: _Who) -> None:
     plan = lowering.store_plan(store)
-    element = element_type(store.value.type)
     emitter = Emitter.before(store)
     parts = _columns(lowering, emitter, store, plan.parts)
-    part_shape = shape_of(parts[0].type)
-    layout = choose_layout(part_shape, element)
-    buffer = lowering.new_buffer(f"{name_of(store)} stage", layout, element)
+    shape = shape_of(parts[0].type)
+    width, height = shape[-1], shape[-2] if len(shape) > 1 else 1
+    layout = choose_layout(shape, element_type(store.value.type))
+    buffer = lowering.new_buffer(f"{name_of(store)} stage", layout, element_type(store.value.type))
     buffer.result.name_hint = f"{store.desc.name_hint or 'store'}_stage"
-    rows = part_shape[-2] // who.shares if len(part_shape) > 1 else part_shape[0]
-    map_ = tensor_map(lowering, store.desc, layout, rows)
+    map_ = tensor_map(lowering, store.desc, layout, height // who.shares)
     eviction = {"eviction": StringAttr(plan.eviction)} if plan.eviction else {}
     for index, value in enumerate(parts):
         # Bulk groups belong to the thread that committed them: it waits, then all meet.
@@ -113,16 +111,15 @@ def _lower_store(lowering: Lowering, role: hopper.Role, store: tile.DescStore, w
         view = whole_buffer(emitter, buffer)
         emitter.put(
             hopper.SharedStore(
-                operands=[value, view], attributes={"via": StringAttr(store_via(value, layout))}
+                operands=[value, view],
+                attributes={"via": StringAttr(via_of(layout_of(value.type), layout, "stmatrix"))},
             )
         )
         emitter.put(hopper.ProxyFence())
         emitter.put(who.barrier(lowering, role))
         offsets = list(store.offsets)
         if index:
-            offsets[-1] = emitter.apply(
-                "add", offsets[-1], emitter.constant(index * part_shape[-1])
-            )
+            offsets[-1] = emitter.apply("add", offsets[-1], emitter.constant(index * width))
         pieces = [(offsets, view)] if who.shares > 1 else load_boxes(emitter, map_, offsets, view)
         for where, piece in pieces:
             emitter.put(
@@ -133,31 +130,6 @@ def _lower_store(lowering: Lowering, role: hopper.Role, store: tile.DescStore, w
             )
         emitter.put(hopper.BulkCommit(attributes={"by": StringAttr(who.by)}))
     erase(store)
-
-
-def store_via(value: SSAValue, layout: SharedLayout) -> str:
-    """Return how registers reach a shared tile: stmatrix for 16-bit accumulator fragments."""
-    held = layout_of(value.type)
-    if bit_width(element_type(value.type)) != 16 or len(held.shape) != 2 or not layout.swizzle:
-        return "plain"
-    if layout.order != (0, 1):
-        return "plain"
-    return "stmatrix" if is_fragment(held) else "plain"
-
-
-def is_fragment(layout: RegisterLayout) -> bool:
-    """Tell whether a layout is made of 8 x 8 matrices as stmatrix and ldmatrix spread them.
-
-    A quad of lanes along a row, two columns each, eight quads down the rows; the registers are
-    pairs of columns (PTX ISA, stmatrix).
-    """
-    lanes = tuple((row, 2 * quad) for row in range(8) for quad in range(4))
-    table = layout.register_table
-    pairs = len(table) % 2 == 0 and all(
-        (b[0] - a[0], b[1] - a[1]) == (0, 1) for a, b in zip(table[::2], table[1::2])
-    )
-    aligned = all(row % 8 == 0 and column % 8 == 0 for row, column in table[::2])
-    return layout.lane_table == lanes and pairs and aligned
 
 
 def _columns(

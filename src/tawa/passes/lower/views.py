@@ -1,17 +1,20 @@
 """Views: tensors that are tiles in shared memory, read there by instructions that can.
 
-A tensor loaded from a view may be transposed or lose unit dimensions without moving a byte; `as_view`
-finds the view behind such a chain. A value that outlives the loan of its slot is not a view any
-more: its registers are used.
+A tensor loaded from a view may be transposed or lose unit dimensions without moving a byte;
+`as_view` finds the view behind such a chain. A value that outlives the loan of its slot is not a
+view any more: its registers are used.
 """
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 
+from tawa.errors import ShapeUnsupported
 from tawa.ir import hopper, tile
-from tawa.ir.types import BufferType, SharedLayoutAttr, ViewType, shape_of
+from tawa.ir.types import BufferType, SharedLayoutAttr, ViewType, int_array, shape_of
+from tawa.layouts.access import matrix_access, vector_access
+from tawa.layouts.register import RegisterLayout
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.puts import reshape_view
@@ -58,8 +61,6 @@ def transpose_view(emitter: Emitter, view: SSAValue, permutation: tuple[int, ...
     kind = view_kind(view)
     layout = SharedLayoutAttr(kind.layout.data.transposed(permutation))
     within = SharedLayoutAttr(kind.within.data.transposed(permutation))
-    from tawa.ir.types import int_array
-
     return emitter.put(
         hopper.TransposeView(
             operands=[view],
@@ -123,9 +124,17 @@ def buffer_kind(buffer: hopper.Shared) -> BufferType:
     return kind
 
 
-def is_k_major(layout: SharedLayout, k: int) -> bool:
-    """Tell whether dimension `k` is the contiguous one."""
-    return layout.order[-1] == k
+def via_of(held: RegisterLayout, placed: SharedLayout, matrix: str) -> str:
+    """Return how registers and a shared tile meet: `matrix` (ldmatrix, stmatrix) or "plain".
 
-
-__all__ = ["IntAttr", "as_view", "buffer_kind", "is_k_major", "root_slot", "still_lent"]
+    Raises `ShapeUnsupported` where no access fits both layouts.
+    """
+    if placed.bits <= 16 and matrix_access(held, placed) is not None:
+        return matrix
+    if vector_access(held, placed) is not None:
+        return "plain"
+    raise ShapeUnsupported(
+        f"no access of registers {held} to shared memory {placed}.",
+        why="the columns that lanes hold carry from one swizzle panel to the next.",
+        remedy="use block extents that are powers of two, or multiples of 64 columns.",
+    )

@@ -7,88 +7,45 @@ Before -> after:
     scf.yield %acc'                        scf.if %more { hopper.arrive %freed[%oldest] }
 The pass walks structured control flow with the *age* of everything in flight: the number of groups
 committed since the one that makes an accumulator or reads a tile. A use then needs a wait with
-`pending` = age; paths join by the smaller age, which is always safe. Accumulators may stay in flight
-through loops and branches where they keep their registers.
-A release (R2: release after read, wgmma reads shared memory asynchronously) is held back to the first
-wait that covers it, at the latest to the end of its block; in a loop with `mma_depth` P > 1 it lags
-P - 1 trips instead, and the last P - 1 slots are freed after the loop, for every trip count from 0.
+`pending` = age; paths join by the smaller age, which is always safe. Accumulators may stay in
+flight through loops and branches where they keep their registers.
+A release (R2: release after read, wgmma reads shared memory asynchronously) is held back to the
+first wait that covers it, at the latest to the end of its block; in a loop with `mma_depth` P > 1
+it lags P - 1 trips instead, and the last P - 1 slots are freed after the loop, for every trip count
+from 0.
 Requires: layouts and stores lowered. Ensures: nothing that wgmma writes or reads is touched early.
 Declines when: `mma_depth`: products under a branch of the loop, or more than 7 groups in flight.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.naming import name_of
 from tawa.ir import hopper
 from tawa.passes.lower.context import Lowering, Ring
-from tawa.passes.lower.dots import trip_counter
-from tawa.passes.lower.emit import Emitter, append_operands, new_region, terminator, widen_for
+from tawa.passes.lower.emit import Emitter, erase, terminator
+from tawa.passes.lower.flight import (
+    UNBOUNDED,
+    Flight,
+    Read,
+    drop_inner,
+    follows,
+    has_products_or_waits,
+    live_in,
+    moved,
+    used_from,
+    written_after,
+)
 from tawa.passes.lower.relate import is_tensor
+from tawa.passes.lower.releases import Held, let_lag, move_before
 from tawa.passes.lower.views import root_slot
 
 _MOST_PENDING = 7  # PTX ISA, wgmma.wait_group: the largest N in use
-_UNBOUNDED = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """An asynchronous read of slot `index` of a buffer."""
-
-    buffer: SSAValue
-    index: SSAValue
-
-
-Thing: TypeAlias = SSAValue | Read
-
-
-@dataclass(slots=True)
-class Flight:
-    """What is in flight at one point: the age of each thing, and a bound on the groups open."""
-
-    ages: dict[Thing, int] = field(default_factory=dict[Thing, int])
-    groups: int = 0
-
-    def copy(self) -> Flight:
-        """Return an independent copy."""
-        return Flight(dict(self.ages), self.groups)
-
-    def commit(self) -> None:
-        """One more group: everything grows older by it."""
-        self.ages = {thing: age + 1 for thing, age in self.ages.items()}
-        self.groups = min(_UNBOUNDED, self.groups + 1)
-
-    def wait(self, pending: int) -> None:
-        """All but the youngest `pending` groups are complete."""
-        self.ages = {thing: age for thing, age in self.ages.items() if age < pending}
-        self.groups = min(self.groups, pending)
-
-    def join(self, other: Flight) -> None:
-        """Take what may be in flight on either path, at its smaller age."""
-        for thing, age in other.ages.items():
-            self.ages[thing] = min(age, self.ages.get(thing, age))
-        self.groups = max(self.groups, other.groups)
-
-    def rename(self, pairs: list[tuple[SSAValue, SSAValue]]) -> None:
-        """Move ages from values to those that take over their registers."""
-        moved = [(new, self.ages.pop(old)) for old, new in pairs if old in self.ages]
-        for new, age in moved:
-            self.ages[new] = min(age, self.ages.get(new, age))
-
-
-@dataclass(slots=True)
-class _Held:
-    """A release waiting for the wait that covers it, and what comes after it in its block."""
-
-    arrive: hopper.Arrive
-    reads: list[Read]
-    next_op: Operation
 
 
 def place_waits(lowering: Lowering, role: hopper.Role) -> None:
@@ -99,7 +56,12 @@ def place_waits(lowering: Lowering, role: hopper.Role) -> None:
     for product in products:
         Emitter.before(product).put(hopper.WgmmaFence())
         Emitter.after(product).put(hopper.WgmmaCommit())
-    _Placer(lowering, role).block(role.body.block, Flight(), emit=True)
+    body = role.body.block
+    # A role's block has no terminator; what is held at its end goes before this one.
+    end = scf.YieldOp()
+    body.add_op(end)
+    _Placer(lowering, role).block(body, Flight(), emit=True)
+    erase(end)
 
 
 @dataclass(slots=True)
@@ -111,9 +73,9 @@ class _Placer:
 
     # --- one block ------------------------------------------------------------------------------
 
-    def block(self, block: Block, flight: Flight, *, emit: bool) -> list[_Held]:
+    def block(self, block: Block, flight: Flight, *, emit: bool) -> list[Held]:
         """Process a block; return the releases still held at its end (loops only let them lag)."""
-        held: list[_Held] = []
+        held: list[Held] = []
         for operation in list(block.ops):
             there = self._operation(operation, flight, held, emit=emit)
             self._let_go(held, flight, there, emit=emit)
@@ -124,7 +86,7 @@ class _Placer:
         return []
 
     def _operation(
-        self, operation: Operation, flight: Flight, held: list[_Held], *, emit: bool
+        self, operation: Operation, flight: Flight, held: list[Held], *, emit: bool
     ) -> Operation:
         """Process one operation; return it, or the loop that has taken its place."""
         match operation:
@@ -146,14 +108,14 @@ class _Placer:
             case hopper.Wait():
                 self._make_room(operation, flight, held, emit=emit)
             case hopper.NamedBarrier():
-                self._need_buffers(_written_after(operation), flight, operation, emit=emit)
+                self._need_buffers(written_after(operation), flight, operation, emit=emit)
             case scf.ForOp() | scf.WhileOp() | scf.IfOp():
-                if _has_products_or_waits(operation):
+                if has_products_or_waits(operation):
                     self._force_all(held, flight, operation, emit=emit)
-                    self._need(_live_in(operation), flight, operation, emit=emit)
+                    self._need(live_in(operation), flight, operation, emit=emit)
                 return self._structured(operation, flight, emit=emit)
             case scf.YieldOp() | scf.ConditionOp():
-                self._need(_moved(operation), flight, operation, emit=emit)
+                self._need(moved(operation), flight, operation, emit=emit)
             case _:
                 self._need(list(operation.operands), flight, operation, emit=emit)
         return operation
@@ -189,7 +151,7 @@ class _Placer:
             return
         block = before.parent
         assert block is not None
-        values = [value for value in done if _used_from(value, before)]
+        values = [value for value in done if used_from(value, before)]
         wait = Emitter.before(before).put(
             hopper.WgmmaWait(
                 operands=[values],
@@ -200,7 +162,7 @@ class _Placer:
         for value, ready in zip(values, wait.res):
             ready.name_hint = value.name_hint
             value.replace_uses_with_if(
-                ready, lambda use: use.operation is not wait and _follows(use.operation, wait)
+                ready, lambda use: use.operation is not wait and follows(use.operation, wait)
             )
 
     # --- releases -------------------------------------------------------------------------------
@@ -209,9 +171,7 @@ class _Placer:
         rings = self.lowering.rings.values()
         return next((ring for ring in rings if ring.freed.result is arrive.barriers), None)
 
-    def _release(
-        self, arrive: hopper.Arrive, ring: Ring, flight: Flight, held: list[_Held]
-    ) -> None:
+    def _release(self, arrive: hopper.Arrive, ring: Ring, flight: Flight, held: list[Held]) -> None:
         """Hold a release back while what it frees is being read."""
         buffers = {buffer.result for buffer in ring.buffers}
         exact = not self.lowering.apart(self.role, ring)
@@ -225,9 +185,9 @@ class _Placer:
         if reads:
             following = arrive.next_op
             assert following is not None, "a release does not end its block"
-            held.append(_Held(arrive, reads, following))
+            held.append(Held(arrive, reads, following))
 
-    def _let_go(self, held: list[_Held], flight: Flight, after: Operation, *, emit: bool) -> None:
+    def _let_go(self, held: list[Held], flight: Flight, after: Operation, *, emit: bool) -> None:
         """Free the slots whose reads are complete by now."""
         for item in list(held):
             if any(read in flight.ages for read in item.reads):
@@ -236,25 +196,25 @@ class _Placer:
             if emit and item.arrive is not after:
                 # The wait that completed the reads stands before `after`; free at once after it.
                 anchor = after if isinstance(after.prev_op, hopper.WgmmaWait) else after.next_op
-                _move_before(item.arrive, anchor or after)
+                move_before(item.arrive, anchor or after)
 
     def _force_all(
-        self, held: list[_Held], flight: Flight, before: Operation, *, emit: bool
+        self, held: list[Held], flight: Flight, before: Operation, *, emit: bool
     ) -> None:
         for item in held:
             self._force(item, flight, before, emit=emit)
         held.clear()
 
-    def _force(self, item: _Held, flight: Flight, before: Operation, *, emit: bool) -> None:
+    def _force(self, item: Held, flight: Flight, before: Operation, *, emit: bool) -> None:
         """Wait for the reads of a held release and free the slot before an operation."""
         ages = [flight.ages[read] for read in item.reads if read in flight.ages]
         if ages:
             self._wait(min(ages), flight, before, emit=emit)
         if emit:
-            _move_before(item.arrive, before)
+            move_before(item.arrive, before)
 
     def _make_room(
-        self, wait: hopper.Wait, flight: Flight, held: list[_Held], *, emit: bool
+        self, wait: hopper.Wait, flight: Flight, held: list[Held], *, emit: bool
     ) -> None:
         """A role must not wait for a slot of a ring of which it holds all others."""
         for ring in self.lowering.rings.values():
@@ -288,7 +248,7 @@ class _Placer:
                 self.block(region.block, inner, emit=emit)
                 yielded = terminator(region.block).operands
                 inner.rename(list(zip(yielded, branch.results)))
-                _drop_inner(inner, branch)
+                drop_inner(inner, branch)
             ends.append(inner)
         flight.ages, flight.groups = ends[0].ages, ends[0].groups
         for end in ends[1:]:
@@ -313,11 +273,11 @@ class _Placer:
         if held and depth == 0:
             self._force_all(held, end, terminator(block), emit=emit)
         end.rename(list(zip(terminator(block).operands, loop.results)))
-        _drop_inner(end, loop)
+        drop_inner(end, loop)
         flight.rename(list(zip(loop.iter_args, loop.results)))
         flight.join(end)
         if held and emit:
-            return self._let_lag(loop, held, depth, flight)
+            return let_lag(self.lowering, loop, held, depth, flight)
         if held:
             flight.wait(0)
         return loop
@@ -332,16 +292,16 @@ class _Placer:
             if self._lag(loop, held) == 0:
                 self._force_all(held, end, terminator(block), emit=False)
             end.rename(list(zip(terminator(block).operands, block.args[1:])))
-            _drop_inner(end, loop, keep=set(block.args))
+            drop_inner(end, loop, keep=set(block.args))
             merged = head.copy()
             merged.join(end)
             if merged.groups > head.groups and head.groups > entry.groups:
-                merged.groups = _UNBOUNDED
+                merged.groups = UNBOUNDED
             if merged.ages == head.ages and merged.groups == head.groups:
                 return head
             head = merged
 
-    def _lag(self, loop: scf.ForOp, held: list[_Held]) -> int:
+    def _lag(self, loop: scf.ForOp, held: list[Held]) -> int:
         """Return the trips by which the releases held at the end of a body may lag."""
         depth = self.lowering.loop_plan(loop).mma_depth - 1
         if not held or depth <= 0:
@@ -361,236 +321,7 @@ class _Placer:
             self.lowering.note(feature, f"at most {_MOST_PENDING} groups can be in flight")
         return depth
 
-    def _ring_depth(self, item: _Held) -> int:
+    def _ring_depth(self, item: Held) -> int:
         ring = self._freed_ring(item.arrive)
         assert ring is not None
         return ring.depth
-
-    def _let_lag(self, loop: scf.ForOp, held: list[_Held], depth: int, flight: Flight) -> scf.ForOp:
-        """Free slots `depth` trips after their reads were issued, the last ones after the loop."""
-        block = loop.body.block
-        groups = sum(isinstance(op, hopper.WgmmaCommit) for op in block.ops)
-        results = list(loop.results)
-        trip = trip_counter(self.lowering, loop)
-        loop = _loop_of(block)
-        zero = Emitter.before(loop).constant(0)
-        wide = widen_for(loop, [zero] * (depth * len(held)))
-        flight.rename(list(zip(results, wide.results)))
-        olds = list(block.args[-depth * len(held) :])
-        end = terminator(block)
-        results = list(wide.results[-depth * len(held) :])
-        after = Emitter.after(wide)
-        self._drain(wide, flight, after)
-        trips = wide.results[self.lowering.trips[block] - 1]
-        for index, item in enumerate(held):
-            mine = olds[index * depth : (index + 1) * depth]
-            # mine[0] is the slot of the trip before this one, mine[-1] the oldest still lent.
-            append_operands(end, [item.arrive.slot, *mine[:-1]])
-            for number, old in enumerate(mine):
-                hint = "oldest" if number == depth - 1 else f"older{number + 1}"
-                old.name_hint = hint
-                results[index * depth + number].name_hint = f"{hint}_end"
-            before = Emitter.before(item.next_op)
-            age = _groups_between(item) + depth * groups - 1
-            if not _waited(item.next_op, age):
-                before.put(_bare_wait(age))
-            due = (
-                before.apply("ge", trip, before.constant(depth))
-                if depth > 1
-                else (before.apply("gt", trip, before.constant(0)))
-            )
-            _arrive_if(before, due, item.arrive, mine[-1])
-            for number in range(depth):
-                left = after.apply("gt", trips, after.constant(number))
-                _arrive_if(after, left, item.arrive, results[index * depth + number])
-            item.arrive.detach()
-            item.arrive.erase()
-        return wide
-
-    def _drain(self, loop: scf.ForOp, flight: Flight, after: Emitter) -> None:
-        """Wait for all products of a loop; its accumulators are readable from here on."""
-        values = [value for value in loop.results if value in flight.ages and value.first_use]
-        flight.wait(0)
-        wait = after.put(
-            hopper.WgmmaWait(
-                operands=[values],
-                attributes={"pending": IntAttr(0)},
-                result_types=[[value.type for value in values]],
-            )
-        )
-        for value, ready in zip(values, wait.res):
-            ready.name_hint = value.name_hint
-            value.replace_uses_with_if(ready, lambda use: use.operation is not wait)
-
-
-# --- small facts --------------------------------------------------------------------------------
-
-
-def _bare_wait(pending: int) -> hopper.WgmmaWait:
-    return hopper.WgmmaWait(
-        operands=[[]], attributes={"pending": IntAttr(pending)}, result_types=[[]]
-    )
-
-
-def _arrive_if(emitter: Emitter, condition: SSAValue, like: hopper.Arrive, slot: SSAValue) -> None:
-    arrive = hopper.Arrive(operands=[like.barriers, slot], attributes=dict(like.attributes))
-    emitter.put(scf.IfOp(condition, [], new_region(arrive, scf.YieldOp())))
-
-
-def _groups_between(item: _Held) -> int:
-    """Count the groups committed from the last product reading the slot to the release, inclusive."""
-    count, operation = 0, item.arrive.prev_op
-    indices = {read.index for read in item.reads}
-    while operation is not None:
-        if isinstance(operation, hopper.WgmmaCommit):
-            count += 1
-            product = operation.prev_op
-            assert isinstance(product, hopper.Wgmma)
-            views = [view for view in (product.a, product.b) if not is_tensor(view)]
-            if any(root_slot(view).index in indices for view in views):
-                return count
-        operation = operation.prev_op
-    return count
-
-
-def _waited(before: Operation, pending: int) -> bool:
-    """Tell whether a wait as strict stands just before an operation, releases aside."""
-    operation = before.prev_op
-    while isinstance(operation, (hopper.Arrive, scf.IfOp)) or (
-        operation is not None and operation.dialect_name() == "tile"
-    ):
-        operation = operation.prev_op
-    return isinstance(operation, hopper.WgmmaWait) and operation.pending.data <= pending
-
-
-def _loop_of(block: Block) -> scf.ForOp:
-    loop = block.parent_op()
-    assert isinstance(loop, scf.ForOp)
-    return loop
-
-
-def _move_before(operation: Operation, anchor: Operation) -> None:
-    if operation.next_op is anchor:
-        return
-    operation.detach()
-    block = anchor.parent
-    assert block is not None
-    block.insert_op_before(operation, anchor)
-
-
-def _has_products_or_waits(operation: Operation) -> bool:
-    return any(isinstance(op, (hopper.Wgmma, hopper.Wait)) for op in operation.walk())
-
-
-def _live_in(operation: Operation) -> list[SSAValue]:
-    """Return values from outside that the regions of an operation use otherwise than by carrying."""
-    return [
-        operand
-        for inner in operation.walk()
-        if inner is not operation
-        for operand in inner.operands
-        if is_tensor(operand) and not _is_inside(operand, operation)
-    ]
-
-
-def _is_inside(value: SSAValue, operation: Operation) -> bool:
-    owner = value.owner
-    parent = owner if isinstance(owner, Operation) else owner.parent_op()
-    if isinstance(owner, Operation):
-        parent = owner.parent_op()
-    while parent is not None:
-        if parent is operation:
-            return True
-        parent = parent.parent_op()
-    return False
-
-
-def _drop_inner(flight: Flight, operation: Operation, keep: set[SSAValue] | None = None) -> None:
-    """Forget accumulators that live only inside an operation; reads stay until waited for."""
-    for thing in list(flight.ages):
-        if (
-            isinstance(thing, SSAValue)
-            and thing not in (keep or ())
-            and _is_inside(thing, operation)
-        ):
-            del flight.ages[thing]
-
-
-def _root(value: SSAValue) -> SSAValue:
-    """Return the value whose registers an accumulator shares, as far as its block goes."""
-    while isinstance(value, OpResult):
-        match value.owner:
-            case hopper.Wgmma() as product:
-                value = product.acc
-            case hopper.WgmmaWait() as wait:
-                value = wait.values[value.index]
-            case _:
-                return value
-    return value
-
-
-def _moved(end: Operation) -> list[SSAValue]:
-    """Return the operands of a terminator that would be copied to other registers.
-
-    An accumulator in flight may be carried on only in place: from the loop's own argument, or for a
-    branch from the value that the other branch passes on too.
-    """
-    parent = end.parent_op()
-    match parent:
-        case scf.ForOp():
-            args = parent.body.block.args[1:]
-            return [v for v, arg in zip(end.operands, args) if _root(v) is not arg]
-        case scf.IfOp():
-            others = [terminator(r.block) for r in parent.regions if r.blocks]
-            return [
-                value
-                for index, value in enumerate(end.operands)
-                if len({id(_root(other.operands[index])) for other in others}) > 1
-            ]
-        case _:
-            return list(end.operands)
-
-
-def _follows(operation: Operation, wait: Operation) -> bool:
-    """Tell whether an operation is reached only after `wait`, in its block or nested below it."""
-    current: Operation | None = operation
-    while current is not None and current.parent is not wait.parent:
-        current = current.parent_op()
-    return current is not None and wait.is_before_in_block(current)
-
-
-def _used_from(value: SSAValue, before: Operation) -> bool:
-    """Tell whether `value` is used at or after an operation, other than through other paths."""
-    if isinstance(value, BlockArgument) and not _visible(value, before):
-        return False
-    return any(use.operation is before or _reaches(use.operation, before) for use in value.uses)
-
-
-def _visible(value: SSAValue, at: Operation) -> bool:
-    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
-    current = at.parent
-    while current is not None:
-        if current is block:
-            return True
-        parent = current.parent_op()
-        current = parent.parent if parent is not None else None
-    return False
-
-
-def _reaches(user: Operation, before: Operation) -> bool:
-    current: Operation | None = user
-    while current is not None and current.parent is not before.parent:
-        current = current.parent_op()
-    return current is not None and (current is before or before.is_before_in_block(current))
-
-
-def _written_after(barrier: hopper.NamedBarrier) -> set[SSAValue]:
-    """Return the buffers written between a barrier and the next one."""
-    written: set[SSAValue] = set()
-    operation = barrier.next_op
-    while operation is not None and not isinstance(operation, hopper.NamedBarrier):
-        for inner in operation.walk():
-            if isinstance(inner, (hopper.SharedStore, hopper.TmaLoad, hopper.CopyAsync)):
-                written.add(root_slot(inner.view).buffer)
-        operation = operation.next_op
-    return written

@@ -1,0 +1,185 @@
+"""What is in flight: accumulators and reads of wgmma groups, by age; and the facts of structured
+control flow that decide where an accumulator may stay in its registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from tawa.ir import hopper
+from tawa.passes.lower.emit import terminator
+from tawa.passes.lower.relate import is_tensor
+from tawa.passes.lower.views import root_slot
+
+UNBOUNDED = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """An asynchronous read of slot `index` of a buffer."""
+
+    buffer: SSAValue
+    index: SSAValue
+
+
+Thing: TypeAlias = SSAValue | Read
+
+
+@dataclass(slots=True)
+class Flight:
+    """What is in flight at one point: the age of each thing, and a bound on the groups open."""
+
+    ages: dict[Thing, int] = field(default_factory=dict[Thing, int])
+    groups: int = 0
+
+    def copy(self) -> Flight:
+        """Return an independent copy."""
+        return Flight(dict(self.ages), self.groups)
+
+    def commit(self) -> None:
+        """One more group: everything grows older by it."""
+        self.ages = {thing: age + 1 for thing, age in self.ages.items()}
+        self.groups = min(UNBOUNDED, self.groups + 1)
+
+    def wait(self, pending: int) -> None:
+        """All but the youngest `pending` groups are complete."""
+        self.ages = {thing: age for thing, age in self.ages.items() if age < pending}
+        self.groups = min(self.groups, pending)
+
+    def join(self, other: Flight) -> None:
+        """Take what may be in flight on either path, at its smaller age."""
+        for thing, age in other.ages.items():
+            self.ages[thing] = min(age, self.ages.get(thing, age))
+        self.groups = max(self.groups, other.groups)
+
+    def rename(self, pairs: list[tuple[SSAValue, SSAValue]]) -> None:
+        """Move ages from values to those that take over their registers."""
+        moved = [(new, self.ages.pop(old)) for old, new in pairs if old in self.ages]
+        for new, age in moved:
+            self.ages[new] = min(age, self.ages.get(new, age))
+
+
+def has_products_or_waits(operation: Operation) -> bool:
+    """Tell whether an operation holds products, or waits that another role must end."""
+    return any(isinstance(op, (hopper.Wgmma, hopper.Wait)) for op in operation.walk())
+
+
+def live_in(operation: Operation) -> list[SSAValue]:
+    """Return values from outside that the regions of an operation use, carried ones apart."""
+    return [
+        operand
+        for inner in operation.walk()
+        if inner is not operation
+        for operand in inner.operands
+        if is_tensor(operand) and not is_inside(operand, operation)
+    ]
+
+
+def is_inside(value: SSAValue, operation: Operation) -> bool:
+    """Tell whether a value is defined within the regions of an operation."""
+    owner = value.owner
+    parent = owner if isinstance(owner, Operation) else owner.parent_op()
+    if isinstance(owner, Operation):
+        parent = owner.parent_op()
+    while parent is not None:
+        if parent is operation:
+            return True
+        parent = parent.parent_op()
+    return False
+
+
+def drop_inner(flight: Flight, operation: Operation, keep: set[SSAValue] | None = None) -> None:
+    """Forget accumulators that live only inside an operation; reads stay until waited for."""
+    for thing in list(flight.ages):
+        if (
+            isinstance(thing, SSAValue)
+            and thing not in (keep or ())
+            and is_inside(thing, operation)
+        ):
+            del flight.ages[thing]
+
+
+def root(value: SSAValue) -> SSAValue:
+    """Return the value whose registers an accumulator shares, as far as its block goes."""
+    while isinstance(value, OpResult):
+        match value.owner:
+            case hopper.Wgmma() as product:
+                value = product.acc
+            case hopper.WgmmaWait() as wait:
+                value = wait.values[value.index]
+            case _:
+                return value
+    return value
+
+
+def moved(end: Operation) -> list[SSAValue]:
+    """Return the operands of a terminator that would be copied to other registers.
+
+    An accumulator in flight may be carried on only in place: from the loop's own argument, or for a
+    branch from the value that the other branch passes on too.
+    """
+    parent = end.parent_op()
+    match parent:
+        case scf.ForOp():
+            args = parent.body.block.args[1:]
+            return [v for v, arg in zip(end.operands, args) if root(v) is not arg]
+        case scf.IfOp():
+            others = [terminator(r.block) for r in parent.regions if r.blocks]
+            return [
+                value
+                for index, value in enumerate(end.operands)
+                if len({id(root(other.operands[index])) for other in others}) > 1
+            ]
+        case _:
+            return list(end.operands)
+
+
+def follows(operation: Operation, wait: Operation) -> bool:
+    """Tell whether an operation is reached only after `wait`, in its block or nested below it."""
+    current: Operation | None = operation
+    while current is not None and current.parent is not wait.parent:
+        current = current.parent_op()
+    return current is not None and wait.is_before_in_block(current)
+
+
+def used_from(value: SSAValue, before: Operation) -> bool:
+    """Tell whether `value` is used at or after an operation, other than through other paths."""
+    if isinstance(value, BlockArgument) and not visible(value, before):
+        return False
+    return any(use.operation is before or reaches(use.operation, before) for use in value.uses)
+
+
+def visible(value: SSAValue, at: Operation) -> bool:
+    """Tell whether a value is defined in the block of an operation or one around it."""
+    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    current = at.parent
+    while current is not None:
+        if current is block:
+            return True
+        parent = current.parent_op()
+        current = parent.parent if parent is not None else None
+    return False
+
+
+def reaches(user: Operation, before: Operation) -> bool:
+    """Tell whether a user is, or comes after, an operation, in its block or nested below it."""
+    current: Operation | None = user
+    while current is not None and current.parent is not before.parent:
+        current = current.parent_op()
+    return current is not None and (current is before or before.is_before_in_block(current))
+
+
+def written_after(barrier: hopper.NamedBarrier) -> set[SSAValue]:
+    """Return the buffers written between a barrier and the next one."""
+    written: set[SSAValue] = set()
+    operation = barrier.next_op
+    while operation is not None and not isinstance(operation, hopper.NamedBarrier):
+        for inner in operation.walk():
+            if isinstance(inner, (hopper.SharedStore, hopper.TmaLoad, hopper.CopyAsync)):
+                written.add(root_slot(inner.view).buffer)
+        operation = operation.next_op
+    return written
