@@ -1,0 +1,130 @@
+"""Which variants are proposed, and what launches they become. No compiler runs here."""
+
+import pytest
+
+import tawa
+from tawa.errors import ArgumentError
+from tawa.kernels.prepare import bind, prepare
+from tawa.kernels.variants import Problem, Variant, variants
+
+
+def placeholder(*shape, dtype="bf16", strides=None):
+    return tawa.array(shape, dtype, strides=strides)
+
+
+def turned(rows, columns, dtype="bf16"):
+    return placeholder(rows, columns, dtype=dtype, strides=(1, rows))
+
+
+def test_large_products_take_the_large_tile_first():
+    first = variants(Problem(8192, 8192, 4096, "bf16", "bf16"))[0]
+    assert first.form == "descriptors"
+    assert (first.config.kwargs["BLOCK_M"], first.config.kwargs["BLOCK_N"]) == (128, 256)
+
+
+def test_few_tiles_and_much_depth_split_k():
+    assert any(each.form == "split" for each in variants(Problem(16, 4096, 14336, "bf16", "bf16")))
+
+
+def test_a_batch_is_never_split():
+    found = variants(Problem(64, 64, 8192, "bf16", "bf16", batch=2))
+    assert {each.form for each in found} == {"descriptors"}
+
+
+def test_what_tma_cannot_take_goes_through_pointers():
+    found = variants(Problem(129, 257, 65, "bf16", "bf16", aligned=False))
+    assert {each.form for each in found} == {"pointers"}
+
+
+@pytest.mark.parametrize(("dtype", "depth"), [("bf16", 64), ("f8e4m3", 128), ("f32", 32)])
+def test_a_step_of_k_is_one_swizzled_row(dtype, depth):
+    for variant in variants(Problem(1024, 1024, 1024, dtype, dtype)):
+        assert variant.config.kwargs["BLOCK_K"] == depth
+
+
+def test_every_problem_has_a_variant():
+    for m in (1, 16, 200, 5000):
+        for n in (8, 64, 4096):
+            for k in (8, 512, 16384):
+                assert variants(Problem(m, n, k, "f16", "f16"))
+
+
+def test_binding_reads_how_operands_lie():
+    operands = bind(placeholder(128, 64), turned(64, 256))
+    problem = operands.problem
+    assert (problem.m, problem.n, problem.k) == (128, 256, 64)
+    assert not problem.trans_a
+    assert problem.trans_b
+    assert problem.aligned
+    assert operands.b.shape == (256, 64)
+    assert operands.b.strides == (64, 1)
+    assert operands.b.matrix_strides == (1, 64)
+
+
+def test_odd_strides_do_not_fit_tma():
+    assert not bind(placeholder(128, 65), placeholder(65, 256)).problem.aligned
+
+
+def test_descriptors_have_the_blocks_of_the_tile():
+    operands = bind(placeholder(256, 64), turned(64, 512))
+    config = tawa.Config({"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64})
+    (launch,) = prepare(operands, Variant("descriptors", config))
+    a, b, c, k = launch.arguments
+    assert (a.block_shape, b.block_shape, c.block_shape) == ([128, 64], [256, 64], [128, 256])
+    assert launch.grid == (2, 2)
+    assert k == 64
+    assert launch.options["TRANS_B"] is True
+
+
+def test_split_has_a_workspace_and_a_second_launch():
+    operands = bind(placeholder(16, 1024), turned(1024, 512))
+    config = tawa.Config({"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 64})
+    first, second = prepare(operands, Variant("split", config, splits=3))
+    assert first.grid == (1, 4, 3)
+    assert first.options["CHUNK"] == 384
+    assert first.arguments[2].shape == [3, 16, 512]
+    assert second.options["SPLITS"] == 3
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(640, 640, 448), (2048, 2048, 512), (128, 128, 64)])
+def test_stream_deals_every_step_once(m, n, k):
+    operands = bind(placeholder(m, k), turned(k, n))
+    sizes = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "PROGRAMS": 12}
+    first, second = prepare(operands, Variant("stream", tawa.Config(sizes)))
+    *_, whole, share = first.arguments
+    tiles, steps = (m // 128) * (n // 128), k // 64
+    assert whole % 12 == 0
+    assert 12 * share >= (tiles - whole) * steps > 12 * (share - 1)
+    assert second.grid == (tiles - whole,)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "match"),
+    [
+        (placeholder(8, 16), placeholder(8, 16), "16 columns"),
+        (placeholder(8, 16), placeholder(16, 8, dtype="f16"), "no product of bf16 and f16"),
+        (placeholder(8, 16, dtype="i32"), placeholder(16, 8, dtype="i32"), "no product of i32"),
+        (placeholder(2, 8, 16), placeholder(16, 8), "no product of shapes"),
+        (placeholder(8, 16, strides=(32, 2)), placeholder(16, 8), "no axis of the matrix"),
+    ],
+)
+def test_operands_that_do_not_fit(a, b, match):
+    with pytest.raises(ArgumentError, match=match):
+        bind(a, b)
+
+
+def test_unknown_activation():
+    with pytest.raises(ArgumentError, match="no activation 'tanh'"):
+        bind(placeholder(8, 16), placeholder(16, 8), activation="tanh")
+
+
+def test_scales_go_together_and_fit():
+    a, b = placeholder(8, 16, dtype="f8e4m3"), turned(16, 24, "f8e4m3")
+    one, rows = placeholder(1, dtype="f32"), placeholder(8, dtype="f32")
+    assert bind(a, b, scale_a=one, scale_b=one).problem.scales == "tensor"
+    columns = placeholder(24, dtype="f32")
+    assert bind(a, b, scale_a=rows, scale_b=columns).problem.scales == "row"
+    with pytest.raises(ArgumentError, match="go together"):
+        bind(a, b, scale_a=one)
+    with pytest.raises(ArgumentError, match="8 and 1 elements"):
+        bind(a, b, scale_a=rows, scale_b=one)
