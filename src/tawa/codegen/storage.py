@@ -76,6 +76,7 @@ def allocate(body: Region, looks: Looks) -> Storage:
 class _Allocator:
     def __init__(self, looks: Looks) -> None:
         self._looks = looks
+        self._owned_by: dict[SSAValue, SSAValue | None] = {}
         self._crosses: dict[SSAValue, set[SSAValue]] = {}
         self._moves: list[tuple[int, SSAValue, SSAValue]] = []
         self._order: dict[SSAValue, int] = {}
@@ -92,14 +93,15 @@ class _Allocator:
 
     def _owner(self, value: SSAValue) -> SSAValue | None:
         """Follow views down to the tensor that has registers; None for scalars and constants."""
-        while is_tensor(value):
-            if isinstance(value.owner, _FOLDED):
-                return None
-            below = self._looks(value)
-            if below is None:
-                return value
-            value = below
-        return None
+        if value not in self._owned_by:
+            self._owned_by[value] = self._find_owner(value)
+        return self._owned_by[value]
+
+    def _find_owner(self, value: SSAValue) -> SSAValue | None:
+        if not is_tensor(value) or isinstance(value.owner, _FOLDED):
+            return None
+        below = self._looks(value)
+        return value if below is None else self._owner(below)
 
     def _owners(self, values: Iterable[SSAValue]) -> set[SSAValue]:
         return {owner for value in values if (owner := self._owner(value)) is not None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdsl.ir import Operation
 
 from tawa.codegen.emit import (
+    reduce,
     arithmetic,
     barriers,
     control,
@@ -23,6 +24,7 @@ RULES: dict[type[Operation], Handler] = {
     **copies.RULES,
     **shared.RULES,
     **tensor_cores.RULES,
+    **reduce.RULES,
     **tensors.RULES,
 }
 

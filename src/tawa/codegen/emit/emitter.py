@@ -16,6 +16,7 @@ from tawa.codegen.emit.values import (
     Buffer,
     Map,
     Mapped,
+    RegisterValue,
     Scalar,
     Tensor,
     Uniform,
@@ -377,7 +378,7 @@ class Emitter:
         if element.is_small_float:
             self.module.call(arithmetic.widen(element.name))
 
-    def renamed(self, inner: Tensor, table: Sequence[int]) -> Value:
+    def renamed(self, inner: Tensor, table: Sequence[int]) -> RegisterValue:
         """Return a view of a tensor under other register numbers."""
         lookup = "" if fit(table) is not None else f"{self.module.table(table)}::at"
         found = mapped(inner, table, lookup)

@@ -34,10 +34,14 @@ class Tensor(Protocol):
     """A tensor in registers: `count` elements a thread, the r-th given by `at`."""
 
     @property
-    def element(self) -> Element: ...
+    def element(self) -> Element:
+        """Element type."""
+        ...
 
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """Elements a thread holds."""
+        ...
 
     def at(self, r: str) -> str:
         """Return the element of register `r` (an atom) in the element's compute type."""
@@ -181,4 +185,5 @@ class Map:
     name: str
 
 
-Value = Scalar | Array | Uniform | Affine | Mapped | View | Buffer | BarrierArray | Map
+RegisterValue = Array | Uniform | Affine | Mapped
+Value = Scalar | RegisterValue | View | Buffer | BarrierArray | Map

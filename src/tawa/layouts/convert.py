@@ -1,0 +1,133 @@
+"""From one register layout to another: what it costs, and where each element comes from.
+
+Layouts are additive, so two of them agree about lanes and warps for every register or for none:
+comparing the tables of lanes and of warps decides whether elements stay within their thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tawa.layouts.register import Axis, Coordinate, RegisterLayout
+
+Kind = Literal["identity", "registers", "shuffle", "shared"]
+Digits: TypeAlias = tuple[int, int]
+"""A digit of an index: divisor and extent."""
+
+_Change: TypeAlias = Callable[[Coordinate], Coordinate]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A change of layout.
+
+    `identity` and `registers`: register r of the target is the source's `registers[r]`. `shuffle`:
+    in lane l it is register `sources[r][l][0]` of lane `sources[r][l][1]` of the same warp.
+    `shared`: elements cross warps and must go through shared memory.
+    """
+
+    kind: Kind
+    registers: tuple[int, ...] = ()
+    sources: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+
+def register_map(
+    source: RegisterLayout, target: RegisterLayout, offset: Coordinate = ()
+) -> tuple[int, ...] | None:
+    """Return the source's register that holds each of the target's, all within the thread.
+
+    `offset` is added to the target's coordinates. None where elements lie in other threads.
+    """
+    if source.lane_table != target.lane_table or not _same_warps(source, target):
+        return None
+    where = {place: register for register, place in reversed(list(enumerate(source.register_table)))}
+    shift = offset or (0,) * len(target.shape)
+    wanted = [tuple(a + b for a, b in zip(place, shift)) for place in target.register_table]
+    if any(place not in where for place in wanted):
+        return None
+    return tuple(where[place] for place in wanted)
+
+
+def _same_warps(source: RegisterLayout, target: RegisterLayout) -> bool:
+    """Compare warp tables; a table of one warp stands for any number of copies."""
+    have, want = source.warp_table, target.warp_table
+    if len(have) == 1 or len(want) == 1:
+        return not any(any(place) for place in (*have, *want))
+    return have == want
+
+
+def convert(source: RegisterLayout, target: RegisterLayout) -> Conversion:
+    """Classify the conversion of a tensor from `source` to `target` (equal shapes)."""
+    found = register_map(source, target)
+    if found is not None:
+        same = found == tuple(range(source.register_count))
+        return Conversion("identity" if same else "registers", found)
+    if not _same_warps(source, target):
+        return Conversion("shared")
+    holders: dict[Coordinate, list[tuple[int, int]]] = {}
+    for register, place in enumerate(source.register_table):
+        for lane, more in enumerate(source.lane_table):
+            holders.setdefault(_plus(place, more), []).append((register, lane))
+    rows: list[tuple[tuple[int, int], ...]] = []
+    for place in target.register_table:
+        row: list[tuple[int, int]] = []
+        for lane, more in enumerate(target.lane_table):
+            held = holders.get(_plus(place, more))
+            if held is None:
+                return Conversion("shared")
+            row.append(next((item for item in held if item[1] == lane), held[0]))
+        rows.append(tuple(row))
+    return Conversion("shuffle", sources=tuple(rows))
+
+
+def _plus(one: Coordinate, other: Coordinate) -> Coordinate:
+    return tuple(a + b for a, b in zip(one, other))
+
+
+def projected(layout: RegisterLayout, shape: Coordinate) -> RegisterLayout:
+    """Return `layout` with the dimensions that have extent 1 in `shape` held at 0: what a thread
+    needs of a tensor of `shape` that is broadcast to `layout`.
+    """
+    return _mapped(
+        layout,
+        shape,
+        lambda step: tuple(0 if extent == 1 else item for item, extent in zip(step, shape)),
+    )
+
+
+def flattened(layout: RegisterLayout) -> RegisterLayout:
+    """Return the layout of the same tensor as one row, elements in row-major order."""
+    weights: list[int] = []
+    size = 1
+    for extent in reversed(layout.shape):
+        weights.insert(0, size)
+        size *= extent
+    return _mapped(
+        layout, (size,), lambda step: (sum(a * b for a, b in zip(step, weights)),)
+    )
+
+
+def _mapped(layout: RegisterLayout, shape: Coordinate, change: _Change) -> RegisterLayout:
+    def each(items: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(axis.extent, change(axis.step)) for axis in items)
+
+    return RegisterLayout(shape, each(layout.registers), each(layout.lanes), each(layout.warps))
+
+
+def owns(layout: RegisterLayout) -> tuple[tuple[Digits, ...], tuple[Digits, ...]]:
+    """Return the digits of the lane and of the warp that must be 0 in the one thread that counts
+    as the owner of a replicated element; none where every element lives in one thread only.
+    """
+    return _replicas(layout.lanes), _replicas(layout.warps)
+
+
+def _replicas(items: tuple[Axis, ...]) -> tuple[Digits, ...]:
+    digits: list[Digits] = []
+    divisor = 1
+    for axis in items:
+        if not any(axis.step) and axis.extent > 1:
+            digits.append((divisor, axis.extent))
+        divisor *= axis.extent
+    return tuple(digits)
