@@ -1,0 +1,191 @@
+"""The benchmarks' own logic, without a GPU: cases, tables, supervision, checks, offers."""
+
+import ctypes
+import json
+import math
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def _path(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def run(script, *arguments, **keywords):
+    command = [sys.executable, str(BENCHMARKS / script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **keywords)
+
+
+def test_cases_of_sections():
+    import gemm
+
+    cases = gemm.cases_of("gemm_k,bmm", "f16,e4m3", "")
+    assert len(cases) == 2 * (7 + 5)
+    assert str(gemm.cases_of("gemm_k", "bf16", "x256$")[0]) == "bf16 8192x8192x256"
+    assert gemm.cases_of("gemm_llm", "bf16", "8b down")[0].shape == "16x4096x14336"
+
+
+def test_flops_and_bytes():
+    from harness import Case
+
+    case = Case("e4m3", 128, 256, 64, batch=2)
+    assert case.flops == 2 * 2 * 128 * 256 * 64
+    assert case.bytes == 2 * (64 * (128 + 256) + 2 * 128 * 256)
+
+
+def test_table_marks_the_best_and_gives_ratios():
+    import report
+
+    rows = [
+        {"dtype": "f16", "shape": s, "label": "", "peer": p, "tflops": t}
+        for s, p, t in [("A", "torch", 100), ("A", "tawa", 110), ("B", "torch", 100)]
+    ]
+    rows.append({"dtype": "f16", "shape": "B", "peer": "tawa", "tflops": None, "note": "hung"})
+    text = report.table(rows)
+    assert "*110" in text
+    assert "tawa / torch: 1.100 in the mean of 1, least 1.100 at A" in text
+    assert "tawa: hung" in text
+
+
+def test_last_row_counts(tmp_path):
+    import report
+
+    path = tmp_path / "rows.jsonl"
+    row = {"dtype": "f16", "shape": "A", "peer": "tawa"}
+    path.write_text("\n".join(json.dumps(row | {"tflops": t}) for t in (1, 2)) + "\n")
+    assert [each["tflops"] for each in report.read_rows(path)] == [2]
+
+
+def test_chart_and_files_are_written(tmp_path):
+    pytest.importorskip("matplotlib")
+    import report
+
+    rows = [
+        {"dtype": "f16", "shape": s, "label": "", "peer": p, "tflops": 100.0, "note": ""}
+        for s in "AB"
+        for p in ("tawa", "torch")
+    ]
+    report.write(tmp_path, "x", rows)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".txt", ".png"}
+    facts = json.loads((tmp_path / "x.json").read_text())["environment"]
+    assert {"command", "date", "tawa"} <= set(facts)
+
+
+def test_geometric_mean():
+    from harness import geometric_mean
+
+    assert geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
+    assert math.isnan(geometric_mean([]))
+
+
+def test_cublaslt_structure_has_the_size_of_the_header():
+    import cublaslt
+
+    assert ctypes.sizeof(cublaslt._Result) == 96
+    assert cublaslt._Result.state.offset == 72
+
+
+WORKER = """
+import json, sys, time
+from pathlib import Path
+arguments = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+beat, start, skip = Path(arguments["--worker"]), int(arguments["--start"]), arguments["--skip"]
+for index in range(start, 3):
+    for peer in ("good", "bad"):
+        if peer in skip.split(","):
+            continue
+        beat.write_text(json.dumps({"index": index, "peer": peer}))
+        if peer == "bad" and index == 1:
+            if Path(sys.argv[0]).stem == "hang":
+                time.sleep(60)
+            sys.exit(3)
+Path(sys.argv[0]).with_suffix(".done").write_text("done")
+"""
+
+
+@pytest.mark.parametrize("how", ["hang", "crash"])
+def test_a_peer_that_hangs_or_crashes_is_left_out(tmp_path, how):
+    import runner
+    from harness import Case
+
+    script = tmp_path / f"{how}.py"
+    script.write_text(WORKER)
+    rows = tmp_path / "rows.jsonl"
+    cases = [Case("f16", 1, 1, k) for k in (1, 2, 3)]
+    limits = runner.Limits(budget_s=60, stall_s=1.5)
+    began = time.monotonic()
+    runner.supervise([str(script)], cases, limits, rows)
+    assert time.monotonic() - began < 30
+    assert script.with_suffix(".done").exists()
+    (row,) = map(json.loads, rows.read_text().splitlines())
+    assert (row["shape"], row["peer"]) == ("1x1x2", "bad")
+    assert ("no progress" if how == "hang" else "ended with 3") in row["note"]
+
+
+def test_session_kills_what_hangs_and_reports_all(tmp_path):
+    import gpu_session
+
+    sleeper, failing = tmp_path / "s.py", tmp_path / "f.py"
+    sleeper.write_text("import time; print('before'); time.sleep(60)")
+    failing.write_text("import sys; print('oh'); sys.exit(4)")
+    hung = gpu_session.perform(gpu_session.Check("hung", (str(sleeper),), 9), 2.0, tmp_path)
+    failed = gpu_session.perform(gpu_session.Check("failed", (str(failing),), 9), 9.0, tmp_path)
+    assert (hung.verdict, hung.status) == ("hung", None)
+    assert (failed.verdict, failed.status, failed.tail) == ("failed", 4, "oh")
+    gpu_session.bundle(tmp_path, [hung, failed])
+    assert [row["verdict"] for row in json.loads((tmp_path / "session.json").read_text())] == [
+        "hung",
+        "failed",
+    ]
+
+
+def test_session_lists_its_checks():
+    done = run("gpu_session.py", "--list")
+    assert done.returncode == 0
+    assert "contact_right" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["gemm.py", "first_contact.py", "gpu_session.py", "ablation.py", "compile_time.py", "right.py"],
+)
+def test_every_script_starts(script):
+    assert run(script, "--help").returncode == 0
+
+
+def test_offers_of_our_peers_need_no_gpu():
+    import peers
+    from harness import Case
+
+    labels = [offer.label for offer in peers.Tawa().offers(Case("bf16", 8192, 8192, 1024))]
+    assert labels[0].startswith("descriptors 128x256x64")
+    assert [o.label for o in peers.TawaPointers().offers(Case("bf16", 512, 512, 512))]
+    with pytest.raises(peers.Missing):
+        list(peers.TawaPointers().offers(Case("bf16", 512, 512, 512, batch=2)))
+
+
+def test_trials_cover_every_form():
+    import right
+
+    trials = [trial for group in right.GROUPS.values() for trial in group()]
+    forms = {"descriptors", "pointers", "device", "persistent", "split", "stream"}
+    assert {trial.form for trial in trials} == forms
+    bound = [right.bind_trial(trial, right.Arrays("none")) for trial in trials]
+    assert all(each.launches for each in bound)
+
+
+def test_the_same_source_compiles_under_triton():
+    triton = pytest.importorskip("triton")
+    from tawa.kernels.gemm import matmul_pointers
+    from twin import twin
+
+    function = twin(matmul_pointers)
+    assert isinstance(function, triton.runtime.JITFunction)
+    assert function.raw_src[-1].strip().startswith("tl.store")
