@@ -281,18 +281,24 @@ def _is_instance(value: Value, kind: Value) -> bool:
             return False
 
 
+def _named_tuple(
+    c: Context, kind: Any, fields: tuple[str, ...], given: Mapping[str, Value]
+) -> Tuple:
+    defaults: Mapping[str, Any] = getattr(kind, "_field_defaults", {})
+    if missing := [name for name in fields if name not in given and name not in defaults]:
+        raise c.builder.error(
+            TypeMismatch, f"{kind.__name__} got no value for {', '.join(missing)}"
+        )
+    items = (given[name] if name in given else lift(defaults[name]) for name in fields)
+    return Tuple(tuple(items), fields)
+
+
 def _call_type(
     c: Context, kind: type, positional: Sequence[Value], named: Mapping[str, Value]
 ) -> Value:
     """Call a Python type: conversions of constants, range, and named tuples."""
-    fields = tuple(str(name) for name in getattr(kind, "_fields", ()))
-    if fields and issubclass(kind, tuple):
-        given = {**dict(zip(fields, positional)), **named}
-        defaults: Mapping[str, Any] = getattr(kind, "_field_defaults", {})
-        return Tuple(
-            tuple(given[name] if name in given else lift(defaults[name]) for name in fields),
-            fields,
-        )
+    if fields := tuple(str(name) for name in getattr(kind, "_fields", ())):
+        return _named_tuple(c, kind, fields, {**dict(zip(fields, positional)), **named})
     match kind.__name__, positional:
         case "range", _:
             names = ("arg1", "arg2", "step")

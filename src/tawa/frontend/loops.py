@@ -18,8 +18,9 @@ from tawa.errors import TypeMismatch
 from tawa.frontend import arithmetic
 from tawa.frontend.calls import Trips
 from tawa.frontend.context import Binding, Context
-from tawa.frontend.expressions import evaluate, static_items, truth
+from tawa.frontend.expressions import evaluate
 from tawa.frontend.liveness import assigned
+from tawa.frontend.operators import static_items, truth
 from tawa.frontend.promotion import promote_integers
 from tawa.frontend.regions import Carried, take, types_of
 from tawa.frontend.types import ir_scalar

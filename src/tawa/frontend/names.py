@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, ModuleType
 from typing import Any, cast
 
 from tawa.frontend.source import Source, underlying
@@ -30,7 +30,7 @@ class Builtin:
 class Helper:
     """A function of the user that is compiled where it is called."""
 
-    function: FunctionType
+    function: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class Source:
     `first_line` is the line of the tree's line 1 in the file, `indent` the columns removed from it.
     """
 
-    function: FunctionType
+    function: Any  # a FunctionType; so declared, reading the field would bind it as a method
     tree: ast.FunctionDef
     file: str
     first_line: int

@@ -6,6 +6,7 @@ from typing import Any
 
 from tawa.errors import TypeMismatch
 from tawa.frontend.context import Context
+from tawa.frontend.names import lift
 from tawa.frontend.values import Const, Tensor, Tuple, Value, describe
 
 
@@ -14,7 +15,7 @@ def subscript(c: Context, value: Value, index: Value) -> Value:
     match value, index:
         case Tensor(), _:
             return _new_axes(c, value, index)
-        case Tuple(), Const() if isinstance(index.value, (int, slice)):
+        case Tuple(), Const():
             return _tuple_item(c, value, index.value)
         case Const(), Const():
             return _constant_item(c, value.value, index.value)
@@ -28,17 +29,19 @@ def subscript(c: Context, value: Value, index: Value) -> Value:
 
 def _tuple_item(c: Context, value: Tuple, position: Any) -> Value:
     if isinstance(position, slice):
-        return Tuple(value.items[position])
-    if -len(value.items) <= position < len(value.items):
+        return Tuple(tuple(value.items[position]))
+    if isinstance(position, int) and -len(value.items) <= position < len(value.items):
         return value.items[position]
     raise c.builder.error(
-        TypeMismatch, f"position {position} is outside a tuple of {len(value.items)}"
+        TypeMismatch,
+        f"{position!r} is no position of a tuple of {len(value.items)}",
+        why="tuples are indexed by compile-time integers and slices",
     )
 
 
 def _constant_item(c: Context, value: Any, index: Any) -> Value:
     try:
-        return Const(value[index])
+        return lift(value[index])
     except (TypeError, KeyError, IndexError) as error:
         raise c.builder.error(
             TypeMismatch, f"{value!r}[{index!r}] has no value", why=f"Python says: {error}"

@@ -1,0 +1,194 @@
+"""Python's operators on values: constants fold, tuples behave as tuples, the rest computes."""
+
+from __future__ import annotations
+
+import ast
+import operator as python
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tawa.errors import TypeMismatch
+from tawa.frontend import arithmetic
+from tawa.frontend.calls import Trips
+from tawa.frontend.context import Context
+from tawa.frontend.names import lift
+from tawa.frontend.values import Const, Tensor, Tuple, Value, describe, same_form
+
+Fold = Callable[[Any, Any], Any]
+
+
+def _python(name: str) -> Fold:
+    return getattr(python, name)
+
+
+_BINARY: dict[type[ast.operator], tuple[str, Fold]] = {
+    ast.Add: ("+", _python("add")),
+    ast.Sub: ("-", _python("sub")),
+    ast.Mult: ("*", _python("mul")),
+    ast.Div: ("/", _python("truediv")),
+    ast.FloorDiv: ("//", _python("floordiv")),
+    ast.Mod: ("%", _python("mod")),
+    ast.Pow: ("**", _python("pow")),
+    ast.LShift: ("<<", _python("lshift")),
+    ast.RShift: (">>", _python("rshift")),
+    ast.BitAnd: ("&", _python("and_")),
+    ast.BitOr: ("|", _python("or_")),
+    ast.BitXor: ("^", _python("xor")),
+    ast.MatMult: ("@", _python("matmul")),
+}
+_COMPARE: dict[type[ast.cmpop], tuple[str, Fold]] = {
+    ast.Eq: ("==", python.eq),
+    ast.NotEq: ("!=", python.ne),
+    ast.Lt: ("<", python.lt),
+    ast.LtE: ("<=", python.le),
+    ast.Gt: (">", python.gt),
+    ast.GtE: (">=", python.ge),
+}
+
+
+def binary(c: Context, kind: ast.operator, one: Value, other: Value) -> Value:
+    """Apply a binary operator: constants and tuples by Python, tensors by Triton's rules."""
+    symbol, fold = _BINARY[type(kind)]
+    if isinstance(one, Const) and isinstance(other, Const):
+        return _fold(c, symbol, fold, one.value, other.value)
+    if isinstance(one, Tuple) and isinstance(other, Tuple) and symbol == "+":
+        return Tuple(one.items + other.items)
+    if isinstance(one, Const) and isinstance(one.value, int) and symbol == "*":
+        one, other = (other, one) if isinstance(other, Tuple) else (one, other)
+    if isinstance(one, Tuple) and isinstance(other, Const) and symbol == "*":
+        count = arithmetic.as_number(other)
+        return Tuple(one.items * (count if isinstance(count, int) else 0))
+    return arithmetic.binary(c.builder, symbol, one, other)
+
+
+def _fold(c: Context, symbol: str, fold: Fold, one: object, other: object) -> Value:
+    try:
+        return lift(fold(one, other))
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise c.builder.error(
+            TypeMismatch,
+            f"`{one!r} {symbol} {other!r}` has no value",
+            why=f"Python says: {error}",
+        ) from None
+
+
+def unary(c: Context, kind: ast.unaryop, operand: Value) -> Value:
+    """Apply a unary operator; raises TypeMismatch."""
+    match kind, operand:
+        case ast.Not(), Const():
+            return Const(not operand.value)
+        case ast.Not(), Tuple():
+            return Const(not operand.items)
+        case ast.Not(), Tensor():
+            return arithmetic.invert(c.builder, arithmetic.to_bool(c.builder, operand))
+        case ast.USub(), Tensor():
+            return arithmetic.negate(c.builder, operand)
+        case ast.Invert(), Tensor():
+            return arithmetic.invert(c.builder, operand)
+        case ast.UAdd(), Tensor():
+            return operand
+        case _, Const(value=bool() | int() | float() as number):
+            return _fold_unary(c, kind, number)
+        case _:
+            raise c.builder.error(TypeMismatch, f"this operator does not take {describe(operand)}")
+
+
+def _fold_unary(c: Context, kind: ast.unaryop, number: bool | int | float) -> Value:
+    match kind, number:
+        case ast.USub(), _:
+            return Const(-number)
+        case ast.UAdd(), _:
+            return Const(+number)
+        case _, int():
+            return Const(~int(number))
+        case _:
+            raise c.builder.error(TypeMismatch, f"`~` does not take the float {number}")
+
+
+def truth(c: Context, value: Value) -> bool | Tensor:
+    """Return whether a value holds: a Python bool when it is known now, else an int1 scalar."""
+    match value:
+        case Const():
+            return bool(value.value)
+        case Tuple():
+            return bool(value.items)
+        case Tensor() if not value.is_block:
+            return arithmetic.to_bool(c.builder, value)
+        case Tensor():
+            if all(extent == 1 for extent in value.shape):
+                flat = c.builder.reshape(value, ())
+                return arithmetic.to_bool(c.builder, flat)
+            raise c.builder.error(
+                TypeMismatch,
+                f"a block of {describe(value)} is neither true nor false",
+                why="control flow follows one truth value for the whole program",
+                remedy="reduce it to a scalar, as in tl.max(x.to(tl.int32)) > 0, or use tl.where",
+            )
+        case _:
+            return True
+
+
+def both(c: Context, one: Value, other: Value) -> Value:
+    """Join the links of a chained comparison."""
+    for known, unknown in ((one, other), (other, one)):
+        if isinstance(known, Const):
+            return unknown if known.value else known
+    return arithmetic.binary(c.builder, "&", one, other)
+
+
+def compare(c: Context, kind: ast.cmpop, one: Value, other: Value) -> Value:
+    """Apply a comparison, identity or membership; raises TypeMismatch."""
+    match kind:
+        case ast.Is() | ast.IsNot():
+            same = isinstance(one, Const) and isinstance(other, Const) and one.value is other.value
+            return Const(same == isinstance(kind, ast.Is))
+        case ast.In() | ast.NotIn():
+            return Const(_contains(c, one, other) == isinstance(kind, ast.In))
+        case _:
+            symbol, fold = _COMPARE[type(kind)]
+    match one, other:
+        case Const(), Const():
+            return _fold(c, symbol, fold, one.value, other.value)
+        case (Tuple(), _) | (_, Tuple()) if symbol in ("==", "!="):
+            return Const(same_form(one, other) == (symbol == "=="))
+        case _:
+            return arithmetic.compare(c.builder, symbol, one, other)
+
+
+def _contains(c: Context, item: Value, container: Value) -> bool:
+    match item, container:
+        case Const(), Tuple():
+            return item in container.items
+        case Const(value=str() as part), Const(value=str() as whole):
+            return part in whole
+        case _:
+            pass
+    raise c.builder.error(
+        TypeMismatch,
+        f"`in` is decided at compile time, and {describe(item)} in {describe(container)} is not",
+        remedy="compare with == and combine with |",
+    )
+
+
+def static_items(c: Context, value: Value) -> Sequence[Value]:
+    """Return what a compile-time sequence holds: a tuple, or a range with constant bounds."""
+    match value:
+        case Tuple():
+            return value.items
+        case Const(value=Trips() as trips):
+            numbers = [arithmetic.as_number(v) for v in (trips.start, trips.end, trips.step)]
+            bounds = [number for number in numbers if isinstance(number, int)]
+            if len(bounds) == 3 and bounds[2] != 0:
+                return [Const(number) for number in range(*bounds)]
+            raise c.builder.error(
+                TypeMismatch,
+                "the bounds of an unrolled loop must be compile-time integers, these are "
+                + ", ".join(describe(v) for v in (trips.start, trips.end, trips.step)),
+                why="its trips are laid out when the kernel is compiled",
+                remedy="use range or tl.range for bounds known at run time",
+            )
+        case _:
+            raise c.unsupported(
+                f"a loop cannot run over {describe(value)}",
+                why="loops run over range, tl.range, tl.static_range, or a tuple (unrolled)",
+            )
