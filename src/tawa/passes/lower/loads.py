@@ -20,8 +20,8 @@ from tawa.ir.types import element_type, shape_of
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Carrier, Emitter, State, new_region, replace
 from tawa.passes.lower.puts import check_box, issue_copy
-from tawa.passes.lower.rings import load_view, slot_view
 from tawa.passes.lower.shared import choose_layout
+from tawa.passes.lower.views import load_view, slot_view
 
 
 def lower_loads(lowering: Lowering, role: hopper.Role) -> None:

@@ -10,7 +10,7 @@ host's to compute (such accesses become pointer accesses).
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 from xdsl.traits import Pure
 
@@ -19,6 +19,7 @@ from tawa.ir.types import DescType, TensorMapType, ViewType, int_array
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter
+from tawa.passes.lower.views import slice_view
 
 
 def is_host_made(desc: SSAValue) -> bool:
@@ -157,25 +158,6 @@ def _cut(
             moved[dim] = emitter.apply("add", offsets[dim], emitter.constant(start))
         pieces.append((moved, slice_view(emitter, view, dim, start, extent)))
     return pieces
-
-
-def slice_view(emitter: Emitter, view: SSAValue, dim: int, start: int, extent: int) -> SSAValue:
-    """Return the part of a view from `start`, `extent` long, along `dim`."""
-    from tawa.ir.types import SharedLayoutAttr
-
-    kind = view.type
-    assert isinstance(kind, ViewType)
-    layout = kind.layout.data
-    shape = tuple(extent if index == dim else size for index, size in enumerate(layout.shape))
-    part = SharedLayout(shape, layout.order, layout.bits, layout.swizzle)
-    starts = int_array([start if index == dim else 0 for index in range(len(shape))])
-    return emitter.put(
-        hopper.SliceView(
-            operands=[view],
-            attributes={"start": ArrayAttr(starts.data)},
-            result_types=[ViewType(kind.element, SharedLayoutAttr(part), kind.within)],
-        )
-    ).result
 
 
 def is_setup(operation: Operation) -> bool:

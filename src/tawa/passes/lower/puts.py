@@ -17,11 +17,12 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.errors import DescriptorError
 from tawa.ir import aref, hopper, tile
-from tawa.ir.types import BufferType, SharedLayoutAttr, ViewType, i32, shape_of
+from tawa.ir.types import BufferType, ViewType, shape_of
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering, Ring, place_of
 from tawa.passes.lower.emit import Emitter, erase, new_region
 from tawa.passes.lower.maps import load_boxes, tensor_map
+from tawa.passes.lower.views import reshape_view, slot_view
 
 
 def publish(
@@ -38,13 +39,13 @@ def publish(
     scalars = [pair for pair in stored if not isinstance(pair[1].type, TensorType)]
     if tensors:
         for buffer, value in tensors:
-            emitter.put(_store(value, _slot(emitter, buffer, slot)))
+            emitter.put(_store(value, slot_view(emitter, buffer, slot)))
         emitter.put(hopper.ProxyFence())
         emitter.put(_arrive(ring, slot, "warp"))
     if scalars:
         one = Emitter.at_end(_one_thread(emitter).body.block)
         for buffer, value in scalars:
-            one.put(_store(value, _slot(one, buffer, slot)))
+            one.put(_store(value, slot_view(one, buffer, slot)))
         one.put(_arrive(ring, slot, "thread"))
     exit_.operands = [exit_.slot]
     for _, value in copied:
@@ -91,12 +92,6 @@ def _erase_chain(value: SSAValue) -> None:
         owner = below
 
 
-def _slot(emitter: Emitter, buffer: hopper.Shared, slot: SSAValue) -> SSAValue:
-    from tawa.passes.lower.rings import slot_view
-
-    return slot_view(emitter, buffer, slot)
-
-
 def _store(value: SSAValue, view: SSAValue) -> hopper.SharedStore:
     return hopper.SharedStore(operands=[value, view], attributes={"via": StringAttr("plain")})
 
@@ -126,7 +121,7 @@ def _copy(
     for buffer, value in copied:
         load = _source(value)
         assert load is not None
-        view = _reshaped(one, _slot(one, buffer, slot), shape_of(load.result.type))
+        view = _reshaped(one, slot_view(one, buffer, slot), shape_of(load.result.type))
         issue_copy(lowering, one, load, view, ring.filled, slot)
 
 
@@ -185,23 +180,3 @@ def _reshaped(emitter: Emitter, view: SSAValue, shape: tuple[int, ...]) -> SSAVa
     if kind.shape == shape or prod(kind.shape) != prod(shape):
         return view
     return reshape_view(emitter, view, shape)
-
-
-def reshape_view(emitter: Emitter, view: SSAValue, shape: tuple[int, ...]) -> SSAValue:
-    """Return a view with unit dimensions dropped or added; memory order is kept."""
-    kind = view.type
-    assert isinstance(kind, ViewType)
-    layout = kind.layout.data
-    kept = [dim for dim in layout.order if layout.shape[dim] != 1]
-    ranks = {dim: rank for rank, dim in enumerate(sorted(kept))}
-    places = [dim for dim, extent in enumerate(shape) if extent != 1]
-    units = [dim for dim, extent in enumerate(shape) if extent == 1]
-    order = (*units, *(places[ranks[dim]] for dim in kept))
-    new = SharedLayoutAttr(SharedLayout(shape, order, layout.bits, layout.swizzle))
-    within = new if kind.within == kind.layout else kind.within
-    return emitter.put(
-        hopper.ReshapeView(operands=[view], result_types=[ViewType(kind.element, new, within)])
-    ).result
-
-
-__all__ = ["arrivals_of_put", "check_box", "i32", "issue_copy", "publish", "reshape_view"]

@@ -19,23 +19,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tawa.ir import aref, hopper, tile
+from tawa.ir import aref, hopper
 from tawa.ir.types import (
     ArefType,
-    BufferType,
-    SharedLayoutAttr,
-    ViewType,
     element_type,
-    i32,
     shape_of,
 )
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Carrier, Emitter, State, erase, replace
 from tawa.passes.lower.puts import publish
 from tawa.passes.lower.shared import choose_layout
+from tawa.passes.lower.views import load_view, slot_view
 
 _Index: TypeAlias = tuple[SSAValue, Literal["slot", "phase", "oldest"]]
 
@@ -74,20 +71,6 @@ def _payload_buffer(lowering: Lowering, label: str, kind: Attribute, depth: int)
     buffer = lowering.new_buffer(label, choose_layout(shape, element), element, depth)
     buffer.result.name_hint = f"{label.split('@')[0]}_ring"
     return buffer
-
-
-def slot_view(emitter: Emitter, buffer: hopper.Shared, index: SSAValue) -> SSAValue:
-    """Return the tile in slot `index` of a buffer."""
-    kind = buffer.result.type
-    assert isinstance(kind, BufferType)
-    layout = SharedLayoutAttr(kind.layout.data)
-    return emitter.put(
-        hopper.Slot(
-            operands=[buffer.result, index],
-            result_types=[ViewType(kind.element, layout, layout)],
-        ),
-        buffer.label.data.split("@")[0],
-    ).result
 
 
 @dataclass(slots=True)
@@ -230,18 +213,6 @@ def next_slot(emitter: Emitter, slot: SSAValue, depth: int) -> tuple[SSAValue, S
     return emitter.apply("select", wraps, emitter.constant(0), after, hint="next_slot"), wraps
 
 
-def load_view(
-    emitter: Emitter, view: SSAValue, kind: Attribute, hint: str | None = None
-) -> SSAValue:
-    """Read a view as a value of type `kind`; its layout, if it is a tensor, is chosen later."""
-    return emitter.put(
-        hopper.SharedLoad(
-            operands=[view], attributes={"via": StringAttr("plain")}, result_types=[kind]
-        ),
-        hint,
-    ).result
-
-
 def _arefs(operation: Operation) -> list[SSAValue]:
     match operation:
         case aref.PutEnter() | aref.GetEnter() | aref.GetExit():
@@ -271,15 +242,3 @@ def _paired(block: Block, ref: SSAValue) -> bool:
         if balance < 0:
             return False
     return balance == 0
-
-
-def constant_of(value: SSAValue) -> int | None:
-    """Return the value of an integer constant."""
-    match value.owner:
-        case tile.Constant(value=IntAttr() as number):
-            return number.data
-        case _:
-            return None
-
-
-__all__ = ["constant_of", "i32", "load_view", "lower_rings", "next_slot", "slot_view"]

@@ -8,7 +8,7 @@ view any more: its registers are used.
 from __future__ import annotations
 
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tawa.errors import ShapeUnsupported
 from tawa.ir import hopper, tile
@@ -17,7 +17,6 @@ from tawa.layouts.access import matrix_access, vector_access
 from tawa.layouts.register import RegisterLayout
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.emit import Emitter
-from tawa.passes.lower.puts import reshape_view
 
 
 def view_kind(view: SSAValue) -> ViewType:
@@ -105,8 +104,6 @@ def _ancestor_in(block: Block, operation: Operation) -> Operation | None:
 
 def whole_buffer(emitter: Emitter, buffer: hopper.Shared) -> SSAValue:
     """Return the only tile of a one-slot buffer."""
-    from tawa.passes.lower.rings import slot_view
-
     return slot_view(emitter, buffer, emitter.constant(0))
 
 
@@ -138,3 +135,63 @@ def via_of(held: RegisterLayout, placed: SharedLayout, matrix: str) -> str:
         why="the columns that lanes hold carry from one swizzle panel to the next.",
         remedy="use block extents that are powers of two, or multiples of 64 columns.",
     )
+
+
+def slot_view(emitter: Emitter, buffer: hopper.Shared, index: SSAValue) -> SSAValue:
+    """Return the tile in slot `index` of a buffer."""
+    kind = buffer.result.type
+    assert isinstance(kind, BufferType)
+    layout = SharedLayoutAttr(kind.layout.data)
+    return emitter.put(
+        hopper.Slot(
+            operands=[buffer.result, index],
+            result_types=[ViewType(kind.element, layout, layout)],
+        ),
+        buffer.label.data.split("@")[0],
+    ).result
+
+
+def load_view(
+    emitter: Emitter, view: SSAValue, kind: Attribute, hint: str | None = None
+) -> SSAValue:
+    """Read a view as a value of type `kind`; its layout, if it is a tensor, is chosen later."""
+    return emitter.put(
+        hopper.SharedLoad(
+            operands=[view], attributes={"via": StringAttr("plain")}, result_types=[kind]
+        ),
+        hint,
+    ).result
+
+
+def reshape_view(emitter: Emitter, view: SSAValue, shape: tuple[int, ...]) -> SSAValue:
+    """Return a view with unit dimensions dropped or added; memory order is kept."""
+    kind = view.type
+    assert isinstance(kind, ViewType)
+    layout = kind.layout.data
+    kept = [dim for dim in layout.order if layout.shape[dim] != 1]
+    ranks = {dim: rank for rank, dim in enumerate(sorted(kept))}
+    places = [dim for dim, extent in enumerate(shape) if extent != 1]
+    units = [dim for dim, extent in enumerate(shape) if extent == 1]
+    order = (*units, *(places[ranks[dim]] for dim in kept))
+    new = SharedLayoutAttr(SharedLayout(shape, order, layout.bits, layout.swizzle))
+    within = new if kind.within == kind.layout else kind.within
+    return emitter.put(
+        hopper.ReshapeView(operands=[view], result_types=[ViewType(kind.element, new, within)])
+    ).result
+
+
+def slice_view(emitter: Emitter, view: SSAValue, dim: int, start: int, extent: int) -> SSAValue:
+    """Return the part of a view from `start`, `extent` long, along `dim`."""
+    kind = view.type
+    assert isinstance(kind, ViewType)
+    layout = kind.layout.data
+    shape = tuple(extent if index == dim else size for index, size in enumerate(layout.shape))
+    part = SharedLayout(shape, layout.order, layout.bits, layout.swizzle)
+    starts = int_array([start if index == dim else 0 for index in range(len(shape))])
+    return emitter.put(
+        hopper.SliceView(
+            operands=[view],
+            attributes={"start": starts},
+            result_types=[ViewType(kind.element, SharedLayoutAttr(part), kind.within)],
+        )
+    ).result
