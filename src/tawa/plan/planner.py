@@ -319,11 +319,23 @@ def _persistence(problem: Problem, declined: list[Declined]) -> bool:
 
 
 def _group(problem: Problem, persistent: bool) -> int:
-    """Return the rows of tiles walked together: for kernels that leave the order to the grid."""
+    """Return the rows of tiles walked together, 0 for the grid's own order.
+
+    Groups pay where some loads follow axis 0 alone and others axis 1 alone, as the operands of a
+    product do; where all follow one axis (keys of a head), its neighbours are neighbours already.
+    """
     axes = {op.axis.data for op in problem.kernel.walk() if isinstance(op, tile.ProgramId)}
     plain = {0, 1} <= axes and persistent
     if problem.pins.group is None:
-        return GROUP if plain else 0
+        followed = {
+            frozenset(op.axis.data for op in needed_by(load) if isinstance(op, tile.ProgramId))
+            for payload in problem.partition.payloads
+            for load in payload.loads
+        }
+        crossed = any(0 in axes and 1 not in axes for axes in followed) and any(
+            1 in axes and 0 not in axes for axes in followed
+        )
+        return GROUP if plain and crossed else 0
     if problem.pins.group and not plain:
         raise PlanError(
             f"group={problem.pins.group}",
