@@ -18,7 +18,6 @@ from tawa.codegen.parameters import (
 )
 from tawa.frontend.signature import ConstantArg, DescriptorArg, PointerArg, ScalarArg
 from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan
-from tawa.runtime.arrays import row_major
 from tawa.runtime.compiled import (
     Assembly,
     CompiledKernel,
@@ -67,7 +66,9 @@ class FakeDriver:
 
     def launch_ex(self, config: int, function: int, pointers: int, extra: Any) -> int:
         words = struct.unpack("<7I4xQQI4x", ctypes.string_at(config, 56))
-        places = struct.unpack(f"<{self.parameters}Q", ctypes.string_at(pointers, 8 * self.parameters))
+        places = struct.unpack(
+            f"<{self.parameters}Q", ctypes.string_at(pointers, 8 * self.parameters)
+        )
         self.launches.append(
             SimpleNamespace(
                 grid=words[0:3],

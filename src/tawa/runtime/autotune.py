@@ -15,6 +15,7 @@ from typing import Any
 
 from tawa.errors import ArgumentError, TawaError, TuningError
 from tawa.plan.plan import Declined
+from tawa.runtime import timing
 from tawa.runtime.build import store_at
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.config import Config
@@ -60,9 +61,7 @@ class Timer:
         if self.do_bench is not None:
             result = self.do_bench(run, quantiles=(0.5, 0.2, 0.8))
         else:
-            from tawa import testing
-
-            bench = testing.do_bench_cudagraph if self.use_cuda_graph else testing.do_bench
+            bench = timing.do_bench_cudagraph if self.use_cuda_graph else timing.do_bench
             warmup = {} if self.use_cuda_graph else {"warmup": self.warmup}
             result = bench(run, rep=self.rep, quantiles=(0.5, 0.2, 0.8), **warmup)
         return [float(result)] if isinstance(result, int | float) else list(result)
@@ -102,7 +101,7 @@ class Heuristics(Launchable):
 
 
 class Autotuner(Launchable):
-    """A kernel with configurations. `best_config` is the latest launch's, `tunings` the outcomes."""
+    """A kernel with configurations; `best_config` is the latest launch's."""
 
     def __init__(
         self,

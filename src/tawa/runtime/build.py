@@ -8,6 +8,7 @@ change of any of them compiles anew.
 from __future__ import annotations
 
 import struct
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -49,6 +50,18 @@ def default_compiler() -> Compiler:
     from tawa.runtime.compiler import compile_kernel
 
     return compile_kernel
+
+
+@cache
+def _nvrtc_version() -> str:
+    """Return the version of the installed NVRTC, without loading it; "" where there is none.
+
+    Read off the name of its metadata folder: importing importlib.metadata costs ten times as much
+    as a whole cache hit may.
+    """
+    pattern = "nvidia_cuda_nvrtc-*.dist-info"
+    found = (match.name for path in sys.path if path for match in Path(path).glob(pattern))
+    return next(found, "")
 
 
 @cache
@@ -95,6 +108,7 @@ class Request:
         ]
         parts = (
             compiler_digest(),
+            _nvrtc_version(),
             self.text,
             arguments,
             freeze(dict(self.options)),

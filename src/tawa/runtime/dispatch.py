@@ -13,7 +13,9 @@ from tawa.runtime.arrays import CPU, NOWHERE, Device, host_array, is_array, is_t
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.driver import Driver, LoadedKernel, connect
-from tawa.runtime.launcher import Place, make_guard, make_launcher, resolve_grid
+from tawa.runtime.forms import launch_names
+from tawa.runtime.guards import Guards, facts_of
+from tawa.runtime.launcher import Place, launches, make_launcher, names_of, resolve_grid
 from tawa.target import H200, Target
 
 Launcher = Callable[..., Any]
@@ -138,14 +140,19 @@ def simulated_launcher(
 
     Takes what a GPU launcher takes: grid, options, the arguments, then addresses and the like.
     """
-    names, holds = tuple(values), make_guard(kernel, values)
+    names = names_of(values)
+    order = (*values, *launch_names(values))
+    guards = Guards(kernel, names, order)
+    key = [index for index, name in enumerate(order) if name in set(facts_of(names, order))]
 
     def launch(grid: Any, options: Mapping[str, Any], *given: Any) -> CompiledKernel:
-        if not holds(*given):
-            return otherwise()(grid, options, *given)
-        arguments = dict(zip(names, given))
+        arguments = dict(zip(values, given))
         if not isinstance(grid, tuple):
             grid = resolve_grid(kernel.name, grid, {**arguments, **options})
+        if not launches(kernel, grid):
+            return kernel
+        if not guards.hold((*(given[index] for index in key), *grid), given, grid):
+            return otherwise()(grid, options, *given)
         simulate_stage(kernel, arguments, grid, "hopper")
         return kernel
 

@@ -11,6 +11,7 @@ import ast
 import builtins
 import hashlib
 import inspect
+import os
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -148,10 +149,17 @@ def describe(value: Any) -> str:
 
 @cache
 def compiler_digest() -> str:
-    """Return the version and a hash of the compiler's own sources (computed once a process)."""
+    """Return a hash of the version and of the compiler's own sources (computed once a process).
+
+    A source is told by path, size and time of change: reading all of them would cost more than the
+    rest of a cache hit.
+    """
     digest = hashlib.sha256(__version__.encode(), usedforsecurity=False)
     root = Path(__file__).parent.parent
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
+    for folder, folders, files in os.walk(root):
+        folders.sort()
+        for name in sorted(name for name in files if name.endswith(".py")):
+            path = os.path.join(folder, name)
+            facts = os.stat(path)
+            digest.update(f"{path} {facts.st_size} {facts.st_mtime_ns}\n".encode())
     return digest.hexdigest()

@@ -28,6 +28,7 @@ from tawa.runtime.compiled import CompiledKernel, LaunchShape
 from tawa.runtime.dtypes import PACK, bf16_bits
 from tawa.runtime.expressions import Names, rewrite
 from tawa.runtime.forms import Generated, generate, launch_names
+from tawa.runtime.guards import Guards, facts_of
 from tawa.runtime.tensor_map import MapBuffer, Tensor, encode
 
 _MAPS_KEPT = 4096
@@ -231,9 +232,10 @@ def make_launcher(
         "__pack": layout.pack_into,
         "__lock": threading.Lock(),
         "__otherwise": cache(otherwise),
+        "__guards": Guards(kernel, names, (*values, *extra)),
         "__ones": _ONES,
         "__resolve": resolve_grid,
-        "__launches": _launches,
+        "__launches": launches,
         "__refuse": refuse,
         "__fail": fail,
         "__machine": machine,
@@ -253,15 +255,6 @@ def names_of(values: Mapping[str, Any]) -> Names:
     descriptors = {name.removesuffix("__shape") for name in extra if name.endswith("__shape")}
     arrays = {name.removesuffix("__at") for name in extra if name.endswith("__at")} - descriptors
     return Names(set(values) - arrays - descriptors, arrays, descriptors)
-
-
-def make_guard(kernel: CompiledKernel, values: Mapping[str, Any]) -> Callable[..., bool]:
-    """Generate the predicate "all guards hold" over what a launcher takes after the options."""
-    names = names_of(values)
-    conditions = " and ".join(f"({rewrite(g.condition, names)})" for g in kernel.guards) or "True"
-    arguments = "".join(f"{name}, " for name in (*values, *launch_names(values)))
-    text = f"def guard({arguments}):\n    return {conditions}\n"
-    return generate(text, "guard", {}).function
 
 
 def _text(
@@ -288,7 +281,7 @@ def _text(
         "    try:",
         "        __x, __y, __z = *__grid, *__ones[len(__grid)]",
         *_blocks(kernel.launch, place),
-        *_guards(kernel, writer.names, names),
+        *_guards(kernel, writer.names, (*values, *extra)),
         *(f"        {line}" for line in writer.before),
         "        with __lock:",
         *(f"            {line}" for line in writer.inside),
@@ -309,13 +302,14 @@ def _text(
     return "\n".join(lines) + "\n"
 
 
-def _guards(kernel: CompiledKernel, names: Names, arguments: str) -> list[str]:
+def _guards(kernel: CompiledKernel, names: Names, order: Sequence[str]) -> list[str]:
     if not kernel.guards:
         return []
-    conditions = " and ".join(f"({rewrite(g.condition, names)})" for g in kernel.guards)
+    facts = "".join(f"{name}, " for name in facts_of(names, order))
+    given = "".join(f"{name}, " for name in order)
     return [
-        f"        if not ({conditions}):",
-        f"            return __otherwise()(__grid, __options, {arguments})",
+        f"        if not __guards.hold(({facts}__x, __y, __z), ({given}), (__x, __y, __z)):",
+        f"            return __otherwise()(__grid, __options, {given})",
     ]
 
 
@@ -373,7 +367,7 @@ def whole(kernel: str, extent: Any) -> int:
     )
 
 
-def _launches(kernel: CompiledKernel, grid: Sequence[int]) -> bool:
+def launches(kernel: CompiledKernel, grid: Sequence[int]) -> bool:
     """Return False for a grid of no programs; raise ArgumentError for one CUDA cannot launch."""
     extents = [whole(kernel.name, extent) for extent in grid]
     for axis, (extent, limit) in enumerate(zip(extents, _GRID_LIMITS)):

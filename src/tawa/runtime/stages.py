@@ -16,43 +16,23 @@ def with_later(stages: Mapping[str, Stage]) -> Assembly:
     if isinstance(source, str) and "ptx" not in stages:
         later["ptx"] = partial(_ptx, source)
     if isinstance(cubin, bytes) and "sass" not in stages:
-        later["sass"] = partial(disassemble, cubin)
+        later["sass"] = partial(_sass, cubin)
     return Assembly(stages, later)
 
 
 def _ptx(source: str) -> str:
     from tawa.runtime import nvrtc
 
-    return nvrtc.ptx(source)
+    return nvrtc.build(source, ptx=True).ptx
 
 
-def disassemble(cubin: bytes) -> str:
-    """Return the SASS of a cubin; BuildError where nvdisasm is not installed."""
-    import subprocess
-    import tempfile
-    from pathlib import Path
+def _sass(cubin: bytes) -> str:
+    from tawa.runtime import sass
 
-    if (tool := find_nvdisasm()) is None:
+    if not (listing := sass.disassemble(cubin)):
         raise BuildError(
             "there is no nvdisasm to show SASS with",
-            why="it comes with the package nvidia-cuda-nvdisasm or the CUDA toolkit",
+            why="it comes with the package nvidia-cuda-nvdisasm",
             remedy="pip install 'tawa[sass]'",
         )
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.cubin"
-        path.write_bytes(cubin)
-        result = subprocess.run([tool, "-c", str(path)], capture_output=True, text=True)
-    if result.returncode != 0:
-        raise BuildError("nvdisasm failed", why=result.stderr.strip())
-    return result.stdout
-
-
-def find_nvdisasm() -> str | None:
-    """Return the path of nvdisasm: the pip package's, the toolkit's or the one in PATH."""
-    import shutil
-
-    try:
-        from cuda.pathfinder import find_nvidia_binary_utility
-    except ImportError:
-        return shutil.which("nvdisasm")
-    return find_nvidia_binary_utility("nvdisasm") or shutil.which("nvdisasm")
+    return listing

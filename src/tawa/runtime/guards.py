@@ -1,0 +1,139 @@
+"""Guards: what the compiler relied on and only a launch can decide.
+
+``disjoint(a, b)``: the memory of two arguments does not overlap. ``never_negative(e)``: the host
+expression e, which may also use program0..2 and grid0..2, is at least 0 in every program. Any other
+condition is a host expression that must be true.
+
+A verdict is a function of the addresses, the numbers and the grid of a launch: that is all a kernel
+sees, so two launches that agree in them touch the same memory.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tawa.errors import InternalError
+from tawa.runtime.arrays import View, look
+from tawa.runtime.compiled import CompiledKernel
+from tawa.runtime.descriptors import is_descriptor
+from tawa.runtime.dtypes import BYTES
+from tawa.runtime.expressions import Names, rewrite
+
+_PROGRAMS = ("program0", "program1", "program2")
+_GRID = ("grid0", "grid1", "grid2")
+_KEPT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes of memory, from `start` to before `end`."""
+
+    start: int
+    end: int
+
+    def meets(self, other: Span) -> bool:
+        """Tell whether two spans share a byte."""
+        return self.start < other.end and other.start < self.end
+
+
+def span_of(value: Any) -> Span:
+    """Return the bytes an array or descriptor may touch."""
+    if is_descriptor(type(value)):
+        view = look(value.base)
+        return _span(replace(view, shape=tuple(value.shape), strides=tuple(value.strides)))
+    return _span(look(value))
+
+
+def _span(view: View) -> Span:
+    if 0 in view.shape:
+        return Span(view.address, view.address)
+    steps = [(extent - 1) * stride for extent, stride in zip(view.shape, view.strides)]
+    size = BYTES[view.dtype]
+    low = sum(step for step in steps if step < 0) * size
+    high = (sum(step for step in steps if step > 0) + 1) * size
+    return Span(view.address + low, view.address + high)
+
+
+class Guards:
+    """The guards of a kernel for arguments of one form; `names` are those of its launcher."""
+
+    def __init__(self, kernel: CompiledKernel, names: Names, order: Sequence[str]) -> None:
+        self._order = tuple(order)
+        self._known: dict[tuple[Any, ...], bool] = {}
+        self._pairs: list[tuple[str, str]] = []
+        self._checks: list[Callable[[dict[str, Any]], bool]] = []
+        numbers = Names({*names.numbers, *_PROGRAMS, *_GRID}, names.arrays, names.descriptors)
+        for guard in kernel.guards:
+            self._add(guard.condition, numbers)
+
+    def _add(self, condition: str, names: Names) -> None:
+        match ast.parse(condition, mode="eval").body:
+            case ast.Call(func=ast.Name("disjoint"), args=[ast.Name(first), ast.Name(second)]):
+                self._pairs.append((first, second))
+            case ast.Call(func=ast.Name("never_negative"), args=[inner]):
+                code = compile(rewrite(ast.unparse(inner), names), "<guard>", "eval")
+                self._checks.append(lambda scope: _never_negative(code, scope))
+            case _:
+                code = compile(rewrite(condition, names), "<guard>", "eval")
+                self._checks.append(lambda scope: bool(eval(code, {}, scope)))
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything to decide."""
+        return bool(self._pairs or self._checks)
+
+    def hold(self, facts: tuple[Any, ...], given: Sequence[Any], grid: Sequence[int]) -> bool:
+        """Decide for a launch; `facts` are its numbers and addresses, the key of the verdict.
+
+        `given` are the values a launcher gets, in its order.
+        """
+        if (known := self._known.get(facts)) is not None:
+            return known
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+        scope = dict(zip(self._order, given, strict=True))
+        verdict = self._disjoint(scope) and self._true(scope, grid)
+        self._known[facts] = verdict
+        return verdict
+
+    def _disjoint(self, scope: Mapping[str, Any]) -> bool:
+        return not any(
+            span_of(scope[first]).meets(span_of(scope[second])) for first, second in self._pairs
+        )
+
+    def _true(self, scope: Mapping[str, Any], grid: Sequence[int]) -> bool:
+        extents = (*grid, 1, 1)[:3]
+        full = {**scope, **dict(zip(_GRID, extents))}
+        return all(check(full) for check in self._checks)
+
+
+def _never_negative(code: Any, scope: Mapping[str, Any]) -> bool:
+    """Evaluate an expression for all programs at once and look at its least value."""
+    import numpy as np
+
+    used = set(code.co_names)
+    full = {**scope, "min": np.minimum, "max": np.maximum}
+    for axis, name in enumerate(_PROGRAMS):
+        if name in used:
+            shape = [1, 1, 1]
+            shape[axis] = -1
+            full[name] = np.arange(scope[_GRID[axis]], dtype=np.int64).reshape(shape)
+    try:
+        least = np.min(eval(code, {"abs": abs}, full))
+    except (NameError, TypeError) as error:
+        raise InternalError(
+            f"a guard of the kernel cannot be evaluated: {error}",
+            remedy="this is a fault of the compiler: please report it with the kernel",
+        ) from error
+    return bool(least >= 0)
+
+
+def facts_of(names: Names, order: Sequence[str]) -> list[str]:
+    """Return the launcher's names that, with the grid, decide every guard."""
+    return [name for name in order if name in names.numbers or name.endswith(_FACTS)]
+
+
+_FACTS = ("__at", "__shape", "__strides")
