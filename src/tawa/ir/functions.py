@@ -46,13 +46,25 @@ def _remainder(np: Any, a: Any, b: Any) -> Any:
 def _erf(np: Any, a: Any) -> Any:
     import math
 
-    return np.vectorize(math.erf, otypes=[np.float64])(a).astype(a.dtype)
+    flat = np.ravel(a).astype(np.float64).tolist()
+    return np.array([math.erf(x) for x in flat]).astype(a.dtype).reshape(np.shape(a))
 
 
 def _mulhi(np: Any, a: Any, b: Any) -> Any:
+    """The upper half of the product at twice the width."""
     bits = a.dtype.itemsize * 8
-    wide = a.astype(object) * b.astype(object)
-    return np.vectorize(lambda x: int(x) >> bits, otypes=[a.dtype])(wide)
+    if bits < 64:
+        wide = np.int64 if a.dtype.kind == "i" else np.uint64
+        return (a.astype(wide) * b.astype(wide) >> wide(bits)).astype(a.dtype)
+    exact = np.asarray(np.asarray(a).astype(object) * np.asarray(b).astype(object) >> bits)
+    return exact.astype(a.dtype)
+
+
+def _fma(np: Any, a: Any, b: Any, c: Any) -> Any:
+    """f32: the product is exact in f64, so the sum is rounded almost as if once."""
+    if a.dtype != np.float32:
+        return a * b + c
+    return (a.astype(np.float64) * b + c).astype(np.float32)
 
 
 _ROWS = (
@@ -64,7 +76,7 @@ _ROWS = (
     Function("idiv", 2, _divide, "{0} / {1}", ""),
     Function("irem", 2, _remainder, "{0} % {1}", ""),
     Function("frem", 2, lambda np, a, b: np.fmod(a, b), "", "fmodf({0}, {1})"),
-    Function("fma", 3, lambda np, a, b, c: a * b + c, "{0} * {1} + {2}", "fmaf({0}, {1}, {2})"),
+    Function("fma", 3, _fma, "{0} * {1} + {2}", "fmaf({0}, {1}, {2})"),
     Function("neg", 1, lambda np, a: -a, "-{0}", "-{0}"),
     Function("abs", 1, lambda np, a: np.abs(a), "({0} < 0 ? -{0} : {0})", "fabsf({0})"),
     # min and max give the operand that is not NaN (PTX min.f32); the _nan forms propagate NaN.

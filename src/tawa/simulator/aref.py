@@ -17,18 +17,20 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.errors import ArgumentError, ProtocolError
 from tawa.ir import aref, tile
+from tawa.simulator.arguments import bind_arguments
 from tawa.simulator.barriers import RegisterPool
 from tawa.simulator.clocks import Clock, Clocks
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
-from tawa.simulator.machine import Block, Cluster, Coroutine, Machine, Role
-from tawa.simulator.memory import GlobalMemory, bind_arguments
+from tawa.simulator.machine import Block, Cluster, Coroutine, Machine
+from tawa.simulator.memory import GlobalMemory
 from tawa.simulator.races import GlobalRaces, written_arguments
+from tawa.simulator.role import Role
 from tawa.simulator.rules import RULES
 from tawa.simulator.scheduler import Blocked, Need, Scheduler, Task
 from tawa.simulator.shared import SharedMemory
 from tawa.simulator.tile import checked_grid
 from tawa.simulator.trace import Trace
-from tawa.simulator.values import place_of, poison
+from tawa.simulator.values import is_array, place_of, poison
 
 
 @dataclass(eq=False, slots=True)
@@ -88,7 +90,7 @@ class _Put:
 
 def _free_storage(slot: _Slot) -> None:
     for value in slot.values:
-        if isinstance(value, np.ndarray):
+        if is_array(value):
             value[...] = poison(value.shape, value.dtype)
 
 
@@ -136,7 +138,7 @@ def _put_exit(decoder: Decoder, operation: aref.PutExit) -> Step:
         ring = put.ring
         slot = ring.slots[put.turn % ring.depth]
         values = [frame.values[i] for i in payload]
-        slot.values = [np.array(v) if isinstance(v, np.ndarray) else v for v in values]
+        slot.values = [np.array(v) if is_array(v) else v for v in values]
         if ring.published != put.turn:
             raise ProtocolError(
                 f"{ring.label}: put {put.turn} is published as number {ring.published}",

@@ -65,7 +65,7 @@ class Mbarrier:
         for _ in range(count):
             if self.pending == 0:
                 raise ProtocolError(
-                    f"{self.name} gets more than its {self.arrivals} arrivals in phase {self.phase}",
+                    f"{self.name} gets more than {self.arrivals} arrivals in phase {self.phase}",
                     place=place_of(operation),
                     why=f"{self.bytes} bytes of the phase are still due, so it has not completed",
                 )

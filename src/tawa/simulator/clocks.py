@@ -2,9 +2,9 @@
 
 Each warp is a row. Each warp has four columns of its own: its generic accesses, those of them it
 has fenced towards the async proxy, its cp.async copies, and those fenced. Each engine (the wgmmas
-of a warpgroup; a TMA operation) has a column too. `now[row, column]` is the last event of the column
-that the row knows to have happened. An access at (column, clock) happened before what a row does
-next exactly if now[row, column] >= clock.
+of a warpgroup; a TMA operation) has a column too. `now[row, column]` is the last event of the
+column that the row knows to have happened. An access at (column, clock) happened before what a row
+does next exactly if now[row, column] >= clock.
 
 Warps of one role run in step here, but each knows only what it has itself synchronised with: a
 missing barrier inside a role is therefore seen under every schedule.

@@ -1,4 +1,4 @@
-"""Rules of hopper IR's shared memory: views, register traffic, TMA and cp.async.
+"""Rules of hopper IR's asynchronous copies: TMA and cp.async.
 
 Asynchronous copies are recorded (and checked for races) when they start, with what their thread
 knows then; their bytes move in an event that the scheduler runs at any later time.
@@ -17,90 +17,17 @@ from tawa.errors import InternalError, ProtocolError
 from tawa.ir import hopper
 from tawa.ir.types import TensorMapType, ViewType
 from tawa.simulator.barriers import check_made
-from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, pure
-from tawa.simulator.footprints import register_layout, touch
-from tawa.simulator.machine import Block, BulkGroups, BulkStore, Role
+from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
+from tawa.simulator.footprints import register_owners, touch
+from tawa.simulator.machine import Block
 from tawa.simulator.memory import Descriptor
+from tawa.simulator.role import BulkGroups, BulkStore, Role
 from tawa.simulator.rules import combination, pointee
 from tawa.simulator.scheduler import Blocked, Need
-from tawa.simulator.shared import Access, Placement, View
+from tawa.simulator.shared import Access, View
 from tawa.simulator.sync_rules import acting, pick
 from tawa.simulator.trace import tma_time
 from tawa.simulator.values import Array, place_of
-
-# --- views ------------------------------------------------------------------------------------
-
-
-def _slot(operation: hopper.Slot) -> Callable[..., Any]:
-    return lambda views, index: pick(views, index, "slot", operation)
-
-
-def _change(view: View, place: Placement, kind: Any) -> View:
-    assert isinstance(kind, ViewType), "a view operation gives a view; report this"
-    return View(view.label, view.base, place, view.dtype, kind.layout.data)
-
-
-def _transpose_view(operation: hopper.TransposeView) -> Callable[..., Any]:
-    permutation = tuple(item.data for item in operation.permutation)
-    kind = operation.result.type
-
-    def transpose(view: View) -> View:
-        key = ("transpose", permutation)
-        place = view.place.derive(key, lambda offsets: np.transpose(offsets, permutation))
-        return _change(view, place, kind)
-
-    return transpose
-
-
-def _slice_view(operation: hopper.SliceView) -> Callable[..., Any]:
-    kind = operation.result.type
-    assert isinstance(kind, ViewType), "hopper.slice_view gives a view; report this"
-    start, shape = tuple(item.data for item in operation.start), kind.shape
-    slices = tuple(slice(low, low + extent) for low, extent in zip(start, shape))
-
-    def cut(view: View) -> View:
-        place = view.place.derive(("slice", start, shape), lambda offsets: offsets[slices])
-        return _change(view, place, kind)
-
-    return cut
-
-
-def _reshape_view(operation: hopper.ReshapeView) -> Callable[..., Any]:
-    kind = operation.result.type
-    assert isinstance(kind, ViewType), "hopper.reshape_view gives a view; report this"
-    shape = kind.shape
-
-    def reshape(view: View) -> View:
-        place = view.place.derive(("reshape", shape), lambda offsets: offsets.reshape(shape))
-        return _change(view, place, kind)
-
-    return reshape
-
-
-def _shared_load(decoder: Decoder, operation: hopper.SharedLoad) -> Step:
-    view, out = decoder.number(operation.view), decoder.number(operation.result)
-    layout = register_layout(operation.result.type)
-
-    def load(role: Role, frame: Frame) -> None:
-        source: View = frame.values[view]
-        touch(role, source, False, layout, operation)
-        frame.values[out] = role.block.shared.read(source, role.where, operation)
-
-    return acting(load)
-
-
-def _shared_store(decoder: Decoder, operation: hopper.SharedStore) -> Step:
-    view = decoder.number(operation.view)
-    value = decoder.reader(operation.value, operation)
-    layout = register_layout(operation.value.type)
-
-    def store(role: Role, frame: Frame) -> None:
-        target: View = frame.values[view]
-        touch(role, target, True, layout, operation)
-        role.block.shared.write(target, value(frame.values))
-
-    return acting(store)
-
 
 # --- TMA --------------------------------------------------------------------------------------
 
@@ -129,7 +56,7 @@ def _check_map(operation: hopper.TmaLoad | hopper.TmaStore) -> tuple[int, ...]:
 def _block_shape(
     shape: tuple[int, ...], box: tuple[int, ...], operation: Operation
 ) -> tuple[int, ...]:
-    """Return a tile's shape with the map's rank; raises ProtocolError if boxes do not make it up."""
+    """Return a tile's shape with the map's rank; raises ProtocolError if boxes do not fill it."""
     small = [extent for extent in shape if extent != 1]
     full: list[int] = []
     for extent in reversed(box):
@@ -188,7 +115,8 @@ def _tma_load(decoder: Decoder, operation: hopper.TmaLoad) -> Step:
         done[column] = clock
         count = prod(shape) * desc.dtype.itemsize
         end = _timed(role.block, role, count, f"load {tile.label}")
-        watch = role.watch_engine(known, column, clock)
+        segment = role.memory.segment(desc.address, operation)
+        watch = role.watch_engine(segment, known, column, clock)
 
         def land() -> None:
             data = role.memory.read_block(desc, tuple(at), shape, operation, watch)
@@ -248,11 +176,10 @@ def _start_store(
     role.block.shared.access(_engine_access(role, tile, False, *read, operation), row)
     clocks.release(row)
     flight = BulkStore(read, written)
-    flight.time = _timed(
-        role.block, role, prod(shape) * desc.dtype.itemsize, f"store {tile.label}"
-    )
+    flight.time = _timed(role.block, role, prod(shape) * desc.dtype.itemsize, f"store {tile.label}")
     role.bulk.setdefault(row, BulkGroups()).open.append(flight)
-    watch = role.watch_engine(known, *written)
+    segment = role.memory.segment(desc.address, operation)
+    watch = role.watch_engine(segment, known, *written)
 
     def read_shared() -> None:
         data = role.block.shared.read(tile, role.where, operation).reshape(shape)
@@ -321,7 +248,7 @@ def _copy_async(decoder: Decoder, operation: hopper.CopyAsync) -> Step:
     pointer, view = decoder.numbered((operation.pointer, operation.view))
     mask = decoder.number(operation.mask) if operation.mask is not None else -1
     dtype = pointee(operation.pointer.type)
-    layout = register_layout(operation.pointer.type)
+    held = register_owners(operation.pointer.type)
 
     def copy(role: Role, frame: Frame) -> None:
         values, copies = frame.values, role.copies
@@ -329,7 +256,7 @@ def _copy_async(decoder: Decoder, operation: hopper.CopyAsync) -> Step:
         live = values[mask] if mask >= 0 else None
         copies.started += 1
         number, addresses = copies.started, values[pointer]
-        touch(role, tile, True, layout, operation, kind=2, number=number)
+        touch(role, tile, True, held, operation, kind=2, number=number)
         size = tile.place.index.size * dtype.itemsize
         copies.time = _timed(role.block, role, size, f"copy {tile.label}")
         zero = np.zeros((), dtype)
@@ -383,12 +310,6 @@ def _copy_wait(decoder: Decoder, operation: hopper.CopyAsyncWait) -> Step:
 
 
 COPY_RULES: dict[type[Operation], Rule] = {
-    hopper.Slot: pure(_slot),
-    hopper.TransposeView: pure(_transpose_view),
-    hopper.SliceView: pure(_slice_view),
-    hopper.ReshapeView: pure(_reshape_view),
-    hopper.SharedLoad: _shared_load,
-    hopper.SharedStore: _shared_store,
     hopper.TmaLoad: _tma_load,
     hopper.TmaStore: _tma_store,
     hopper.BulkCommit: _bulk_commit,
@@ -397,4 +318,4 @@ COPY_RULES: dict[type[Operation], Rule] = {
     hopper.CopyAsyncCommit: _copy_commit,
     hopper.CopyAsyncWait: _copy_wait,
 }
-"""Views, register traffic and copies, by class."""
+"""TMA and cp.async, by class."""

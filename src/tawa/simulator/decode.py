@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -42,6 +43,9 @@ class Step:
 
 Rule: TypeAlias = Callable[["Decoder", Any], "Step | None"]
 Meaning: TypeAlias = Callable[[Any], Callable[..., Any]]
+Unary: TypeAlias = Callable[[Any], Any]
+Binary: TypeAlias = Callable[[Any, Any], Any]
+Ternary: TypeAlias = Callable[[Any, Any, Any], Any]
 
 
 def run_steps(steps: tuple[Step, ...], blocking: bool) -> Step:
@@ -342,9 +346,7 @@ def _halve(
 ) -> list[Array]:
     """Combine neighbours along the last axis, an odd one at the end staying as it is."""
     even = items[0].shape[-1] // 2 * 2
-    pairs = combine(
-        frame, [x[..., 0:even:2] for x in items], [x[..., 1:even:2] for x in items]
-    )
+    pairs = combine(frame, [x[..., 0:even:2] for x in items], [x[..., 1:even:2] for x in items])
     return [np.concatenate([pair, x[..., even:]], axis=-1) for pair, x in zip(pairs, items)]
 
 
@@ -373,7 +375,7 @@ def decode_scan(decoder: Decoder, operation: tile.Scan) -> Step:
         items = [np.array(np.moveaxis(frame.values[i], axis, 0)) for i in inputs]
         order = range(items[0].shape[0])
         places = list(reversed(order) if backwards else order)
-        for before, at in zip(places, places[1:]):
+        for before, at in pairwise(places):
             parts = combine(frame, [x[before] for x in items], [x[at] for x in items])
             for item, part in zip(items, parts):
                 item[at] = part

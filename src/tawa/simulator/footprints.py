@@ -11,7 +11,7 @@ from xdsl.ir import Attribute, Operation
 
 from tawa.ir.types import LayoutAttr, TensorType
 from tawa.layouts.register import Axis, RegisterLayout
-from tawa.simulator.machine import Role
+from tawa.simulator.role import Role
 from tawa.simulator.shared import Access, Footprint, View
 
 
@@ -45,10 +45,9 @@ def first_owner(layout: RegisterLayout) -> NDArray[np.intp]:
 @lru_cache(maxsize=256)
 def operand_owners(layout: RegisterLayout, operand: str, k: int) -> NDArray[np.bool_]:
     """Return which elements of operand "a" [M, K] or "b" [K, N] the warps of an accumulator use."""
-    held = owners(layout)
-    if operand == "a":
-        return np.repeat(held.any(axis=2)[:, :, None], k, axis=2)
-    return np.repeat(held.any(axis=1)[:, None, :], k, axis=1)
+    axis = 2 if operand == "a" else 1
+    used = np.logical_or.reduce(owners(layout), axis=axis, keepdims=True)
+    return np.repeat(used, k, axis=axis)
 
 
 def register_layout(kind: Attribute) -> RegisterLayout | None:
@@ -56,6 +55,12 @@ def register_layout(kind: Attribute) -> RegisterLayout | None:
     if isinstance(kind, TensorType) and isinstance(kind.encoding, LayoutAttr):
         return kind.encoding.data
     return None
+
+
+def register_owners(kind: Attribute) -> NDArray[np.bool_] | None:
+    """Return which elements of a tensor type each warp holds, None where it has no layout."""
+    layout = register_layout(kind)
+    return None if layout is None else owners(layout)
 
 
 def groups_of(role: Role) -> Iterator[tuple[int, slice]]:
@@ -69,26 +74,26 @@ def touch(
     role: Role,
     view: View,
     write: bool,
-    layout: RegisterLayout | None,
+    held: NDArray[np.bool_] | None,
     operation: Operation,
     *,
     kind: int = 0,
     number: int = 0,
 ) -> None:
-    """Record an ordinary access of the role's warps to a tile held in `layout`.
+    """Record an ordinary access to a tile of which each warp of the role touches what it `held`.
 
-    `kind` 0: by the warps themselves; 2: by their cp.async copy `number`. Without a layout each
-    warp touches the whole tile. Raises ProtocolError for a race.
+    `kind` 0: by the warps themselves; 2: by their cp.async copy `number`. With no `held` each warp
+    touches the whole tile. Raises ProtocolError for a race.
     """
     clocks = role.clocks
-    parts = [(0, role.active)] if role.one or layout is None else groups_of(role)
+    parts = [(0, role.active)] if role.one or held is None else groups_of(role)
     for warp, rows in parts:
         own = clocks.numbers(rows)
         columns = own + kind * clocks.rows
         now = np.full(own.size, number, np.int32) if kind else clocks.now[own, own].copy()
         part, spans = None, view.spans()
-        if layout is not None and not role.one:
-            part = Footprint(layout, view.place, view.base, warp, 1, owners(layout))
+        if held is not None and not role.one:
+            part = Footprint(operation, view.place, view.base, warp, 1, held)
             spans = part.spans(own.size) if role.warps > 4 else spans
         access = Access(spans, write, False, columns, now, role.where, operation, part)
         role.block.shared.access(access, rows)

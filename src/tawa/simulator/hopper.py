@@ -1,202 +1,39 @@
 """The concurrent run of hopper IR: all roles of all blocks as coroutines, under one scheduler.
 
 A launch is a queue of clusters; as many as the machine holds run at a time. Each block runs its
-set-up, then its roles at once, then what stands after them. Data moves tile by tile in NumPy, by the
-same rules as in the sequential oracle; what is added here is when it moves and who may see it.
+set-up, then its roles at once, then what stands after them. Data moves tile by tile in NumPy, by
+the rules of the sequential oracle; what is added here is when it moves and who may see it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
-from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, IntegerAttr, TensorType
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.dialects.builtin import IntAttr, IntegerAttr
+from xdsl.ir import Operation
 
 from tawa.errors import ArgumentError, ProtocolError
 from tawa.ir import hopper, tile
+from tawa.simulator.arguments import bind_arguments
 from tawa.simulator.barriers import RegisterPool
 from tawa.simulator.clocks import Clocks
-from tawa.simulator.copy_rules import COPY_RULES
-from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
-from tawa.simulator.footprints import first_owner, register_layout
-from tawa.simulator.machine import Block, Cluster, Coroutine, Fragment, Grid, Machine, Role
-from tawa.simulator.memory import GlobalMemory, bind_arguments
-from tawa.simulator.mma_rules import MMA_RULES
+from tawa.simulator.decode import Decoder, Frame, Step
+from tawa.simulator.hopper_decode import HopperDecoder
+from tawa.simulator.machine import Block, Cluster, Coroutine, Machine
+from tawa.simulator.memory import GlobalMemory
 from tawa.simulator.races import GlobalRaces, written_arguments
-from tawa.simulator.rules import RULES
-from tawa.simulator.scheduler import Blocked, Need, Scheduler, Task
+from tawa.simulator.role import Role
+from tawa.simulator.scheduler import BLOCK, Blocked, Need, Scheduler, Task
 from tawa.simulator.shared import SharedMemory
-from tawa.simulator.sync_rules import SYNC_RULES
 from tawa.simulator.tile import checked_grid
-from tawa.simulator.trace import Trace, tile_time
+from tawa.simulator.trace import Trace
 from tawa.simulator.values import place_of
 from tawa.target import H200
-
-_RULES: dict[type[Operation], Rule] = {**RULES, **SYNC_RULES, **COPY_RULES, **MMA_RULES}
-_ATOMICS = (tile.Atomic, tile.CompareExchange)
-_KEEPS = (hopper.Wgmma, hopper.WgmmaWait, hopper.Pin, scf.ForOp, scf.IfOp, scf.WhileOp)
-
-
-# --- decoding ---------------------------------------------------------------------------------
-
-
-def _sources(value: SSAValue) -> list[SSAValue]:
-    """Return the values that may become this one without an instruction: through control flow."""
-    if isinstance(value, BlockArgument):
-        parent = value.block.parent_op()
-        match parent:
-            case scf.ForOp() if value.index > 0:
-                return [parent.iter_args[value.index - 1], _yielded(parent, 0, value.index - 1)]
-            case scf.WhileOp() if value.block is parent.before_region.block:
-                return [parent.arguments[value.index], _yielded(parent, 1, value.index)]
-            case scf.WhileOp():
-                return [_yielded(parent, 0, value.index + 1)]
-            case _:
-                return []
-    owner = value.owner
-    position = list(owner.results).index(value)  # pyright: ignore[reportAttributeAccessIssue]
-    match owner:
-        case scf.ForOp():
-            return [owner.iter_args[position], _yielded(owner, 0, position)]
-        case scf.WhileOp():
-            return [_yielded(owner, 0, position + 1)]
-        case scf.IfOp():
-            return [_yielded(owner, region, position) for region in range(len(owner.regions))]
-        case hopper.WgmmaWait() | hopper.Pin():
-            return [owner.operands[position]]
-        case hopper.Wgmma():
-            return [owner.acc]
-        case _:
-            return []
-
-
-def _yielded(owner: Operation, region: int, position: int) -> SSAValue:
-    last = owner.regions[region].block.last_op
-    assert last is not None, "a region with results ends in a terminator; report this"
-    return last.operands[position]
-
-
-def _wgmma_registers(kernel: tile.Kernel) -> set[SSAValue]:
-    """Return the values whose registers a wgmma reads or writes: accumulators and A fragments."""
-    todo: list[SSAValue] = []
-    for op in kernel.walk():
-        if isinstance(op, hopper.Wgmma):
-            todo += [op.acc, op.result]
-            todo += [op.a] if isinstance(op.a.type, TensorType) else []
-    found: set[SSAValue] = set()
-    while todo:
-        value = todo.pop()
-        if value not in found:
-            found.add(value)
-            todo += _sources(value)
-    return found
-
-
-class _HopperDecoder(Decoder):
-    """Adds to the tile rules what registers, threads and time need.
-
-    Ordinary instructions read fragments only when they may; what they write into registers that a
-    wgmma uses is stamped; global accesses know which warp makes them.
-    """
-
-    def __init__(self, kernel: tile.Kernel) -> None:
-        super().__init__(_RULES)
-        self.registers = _wgmma_registers(kernel)
-
-    def reader(self, value: SSAValue, operation: Operation) -> Callable[[list[Any]], Any]:
-        """Return the function that reads a tensor, which must not be in flight."""
-        number = self.number(value)
-
-        def read(values: list[Any]) -> Any:
-            found = values[number]
-            return found.read(operation) if type(found) is Fragment else found
-
-        return read
-
-    def operation(self, operation: Operation) -> Step | None:
-        """Decode one operation; atomics and volatile loads let others run first."""
-        step = super().operation(operation)
-        polls = isinstance(operation, _ATOMICS) or (
-            isinstance(operation, tile.Load) and operation.volatile is not None
-        )
-        if step is None or step.blocking or not polls:
-            return step
-        run = step.run
-
-        def wait(frame: Frame) -> Wait:
-            yield None
-            run(frame)
-
-        return Step(wait, True)
-
-    def compute(
-        self, operation: Operation, function: Callable[..., Any], *, world: bool = False
-    ) -> Step:
-        """Return the step of an ordinary instruction."""
-        fragile = any(isinstance(value.type, TensorType) for value in operation.operands)
-        if self.registers and fragile:
-            function = _reading(function, operation)
-        step = super().compute(operation, function, world=world)
-        if isinstance(operation, tile.Load | tile.Store | tile.Atomic):
-            step = _owned(step, operation)
-        marked = [v for v in operation.results if v in self.registers]
-        if marked and not isinstance(operation, _KEEPS):
-            step = _stamped(step, self.numbered(marked))
-        return _timed(step, operation)
-
-
-def _reading(function: Callable[..., Any], operation: Operation) -> Callable[..., Any]:
-    def read(*operands: Any) -> Any:
-        return function(*[x.read(operation) if type(x) is Fragment else x for x in operands])
-
-    return read
-
-
-def _stamped(step: Step, outputs: tuple[int, ...]) -> Step:
-    run = step.run
-
-    def stamp(frame: Frame) -> None:
-        run(frame)
-        role: Role = frame.world
-        for out in outputs:
-            frame.values[out] = Fragment(role, frame.values[out], born=role.fences)
-
-    return Step(stamp)
-
-
-def _owned(step: Step, operation: tile.Load | tile.Store | tile.Atomic) -> Step:
-    layout = register_layout(operation.pointer.type)
-    if layout is None:
-        return step
-    owner, run = first_owner(layout), step.run
-
-    def own(frame: Frame) -> None:
-        frame.world.owners = owner
-        run(frame)
-        frame.world.owners = None
-
-    return Step(own)
-
-
-def _timed(step: Step, operation: Operation) -> Step:
-    kinds = [value.type for value in (*operation.results, *operation.operands)]
-    sizes = [kind.get_shape() for kind in kinds if isinstance(kind, TensorType)]
-    elements = max((int(np.prod(shape)) for shape in sizes), default=0)
-    if not elements:
-        return step
-    run, name = step.run, operation.name.partition(".")[2]
-
-    def timed(frame: Frame) -> None:
-        run(frame)
-        role: Role = frame.world
-        role.spent(tile_time(elements, role.warps), name)
-
-    return Step(timed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +47,7 @@ class _Program:
 
 
 def _decode(kernel: tile.Kernel, arguments: list[Any]) -> _Program:
-    decoder = _HopperDecoder(kernel)
+    decoder = HopperDecoder(kernel)
     for number, value in zip(decoder.numbered(kernel.body.block.args), arguments):
         decoder.template[number] = value
     before: list[Operation] = []
@@ -230,11 +67,11 @@ def _decode(kernel: tile.Kernel, arguments: list[Any]) -> _Program:
 
 
 def _number(kernel: tile.Kernel, name: str, default: int) -> int:
-    launch = kernel.launch.data if kernel.launch is not None else {}
-    match launch.get(name):
-        case IntAttr() as found:
+    found = None if kernel.launch is None else kernel.launch.data.get(name)
+    match found:
+        case IntAttr():
             return found.data
-        case IntegerAttr() as found:
+        case IntegerAttr():
             return int(found.value.data)
         case _:
             return default
@@ -245,8 +82,8 @@ def launch_blocks(
 ) -> tuple[int, int, int]:
     """Return the grid of blocks that a launch of hopper IR has, given the user's grid.
 
-    A persistent kernel gets one block for each multiprocessor (whole clusters), at most one for each
-    program; any other one block for each program, rounded up to whole clusters along x.
+    A persistent kernel gets one block for each multiprocessor (whole clusters), at most one for
+    each program; any other one block for each program, rounded up to whole clusters along x.
     """
     x, y, z = checked_grid(grid)
     cluster = _number(kernel, "cluster", 1)
@@ -310,9 +147,9 @@ class _Launch:
             block = Block(cluster, index, rank, rank * warps, shared, pool)
             cluster.blocks.append(block)
         for block in cluster.blocks:
-            whole = Role("block", block, 0, warps, machine.registers, machine.registers)
+            whole = Role(BLOCK, block, 0, warps, machine.registers, machine.registers)
             body = self._block(block, whole)
-            task = Task("block", whole.where, body, lambda b=block: self._end_block(b))
+            task = Task(BLOCK, whole.where, body, partial(self._end_block, block))
             machine.scheduler.start(task)
 
     def _block(self, block: Block, whole: Role) -> Coroutine:
@@ -332,7 +169,7 @@ class _Launch:
             )
             block.running += 1
             coroutine = _through(body, Frame(frame.values.copy(), role))
-            on_end: Callable[[], None] = lambda r=role, o=op: self._end_role(r, o)
+            on_end = partial(self._end_role, role, op)
             machine.scheduler.start(Task(role.label, role.where, coroutine, on_end))
 
         def need() -> Need:
@@ -351,7 +188,7 @@ class _Launch:
             )
         if role.registers > role.held:
             raise ProtocolError(
-                f"{role.where} is built for {role.registers} registers a thread and holds {role.held}",
+                f"{role.where} is built for {role.registers} registers a thread, holds {role.held}",
                 place=place_of(operation),
                 remedy='take them with set_registers "inc"',
             )
@@ -422,8 +259,8 @@ def run_hopper(
 ) -> Trace:
     """Run hopper IR concurrently, in place on the argument arrays, and return the timeline.
 
-    `grid` is the user's grid of programs; arguments as for `run_tile`. Equal `seed`, `schedule` (see
-    `Scheduler`) and `late` give equal runs. `multiprocessors` blocks are resident at a time.
+    `grid` is the user's grid of programs; arguments as for `run_tile`. Equal `seed`, `schedule`
+    (see `Scheduler`) and `late` give equal runs; `multiprocessors` blocks are resident at a time.
     Raises ProtocolError for a race, a deadlock, an early read or anything left over; LaunchError for
     an access out of bounds.
     """
@@ -449,8 +286,3 @@ def run_hopper(
         scheduler.run()
     trace.steps = scheduler.step
     return trace
-
-
-def as_grid(grid: tuple[int, ...]) -> Grid:
-    """Return a grid as three extents."""
-    return checked_grid(grid)

@@ -9,7 +9,7 @@ names the argument the pointer was made from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -17,9 +17,7 @@ import numpy as np
 from xdsl.ir import Operation
 
 from tawa.errors import ArgumentError, LaunchError
-from tawa.ir import tile
-from tawa.ir.types import DescType, PtrType, spell
-from tawa.simulator.values import F32, FLOATS, Array, DType, convert, dtype_of, place_of, poison
+from tawa.simulator.values import F32, FLOATS, Array, DType, convert, is_array, place_of, poison
 
 _SHIFT = 40  # bytes an offset may span, as a power of two
 _MIDDLE = 1 << (_SHIFT - 1)  # offset 0 lies in the middle, so that negative offsets keep their name
@@ -101,7 +99,7 @@ class GlobalMemory:
 
     def bind(self, name: str, array: Any, element: DType) -> np.int64:
         """Make an array addressable and return the address of its first element."""
-        if not isinstance(array, np.ndarray):
+        if not is_array(array):
             raise ArgumentError(
                 f"argument {name} is a {type(array).__name__}",
                 why="the simulator addresses NumPy arrays",
@@ -161,7 +159,7 @@ class GlobalMemory:
                 f"{operation.name} outside of argument {segment.name}",
                 place=place_of(operation),
                 why=f"element {worst} of {segment.name}, which spans elements {-first} to "
-                f"{view.size - first - 1}; {int(outside.sum())} of {index.size} accesses are outside",
+                f"{view.size - first - 1}; {int(outside.sum())} of {index.size} accesses are out",
                 remedy="mask the access, or pass a larger array",
             )
         return index
@@ -368,65 +366,3 @@ def padded(desc: Descriptor, shape: tuple[int, ...]) -> Array:
     if desc.padding == "nan" and desc.dtype in FLOATS:
         return np.full(shape, convert(np.array(np.nan, F32), desc.dtype), desc.dtype)
     return np.zeros(shape, desc.dtype)
-
-
-def bind_arguments(
-    kernel: tile.Kernel, arguments: Mapping[str, object], memory: GlobalMemory
-) -> list[Any]:
-    """Return the run-time values of the kernel's arguments, in order.
-
-    Raises ArgumentError for one that is missing, unknown or of the wrong type.
-    """
-    names = kernel.argument_names
-    if unknown := sorted(set(arguments) - set(names)):
-        raise ArgumentError(f"no argument named {', '.join(unknown)}", remedy=f"known: {names}")
-    values: list[Any] = []
-    for name, parameter in zip(names, kernel.body.block.args):
-        if name not in arguments:
-            raise ArgumentError(f"argument {name} is missing", remedy=f"needed: {names}")
-        values.append(_bind(name, parameter.type, arguments[name], memory))
-    return values
-
-
-def _bind(name: str, kind: Any, value: Any, memory: GlobalMemory) -> Any:
-    match kind:
-        case PtrType():
-            return memory.bind(name, value, dtype_of(kind.element))
-        case DescType():
-            return _bind_descriptor(name, kind, value, memory)
-        case _:
-            if not isinstance(value, bool | int | float | np.generic):
-                raise ArgumentError(
-                    f"argument {name} is a {type(value).__name__}",
-                    why=f"the kernel takes a number of type {spell(kind)}",
-                )
-            dtype = dtype_of(kind)
-            return convert(np.asarray(value), dtype)[()] if dtype in FLOATS else dtype.type(value)
-
-
-def _bind_descriptor(name: str, kind: DescType, value: Any, memory: GlobalMemory) -> Descriptor:
-    if not isinstance(value, HostDescriptor):
-        raise ArgumentError(
-            f"argument {name} is a {type(value).__name__}",
-            why="the kernel takes a tensor descriptor",
-        )
-    rank = len(kind.block_shape)
-    if tuple(value.block_shape) != kind.block_shape:
-        raise ArgumentError(
-            f"argument {name} has blocks of {tuple(value.block_shape)}",
-            why=f"the kernel was compiled for blocks of {kind.block_shape}",
-        )
-    if len(value.shape) != rank or len(value.strides) != rank:
-        raise ArgumentError(
-            f"argument {name} has {len(value.shape)} extents and {len(value.strides)} strides",
-            why=f"its blocks have {rank} dimensions",
-        )
-    dtype = dtype_of(kind.element)
-    return Descriptor(
-        int(memory.bind(name, value.base, dtype)),
-        dtype,
-        tuple(int(extent) for extent in value.shape),
-        tuple(int(stride) for stride in value.strides),
-        kind.block_shape,
-        value.padding,
-    )

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from xdsl.ir import Operation
 
 from tawa.errors import ProtocolError
 from tawa.ir import hopper
 from tawa.ir.types import ViewType, shape_of
-from tawa.layouts.register import RegisterLayout
-from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, effect, pure
+from tawa.simulator.decode import Decoder, Frame, Rule, Step, Ternary, Unary, Wait, effect, pure
 from tawa.simulator.dot import dot
 from tawa.simulator.footprints import groups_of, operand_owners, register_layout, touch
-from tawa.simulator.machine import Fragment, Product, Role
+from tawa.simulator.role import Fragment, Product, Role
 from tawa.simulator.scheduler import Blocked, Need
 from tawa.simulator.shared import Access, Footprint, View
 from tawa.simulator.sync_rules import acting
@@ -44,17 +44,15 @@ def _check_fence(role: Role, value: Any, operation: Operation) -> None:
 def _record(
     role: Role,
     view: View,
-    layout: RegisterLayout | None,
+    held: NDArray[np.bool_] | None,
     operand: str,
     operation: Operation,
 ) -> None:
-    """Record that each warpgroup reads its part of an operand."""
-    k = view.place.shape[1 if operand == "a" else 0]
+    """Record that each warpgroup reads the part of an operand that it needs."""
     for warp, rows in groups_of(role):
         spans = view.spans()
-        if layout is not None and role.warps > 4:
-            held = operand_owners(layout, operand, k)
-            key = (layout, operand)
+        if held is not None and role.warps > 4:
+            key = (operation, operand)
             spans = Footprint(key, view.place, view.base, warp, 1, held).spans(4)
         columns = np.array([role.engine(warp // 4)])
         clocks = np.array([role.issued], np.int32)
@@ -63,15 +61,15 @@ def _record(
 
 
 def _wgmma(decoder: Decoder, operation: hopper.Wgmma) -> Step:
-    a, b, acc, out = decoder.numbered(
-        (operation.a, operation.b, operation.acc, operation.result)
-    )
+    a, b, acc, out = decoder.numbered((operation.a, operation.b, operation.acc, operation.result))
     condition = decoder.number(operation.accumulate) if operation.accumulate is not None else -1
     m, n = shape_of(operation.result.type)
     layout = register_layout(operation.result.type)
     view = operation.b.type
     assert isinstance(view, ViewType), "wgmma takes b from shared memory; report this"
     k = view.shape[0]
+    held_a = None if layout is None else operand_owners(layout, "a", k)
+    held_b = None if layout is None else operand_owners(layout, "b", k)
 
     def issue(role: Role, frame: Frame) -> None:
         values, block = frame.values, role.block
@@ -81,11 +79,11 @@ def _wgmma(decoder: Decoder, operation: hopper.Wgmma) -> Step:
         _check_fence(role, before, operation)
         role.issued += 1
         if isinstance(left, View):
-            _record(role, left, layout, "a", operation)
+            _record(role, left, held_a, "a", operation)
         else:
             _check_fence(role, left, operation)
             left = left.read(operation) if isinstance(left, Fragment) else left
-        _record(role, right, layout, "b", operation)
+        _record(role, right, held_b, "b", operation)
         result = Fragment(role, None, role.issued, readable=False)
         values[out] = result
 
@@ -175,7 +173,7 @@ def _settled(role: Role, value: Any, operation: Operation) -> Any:
     return Fragment(role, value.array)
 
 
-def _mma(operation: hopper.Mma) -> Callable[..., Any]:
+def _mma(operation: hopper.Mma) -> Ternary:
     precision = operation.precision.data
     return lambda a, b, acc: dot(a, b, acc, precision)
 
@@ -195,14 +193,18 @@ def _fma_dot(decoder: Decoder, operation: hopper.FmaDot) -> Step:
     return acting(run)
 
 
-def _convert_layout(operation: hopper.ConvertLayout) -> Callable[..., Any]:
+def _convert_layout(operation: hopper.ConvertLayout) -> Unary:
     return lambda value: value
 
 
-def _pin(operation: hopper.Pin) -> Callable[..., Any]:
+def _pin(operation: hopper.Pin) -> Unary:
     if len(operation.res) == 1:
         return lambda value: value
-    return lambda *values: values
+
+    def several(*values: Any) -> tuple[Any, ...]:
+        return values
+
+    return several
 
 
 MMA_RULES: dict[type[Operation], Rule] = {

@@ -56,7 +56,9 @@ def written_arguments(kernel: tile.Kernel) -> set[str]:
             continue
         todo.extend(owner.operands)
         for region in owner.regions:
-            todo.extend(v for block in region.blocks if block.last_op for v in block.last_op.operands)
+            todo.extend(
+                v for block in region.blocks if block.last_op for v in block.last_op.operands
+            )
     # A pointer that travels through an aref comes from whatever was put in.
     if any(isinstance(value.owner, aref.GetEnter) for value in seen):
         return set(names)
@@ -65,17 +67,14 @@ def written_arguments(kernel: tile.Kernel) -> set[str]:
 
 @dataclass(eq=False, slots=True)
 class _Shadow:
-    """The last write, atomic and read of each `unit` bytes from machine address `low`."""
+    """The last write, atomic and read of each byte from machine address `low`."""
 
     low: int
     high: int
-    unit: int
     writes: NDArray[np.int64]
     atomics: NDArray[np.int64]
     reads: dict[int, NDArray[np.int32]] = field(default_factory=dict[int, NDArray[np.int32]])
-    who: dict[int, tuple[str, Operation]] = field(
-        default_factory=dict[int, tuple[str, Operation]]
-    )
+    who: dict[int, tuple[str, Operation]] = field(default_factory=dict[int, tuple[str, Operation]])
 
 
 def _pack(cluster: int, column: int) -> int:
@@ -125,7 +124,8 @@ class GlobalRaces:
             inside = [s for s in everything if s.real < high and low < s.real + s.data.size]
             low = min(low, *(s.real for s in inside))
             high = max(high, *(s.real + s.data.size for s in inside))
-            shadow = _Shadow(low, high, 1, *(np.zeros(high - low, np.int64) for _ in range(2)))
+            size = high - low
+            shadow = _Shadow(low, high, np.zeros(size, np.int64), np.zeros(size, np.int64))
             self._shadows.update({segment.name: shadow for segment in inside})
 
     def watches(self, segment: Segment) -> bool:

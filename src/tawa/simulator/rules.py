@@ -17,7 +17,7 @@ from tawa.errors import LaunchError
 from tawa.ir import tile
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import DescType, PtrType, element_type, shape_of
-from tawa.simulator.decode import CONTROL, Decoder, Rule, Step, effect, pure
+from tawa.simulator.decode import CONTROL, Binary, Decoder, Rule, Step, Ternary, Unary, effect, pure
 from tawa.simulator.dot import dot
 from tawa.simulator.memory import Descriptor, GlobalMemory, Watch
 from tawa.simulator.values import (
@@ -81,46 +81,46 @@ def _arange(decoder: Decoder, operation: tile.Arange) -> Step | None:
     return None
 
 
-def _program_id(operation: tile.ProgramId) -> Callable[..., Any]:
+def _program_id(operation: tile.ProgramId) -> Callable[[World], Any]:
     axis = operation.axis.data
     return lambda world: np.int32(world.program[axis])
 
 
-def _num_programs(operation: tile.NumPrograms) -> Callable[..., Any]:
+def _num_programs(operation: tile.NumPrograms) -> Callable[[World], Any]:
     axis = operation.axis.data
     return lambda world: np.int32(world.grid[axis])
 
 
-def _splat(operation: tile.Splat) -> Callable[..., Any]:
+def _splat(operation: tile.Splat) -> Unary:
     shape = shape_of(operation.result.type)
     return lambda value: np.broadcast_to(value, shape)
 
 
-def _expand_dims(operation: tile.ExpandDims) -> Callable[..., Any]:
+def _expand_dims(operation: tile.ExpandDims) -> Unary:
     axis = operation.axis.data
     return lambda value: np.expand_dims(value, axis)
 
 
-def _broadcast(operation: tile.Broadcast) -> Callable[..., Any]:
+def _broadcast(operation: tile.Broadcast) -> Unary:
     shape = shape_of(operation.result.type)
     return lambda value: np.broadcast_to(value, shape)
 
 
-def _reshape(operation: tile.Reshape) -> Callable[..., Any]:
+def _reshape(operation: tile.Reshape) -> Unary:
     shape = shape_of(operation.result.type)
     return lambda value: np.reshape(value, shape)
 
 
-def _transpose(operation: tile.Transpose) -> Callable[..., Any]:
+def _transpose(operation: tile.Transpose) -> Unary:
     permutation = [item.data for item in operation.permutation]
     return lambda value: np.transpose(value, permutation)
 
 
-def _split(operation: tile.Split) -> Callable[..., Any]:
+def _split(operation: tile.Split) -> Unary:
     return lambda value: (value[..., 0][()], value[..., 1][()])
 
 
-def _join(operation: tile.Join) -> Callable[..., Any]:
+def _join(operation: tile.Join) -> Binary:
     return lambda first, second: np.stack([first, second], axis=-1)
 
 
@@ -158,12 +158,12 @@ def _elementwise(operation: tile.Elementwise) -> Callable[..., Any]:
     return element_function(name, dtype_of(operation.inputs[-1].type), result)
 
 
-def _cast(operation: tile.Cast) -> Callable[..., Any]:
+def _cast(operation: tile.Cast) -> Unary:
     dtype = dtype_of(operation.result.type)
     return lambda value: convert(value, dtype)
 
 
-def _bitcast(operation: tile.Bitcast) -> Callable[..., Any]:
+def _bitcast(operation: tile.Bitcast) -> Unary:
     source = element_type(operation.value.type)
     target = element_type(operation.result.type)
     if isinstance(source, PtrType) and isinstance(target, PtrType):
@@ -172,14 +172,14 @@ def _bitcast(operation: tile.Bitcast) -> Callable[..., Any]:
     return lambda value: reinterpret(value, dtype)
 
 
-def _ptr_add(operation: tile.PtrAdd) -> Callable[..., Any]:
+def _ptr_add(operation: tile.PtrAdd) -> Binary:
     pointer = element_type(operation.pointer.type)
     assert isinstance(pointer, PtrType), "tile.ptr_add moves pointers; report this with the kernel"
     size = dtype_of(pointer.element).itemsize
     return lambda pointer, offset: pointer + offset.astype(np.int64) * size
 
 
-def _dot(operation: tile.Dot) -> Callable[..., Any]:
+def _dot(operation: tile.Dot) -> Ternary:
     precision = operation.precision.data
     return lambda a, b, acc: dot(a, b, acc, precision)
 
@@ -246,8 +246,8 @@ def _compare_exchange(operation: tile.CompareExchange) -> Callable[..., Any]:
             wanted, new = pairs[where]
 
             def step(found: Any, _: Any, wanted: Any = wanted, new: Any = new) -> Any:
-                same = _bits(np.asarray(found)) == _bits(np.asarray(wanted))
-                return np.where(same, new, found)
+                same = bool(_bits(np.asarray(found)) == _bits(np.asarray(wanted)))
+                return new if same else found
 
             old[where] = world.memory.update(at[where], step, new, None, operation, world.watch)
         return old[()]
@@ -268,7 +268,7 @@ def _make_desc(operation: tile.MakeDesc) -> Callable[..., Any]:
     return make
 
 
-def _desc_extent(operation: tile.DescExtent) -> Callable[..., Any]:
+def _desc_extent(operation: tile.DescExtent) -> Unary:
     axis, dtype = operation.axis.data, dtype_of(operation.result.type)
     if operation.what.data == "extent":
         return lambda desc: dtype.type(desc.extents[axis])
@@ -337,7 +337,11 @@ def _assert(operation: tile.Assert) -> Callable[..., Any]:
 
 def _print(operation: tile.Print) -> Callable[..., Any]:
     prefix = operation.prefix.data
-    return lambda world, *values: print(f"pid {world.program} {prefix}", *values)
+
+    def show(world: World, *values: Any) -> None:
+        print(f"pid {world.program} {prefix}", *values)
+
+    return show
 
 
 RULES: dict[type[Operation], Rule] = {

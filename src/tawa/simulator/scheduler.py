@@ -18,6 +18,9 @@ from tawa.errors import ArgumentError, ProtocolError
 from tawa.ir import line_of
 from tawa.simulator.values import place_of
 
+# The task that owns a block's set-up and then waits for its roles: no line in a deadlock's table.
+BLOCK = "block"
+
 
 @dataclass(frozen=True, slots=True)
 class Need:
@@ -165,9 +168,11 @@ class Scheduler:
 
     def _deadlock(self) -> ProtocolError:
         header = ("step", "role", "line", "waits for", "phase", "arrived/needed")
-        rows, sentences, first = [header], list[str](), None
+        rows: list[tuple[str, ...]] = [header]
+        sentences: list[str] = []
+        first = None
         for task in self.waiting:
-            if (blocked := task.blocked) is None:
+            if (blocked := task.blocked) is None or task.label == BLOCK:
                 continue
             need = blocked.need()
             line = line_of(blocked.operation)

@@ -114,10 +114,10 @@ class Footprint:
     """Which bytes of a tile each warp touches: `owners` is [warps, *shape] of bool.
 
     `first` is the warp of the role that event 0 of an access stands for, `warps` how many an event
-    stands for. Equal footprints touch equal bytes.
+    stands for. `key` tells layouts apart: footprints of equal key, place and base are equal.
     """
 
-    layout: object
+    key: object
     place: Placement
     base: int
     first: int
@@ -133,7 +133,7 @@ class Footprint:
 
     def spans(self, events: int) -> Spans:
         """Return the byte ranges that the first `events` events touch together."""
-        key = ("spans", self.layout, self.first, events * self.warps)
+        key = ("spans", self.key, self.first, events * self.warps)
         if key not in self.place.cache:
             held = self.owners[self.first : self.first + events * self.warps].any(axis=0)
             self.place.cache[key] = _merge(self.place.offsets[held], self.place.size)
@@ -272,7 +272,7 @@ class SharedMemory:
                 continue
             mine = self._mask(new, [number * new.columns.size // known.shape[0]])
             if (mine & self._mask(old, unknown.tolist())).any():
-                raise self._race(old, new)
+                raise self._race(old, new, rows)
 
     def _mask(self, access: Access, events: Iterable[int]) -> NDArray[np.bool_]:
         mask = np.zeros(self.data.size, np.bool_)
@@ -284,16 +284,17 @@ class SharedMemory:
             mask[access.part(event)] = True
         return mask
 
-    def _race(self, old: Access, new: Access) -> ProtocolError:
-        fenced = new.asynchronous and not old.asynchronous
-        ordered = bool(self.clocks.known(slice(None), old.columns, old.clocks).all(axis=1).any())
+    def _race(self, old: Access, new: Access, rows: Rows) -> ProtocolError:
+        crosses = new.asynchronous and not old.asynchronous
+        unfenced = crosses and bool(self.clocks.known(rows, old.columns, old.clocks).all())
         why = "nothing orders the two"
-        if fenced and ordered:
-            why = "a barrier may order the two, but no proxy fence stands between them"
+        remedy = "the second must wait for the first"
+        if unfenced:
+            why = "a barrier orders the two, but the async proxy need not see the first"
+            remedy = "put a proxy fence after the first, before its thread arrives"
         return ProtocolError(
             f"race on shared memory of {self.block}\n  first:  {old}\n  second: {new}",
             place=place_of(new.operation),
             why=why,
-            remedy="the second must wait for the first"
-            + (", and the first be followed by a proxy fence" if fenced else ""),
+            remedy=remedy,
         )

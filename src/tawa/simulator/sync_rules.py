@@ -17,7 +17,7 @@ from tawa.ir import hopper
 from tawa.ir.types import BarriersType, BufferType
 from tawa.simulator.barriers import Mbarrier, check_made
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, effect
-from tawa.simulator.machine import Role
+from tawa.simulator.role import Role
 from tawa.simulator.shared import View, placement
 from tawa.simulator.values import dtype_of, place_of
 
@@ -37,7 +37,7 @@ def acting(run: Callable[[Role, Frame], None]) -> Step:
 # --- set-up -----------------------------------------------------------------------------------
 
 
-def _tensor_map(operation: hopper.TensorMap) -> Callable[..., Any]:
+def _tensor_map(operation: hopper.TensorMap) -> Callable[[Role, Any], Any]:
     return lambda world, desc: desc
 
 
@@ -174,21 +174,21 @@ def _one_thread(decoder: Decoder, operation: hopper.OneThread) -> Step:
 # --- ids --------------------------------------------------------------------------------------
 
 
-def _block_id(operation: hopper.BlockId) -> Callable[..., Any]:
+def _block_id(operation: hopper.BlockId) -> Callable[[Role], Any]:
     axis = operation.axis.data
     return lambda world: np.int32(world.block.index[axis])
 
 
-def _num_blocks(operation: hopper.NumBlocks) -> Callable[..., Any]:
+def _num_blocks(operation: hopper.NumBlocks) -> Callable[[Role], Any]:
     axis = operation.axis.data
     return lambda world: np.int32(world.block.machine.blocks[axis])
 
 
-def _cluster_rank(operation: hopper.ClusterRank) -> Callable[..., Any]:
+def _cluster_rank(operation: hopper.ClusterRank) -> Callable[[Role], Any]:
     return lambda world: np.int32(world.block.rank)
 
 
-def _grid_extent(operation: hopper.GridExtent) -> Callable[..., Any]:
+def _grid_extent(operation: hopper.GridExtent) -> Callable[[Role], Any]:
     axis = operation.axis.data
     return lambda world: np.int32(world.grid[axis])
 
@@ -208,9 +208,7 @@ def pick(items: list[Any], index: Any, what: str, operation: Operation) -> Any:
 
 
 def _wait(decoder: Decoder, operation: hopper.Wait) -> Step:
-    barriers, slot, phase = decoder.numbered(
-        (operation.barriers, operation.slot, operation.phase)
-    )
+    barriers, slot, phase = decoder.numbered((operation.barriers, operation.slot, operation.phase))
 
     def wait(frame: Frame) -> Wait:
         yield None

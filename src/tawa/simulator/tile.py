@@ -13,8 +13,9 @@ import numpy as np
 
 from tawa.errors import ArgumentError
 from tawa.ir import tile
+from tawa.simulator.arguments import bind_arguments
 from tawa.simulator.decode import Decoder
-from tawa.simulator.memory import GlobalMemory, Watch, bind_arguments
+from tawa.simulator.memory import GlobalMemory, Watch
 from tawa.simulator.rules import RULES
 
 
@@ -36,23 +37,21 @@ def checked_grid(grid: tuple[int, ...]) -> tuple[int, int, int]:
     return int(x), int(y), int(z)
 
 
-def run_tile(
-    kernel: tile.Kernel, grid: tuple[int, int, int], arguments: Mapping[str, object]
-) -> None:
+def run_tile(kernel: tile.Kernel, grid: tuple[int, ...], arguments: Mapping[str, object]) -> None:
     """Run every program of tile IR in order, in place on the argument arrays.
 
     Arguments by name: a NumPy array for a pointer, a `HostDescriptor` for a descriptor, a number
     for a scalar. Raises ArgumentError before anything runs, LaunchError (with the Python line) for
     an access out of bounds, a failed device_assert or a false tl.assume.
     """
-    grid = checked_grid(grid)
+    shape = checked_grid(grid)
     memory = GlobalMemory()
     decoder = Decoder(RULES)
     parameters = decoder.numbered(kernel.body.block.args)
     for number, value in zip(parameters, bind_arguments(kernel, arguments, memory)):
         decoder.template[number] = value
     step = decoder.steps(kernel.body.block.ops)
-    x, y, z = grid
+    x, y, z = shape
     with np.errstate(all="ignore"):
         for k, j, i in product(range(z), range(y), range(x)):
-            step.run(decoder.frame(_Program(memory, (i, j, k), grid)))
+            step.run(decoder.frame(_Program(memory, (i, j, k), shape)))

@@ -6,7 +6,7 @@ a pattern of one bits: NaN in every float type, so that a value nobody made spre
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import ml_dtypes
 import numpy as np
@@ -45,6 +45,7 @@ F16 = _DTYPES["f16"]
 BF16 = _DTYPES["bf16"]
 F32 = _DTYPES["f32"]
 F64 = _DTYPES["f64"]
+_FP8_MAX = {F8E4M3: 448.0, F8E5M2: 57344.0}
 NARROW = frozenset({F8E4M3, F8E5M2, F16, BF16})
 FLOATS = NARROW | {F32, F64}
 _ADDRESS = np.dtype(np.int64)
@@ -56,6 +57,11 @@ def dtype_of(kind: Attribute) -> DType:
     if isinstance(element, PtrType | IndexType):
         return _ADDRESS
     return _BY_TYPE[element]
+
+
+def is_array(value: object) -> TypeGuard[Array]:
+    """Tell whether a value is a NumPy array (of any dtype)."""
+    return isinstance(value, np.ndarray)
 
 
 def poison(shape: tuple[int, ...], dtype: DType) -> Array:
@@ -120,13 +126,14 @@ def _narrow(value: Any, dtype: DType) -> Any:
         value = np.asarray(value).astype(np.float64)
     wide = _to_odd(np.asarray(value)) if value.dtype == F64 else value.astype(np.float32)
     if dtype in (F8E4M3, F8E5M2):
-        limit = np.float32(ml_dtypes.finfo(dtype).max)
+        limit = np.float32(_FP8_MAX[dtype])
         wide = np.clip(wide, -limit, limit)
     return np.asarray(wide).astype(dtype)[()]
 
 
 def _to_integer(value: Any, dtype: DType) -> Any:
-    wide = np.trunc(np.nan_to_num(np.asarray(value).astype(np.float64), posinf=np.inf, neginf=-np.inf))
+    exact = np.asarray(value).astype(np.float64)
+    wide = np.trunc(np.where(np.isnan(exact), 0.0, exact))
     limits = np.iinfo(dtype)
     low, high = float(limits.min), float(limits.max)
     inside = np.where((wide > low) & (wide < high), wide, 0.0).astype(dtype)

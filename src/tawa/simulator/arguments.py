@@ -1,0 +1,76 @@
+"""A launch's arguments: from names and Python values to the run-time values of the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tawa.errors import ArgumentError
+from tawa.ir import tile
+from tawa.ir.types import DescType, PtrType, spell
+from tawa.simulator.memory import Descriptor, GlobalMemory, HostDescriptor
+from tawa.simulator.values import FLOATS, convert, dtype_of
+
+
+def bind_arguments(
+    kernel: tile.Kernel, arguments: Mapping[str, object], memory: GlobalMemory
+) -> list[Any]:
+    """Return the run-time values of the kernel's arguments, in order.
+
+    Raises ArgumentError for one that is missing, unknown or of the wrong type.
+    """
+    names = kernel.argument_names
+    if unknown := sorted(set(arguments) - set(names)):
+        raise ArgumentError(f"no argument named {', '.join(unknown)}", remedy=f"known: {names}")
+    values: list[Any] = []
+    for name, parameter in zip(names, kernel.body.block.args):
+        if name not in arguments:
+            raise ArgumentError(f"argument {name} is missing", remedy=f"needed: {names}")
+        values.append(_bind(name, parameter.type, arguments[name], memory))
+    return values
+
+
+def _bind(name: str, kind: Any, value: Any, memory: GlobalMemory) -> Any:
+    match kind:
+        case PtrType():
+            return memory.bind(name, value, dtype_of(kind.element))
+        case DescType():
+            return _bind_descriptor(name, kind, value, memory)
+        case _:
+            if not isinstance(value, bool | int | float | np.generic):
+                raise ArgumentError(
+                    f"argument {name} is a {type(value).__name__}",
+                    why=f"the kernel takes a number of type {spell(kind)}",
+                )
+            dtype = dtype_of(kind)
+            return convert(np.asarray(value), dtype)[()] if dtype in FLOATS else dtype.type(value)
+
+
+def _bind_descriptor(name: str, kind: DescType, value: Any, memory: GlobalMemory) -> Descriptor:
+    if not isinstance(value, HostDescriptor):
+        raise ArgumentError(
+            f"argument {name} is a {type(value).__name__}",
+            why="the kernel takes a tensor descriptor",
+        )
+    rank = len(kind.block_shape)
+    if tuple(value.block_shape) != kind.block_shape:
+        raise ArgumentError(
+            f"argument {name} has blocks of {tuple(value.block_shape)}",
+            why=f"the kernel was compiled for blocks of {kind.block_shape}",
+        )
+    if len(value.shape) != rank or len(value.strides) != rank:
+        raise ArgumentError(
+            f"argument {name} has {len(value.shape)} extents and {len(value.strides)} strides",
+            why=f"its blocks have {rank} dimensions",
+        )
+    dtype = dtype_of(kind.element)
+    return Descriptor(
+        int(memory.bind(name, value.base, dtype)),
+        dtype,
+        tuple(int(extent) for extent in value.shape),
+        tuple(int(stride) for stride in value.strides),
+        kind.block_shape,
+        value.padding,
+    )

@@ -1,0 +1,194 @@
+"""Decoding hopper IR: the tile rules with registers, threads and time added.
+
+Registers that a wgmma uses are followed through control flow, so that an ordinary read of an
+accumulator in flight and a write without fence are seen; a global access knows its warp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.simulator.copy_rules import COPY_RULES
+from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
+from tawa.simulator.footprints import first_owner, register_layout
+from tawa.simulator.mma_rules import MMA_RULES
+from tawa.simulator.role import Fragment, Role
+from tawa.simulator.rules import RULES
+from tawa.simulator.sync_rules import SYNC_RULES
+from tawa.simulator.trace import tile_time
+from tawa.simulator.view_rules import VIEW_RULES
+
+HOPPER_RULES: dict[type[Operation], Rule] = {
+    **RULES,
+    **SYNC_RULES,
+    **VIEW_RULES,
+    **COPY_RULES,
+    **MMA_RULES,
+}
+"""Every operation of hopper IR, by class."""
+
+_ATOMICS = (tile.Atomic, tile.CompareExchange)
+_KEEPS = (hopper.Wgmma, hopper.WgmmaWait, hopper.Pin, scf.ForOp, scf.IfOp, scf.WhileOp)
+
+
+def _sources(value: SSAValue) -> list[SSAValue]:
+    """Return the values that may become this one without an instruction: through control flow."""
+    if isinstance(value, BlockArgument):
+        parent = value.block.parent_op()
+        match parent:
+            case scf.ForOp() if value.index > 0:
+                return [parent.iter_args[value.index - 1], _yielded(parent, 0, value.index - 1)]
+            case scf.WhileOp() if value.block is parent.before_region.block:
+                return [parent.arguments[value.index], _yielded(parent, 1, value.index)]
+            case scf.WhileOp():
+                return [_yielded(parent, 0, value.index + 1)]
+            case _:
+                return []
+    owner = value.owner
+    if not isinstance(value, OpResult) or not isinstance(owner, Operation):
+        return []
+    position = value.index
+    match owner:
+        case scf.ForOp():
+            return [owner.iter_args[position], _yielded(owner, 0, position)]
+        case scf.WhileOp():
+            return [_yielded(owner, 0, position + 1)]
+        case scf.IfOp():
+            return [_yielded(owner, region, position) for region in range(len(owner.regions))]
+        case hopper.WgmmaWait() | hopper.Pin():
+            return [owner.operands[position]]
+        case hopper.Wgmma():
+            return [owner.acc]
+        case _:
+            return []
+
+
+def _yielded(owner: Operation, region: int, position: int) -> SSAValue:
+    last = owner.regions[region].block.last_op
+    assert last is not None, "a region with results ends in a terminator; report this"
+    return last.operands[position]
+
+
+def _wgmma_registers(kernel: tile.Kernel) -> set[SSAValue]:
+    """Return the values whose registers a wgmma reads or writes: accumulators and A fragments."""
+    todo: list[SSAValue] = []
+    for op in kernel.walk():
+        if isinstance(op, hopper.Wgmma):
+            todo += [op.acc, op.result]
+            todo += [op.a] if isinstance(op.a.type, TensorType) else []
+    found: set[SSAValue] = set()
+    while todo:
+        value = todo.pop()
+        if value not in found:
+            found.add(value)
+            todo += _sources(value)
+    return found
+
+
+class HopperDecoder(Decoder):
+    """Adds to the tile rules what registers, threads and time need.
+
+    Ordinary instructions read fragments only when they may; what they write into registers that a
+    wgmma uses is stamped; global accesses know which warp makes them.
+    """
+
+    def __init__(self, kernel: tile.Kernel) -> None:
+        super().__init__(HOPPER_RULES)
+        self.registers = _wgmma_registers(kernel)
+
+    def reader(self, value: SSAValue, operation: Operation) -> Callable[[list[Any]], Any]:
+        """Return the function that reads a tensor, which must not be in flight."""
+        number = self.number(value)
+
+        def read(values: list[Any]) -> Any:
+            found = values[number]
+            return found.read(operation) if type(found) is Fragment else found
+
+        return read
+
+    def operation(self, operation: Operation) -> Step | None:
+        """Decode one operation; atomics and volatile loads let others run first."""
+        step = super().operation(operation)
+        polls = isinstance(operation, _ATOMICS) or (
+            isinstance(operation, tile.Load) and operation.volatile is not None
+        )
+        if step is None or step.blocking or not polls:
+            return step
+        run = step.run
+
+        def wait(frame: Frame) -> Wait:
+            yield None
+            run(frame)
+
+        return Step(wait, True)
+
+    def compute(
+        self, operation: Operation, function: Callable[..., Any], *, world: bool = False
+    ) -> Step:
+        """Return the step of an ordinary instruction."""
+        fragile = any(isinstance(value.type, TensorType) for value in operation.operands)
+        if self.registers and fragile:
+            function = _reading(function, operation)
+        step = super().compute(operation, function, world=world)
+        if isinstance(operation, tile.Load | tile.Store | tile.Atomic):
+            step = _owned(step, operation)
+        marked = [v for v in operation.results if v in self.registers]
+        if marked and not isinstance(operation, _KEEPS):
+            step = _stamped(step, self.numbered(marked))
+        return _timed(step, operation)
+
+
+def _reading(function: Callable[..., Any], operation: Operation) -> Callable[..., Any]:
+    def read(*operands: Any) -> Any:
+        return function(*[x.read(operation) if type(x) is Fragment else x for x in operands])
+
+    return read
+
+
+def _stamped(step: Step, outputs: tuple[int, ...]) -> Step:
+    run = step.run
+
+    def stamp(frame: Frame) -> None:
+        run(frame)
+        role: Role = frame.world
+        for out in outputs:
+            frame.values[out] = Fragment(role, frame.values[out], born=role.fences)
+
+    return Step(stamp)
+
+
+def _owned(step: Step, operation: tile.Load | tile.Store | tile.Atomic) -> Step:
+    layout = register_layout(operation.pointer.type)
+    if layout is None:
+        return step
+    owner, run = first_owner(layout), step.run
+
+    def own(frame: Frame) -> None:
+        frame.world.owners = owner
+        run(frame)
+        frame.world.owners = None
+
+    return Step(own)
+
+
+def _timed(step: Step, operation: Operation) -> Step:
+    kinds = [value.type for value in (*operation.results, *operation.operands)]
+    sizes = [kind.get_shape() for kind in kinds if isinstance(kind, TensorType)]
+    elements = max((int(np.prod(shape)) for shape in sizes), default=0)
+    if not elements:
+        return step
+    run, name = step.run, operation.name.partition(".")[2]
+
+    def timed(frame: Frame) -> None:
+        run(frame)
+        role: Role = frame.world
+        role.spent(tile_time(elements, role.warps), name)
+
+    return Step(timed)
