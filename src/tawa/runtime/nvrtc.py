@@ -45,6 +45,16 @@ class Cubin:
     ptx: str = ""
 
 
+def is_available() -> bool:
+    """Tell whether NVRTC and its bindings are installed (there are none for macOS)."""
+    from importlib.util import find_spec
+
+    try:
+        return find_spec("cuda.bindings.nvrtc") is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def build(
     source: CudaSource | str, name: str = "kernel", *, arch: str = "sm_90a", ptx: bool = False
 ) -> Cubin:
