@@ -197,7 +197,9 @@ def _load_seeds(
     chosen: Assignment, operations: list[Operation]
 ) -> Iterator[tuple[SSAValue, RegisterLayout]]:
     for operation in operations:
-        if isinstance(operation, (tile.Load, tile.Atomic, tile.CompareExchange)):
+        if not isinstance(operation, (tile.Load, tile.Atomic, tile.CompareExchange)):
+            continue
+        if is_tensor(operation.result):
             yield operation.result, _coalesced(chosen, operation.pointer)
 
 
@@ -205,7 +207,7 @@ def _store_seeds(
     chosen: Assignment, operations: list[Operation]
 ) -> Iterator[tuple[SSAValue, RegisterLayout]]:
     for operation in operations:
-        if isinstance(operation, tile.Store):
+        if isinstance(operation, tile.Store) and is_tensor(operation.value):
             yield operation.value, _coalesced(chosen, operation.pointer)
 
 
