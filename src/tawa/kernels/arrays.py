@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tawa.errors import ArgumentError
-from tawa.runtime.arrays import View, is_tensor, look
+from tawa.runtime.arrays import View, is_tensor, look, row_major
 from tawa.runtime.dtypes import BYTES, numpy_dtype
 
 PRODUCTS = ("f16", "bf16", "f32", "f8e4m3", "f8e5m2")
@@ -35,6 +35,8 @@ class Operand:
 def operand(array: Any, view: View, name: str) -> Operand:
     """Return `array` as an operand; raises `ArgumentError` where no matrix axis is contiguous."""
     shape, strides = view.shape, view.strides
+    if 0 in shape:  # nothing lies in memory; libraries give such arrays any strides
+        return Operand(array, shape, row_major(shape), False)
     if strides[-1] == 1 or shape[-1] == 1:
         return Operand(array, shape, (*strides[:-1], 1), False)
     if strides[-2] == 1 or shape[-2] == 1:

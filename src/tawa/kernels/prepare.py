@@ -216,7 +216,8 @@ def bind(
         kind = out_dtype or ("bf16" if left.dtype.startswith("f8") else left.dtype)
         out = empty_beside(a, shape, kind)
     result = look(out)
-    if result.shape != shape or (n > 1 and result.strides[-1] != 1):
+    by_rows = n <= 1 or 0 in shape or result.strides[-1] == 1
+    if result.shape != shape or not by_rows:
         raise ArgumentError(
             f"out has shape {result.shape} and strides {result.strides}",
             why=f"the product has shape {shape}, stored by rows",

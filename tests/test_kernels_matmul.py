@@ -1,0 +1,91 @@
+"""The shipped kernels in the simulator, against float64 in NumPy."""
+
+import numpy as np
+import pytest
+
+import tawa
+from tawa.kernels.matmul import Tuner, matmul
+from tawa.kernels.variants import Variant
+
+
+def normal(*shape, dtype="bf16", seed=0):
+    from tawa.runtime.dtypes import numpy_dtype
+
+    values = np.random.default_rng(seed).standard_normal(shape, np.float32)
+    return values.astype(numpy_dtype(dtype))
+
+
+def error(c, a, b):
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    return np.linalg.norm(c.astype(np.float64) - want) / np.linalg.norm(want)
+
+
+def variant(form, splits=1, **options):
+    sizes = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64} | options
+    return Variant(form, tawa.Config(sizes), splits)
+
+
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_every_transposition(trans_a, trans_b):
+    a = normal(136, 72).swapaxes(0, 1) if trans_a else normal(72, 136)
+    b = normal(200, 136, seed=1).T if trans_b else normal(136, 200, seed=1)
+    c = matmul(a, b, variant=variant("descriptors"))
+    assert error(c, a, b) < 8e-3
+
+
+def test_the_first_variant_that_builds_is_used_without_a_gpu():
+    a, b, tuner = normal(100, 64), normal(64, 136, seed=1), Tuner()
+    assert error(matmul(a, b, tuner=tuner), a, b) < 8e-3
+    assert len(tuner.best) == 1
+
+
+def test_rows_that_tma_cannot_take_go_through_pointers():
+    a, b, tuner = normal(33, 65), normal(65, 70, seed=1), Tuner()
+    assert error(matmul(a, b, tuner=tuner), a, b) < 8e-3
+    assert next(iter(tuner.best.values())).form == "pointers"
+
+
+@pytest.mark.parametrize("splits", [2, 3])
+def test_split(splits):
+    a, b = normal(40, 456), normal(456, 72, seed=1)
+    assert error(matmul(a, b, variant=variant("split", splits)), a, b) < 8e-3
+
+
+def test_stream():
+    a, b = normal(264, 328), normal(328, 200, seed=1)
+    chosen = variant("stream", GROUP_M=2, PROGRAMS=7, persistent=False)
+    assert error(matmul(a, b, variant=chosen), a, b) < 8e-3
+
+
+def test_batch():
+    a, b = normal(3, 72, 136), normal(3, 136, 64, seed=1)
+    c = matmul(a, b, variant=variant("descriptors"))
+    assert max(error(c[i], a[i], b[i]) for i in range(3)) < 8e-3
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu", "gelu"])
+def test_bias_and_activation(activation):
+    a, b, bias = normal(72, 64), normal(64, 136, seed=1), normal(136, seed=2)
+    c = matmul(a, b, bias=bias, activation=activation, variant=variant("descriptors"))
+    x = a.astype(np.float64) @ b.astype(np.float64) + bias.astype(np.float64)
+    gate = 1.5957691216057308 * (x + 0.044715 * x**3) if activation == "gelu" else x
+    want = np.maximum(x, 0) if activation == "relu" else x / (1 + np.exp(-gate))
+    assert np.linalg.norm(c.astype(np.float64) - want) < 8e-3 * np.linalg.norm(want)
+
+
+def test_fp8_with_scales():
+    a, b = normal(72, 128, dtype="f8e4m3"), normal(136, 128, dtype="f8e4m3", seed=1).T
+    rows = np.abs(normal(72, dtype="f32", seed=2)) + 0.5
+    columns = np.abs(normal(136, dtype="f32", seed=3)) + 0.5
+    chosen = variant("descriptors", BLOCK_K=128)
+    c = matmul(a, b, scale_a=rows, scale_b=columns, variant=chosen)
+    want = a.astype(np.float64) @ b.astype(np.float64) * rows[:, None] * columns[None, :]
+    assert np.linalg.norm(c.astype(np.float64) - want) < 1e-2 * np.linalg.norm(want)
+
+
+def test_empty_products():
+    assert matmul(normal(0, 64), normal(64, 8)).shape == (0, 8)
+    c = np.full((64, 64), np.nan, np.float32)
+    a, b = normal(64, 0, dtype="f32"), normal(0, 64, dtype="f32")
+    assert (matmul(a, b, out=c, variant=variant("descriptors", BLOCK_K=32)) == 0).all()
