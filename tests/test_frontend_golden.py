@@ -25,7 +25,7 @@ CASES = {
 def test_tile_ir(name: str) -> None:
     function, signature = CASES[name]
     kernel = build(function, signature, {"num_warps": 4})
-    text = f"{kernel}\n"
+    text = str(kernel) + "\n"
     file = GOLDEN / f"{name}.mlir"
     if os.environ.get("UPDATE_GOLDEN"):
         file.write_text(text)

@@ -119,10 +119,9 @@ def _simple(c: Context, statement: ast.stmt) -> None:
 
 def _return(c: Context, statement: ast.Return) -> Value:
     value = evaluate(c, statement.value) if statement.value else Const(None)
-    # As in Triton, a helper's numbers are typed when they leave it.
-    value = _as_variable(c, value)
-    c.finish_statement()
-    return value
+    # As in Triton, a helper's numbers are typed when they leave it. What the expression made stays
+    # fresh: the variable that takes the result names it.
+    return _as_variable(c, value)
 
 
 def _as_variable(c: Context, value: Value) -> Value:

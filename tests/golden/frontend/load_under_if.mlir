@@ -1,24 +1,22 @@
-Kernel(
-	"tile.kernel"() ({
-	^bb0(%a: !tile.desc<tensor<16x16xf16>>, %b: !tile.desc<tensor<16x16xf16>>, %out: !tile.desc<tensor<16x16xf16>>, %K: i32, %flag: i32):
-	  %acc = tile.constant {value = #builtin.float_data<0.0>} : tensor<16x16xf32>
-	  %0 = tile.constant {value = #builtin.int<0>} : i32
-	  %1 = tile.constant {value = #builtin.int<16>} : i32
-	  %acc_1 = scf.for %k = %0 to %K step %1 iter_args(%acc_2 = %acc) -> (tensor<16x16xf32>) : i32 {
-	    %x = tile.desc_load %a[%0, %k] : (!tile.desc<tensor<16x16xf16>>, i32, i32) -> tensor<16x16xf16>
-	    %2 = tile.elementwise "lt"(%k, %flag) : (i32, i32) -> i1
-	    %acc_3 = scf.if %2 -> (tensor<16x16xf32>) {
-	      %y = tile.desc_load %b[%k, %0] : (!tile.desc<tensor<16x16xf16>>, i32, i32) -> tensor<16x16xf16>
-	      %acc_4 = tile.dot %x, %y, %acc_2 {precision = "tf32", max_imprecise = #builtin.int<0>} : (tensor<16x16xf16>, tensor<16x16xf16>, tensor<16x16xf32>) -> tensor<16x16xf32>
-	      scf.yield %acc_4 : tensor<16x16xf32>
-	    } else {
-	      %3 = tile.cast %x : (tensor<16x16xf16>) -> tensor<16x16xf32>
-	      %acc_5 = tile.elementwise "add"(%acc_2, %3) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
-	      scf.yield %acc_5 : tensor<16x16xf32>
-	    }
-	    scf.yield %acc_3 : tensor<16x16xf32>
-	  }
-	  %4 = tile.cast %acc_1 : (tensor<16x16xf32>) -> tensor<16x16xf16>
-	  tile.desc_store %out[%0, %0], %4 : !tile.desc<tensor<16x16xf16>>, i32, i32, tensor<16x16xf16>
-	}) {sym_name = "load_under_if", arguments = [{name = "a"}, {name = "b"}, {name = "out"}, {name = "K"}, {name = "flag"}], options = {num_warps = #builtin.int<4>}} : () -> ()
-)
+"tile.kernel"() ({
+^bb0(%a: !tile.desc<tensor<16x16xf16>>, %b: !tile.desc<tensor<16x16xf16>>, %out: !tile.desc<tensor<16x16xf16>>, %K: i32, %flag: i32):
+  %acc = tile.constant {value = #builtin.float_data<0.0>} : tensor<16x16xf32>
+  %0 = tile.constant {value = #builtin.int<0>} : i32
+  %1 = tile.constant {value = #builtin.int<16>} : i32
+  %acc_1 = scf.for %k = %0 to %K step %1 iter_args(%acc_2 = %acc) -> (tensor<16x16xf32>) : i32 {
+    %x = tile.desc_load %a[%0, %k] : (!tile.desc<tensor<16x16xf16>>, i32, i32) -> tensor<16x16xf16>
+    %2 = tile.elementwise "lt"(%k, %flag) : (i32, i32) -> i1
+    %acc_3 = scf.if %2 -> (tensor<16x16xf32>) {
+      %y = tile.desc_load %b[%k, %0] : (!tile.desc<tensor<16x16xf16>>, i32, i32) -> tensor<16x16xf16>
+      %acc_4 = tile.dot %x, %y, %acc_2 {precision = "tf32", max_imprecise = #builtin.int<0>} : (tensor<16x16xf16>, tensor<16x16xf16>, tensor<16x16xf32>) -> tensor<16x16xf32>
+      scf.yield %acc_4 : tensor<16x16xf32>
+    } else {
+      %3 = tile.cast %x : (tensor<16x16xf16>) -> tensor<16x16xf32>
+      %acc_5 = tile.elementwise "add"(%acc_2, %3) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
+      scf.yield %acc_5 : tensor<16x16xf32>
+    }
+    scf.yield %acc_3 : tensor<16x16xf32>
+  }
+  %4 = tile.cast %acc_1 : (tensor<16x16xf32>) -> tensor<16x16xf16>
+  tile.desc_store %out[%0, %0], %4 : !tile.desc<tensor<16x16xf16>>, i32, i32, tensor<16x16xf16>
+}) {sym_name = "load_under_if", arguments = [{name = "a"}, {name = "b"}, {name = "out"}, {name = "K"}, {name = "flag"}], options = {num_warps = #builtin.int<4>}} : () -> ()
