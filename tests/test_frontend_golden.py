@@ -3,9 +3,10 @@
 import os
 from pathlib import Path
 
+import pytest
+
 import frontend_kernels as kernels
 import frontend_shapes as shapes
-import pytest
 from tawa import ir
 from tawa.frontend import build
 

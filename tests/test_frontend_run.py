@@ -1,9 +1,10 @@
 """Compiled kernels give NumPy's results in the sequential simulator."""
 
-import frontend_kernels as kernels
 import ml_dtypes
 import numpy as np
 import pytest
+
+import frontend_kernels as kernels
 import tawa.language as tl
 from frontend_kernels import jit, of
 from tawa.frontend import build
