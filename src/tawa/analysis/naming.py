@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import ATOMICS, READS, WRITES, accessed
 from tawa.ir import line_of, tile
@@ -18,6 +18,9 @@ _LABEL = "label"
 
 
 def _hint(value: SSAValue) -> str:
+    """Return a value's variable, or that of the pointer or descriptor it is computed from."""
+    while value.name_hint is None and isinstance(value, OpResult) and value.owner.operands:
+        value = value.owner.operands[0]
     return value.name_hint or "v"
 
 

@@ -12,8 +12,8 @@ Before -> after::
 
 Requires: tile IR. Ensures: the same effects in the same order; no two pure statements of one scope
 are equal; scalars, descriptors and pointers that do not change in a loop are computed before it,
-and blocks of memory that nothing in the loop writes are read before it; no dead statement; the
-names of statements (`tawa.analysis.naming`) are different.
+and blocks of memory that nothing in the loop writes are read before it; no dead statement; views
+stand where they are first used; the names of statements (`tawa.analysis.naming`) are different.
 Declines: never.
 """
 
@@ -25,7 +25,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import IsTerminator, Pure
 
-from tawa.analysis.effects import CONTROL, WRITES, has_effect, orders_others
+from tawa.analysis.effects import CONTROL, VIEWS, WRITES, has_effect, orders_others
 from tawa.analysis.naming import name_statements
 from tawa.ir import tile
 from tawa.ir.functions import FUNCTIONS
@@ -50,6 +50,7 @@ def simplify_kernel(kernel: tile.Kernel) -> None:
     sweep(kernel.body.block, has_effect)
     _simplify_block(kernel.body.block, [])
     sweep(kernel.body.block, has_effect)
+    _sink_views(kernel.body.block)
     name_statements(kernel)
 
 
@@ -183,6 +184,25 @@ def _simplify_control(operation: Operation, scopes: list[_Scope]) -> Operation |
         for block in region.blocks:
             _simplify_block(block, scopes)
     return None
+
+
+def _sink_views(block: Block) -> None:
+    """Let a view of a tile stand before its first use: it costs nothing, and what stands between
+    the load and the use may then move past.
+    """
+    for operation in reversed(list(block.ops)):
+        for region in operation.regions:
+            for inner in region.blocks:
+                _sink_views(inner)
+        if not isinstance(operation, VIEWS):
+            continue
+        users = {block.find_ancestor_op_in_block(use.operation) for use in operation.result.uses}
+        following = operation.next_op
+        while following is not None and following not in users:
+            following = following.next_op
+        if following is not None and following is not operation.next_op:
+            operation.detach()
+            block.insert_op_before(operation, following)
 
 
 def _never_runs(loop: scf.ForOp) -> bool:
