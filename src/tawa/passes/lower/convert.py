@@ -121,6 +121,30 @@ class Converter:
                 continue
             layout = self._wanted(operation, index)
             operation.operands[index] = self.version(operand, layout, operation)
+        if isinstance(operation, tile.Reduce):
+            self._settle_reduction(operation)
+
+    def _settle_reduction(self, reduce: tile.Reduce) -> None:
+        """Give results the layout that follows from the operands', then the one they were given.
+
+        A reduction's operand does not follow from its result: neighbours may have asked otherwise.
+        """
+        natural = self._intern(
+            without_dimension(layout_of(reduce.inputs[0].type), reduce.axis.data)
+        )
+        following = reduce.next_op
+        assert following is not None, "a reduction with no use is dead"
+        for result in [value for value in reduce.res if is_tensor(value)]:
+            wanted = self._intern(self.chosen.of[result])
+            if same_layout(natural, wanted):
+                continue
+            self.chosen.of[result] = natural
+            retype(result, with_layout(result.type, natural))
+            users = [(use.operation, use.index) for use in result.uses]
+            moved = self.version(result, wanted, following)
+            self.chosen.of[moved] = wanted
+            for user, index in users:
+                user.operands[index] = moved
 
     def _wanted(self, operation: Operation, index: int) -> RegisterLayout:
         """Return the layout an operation wants an operand in."""
