@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from tawa.analysis.naming import name_statements
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import parse, tile
 from tawa.passes.simplify import simplify_kernel
 from tawa.plan.pins import Pins
 from tawa.plan.plan import ArefPlan, Plan, RolePlan
-from tawa.plan.planner import plan_for, rank_plans
+from tawa.plan.planner import NO_PINS, plan_for, rank_plans
 from tawa.plan.resources import register_need, split_registers
 from tawa.plan.text import print_plan
+from tawa.plan.time import estimate
 from tawa.target import H200
 from tile_shapes import text_of
 
@@ -128,6 +130,25 @@ def test_ranked_plans_ask_for_less_and_less() -> None:
     assert (best.arefs[0].depth, best.loops[0].mma_depth) == (3, 2)
     assert (steadier.arefs[0].depth, steadier.loops[0].mma_depth) == (2, 1)
     assert not ordinary.specialized
+
+
+def cycles(pins: Pins, *block: int) -> float:
+    kernel = gemm(*block)
+    return estimate(kernel, plan_for(kernel, H200, pins), name_statements(kernel)).total
+
+
+def test_model_of_time_ranks() -> None:
+    best = cycles(NO_PINS, 128, 128, 64)
+    assert best < cycles(Pins(mma_depth=1), 128, 128, 64)
+    assert best < cycles(Pins(consumers=1), 128, 128, 64)
+    assert cycles(Pins(depth=2, mma_depth=1), 16, 128, 64) > 1.1 * cycles(NO_PINS, 16, 128, 64)
+    wide, narrow = cycles(NO_PINS, 128, 256, 64), cycles(NO_PINS, 64, 64, 64)
+    assert wide / (128 * 256) < narrow / (64 * 64)
+
+
+def test_ordinary_kernel_gets_the_warps_its_products_need() -> None:
+    assert plan_for(gemm(256, 256), H200, Pins(specialize=False)).warps == 16
+    assert plan_for(gemm(64, 64), H200, Pins(specialize=False)).warps == 4
 
 
 # --- pins ---------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from tawa.plan.resources import (
     split_registers,
 )
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
+from tawa.plan.time import estimate
 from tawa.target import H200, Target
 
 NO_PINS = Pins()
@@ -56,11 +57,12 @@ def rank_plans(
             raise PlanError("the kernel cannot be specialized", why=reason)
         return (_ordinary(problem, Declined("specialization", reason)),)
     try:
-        best = _specialized(problem)
+        made = [_specialized(problem, *choice) for choice in _consumers(problem)]
     except OverBudget as error:
         if pins != NO_PINS:
             raise
         return (_ordinary(problem, Declined("specialization", f"{error.what}: {error.why}")),)
+    best = min(made, key=lambda plan: estimate(kernel, plan, problem.statements).total)
     plans = [best, *_steadier(best, pins)]
     if pins == NO_PINS:
         refused = Declined("specialization", "the specialized plans were rejected")
@@ -162,13 +164,24 @@ def _why_ordinary(problem: Problem) -> str:
 
 
 def _ordinary(problem: Problem, *declined: Declined) -> Plan:
-    wish = _wishes(problem).get("num_warps", 4)
-    warps = wish if wish in (1, 2, 4, 8, 16) else 4
     return Plan(
-        warps=max(4, warps) if problem.dots else warps,
+        warps=_ordinary_warps(problem),
         stores=_stores(problem, 1),
         declined=(*problem.declined, *declined),
     )
+
+
+def _ordinary_warps(problem: Problem) -> int:
+    """Return the warps of an ordinary kernel: as wished, or as many as its products need."""
+    wish = _wishes(problem).get("num_warps", 4)
+    warps = wish if wish in (1, 2, 4, 8, 16) else 4
+    if not problem.dots:
+        return warps
+    loads = [op for op in problem.statements.values() if isinstance(op, tile.DescLoad)]
+    warps = max(4, warps)
+    while warps < 16 and register_need(problem.kernel, warps, loads) > 240:
+        warps *= 2
+    return warps
 
 
 def _wishes(problem: Problem) -> dict[str, int]:
@@ -194,8 +207,7 @@ def _number(value: Attribute) -> int | None:
 # --- the specialized plan -----------------------------------------------------------------------
 
 
-def _specialized(problem: Problem) -> Plan:
-    consumers, needed = _consumers(problem)
+def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     producer, budget = split_registers(consumers, needed, problem.target)
     pinned: dict[str, int] = dict(problem.pins.registers or {})
     roles = (
@@ -231,11 +243,12 @@ def _rows(problem: Problem) -> list[int]:
     return [shape_of(dot.result.type)[-2] for dot in problem.dots]
 
 
-def _consumers(problem: Problem) -> tuple[int, int]:
-    """Return the number of consumer warpgroups and the registers a thread of them needs.
+def _consumers(problem: Problem) -> list[tuple[int, int]]:
+    """Return the numbers of consumer warpgroups that fit, each with the registers a thread needs.
 
-    A product of M rows is shared by warpgroups of 64 rows each time; more than one warpgroup lets
-    one issue while the other waits, so two (three for 192 rows) come first where rows allow it.
+    A product of M rows is shared by warpgroups of 64 rows each time. In order of preference: more
+    than one warpgroup lets one issue while the other waits, three are for rows that two cannot
+    share.
     """
     rows = _rows(problem)
     choices = [n for n in (3, 2, 1) if all(m % (64 * n) == 0 for m in rows)] or [1]
@@ -250,9 +263,8 @@ def _consumers(problem: Problem) -> tuple[int, int]:
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
     needs = {n: register_need(problem.kernel, 4 * n, loads) for n in choices}
     budgets = {n: split_registers(n, needs[n], problem.target)[1] for n in choices}
-    for n in choices:
-        if needs[n] <= budgets[n]:
-            return n, needs[n]
+    if fitting := [(n, needs[n]) for n in choices if needs[n] <= budgets[n]]:
+        return fitting
     best = min(choices, key=lambda n: needs[n] / budgets[n])
     held, listed = carried_need(problem.kernel, 4 * best)
     if held + 24 > budgets[best]:
@@ -262,7 +274,7 @@ def _consumers(problem: Problem) -> tuple[int, int]:
             + ", ".join(listed),
             remedy="use smaller blocks",
         )
-    return best, needs[best]
+    return [(best, needs[best])]
 
 
 def _check_consumers(pinned: int, choices: list[int], rows: list[int]) -> None:

@@ -1,0 +1,167 @@
+"""A model of time, good enough to rank plans: cycles of one block for one tile.
+
+A roofline for each trip of a loop (products on the tensor cores, bytes from L2 through TMA), the
+latency that a ring too shallow leaves open, the drain between products that are waited for one by
+one, and the store. Numbers of an H200, sources beside them. It knows nothing of power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation
+
+from tawa.analysis.affine import trip_count
+from tawa.analysis.effects import children
+from tawa.analysis.naming import name_of
+from tawa.ir import tile
+from tawa.ir.types import bit_width, element_type, shape_of
+from tawa.plan.plan import Plan
+
+PRODUCT_BITS = 32_768
+"""Multiply-adds x operand bits a cycle: 2048 of 16 bits (989 TFLOP/s over 132 SMs at 1.83 GHz)."""
+SHARED_BYTES = 128
+"""Bytes a cycle wgmma reads from shared memory: what bounds products of few columns."""
+MEMORY_BYTES = 64
+"""Bytes a cycle from L2 into an SM. A 128 x 256 x 64 tile at 740 TFLOP/s takes 41 of them."""
+LATENCY = 900
+"""Cycles from the issue of a TMA load to its data, through L2, under load."""
+DRAIN = 90
+"""Cycles the tensor cores idle when a warpgroup waits for its last product before the next."""
+VECTOR_ELEMENTS = 128
+"""Elements a cycle for arithmetic on registers (four schedulers of 32 lanes)."""
+UNKNOWN_TRIPS = 64
+"""Trips assumed of a loop whose bounds are arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Cycles of one tile by what takes them; `total` counts overlap."""
+
+    products: float
+    loads: float
+    arithmetic: float
+    exposed: float
+    store: float
+
+    @property
+    def total(self) -> float:
+        """Cycles of a tile: the busiest unit, plus what nothing hides."""
+        return max(self.products + self.exposed, self.loads) + self.arithmetic + self.store
+
+
+@dataclass(slots=True)
+class _Sum:
+    products: float = 0.0
+    loads: float = 0.0
+    arithmetic: float = 0.0
+    exposed: float = 0.0
+    store: float = 0.0
+
+
+def estimate(kernel: tile.Kernel, plan: Plan, statements: Mapping[str, Operation]) -> Estimate:
+    """Return the cycles of one tile of `kernel` carried out as `plan`."""
+    total = _Sum()
+    depths = {
+        statements[name]: ring.depth
+        for ring in plan.arefs
+        for names in (ring.payload, *ring.also)
+        for name in names
+    }
+    _add(kernel.body.block, 1, plan, depths, total)
+    consumers = sum(role.warps * role.instances for role in plan.roles[1:]) // 4
+    if consumers > 1:
+        # One warpgroup's wait is another's turn.
+        total.exposed /= consumers
+    stages = {store.store: store.parts for store in plan.stores if store.via == "tma"}
+    for name, operation in statements.items():
+        if isinstance(operation, tile.DescStore | tile.Store):
+            total.store += _store_cycles(operation, stages.get(name, 0), plan.persistent)
+    return Estimate(total.products, total.loads, total.arithmetic, total.exposed, total.store)
+
+
+def _add(
+    block: Block, trips: int, plan: Plan, depths: Mapping[Operation, int], total: _Sum
+) -> None:
+    """Add what a block costs when it runs `trips` times."""
+    operations = list(block.ops)
+    loads = [op for op in operations if isinstance(op, tile.DescLoad)]
+    dots = [op for op in operations if isinstance(op, tile.Dot)]
+    products = sum(map(_dot_cycles, dots))
+    bytes_moved = sum(_bytes(load) for load in loads)
+    total.products += trips * products
+    total.loads += trips * bytes_moved / MEMORY_BYTES
+    total.arithmetic += trips * sum(map(_vector_cycles, operations)) / 4
+    total.exposed += trips * _exposed(block, loads, dots, products, plan, depths)
+    for operation in operations:
+        inner = trips
+        if isinstance(operation, scf.ForOp | scf.WhileOp):
+            count = trip_count(operation) if isinstance(operation, scf.ForOp) else None
+            inner = trips * (UNKNOWN_TRIPS if count is None else count)
+        if isinstance(operation, scf.ForOp | scf.WhileOp | scf.IfOp):
+            for region in operation.regions:
+                for body in region.blocks:
+                    _add(body, inner, plan, depths, total)
+
+
+def _exposed(
+    block: Block,
+    loads: Sequence[Operation],
+    dots: Sequence[Operation],
+    products: float,
+    plan: Plan,
+    depths: Mapping[Operation, int],
+) -> float:
+    """Return the cycles of a trip in which the tensor cores wait."""
+    parent = block.parent_op()
+    pinned = {loop.loop: loop.mma_depth for loop in plan.loops}
+    in_flight = pinned.get(name_of(parent), 1) if isinstance(parent, scf.ForOp) else 1
+    waits = DRAIN * len(dots) / in_flight
+    if not loads:
+        return waits
+    depth = min(depths.get(load, 0) for load in loads)
+    if depth == 0:
+        return waits + LATENCY
+    # D - P slots are being filled while P are read: the latency is spread over their trips.
+    ahead = max(0, depth - in_flight)
+    return waits + max(0.0, LATENCY / (ahead + 1) - products)
+
+
+def _dot_cycles(dot: tile.Dot) -> float:
+    """Return the cycles of a product: multiply-adds, or operands read from shared memory."""
+    shape = shape_of(dot.result.type)
+    inner = shape_of(dot.a.type)[-1]
+    bits = bit_width(element_type(dot.a.type))
+    work = prod(shape) * inner * bits / PRODUCT_BITS
+    rows = -(-shape[-2] // 64)
+    read = prod(shape_of(dot.a.type)) + rows * prod(shape_of(dot.b.type))
+    return max(work, read * bits / 8 / SHARED_BYTES)
+
+
+def _bytes(load: Operation) -> int:
+    kind = load.results[0].type
+    return prod(shape_of(kind)) * bit_width(element_type(kind)) // 8
+
+
+def _vector_cycles(operation: Operation) -> float:
+    """Return the cycles of element functions; a quarter of them is taken not to overlap."""
+    if not isinstance(operation, tile.Elementwise | tile.Cast | tile.Reduce):
+        return 0.0
+    kind = operation.operands[0].type if operation.operands else None
+    count = prod(shape_of(kind)) if kind is not None and shape_of(kind) else 0
+    slow = 4 if isinstance(operation, tile.Elementwise) and "exp" in operation.function.data else 1
+    steps = max(1, sum(1 for _ in children(operation)))  # the body of a reduction
+    return count * slow * steps / VECTOR_ELEMENTS
+
+
+def _store_cycles(store: tile.DescStore | tile.Store, parts: int, persistent: bool) -> float:
+    """Return the cycles of an epilogue: bytes out, and a wait for each part after the first."""
+    kind = store.value.type
+    size = prod(shape_of(kind)) * bit_width(element_type(kind)) / 8
+    cycles = size / SHARED_BYTES + size / MEMORY_BYTES
+    if parts and persistent:
+        cycles -= size / MEMORY_BYTES * 0.75  # drains under the next tile
+    return cycles + max(0, parts - 1) * LATENCY / 2
