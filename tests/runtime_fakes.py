@@ -128,6 +128,8 @@ def install(monkeypatch, driver: FakeDriver, blocks: int = 132) -> None:
     dispatch.gpu_target.cache_clear()
 
 
+SAMPLE_LAUNCH = LaunchShape(384, 1024)
+SMALL_LAUNCH = LaunchShape(128, 0)
 SAMPLE_PLAN = Plan(
     roles=(RolePlan("load", 4, 40), RolePlan("mma", 8, 232)),
     arefs=(ArefPlan(("a@12", "b@13"), 3),),
@@ -141,7 +143,7 @@ def sample_kernel(
     parameters: tuple[Parameter, ...] = (),
     *,
     name: str = "matmul",
-    launch: LaunchShape = LaunchShape(384, 1024),
+    launch: LaunchShape = SAMPLE_LAUNCH,
     signature: dict[str, Any] | None = None,
     stages: dict[str, str | bytes] | None = None,
     **more: Any,
@@ -172,7 +174,7 @@ def sample_kernel(
 class FakeCompiler:
     """A compile driver that returns a kernel whose parameters are the signature's arguments."""
 
-    def __init__(self, launch: LaunchShape = LaunchShape(128, 0), make: Callable | None = None):
+    def __init__(self, launch: LaunchShape = SMALL_LAUNCH, make: Callable | None = None):
         self.requests: list[SimpleNamespace] = []
         self.launch = launch
         self.make = make

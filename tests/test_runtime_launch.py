@@ -1,4 +1,4 @@
-"""Launching: what is packed for the driver, the grid, tensor maps, guards, errors, stale globals."""
+"""Launching: what the driver gets, grids, tensor maps, guards, errors, stale globals."""
 
 from __future__ import annotations
 

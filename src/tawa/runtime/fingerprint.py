@@ -83,9 +83,14 @@ def _walk(
 
 
 def _chains(source: str) -> Iterator[tuple[str, ...]]:
-    """Yield each dotted name of the source once: ``("tl", "load")``, ``("BLOCK",)``."""
+    """Yield each dotted name of a function's body once: ``("tl", "load")``, ``("BLOCK",)``.
+
+    Decorators, annotations and defaults are no part of it: they were evaluated long ago.
+    """
     found: dict[tuple[str, ...], None] = {}
-    for node in ast.walk(ast.parse(textwrap.dedent(source))):
+    tree = ast.parse(textwrap.dedent(source)).body[0]
+    body = ast.Module(tree.body if isinstance(tree, ast.FunctionDef) else [tree], [])
+    for node in ast.walk(body):
         names: list[str] = []
         while isinstance(node, ast.Attribute):
             names.append(node.attr)

@@ -1,0 +1,253 @@
+"""The disk cache: whole or absent, checked when read, keyed by everything a kernel depends on."""
+
+from __future__ import annotations
+
+import stat
+import time
+import warnings
+from dataclasses import replace
+
+import pytest
+
+import tawa
+from runtime_fakes import FakeCompiler, sample_kernel
+from tawa.codegen.parameters import GridParameter, ScalarParameter, TensorMapParameter
+from tawa.frontend.signature import ConstantArg, PointerArg
+from tawa.plan.pins import Pins
+from tawa.plan.plan import Plan
+from tawa.runtime.build import Request, build
+from tawa.runtime.codec import decode, encode
+from tawa.runtime.compiled import CompiledKernel, Guard
+from tawa.runtime.fingerprint import compiler_digest, fingerprint
+from tawa.runtime.stages import with_later
+from tawa.runtime.store import DiskStore, cache_folder
+from tawa.target import H200
+
+WIDTH = 4
+
+
+@tawa.jit
+def helper(x):
+    return x * WIDTH
+
+
+def kernel(x, n):
+    return helper(x) + n
+
+
+def other_kernel(x, n):
+    return helper(x) + n
+
+
+def request(function=kernel, **changes):
+    base = Request(
+        function, fingerprint(function).digest, {"x": PointerArg("f32")}, {}, Pins(), H200
+    )
+    return replace(base, **changes)
+
+
+# --- the store ----------------------------------------------------------------------------------
+
+
+def test_bytes_come_back(tmp_path):
+    store = DiskStore(tmp_path)
+    assert store.get("a") is None
+    store.put("a", b"content")
+    store.put("b", b"")
+    assert store.get("a") == b"content"
+    assert store.get("b") == b""
+    assert [path.name for path in tmp_path.rglob(".*")] == []  # nothing half-written stays
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: data[:10], lambda _: b""])
+def test_a_truncated_file_is_absent_and_removed(tmp_path, damage):
+    store = DiskStore(tmp_path)
+    store.put("a", b"content")
+    path = store.path("a")
+    path.write_bytes(damage(path.read_bytes()))
+    assert store.get("a") is None
+    assert not path.exists()
+
+
+def test_a_flipped_bit_is_found(tmp_path):
+    store = DiskStore(tmp_path)
+    store.put("a", b"content")
+    data = bytearray(store.path("a").read_bytes())
+    data[-1] ^= 1
+    store.path("a").write_bytes(data)
+    assert store.get("a") is None
+
+
+def test_a_folder_that_cannot_be_written_warns_once(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    store = DiskStore(blocked / "cache")
+    with pytest.warns(RuntimeWarning, match="cannot be written .* Set TAWA_CACHE_DIR"):
+        store.put("a", b"content")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        store.put("b", b"content")
+    assert store.get("a") is None
+
+
+def test_the_least_recently_used_files_go_first(tmp_path):
+    store = DiskStore(tmp_path, limit=3 * (32 + 100))
+    for name in "abc":
+        store.put(name, bytes(100))
+        time.sleep(0.01)
+    assert store.get("a") is not None  # used now
+    store.put("d", bytes(100))
+    store.sweep()
+    assert [store.get(name) is not None for name in "abcd"] == [True, False, True, True]
+
+
+def test_files_are_private(tmp_path):
+    store = DiskStore(tmp_path)
+    store.put("a", b"content")
+    assert stat.S_IMODE(store.path("a").stat().st_mode) == 0o600
+
+
+def test_the_folder_can_be_chosen(monkeypatch, tmp_path):
+    monkeypatch.setenv("TAWA_CACHE_DIR", str(tmp_path))
+    assert cache_folder() == tmp_path
+
+
+# --- kernels as bytes ---------------------------------------------------------------------------
+
+
+def test_a_kernel_survives_the_codec():
+    parameters = (
+        TensorMapParameter("a", "bf16", (64, 64), 128, "zero", base="a", extents=("M", "K")),
+        ScalarParameter("K", "i32"),
+        GridParameter(0),
+    )
+    before = sample_kernel(parameters, guards=(Guard("disjoint(a, c)", "a runs ahead"),))
+    facts, stages = decode(encode(before), before.signature)
+    after = CompiledKernel(asm=with_later(stages), **facts)
+    for name in ("name", "entry", "plan", "launch", "parameters", "resources", "proof", "guards"):
+        assert getattr(after, name) == getattr(before, name)
+    assert after.timings == before.timings
+    assert dict(after.asm.ready) == dict(before.asm.ready)
+    assert str(after) == str(before)
+
+
+@pytest.mark.parametrize("data", [b"", b"\1", b"\xff\0\0\0{}", b"\2\0\0\0{}" + bytes(9)])
+def test_foreign_bytes_are_not_a_kernel(tmp_path, data):
+    store, compiler = DiskStore(tmp_path), FakeCompiler()
+    store.put(request().disk_key, data)
+    assert build(request(), compiler, store).name == "kernel"
+    assert len(compiler.requests) == 1
+
+
+# --- building -----------------------------------------------------------------------------------
+
+
+def test_a_disk_hit_compiles_nothing(tmp_path):
+    compiler = FakeCompiler()
+    first = build(request(), compiler, DiskStore(tmp_path))
+    second = build(request(), compiler, DiskStore(tmp_path))
+    assert len(compiler.requests) == 1
+    assert second.parameters == first.parameters
+    assert second.cubin == first.cubin
+    assert list(second.timings) == ["disk cache"]
+
+
+def test_a_damaged_file_is_rebuilt(tmp_path):
+    store, compiler = DiskStore(tmp_path), FakeCompiler()
+    build(request(), compiler, store)
+    path = store.path(request().disk_key)
+    path.write_bytes(path.read_bytes()[:-7])
+    build(request(), compiler, store)
+    assert len(compiler.requests) == 2
+    build(request(), compiler, store)
+    assert len(compiler.requests) == 2
+
+
+def test_a_hit_is_quick(tmp_path):
+    store, compiler = DiskStore(tmp_path), FakeCompiler()
+    stages = {"tile": "t" * 20_000, "hopper": "h" * 100_000, "cuda": "c" * 50_000}
+    compiler.make = lambda _: sample_kernel(stages={**stages, "cubin": bytes(100_000)})
+    build(request(), compiler, store)
+    best = min(_seconds(lambda: build(request(), compiler, store)) for _ in range(5))
+    assert best < 0.05  # the budget is 5 ms; a busy machine gets ten times that
+
+
+def _seconds(run):
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"signature": {"x": PointerArg("f32", True)}},
+        {"signature": {"x": ConstantArg(1)}},
+        {"signature": {"x": ConstantArg(1.0)}},
+        {"signature": {"x": ConstantArg(True)}},
+        {"signature": {"x": ConstantArg(helper)}},
+        {"signature": {"y": PointerArg("f32")}},
+        {"options": {"num_warps": 8}},
+        {"pins": Pins(depth={"a": 4})},
+        {"pins": Pins(plan=Plan())},
+        {"strict": True},
+        {"descriptors": False},
+        {"target": replace(H200, multiprocessors=114)},
+        {"function": other_kernel, "text": fingerprint(other_kernel).digest},
+    ],
+)
+def test_the_key_holds_all_a_kernel_depends_on(change):
+    changed = request(**change)
+    assert changed.disk_key != request().disk_key
+    assert changed.memory_key != request().memory_key
+
+
+def test_a_kernel_without_source_is_not_kept_on_disk(tmp_path):
+    assert request(text="").disk_key == ""
+    compiler = FakeCompiler()
+    for _ in range(2):
+        build(request(text=""), compiler, DiskStore(tmp_path))
+    assert len(compiler.requests) == 2
+
+
+# --- fingerprints -------------------------------------------------------------------------------
+
+
+def test_the_fingerprint_follows_helpers_and_globals(monkeypatch):
+    before = fingerprint(kernel)
+    assert before.digest == fingerprint(kernel).digest
+    assert {binding.name for binding in before.bindings} == {"helper", "WIDTH"}
+    assert not any(binding.changed() for binding in before.bindings)
+    monkeypatch.setitem(globals(), "WIDTH", 8)  # read by the helper alone
+    assert fingerprint(kernel).digest != before.digest
+    assert any(binding.changed() for binding in before.bindings)
+
+
+def test_recursive_helpers_end():
+    def even(n):
+        return odd(n - 1)
+
+    def odd(n):
+        return even(n - 1)
+
+    assert fingerprint(even).digest
+
+
+def test_module_attributes_are_followed(monkeypatch):
+    import types
+
+    settings = types.ModuleType("settings")
+    settings.tile = 64
+    monkeypatch.setitem(globals(), "settings", settings)
+    before = fingerprint(reads_settings).digest
+    settings.tile = 128
+    assert fingerprint(reads_settings).digest != before
+
+
+def reads_settings(x):
+    return x + settings.tile  # noqa: F821
+
+
+def test_the_compiler_itself_is_part_of_the_key():
+    assert len(compiler_digest()) == 64
+    assert compiler_digest() in request().disk_key
