@@ -26,17 +26,49 @@ ROOT = HERE.parent
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A command under the interpreter in use; `{json}` in it is the path for its own report."""
+    """A command under the interpreter in use.
+
+    `{json}` in it is the path for its own report, `{out}` the folder for its files.
+    """
 
     name: str
     command: tuple[str, ...]
     limit_s: float
 
 
+def _right(name: str, groups: str, limit_s: float) -> Check:
+    return Check(name, ("benchmarks/right.py", "--group", groups, "--json", "{json}"), limit_s)
+
+
+def _gemm(name: str, *arguments: str, budget_s: int) -> Check:
+    command = ("benchmarks/gemm.py", "--out", "{out}", "--name", name, *arguments)
+    return Check(name, (*command, "--budget", str(budget_s)), budget_s + 15)
+
+
+JOBS = str(max(1, (os.cpu_count() or 2) - 2))
 CHECKS = (
-    Check("contact_right", ("benchmarks/first_contact.py", "right", "--json", "{json}"), 90),
-    Check("contact_speed", ("benchmarks/first_contact.py", "speed", "--json", "{json}"), 90),
-    Check("gpu_tests", ("-m", "pytest", "-q", "-x", "--timeout", "60", "tests/gpu"), 240),
+    Check("contact_right", ("benchmarks/first_contact.py", "right", "--json", "{json}"), 60),
+    Check("contact_speed", ("benchmarks/first_contact.py", "speed", "--json", "{json}"), 60),
+    # All kernels of the checks below, so that each of them only runs.
+    Check("compile", ("benchmarks/right.py", "--dry", "--jobs", JOBS), 200),
+    _right("right_basic", "basic,tails,turned", 60),
+    _right("right_types", "types", 40),
+    _right("right_pins", "pins", 40),
+    _right("right_sizes", "sizes", 40),
+    _right("right_pointers", "pointers", 40),
+    _right("right_forms", "device,persistent,batched", 60),
+    _right("right_finish", "epilogue,split,stream", 60),
+    Check("gpu_tests", ("-m", "pytest", "-q", "-x", "--timeout", "60", "tests/gpu"), 180),
+    _gemm("speed_first", "--only", "x(256|1024|4096)$", "--peers", "torch|^tawa$", budget_s=60),
+    _gemm("speed_k_bf16", "--dtype", "bf16", budget_s=180),
+    _gemm("speed_k_f16", "--dtype", "f16", budget_s=180),
+    _gemm("speed_k_e4m3", "--dtype", "e4m3", budget_s=180),
+    _gemm("speed_sq_bf16", "--section", "gemm_sq", "--dtype", "bf16", budget_s=180),
+    _gemm("speed_llm_bf16", "--section", "gemm_llm", "--dtype", "bf16", budget_s=240),
+    _gemm("speed_bmm_bf16", "--section", "bmm", "--dtype", "bf16", budget_s=90),
+    Check("ablation", ("benchmarks/ablation.py", "all", "--out", "{out}"), 240),
+    Check("compile_time", ("benchmarks/compile_time.py", "--out", "{out}"), 120),
+    Check("launch", ("benchmarks/launch.py", "--out", "{out}"), 120),
 )
 
 
@@ -53,7 +85,7 @@ class Outcome:
 
 def perform(check: Check, limit_s: float, out: Path) -> Outcome:
     report = out / f"{check.name}.json"
-    command = [sys.executable, *(part.format(json=report) for part in check.command)]
+    command = [sys.executable, *(part.format(json=report, out=out) for part in check.command)]
     log = out / f"{check.name}.log"
     environment = os.environ | {
         "PYTHONUNBUFFERED": "1",

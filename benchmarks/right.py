@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import runner
 from gemm import summary
 from harness import OUTPUT, TOLERANCE
 from tawa.errors import TawaError
@@ -420,12 +421,21 @@ def main() -> int:
     parser.add_argument("--simulate", action="store_true", help="run in the simulator")
     parser.add_argument("--most", type=int, default=0, help="trials of each group, 0: all")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--jobs", type=int, default=1, help="compile ahead in that many processes")
+    parser.add_argument("--part", default="0/1", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.jobs > 1:
+        command = [str(Path(__file__).resolve()), "--group", options.group, "--dry"]
+        took = runner.warm_up(command, options.jobs, 300.0, flag="--part")
+        print(f"compiled ahead in {took:.0f} s by {options.jobs} processes", flush=True)
+        if options.dry:
+            return 0
+    part, parts = map(int, options.part.split("/"))
     make = Arrays("none" if options.dry else "cpu" if options.simulate else "gpu")
     rows: list[dict[str, Any]] = []
     for group in options.group.split(","):
         trials = list(GROUPS[group]())
-        for trial in trials[: options.most or None]:
+        for trial in trials[: options.most or None][part::parts]:
             row = attempt(trial, make) | {"group": group}
             show(row)
             rows.append(row)

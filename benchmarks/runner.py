@@ -208,15 +208,17 @@ def _watch(
     return None if process.returncode == 0 else f"the worker ended with {process.returncode}"
 
 
-def warm_up(command: Sequence[str], jobs: int, limit_s: float) -> float:
-    """Compile the peers' kernels ahead in `jobs` processes of `command --warm PART/JOBS`.
+def warm_up(command: Sequence[str], jobs: int, limit_s: float, *, flag: str = "--warm") -> float:
+    """Compile kernels ahead in `jobs` processes of `command FLAG PART/JOBS`.
 
     Returns the seconds it took. What fails here fails again, with its reason, where it is timed.
     """
     began = time.monotonic()
     processes = [
         subprocess.Popen(
-            [sys.executable, *command, "--warm", f"{part}/{jobs}"], start_new_session=True
+            [sys.executable, *command, flag, f"{part}/{jobs}"],
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
         )
         for part in range(jobs)
     ]

@@ -14,6 +14,15 @@ from tawa.kernels.gemm import matmul_descriptors
 from tawa.tools.trace import record
 
 
+def covered(spans):
+    """Return how long at least one of `spans` lasts: loads in flight overlap."""
+    total, reached = 0.0, 0.0
+    for span in sorted(spans, key=lambda each: each.start):
+        total += max(0.0, span.end - max(span.start, reached))
+        reached = max(reached, span.end)
+    return total
+
+
 def main(path):
     random = np.random.default_rng(0)
     a = random.standard_normal((128, 512)).astype(np.float16)
@@ -33,12 +42,9 @@ def main(path):
         BLOCK_K=64,
         depth=3,
     )
-    busy: dict[tuple[str, str], float] = {}
-    for span in timeline.spans:
-        key = (span.role, span.engine)
-        busy[key] = busy.get(key, 0.0) + span.end - span.start
-    for (role, engine), time in sorted(busy.items()):
-        print(f"{role:<8} {engine:<10} busy {time:8.0f} of {timeline.end:.0f} ns")
+    for role, engine in sorted({(span.role, span.engine) for span in timeline.spans}):
+        spans = [s for s in timeline.spans if (s.role, s.engine) == (role, engine)]
+        print(f"{role:<8} {engine:<14} busy {covered(spans):8.0f} of {timeline.end:.0f} ns")
     print(f"timeline in {path}")
 
 

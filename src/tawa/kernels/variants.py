@@ -7,6 +7,8 @@ since a tuner times the first few.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -113,13 +115,46 @@ def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Va
         sizes = _tile(rows, columns, depth)
         seconds = _seconds(problem, tile, 1, target)
         ranked.append((seconds, Variant("descriptors", tawa.Config(sizes))))
-        rows_of_tiles = ceil(problem.m / rows)
-        if rows * columns >= 128 * 192 and rows_of_tiles % 2 == 0 and problem.k >= 1024:
-            clustered = tawa.Config(sizes, cluster=2)
-            ranked.append((seconds * 0.999, Variant("descriptors", clustered)))
+        for pins, gain in _arrangements(problem, rows, columns):
+            ranked.append((seconds * gain, Variant("descriptors", tawa.Config(sizes, **pins))))
         ranked += _cut(problem, tile, sizes, target)
     ranked.sort(key=lambda pair: pair[0])
-    return [variant for _, variant in ranked[:most]]
+    return _mixed([variant for _, variant in ranked], most)
+
+
+def _mixed(ranked: list[Variant], most: int) -> list[Variant]:
+    """Return the first `most`, of which at most half deal K out and at most four have one tile.
+
+    The model is too coarse to bet everything on its favourite.
+    """
+    taken: list[Variant] = []
+    cut, tiles = 0, Counter[tuple[str, int, int]]()
+    for variant in ranked:
+        sizes = variant.config.kwargs
+        tile = (variant.form, sizes["BLOCK_M"], sizes["BLOCK_N"])
+        whole = variant.form == "descriptors"
+        if tiles[tile] == 4 or (not whole and cut == most // 2):
+            continue
+        tiles[tile] += 1
+        cut += not whole
+        taken.append(variant)
+    return taken[:most]
+
+
+def _arrangements(
+    problem: Problem, rows: int, columns: int
+) -> Iterator[tuple[dict[str, Any], float]]:
+    """Yield pins worth trying beside the planner's own choice, and the time they promise of it.
+
+    Storing a large tile in parts leaves room for one more slot; blocks in pairs share one operand
+    by multicast, which pays where K is long enough.
+    """
+    if rows * columns < 128 * 192 or problem.k < 1024:
+        return
+    yield {"parts": 2}, 1.001
+    if ceil(problem.m / rows) % 2 == 0:
+        yield {"cluster": 2}, 1.0005
+        yield {"cluster": 2, "parts": 2}, 1.002
 
 
 def _tile(rows: int, columns: int, depth: int) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def _gpus() -> list[Finding]:
     try:
         driver = connect()
     except NoDriver as error:
-        return [Finding("driver", "missing", f"{error.what}: {error.why}")]
+        return [Finding("driver", "missing", error.what)]
     version = int(driver.call("cuDriverGetVersion"))
     found = [Finding("driver", "ok", f"CUDA {version // 1000}.{version % 1000 // 10}")]
     for device in range(int(driver.call("cuDeviceGetCount"))):
