@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 
-# Words a variable may not be called: C++, the built-ins in use, and the text's own types.
-RESERVED = frozenset(
-    """alignas alignof and asm auto bool break case catch char class const constexpr continue default
-    delete do double else enum explicit export extern false float for friend goto if inline int long
-    mutable namespace new not operator or private protected public register return short signed
-    sizeof static struct switch template this throw true try typedef typename union unsigned using
-    virtual void volatile while xor min max memory shared thread warp lane u8 u16 u32 u64 i64
-    threadIdx blockIdx gridDim blockDim TensorMap r w k g""".split()
+# Words a variable may not be called: C++, built-ins, and the names of the text's own making.
+_CPP = (
+    "alignas alignof and asm auto bool break case catch char class const constexpr continue "
+    "default delete do double else enum explicit export extern false float for friend goto if "
+    "inline int long mutable namespace new not operator or private protected public register "
+    "return short signed sizeof static struct switch template this throw true try typedef "
+    "typename union unsigned using virtual void volatile while xor"
 )
+_OWN = (
+    "min max memory shared thread warp lane u8 u16 u32 u64 i64 threadIdx blockIdx gridDim blockDim "
+    "TensorMap printf r i step block box part line"
+)
+RESERVED = frozenset(f"{_CPP} {_OWN}".split(" "))
 
 
 def identifier(text: str) -> str:

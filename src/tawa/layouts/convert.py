@@ -42,7 +42,9 @@ def register_map(
     """
     if source.lane_table != target.lane_table or not _same_warps(source, target):
         return None
-    where = {place: register for register, place in reversed(list(enumerate(source.register_table)))}
+    where = {
+        place: register for register, place in reversed(list(enumerate(source.register_table)))
+    }
     shift = offset or (0,) * len(target.shape)
     wanted = [tuple(a + b for a, b in zip(place, shift)) for place in target.register_table]
     if any(place not in where for place in wanted):
@@ -104,9 +106,7 @@ def flattened(layout: RegisterLayout) -> RegisterLayout:
     for extent in reversed(layout.shape):
         weights.insert(0, size)
         size *= extent
-    return _mapped(
-        layout, (size,), lambda step: (sum(a * b for a, b in zip(step, weights)),)
-    )
+    return _mapped(layout, (size,), lambda step: (sum(a * b for a, b in zip(step, weights)),))
 
 
 def _mapped(layout: RegisterLayout, shape: Coordinate, change: _Change) -> RegisterLayout:

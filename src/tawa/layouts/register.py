@@ -16,6 +16,9 @@ from math import prod
 
 Coordinate = tuple[int, ...]
 
+LANES = 32
+"""Threads of a warp."""
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -80,8 +83,12 @@ class RegisterLayout:
 
     @cached_property
     def lane_table(self) -> tuple[Coordinate, ...]:
-        """What each lane adds to a register's coordinate; all coordinates are such sums."""
-        return _table(self.lanes, len(self.shape))
+        """What each of the 32 lanes adds to a register's coordinate; all coordinates are such sums.
+
+        Lanes beyond those that the axes tell apart hold copies.
+        """
+        table = _table(self.lanes, len(self.shape))
+        return table * (LANES // len(table)) if len(table) < LANES else table
 
     @cached_property
     def warp_table(self) -> tuple[Coordinate, ...]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from xdsl.ir import Operation
 
 from tawa.codegen.emit import (
-    reduce,
     arithmetic,
     barriers,
     control,
     copies,
+    diagnostics,
+    global_memory,
+    products,
+    reduce,
+    scan,
     shared,
     tensor_cores,
     tensors,
@@ -17,15 +21,22 @@ from tawa.codegen.emit import (
 from tawa.codegen.emit.emitter import Handler
 from tawa.codegen.emit.tensors import looks_at
 
+_TOPICS = (
+    arithmetic,
+    barriers,
+    control,
+    copies,
+    diagnostics,
+    global_memory,
+    products,
+    reduce,
+    scan,
+    shared,
+    tensor_cores,
+    tensors,
+)
 RULES: dict[type[Operation], Handler] = {
-    **arithmetic.RULES,
-    **barriers.RULES,
-    **control.RULES,
-    **copies.RULES,
-    **shared.RULES,
-    **tensor_cores.RULES,
-    **reduce.RULES,
-    **tensors.RULES,
+    kind: handler for topic in _TOPICS for kind, handler in topic.RULES.items()
 }
 
 __all__ = ["RULES", "looks_at"]

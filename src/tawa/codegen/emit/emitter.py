@@ -22,6 +22,7 @@ from tawa.codegen.emit.values import (
     Uniform,
     Value,
     View,
+    bare,
     mapped,
 )
 from tawa.codegen.names import Names
@@ -289,7 +290,7 @@ class Emitter:
             self.bind(value, Scalar(nested or text, element, reads))
             return
         fresh = self.fresh(value)
-        self.line(f"const {variable_type(element)} {fresh} = {text};")
+        self.line(f"const {variable_type(element)} {fresh} = {bare(text)};")
         self.bind(value, Scalar(fresh, element))
 
     def array(self, value: SSAValue) -> Array:

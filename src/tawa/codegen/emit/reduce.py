@@ -13,11 +13,13 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.arithmetic import apply, nested, rounded
 from tawa.codegen.emit.emitter import Emitter, Handler
-from tawa.codegen.emit.values import Scalar, Tensor, atom
+from tawa.codegen.emit.values import Scalar, Tensor
+from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic as w
 from tawa.errors import InternalError
 from tawa.ir import tile
 from tawa.ir.types import element_type, layout_of
+from tawa.layouts.fragments import without_dimension
 from tawa.layouts.indexing import fit
 from tawa.layouts.register import RegisterLayout
 
@@ -114,7 +116,7 @@ def reduce(e: Emitter, op: Operation) -> None:
     layout = layout_of(op.inputs[0].type)
     elements = [element_of(element_type(value.type)) for value in op.inputs]
     results = list(op.res)
-    scalar = not _has_shape(results[0])
+    scalar = not is_tensor(results[0])
     target = _scalar_layout(layout) if scalar else layout_of(results[0].type)
     fold = fold_of(layout, target, axis)
     tensors = [e.tensor(value) for value in op.inputs]
@@ -127,23 +129,16 @@ def reduce(e: Emitter, op: Operation) -> None:
         raise InternalError(f"results of a reduction at registers {fold.heads}")
     with e.unrolled("r", len(fold.heads)) as r:
         names = [e.names.fresh("total") for _ in tensors]
-        _fold_registers(e, names, tensors, elements, atom(heads.render(r)), fold.tail, combine, simple)
+        head = heads.render(r)
+        _fold_registers(e, names, tensors, elements, head, fold.tail, combine, simple)
         _fold_lanes(e, names, elements, fold.masks, combine)
         for place, name in zip(partial, names):
             e.line(f"{place}[{r}] = {name};" if not scalar else f"{place} = {name};")
     _finish(e, results, elements, partial, scalar)
 
 
-def _has_shape(value: SSAValue) -> bool:
-    from tawa.codegen.storage import is_tensor
-
-    return is_tensor(value)
-
-
 def _scalar_layout(layout: RegisterLayout) -> RegisterLayout:
     """Return the layout of a reduction of a row to one element, which every thread then holds."""
-    from tawa.layouts.fragments import without_dimension
-
     return without_dimension(layout, 0)
 
 
@@ -189,20 +184,18 @@ def _fold_registers(
     """Fold a thread's own elements; four at a time where the body is one expression, so that
     their latencies overlap (the function is associative by the operation's meaning).
     """
-    width = next(width for width in (4, 2, 1) if len(tail) % width == 0) if simple else 1
-    formula = fit(tail)
+    width = _together(tail) if simple else 1
+    inside = tail[:width]
+    formula = fit(tail[::width])
     if formula is None:
         raise InternalError(f"a reduction over registers at {tail}")
 
-    def at(tensor: Tensor, index: str) -> str:
-        offset = formula.render(index)
-        place = head if offset == "0" else offset if head == "0" else f"{head} + {offset}"
-        return tensor.at(atom(place))
-
-    def group(first: str) -> list[str]:
+    def group(index: str) -> list[str]:
+        start = formula.render(index)
+        terms = [term for term in (head, start) if term != "0"]
         items = [
-            [at(tensor, first if not i else _plus(first, i)) for tensor in tensors]
-            for i in range(width)
+            [tensor.at(_place([*terms, str(more)] if more else terms)) for tensor in tensors]
+            for more in inside
         ]
         while len(items) > 1:
             items = [combine(items[i], items[i + 1]) for i in range(0, len(items), 2)]
@@ -213,13 +206,27 @@ def _fold_registers(
     if len(tail) == width:
         return
     e.line("#pragma unroll")
-    advance = "++i" if width == 1 else f"i += {width}"
-    with e.block(f"for (int i = {width}; i < {len(tail)}; {advance})"):
+    with e.block(f"for (int i = 1; i < {len(tail) // width}; ++i)"):
         _assign(e, names, combine(names, group("i")))
 
 
-def _plus(first: str, more: int) -> str:
-    return str(int(first) + more) if first.isdigit() else f"({first} + {more})"
+def _together(tail: tuple[int, ...]) -> int:
+    """Return how many elements to fold at a time: 4, 2 or 1, always at the same distances."""
+    for width in (4, 2):
+        if len(tail) % width:
+            continue
+        steps = {
+            tuple(register - tail[i] for register in tail[i : i + width])
+            for i in range(0, len(tail), width)
+        }
+        if len(steps) == 1:
+            return width
+    return 1
+
+
+def _place(terms: list[str]) -> str:
+    text = " + ".join(terms) or "0"
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
 
 
 def _fold_lanes(

@@ -93,8 +93,9 @@ def product(e: Emitter, op: Operation) -> None:
         right.transposed,
     )
     a_text = _registers(e, op.a, steps, a_element.bits) if in_registers else ""
-    acc = e.in_place(op.acc, op.result)
     flag = "1" if op.accumulate is None else e.scalar(op.accumulate).text
+    # An accumulator that is never read needs no first value.
+    acc = e.array(op.result) if flag == "false" else e.in_place(op.acc, op.result)
     a_base = "" if left is None else _group_base(e, e.view(op.a), left, tiling, rows=True)
     b_base = _group_base(e, e.view(op.b), right, tiling, rows=False)
     with e.unrolled("step", steps.count) as step, e.unrolled("block", steps.blocks) as block:
@@ -114,7 +115,7 @@ def _scale(flag: str, step: str) -> str:
         return "1"
     if step == "0":
         return flag
-    return f"{step} > 0" if flag in ("0", "false") else f"{atom(flag)} || {step} > 0"
+    return f"{step} > 0" if flag == "false" else f"{atom(flag)} || {step} > 0"
 
 
 def _group_base(e: Emitter, base: str, side: Operand, tiling: WgmmaTiling, *, rows: bool) -> str:
@@ -125,7 +126,7 @@ def _group_base(e: Emitter, base: str, side: Operand, tiling: WgmmaTiling, *, ro
     formula = fit(offsets)
     if formula is None:
         raise InternalError(f"warpgroups at offsets {offsets}")
-    return f"{base} + {formula.render(f'({e.warpgroup})')}"
+    return f"{base} + {formula.render(atom(e.warpgroup))}"
 
 
 def _descriptor(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import element_of
@@ -99,18 +101,28 @@ def arange(e: Emitter, op: Operation) -> None:
 
 def thread_sum(e: Emitter, layout: RegisterLayout, start: int = 0, dim: int = 0) -> str:
     """Return what this thread's lane and warp add to a coordinate, plus `start`."""
+    text = thread_offsets(e, layout, lambda where: where[dim])
+    if not start:
+        return text
+    return str(start) if text == "0" else f"{text} + {start}"
+
+
+def thread_offsets(
+    e: Emitter, layout: RegisterLayout, offset: Callable[[tuple[int, ...]], int]
+) -> str:
+    """Return a linear function of this thread's part of a coordinate as an expression."""
+    lanes = [offset(place) for place in layout.lane_table]
+    warps = [offset(place) for place in layout.warp_table]
+    warps *= max(1, e.role.warps // len(warps))  # warps beyond the layout's hold copies
     terms: list[str] = []
-    lanes = [place[dim] for place in layout.lane_table]
-    warps = [place[dim] for place in layout.warp_table]
-    for table, name in ((lanes, "lane"), (warps, "warp")):
-        if any(table):
-            formula = fit(table)
-            if formula is None:
-                raise InternalError(f"the {name}s of {layout} have no formula")
-            terms.append(formula.render(e.lane if name == "lane" else e.warp))
-    if start or not terms:
-        terms.append(str(start))
-    return " + ".join(terms)
+    for table, which in ((lanes, "lane"), (warps, "warp")):
+        if not any(table):
+            continue
+        formula = fit(table)
+        if formula is None:
+            raise InternalError(f"the {which}s of {layout} have no formula")
+        terms.append(formula.render(e.lane if which == "lane" else e.warp))
+    return " + ".join(terms) or "0"
 
 
 def join(e: Emitter, op: Operation) -> None:

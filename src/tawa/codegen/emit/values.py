@@ -10,12 +10,39 @@ from typing import Protocol
 from tawa.codegen.elements import Element
 from tawa.layouts.indexing import Formula, fit, is_identity
 
-_ATOM = re.compile(r"[\w.]+|-?\d+|[\w:<>]+\([^()]*\)")
+_HEAD = re.compile(r"[\w.:]+(<[\w, ]*>)?")
+_CLOSING = {"(": ")", "[": "]"}
+
+
+def _closed(text: str, start: int) -> int:
+    """Return the place after the bracket that closes the one at `start`."""
+    depth = 0
+    for place in range(start, len(text)):
+        depth += (text[place] in "([") - (text[place] in ")]")
+        if depth == 0:
+            return place + 1
+    return len(text) + 1
+
+
+def is_primary(text: str) -> bool:
+    """Tell whether an expression binds tighter than any operator: a name, number, call, element."""
+    head = _HEAD.match(text)
+    place = head.end() if head is not None else 0
+    while place < len(text) and text[place] in _CLOSING:
+        place = _closed(text, place)
+    return place == len(text) and place > 0
 
 
 def atom(text: str) -> str:
     """Return an expression in parentheses unless it binds tighter than any operator."""
-    return text if _ATOM.fullmatch(text) else f"({text})"
+    return text if is_primary(text) else f"({text})"
+
+
+def bare(text: str) -> str:
+    """Return an expression without parentheses around the whole of it."""
+    while text.startswith("(") and _closed(text, 0) == len(text):
+        text = text[1:-1]
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +91,8 @@ class Array:
     def at(self, r: str) -> str:
         """Return element `r`; unpacked and widened where the array is packed."""
         if self.element.packed == 1:
-            return f"{self.name}[{_plain(r)}]"
-        bits = f"{'half' if self.element.bits == 16 else 'byte'}_at({self.name}, {_plain(r)})"
+            return f"{self.name}[{bare(r)}]"
+        bits = f"{'half' if self.element.bits == 16 else 'byte'}_at({self.name}, {bare(r)})"
         if self.element.is_small_float:
             return f"{self.element.name}_to_float({bits})"
         return f"({self.element.storage}){bits}" if self.element.is_signed else bits
@@ -126,7 +153,7 @@ class Mapped:
         if r.isdigit():
             return str(self.table[int(r)])
         formula = fit(self.table)
-        return formula.render(r) if formula is not None else f"{self.lookup}[{_plain(r)}]"
+        return formula.render(r) if formula is not None else f"{self.lookup}[{bare(r)}]"
 
 
 def mapped(inner: Tensor, table: Sequence[int], lookup: str = "") -> Tensor:
@@ -144,11 +171,6 @@ def mapped(inner: Tensor, table: Sequence[int], lookup: str = "") -> Tensor:
     if len(table) == inner.count and is_identity(table):
         return inner
     return Mapped(inner, tuple(table), lookup)
-
-
-def _plain(r: str) -> str:
-    """Drop parentheses around a whole index."""
-    return r[1:-1] if r.startswith("(") and r.endswith(")") and ")" not in r[1:-1] else r
 
 
 @dataclass(frozen=True, slots=True)
