@@ -5,9 +5,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from runtime_fakes import GpuArray
 
 import tawa
+from runtime_fakes import GpuArray
 from tawa.errors import ArgumentError, DescriptorError
 from tawa.frontend.signature import ConstantArg, DescriptorArg, PointerArg, ScalarArg
 from tawa.plan.pins import Pins
@@ -17,12 +17,12 @@ from tawa.runtime.kernel import KernelFunction
 from tawa.runtime.specialize import bind, derive_signature, signature_key
 
 
-class constexpr:  # noqa: N801 - stands for triton.language.constexpr
+class constexpr:
     def __init__(self, value):
         self.value = value
 
 
-class dtype:  # noqa: N801 - stands for a language's dtype
+class dtype:
     def __init__(self, name):
         self.name = name
 

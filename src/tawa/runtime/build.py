@@ -45,11 +45,11 @@ class Compiler(Protocol):
         ...
 
 
-def default_compiler() -> Compiler:
-    """Return the compile driver (imported when first needed: it brings xDSL)."""
+def default_compiler(*args: Any, **options: Any) -> CompiledKernel:
+    """Call the compile driver, which is imported by the first miss of the cache: it brings xDSL."""
     from tawa.runtime.compiler import compile_kernel
 
-    return compile_kernel
+    return compile_kernel(*args, **options)
 
 
 @cache

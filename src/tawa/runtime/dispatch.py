@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
 from tawa.errors import ArgumentError, LaunchError
 from tawa.runtime.arrays import CPU, NOWHERE, Device, host_array, is_array, is_tensor, look
@@ -17,6 +17,10 @@ from tawa.runtime.forms import launch_names
 from tawa.runtime.guards import Guards, facts_of
 from tawa.runtime.launcher import Place, launches, make_launcher, names_of, resolve_grid
 from tawa.target import H200, Target
+
+if TYPE_CHECKING:
+    from tawa.ir import tile
+    from tawa.simulator.trace import Trace
 
 Launcher = Callable[..., Any]
 
@@ -143,6 +147,7 @@ def simulated_launcher(
     names = names_of(values)
     order = (*values, *launch_names(values))
     guards = Guards(kernel, names, order)
+    program = cache(partial(parse_stage, kernel, "hopper"))
     key = [index for index, name in enumerate(order) if name in set(facts_of(names, order))]
 
     def launch(grid: Any, options: Mapping[str, Any], *given: Any) -> CompiledKernel:
@@ -153,26 +158,31 @@ def simulated_launcher(
             return kernel
         if not guards.hold((*(given[index] for index in key), *grid), given, grid):
             return otherwise()(grid, options, *given)
-        simulate_stage(kernel, arguments, grid, "hopper")
+        simulate_stage(program(), arguments, grid, "hopper")
         return kernel
 
     return launch
 
 
 def simulate_stage(
-    kernel: CompiledKernel,
+    program: tile.Kernel,
     arguments: Mapping[str, Any],
     grid: tuple[int, ...],
     level: str,
     **how: Any,
-) -> None:
-    """Run one stage of a compiled kernel in the simulator, in place on arrays of the CPU."""
-    from tawa import ir
+) -> Trace:
+    """Run the IR of a stage in the simulator, in place on arrays of the CPU."""
     from tawa.simulator import simulate
 
-    program = ir.parse(kernel.asm.text(level))
     given = {name: host_argument(arguments[name]) for name in program.argument_names}
-    simulate(program, grid, given, level=level, **how)
+    return simulate(program, grid, given, level=level, **how)
+
+
+def parse_stage(kernel: CompiledKernel, level: str) -> tile.Kernel:
+    """Read a stage of a compiled kernel back as IR."""
+    from tawa import ir
+
+    return ir.parse(kernel.asm.text(level))
 
 
 def host_argument(value: Any) -> Any:

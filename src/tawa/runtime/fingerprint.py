@@ -73,13 +73,25 @@ def _walk(
     for chain in _chains(source):
         if (binding := _resolve(function, chain)) is None:
             continue
-        if binding.cell is not None or binding.namespace is not None:
+        if _may_change(binding):
             bindings.setdefault((id(binding.cell or binding.namespace), binding.name), binding)
         helper = _user_function(binding.value)
         if helper is None:
             parts += [".".join(chain), describe(binding.value)]
         elif helper not in seen:
             _walk(helper, parts, bindings, seen)
+
+
+def _may_change(binding: Binding) -> bool:
+    """Tell whether a variable is the user's: modules and the language's own names stay put."""
+    if isinstance(binding.value, ModuleType):
+        return False
+    if inspect.isroutine(binding.value) and _is_library(binding.value):
+        return False
+    if binding.namespace is None:
+        return binding.cell is not None
+    home = str(binding.namespace.get("__name__", ""))
+    return home.partition(".")[0] not in _LIBRARIES or ".kernels" in home
 
 
 def _chains(source: str) -> Iterator[tuple[str, ...]]:

@@ -58,11 +58,14 @@ def _span(view: View) -> Span:
 
 
 class Guards:
-    """The guards of a kernel for arguments of one form; `names` are those of its launcher."""
+    """The guards of a kernel for arguments of one form; `names` are those of its launcher.
+
+    `verdicts` holds what was decided, by the facts of a launch.
+    """
 
     def __init__(self, kernel: CompiledKernel, names: Names, order: Sequence[str]) -> None:
         self._order = tuple(order)
-        self._known: dict[tuple[Any, ...], bool] = {}
+        self.verdicts: dict[tuple[Any, ...], bool] = {}
         self._pairs: list[tuple[str, str]] = []
         self._checks: list[Callable[[dict[str, Any]], bool]] = []
         numbers = Names({*names.numbers, *_PROGRAMS, *_GRID}, names.arrays, names.descriptors)
@@ -90,13 +93,13 @@ class Guards:
 
         `given` are the values a launcher gets, in its order.
         """
-        if (known := self._known.get(facts)) is not None:
+        if (known := self.verdicts.get(facts)) is not None:
             return known
-        if len(self._known) >= _KEPT:
-            self._known.clear()
+        if len(self.verdicts) >= _KEPT:
+            self.verdicts.clear()
         scope = dict(zip(self._order, given, strict=True))
         verdict = self._disjoint(scope) and self._true(scope, grid)
-        self._known[facts] = verdict
+        self.verdicts[facts] = verdict
         return verdict
 
     def _disjoint(self, scope: Mapping[str, Any]) -> bool:

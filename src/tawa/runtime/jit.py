@@ -247,7 +247,7 @@ class JitFunction(Launchable):
         if not mine:
             return future.result()
         try:
-            compiler = self._compiler or default_compiler()
+            compiler = self._compiler or default_compiler
             store = self._store or store_at(cache_folder())
             future.set_result(GpuKernel(build(request, compiler, store)))
         except BaseException as error:

@@ -219,6 +219,7 @@ def make_launcher(
     block = Block(kernel.launch, len(kernel.parameters), layout)
     writer.point(block, kernel.parameters)
     text = _text(kernel, values, extra, writer, place)
+    guards = Guards(kernel, names, (*values, *extra))
     namespace = {
         **writer.namespace,
         "__kernel": kernel,
@@ -232,7 +233,8 @@ def make_launcher(
         "__pack": layout.pack_into,
         "__lock": threading.Lock(),
         "__otherwise": cache(otherwise),
-        "__guards": Guards(kernel, names, (*values, *extra)),
+        "__guards": guards,
+        "__verdicts": guards.verdicts,
         "__ones": _ONES,
         "__resolve": resolve_grid,
         "__launches": launches,
@@ -308,7 +310,11 @@ def _guards(kernel: CompiledKernel, names: Names, order: Sequence[str]) -> list[
     facts = "".join(f"{name}, " for name in facts_of(names, order))
     given = "".join(f"{name}, " for name in order)
     return [
-        f"        if not __guards.hold(({facts}__x, __y, __z), ({given}), (__x, __y, __z)):",
+        f"        __facts = ({facts}__x, __y, __z)",
+        "        if not (",
+        "            __verdicts.get(__facts)",
+        f"            or __guards.hold(__facts, ({given}), (__x, __y, __z))",
+        "        ):",
         f"            return __otherwise()(__grid, __options, {given})",
     ]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tawa.errors import ArgumentError
-from tawa.runtime.compiled import CompiledKernel
-from tawa.runtime.dispatch import common_device, simulate_stage
+from tawa.runtime.dispatch import common_device, parse_stage, simulate_stage
 from tawa.runtime.jit import Launchable, wrap
 from tawa.runtime.launcher import resolve_grid
+
+if TYPE_CHECKING:
+    from tawa.simulator.trace import Trace
 
 SIMULATED = ("tile", "aref", "hopper")
 
@@ -19,14 +21,14 @@ def simulate(
     grid: Any,
     level: str = "hopper",
     seed: int = 0,
-    schedule: str | None = None,
+    schedule: str = "random",
     **meta: Any,
-) -> CompiledKernel:
+) -> Trace:
     """Compile `kernel` and run it in the simulator; arrays are changed in place.
 
     `level` "tile" runs the sequential program (the oracle), "aref" and "hopper" the concurrent one
-    under the scheduler's `seed` and `schedule`; races and deadlocks raise ProtocolError. Arrays are
-    NumPy's or CPU tensors. Returns the compiled kernel.
+    under the scheduler's `seed` and `schedule` ("random", or "starve=ROLE"); races and deadlocks
+    raise ProtocolError. Arrays are NumPy's or CPU tensors. Returns the trace of what happened when.
     """
     if level not in SIMULATED:
         raise ArgumentError(
@@ -45,7 +47,6 @@ def simulate(
             why="the simulator works on memory of the CPU",
             remedy="pass .cpu() tensors or NumPy arrays",
         )
-    how = {} if schedule is None else {"schedule": schedule}
     extents = grid if isinstance(grid, tuple) else resolve_grid(compiled.name, grid, values)
-    simulate_stage(compiled, arguments, extents, level, seed=seed, **how)
-    return compiled
+    program = parse_stage(compiled, level)
+    return simulate_stage(program, arguments, extents, level, seed=seed, schedule=schedule)
