@@ -31,8 +31,10 @@ from tawa.ir.types import (
     shape_of,
     with_shape,
 )
+from tawa.layouts.access import vector_access
 from tawa.layouts.fragments import without_dimension
 from tawa.layouts.register import Coordinate, RegisterLayout
+from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, retype
 from tawa.passes.lower.layouts import Assignment, operand_layouts
@@ -284,7 +286,10 @@ def exchange(
     """
     carried = [_as_bytes(emitter, value) for value in values]
     kinds = [element_type(value.type) for value in carried]
-    buffers = scratch(lowering, role, [(shape_of(v.type), kind) for v, kind in zip(carried, kinds)])
+    layouts = [
+        scratch_layout(kind, layout_of(value.type), wanted) for value, kind in zip(carried, kinds)
+    ]
+    buffers = scratch(lowering, role, list(zip(layouts, kinds)))
     emitter.put(lowering.role_barrier(role))
     views = [whole_buffer(emitter, buffer) for buffer in buffers]
     via = {"via": StringAttr("plain")}
@@ -300,14 +305,22 @@ def exchange(
     return loaded
 
 
+def scratch_layout(
+    element: Attribute, held: RegisterLayout, wanted: RegisterLayout
+) -> SharedLayout:
+    """Return a placement that both register layouts reach: swizzled, or else row by row."""
+    layout = choose_layout(held.shape, element)
+    if all(vector_access(each, layout) is not None for each in (held, wanted)):
+        return layout
+    return SharedLayout(layout.shape, layout.order, layout.bits, 0)
+
+
 def scratch(
-    lowering: Lowering, role: hopper.Role, tiles: list[tuple[Coordinate, Attribute]]
+    lowering: Lowering, role: hopper.Role, tiles: list[tuple[SharedLayout, Attribute]]
 ) -> list[hopper.Shared]:
     """Declare buffers in the role's scratch memory that are in use together."""
-    buffers: list[hopper.Shared] = []
-    for shape, element in tiles:
-        layout = choose_layout(shape, element)
-        buffers.append(lowering.new_buffer(f"scratch of {role.label.data}", layout, element))
+    label = f"scratch of {role.label.data}"
+    buffers = [lowering.new_buffer(label, layout, element) for layout, element in tiles]
     lowering.scratch.setdefault(role, []).append(buffers)
     return buffers
 

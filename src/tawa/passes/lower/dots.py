@@ -191,8 +191,8 @@ def _operand_b(lowering: Lowering, emitter: Emitter, dot: tile.Dot, product: Pro
     if view is not None:
         lowering.note(
             f"B of {name_of(dot)} in place",
-            f"wgmma does not read {spell(product.b)} tiles stored as {view_kind(view).layout.data}; "
-            "it is stored once more, through registers",
+            f"wgmma does not read {spell(product.b)} stored as {view_kind(view).layout.data}; the "
+            "tile is stored once more, through registers",
         )
     # 16-bit operands may be contiguous along N, if its rows can be swizzled.
     along_n = product.bits == 16 and product.n * product.bits % (32 * 8) == 0

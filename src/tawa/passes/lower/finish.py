@@ -22,12 +22,13 @@ from xdsl.traits import IsTerminator, MemoryReadEffect, Pure
 
 from tawa.errors import OverBudget
 from tawa.ir import hopper, tile
-from tawa.ir.types import ViewType
+from tawa.ir.types import ViewType, layout_of
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase, new_region
 from tawa.passes.lower.puts import arrivals_of_put
+from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.shared import place_buffers
-from tawa.passes.lower.views import root_slot
+from tawa.passes.lower.views import root_slot, via_of, view_kind
 
 _WARPGROUP = 4
 
@@ -117,6 +118,25 @@ def _inline(one: hopper.OneThread) -> None:
         operation.detach()
         Emitter.before(one).put(operation)
     erase(one)
+
+
+# --- how registers and shared memory meet ---------------------------------------------------------
+
+
+def settle_moves(role: hopper.Role) -> None:
+    """Choose the instruction of each move between registers and shared memory."""
+    for operation in role.body.walk():
+        match operation:
+            case hopper.SharedLoad():
+                value, matrix = operation.result, "ldmatrix"
+            case hopper.SharedStore():
+                value, matrix = operation.value, "stmatrix"
+            case _:
+                continue
+        if is_tensor(value):
+            placed = view_kind(operation.view).within.data
+            via = via_of(layout_of(value.type), placed, matrix)
+            operation.attributes["via"] = StringAttr(via)
 
 
 # --- tidying ------------------------------------------------------------------------------------
@@ -209,6 +229,11 @@ def initialise_barriers(lowering: Lowering) -> None:
         emitter.put(hopper.InitBarriers(operands=[barriers.result]))
     if arrays:
         emitter.put(hopper.FenceBarrierInit())
+    if lowering.plan.cluster > 1:
+        # No block may signal or copy into one that has not started, or has already gone.
+        emitter.put(hopper.ClusterSync())
+        Emitter.at_end(block).put(hopper.ClusterSync())
+    elif arrays:
         emitter.put(hopper.BlockSync())
 
 

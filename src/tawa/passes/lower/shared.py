@@ -9,6 +9,8 @@ Declines when: never; more than a block has is `OverBudget`, which lists the buf
 
 from __future__ import annotations
 
+from math import prod
+
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute
 
@@ -27,12 +29,17 @@ def choose_layout(
     """Return the placement of a tile that TMA, wgmma and ldmatrix all read without bank conflicts.
 
     The swizzle is the widest of 128, 64 and 32 bytes that divides the contiguous extent; none when
-    rows are shorter or not a multiple of 32 bytes.
+    rows are shorter or not a multiple of 32 bytes, or where panels would cut its period of 8 rows.
     """
     order = order if order is not None else tuple(range(len(shape)))
     bits = max(8, bit_width(element))
     row = shape[order[-1]] * bits // 8
-    fits = (width for width in (128, 64, 32) if len(shape) > 1 and row % width == 0)
+    rows = prod(shape[dim] for dim in order[:-1])
+    fits = (
+        width
+        for width in (128, 64, 32)
+        if len(shape) > 1 and row % width == 0 and (row == width or rows % 8 == 0)
+    )
     return SharedLayout(shape, order, bits, next(fits, 0))
 
 

@@ -31,7 +31,7 @@ from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.maps import load_boxes, tensor_map
 from tawa.passes.lower.relate import reshaped, split_of
 from tawa.passes.lower.shared import choose_layout
-from tawa.passes.lower.views import via_of, whole_buffer
+from tawa.passes.lower.views import whole_buffer
 
 _WARPGROUP = 4
 
@@ -112,7 +112,7 @@ def _lower_store(lowering: Lowering, role: hopper.Role, store: tile.DescStore, w
         emitter.put(
             hopper.SharedStore(
                 operands=[value, view],
-                attributes={"via": StringAttr(via_of(layout_of(value.type), layout, "stmatrix"))},
+                attributes={"via": StringAttr("plain")},
             )
         )
         emitter.put(hopper.ProxyFence())
