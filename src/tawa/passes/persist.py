@@ -40,19 +40,49 @@ def persist(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, 
     extents = [setup.axis(hopper.GridExtent, axis, f"grid_{axis}") for axis in range(3)]
     first = setup.axis(hopper.BlockId, 0, "block")
     stride = setup.axis(hopper.NumBlocks, 0, "blocks")
-    tiles = setup.apply("mul", setup.apply("mul", *extents[:2]), extents[2], name="tiles")
+    walked = extents
+    if plan.cluster > 1:
+        # A cluster walks groups of `cluster` rows; each of its blocks computes one of them.
+        size = setup.number(plan.cluster, "cluster")
+        first, stride = (setup.apply("idiv", value, size) for value in (first, stride))
+        most = setup.apply("add", extents[0], setup.number(plan.cluster - 1, ""))
+        walked = [setup.apply("idiv", most, size, name="cluster_rows"), *extents[1:]]
+    tiles = setup.apply("mul", setup.apply("mul", *walked[:2]), walked[2], name="tiles")
 
     inner = Block(arg_types=[i32])
     inner.args[0].name_hint = "program"
-    ids = _place(_Emitter(inner), inner.args[0], extents, plan.group)
+    emit = _Emitter(inner)
+    ids = _place(emit, inner.args[0], walked, plan.group)
+    if plan.cluster > 1:
+        rank = emit.add(hopper.ClusterRank(result_types=[i32]), "rank")
+        row = emit.apply("add", emit.apply("mul", ids[0], emit.number(plan.cluster, "")), rank)
+        row.name_hint = "pid_0"
+        ids[0] = row
     for operation in program:
         operation.detach()
         inner.add_op(operation)
     _replace_ids(program, ids, extents)
+    if plan.cluster > 1:
+        _guard_effects(program, ids[0], extents[0])
     inner.add_op(scf.YieldOp())
     body.add_op(scf.ForOp(first, tiles, stride, [], Region(inner)))
     sweep(body, has_effect)
     return ()
+
+
+def _guard_effects(program: list[Operation], row: SSAValue, rows: SSAValue) -> None:
+    """Keep the blocks past the last row from writing: they run only to share loads."""
+    effects = [op for top in program for op in top.walk() if not op.regions and has_effect(op)]
+    for operation in effects:
+        inside = elementwise("lt", row, rows)
+        branch = scf.IfOp(inside.result, [], Region(Block([scf.YieldOp()])))
+        block = operation.parent_block()
+        assert block is not None
+        block.insert_ops_before([inside, branch], operation)
+        operation.detach()
+        last = branch.true_region.block.last_op
+        assert last is not None
+        branch.true_region.block.insert_op_before(operation, last)
 
 
 class _Emitter:

@@ -20,10 +20,12 @@ from tawa.passes.lower.finish import (
     elect_threads,
     initialise_barriers,
     set_launch,
+    settle_moves,
     tidy,
 )
 from tawa.passes.lower.layouts import assign_layouts
 from tawa.passes.lower.loads import lower_loads
+from tawa.passes.lower.multicast import share_loads
 from tawa.passes.lower.pointers import expand_accesses
 from tawa.passes.lower.reduces import expand_reductions
 from tawa.passes.lower.rings import lower_rings
@@ -52,8 +54,10 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         tidy(role)
         place_waits(lowering, role)  # after all else that reads, writes or moves accumulators
     count_arrivals(lowering)
+    share_loads(lowering)  # after counting: only slots that wgmma alone reads are shared
     elect_threads(lowering)
     for role in lowering.roles:
+        settle_moves(role)
         tidy(role)
     erase_setup(lowering)
     initialise_barriers(lowering)

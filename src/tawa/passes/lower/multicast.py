@@ -1,0 +1,159 @@
+"""Blocks of a cluster share the loads they have in common.
+
+Purpose: each block loads its part of a tile that all of the cluster need, and sends it to all.
+Before -> after, in a cluster of 2:
+    hopper.tma_load %b_map[%n, %k], %b, ..      hopper.tma_load .. {multicast = 2}, half the box
+    hopper.arrive %freed[%slot]             ->  hopper.arrive %freed[%slot] {cluster = 2}
+    %freed {arrivals = 2}                       %freed {arrivals = 4}
+Requires: arrivals counted, all blocks of a cluster in step (the planner's licence). Ensures: a slot
+is refilled only when every block has freed it, since a block writes its neighbours' slots too.
+Declines when, by ring: threads read its slots (their release would need a fence of the cluster,
+which costs more than the load saves); by load: its place depends on the block, or its rows do not
+split. Raises `PlanError` when no load is left to share.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from tawa.errors import PlanError
+from tawa.ir import hopper, tile
+from tawa.ir.types import ViewType
+from tawa.passes.lower.context import Lowering, Ring
+from tawa.passes.lower.maps import tensor_map
+
+_SWIZZLE_ROWS = 8  # a part must start where the swizzle pattern does
+
+
+def share_loads(lowering: Lowering) -> None:
+    """Multicast the loads whose place is the same in all blocks of the cluster."""
+    blocks = lowering.plan.cluster
+    if blocks == 1:
+        return
+    differing = _differing(lowering.kernel, blocks)
+    shared = [_share_ring(lowering, ring, differing) for ring in lowering.rings.values()]
+    if not any(shared):
+        raise PlanError(
+            f"cluster={blocks}: no load is the same in all blocks of a cluster.",
+            why="; ".join(f"{note.feature}: {note.reason}" for note in lowering.notes),
+            remedy="leave cluster unset.",
+        )
+
+
+def _share_ring(lowering: Lowering, ring: Ring, differing: set[SSAValue]) -> bool:
+    """Share the loads of one ring; tell whether there were any."""
+    blocks = lowering.plan.cluster
+    arrives = [use.operation for use in ring.freed.result.uses]
+    arrives = [op for op in arrives if isinstance(op, hopper.Arrive)]
+    feature = f"multicast of {ring.label}"
+    if any(op.by.data != "warpgroup" for op in arrives):
+        lowering.note(feature, "threads read its slots")
+        return False
+    loads = [use.operation for use in ring.filled.result.uses]
+    chosen = [op for op in loads if isinstance(op, hopper.TmaLoad)]
+    chosen = [op for op in chosen if not any(offset in differing for offset in op.offsets)]
+    if not chosen:
+        lowering.note(feature, "its loads differ between the blocks of a cluster")
+        return False
+    chosen = [op for op in chosen if _rows(op) % (blocks * _SWIZZLE_ROWS) == 0]
+    if not chosen:
+        lowering.note(feature, f"its rows do not split into {blocks} parts of {_SWIZZLE_ROWS}")
+        return False
+    for load in chosen:
+        _multicast(lowering, load, blocks)
+    for arrive in arrives:
+        arrive.attributes["cluster"] = IntAttr(blocks)
+    ring.freed.attributes["arrivals"] = IntAttr(ring.freed.arrivals.data * blocks)
+    return True
+
+
+def _rows(load: hopper.TmaLoad) -> int:
+    """Return the rows a load can be split by; 0 when its leading dimensions are in the way."""
+    kind = load.view.type
+    assert isinstance(kind, ViewType)
+    if len(kind.shape) < 2 or any(extent != 1 for extent in kind.shape[:-2]):
+        return 0
+    return kind.shape[-2]
+
+
+def _multicast(lowering: Lowering, load: hopper.TmaLoad, blocks: int) -> None:
+    kind, old = load.view.type, load.map.owner
+    assert isinstance(kind, ViewType)
+    assert isinstance(old, hopper.TensorMap)
+    layout = kind.within.data
+    new = tensor_map(lowering, old.desc, layout, rows=_rows(load) // blocks)
+    load.operands[0] = new.result
+    load.attributes["multicast"] = IntAttr(blocks)
+    if not old.result.first_use:
+        old.detach()
+        old.erase()
+
+
+def _differing(kernel: tile.Kernel, blocks: int) -> set[SSAValue]:
+    """Return the scalars that may differ between the blocks of a cluster.
+
+    Forward from what differs by nature: the block's index and rank, and anything read from memory.
+    The index divided by the cluster's size is the cluster's own.
+    """
+    found: set[SSAValue] = set()
+    work: list[SSAValue] = []
+
+    def mark(*values: SSAValue) -> None:
+        fresh = [value for value in values if value not in found]
+        found.update(fresh)
+        work.extend(fresh)
+
+    reads = (tile.Load, tile.Atomic, tile.CompareExchange, hopper.SharedLoad)
+    for operation in kernel.walk():
+        if isinstance(operation, (hopper.ClusterRank, hopper.BlockId, *reads)):
+            mark(*operation.results)
+    while work:
+        value = work.pop()
+        for use in list(value.uses):
+            if not _divides(use.operation, blocks):
+                mark(*_reached(use.operation, use.index))
+    return found
+
+
+def _divides(operation: Operation, blocks: int) -> bool:
+    """Tell whether this is the cluster's index: the block's over the cluster's size."""
+    if not isinstance(operation, tile.Elementwise) or operation.function.data != "idiv":
+        return False
+    index, size = operation.inputs
+    return (
+        isinstance(index.owner, hopper.BlockId)
+        and index.owner.axis.data == 0
+        and isinstance(size.owner, tile.Constant)
+        and size.owner.value == IntAttr(blocks)
+    )
+
+
+def _reached(operation: Operation, index: int) -> list[SSAValue]:
+    """Return the values that an operand of an operation flows into."""
+    match operation:
+        case scf.ForOp():
+            arguments = list(operation.body.block.args)
+            if index == 1:  # another trip count: everything carried
+                return [*arguments[1:], *operation.results]
+            if index in (0, 2):
+                return [*arguments, *operation.results]
+            return [arguments[index - 2], operation.results[index - 3]]
+        case scf.YieldOp():
+            return _yielded(operation.parent_op(), index)
+        case _:
+            inside = [arg for r in operation.regions for b in r.blocks for arg in b.args]
+            return [*operation.results, *inside]
+
+
+def _yielded(parent: Operation | None, index: int) -> list[SSAValue]:
+    match parent:
+        case scf.ForOp():
+            argument: BlockArgument = parent.body.block.args[index + 1]
+            return [argument, parent.results[index]]
+        case None:
+            return []
+        case _:
+            inside = [arg for r in parent.regions for b in r.blocks for arg in b.args]
+            return [*parent.results, *inside]
