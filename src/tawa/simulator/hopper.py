@@ -261,8 +261,8 @@ def run_hopper(
 
     `grid` is the user's grid of programs; arguments as for `run_tile`. Equal `seed`, `schedule`
     (see `Scheduler`) and `late` give equal runs; `multiprocessors` blocks are resident at a time.
-    Raises ProtocolError for a race, a deadlock, an early read or anything left over; LaunchError for
-    an access out of bounds.
+    Raises ProtocolError for a race, a deadlock, an early read or anything left over, LaunchError
+    for an access out of bounds.
     """
     blocks = launch_blocks(kernel, grid, multiprocessors)
     memory = GlobalMemory()

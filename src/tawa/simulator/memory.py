@@ -87,7 +87,8 @@ def _bytes_of(array: Any) -> tuple[Array, int]:
     low = sum(span for span in spans if span < 0)
     high = sum(span for span in spans if span > 0) + array.itemsize
     lowest = array[tuple(slice(-1, None) if s < 0 else slice(0, 1) for s in array.strides)]
-    seed = np.lib.stride_tricks.as_strided(lowest, (1,), (array.itemsize,)).view(np.uint8)
+    # As bytes first: the array interface has no name for fp8 types of one byte.
+    seed = lowest.reshape(1).view(np.uint8)
     return np.lib.stride_tricks.as_strided(seed, (high - low,), (1,)), low
 
 
