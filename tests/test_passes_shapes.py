@@ -18,7 +18,23 @@ from tawa.plan.plan import Plan
 from tawa.plan.planner import NO_PINS, plan_for
 from tawa.plan.text import parse_plan, print_plan
 from tawa.target import H200
-from tile_shapes import SHAPES, inputs, outputs, text_of
+from tile_shapes import (
+    SHAPES,
+    F,
+    T,
+    dot,
+    finish,
+    full,
+    give,
+    half,
+    inputs,
+    load,
+    op,
+    outputs,
+    shape,
+    store,
+    text_of,
+)
 
 SPECIALIZED = [name for name in SHAPES if name != "no load"]
 
@@ -185,6 +201,74 @@ def test_atomic_that_orders_is_not_sent() -> None:
     plan = plan_for(kernel)
     assert not plan.specialized
     assert 'sem="relaxed"' in plan.declined[0].reason
+
+
+def declined(text: str) -> dict[str, str]:
+    kernel = parse(text)
+    simplify_kernel(kernel)
+    return {
+        item.feature.removeprefix("asynchronous load "): item.reason
+        for item in plan_for(kernel).declined
+    }
+
+
+def test_address_from_a_tile() -> None:
+    body = shape(
+        "x y out K",
+        load("a", "x", "m", "c0"),
+        full("af", "a"),
+        '%row = "tile.reduce"(%af) ({\n^bb0(%p : f32, %q : f32):\n'
+        + op("pq", "max", "p", "q", kind="f32")
+        + f"\ntile.yield %pq : f32\n}}) {{axis = #builtin.int<0>}} : ({F}) -> tensor<16xf32>",
+        '%top = "tile.reduce"(%row) ({\n^bb0(%r : f32, %s : f32):\n'
+        + op("rs", "max", "r", "s", kind="f32")
+        + "\ntile.yield %rs : f32\n}) {axis = #builtin.int<0>} : (tensor<16xf32>) -> f32",
+        "%at = tile.cast %top : (f32) -> i32",
+        load("b", "y", "at", "c0"),
+        dot("acc", "a", "b", "zero"),
+        finish(),
+    )
+    assert declined(body.text("k"))["b"] == "its address depends on the tile a"
+
+
+def test_address_that_a_store_may_change() -> None:
+    text = text_of("trip count read from memory")
+    changed = text.replace(
+        "%result = tile.cast",
+        "tile.store %counts, %trips : !tile.ptr<i32>, i32\n%result = tile.cast",
+    )
+    assert declined(changed)["a"] == "its address depends on trips, which counts may change"
+
+
+def test_use_after_the_store_that_overwrites() -> None:
+    body = shape(
+        "x y out",
+        load("a", "x", "m", "c0"),
+        load("c", "out", "m", "c0"),
+        load("b", "y", "c0", "c0"),
+        dot("d", "a", "b", "zero"),
+        half("h", "d"),
+        store("out", "m", "c0", "h"),
+        full("cf", "c"),
+        op("acc", "add", "d", "cf", kind=F),
+        finish(),
+    )
+    assert declined(body.text("k"))["c"] == "its first use stands after out, which may overwrite it"
+
+
+def test_tile_that_leaves_a_branch() -> None:
+    text = text_of("load under an if")
+    changed = (
+        text.replace(
+            "%acc2 = scf.if",
+            f"%chosen = scf.if %early -> ({T}) {{\n{load('e', 'x', 'm', 'k')}\n"
+            f"{give('e', kind=T)}\n}} else {{\n{give('b', kind=T)}\n}}\n"
+            f"{full('cc', 'chosen')}\n{op('acc0', 'add', 'cc', 'acc1', kind=F)}\n%acc2 = scf.if",
+        )
+        .replace("%bf)", "%acc0)")
+        .replace("(%acc1, %bf)", "(%acc0, %bf)")
+    )
+    assert "out of a branch" in declined(changed)["e"]
 
 
 def test_no_load_is_ordinary() -> None:

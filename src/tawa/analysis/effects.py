@@ -24,6 +24,11 @@ VIEWS = (tile.Transpose, tile.Reshape, tile.ExpandDims)
 _AREF = (aref.Create, aref.Role, aref.PutEnter, aref.PutExit, aref.GetEnter, aref.GetExit)
 
 
+def is_write(operation: Operation) -> bool:
+    """Tell whether an operation writes memory."""
+    return isinstance(operation, WRITES)
+
+
 def is_volatile(operation: Operation) -> bool:
     """Tell whether an operation is a load that must be done each time it stands there."""
     return (
