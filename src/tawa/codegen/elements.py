@@ -1,4 +1,4 @@
-"""How the elements of each scalar type live in C++: as a scalar, and packed in a thread's registers.
+"""How elements of each scalar type live in C++: as a scalar, and packed in registers.
 
 Floats of 16 and 8 bits are kept as their bits; arithmetic on them is done in float and rounded once
 (`tawa.ir.functions`). In tensors they and the narrow integers are packed into 32-bit words, so that

@@ -21,6 +21,7 @@ from tawa.codegen.inputs import collect
 from tawa.codegen.names import RESERVED, Names, identifier
 from tawa.codegen.source import CudaSource
 from tawa.codegen.storage import Storage, allocate
+from tawa.codegen.wrappers import NAMES
 from tawa.codegen.wrappers import barriers as w
 from tawa.codegen.wrappers.core import PRELUDE, closure
 from tawa.errors import InternalError
@@ -62,7 +63,7 @@ class _Generator:
         self.cluster = _integer(launch, "cluster", 1)
         self.persistent = _flag(launch, "persistent")
         self.entry = identifier(kernel.sym_name.data) or "kernel"
-        self.module = Module(Names(RESERVED | {self.entry}), lines=lines)
+        self.module = Module(Names(RESERVED | NAMES | {self.entry}), lines=lines)
         self.values: dict[SSAValue, Value] = {}
         self.rings: list[str] = []
         self.inputs = collect(kernel, self.module.names)

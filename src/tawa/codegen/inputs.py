@@ -28,7 +28,7 @@ from tawa.ir.types import DescType, PtrType, TensorMapType, bit_width, spell
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One CUDA parameter: what the launcher passes, its declaration, and the values it stands for."""
+    """One CUDA parameter: what is passed, its declaration, and the values it stands for."""
 
     name: str
     parameter: Parameter
@@ -38,7 +38,7 @@ class Input:
 
 
 def collect(kernel: tile.Kernel, names: Names) -> list[Input]:
-    """Return the kernel's parameters: tensor maps, then arguments in order, then what is derived."""
+    """Return the parameters: tensor maps, then arguments in order, then what is derived."""
     block = kernel.body.block
     arguments = dict(zip(block.args, kernel.argument_names, strict=True))
     found = [

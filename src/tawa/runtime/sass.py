@@ -18,7 +18,7 @@ from tawa.errors import BuildError
 
 
 def find_nvdisasm() -> Path | None:
-    """Return the path of nvdisasm where it is installed (the nvidia-cuda-nvdisasm wheel), or None."""
+    """Return the path of nvdisasm (wheel nvidia-cuda-nvdisasm), None where it is missing."""
     try:
         from cuda import pathfinder
     except ImportError:
@@ -61,7 +61,7 @@ class SassReport:
     """What the machine code shows.
 
     `hgmma` counts tensor-core instructions of a warpgroup; `membar_in_loop` memory barriers in
-    main loops, `spills_in_mma_loop` accesses to local memory there; `local_accesses` those anywhere;
+    main loops, `spills_in_mma_loop` accesses to local memory there, `local_accesses` anywhere;
     `registers` the highest register number plus one.
     """
 

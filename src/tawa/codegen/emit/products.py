@@ -1,4 +1,4 @@
-"""Products on registers: mma.sync for tiles too small for wgmma, fused multiply-add for the rest."""
+"""Other products: mma.sync for tiles too small for wgmma, fused multiply-add for the rest."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _place(
 
 
 def fma_dot(e: Emitter, op: Operation) -> None:
-    """Write a product by multiply-add: a loop over k that reads both operands from shared memory."""
+    """Write a product by multiply-add: a loop over k that reads both operands from memory."""
     assert isinstance(op, hopper.FmaDot)
     layout = layout_of(op.result.type)
     acc = e.in_place(op.acc, op.result)

@@ -57,7 +57,7 @@ def shared_load_narrow(bits: int) -> Wrapper:
     """Return the load of one element of 8 or 16 bits, zero-extended."""
     return Wrapper(
         f"u32 shared_load_b{bits}(u32 address)",
-        f"u32 value;\n"
+        "u32 value;\n"
         + asm(
             f"ld.shared.u{bits} %0, [%1];"
             if bits == 8
@@ -208,7 +208,7 @@ def global_store_narrow(bits: int) -> Wrapper:
     )
 
 
-_ATOMIC_TYPES = {
+ATOMIC_TYPES = {
     "i32": ("int", "r", "s32"),
     "u32": ("u32", "r", "u32"),
     "i64": ("i64", "l", "s64"),
@@ -224,9 +224,9 @@ _ATOMIC_NAMES = {"exchange": "exch", "xor": "xor", "or": "or", "and": "and"}
 def atomic(function: str, element: str, order: str, scope: str) -> Wrapper:
     """Return the read-modify-write `function` (add, min, max, and, or, xor, exchange).
 
-    `element` names the type, `order` is relaxed, acquire, release or acq_rel, `scope` gpu, cta, sys.
+    `element` names the type, `order` relaxed, acquire, release or acq_rel, `scope` gpu, cta, sys.
     """
-    kind, letter, ptx = _ATOMIC_TYPES[element]
+    kind, letter, ptx = ATOMIC_TYPES[element]
     bits = 64 if letter in "ld" else 16 if letter == "h" else 32
     if function in ("and", "or", "xor", "exchange"):
         ptx = f"b{bits}"
@@ -250,7 +250,7 @@ def atomic(function: str, element: str, order: str, scope: str) -> Wrapper:
 
 def compare_exchange(element: str, order: str, scope: str) -> Wrapper:
     """Return the exchange that writes `value` where memory equals `expected`; gives the old one."""
-    kind, letter, _ = _ATOMIC_TYPES[element]
+    kind, letter, _ = ATOMIC_TYPES[element]
     bits = 64 if letter in "ld" else 16 if letter == "h" else 32
     return Wrapper(
         f"{kind} compare_exchange_{element}_{order}_{scope}"
