@@ -86,7 +86,8 @@ def _bytes_of(array: Any) -> tuple[Array, int]:
     spans = [(n - 1) * step for n, step in zip(array.shape, array.strides)]
     low = sum(span for span in spans if span < 0)
     high = sum(span for span in spans if span > 0) + array.itemsize
-    lowest = array[tuple(slice(-1, None) if s < 0 else slice(0, 1) for s in array.strides)]
+    corner = (slice(-1, None) if step < 0 else slice(0, 1) for step in array.strides)
+    lowest = array[(*corner, ...)]  # the ellipsis keeps an array of no dimensions an array
     # As bytes first: the array interface has no name for fp8 types of one byte.
     seed = lowest.reshape(1).view(np.uint8)
     return np.lib.stride_tricks.as_strided(seed, (high - low,), (1,)), low
