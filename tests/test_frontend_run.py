@@ -390,3 +390,20 @@ def test_loops_keep_tuples_and_descriptors():
     signature = of(a_desc=tile, b_desc=tile, out_ptr="i32*", n="i32")
     run(kernel, signature, a_desc=desc(a, (8, 8)), b_desc=desc(b, (8, 8)), out_ptr=out, n=7)
     assert list(out) == [13, 5]
+
+
+def test_pointers_from_memory_and_nan():
+    def kernel(table_ptr, x_ptr, out_ptr):
+        a_ptr = (x_ptr.to(tl.int64) + 4).to(tl.pointer_type(tl.float32))
+        x = tl.load(a_ptr + tl.arange(0, 2))
+        tl.store(out_ptr + tl.arange(0, 2), tl.maximum(x, 1.0))
+        kept = tl.maximum(x, 1.0, propagate_nan=tl.PropagateNan.ALL)
+        tl.store(out_ptr + 2 + tl.arange(0, 2), kept)
+        tl.store(table_ptr, x_ptr.dtype.element_ty.primitive_bitwidth)
+
+    x, out = np.array([7, np.nan, 5], np.float32), np.zeros(4, np.float32)
+    table = np.zeros(1, np.int64)
+    signature = of(table_ptr="i64*", x_ptr="f32*", out_ptr="f32*")
+    run(kernel, signature, table_ptr=table, x_ptr=x, out_ptr=out)
+    np.testing.assert_array_equal(out, [1, 5, np.nan, 5])
+    assert table[0] == 32

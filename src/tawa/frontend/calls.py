@@ -90,6 +90,8 @@ def _call_builtin(
             return _trips(c, name, _bind(c, f"tl.{name}", stub, positional, named))
         case "constexpr" | "condition":
             return positional[0] if positional else Const(None)
+        case "pointer_type" | "block_type" | "dtype":
+            return _run_in_python(c, stub, positional, named)
         case "logical_and" | "logical_or":
             one, other = (arithmetic.to_bool(c.builder, value) for value in positional)
             return arithmetic.binary(c.builder, "&" if name == "logical_and" else "|", one, other)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import EnumType
 from types import BuiltinFunctionType, ModuleType
 from typing import Any, cast
 
@@ -120,7 +121,9 @@ def _function(value: Any) -> object:
     inner = underlying(value) if not isinstance(value, type) else None
     if type(value).__name__ == "ConstexprFunction" and inner is not None:
         return HostFunction(inner)
-    owner = inner if inner is not None else value
+    owner: Any = inner if inner is not None else value
+    if isinstance(owner, EnumType):
+        return owner
     if callable(owner) and _in_library(_module_of(owner)):
         return Builtin(str(getattr(owner, "__name__", "")))
     if inner is not None:

@@ -96,8 +96,8 @@ class dtype:  # noqa: N801
 
     @property
     def int_signedness(self) -> dtype.SIGNEDNESS:
-        """Whether an integer type is signed; int1 is read as signed, as in Triton."""
-        return self.SIGNEDNESS.UNSIGNED if self._class == "uint" else self.SIGNEDNESS.SIGNED
+        """Whether an integer type is signed; int1 is not, as in Triton."""
+        return self.SIGNEDNESS.SIGNED if self._class == "int" else self.SIGNEDNESS.UNSIGNED
 
     @property
     def scalar(self) -> dtype:
@@ -183,12 +183,12 @@ class dtype:  # noqa: N801
         return self._class in ("bool", "int", "uint")
 
     def is_int_signed(self) -> bool:
-        """Tell whether the type is a signed integer; int1 counts, as in Triton."""
-        return self._class in ("bool", "int")
+        """Tell whether the type is a signed integer."""
+        return self._class == "int"
 
     def is_int_unsigned(self) -> bool:
-        """Tell whether the type is an unsigned integer."""
-        return self._class == "uint"
+        """Tell whether the type is an unsigned integer; int1 counts, as in Triton."""
+        return self._class in ("bool", "uint")
 
     def is_floating(self) -> bool:
         """Tell whether the type is a floating-point type."""

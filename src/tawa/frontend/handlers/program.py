@@ -156,8 +156,9 @@ def _hint(c: Context, name: str, value: Value, values: Value) -> Value:
         )
     if isinstance(owner := value.ssa.owner, Operation):
         owner.attributes[name] = int_array(numbers)
-    elif name == "multiple_of" and not value.is_block:
-        # A block argument has no operation to carry the promise: state it.
+    elif name == "multiple_of" and not value.is_block and c.frame.loop is None:
+        # An argument of the kernel has no operation to carry the promise: state it. What a loop
+        # carries is left to the analyses: an assumption would run in every trip.
         rest = arithmetic.binary(c.builder, "%", value, Const(numbers[0]))
         holds = arithmetic.compare(c.builder, "==", rest, Const(0))
         c.builder.effect(tile.Assume, [holds])

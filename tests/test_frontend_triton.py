@@ -1,0 +1,173 @@
+"""Kernels written with triton.language compile to the same tile IR as with tawa.language.
+
+The same sources are compiled twice. Without Triton, a stand-in package has objects of the same
+classes, names and modules, so what is tested is that the frontend recognises them by name alone.
+"""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import frontend_kernels
+import frontend_shapes
+import tawa.language as ours
+from frontend_kernels import of
+from tawa.errors import UnsupportedSyntax
+from tawa.frontend import build
+from tawa.frontend.signature import ConstantArg
+
+HERE = Path(__file__).parent
+KERNELS = (
+    "host_descriptors",
+    "made_descriptors",
+    "pointers",
+    "persistent",
+    "batched",
+    "epilogue",
+    "attention",
+)
+STANDARD = ("cdiv", "sum", "max", "min", "argmax", "sigmoid", "softmax", "zeros", "zeros_like")
+
+
+class JITFunction:
+    """Stands for triton.runtime.jit.JITFunction."""
+
+    def __init__(self, fn):
+        self.fn = fn
+        self.__name__ = fn.__name__
+        self.__module__ = fn.__module__
+
+
+def _stand_in() -> tuple[ModuleType, ModuleType]:
+    """Make modules that look like triton and triton.language from outside."""
+    triton, language = ModuleType("triton"), ModuleType("triton.language")
+    core = "triton.language.core"
+    dtype = type("dtype", (), {"__init__": lambda self, name: setattr(self, "name", name)})
+    constexpr = type("constexpr", (), {"__init__": lambda self, v: setattr(self, "value", v)})
+    dtype.__module__ = constexpr.__module__ = core
+    for name in ours.__all__:
+        value = getattr(ours, name)
+        if isinstance(value, ours.dtype):
+            value = dtype(value.name)
+        elif isinstance(value, type):
+            value = type(name, (), {"__module__": core})
+        elif callable(value):
+            value = _function(name)
+        setattr(language, name, value)
+    language.dtype, language.constexpr, triton.language = dtype, constexpr, language
+    triton.jit = JITFunction
+    return triton, language
+
+
+def _function(name: str) -> object:
+    def function(*args, _semantic=None):
+        raise ValueError("call it in a kernel")
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = "triton.language." + ("standard" if name in STANDARD else "core")
+    return JITFunction(function) if name in STANDARD else function
+
+
+def _rewritten(name: str, folder: Path) -> ModuleType:
+    """Load a module of kernels again, with triton.language for tawa.language."""
+    text = (HERE / f"{name}.py").read_text()
+    text = text.replace("import tawa.language as tl", "import triton\nimport triton.language as tl")
+    text = text.replace("return Jitted(fn)", "return triton.jit(fn)")
+    file = folder / f"{name}_in_triton.py"
+    file.write_text(text)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(params=["stand-in", "triton"])
+def in_triton(request, tmp_path, monkeypatch):
+    """Give a function that loads a module of kernels as Triton programs."""
+    if request.param == "triton":
+        pytest.importorskip("triton")
+    else:
+        triton, language = _stand_in()
+        monkeypatch.setitem(sys.modules, "triton", triton)
+        monkeypatch.setitem(sys.modules, "triton.language", language)
+    return lambda name: _rewritten(name, tmp_path)
+
+
+def test_kernel_forms(in_triton):
+    theirs = in_triton("frontend_kernels")
+    for name in KERNELS:
+        signature = getattr(frontend_kernels, name.upper())
+        own = build(getattr(frontend_kernels, name), signature, {})
+        assert str(build(getattr(theirs, name), signature, {})) == str(own), name
+
+
+def test_program_shapes(in_triton):
+    theirs = in_triton("frontend_shapes")
+    for name, (function, signature) in frontend_shapes.CASES.items():
+        other = build(theirs.CASES[name][0], signature, {})
+        assert str(other) == str(build(function, signature, {})), name
+
+
+def test_a_wrapped_kernel(in_triton):
+    """An autotuner holds a JITFunction, which holds the function."""
+    theirs = in_triton("frontend_kernels")
+    wrapped = frontend_kernels.jit(theirs.jit(theirs.batched))
+    kernel = build(wrapped, frontend_kernels.BATCHED, {})
+    assert kernel.sym_name.data == "batched"
+
+
+def test_dtype_and_constexpr_as_arguments(in_triton):
+    tl = in_triton("frontend_kernels").tl
+
+    def kernel(x, KIND: ours.constexpr, SIZE: ours.constexpr):
+        ours.store(x + ours.arange(0, SIZE), ours.zeros((SIZE,), KIND))
+
+    signature = of(x="f32*") | {
+        "KIND": ConstantArg(tl.float16),
+        "SIZE": ConstantArg(tl.constexpr(8)),
+    }
+    assert "tensor<8xf16>" in str(build(kernel, signature, {}))
+
+
+def test_what_only_triton_has(in_triton):
+    theirs = in_triton("frontend_kernels")
+    tl = theirs.tl
+    if not hasattr(tl, "histogram"):
+        tl.histogram = _function("histogram")
+
+    def kernel(x):
+        tl.store(x, tl.histogram(tl.arange(0, 8), 4))
+
+    with pytest.raises(UnsupportedSyntax, match=r"tl\.histogram is not supported"):
+        build(kernel, of(x="i32*"), {})
+
+
+def test_promotion_is_tritons():
+    """Each pair of types, weak or not, divided or not, meets in the type Triton picks."""
+    pytest.importorskip("triton")
+    import triton.language as tl
+    from triton.language.semantic import TritonSemantic
+
+    from tawa.frontend.promotion import PromotionError, promote
+
+    types = [name for name in ours.__all__ if type(getattr(ours, name)) is ours.dtype]
+    names = [name for name in types if name != "void"]
+    assert len(names) == 15
+    semantic = TritonSemantic(None)
+    for one, other in ((a, b) for a in names for b in names):
+        for weak in ((False, False), (True, False), (False, True)):
+            for division in (False, True):
+                given = (getattr(tl, one), weak[0], getattr(tl, other), weak[1], division)
+                try:
+                    expected = semantic.computation_type_impl(*given).name
+                except TypeError:
+                    expected = None
+                given = (getattr(ours, one), weak[0], getattr(ours, other), weak[1], division)
+                try:
+                    found = promote(*given).name
+                except PromotionError:
+                    found = None
+                assert found == expected, (one, other, weak, division)
