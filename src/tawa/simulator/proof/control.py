@@ -1,0 +1,176 @@
+"""Control flow of the proof: loops, conditions, and the one thread.
+
+A trip count or a condition that depends on unknowns is a choice; the world asks the configuration
+for the outcome it wants and binds the unknowns to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
+
+from tawa.ir import hopper
+from tawa.simulator.proof.decode import Decoder, Step, run_steps, terminator
+from tawa.simulator.proof.machine import Agent, Blocked
+from tawa.simulator.proof.rules import Unproved
+
+Run = Generator[Blocked, None, None]
+Moves = tuple[tuple[int, int], ...]
+
+
+def _moves(decoder: Decoder, targets: tuple[SSAValue, ...], origins: tuple[SSAValue, ...]) -> Moves:
+    """Pair the places of values that are carried, where the proof follows them."""
+    followed = decoder.needed | decoder.tracked
+    return tuple(
+        (decoder.number(target), decoder.number(origin))
+        for target, origin in zip(targets, origins, strict=True)
+        if target in followed
+    )
+
+
+def _move(agent: Agent, moves: Moves) -> None:
+    env = agent.env
+    if len(moves) == 1:
+        ((target, origin),) = moves
+        env[target] = env[origin]
+        return
+    values = [env[origin] for _, origin in moves]
+    for (target, _), value in zip(moves, values):
+        env[target] = value
+
+
+def _has_steps(block: Block, decoder: Decoder) -> bool:
+    """Tell whether a block holds an operation with an effect the proof follows."""
+    return any(type(inner) in decoder.rules and not _is_control(inner) for inner in block.walk())
+
+
+def _is_control(operation: Operation) -> bool:
+    return isinstance(operation, (scf.ForOp, scf.IfOp, scf.WhileOp))
+
+
+def _loops_inside(block: Block, decoder: Decoder) -> bool:
+    return any(
+        isinstance(inner, (scf.ForOp, scf.WhileOp))
+        and any(_has_steps(region.block, decoder) for region in inner.regions if region.blocks)
+        for inner in block.walk()
+    )
+
+
+def control_roots(operation: Operation, decoder: Decoder) -> list[SSAValue]:
+    """Return the scalars that decide what a control operation with effects does."""
+    blocks = [region.block for region in operation.regions if region.blocks]
+    if not any(_has_steps(block, decoder) for block in blocks):
+        return []
+    match operation:
+        case scf.ForOp():
+            return [operation.lb, operation.ub, operation.step]
+        case scf.IfOp():
+            return [operation.cond]
+        case scf.WhileOp():
+            return [terminator(operation.before_region.block).operands[0]]
+        case _:
+            return []
+
+
+def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
+    """scf.for with the trips the configuration wants, or that its bounds give."""
+    block = loop.body.block
+    carried, end = tuple(block.args[1:]), terminator(block)
+    start = _moves(decoder, carried, tuple(loop.iter_args))
+    back = _moves(decoder, carried, tuple(end.operands))
+    final = _moves(decoder, tuple(loop.results), carried)
+    effects = _has_steps(block, decoder)
+    if not (effects or start or final):
+        return None
+    body = run_steps(decoder.block(block))
+    bounds = tuple(decoder.number(value) for value in (loop.lb, loop.ub, loop.step))
+    index = decoder.number(block.args[0]) if block.args[0] in decoder.needed else -1
+    kind = "outer" if _loops_inside(block, decoder) else "inner" if effects else "pure"
+
+    def run(agent: Agent) -> Run:
+        env, world = agent.env, agent.world
+        low, high, by = (env[item] for item in bounds)
+        trips = world.trips(loop, kind, low, high, by)
+        first, step = world.scalars.value(low), world.scalars.value(by)
+        _move(agent, start)
+        for trip in trips:
+            if index >= 0:
+                env[index] = first + trip * step
+            yield from body(agent)
+            _move(agent, back)
+        _move(agent, final)
+
+    return Step(run, True)
+
+
+def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
+    """scf.if, with or without results and else."""
+    blocks = [region.block for region in branch.regions if region.blocks]
+    results = tuple(branch.results)
+    ends = [
+        _moves(decoder, results, tuple(terminator(block).operands)) if results else ()
+        for block in blocks
+    ]
+    sides = [decoder.block(block) for block in blocks]
+    if not any(sides) and not any(ends):
+        return None
+    bodies = [run_steps(side) for side in sides]
+    if len(bodies) == 1:
+        bodies.append(run_steps(()))
+        ends.append(())
+    condition = decoder.number(branch.cond)
+
+    def run(agent: Agent) -> Run:
+        taken = 0 if agent.world.condition(branch, "if", agent.env[condition]) else 1
+        yield from bodies[taken](agent)
+        _move(agent, ends[taken])
+
+    return Step(run, True)
+
+
+def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
+    """scf.while: the first region tests and passes values on, the second is the body."""
+    before, after = loop.before_region.block, loop.after_region.block
+    test, end = terminator(before), terminator(after)
+    start = _moves(decoder, tuple(before.args), tuple(loop.arguments))
+    passed = _moves(decoder, tuple(after.args), tuple(test.operands[1:]))
+    back = _moves(decoder, tuple(before.args), tuple(end.operands))
+    final = _moves(decoder, tuple(loop.results), tuple(test.operands[1:]))
+    if not (_has_steps(before, decoder) or _has_steps(after, decoder) or final):
+        return None
+    check, body = run_steps(decoder.block(before)), run_steps(decoder.block(after))
+    condition = decoder.number(test.operands[0])
+
+    def run(agent: Agent) -> Run:
+        world = agent.world
+        _move(agent, start)
+        for _ in range(world.limit):
+            yield from check(agent)
+            if not world.condition(loop, "while", agent.env[condition]):
+                break
+            _move(agent, passed)
+            yield from body(agent)
+            _move(agent, back)
+        else:
+            raise Unproved(f"a while loop runs more than {world.limit} times", loop)
+        _move(agent, final)
+
+    return Step(run, True)
+
+
+def one_thread_rule(decoder: Decoder, only: hopper.OneThread) -> Step | None:
+    """The body is executed by thread 0 of the role."""
+    steps = decoder.block(only.body.block)
+    if not steps:
+        return None
+    body = run_steps(steps)
+
+    def run(agent: Agent) -> Run:
+        if agent.first:
+            agent.single = True
+            yield from body(agent)
+            agent.single = False
+
+    return Step(run, True)

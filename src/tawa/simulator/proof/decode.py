@@ -1,0 +1,326 @@
+"""A role read once into closures: only what synchronization, memory and control flow depend on.
+
+Scalars that no trip count, condition, slot or phase depends on are not computed, tensors are not
+values at all; of them only those in registers that wgmma uses are followed (see `products`). A step
+gives None when it is done, or a `Blocked` to be tried again; a control step is a generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import FloatData, IntAttr, TensorType
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.traits import Pure
+
+from tawa.ir import hopper, tile
+from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType
+from tawa.simulator.proof.machine import Agent, Blocked
+from tawa.simulator.proof.regions import Buffer, Footprint, footprint
+from tawa.simulator.proof.rules import Unproved
+from tawa.simulator.proof.scalars import FUNCTIONS, Scalar
+
+Action: TypeAlias = Callable[[Agent], Blocked | None]
+Control: TypeAlias = Callable[[Agent], Generator[Blocked, None, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation to execute; `control` says that `run` is a generator function."""
+
+    run: Any
+    control: bool = False
+
+
+Rule: TypeAlias = Callable[["Decoder", Any], "Step | None"]
+
+
+def run_steps(steps: Iterable[Step]) -> Control:
+    """Return the generator function that runs steps in order."""
+    pairs = tuple((step.run, step.control) for step in steps)
+
+    def run(agent: Agent) -> Generator[Blocked, None, None]:
+        for step, control in pairs:
+            if control:
+                yield from step(agent)
+            else:
+                while (blocked := step(agent)) is not None:
+                    yield blocked
+
+    return run
+
+
+@dataclass(eq=False)
+class Decoder:
+    """Decodes the roles of a kernel. `rules` gives the step of each operation with an effect."""
+
+    kernel: tile.Kernel
+    rules: dict[type[Operation], Rule]
+    buffers: dict[SSAValue, Buffer]
+    arrays: dict[SSAValue, int]
+    touch: Rule
+    written: frozenset[int] | None
+    numbers: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+    needed: set[SSAValue] = field(default_factory=set[SSAValue])
+    tracked: set[SSAValue] = field(default_factory=set[SSAValue])
+    running: set[SSAValue] = field(default_factory=set[SSAValue])
+    footprints: dict[SSAValue, Footprint] = field(default_factory=dict[SSAValue, Footprint])
+
+    def number(self, value: SSAValue) -> int:
+        """Return the place of a value in an agent's environment."""
+        return self.numbers.setdefault(value, len(self.numbers))
+
+    def view(self, value: SSAValue) -> tuple[Footprint, int]:
+        """Return the static part of a view and the place of its slot number."""
+        found = self.footprints.get(value)
+        if found is None:
+            found = self.footprints[value] = footprint(value, self.buffers)
+        return found, self.number(found.slot)
+
+    # --- what is needed -------------------------------------------------------------------------
+
+    def slice(self, roots: Iterable[SSAValue]) -> None:
+        """Mark the scalars that `roots` depend on."""
+        work = [value for value in roots if not isinstance(value.type, TensorType)]
+        while work:
+            value = work.pop()
+            if value in self.needed or not is_scalar(value):
+                continue
+            self.needed.add(value)
+            work.extend(sources(value))
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    def block(self, block: Block) -> list[Step]:
+        """Decode the operations of a block but its terminator."""
+        steps: list[Step] = []
+        for operation in block.ops:
+            if isinstance(operation, (scf.YieldOp, scf.ConditionOp)):
+                continue
+            step = self.operation(operation)
+            if step is not None:
+                steps.append(step)
+        return steps
+
+    def operation(self, operation: Operation) -> Step | None:
+        """Decode one operation; None where the proof has nothing to do."""
+        rule = self.rules.get(type(operation))
+        if rule is not None:
+            return rule(self, operation)
+        if not (operation.has_trait(Pure) or isinstance(operation, SILENT)):
+            raise Unproved(f"the proof does not know {operation.name}", operation)
+        check = self.touch(self, operation)
+        if not any(result in self.needed for result in operation.results):
+            return check
+        step = compute(self, operation)
+        return step if check is None else Step(run_steps((check, step)), True)
+
+
+SILENT: tuple[type[Operation], ...] = (tile.Assume, tile.Print, tile.Assert, tile.Load)
+
+
+def is_scalar(value: SSAValue) -> bool:
+    """Tell whether a value is a number, an address or a descriptor."""
+    kind = value.type
+    return not isinstance(kind, (TensorType, ViewType, BufferType, BarriersType, TensorMapType))
+
+
+def sources(value: SSAValue) -> list[SSAValue]:
+    """Return the values a scalar is computed from, through control flow."""
+    if isinstance(value, BlockArgument):
+        return _argument_sources(value)
+    owner = value.owner
+    assert isinstance(owner, Operation)
+    index = owner.results.index(value)  # pyright: ignore[reportArgumentType]
+    match owner:
+        case scf.ForOp():
+            argument = owner.body.block.args[index + 1]
+            return [owner.lb, owner.ub, owner.step, *_argument_sources(argument)]
+        case scf.IfOp():
+            ends = [terminator(region.block) for region in owner.regions if region.blocks]
+            return [owner.cond, *(end.operands[index] for end in ends)]
+        case scf.WhileOp():
+            condition = terminator(owner.before_region.block)
+            return [condition.operands[0], condition.operands[index + 1]]
+        case _:
+            return [operand for operand in owner.operands if is_scalar(operand)]
+
+
+def _argument_sources(value: BlockArgument) -> list[SSAValue]:
+    parent = value.owner.parent_op()
+    match parent:
+        case scf.ForOp():
+            if value.index == 0:
+                return [parent.lb, parent.step]
+            end = terminator(value.owner)
+            return [parent.iter_args[value.index - 1], end.operands[value.index - 1]]
+        case scf.WhileOp() if value.owner is parent.before_region.block:
+            end = terminator(parent.after_region.block)
+            return [parent.arguments[value.index], end.operands[value.index]]
+        case scf.WhileOp():
+            return [terminator(parent.before_region.block).operands[value.index + 1]]
+        case _:
+            return []
+
+
+def terminator(block: Block) -> Operation:
+    """Return the last operation of a block."""
+    last = block.last_op
+    assert last is not None
+    return last
+
+
+# --- scalars --------------------------------------------------------------------------------------
+
+
+def compute(decoder: Decoder, operation: Operation) -> Step:
+    """Return the step that computes an operation's scalar result."""
+    out = decoder.number(operation.results[0])
+    match operation:
+        case tile.Constant(value=IntAttr() as number):
+            return _put(out, number.data)
+        case tile.Constant(value=FloatData() as number):
+            return _unknown(out, "float", number.data)
+        case tile.Elementwise():
+            return _elementwise(decoder, operation, out)
+        case tile.Cast() | tile.Bitcast():
+            return _cast(decoder, operation, out)
+        case hopper.ClusterRank():
+            return Step(_rank(out))
+        case hopper.BlockId() | tile.ProgramId():
+            return Step(_block_id(out, operation.axis.data))
+        case hopper.NumBlocks() | tile.NumPrograms():
+            return _unknown(out, "num_blocks", operation.axis.data)
+        case hopper.GridExtent():
+            return _unknown(out, "grid_extent", operation.axis.data)
+        case tile.Load() | tile.Atomic() | tile.CompareExchange():
+            return _read(decoder, operation, out)
+        case _ if operation.has_trait(Pure) and all(map(is_scalar, operation.operands)):
+            return _opaque(decoder, operation, out)
+        case _:
+            return _fresh(operation, out)
+
+
+def _put(out: int, number: int) -> Step:
+    def run(agent: Agent) -> None:
+        agent.env[out] = number
+
+    return Step(run)
+
+
+def _unknown(out: int, kind: str, *key: object) -> Step:
+    def run(agent: Agent) -> None:
+        agent.env[out] = agent.world.scalars.unknown(kind, *key)
+
+    return Step(run)
+
+
+def _rank(out: int) -> Callable[[Agent], None]:
+    def run(agent: Agent) -> None:
+        agent.env[out] = agent.block
+
+    return run
+
+
+def _block_id(out: int, axis: int) -> Callable[[Agent], None]:
+    """The blocks of a cluster follow one another along axis 0."""
+
+    def run(agent: Agent) -> None:
+        scalars, size = agent.world.scalars, agent.world.cluster
+        if size == 1 or axis:
+            agent.env[out] = scalars.unknown("block_id", axis)
+            return
+        first = scalars.apply("mul", scalars.unknown("cluster_id", axis), size)
+        agent.env[out] = scalars.apply("add", first, agent.block)
+
+    return run
+
+
+def _elementwise(decoder: Decoder, operation: tile.Elementwise, out: int) -> Step:
+    name = operation.function.data
+    inputs = tuple(decoder.number(value) for value in operation.inputs)
+    meaning = FUNCTIONS.get(name)
+    if meaning is None or len(inputs) != 2:
+
+        def several(agent: Agent) -> None:
+            env = agent.env
+            env[out] = agent.world.scalars.apply(name, *[env[item] for item in inputs])
+
+        return Step(several)
+    first, second = inputs
+
+    def binary(agent: Agent) -> None:
+        env = agent.env
+        a, b = env[first], env[second]
+        if a.__class__ is int and b.__class__ is int:
+            env[out] = meaning(a, b)
+        else:
+            env[out] = agent.world.scalars.apply(name, a, b)
+
+    return Step(binary)
+
+
+def _cast(decoder: Decoder, operation: tile.Cast | tile.Bitcast, out: int) -> Step:
+    source = decoder.number(operation.value)
+    kind = str(operation.result.type)
+    integers = kind.startswith(("i", "u")) and str(operation.value.type).startswith(("i", "u"))
+
+    def run(agent: Agent) -> None:
+        value = agent.env[source]
+        same = integers and kind != "i1"
+        agent.env[out] = value if same else agent.world.scalars.apply(f"cast {kind}", value)
+
+    return Step(run)
+
+
+def _opaque(decoder: Decoder, operation: Operation, out: int) -> Step:
+    """A pure function the proof does not compute: equal arguments give equal unknowns."""
+    inputs = tuple(decoder.number(value) for value in operation.operands)
+    facts = ",".join(f"{key}={value}" for key, value in sorted(operation.attributes.items()))
+    name = f"{operation.name} {facts}"
+
+    def run(agent: Agent) -> None:
+        env = agent.env
+        agent.env[out] = agent.world.scalars.apply(name, *[env[item] for item in inputs])
+
+    return Step(run)
+
+
+def _fresh(operation: Operation, out: int) -> Step:
+    """A scalar that another role need not agree on: a new unknown at each execution."""
+
+    def run(agent: Agent) -> None:
+        turn = agent.turns[operation] = agent.turns.get(operation, 0) + 1
+        unknown = agent.world.scalars.unknown("value", operation, turn, agent.block)
+        agent.env[out] = unknown
+
+    return Step(run)
+
+
+def _read(decoder: Decoder, operation: Operation, out: int) -> Step:
+    """A word of memory: the same at each read only where nothing writes it."""
+    from tawa.simulator.proof.globals import may_change
+
+    if may_change(operation, decoder.written):
+        return _fresh(operation, out)
+    inputs = tuple(decoder.number(value) for value in operation.operands)
+
+    def run(agent: Agent) -> None:
+        env = agent.env
+        agent.env[out] = agent.world.scalars.apply("load", *[env[item] for item in inputs])
+
+    return Step(run)
+
+
+def concrete(agent: Agent, place: int, what: str, operation: Operation) -> int:
+    """Return the number at a place of the environment. Raises Unproved where it is open."""
+    value: Scalar = agent.env[place]
+    if isinstance(value, int):
+        return value
+    known = agent.world.scalars.value(value)
+    if known is None:
+        raise Unproved(f"the {what} of {operation.name} is not a number", operation)
+    return known

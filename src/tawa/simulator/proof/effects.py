@@ -1,0 +1,189 @@
+"""What the synchronization operations do: mbarriers, named barriers, fences, registers."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation
+
+from tawa.ir import hopper
+from tawa.simulator.proof.decode import Decoder, Step, concrete
+from tawa.simulator.proof.machine import Agent, Blocked, Mbarrier
+from tawa.simulator.proof.rules import Violation
+
+
+def barrier_at(agent: Agent, array: int, slot: int, operation: Operation) -> Mbarrier:
+    """Return the agent's own barrier `slot` of an array. Raises Violation past its end."""
+    return barrier_of(agent, agent.block, array, slot, operation)
+
+
+def barrier_of(agent: Agent, block: int, array: int, slot: int, operation: Operation) -> Mbarrier:
+    """Return barrier `slot` of an array of a block of the cluster."""
+    found: list[Mbarrier] = agent.world.blocks[block].arrays[array]
+    if not 0 <= slot < len(found):
+        name = found[0].name.rsplit("[", 1)[0]
+        sentence = f"{agent.label} uses {name}[{slot}], but it has {len(found)} barriers."
+        raise Violation("form", sentence, operation)
+    return found[slot]
+
+
+def wait_rule(decoder: Decoder, wait: hopper.Wait) -> Step:
+    """Wait for the phase of a parity."""
+    array = decoder.arrays[wait.barriers]
+    slot, phase = decoder.number(wait.slot), decoder.number(wait.phase)
+
+    def run(agent: Agent) -> Blocked | None:
+        index = concrete(agent, slot, "slot", wait)
+        parity = concrete(agent, phase, "phase", wait)
+        barrier = barrier_at(agent, array, index, wait)
+        if parity not in (0, 1):
+            sentence = f"{agent.label} waits for parity {parity} of {barrier.name}."
+            raise Violation("one phase at a time", sentence, wait)
+        blocked = barrier.wait(agent.world, agent, parity, wait)
+        if blocked is None:
+            agent.world.step(agent, wait, f"waited for {barrier.name}", agent.waits[barrier])
+        return blocked
+
+    return Step(run)
+
+
+def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
+    """Arrive by some threads at this block's barrier, or at that of each block of the cluster."""
+    array, slot = decoder.arrays[arrive.barriers], decoder.number(arrive.slot)
+    by = arrive.by.data
+    spread = arrive.cluster.data if arrive.cluster is not None else 0
+
+    def run(agent: Agent) -> None:
+        count = elected(agent, by, arrive)
+        if not count:
+            return
+        world = agent.world
+        index = concrete(agent, slot, "slot", arrive)
+        world.step(agent, arrive, "arrives at", index)
+        if not spread:
+            barrier = barrier_at(agent, array, index, arrive)
+            barrier.arrive(world, agent, count, agent.known, arrive)
+            return
+        if spread != world.cluster:
+            sentence = f"{agent.label} arrives in {spread} blocks of a cluster of {world.cluster}."
+            raise Violation("form", sentence, arrive)
+        for block in range(spread):
+            barrier = barrier_of(agent, block, array, index, arrive)
+            known = agent.known
+            if block != agent.block:
+                # No release at cluster scope: finished asynchronous work is covered, accesses by
+                # threads are not.
+                known &= ~world.by_threads
+                event = world.event()
+                known |= event
+                world.remote.append((event, block, f"an arrival of {agent.label}", arrive))
+            barrier.arrive(world, agent, count, known, arrive)
+
+    return Step(run)
+
+
+def elected(agent: Agent, by: str, operation: Operation) -> int:
+    """Return how many threads of an agent perform an operation, by its `by`."""
+    if agent.single or by == "thread":
+        if not (agent.single and by == "thread"):
+            inside = "inside" if agent.single else "outside"
+            sentence = f'{operation.name} by "{by}" stands {inside} the body of one thread.'
+            raise Violation("all threads of a warp", sentence, operation)
+        return 1
+    match by:
+        case "warp":
+            return len(agent.warps)
+        case "warpgroup":
+            return int(agent.leader)
+        case "role":
+            return int(agent.first)
+        case "all":
+            return agent.threads
+        case _:
+            raise Violation("form", f'{operation.name} by "{by}".', operation)
+
+
+def expect_rule(decoder: Decoder, expect: hopper.Expect) -> Step:
+    """One arrival that adds expected bytes."""
+    array, slot = decoder.arrays[expect.barriers], decoder.number(expect.slot)
+    count = expect.bytes.data
+
+    def run(agent: Agent) -> None:
+        alone(agent, expect)
+        barrier = barrier_at(agent, array, concrete(agent, slot, "slot", expect), expect)
+        agent.world.step(agent, expect, f"expects {count} bytes at {barrier.name}", barrier.done)
+        barrier.expect(count)
+        barrier.arrive(agent.world, agent, 1, agent.known, expect)
+
+    return Step(run)
+
+
+def alone(agent: Agent, operation: Operation) -> None:
+    """Raise Violation unless one thread executes."""
+    if not agent.single:
+        sentence = f"{operation.name} is executed by all threads of {agent.label}, not by one."
+        raise Violation("all threads of a warp", sentence, operation)
+
+
+def together(agent: Agent, operation: Operation) -> None:
+    """Raise Violation unless whole warps execute."""
+    if agent.single:
+        sentence = f"{operation.name} is executed by one thread of {agent.label} only."
+        raise Violation("all threads of a warp", sentence, operation)
+
+
+def named_barrier_rule(decoder: Decoder, meet: hopper.NamedBarrier) -> Step:
+    """Meet at a hardware barrier, or only announce oneself there."""
+    first, threads, scope = meet.id.data, meet.threads.data, meet.scope.data
+    wait = meet.kind.data == "sync"
+
+    def run(agent: Agent) -> Blocked | None:
+        together(agent, meet)
+        number = first + (agent.group if scope == "warpgroup" else 0)
+        barrier = agent.home.named[number]
+        if not wait:
+            agent.world.step(agent, meet, f"arrives at named barrier {number}", barrier.done)
+            barrier.arrive(agent.world, agent, threads, meet)
+            return None
+        blocked = barrier.sync(agent.world, agent, threads, meet)
+        if blocked is None:
+            agent.world.step(agent, meet, f"met at named barrier {number}")
+        return blocked
+
+    return Step(run)
+
+
+def set_registers_rule(decoder: Decoder, change: hopper.SetRegisters) -> Step:
+    """Give registers back or take them."""
+    count, direction = change.count.data, change.direction.data
+
+    def run(agent: Agent) -> Blocked | None:
+        together(agent, change)
+        have = agent.registers
+        if (direction == "dec") != (count <= have) and count != have:
+            sentence = f'{agent.label} has {have} registers a thread; "{direction}" to {count}.'
+            raise Violation("register budget", sentence, change)
+        blocked = agent.home.pool.move(agent.world, agent, count, change)
+        if blocked is None:
+            agent.world.step(agent, change, f"has {count} registers a thread")
+        return blocked
+
+    return Step(run)
+
+
+def proxy_fence_rule(decoder: Decoder, fence: hopper.ProxyFence) -> Step:
+    """Order the executing threads' accesses before later asynchronous ones."""
+
+    def run(agent: Agent) -> None:
+        agent.world.step(agent, fence, "fences the proxy")
+        # One thread fences its own accesses only, not those of the rest of its warp.
+        agent.fenced |= agent.unfenced_one
+        agent.unfenced_one = 0
+        if not agent.single:
+            agent.fenced |= agent.unfenced
+            agent.unfenced = 0
+
+    return Step(run)
+
+
+def sync_rule(decoder: Decoder, sync: hopper.BlockSync | hopper.ClusterSync) -> Step:
+    """A meeting of the block or the cluster has no place inside a role."""
+    raise Violation("form", f"{sync.name} stands inside a role.", sync)

@@ -1,0 +1,115 @@
+"""Accesses to shared memory and whether any two of them may race.
+
+Only accesses that a later one could still conflict with are kept: a write replaces all it covers,
+since whoever is ordered after it is ordered after them. An asynchronous access is known through its
+completion; an access by threads is ordered before an asynchronous one only if its own thread fenced
+the proxy after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.ir import Operation
+
+from tawa.ir import line_of
+from tawa.simulator.proof.machine import Agent
+from tawa.simulator.proof.rules import Row, Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One access to a bucket: `event` is what others must know of it."""
+
+    mask: int
+    event: int
+    write: bool
+    asynchronous: bool
+    agent: Agent
+    what: str
+    operation: Operation
+    step: int
+    turn: int = 0
+
+
+Key = tuple[int, int, bool, str]
+
+
+@dataclass(eq=False, slots=True)
+class Bucket:
+    """The accesses to one piece of shared memory that still matter."""
+
+    name: str
+    reads: dict[Key, Access] = field(default_factory=dict[Key, Access])
+    writes: dict[Key, Access] = field(default_factory=dict[Key, Access])
+    written: int = 0
+
+    def check(self, access: Access) -> None:
+        """Raise Violation where an earlier conflicting access is not ordered before this one."""
+        mask, agent = access.mask, access.agent
+        for before in self.writes.values():
+            if before.mask & mask and not _ordered(before, access):
+                raise self._conflict(before, access)
+        if not access.write:
+            if mask & ~self.written:
+                sentence = f"{agent.label} reads {self.name} ({access.what}) before it is written."
+                raise Violation("written first", sentence, access.operation)
+            return
+        for before in self.reads.values():
+            if before.mask & mask and not _ordered(before, access):
+                raise self._conflict(before, access)
+
+    def record(self, access: Access) -> None:
+        """Keep an access that was checked."""
+        key = (access.mask, access.agent.number, access.asynchronous, access.what)
+        if not access.write:
+            self.reads[key] = access
+            return
+        self.written |= access.mask
+        for table in (self.reads, self.writes):
+            covered = [k for k, old in table.items() if not old.mask & ~access.mask]
+            for item in covered:
+                del table[item]
+        self.writes[key] = access
+
+    def _conflict(self, before: Access, after: Access) -> Violation:
+        rows = tuple(
+            Row(item.step, item.agent.label, line_of(item.operation), f"{item.what} {self.name}")
+            for item in (before, after)
+        )
+        first, second = before.agent.label, after.agent.label
+        verb = "overwrites" if after.write else "reads"
+        if after.agent.known & before.event and not before.asynchronous:
+            did = "wrote" if before.write else "read"
+            sentence = (
+                f"{second} {verb} {self.name} by {after.what}, which threads of {first} {did}: no "
+                f"proxy fence of {first} orders its access before the asynchronous one."
+            )
+            return Violation("proxy fence", sentence, after.operation, rows)
+        if before.asynchronous and not before.write:
+            sentence = (
+                f"{second} {verb} {self.name} by {after.what} while {before.what} of {first} may "
+                "still read it: the slot is reused, or given back, before that is known to be done."
+            )
+            return Violation("early release", sentence, after.operation, rows)
+        if before.asynchronous:
+            sentence = (
+                f"{second} {verb} {self.name} by {after.what} before the bytes of {before.what} of "
+                f"{first} are known to have landed: no wait on their barrier stands between."
+            )
+            return Violation("no race", sentence, after.operation, rows)
+        sentence = (
+            f"{second} {verb} {self.name} by {after.what} while {before.what} of {first} may not "
+            "have been done yet: no barrier orders them."
+        )
+        return Violation("no race", sentence, after.operation, rows)
+
+
+def _ordered(before: Access, after: Access) -> bool:
+    if after.asynchronous and not before.asynchronous:
+        return bool(after.agent.fenced & before.event)
+    if after.agent.known & before.event:
+        return True
+    # Replicated registers: the warps that execute one store together write the same values.
+    together = before.operation is after.operation and before.turn == after.turn
+    return together and before.write and before.agent.role == after.agent.role

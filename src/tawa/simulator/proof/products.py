@@ -1,0 +1,399 @@
+"""wgmma: groups in flight, the bytes they read, and the registers they own meanwhile.
+
+The wgmmas of a warpgroup form one queue; they finish in order, each group as a whole and for all
+four warps. Registers are followed in one agent of each role, since all run the same program: a
+`Register` is what a tensor in registers is; results of wgmma share it with their accumulator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Block, Operation, SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.ir.types import LayoutAttr
+from tawa.layouts.fragments import wgmma_tiling
+from tawa.simulator.proof.copies import bucket_of
+from tawa.simulator.proof.decode import Decoder, Step, concrete, terminator
+from tawa.simulator.proof.effects import together
+from tawa.simulator.proof.machine import Agent, Blocked
+from tawa.simulator.proof.memory import Access
+from tawa.simulator.proof.regions import Footprint
+from tawa.simulator.proof.rules import Violation
+
+
+@dataclass(eq=False, slots=True)
+class Register:
+    """The registers of one tensor: when last touched by threads, and by which wgmma in flight."""
+
+    touched: int
+    product: int = -1
+    operand: int = -1
+
+
+@dataclass(eq=False, slots=True)
+class Engine:
+    """The queue of wgmmas of one warpgroup: the event of each, how many agents issued it, and what
+    they knew then. A wgmma runs when all warps have started it, so that whoever waits for it knows
+    that the other warps came so far: their waits are over. Their accesses are another matter.
+    """
+
+    size: int
+    events: list[int] = field(default_factory=list[int])
+    issued: list[int] = field(default_factory=list[int])
+    known: list[int] = field(default_factory=list[int])
+    queue: list[Agent] = field(default_factory=list[Agent])
+
+
+@dataclass(eq=False, slots=True)
+class Products:
+    """The wgmmas as one agent sees them: `groups` holds the end of each committed group."""
+
+    engine: Engine
+    follows: bool
+    issued: int = 0
+    groups: list[int] = field(default_factory=list[int])
+    finished: int = 0
+    clock: int = 1
+    fence: int = 0
+    last: Operation | None = None
+
+    def tick(self) -> int:
+        """Return the time of an access to registers."""
+        self.clock += 1
+        return self.clock
+
+
+def rows_of(wgmma: hopper.Wgmma, groups: int) -> list[list[tuple[int, int]]]:
+    """Return, for each warpgroup, the ranges of rows of A it reads."""
+    kind = wgmma.result.type
+    assert isinstance(kind, TensorType)
+    rows = kind.get_shape()[0]
+    tiling = wgmma_tiling(kind.encoding.data) if isinstance(kind.encoding, LayoutAttr) else None
+    if tiling is None or len(tiling.groups) != groups:
+        return [[(0, rows)]] * groups
+    return [
+        sorted({(top + row, top + row + 64) for row, _ in tiling.blocks})
+        for top, _ in tiling.groups
+    ]
+
+
+def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
+    """Start a product: it reads its views from now on and owns its registers."""
+    in_registers = isinstance(wgmma.a.type, TensorType)
+    views = [wgmma.b] if in_registers else [wgmma.b, wgmma.a]
+    places = [decoder.view(view) for view in views]
+    acc, out = decoder.number(wgmma.acc), decoder.number(wgmma.result)
+    a = decoder.number(wgmma.a) if in_registers else -1
+    constant = isinstance(wgmma.acc.owner, tile.Constant)
+    shares: dict[int, list[list[tuple[int, int]]]] = {}
+
+    def masks(agent: Agent, which: int, place: Footprint) -> list[int]:
+        if which == 0:
+            return [place.mask()]
+        groups = agent.home.groups[agent.role]
+        if groups not in shares:
+            shares[groups] = rows_of(wgmma, groups)
+        return [place.rows(low, high) for low, high in shares[groups][agent.group]]
+
+    def run(agent: Agent) -> None:
+        together(agent, wgmma)
+        products: Products = agent.products
+        engine, world = products.engine, agent.world
+        _whole_warpgroup(agent, wgmma)
+        index = products.issued
+        products.issued += 1
+        products.last = wgmma
+        first = index == len(engine.events)
+        if first:
+            engine.events.append(world.event())
+            engine.issued.append(0)
+            engine.known.append(engine.events[index])
+        world.step(agent, wgmma, f"wgmma {index} starts")
+        for which, (place, slot) in enumerate(places):
+            where = concrete(agent, slot, "slot", wgmma)
+            bucket = bucket_of(agent, agent.block, place, where, wgmma)
+            for mask in masks(agent, which, place):
+                shifted = mask << place.buffer.shift(where)
+                access = Access(
+                    shifted,
+                    engine.events[index],
+                    False,
+                    True,
+                    agent,
+                    "wgmma of",
+                    wgmma,
+                    agent.steps,
+                )
+                bucket.check(access)
+                if first:
+                    bucket.record(access)
+        engine.issued[index] += 1
+        engine.known[index] |= agent.known & ~world.by_threads
+        if engine.issued[index] == engine.size:
+            world.wake(engine.queue)
+        if products.follows:
+            _own(agent, products, index)
+
+    def _own(agent: Agent, products: Products, index: int) -> None:
+        env = agent.env
+        register: Register = env[acc]
+        if constant:
+            register = Register(register.touched)
+        old = env[out]
+        if isinstance(old, Register) and old is not register and old.product >= 0:
+            sentence = (
+                f"{agent.label} starts a wgmma that writes the registers of its own result of "
+                "before, which no wait has named since."
+            )
+            raise Violation("accumulators at rest", sentence, wgmma)
+        if register.product < 0 and register.touched > products.fence:
+            raise _unfenced(agent, wgmma, "its accumulator")
+        if a >= 0:
+            operand: Register = env[a]
+            if operand.product >= 0:
+                sentence = f"{agent.label} feeds a product that is not waited for to a wgmma."
+                raise Violation("accumulators at rest", sentence, wgmma)
+            if operand.touched > products.fence:
+                raise _unfenced(agent, wgmma, "operand A in registers")
+            operand.operand = index
+        if not products.fence:
+            raise _unfenced(agent, wgmma, "any register: none was executed before")
+        register.product = index
+        env[out] = register
+
+    return Step(run)
+
+
+def _unfenced(agent: Agent, wgmma: hopper.Wgmma, what: str) -> Violation:
+    sentence = (
+        f"{agent.label} starts a wgmma without a wgmma_fence after the last access to {what}."
+    )
+    return Violation("wgmma fence", sentence, wgmma)
+
+
+def _whole_warpgroup(agent: Agent, operation: Operation) -> None:
+    if agent.products is None:
+        sentence = f"{operation.name} in {agent.label}, whose warps are not whole warpgroups."
+        raise Violation("whole warpgroups", sentence, operation)
+
+
+def wgmma_fence_rule(decoder: Decoder, fence: hopper.WgmmaFence) -> Step:
+    """Order accesses to registers before later wgmmas."""
+
+    def run(agent: Agent) -> None:
+        together(agent, fence)
+        _whole_warpgroup(agent, fence)
+        agent.world.step(agent, fence, "fences wgmma")
+        agent.products.fence = agent.products.tick()
+
+    return Step(run)
+
+
+def wgmma_commit_rule(decoder: Decoder, commit: hopper.WgmmaCommit) -> Step:
+    """Close the group."""
+
+    def run(agent: Agent) -> None:
+        together(agent, commit)
+        _whole_warpgroup(agent, commit)
+        agent.world.step(agent, commit, "commits wgmmas")
+        agent.products.groups.append(agent.products.issued)
+
+    return Step(run)
+
+
+def wgmma_wait_rule(decoder: Decoder, wait: hopper.WgmmaWait) -> Step:
+    """Wait for all but the newest groups; the named values are readable afterwards."""
+    pending = wait.pending.data
+    pairs = tuple(
+        (decoder.number(value), decoder.number(result), result.name_hint or "a value")
+        for value, result in zip(wait.values, wait.res, strict=True)
+    )
+
+    def run(agent: Agent) -> Blocked | None:
+        together(agent, wait)
+        _whole_warpgroup(agent, wait)
+        products: Products = agent.products
+        engine, groups = products.engine, products.groups
+        finished = len(groups) - pending
+        end = groups[finished - 1] if finished > 0 else 0
+        for index in range(products.finished, end):
+            if engine.issued[index] < engine.size:
+                what = "the other warps of its warpgroup"
+                sentence = f"{what}, which have not started wgmma {index}"
+                return Blocked(what, "-", "-", sentence, wait, engine.queue)
+        for index in range(products.finished, end):
+            agent.known |= engine.known[index]
+        products.finished = max(products.finished, end)
+        agent.world.step(agent, wait, f"waited for wgmmas up to {end}")
+        if products.follows:
+            _release(agent, products, end)
+        return None
+
+    def _release(agent: Agent, products: Products, end: int) -> None:
+        env = agent.env
+        for value, result, name in pairs:
+            register: Register = env[value]
+            if register.product >= end:
+                late = (
+                    "was never committed"
+                    if register.product >= _committed(products)
+                    else (f"is among the {pending} groups it allows in flight")
+                )
+                sentence = (
+                    f"{agent.label} waits for {name}, but the group of the wgmma that computes "
+                    f"it {late}."
+                )
+                rule = "wgmma commit" if "never" in late else "accumulators at rest"
+                raise Violation(rule, sentence, wait)
+            register.product = -1
+            env[result] = register
+
+    return Step(run)
+
+
+def _committed(products: Products) -> int:
+    return products.groups[-1] if products.groups else 0
+
+
+# --- registers ------------------------------------------------------------------------------------
+
+_ALIAS = (hopper.WgmmaWait, hopper.Pin)
+
+
+def follow_registers(decoder: Decoder, role: hopper.Role) -> None:
+    """Find the tensors whose registers a wgmma owns (`running`) or uses (`tracked`)."""
+    forward: dict[SSAValue, list[SSAValue]] = {}
+    fed: list[SSAValue] = []
+    made: list[SSAValue] = []
+    for operation in role.walk():
+        for target, origin in _moves(operation):
+            forward.setdefault(origin, []).append(target)
+        if isinstance(operation, hopper.Wgmma):
+            forward.setdefault(operation.acc, []).append(operation.result)
+            made.append(operation.result)
+            fed.append(operation.acc)
+            if isinstance(operation.a.type, TensorType):
+                fed.append(operation.a)
+    backward: dict[SSAValue, list[SSAValue]] = {}
+    for origin, targets in forward.items():
+        for target in targets:
+            backward.setdefault(target, []).append(origin)
+    running = _closure(made, forward)
+    decoder.running |= running
+    decoder.tracked |= running | _closure([*fed, *running], backward)
+
+
+def _moves(operation: Operation) -> list[tuple[SSAValue, SSAValue]]:
+    """Return (target, origin) of the tensors an operation passes on in their registers."""
+    match operation:
+        case scf.ForOp():
+            block = operation.body.block
+            end = terminator(block)
+            inside = list(block.args[1:])
+            return _tensors(inside, operation.iter_args, inside, end.operands) + _tensors(
+                operation.results, inside
+            )
+        case scf.IfOp():
+            blocks = [region.block for region in operation.regions if region.blocks]
+            ends = [terminator(block).operands for block in blocks] if operation.results else []
+            return [pair for end in ends for pair in _tensors(operation.results, end)]
+        case scf.WhileOp():
+            return _while_moves(operation)
+        case hopper.WgmmaWait():
+            return _tensors(operation.res, operation.values)
+        case hopper.Pin():
+            return _tensors(operation.res, operation.values)
+        case _:
+            return []
+
+
+def _while_moves(loop: scf.WhileOp) -> list[tuple[SSAValue, SSAValue]]:
+    before, after = loop.before_region.block, loop.after_region.block
+    passed = terminator(before).operands[1:]
+    back = terminator(after).operands
+    return (
+        _tensors(before.args, loop.arguments, before.args, back)
+        + _tensors(after.args, passed)
+        + _tensors(loop.results, passed)
+    )
+
+
+def _tensors(*columns: object) -> list[tuple[SSAValue, SSAValue]]:
+    pairs: list[tuple[SSAValue, SSAValue]] = []
+    for targets, origins in zip(columns[::2], columns[1::2], strict=True):
+        for target, origin in zip(targets, origins, strict=True):  # pyright: ignore
+            if isinstance(target.type, TensorType):  # pyright: ignore
+                pairs.append((target, origin))  # pyright: ignore
+    return pairs
+
+
+def _closure(start: list[SSAValue], edges: dict[SSAValue, list[SSAValue]]) -> set[SSAValue]:
+    found: set[SSAValue] = set()
+    work = list(start)
+    while work:
+        value = work.pop()
+        if value not in found:
+            found.add(value)
+            work.extend(edges.get(value, ()))
+    return found
+
+
+def touch_rule(decoder: Decoder, operation: Operation) -> Step | None:
+    """An operation by threads on registers that wgmma uses: they must be at rest."""
+    if isinstance(operation, (scf.YieldOp, tile.Yield)):
+        return None
+    reads = [
+        (decoder.number(value), value.name_hint or "a value")
+        for value in _operands(operation)
+        if value in decoder.running
+    ]
+    writes = [decoder.number(value) for value in operation.results if value in decoder.tracked]
+    if not reads and not writes:
+        return None
+    alias = isinstance(operation, hopper.Pin)
+
+    def run(agent: Agent) -> None:
+        products: Products | None = agent.products
+        if products is None or not products.follows:
+            return
+        env = agent.env
+        for place, name in reads:
+            register = env[place]
+            if register.product >= 0:
+                sentence = (
+                    f"{agent.label} reads {name} by {operation.name} while the wgmma that "
+                    "computes it may be running: no wgmma_wait that covers it has named it."
+                )
+                raise Violation("accumulators at rest", sentence, operation)
+            register.touched = products.tick()
+        for place in writes:
+            old = env[place]
+            if isinstance(old, Register) and old.operand >= products.finished:
+                sentence = (
+                    f"{agent.label} computes operand A of a wgmma anew by {operation.name} while "
+                    "the wgmma that reads its registers may be running."
+                )
+                raise Violation("accumulators at rest", sentence, operation)
+            env[place] = Register(products.tick())
+        if alias:
+            for result, operand in zip(operation.results, operation.operands, strict=True):
+                if result in decoder.tracked:
+                    env[decoder.number(result)] = env[decoder.number(operand)]
+
+    return Step(run)
+
+
+def _operands(operation: Operation) -> list[SSAValue]:
+    """Return the operands of an operation and of what stands in its regions (reduce, scan)."""
+    found = list(operation.operands)
+    for region in operation.regions:
+        for inner in region.walk():
+            found.extend(inner.operands)
+    return found
+
+
+__all__ = ["Block", "Engine", "Products", "follow_registers", "touch_rule"]

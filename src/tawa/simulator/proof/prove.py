@@ -1,0 +1,142 @@
+"""The proof of one kernel: all its configurations, and the report when one fails."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import FileLineColLoc
+from xdsl.ir import Operation
+
+from tawa.errors import Place, ProtocolError, UnprovedProtocol
+from tawa.ir import hopper, tile
+from tawa.ir.types import BarriersType
+from tawa.simulator.proof.configuration import Configuration, configurations
+from tawa.simulator.proof.read import read_kernel
+from tawa.simulator.proof.rules import Row, Unproved, Violation
+from tawa.simulator.proof.run import Model, Run
+from tawa.target import Target
+
+STEPS = 400_000
+"""Steps of all runs together before a kernel is called unproved."""
+
+_TRACE_ROWS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was shown: steps over all configurations, and the time it took."""
+
+    ok: bool
+    states: int
+    seconds: float
+    configurations: int
+    verdict: str
+
+
+def prove(kernel: tile.Kernel, target: Target) -> Proof:
+    """Prove that a kernel in hopper IR cannot hang or race.
+
+    Raises `ProtocolError` with a trace for a hang, a race, an early release or a leftover, and
+    `UnprovedProtocol` where the kernel has an operation the proof does not know or exceeds its
+    budget. Both are the last word: such a kernel is not run.
+    """
+    began = time.perf_counter()
+    seen: list[Configuration] = []
+    states, run = 0, None
+    try:
+        model = read_kernel(kernel, target)
+        keys: set[tuple[object, ...]] = set()
+        for configuration in configurations(_depth(model), seen):
+            run = Run(model, configuration, STEPS - states)
+            run.execute()
+            states += run.steps
+            seen.append(configuration)
+            keys.add(_key(configuration))
+    except Violation as found:
+        raise _report(kernel, found, run) from None
+    except Unproved as found:
+        raise UnprovedProtocol(
+            f"{kernel.sym_name.data} is not proved: {found.sentence}",
+            place=_place(found.operation),
+            why="a kernel that is not proved free of hangs and races is not run.",
+        ) from None
+    seconds = time.perf_counter() - began
+    verdict = (
+        f"no hang, race, early release or leftover in {len(seen)} configurations "
+        f"({states} steps, {1000 * seconds:.0f} ms)"
+    )
+    return Proof(True, states, seconds, len(seen), verdict)
+
+
+def _depth(model: Model) -> int:
+    """Return the depth of the deepest ring."""
+    depth = 1
+    for array in model.arrays:
+        kind = array.result.type
+        assert isinstance(kind, BarriersType)
+        depth = max(depth, kind.count.data)
+    return depth
+
+
+def _key(configuration: Configuration) -> tuple[object, ...]:
+    return tuple((site, tuple(outcomes)) for site, outcomes in configuration.outcomes.items())
+
+
+def _report(kernel: tile.Kernel, found: Violation, run: Run | None) -> ProtocolError:
+    rows = list(found.rows)
+    when = run.configuration.describe() if run is not None else "before any role runs"
+    if run is not None:
+        rows = _trace(run, rows)
+    why = f'rule "{found.rule.name}": {found.rule.holds} ({found.rule.source}).'
+    table = f"\n{render(rows)}" if rows else ""
+    return ProtocolError(
+        f"{kernel.sym_name.data}: {found.sentence}\n  when: {when}{table}",
+        place=_place(found.operation),
+        why=why,
+        remedy="this is a fault of the compiler, not of the kernel: report it with this text.",
+    )
+
+
+def _trace(run: Run, rows: list[Row]) -> list[Row]:
+    """Repeat the run with a trace; keep the last steps of the roles that `rows` name."""
+    again = Run(
+        run.model,
+        Configuration(
+            run.configuration.wishes, run.configuration.defaults, run.configuration.ragged
+        ),
+        run.budget,
+        trace=True,
+    )
+    try:
+        again.execute()
+    except Violation as same:
+        rows = list(same.rows)
+    assert again.trace is not None
+    roles = {row.role for row in rows}
+    steps = [row for row in again.trace if not roles or row.role in roles]
+    return steps[-_TRACE_ROWS + len(rows) :] + rows if len(rows) < _TRACE_ROWS else rows
+
+
+def render(rows: list[Row]) -> str:
+    """Return rows as a table."""
+    head = ("step", "role", "line", "does or waits for", "phase", "arrived/needed")
+    lines = [head] + [
+        (str(row.step), row.role, str(row.line or "-"), row.what, row.phase, row.need)
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "\n".join(
+        "    " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
+        for line in lines
+    )
+
+
+def _place(operation: Operation | None) -> Place | None:
+    if operation is None or not isinstance(operation.location, FileLineColLoc):
+        return None
+    where = operation.location
+    return Place(where.filename.data, where.line.data, where.column.data)
+
+
+__all__ = ["Proof", "hopper", "prove", "render"]

@@ -1,0 +1,277 @@
+"""Reading a kernel: its set-up, buffers, barriers and roles, and the static rules they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr, TensorType
+from xdsl.ir import Operation, SSAValue
+from xdsl.traits import Pure
+
+from tawa.ir import hopper, tile
+from tawa.simulator.proof import control, copies, effects, products
+from tawa.simulator.proof.decode import Decoder, Rule, is_scalar, run_steps
+from tawa.simulator.proof.globals import global_rule, written_roots
+from tawa.simulator.proof.regions import collect_buffers
+from tawa.simulator.proof.rules import Unproved, Violation
+from tawa.simulator.proof.run import Model, RoleModel
+from tawa.target import Target
+
+_SETUP = (hopper.InitBarriers, hopper.FenceBarrierInit, hopper.BlockSync, hopper.ClusterSync)
+_WARPGROUP = 4
+
+
+def _slot_rule(decoder: Decoder, slot: hopper.Slot) -> effects.Step:
+    """Keep the number of the slot a view stands for."""
+    out, index = decoder.number(slot.result), decoder.number(slot.index)
+
+    def run(agent: effects.Agent) -> None:
+        agent.env[out] = agent.env[index]
+
+    return effects.Step(run)
+
+
+def _nothing(decoder: Decoder, operation: Operation) -> None:
+    """Views are followed back to their slot where they are used."""
+
+
+RULES: dict[type[Operation], Rule] = {
+    scf.ForOp: control.for_rule,
+    scf.IfOp: control.if_rule,
+    scf.WhileOp: control.while_rule,
+    hopper.OneThread: control.one_thread_rule,
+    hopper.Wait: effects.wait_rule,
+    hopper.Arrive: effects.arrive_rule,
+    hopper.Expect: effects.expect_rule,
+    hopper.NamedBarrier: effects.named_barrier_rule,
+    hopper.SetRegisters: effects.set_registers_rule,
+    hopper.ProxyFence: effects.proxy_fence_rule,
+    hopper.BlockSync: effects.sync_rule,
+    hopper.ClusterSync: effects.sync_rule,
+    hopper.SharedLoad: copies.shared_load_rule,
+    hopper.SharedStore: copies.shared_store_rule,
+    hopper.FmaDot: copies.fma_dot_rule,
+    hopper.TmaLoad: copies.tma_load_rule,
+    hopper.TmaStore: copies.tma_store_rule,
+    hopper.BulkCommit: copies.bulk_commit_rule,
+    hopper.BulkWait: copies.bulk_wait_rule,
+    hopper.CopyAsync: copies.copy_async_rule,
+    hopper.CopyAsyncCommit: copies.copy_async_commit_rule,
+    hopper.CopyAsyncWait: copies.copy_async_wait_rule,
+    hopper.Wgmma: products.wgmma_rule,
+    hopper.WgmmaFence: products.wgmma_fence_rule,
+    hopper.WgmmaCommit: products.wgmma_commit_rule,
+    hopper.WgmmaWait: products.wgmma_wait_rule,
+    hopper.Slot: _slot_rule,
+    hopper.TransposeView: _nothing,
+    hopper.SliceView: _nothing,
+    hopper.ReshapeView: _nothing,
+    tile.Store: global_rule,
+    tile.Atomic: global_rule,
+    tile.CompareExchange: global_rule,
+}
+# Pure operations on views have no effect of their own; hopper.Slot is computed where it stands.
+_WITHOUT_EFFECT = (hopper.Slot, hopper.TransposeView, hopper.SliceView, hopper.ReshapeView)
+
+
+def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
+    """Read a kernel. Raises Violation where a static rule is broken, Unproved for other forms."""
+    block = kernel.body.block
+    operations = list(block.ops)
+    roles = [op for op in operations if isinstance(op, hopper.Role)]
+    if not roles:
+        raise Unproved("the kernel has no roles: it is not hopper IR")
+    first, last = operations.index(roles[0]), operations.index(roles[-1])
+    _check_top(operations, first, last)
+    launch = _launch(kernel)
+    arrays = tuple(op for op in operations if isinstance(op, hopper.Barriers))
+    shared = [op for op in operations if isinstance(op, hopper.Shared)]
+    limit = launch.get("shared", 0) or target.shared_per_block
+    decoder = Decoder(
+        kernel,
+        RULES,
+        collect_buffers(shared, list(arrays), limit),
+        {array.result: number for number, array in enumerate(arrays)},
+        products.touch_rule,
+        written_roots(kernel),
+    )
+    decoder.slice(_roots(decoder, kernel))
+    preamble = [
+        step
+        for op in operations[:first]
+        if not isinstance(op, (*_SETUP, hopper.Shared, hopper.Barriers, hopper.TensorMap))
+        and (step := decoder.operation(op)) is not None
+    ]
+    threads = launch.get("threads", 0) or _threads(roles)
+    registers = launch.get("registers", 0) or target.registers_at_launch(threads)
+    _check_roles(roles, threads, registers, target)
+    arguments = tuple(
+        (decoder.number(value), value, _unit(kernel, index))
+        for index, value in enumerate(block.args)
+    )
+    return Model(
+        kernel,
+        decoder,
+        tuple(op for op in operations[:first] if isinstance(op, _SETUP)),
+        tuple(operations[last + 1 :]),
+        arrays,
+        tuple(_role(decoder, role) for role in roles),
+        arguments,
+        run_steps(preamble),
+        registers,
+        threads,
+        launch.get("cluster", 1) or 1,
+    )
+
+
+def _check_top(operations: list[Operation], first: int, last: int) -> None:
+    declared = (hopper.Shared, hopper.Barriers, hopper.TensorMap)
+    for operation in operations[:first]:
+        if not isinstance(operation, (*_SETUP, *declared)) and not operation.has_trait(Pure):
+            raise Unproved(f"the proof does not know {operation.name} before the roles", operation)
+    for operation in operations[first : last + 1]:
+        if not isinstance(operation, hopper.Role):
+            raise Unproved(f"the proof does not know {operation.name} between roles", operation)
+    for operation in operations[last + 1 :]:
+        if not isinstance(operation, (hopper.ClusterSync, hopper.BlockSync)):
+            raise Unproved(f"the proof does not know {operation.name} after the roles", operation)
+
+
+def _launch(kernel: tile.Kernel) -> dict[str, int]:
+    if kernel.launch is None:
+        return {}
+    return {
+        name: value.data for name, value in kernel.launch.data.items() if isinstance(value, IntAttr)
+    }
+
+
+def _threads(roles: list[hopper.Role]) -> int:
+    return 32 * max(role.first_warp.data + role.warps.data for role in roles)
+
+
+def _unit(kernel: tile.Kernel, index: int) -> int:
+    facts = kernel.arguments.data[index].data
+    unit = facts.get("divisible")
+    return unit.data if isinstance(unit, IntAttr) else 1
+
+
+def _roots(decoder: Decoder, kernel: tile.Kernel) -> Iterator[SSAValue]:
+    """Yield the scalars that decide what synchronization does."""
+    for operation in kernel.walk():
+        match operation:
+            case hopper.Wait():
+                yield from (operation.slot, operation.phase)
+            case hopper.Arrive() | hopper.Expect() | hopper.TmaLoad():
+                yield operation.slot
+            case hopper.Slot():
+                yield operation.index
+            case hopper.SharedStore() if is_scalar(operation.value):
+                yield operation.value
+            case scf.ForOp() | scf.IfOp() | scf.WhileOp():
+                yield from control.control_roots(operation, decoder)
+            case _:
+                continue
+
+
+def _role(decoder: Decoder, role: hopper.Role) -> RoleModel:
+    products.follow_registers(decoder, role)
+    program = run_steps(decoder.block(role.body.block))
+    together: set[int] = set()
+    alone: set[int] = set()
+    kinds: set[type[Operation]] = set()
+    for operation in role.walk():
+        kinds.add(type(operation))
+        if isinstance(operation, hopper.Wait):
+            inside = _inside_one_thread(operation)
+            (alone if inside else together).add(decoder.arrays[operation.barriers])
+    return RoleModel(
+        role.label.data,
+        role.first_warp.data,
+        role.warps.data,
+        role.registers.data,
+        program,
+        frozenset(together),
+        frozenset(alone),
+        # Warps that exchange data through shared memory are told apart one by one.
+        hopper.SharedStore in kinds and hopper.SharedLoad in kinds,
+        role,
+    )
+
+
+def _inside_one_thread(operation: Operation) -> bool:
+    parent = operation.parent_op()
+    while parent is not None and not isinstance(parent, hopper.OneThread):
+        parent = parent.parent_op()
+    return parent is not None
+
+
+# --- static rules ---------------------------------------------------------------------------------
+
+
+def _check_roles(roles: list[hopper.Role], threads: int, registers: int, target: Target) -> None:
+    taken: dict[int, str] = {}
+    named: dict[int, str] = {}
+    for role in roles:
+        label = role.label.data
+        for warp in range(role.first_warp.data, role.first_warp.data + role.warps.data):
+            if warp in taken or 32 * warp >= threads:
+                owner = taken.get(warp, "nobody: the block has no such warp")
+                raise Violation("form", f"warp {warp} of {label} belongs to {owner}.", role)
+            taken[warp] = label
+        _check_registers(role, registers, target)
+        _check_named(role, named, target)
+
+
+def _check_registers(role: hopper.Role, registers: int, target: Target) -> None:
+    changes = [op for op in role.walk() if isinstance(op, hopper.SetRegisters)]
+    label, granted = role.label.data, registers
+    for change in changes:
+        count = change.count.data
+        if count % target.register_unit or not (
+            target.registers_min <= count <= target.registers_max
+        ):
+            sentence = f"{label} asks for {count} registers a thread, which setmaxnreg cannot give."
+            raise Violation("register budget", sentence, change)
+        if role.warps.data % _WARPGROUP or role.first_warp.data % _WARPGROUP:
+            sentence = (
+                f"{label} moves registers, but its {role.warps.data} warps are no warpgroups."
+            )
+            raise Violation("whole warpgroups", sentence, change)
+        granted = count
+    if role.registers.data > granted:
+        sentence = (
+            f"{label} is built for {role.registers.data} registers a thread, but has {granted}"
+            f" {'after setmaxnreg' if changes else 'from the launch: no set_registers gives more'}."
+        )
+        raise Violation("register budget", sentence, role)
+
+
+def _check_named(role: hopper.Role, named: dict[int, str], target: Target) -> None:
+    label, mine = role.label.data, set[int]()
+    for meet in role.walk():
+        if not isinstance(meet, hopper.NamedBarrier):
+            continue
+        scope, threads = meet.scope.data, meet.threads.data
+        groups = role.warps.data // _WARPGROUP if scope == "warpgroup" else 1
+        numbers = range(meet.id.data, meet.id.data + groups)
+        if not numbers or numbers[0] < 1 or numbers[-1] >= target.named_barriers or threads % 32:
+            sentence = f"{label} uses named barrier {meet.id.data} for {groups} groups of {threads} threads."
+            raise Violation("named barrier", sentence, meet)
+        expected = {"warpgroup": 128, "role": 32 * role.warps.data}.get(scope, threads)
+        if threads != expected:
+            sentence = (
+                f"{label} meets at named barrier {meet.id.data} with {threads} threads, but the "
+                f"{scope} has {expected}."
+            )
+            raise Violation("named barrier", sentence, meet)
+        for number in numbers:
+            owner = named.get(number)
+            if scope != "roles" and number not in mine and owner is not None:
+                sentence = f"{label} uses named barrier {number}, which belongs to {owner}."
+                raise Violation("named barrier", sentence, meet)
+            named.setdefault(number, label)
+            mine.add(number)
+
+
+__all__ = ["TensorType", "read_kernel"]

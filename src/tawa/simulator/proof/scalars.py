@@ -1,0 +1,268 @@
+"""Scalars of the proof: numbers where they are known, expressions over unknowns where not.
+
+An *unknown* is an argument, a block id, an extent of the grid, or a word of memory. Memory that
+nobody writes gives one unknown for each address, so that two roles that compute the same bound
+agree on it; memory that may change gives a new unknown at each read. An unknown is bound to a
+number only when a trip count or a condition depends on it: then the number that gives the wanted
+outcome is searched for. Everything that depends on it follows, in every role: no combination of
+outcomes is tried that no input produces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+Scalar: TypeAlias = "int | Expr"
+
+
+class Expr:
+    """An unknown (no arguments) or a function of scalars. Equal expressions are one object."""
+
+    __slots__ = ("args", "function", "serial", "unknown")
+
+    def __init__(self, function: str, args: tuple[object, ...], unknown: bool, serial: int) -> None:
+        self.function = function
+        self.args = args
+        self.unknown = unknown
+        self.serial = serial
+
+    def __repr__(self) -> str:
+        return f"{self.function}({', '.join(map(str, self.args))})"
+
+
+def _divide(a: int, b: int) -> int:
+    if b == 0:
+        return 0
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def _remainder(a: int, b: int) -> int:
+    return a - _divide(a, b) * b
+
+
+def _shift_right(a: int, b: int) -> int:
+    return a >> b if 0 <= b < 64 else 0
+
+
+def _shift_left(a: int, b: int) -> int:
+    return a << b if 0 <= b < 64 else 0
+
+
+FUNCTIONS: dict[str, Callable[..., int]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "idiv": _divide,
+    "irem": _remainder,
+    "neg": lambda a: -a,
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "shl": _shift_left,
+    "shr": _shift_right,
+    "eq": lambda a, b: int(a == b),
+    "ne": lambda a, b: int(a != b),
+    "lt": lambda a, b: int(a < b),
+    "le": lambda a, b: int(a <= b),
+    "gt": lambda a, b: int(a > b),
+    "ge": lambda a, b: int(a >= b),
+    "select": lambda c, a, b: a if c else b,
+    "fma": lambda a, b, c: a * b + c,
+}
+_COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
+
+
+class Scalars:
+    """The expressions of one run and what its unknowns are bound to."""
+
+    def __init__(self) -> None:
+        self.table: dict[tuple[object, ...], Expr] = {}
+        self.bound: dict[Expr, int] = {}
+        self.units: dict[Expr, int] = {}
+        self._known: dict[Expr, int] = {}
+
+    def unknown(self, kind: str, *key: object, unit: int = 1) -> Expr:
+        """Return the unknown of a key; `unit` is a number its value is a multiple of."""
+        name = (kind, *key)
+        found = self.table.get(name)
+        if found is None:
+            found = self.table[name] = Expr(kind, key, True, len(self.table))
+            self.units[found] = unit
+        return found
+
+    def apply(self, function: str, *args: Scalar) -> Scalar:
+        """Return function(args): a number where all are known, else an expression."""
+        meaning = FUNCTIONS.get(function)
+        if meaning is not None and all(arg.__class__ is int for arg in args):
+            return meaning(*args)
+        if function == "select":
+            condition = self.value(args[0])
+            if condition is not None:
+                return args[1] if condition else args[2]
+        if function == "not":
+            return self.apply("xor", args[0], 1)
+        if function in _COMMUTE:
+            args = tuple(sorted(args, key=_order))
+        name = (function, *args)
+        found = self.table.get(name)
+        if found is None:
+            serial = len(self.table)
+            found = self.table[name] = Expr(function, args, meaning is None, serial)
+        return found
+
+    def value(self, scalar: Scalar) -> int | None:
+        """Return the number a scalar is under the present binding, None when still open."""
+        if not isinstance(scalar, Expr):
+            return scalar
+        known = self._known.get(scalar)
+        if known is None:
+            known = self._evaluate(scalar, {})
+            if known is not None:
+                self._known[scalar] = known
+        return known
+
+    def _evaluate(self, scalar: object, trial: dict[Expr, int]) -> int | None:
+        if not isinstance(scalar, Expr):
+            return scalar if isinstance(scalar, int) else None
+        if not trial and (known := self._known.get(scalar)) is not None:
+            return known
+        if scalar.unknown:
+            found = self.bound.get(scalar)
+            return trial.get(scalar) if found is None else found
+        values: list[int] = []
+        for arg in scalar.args:
+            value = self._evaluate(arg, trial)
+            if value is None:
+                return None
+            values.append(value)
+        return FUNCTIONS[scalar.function](*values)
+
+    def open(self, scalars: Iterable[Scalar]) -> list[Expr]:
+        """Return the unbound unknowns of some scalars, in order of appearance."""
+        found: dict[Expr, None] = {}
+        for scalar in scalars:
+            self._collect(scalar, found)
+        return list(found)
+
+    def _collect(self, scalar: object, found: dict[Expr, None]) -> None:
+        if not isinstance(scalar, Expr):
+            return
+        if scalar.unknown:
+            if scalar not in self.bound:
+                found[scalar] = None
+            return
+        for arg in scalar.args:
+            self._collect(arg, found)
+
+    def settle(
+        self, scalars: tuple[Scalar, ...], outcome: Callable[..., int], wish: int, ragged: bool
+    ) -> int:
+        """Bind the unknowns of `scalars` so that outcome(*values) is `wish`, or near it.
+
+        `ragged` prefers the smallest number that gives the wish to the largest. Returns the
+        outcome reached.
+        """
+        unknowns = self.open(scalars)
+        constants = sorted(self._constants(scalars)) or [1]
+        best: tuple[int, dict[Expr, int]] | None = None
+        for scale in (4, 1, 0):
+            for chosen in unknowns:
+                trial = {item: self._default(item, scale, constants) for item in unknowns}
+
+                def probe(
+                    number: int, trial: dict[Expr, int] = trial, chosen: Expr = chosen
+                ) -> int:
+                    trial[chosen] = number
+                    values = [self._evaluate(item, trial) for item in scalars]
+                    return outcome(*values)
+
+                number = _search(probe, wish, self.units.get(chosen, 1), constants, ragged)
+                reached = probe(number)
+                if best is None or abs(reached - wish) < abs(best[0] - wish):
+                    best = (reached, dict(trial))
+                if reached == wish:
+                    break
+            if best is not None and best[0] == wish:
+                break
+        assert best is not None, "settle is called only where something is open"
+        self.bound.update(best[1])
+        return best[0]
+
+    def _default(self, item: Expr, scale: int, constants: list[int]) -> int:
+        match item.function:
+            case "block_id" | "cluster_id":
+                return 0
+            case "num_blocks" | "grid_extent":
+                return 1
+            case _:
+                unit = self.units.get(item, 1)
+                return scale * max(constants[-1], 1) // unit * unit
+
+    def _constants(self, scalars: Iterable[object]) -> set[int]:
+        found: set[int] = set()
+        for scalar in scalars:
+            if isinstance(scalar, Expr) and not scalar.unknown:
+                found |= self._constants(scalar.args)
+            elif isinstance(scalar, Expr):
+                number = self.bound.get(scalar, 0)
+                found |= {number} if 0 < number < 1 << 20 else set()
+            elif isinstance(scalar, int) and 0 < scalar < 1 << 20:
+                found.add(scalar)
+        return found
+
+
+def _search(
+    probe: Callable[[int], int], wish: int, unit: int, constants: list[int], ragged: bool
+) -> int:
+    """Return a multiple of `unit` for which probe gives `wish`, else the nearest one tried."""
+    tried: dict[int, int] = {}
+
+    def at(number: int) -> int:
+        number = number // unit * unit
+        if number not in tried:
+            tried[number] = probe(number)
+        return tried[number]
+
+    sizes = [1, *constants]
+    for size in sizes:
+        for number in (wish * size, (wish - 1) * size, (wish + 1) * size, size - 1, size + 1):
+            if number >= 0 and at(number) == wish:
+                return _edge(at, number // unit * unit, wish, unit, constants[-1], ragged)
+    low, high = 0, 1 << 20
+    rising = at(low) <= at(high)
+    while high - low > unit:
+        middle = (low + high) // 2
+        if at(middle) == wish:
+            return _edge(at, middle // unit * unit, wish, unit, constants[-1], ragged)
+        if (at(middle) < wish) == rising:
+            low = middle
+        else:
+            high = middle
+    return min(tried, key=lambda number: (abs(tried[number] - wish), number))
+
+
+def _edge(
+    at: Callable[[int], int], number: int, wish: int, unit: int, span: int, ragged: bool
+) -> int:
+    """Move along the numbers that give the wish: down to the first if `ragged`."""
+    if not ragged:
+        return number
+    low, high = max(-unit, (number - max(span, unit) - unit) // unit * unit), number
+    while high - low > unit:
+        middle = (low + high) // 2 // unit * unit
+        if middle in (low, high):
+            break
+        if at(middle) == wish:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _order(scalar: Scalar) -> tuple[int, int]:
+    return (1, scalar.serial) if isinstance(scalar, Expr) else (0, scalar)
