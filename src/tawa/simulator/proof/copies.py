@@ -64,7 +64,7 @@ def touch_shared(
     turn = agent.turns[op] = agent.turns.get(op, 0) + 1
     event = world.event()
     mask <<= place.buffer.shift(slot)
-    world.step(agent, op, f"{what} {bucket.name}")
+    world.step(agent, op, f"{what}: {bucket.name}")
     access = Access(mask, event, write, False, agent, what, op, agent.steps, turn)
     bucket.check(access)
     agent.known |= event
@@ -107,7 +107,7 @@ def shared_store_rule(decoder: Decoder, store: hopper.SharedStore) -> Step:
         if check is not None:
             check.run(agent)
         index = concrete(agent, slot, "slot", store)
-        touch_shared(agent, place, index, share(agent), True, store, "shared_store to")
+        touch_shared(agent, place, index, share(agent), True, store, "shared_store")
         if scalar >= 0:
             content: dict[tuple[int, int], Scalar] = agent.home.scalars
             content[place.buffer.number, index] = agent.env[scalar]
@@ -127,7 +127,7 @@ def shared_load_rule(decoder: Decoder, load: hopper.SharedLoad) -> Step:
         if check is not None:
             check.run(agent)
         index = concrete(agent, slot, "slot", load)
-        touch_shared(agent, place, index, share(agent), False, load, "shared_load of")
+        touch_shared(agent, place, index, share(agent), False, load, "shared_load")
         if out >= 0:
             content: dict[tuple[int, int], Scalar] = agent.home.scalars
             agent.env[out] = content[place.buffer.number, index]
@@ -145,7 +145,7 @@ def fma_dot_rule(decoder: Decoder, dot: hopper.FmaDot) -> Step:
             check.run(agent)
         for place, slot in operands:
             index = concrete(agent, slot, "slot", dot)
-            touch_shared(agent, place, index, place.mask(), False, dot, "fma_dot of")
+            touch_shared(agent, place, index, place.mask(), False, dot, "fma_dot")
 
     return Step(run)
 
@@ -177,8 +177,8 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
         event = world.event()
         for block in range(parts) if parts > 1 else (agent.block,):
             bucket = bucket_of(agent, block, place, where, load)
-            world.step(agent, load, f"tma_load to {bucket.name}")
-            access = Access(mask, event, True, True, agent, "tma_load to", load, agent.steps)
+            world.step(agent, load, f"tma_load: {bucket.name}")
+            access = Access(mask, event, True, True, agent, "tma_load", load, agent.steps)
             bucket.check(access)
             bucket.record(access)
             if block != agent.block:
@@ -208,9 +208,9 @@ def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
         where = concrete(agent, slot, "slot", store)
         bucket = bucket_of(agent, agent.block, place, where, store)
         mask = place.rows(first, first + share) << place.buffer.shift(where)
-        world.step(agent, store, f"tma_store of {bucket.name}")
+        world.step(agent, store, f"tma_store: {bucket.name}")
         event = world.event()
-        access = Access(mask, event, False, True, agent, "tma_store of", store, agent.steps)
+        access = Access(mask, event, False, True, agent, "tma_store", store, agent.steps)
         bucket.check(access)
         bucket.record(access)
         groups: Groups = agent.bulk
@@ -271,10 +271,10 @@ def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
         where = concrete(agent, slot, "slot", copy)
         bucket = bucket_of(agent, agent.block, place, where, copy)
         mask = share(agent) << place.buffer.shift(where)
-        world.step(agent, copy, f"copy_async to {bucket.name}")
+        world.step(agent, copy, f"copy_async: {bucket.name}")
         event = world.event()
         turn = agent.turns[copy] = agent.turns.get(copy, 0) + 1
-        access = Access(mask, event, True, False, agent, "copy_async to", copy, agent.steps, turn)
+        access = Access(mask, event, True, False, agent, "copy_async", copy, agent.steps, turn)
         bucket.check(access)
         bucket.record(access)
         world.by_threads |= event

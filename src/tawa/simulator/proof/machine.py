@@ -134,7 +134,7 @@ class World:
 
     def _hang(self, stuck: list[Agent]) -> Violation:
         rows: dict[tuple[str, str], Row] = {}
-        sentences: dict[str, None] = {}
+        sentences: dict[tuple[str, str], str] = {}
         for agent in stuck:
             item = agent.blocked
             assert item is not None
@@ -147,8 +147,9 @@ class World:
                 item.need,
             )
             rows.setdefault((agent.label, item.what), row)
-            sentences[f"{agent.label} waits for {item.sentence}"] = None
-        text = "; ".join(sentences) + ": nobody can go on."
+            text = f"{agent.label} waits for {item.sentence}"
+            sentences.setdefault((agent.label, item.what), text)
+        text = "; ".join(sentences.values()) + ": nobody can go on."
         first = stuck[0].blocked
         assert first is not None
         return Violation("no hang", text, first.operation, tuple(rows.values()))
@@ -201,7 +202,8 @@ class Mbarrier:
         if self.done and not agent.known & self.bits[self.done - 1]:
             sentence = (
                 f"{what} of {agent.label} at {self.name} is not ordered after the completion of "
-                f"phase {self.done - 1}: it may count for that phase."
+                f"phase {self.done - 1}, for which {agent.label} has not waited: it may count for "
+                "that phase."
             )
             raise Violation("arrivals of one phase", sentence, operation, self.rows(agent, what))
 

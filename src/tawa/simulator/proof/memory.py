@@ -74,7 +74,7 @@ class Bucket:
 
     def _conflict(self, before: Access, after: Access) -> Violation:
         rows = tuple(
-            Row(item.step, item.agent.label, line_of(item.operation), f"{item.what} {self.name}")
+            Row(item.step, item.agent.label, line_of(item.operation), f"{item.what}: {self.name}")
             for item in (before, after)
         )
         first, second = before.agent.label, after.agent.label

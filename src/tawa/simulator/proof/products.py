@@ -124,7 +124,7 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
                     False,
                     True,
                     agent,
-                    "wgmma of",
+                    "wgmma",
                     wgmma,
                     agent.steps,
                 )
