@@ -56,7 +56,7 @@ def fits_tma(view: View, strides: tuple[int, ...]) -> bool:
 
 def empty_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """Return a new array of `array`'s library and device, with element type `dtype` ("bf16")."""
-    if is_tensor(type(array)):
+    if is_tensor(array):
         import torch
 
         return array.new_empty(shape, dtype=getattr(torch, numpy_dtype(dtype).name))

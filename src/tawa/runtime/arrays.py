@@ -94,17 +94,17 @@ def array(
     return Placeholder(extents, dtype_name(dtype), steps, alignment)
 
 
-def is_tensor(kind: type) -> bool:
-    """Tell whether a class is torch's Tensor or derived from it (without importing torch)."""
-    torch = sys.modules.get("torch")
-    return torch is not None and issubclass(kind, torch.Tensor)
+def is_tensor(value: object) -> bool:
+    """Tell whether a value is a torch tensor (without importing torch)."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def is_array(value: object) -> bool:
     """Tell whether an argument is an array of some library, or a placeholder."""
     return (
         isinstance(value, Placeholder)
-        or is_tensor(type(value))
+        or is_tensor(value)
         or _is_numpy(value)
         or hasattr(type(value), "__dlpack__")
         or hasattr(type(value), "__cuda_array_interface__")
@@ -122,7 +122,7 @@ def look(value: Any) -> View:
     if isinstance(value, Placeholder):
         address = 0 if value.alignment % 16 == 0 else value.alignment
         return View(value.dtype, value.shape, value.strides, address, NOWHERE)
-    if is_tensor(type(value)):
+    if is_tensor(value):
         return _look_torch(value)
     if _is_numpy(value):
         return _look_numpy(value)
@@ -242,7 +242,7 @@ def _look_dlpack(value: Any) -> View:
 
 def host_array(value: Any) -> Any:
     """Return a NumPy array that shares the memory of an array of the CPU, for the simulator."""
-    if not is_tensor(type(value)):
+    if not is_tensor(value):
         return value if _is_numpy(value) else _from_dlpack(value)
     view = _look_torch(value)
     plain = value.detach()

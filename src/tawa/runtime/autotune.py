@@ -7,15 +7,13 @@ is taken, with a note in the report.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from tawa.errors import ArgumentError, TawaError, TuningError
 from tawa.plan.plan import Declined
-from tawa.runtime import timing
 from tawa.runtime.build import store_at
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.config import Config
@@ -23,58 +21,10 @@ from tawa.runtime.dispatch import devices_of
 from tawa.runtime.fingerprint import compiler_digest
 from tawa.runtime.jit import JitFunction, Launchable
 from tawa.runtime.store import DiskStore, cache_folder
+from tawa.runtime.tuning import Hook, Hooks, Pruning, Timer, Tuning
 
-Hook = Callable[..., Any]
 _NOT_THE_CONFIGURATION = (ArgumentError,)
-
-
-@dataclass(frozen=True, slots=True)
-class Pruning:
-    """How a space is cut before timing, as in Triton's `prune_configs_by`."""
-
-    early: Callable[..., Sequence[Any]] | None = None
-    model: Callable[..., float] | None = None
-    top_k: float | int = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """What happens around each timed run: tensors to clear or restore, hooks of the user."""
-
-    reset_to_zero: tuple[str, ...] = ()
-    restore_value: tuple[str, ...] = ()
-    before: Hook | None = None
-    after: Hook | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Timer:
-    """How a run is timed: `do_bench(run, quantiles=...)`, or ours with `warmup`, `rep` in ms."""
-
-    do_bench: Callable[..., Any] | None = None
-    warmup: float = 25
-    rep: float = 100
-    use_cuda_graph: bool = False
-
-    def time(self, run: Callable[[], Any]) -> list[float]:
-        """Return the median and the 20 and 80 % quantiles of a run, in milliseconds."""
-        if self.do_bench is not None:
-            result = self.do_bench(run, quantiles=(0.5, 0.2, 0.8))
-        else:
-            bench = timing.do_bench_cudagraph if self.use_cuda_graph else timing.do_bench
-            warmup = {} if self.use_cuda_graph else {"warmup": self.warmup}
-            result = bench(run, rep=self.rep, quantiles=(0.5, 0.2, 0.8), **warmup)
-        return [float(result)] if isinstance(result, int | float) else list(result)
-
-
-@dataclass(slots=True)
-class Tuning:
-    """The outcome for one key: times (ms: median and quantiles), reasons for what was skipped."""
-
-    best: Config
-    times: dict[Config, list[float]] = field(default_factory=dict[Config, "list[float]"])
-    skipped: dict[Config, str] = field(default_factory=dict[Config, str])
-    note: str = ""
+_ALL, _NO_HOOKS, _TIMER = Pruning(), Hooks(), Timer()
 
 
 class Heuristics(Launchable):
@@ -109,9 +59,9 @@ class Autotuner(Launchable):
         configs: Sequence[Any],
         key: Sequence[str],
         *,
-        pruning: Pruning = Pruning(),
-        hooks: Hooks = Hooks(),
-        timer: Timer = Timer(),
+        pruning: Pruning = _ALL,
+        hooks: Hooks = _NO_HOOKS,
+        timer: Timer = _TIMER,
         store: DiskStore | None = None,
         keep: bool = True,
     ) -> None:
@@ -231,10 +181,10 @@ class Autotuner(Launchable):
             return self._time_all(grid, args, keywords)
         store = self._store or store_at(cache_folder())
         disk_key = self._disk_key(key, next(iter(devices)).ordinal)
-        if (kept := self._recall(store.get(disk_key))) is not None:
+        if (kept := Tuning.decode(store.get(disk_key), self.configs)) is not None:
             return kept
         tuning = self._time_all(grid, args, keywords)
-        store.put(disk_key, self._spell(tuning))
+        store.put(disk_key, tuning.encode(self.configs))
         return tuning
 
     def _first_feasible(
@@ -265,7 +215,7 @@ class Autotuner(Launchable):
         if not times:
             raise self._none_left(skipped)
         best = min(times, key=lambda config: times[config][0])
-        self._prepare(self._named(args, keywords, best))
+        self._hooks.prepare(self._named(args, keywords, best))
         return Tuning(best, times, skipped)
 
     def _time(
@@ -277,7 +227,7 @@ class Autotuner(Launchable):
         def run() -> None:
             if config.pre_hook is not None:
                 config.pre_hook(named)
-            copies = self._prepare(named, restore=True)
+            copies = self._hooks.prepare(named, restore=True)
             failure: BaseException | None = None
             try:
                 self.fn.run(grid, args, {**keywords, **config.all_kwargs()})
@@ -285,34 +235,15 @@ class Autotuner(Launchable):
                 failure = error
                 raise
             finally:
-                self._finish(named, copies, failure)
+                self._hooks.finish(named, copies, failure)
 
         return self._timer.time(run)
-
-    def _prepare(self, named: dict[str, Any], *, restore: bool = False) -> dict[str, Any]:
-        """Clear and copy tensors before a run; returns the copies."""
-        if self._hooks.before is not None:
-            self._hooks.before(named, reset_only=not restore)
-            return {}
-        for name in self._hooks.reset_to_zero:
-            _clear(named[name])
-        names = self._hooks.restore_value if restore else ()
-        return {name: _copy(named[name]) for name in names}
-
-    def _finish(
-        self, named: dict[str, Any], copies: Mapping[str, Any], failure: BaseException | None
-    ) -> None:
-        if self._hooks.after is not None:
-            self._hooks.after(named, exception=failure)
-            return
-        for name, copy in copies.items():
-            _assign(named[name], copy)
 
     def _pruned(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> list[Config]:
         configs: Sequence[Config] = self.configs
         positional = dict(zip(self.arg_names, args))
         if self._pruning.early is not None:
-            asked = [self._originals.get(config, config) for config in configs]
+            asked: list[Any] = [self._originals.get(config, config) for config in configs]
             kept = self._pruning.early(asked, positional, **keywords)
             configs = [Config.of(config) for config in kept]
             if not configs:
@@ -354,29 +285,6 @@ class Autotuner(Launchable):
         )
         return repr(parts)
 
-    def _spell(self, tuning: Tuning) -> bytes:
-        content = {
-            "best": self.configs.index(tuning.best),
-            "times": [[self.configs.index(c), times] for c, times in tuning.times.items()],
-            "skipped": [[self.configs.index(c), why] for c, why in tuning.skipped.items()],
-        }
-        return json.dumps(content).encode()
-
-    def _recall(self, data: bytes | None) -> Tuning | None:
-        """Return a stored outcome; None when there is none or it is of other configurations."""
-        if data is None:
-            return None
-        try:
-            content = json.loads(data)
-            return Tuning(
-                self.configs[content["best"]],
-                {self.configs[index]: times for index, times in content["times"]},
-                {self.configs[index]: why for index, why in content["skipped"]},
-                note="recalled from disk",
-            )
-        except (KeyError, IndexError, TypeError, ValueError):
-            return None
-
 
 def _with_note(kernel: CompiledKernel, tuning: Tuning) -> CompiledKernel:
     """Return the kernel with the tuning's note and what it skipped among the declined."""
@@ -385,21 +293,6 @@ def _with_note(kernel: CompiledKernel, tuning: Tuning) -> CompiledKernel:
     notes = [Declined("autotune", tuning.note)] if tuning.note else []
     notes += [Declined(f"configuration {config}", why) for config, why in tuning.skipped.items()]
     return replace(kernel, declined=(*kernel.declined, *notes))
-
-
-def _clear(tensor: Any) -> None:
-    tensor.zero_() if hasattr(tensor, "zero_") else tensor.fill(0)
-
-
-def _copy(tensor: Any) -> Any:
-    return tensor.clone() if hasattr(tensor, "clone") else tensor.copy()
-
-
-def _assign(tensor: Any, value: Any) -> None:
-    if hasattr(tensor, "copy_"):
-        tensor.copy_(value)
-    else:
-        tensor[...] = value
 
 
 def is_autotuner(value: Any) -> bool:

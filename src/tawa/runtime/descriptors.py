@@ -66,8 +66,9 @@ class TensorDescriptor:
         )
 
 
-def is_descriptor(kind: type) -> bool:
-    """Tell whether a class is our descriptor or Triton's."""
-    return issubclass(kind, TensorDescriptor) or (
+def is_descriptor(value: object) -> bool:
+    """Tell whether a value is a host descriptor: ours or Triton's."""
+    kind = type(value)
+    return isinstance(value, TensorDescriptor) or (
         kind.__name__ == "TensorDescriptor" and kind.__module__.startswith("triton.")
     )

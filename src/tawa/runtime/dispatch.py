@@ -14,12 +14,14 @@ from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.driver import Driver, LoadedKernel, connect
 from tawa.runtime.forms import launch_names
+from tawa.runtime.grid import launches, resolve_grid
 from tawa.runtime.guards import Guards, facts_of
-from tawa.runtime.launcher import Place, launches, make_launcher, names_of, resolve_grid
+from tawa.runtime.launcher import Place, make_launcher, names_of
 from tawa.target import H200, Target
 
 if TYPE_CHECKING:
     from tawa.ir import tile
+    from tawa.simulator import Level
     from tawa.simulator.trace import Trace
 
 Launcher = Callable[..., Any]
@@ -29,7 +31,7 @@ def devices_of(values: Mapping[str, Any]) -> dict[str, Device]:
     """Return where each array and descriptor of a call lives, by the argument's name."""
     found: dict[str, Device] = {}
     for name, value in values.items():
-        if is_descriptor(type(value)):
+        if is_descriptor(value):
             found[name] = look(value.base).device
         elif is_array(value):
             found[name] = look(value).device
@@ -78,10 +80,10 @@ def current_stream(values: Mapping[str, Any]) -> Callable[[int], int]:
     The stream is the one of the library that owns the arrays: torch, else CuPy; for arrays of
     neither torch's if it is loaded, else CuPy's, else the legacy default stream.
     """
-    bases = [value.base if is_descriptor(type(value)) else value for value in values.values()]
+    bases = [value.base if is_descriptor(value) else value for value in values.values()]
     modules = {type(base).__module__.partition(".")[0] for base in bases}
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    tensors = any(is_tensor(type(base)) for base in bases)
+    tensors = any(is_tensor(base) for base in bases)
     if torch is not None and (tensors or "cupy" not in modules) and torch.cuda.is_available():
         torch.cuda.init()
         return torch._C._cuda_getCurrentRawStream
@@ -152,13 +154,12 @@ def simulated_launcher(
 
     def launch(grid: Any, options: Mapping[str, Any], *given: Any) -> CompiledKernel:
         arguments = dict(zip(values, given))
-        if not isinstance(grid, tuple):
-            grid = resolve_grid(kernel.name, grid, {**arguments, **options})
-        if not launches(kernel, grid):
+        extents = resolve_grid(kernel.name, grid, {**arguments, **options})
+        if not launches(kernel, extents):
             return kernel
-        if not guards.hold((*(given[index] for index in key), *grid), given, grid):
-            return otherwise()(grid, options, *given)
-        simulate_stage(program(), arguments, grid, "hopper")
+        if not guards.hold((*(given[index] for index in key), *extents), given, extents):
+            return otherwise()(extents, options, *given)
+        simulate_stage(program(), arguments, extents, "hopper")
         return kernel
 
     return launch
@@ -168,7 +169,7 @@ def simulate_stage(
     program: tile.Kernel,
     arguments: Mapping[str, Any],
     grid: tuple[int, ...],
-    level: str,
+    level: Level,
     **how: Any,
 ) -> Trace:
     """Run the IR of a stage in the simulator, in place on arrays of the CPU."""
@@ -189,7 +190,7 @@ def host_argument(value: Any) -> Any:
     """Return an argument as the simulator takes it: NumPy arrays, its descriptors, numbers."""
     from tawa.simulator.memory import HostDescriptor
 
-    if is_descriptor(type(value)):
+    if is_descriptor(value):
         return HostDescriptor(
             host_array(value.base),
             tuple(value.shape),

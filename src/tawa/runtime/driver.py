@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from tawa.errors import LaunchError, NoDriver
@@ -26,7 +27,7 @@ _SIMULATOR = "run it in the simulator: pass NumPy arrays, or call tawa.simulate"
 def connect() -> Driver:
     """Return the driver; raises NoDriver where there is none, no GPU, or a too old one."""
     try:
-        from cuda.bindings import driver
+        driver: Any = import_module("cuda.bindings.driver")
     except ImportError as error:
         raise NoDriver(
             "there is no CUDA on this platform", why=str(error), remedy=_SIMULATOR

@@ -13,7 +13,7 @@ import hashlib
 import inspect
 import os
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -158,8 +158,9 @@ def describe(value: Any) -> str:
             return repr(value)
         case _ if type(value).__name__ == "constexpr":
             return repr(value.value)
-        case _ if isinstance(value, Callable):
-            return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value)}"
+        case _ if callable(value):
+            name: str = getattr(value, "__qualname__", repr(value))
+            return f"{getattr(value, '__module__', '')}.{name}"
         case _:
             return f"{type(value).__qualname__} {value!r}"
 

@@ -184,7 +184,7 @@ def launch_names(values: Mapping[str, Any]) -> list[str]:
     """Return the names a launcher gets after the parameters: addresses, shapes and strides."""
     names: list[str] = []
     for name, value in values.items():
-        if is_descriptor(type(value)):
+        if is_descriptor(value):
             names += [f"{name}__at", f"{name}__shape", f"{name}__strides"]
         elif is_array(value):
             names.append(f"{name}__at")
@@ -207,10 +207,10 @@ def _facts(parameter: Parameter, value: Any) -> _Facts:
     name = parameter.name
     if parameter.constexpr or value is None or isinstance(value, bool):
         return _Facts()
-    if is_descriptor(type(value)):
+    if is_descriptor(value):
         return _descriptor_facts(name)
     if is_array(value):
-        return _array_facts(parameter, is_tensor(type(value)))
+        return _array_facts(parameter, is_tensor(value))
     if is_jit(value) or type(value).__name__ in ("constexpr", "dtype"):
         return _Facts(key=(name,))
     return _number_facts(parameter, value)

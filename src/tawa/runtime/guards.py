@@ -41,7 +41,7 @@ class Span:
 
 def span_of(value: Any) -> Span:
     """Return the bytes an array or descriptor may touch."""
-    if is_descriptor(type(value)):
+    if is_descriptor(value):
         view = look(value.base)
         return _span(replace(view, shape=tuple(value.shape), strides=tuple(value.strides)))
     return _span(look(value))

@@ -271,7 +271,7 @@ def wrap(function: Any, **options: Any) -> Launchable:
     if isinstance(function, FunctionType):
         return JitFunction(function, **options)
     if isinstance(inner := getattr(function, "fn", None), FunctionType):
-        kept = {
+        kept: dict[str, Any] = {
             "do_not_specialize": getattr(function, "do_not_specialize", None) or (),
             "do_not_specialize_on_alignment": getattr(
                 function, "do_not_specialize_on_alignment", None

@@ -23,16 +23,17 @@ from tawa.codegen.parameters import (
     ScalarParameter,
     TensorMapParameter,
 )
-from tawa.errors import ArgumentError
 from tawa.runtime.compiled import CompiledKernel, LaunchShape
 from tawa.runtime.dtypes import PACK, bf16_bits
 from tawa.runtime.expressions import Names, rewrite
 from tawa.runtime.forms import Generated, generate, launch_names
+from tawa.runtime.grid import launches, resolve_grid
 from tawa.runtime.guards import Guards, facts_of
+from tawa.runtime.refusals import fail, refuse
 from tawa.runtime.tensor_map import MapBuffer, Tensor, encode
 
 _MAPS_KEPT = 4096
-_GRID_LIMITS = (0x7FFFFFFF, 65535, 65535)  # CUDA C++ Programming Guide, "Technical Specifications"
+_ONES = (None, (1, 1), (1,), ())  # what a grid of so many extents lacks
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _ATTRIBUTE = struct.Struct("<I4x3I52x")  # CUlaunchAttribute: id, padding, a union of 64 bytes
 _CONFIG = struct.Struct("<7I4xQQI4x")  # CUlaunchConfig: grid, block, shared, stream, attributes
@@ -342,119 +343,3 @@ def _blocks(launch: LaunchShape, place: Place) -> list[str]:
             "            return __kernel",
         ]
     return lines
-
-
-_ONES = (None, (1, 1), (1,), ())
-
-
-def resolve_grid(kernel: str, grid: Any, meta: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return a grid as a tuple: from a callable of the meta-parameters, a list or an int."""
-    extents = grid(meta) if callable(grid) else grid
-    if isinstance(extents, int):
-        extents = (extents,)
-    if not isinstance(extents, tuple | list) or not 1 <= len(extents) <= 3:
-        raise ArgumentError(
-            f"the grid of {kernel} is {extents!r}",
-            why="a grid is 1 to 3 integers, or a function of the meta-parameters that returns them",
-            remedy=f"launch with {kernel}[(programs,)](...)",
-        )
-    return tuple(whole(kernel, extent) for extent in extents)
-
-
-def whole(kernel: str, extent: Any) -> int:
-    """Return a grid extent as an int; ArgumentError for what is not whole."""
-    number = getattr(extent, "item", lambda: extent)()
-    if isinstance(number, int):
-        return int(number)
-    raise ArgumentError(
-        f"the grid of {kernel} has the extent {extent!r}, a {type(extent).__name__}",
-        why="extents are integers",
-        remedy="divide with // or tawa.cdiv",
-    )
-
-
-def launches(kernel: CompiledKernel, grid: Sequence[int]) -> bool:
-    """Return False for a grid of no programs; raise ArgumentError for one CUDA cannot launch."""
-    extents = [whole(kernel.name, extent) for extent in grid]
-    for axis, (extent, limit) in enumerate(zip(extents, _GRID_LIMITS)):
-        if extent < 0 or (extent > limit and not kernel.launch.persistent):
-            raise ArgumentError(
-                f"the grid of {kernel.name} is {tuple(extents)}",
-                why=f"extent {axis} may be 0 to {limit}",
-                remedy="put the largest extent first, or let a program do more",
-            )
-    if 0 in extents:
-        return False
-    size = kernel.launch.cluster
-    if not kernel.launch.persistent and extents[0] % size:
-        raise ArgumentError(
-            f"the grid of {kernel.name} is {tuple(extents)}, and its cluster {size} blocks",
-            why="the first extent must be a multiple of the cluster",
-            remedy="compile with persistent=True or cluster=1",
-        )
-    programs = extents[0] * (extents[1] if len(extents) > 1 else 1)
-    programs *= extents[2] if len(extents) > 2 else 1
-    if kernel.launch.persistent and programs > _GRID_LIMITS[0]:
-        raise ArgumentError(
-            f"the grid of {kernel.name} has {programs} programs",
-            why="a persistent kernel counts them in 32 bits",
-            remedy="let a program do more, or compile with persistent=False",
-        )
-    return True
-
-
-def refuse(reason: Exception, kernel: CompiledKernel, grid: Any, values: Mapping[str, Any]) -> None:
-    """Raise the error for arguments that could not be packed, naming the one at fault."""
-    if not isinstance(grid, tuple) or not 1 <= len(grid) <= 3:
-        resolve_grid(kernel.name, tuple(grid), values)
-    for extent in grid:
-        whole(kernel.name, extent)
-    for parameter in kernel.parameters:
-        match parameter:
-            case ScalarParameter() if parameter.expression in values:
-                _check_scalar(kernel.name, parameter, values[parameter.expression])
-            case _:
-                pass
-    raise ArgumentError(
-        f"the arguments of {kernel.name} cannot be passed: {reason}",
-        why=f"arguments: {spell_arguments(values)}",
-    ) from reason
-
-
-def _check_scalar(kernel: str, parameter: ScalarParameter, value: Any) -> None:
-    bits = bf16_bits(value) if parameter.dtype == "bf16" else value
-    try:
-        struct.pack("<" + PACK[parameter.dtype], bits)
-    except (struct.error, OverflowError) as error:
-        raise ArgumentError(
-            f"{kernel}: the argument '{parameter.expression}' = {value!r} does not fit"
-            f" {parameter.dtype}",
-            why=str(error),
-        ) from error
-
-
-def fail(
-    code: int,
-    kernel: CompiledKernel,
-    machine: Machine,
-    grid: Sequence[int],
-    values: Mapping[str, Any],
-) -> None:
-    """Raise the error for a launch that the driver refused."""
-    from tawa.runtime.driver import launch_error
-
-    arguments = f"grid {tuple(grid)}; {spell_arguments(values)}"
-    raise launch_error(kernel.name, machine.describe(code), code, arguments)
-
-
-def spell_arguments(values: Mapping[str, Any]) -> str:
-    """Return the arguments of a call as a line of an error message."""
-    return ", ".join(f"{name}={_spell(value)}" for name, value in values.items())
-
-
-def _spell(value: Any) -> str:
-    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    if shape is not None and dtype is not None:
-        return f"{dtype}{list(shape)}"
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

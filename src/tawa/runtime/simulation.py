@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from tawa.errors import ArgumentError
 from tawa.runtime.dispatch import common_device, parse_stage, simulate_stage
+from tawa.runtime.grid import resolve_grid
 from tawa.runtime.jit import Launchable, wrap
-from tawa.runtime.launcher import resolve_grid
 
 if TYPE_CHECKING:
+    from tawa.simulator import Level
     from tawa.simulator.trace import Trace
 
 SIMULATED = ("tile", "aref", "hopper")
@@ -19,7 +20,7 @@ def simulate(
     kernel: Any,
     *args: Any,
     grid: Any,
-    level: str = "hopper",
+    level: Level = "hopper",
     seed: int = 0,
     schedule: str = "random",
     **meta: Any,
@@ -47,6 +48,6 @@ def simulate(
             why="the simulator works on memory of the CPU",
             remedy="pass .cpu() tensors or NumPy arrays",
         )
-    extents = grid if isinstance(grid, tuple) else resolve_grid(compiled.name, grid, values)
+    extents = resolve_grid(compiled.name, grid, values)
     program = parse_stage(compiled, level)
     return simulate_stage(program, arguments, extents, level, seed=seed, schedule=schedule)

@@ -130,7 +130,7 @@ def argument_of(kernel: str, parameter: Parameter, value: Any) -> Argument:
         return ConstantArg(_constant(kernel, parameter.name, value))
     if value is None or is_jit(value) or type(value).__name__ in ("constexpr", "dtype"):
         return ConstantArg(_constant(kernel, parameter.name, value))
-    if is_descriptor(type(value)):
+    if is_descriptor(value):
         return _descriptor(parameter.name, value)
     if is_array(value):
         view = look(value)

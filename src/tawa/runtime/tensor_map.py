@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tawa.codegen.parameters import TensorMapParameter
 from tawa.errors import DescriptorError
@@ -205,6 +206,6 @@ def encode(
     return buffer
 
 
-def _array(kind: type, values: Sequence[int]) -> ctypes.Array[ctypes.c_uint64]:
+def _array(kind: Any, values: Sequence[int]) -> Any:
     """Return a C array of values given slowest first, fastest first as the driver wants them."""
     return (kind * len(values))(*reversed(values))

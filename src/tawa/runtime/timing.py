@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 from tawa.errors import NoDriver
@@ -81,7 +82,7 @@ def do_bench_cudagraph(
 
 def _torch() -> Any:
     try:
-        import torch
+        torch: Any = import_module("torch")
     except ImportError as error:
         raise NoDriver(
             "timing needs torch", why=str(error), remedy="pip install torch, with CUDA"

@@ -1,0 +1,69 @@
+"""The grid of a launch: a tuple, a list, an int or a function of the meta-parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tawa.errors import ArgumentError
+from tawa.runtime.compiled import CompiledKernel
+
+_GRID_LIMITS = (0x7FFFFFFF, 65535, 65535)  # CUDA C++ Programming Guide, "Technical Specifications"
+
+
+def resolve_grid(kernel: str, grid: Any, meta: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return a grid as a tuple: from a callable of the meta-parameters, a list or an int."""
+    given: Any = grid(meta) if callable(grid) else grid
+    if isinstance(given, int):
+        given = (given,)
+    is_sequence = isinstance(given, tuple | list)
+    extents = list[Any](given) if is_sequence else []  # pyright: ignore[reportUnknownArgumentType]
+    if not 1 <= len(extents) <= 3:
+        raise ArgumentError(
+            f"the grid of {kernel} is {given!r}",
+            why="a grid is 1 to 3 integers, or a function of the meta-parameters that returns them",
+            remedy=f"launch with {kernel}[(programs,)](...)",
+        )
+    return tuple(whole(kernel, extent) for extent in extents)
+
+
+def whole(kernel: str, extent: Any) -> int:
+    """Return a grid extent as an int; ArgumentError for what is not whole."""
+    number = getattr(extent, "item", lambda: extent)()
+    if isinstance(number, int):
+        return int(number)
+    raise ArgumentError(
+        f"the grid of {kernel} has the extent {extent!r}, a {type(extent).__name__}",
+        why="extents are integers",
+        remedy="divide with // or tawa.cdiv",
+    )
+
+
+def launches(kernel: CompiledKernel, grid: Sequence[int]) -> bool:
+    """Return False for a grid of no programs; raise ArgumentError for one CUDA cannot launch."""
+    extents = [whole(kernel.name, extent) for extent in grid]
+    for axis, (extent, limit) in enumerate(zip(extents, _GRID_LIMITS)):
+        if extent < 0 or (extent > limit and not kernel.launch.persistent):
+            raise ArgumentError(
+                f"the grid of {kernel.name} is {tuple(extents)}",
+                why=f"extent {axis} may be 0 to {limit}",
+                remedy="put the largest extent first, or let a program do more",
+            )
+    if 0 in extents:
+        return False
+    size = kernel.launch.cluster
+    if not kernel.launch.persistent and extents[0] % size:
+        raise ArgumentError(
+            f"the grid of {kernel.name} is {tuple(extents)}, and its cluster {size} blocks",
+            why="the first extent must be a multiple of the cluster",
+            remedy="compile with persistent=True or cluster=1",
+        )
+    programs = extents[0] * (extents[1] if len(extents) > 1 else 1)
+    programs *= extents[2] if len(extents) > 2 else 1
+    if kernel.launch.persistent and programs > _GRID_LIMITS[0]:
+        raise ArgumentError(
+            f"the grid of {kernel.name} has {programs} programs",
+            why="a persistent kernel counts them in 32 bits",
+            remedy="let a program do more, or compile with persistent=False",
+        )
+    return True
