@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from xdsl.dialects import scf
+from xdsl.dialects.builtin import BoolAttr
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import IsTerminator, Pure
 
@@ -152,8 +153,10 @@ def _is_quiet(loop: Operation) -> bool:
     """Tell whether nothing in a loop writes memory or waits for others that do.
 
     A block read through a descriptor may then be read before the loop, even if that never runs:
-    no address is out of bounds for a descriptor.
+    no address is out of bounds for a descriptor. `tl.range(disable_licm=True)` forbids it.
     """
+    if loop.attributes.get("disable_licm") == BoolAttr.from_bool(True):
+        return False
     return not any(isinstance(op, WRITES) or orders_others(op) for op in loop.walk())
 
 

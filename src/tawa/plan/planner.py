@@ -451,6 +451,11 @@ def _unmet(problem: Problem, consumers: int, rings: Rings) -> list[Declined]:
         found.append(
             Declined(f"num_stages={stages}", f"depth {max(depths)} is what shared memory allows")
         )
+    for loop, depth in rings.depths.items():
+        wish = _number(loop.attributes["num_stages"]) if "num_stages" in loop.attributes else None
+        if wish is not None and wish != depth:
+            feature = f"num_stages={wish} of {name_of(loop)}"
+            found.append(Declined(feature, f"depth {depth} is what shared memory allows"))
     if (limit := wishes.get("maxnreg")) is not None:
         found.append(Declined(f"maxnreg={limit}", "each role has its own register budget"))
     if wishes.get("num_ctas", 1) > 1 and problem.pins.cluster is None:
