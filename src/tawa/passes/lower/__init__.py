@@ -12,6 +12,7 @@ Raises `OverBudget`, `PlanError`, `DescriptorError`, `ShapeUnsupported`.
 from __future__ import annotations
 
 from tawa.ir import tile
+from tawa.passes.lower.carried import split_carried
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import Converter
 from tawa.passes.lower.dots import lower_dots
@@ -41,6 +42,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
     lowering = Lowering(kernel, plan, target)
     form_roles(lowering)
     for role in lowering.roles:
+        split_carried(role)
         expand_accesses(lowering, role)  # before rings: such a load is a computed tensor
     lower_rings(lowering)
     for role in lowering.roles:
@@ -55,10 +57,10 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         place_waits(lowering, role)  # after all else that reads, writes or moves accumulators
     count_arrivals(lowering)
     share_loads(lowering)  # after counting: only slots that wgmma alone reads are shared
-    elect_threads(lowering)
     for role in lowering.roles:
         settle_moves(role)
         tidy(role)
+    elect_threads(lowering)
     erase_setup(lowering)
     initialise_barriers(lowering)
     set_launch(lowering)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, StringAttr
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.naming import name_of
 from tawa.errors import Place
@@ -37,7 +37,7 @@ class Lowering:
     `scratch` lists the groups of buffers each role may lay over one another: their uses are
     separated by the role's barrier. `freed_apart` are the rings a role frees in other blocks than
     it gets them. `direct` are stores that the plan wants straight from registers. `trips` gives
-    the index of the block argument that counts a loop's trips.
+    the block argument that counts a loop's trips.
     """
 
     kernel: tile.Kernel
@@ -50,7 +50,7 @@ class Lowering:
     freed_apart: set[tuple[hopper.Role, Ring]] = field(
         default_factory=set[tuple[hopper.Role, Ring]]
     )
-    trips: dict[Block, int] = field(default_factory=dict[Block, int])
+    trips: dict[Block, BlockArgument] = field(default_factory=dict[Block, BlockArgument])
     direct: set[Operation] = field(default_factory=set[Operation])
     notes: list[Declined] = field(default_factory=list[Declined])
     next_barrier: int = 1

@@ -272,12 +272,12 @@ def trip_counter(lowering: Lowering, loop: scf.ForOp) -> SSAValue:
     """
     block = loop.body.block
     if block in lowering.trips:
-        return block.args[lowering.trips[block]]
+        return lowering.trips[block]
     wide = widen_for(loop, [Emitter.before(loop).constant(0)])
     wide.results[-1].name_hint = "trip_end"
     trip = block.args[-1]
     trip.name_hint = "trip"
-    lowering.trips[block] = trip.index
+    lowering.trips[block] = trip
     end = terminator(block)
     emitter = Emitter.before(end)
     append_operands(end, [emitter.apply("add", trip, emitter.constant(1), hint="next_trip")])

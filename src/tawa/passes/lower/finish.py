@@ -9,7 +9,6 @@ Declines when: never. Too few registers or too much shared memory raises.
 
 from __future__ import annotations
 
-from xdsl.dialects import scf
 from xdsl.dialects.builtin import (
     BoolAttr,
     DictionaryAttr,
@@ -18,11 +17,13 @@ from xdsl.dialects.builtin import (
     TensorType,
 )
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.traits import IsTerminator, MemoryReadEffect, Pure
+from xdsl.traits import Pure
 
+from tawa.analysis.effects import has_effect
 from tawa.errors import OverBudget
 from tawa.ir import hopper, tile
 from tawa.ir.types import ViewType, layout_of
+from tawa.passes.dead import sweep
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase, new_region
 from tawa.passes.lower.puts import arrivals_of_put
@@ -49,7 +50,9 @@ def _settle_release(role: hopper.Role, ring: Ring) -> int:
     """Choose the threads of `role` that free slots of `ring`; return their number.
 
     wgmma alone reads it: one thread of each warpgroup, after its wait. Threads read it: each fences
-    the proxy after its last read, then one of each warp (the others may still be reading).
+    the proxy after its last read, then one of each warp (the others may still be reading). One of
+    each warp, too, where no wgmma has brought the warpgroup together since the wait for the slot:
+    the elected warp must not let the phase pass that another still waits for.
     """
     arrives = [
         op
@@ -58,29 +61,52 @@ def _settle_release(role: hopper.Role, ring: Ring) -> int:
     ]
     if not arrives:
         return 0
-    if _read_by_wgmma_alone(role, ring):
-        return role.warps.data // _WARPGROUP
+    groups = role.warps.data // _WARPGROUP
+    by_threads = _read_by_threads(role, ring)
+    if not by_threads and role.warps.data % _WARPGROUP == 0 and _is_together(role, ring):
+        return groups
     for arrive in arrives:
         arrive.attributes["by"] = StringAttr("warp")
-        Emitter.before(arrive).put(hopper.ProxyFence())
+        if by_threads:
+            Emitter.before(arrive).put(hopper.ProxyFence())
     return role.warps.data
 
 
-def _read_by_wgmma_alone(role: hopper.Role, ring: Ring) -> bool:
+def _read_by_threads(role: hopper.Role, ring: Ring) -> bool:
+    """Tell whether threads of `role` read slots of `ring`, rather than wgmma alone."""
     buffers = {buffer.result for buffer in ring.buffers}
-    found = False
-    for operation in role.walk():
-        views = [v for v in operation.operands if isinstance(v.type, ViewType)]
-        if not any(root_slot(view).buffer in buffers for view in views):
-            continue
-        if isinstance(operation, hopper.Wgmma):
-            found = True
-        elif not isinstance(
-            operation, (hopper.TransposeView, hopper.SliceView, hopper.ReshapeView)
+    views = (hopper.TransposeView, hopper.SliceView, hopper.ReshapeView)
+    return any(
+        root_slot(operand).buffer in buffers
+        for operation in role.walk()
+        if not isinstance(operation, (hopper.Wgmma, *views))
+        for operand in operation.operands
+        if isinstance(operand.type, ViewType)
+    )
+
+
+def _is_together(role: hopper.Role, ring: Ring) -> bool:
+    """Tell whether warpgroups meet between each wait for a slot of `ring` and its release."""
+    waits = [
+        op
+        for op in role.walk()
+        if isinstance(op, hopper.Wait) and op.barriers is ring.filled.result
+    ]
+    return all(_meets_after(wait, ring) for wait in waits)
+
+
+def _meets_after(wait: hopper.Wait, ring: Ring) -> bool:
+    operation = wait.next_op
+    while operation is not None:
+        if isinstance(operation, (hopper.Wgmma, hopper.NamedBarrier)):
+            return True
+        if any(
+            isinstance(inner, hopper.Arrive) and inner.barriers is ring.freed.result
+            for inner in operation.walk()
         ):
             return False
-    # A role that reads nothing frees by warp: each warp must have seen the phase it frees.
-    return found and role.warps.data % _WARPGROUP == 0
+        operation = operation.next_op
+    return False
 
 
 # --- elected threads ----------------------------------------------------------------------------
@@ -144,10 +170,10 @@ def settle_moves(role: hopper.Role) -> None:
 
 def tidy(role: hopper.Role) -> None:
     """Drop dead operations, share equal pure ones, and name constants once a role."""
-    drop_dead(role.body.block)
+    sweep(role.body.block, _is_needed)
     _hoist_constants(role)
     _share(role.body.block, {})
-    drop_dead(role.body.block)
+    sweep(role.body.block, _is_needed)
 
 
 def _hoist_constants(role: hopper.Role) -> None:
@@ -165,28 +191,9 @@ def _hoist_constants(role: hopper.Role) -> None:
         Emitter.before(first).put(constant)
 
 
-def _droppable(operation: Operation) -> bool:
-    if operation.has_trait(IsTerminator) or not operation.results:
-        return False
-    if isinstance(operation, (scf.ForOp, scf.IfOp, scf.WhileOp)):
-        return all(
-            inner.has_trait(Pure) or inner.has_trait(IsTerminator) or _droppable(inner)
-            for inner in operation.walk()
-            if inner is not operation
-        )
-    reads = isinstance(operation, (hopper.SharedLoad, tile.Reduce, tile.Scan))
-    return reads or operation.has_trait(Pure) or operation.has_trait(MemoryReadEffect)
-
-
-def drop_dead(block: Block) -> None:
-    """Erase operations without effect whose results nothing uses."""
-    for operation in reversed(list(block.ops)):
-        if _droppable(operation) and not any(result.first_use for result in operation.results):
-            erase(operation)
-            continue
-        for region in operation.regions:
-            for inner in region.blocks:
-                drop_dead(inner)
+def _is_needed(operation: Operation) -> bool:
+    """Tell whether an operation must stay though nothing uses its results."""
+    return has_effect(operation) and not isinstance(operation, hopper.SharedLoad)
 
 
 def _share(block: Block, known: dict[object, list[SSAValue]]) -> None:

@@ -26,7 +26,14 @@ class Read:
     index: SSAValue
 
 
-Thing: TypeAlias = SSAValue | Read
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Registers that a group reads: they may not be computed anew while it does."""
+
+    value: SSAValue
+
+
+Thing: TypeAlias = SSAValue | Read | Operand
 
 
 @dataclass(slots=True)
@@ -93,7 +100,10 @@ def is_inside(value: SSAValue, operation: Operation) -> bool:
 
 
 def drop_inner(flight: Flight, operation: Operation, keep: set[SSAValue] | None = None) -> None:
-    """Forget accumulators that live only inside an operation; reads stay until waited for."""
+    """Forget accumulators that live only inside an operation.
+
+    Reads stay until waited for, and so do register operands: the next trip computes them anew.
+    """
     for thing in list(flight.ages):
         if (
             isinstance(thing, SSAValue)
@@ -136,6 +146,15 @@ def moved(end: Operation) -> list[SSAValue]:
             ]
         case _:
             return list(end.operands)
+
+
+def carried_anew(end: Operation) -> list[SSAValue]:
+    """Return the carried values whose registers a terminator writes."""
+    parent = end.parent_op()
+    if not isinstance(parent, scf.ForOp):
+        return []
+    pairs = zip(parent.body.block.args[1:], end.operands)
+    return [argument for argument, value in pairs if root(value) is not argument]
 
 
 def follows(operation: Operation, wait: Operation) -> bool:

@@ -70,7 +70,7 @@ class Assignment:
 def assign_layouts(lowering: Lowering, role: hopper.Role) -> Assignment:
     """Choose a layout for every tensor of `role`."""
     chosen = Assignment(role.warps.data)
-    chosen.cheap = set(_cheap_values(role))
+    chosen.cheap = set(cheap_values(role))
     operations = list(role.body.walk())
     _measure(chosen, operations)
     for value, layout in _product_seeds(chosen, operations):
@@ -95,7 +95,7 @@ def _values(operations: list[Operation]) -> Iterator[SSAValue]:
                 yield from (arg for arg in region.block.args if is_tensor(arg))
 
 
-def _cheap_values(role: hopper.Role) -> Iterator[SSAValue]:
+def cheap_values(role: hopper.Role) -> Iterator[SSAValue]:
     """Yield tensors that are recomputed rather than converted."""
     cheap: set[SSAValue] = set()
     for operation in role.body.walk():

@@ -50,7 +50,7 @@ def let_lag(
     results = list(wide.results[-depth * len(held) :])
     after = Emitter.after(wide)
     _drain(wide, flight, after)
-    trips = wide.results[lowering.trips[block] - 1]
+    trips = wide.results[lowering.trips[block].index - 1]
     for index, item in enumerate(held):
         mine = olds[index * depth : (index + 1) * depth]
         # mine[0] is the slot of the trip before this one, mine[-1] the oldest still lent.

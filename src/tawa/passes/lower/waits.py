@@ -32,7 +32,9 @@ from tawa.passes.lower.emit import Emitter, erase, terminator
 from tawa.passes.lower.flight import (
     UNBOUNDED,
     Flight,
+    Operand,
     Read,
+    carried_anew,
     drop_inner,
     follows,
     has_products_or_waits,
@@ -97,12 +99,7 @@ class _Placer:
             case hopper.WgmmaCommit():
                 product = operation.prev_op
                 assert isinstance(product, hopper.Wgmma)
-                flight.commit()
-                flight.ages[product.result] = 0
-                for view in (product.a, product.b):
-                    if not is_tensor(view):
-                        slot = root_slot(view)
-                        flight.ages[Read(slot.buffer, slot.index)] = 0
+                _take_off(product, flight)
             case hopper.Arrive() if (ring := self._freed_ring(operation)) is not None:
                 self._release(operation, ring, flight, held)
             case hopper.Wait():
@@ -116,8 +113,10 @@ class _Placer:
                 return self._structured(operation, flight, emit=emit)
             case scf.YieldOp() | scf.ConditionOp():
                 self._need(moved(operation), flight, operation, emit=emit)
+                self._need_registers(carried_anew(operation), flight, operation, emit=emit)
             case _:
                 self._need(list(operation.operands), flight, operation, emit=emit)
+                self._need_registers(list(operation.results), flight, operation, emit=emit)
         return operation
 
     # --- waits ----------------------------------------------------------------------------------
@@ -127,6 +126,15 @@ class _Placer:
     ) -> None:
         """Make accumulators readable before an operation."""
         ages = [flight.ages[value] for value in values if value in flight.ages]
+        if ages:
+            self._wait(min(ages), flight, before, emit=emit)
+
+    def _need_registers(
+        self, values: list[SSAValue], flight: Flight, before: Operation, *, emit: bool
+    ) -> None:
+        """Make sure that no group reads registers which an operation is about to write."""
+        operands = [Operand(value) for value in values]
+        ages = [flight.ages[operand] for operand in operands if operand in flight.ages]
         if ages:
             self._wait(min(ages), flight, before, emit=emit)
 
@@ -325,3 +333,15 @@ class _Placer:
         ring = self._freed_ring(item.arrive)
         assert ring is not None
         return ring.depth
+
+
+def _take_off(product: hopper.Wgmma, flight: Flight) -> None:
+    """Commit the group of one product: what it writes and reads is in flight."""
+    flight.commit()
+    flight.ages[product.result] = 0
+    for operand in (product.a, product.b):
+        if is_tensor(operand):
+            flight.ages[Operand(operand)] = 0
+        else:
+            slot = root_slot(operand)
+            flight.ages[Read(slot.buffer, slot.index)] = 0

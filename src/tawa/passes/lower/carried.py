@@ -1,0 +1,105 @@
+"""Tensors carried round a loop only to be moved by a uniform step: a scalar is carried instead.
+
+Purpose: keep loops over pointers from holding a register pair for each element.
+Before -> after:
+    %p = scf.for iter_args(%p = %start)          %o = scf.for iter_args(%o = 0)
+      tile.load %p                          ->     tile.load (%start + splat %o)
+      yield tile.ptr_add %p, splat %step           yield %o + %step
+`%start` is cheap (a function of ranges and scalars), so that it is recomputed, or kept for the
+first element of each vector only, as the register allocator likes.
+Requires: tile operations in loops. Ensures: the same values; integers wrap alike.
+Declines when: never; a tensor moved otherwise stays carried.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.ir import BlockArgument, SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.ir.types import PtrType, element_type, i64, shape_of, with_shape
+from tawa.passes.lower.emit import Emitter, append_operands, terminator, widen_for
+from tawa.passes.lower.layouts import cheap_values
+from tawa.passes.lower.relate import is_tensor
+
+
+def split_carried(role: hopper.Role) -> None:
+    """Split the carried tensors of all loops of `role`, outermost first."""
+    for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
+        _split_loop(role, loop)
+
+
+def _split_loop(role: hopper.Role, loop: scf.ForOp) -> None:
+    block = loop.body.block
+    for index in range(len(block.args) - 1):
+        cheap = set(cheap_values(role))
+        argument, start = block.args[index + 1], loop.iter_args[index]
+        end = terminator(block)
+        if not is_tensor(argument) or start not in cheap:
+            continue
+        step = _step(end.operands[index], argument)
+        if step is None:
+            continue
+        loop = _split(loop, index, step)
+
+
+def _step(value: SSAValue, argument: BlockArgument) -> SSAValue | None:
+    """Return the scalar by which `value` is `argument` moved, None when it is anything else."""
+    match value.owner:
+        case tile.PtrAdd() as move if move.pointer is argument:
+            return _uniform(move.offset)
+        case tile.Elementwise() as sum_ if sum_.function.data == "add":
+            first, second = sum_.inputs
+            if first is argument:
+                return _uniform(second)
+            return _uniform(first) if second is argument else None
+        case _:
+            return None
+
+
+def _uniform(value: SSAValue) -> SSAValue | None:
+    """Return the scalar that fills a tensor; a constant tensor is made a scalar beside it."""
+    match value.owner:
+        case tile.Splat() as splat:
+            return splat.value
+        case tile.Broadcast() | tile.ExpandDims() as inner:
+            return _uniform(inner.value)
+        case tile.Constant() as constant:
+            scalar = tile.Constant(
+                attributes={"value": constant.value}, result_types=[element_type(value.type)]
+            )
+            return Emitter.after(constant).put(scalar).result
+        case _:
+            return None
+
+
+def _split(loop: scf.ForOp, index: int, step: SSAValue) -> scf.ForOp:
+    """Carry an offset beside the tensor at `index`, which then stays as it starts."""
+    block = loop.body.block
+    argument, start = block.args[index + 1], loop.iter_args[index]
+    pointers = isinstance(element_type(argument.type), PtrType)
+    kind = i64 if pointers else element_type(argument.type)
+    zero = Emitter.before(loop).constant(0, kind)
+    wide = widen_for(loop, [zero])
+    offset = block.args[-1]
+    offset.name_hint = f"{argument.name_hint or 'tensor'}_moved"
+    end = terminator(block)
+    emitter = Emitter.before(end)
+    if step.type != kind:
+        step = emitter.put(tile.Cast(operands=[step], result_types=[kind])).result
+    append_operands(end, [emitter.apply("add", offset, step)])
+    inside = _moved(Emitter.at_start(block), start, offset, pointers)
+    outside = _moved(Emitter.after(wide), start, wide.results[-1], pointers)
+    # Dead now: it goes round unchanged until it is dropped.
+    end.operands[index] = argument
+    argument.replace_uses_with_if(inside, lambda use: use.operation is not end)
+    wide.results[index].replace_all_uses_with(outside)
+    return wide
+
+
+def _moved(emitter: Emitter, start: SSAValue, offset: SSAValue, pointers: bool) -> SSAValue:
+    kind = with_shape(shape_of(start.type), offset.type)
+    spread = emitter.put(tile.Splat(operands=[offset], result_types=[kind])).result
+    if pointers:
+        return emitter.put(tile.PtrAdd(operands=[start, spread], result_types=[start.type])).result
+    return emitter.apply("add", start, spread)
