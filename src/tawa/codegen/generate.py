@@ -62,7 +62,8 @@ class _Generator:
         self.shared = _integer(launch, "shared")
         self.cluster = _integer(launch, "cluster", 1)
         self.persistent = _flag(launch, "persistent")
-        self.entry = identifier(kernel.sym_name.data) or "kernel"
+        # A kernel may be called `double`: the entry gets a name C++ can take.
+        self.entry = Names(RESERVED | NAMES).fresh(kernel.sym_name.data, "kernel")
         self.module = Module(Names(RESERVED | NAMES | {self.entry}), lines=lines)
         self.values: dict[SSAValue, Value] = {}
         self.rings: list[str] = []
