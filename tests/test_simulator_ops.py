@@ -138,7 +138,10 @@ def test_division_is_that_of_c(dtype):
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64], ids=str)
 def test_upper_half_of_a_product(dtype):
     limits = np.iinfo(dtype)
-    a, b = np.array([limits.max, limits.min, 3, 1 << 20], dtype), np.array([7, 9, 5, 1 << 30], dtype)
+    a, b = (
+        np.array([limits.max, limits.min, 3, 1 << 20], dtype),
+        np.array([7, 9, 5, 1 << 30], dtype),
+    )
     bits = np.dtype(dtype).itemsize * 8
     expected = [int(x) * int(y) >> bits for x, y in zip(a, b)]
     same(apply("mulhi", a, b), np.array(expected, dtype))
@@ -298,14 +301,17 @@ def test_shape_operations():
         "tensor<3x2xi32>": x.T,
         f"tile.arange {{start = {INT}<3>}} : tensor<5xi32>": np.arange(3, 8, dtype=np.int32),
         f"tile.constant {{value = {INT}<-1>}} : tensor<2xui8>": np.array([255, 255], np.uint8),
-        "tile.constant {value = #builtin.float_data<0.1>} : f32": np.float32(0.1),
+        'tile.constant {value = #tile.real<"0.1">} : f32': np.float32(0.1),
     }
     for line, expected in shaped.items():
         same(evaluate(f"%r = {line}", x), expected)
     row = x[:1]
     out = evaluate(f"%r = tile.broadcast %a : ({spell(row)}) -> tensor<4x3xi32>", row)
     same(out, np.repeat(row, 4, axis=0))
-    same(evaluate("%r = tile.splat %a : (i32) -> tensor<2x2xi32>", np.int32(7)), np.full((2, 2), 7, np.int32))
+    same(
+        evaluate("%r = tile.splat %a : (i32) -> tensor<2x2xi32>", np.int32(7)),
+        np.full((2, 2), 7, np.int32),
+    )
 
 
 def test_join_and_split_are_inverse():

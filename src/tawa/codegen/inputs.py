@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import DictionaryAttr, FloatData, IntAttr, StringAttr
+from xdsl.dialects.builtin import DictionaryAttr, IntAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import element_of
@@ -23,7 +23,7 @@ from tawa.codegen.parameters import (
 )
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
-from tawa.ir.types import DescType, PtrType, TensorMapType, bit_width, spell
+from tawa.ir.types import DescType, PtrType, Real, TensorMapType, bit_width, spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def host_expression(value: SSAValue, arguments: dict[SSAValue, str]) -> str:
     if value in arguments:
         return arguments[value]
     match value.owner:
-        case tile.Constant() as op if isinstance(op.value, IntAttr | FloatData):
+        case tile.Constant() as op if isinstance(op.value, IntAttr | Real):
             return str(op.value.data)
         case tile.Cast() as op:
             return host_expression(op.value, arguments)

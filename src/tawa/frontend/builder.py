@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from xdsl.dialects.builtin import FloatData, IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tawa.errors import Place, TawaError
@@ -20,7 +20,7 @@ from tawa.frontend.types import ir_type
 from tawa.frontend.values import Tensor
 from tawa.ir import at_line, tile
 from tawa.ir.functions import FUNCTIONS
-from tawa.ir.types import i1, int_array, with_shape
+from tawa.ir.types import Real, i1, int_array, with_shape
 from tawa.language.dtypes import dtype
 
 Number = bool | int | float
@@ -102,7 +102,7 @@ class Builder:
     def constant(self, value: Number, element: dtype, shape: Sequence[int] = ()) -> Tensor:
         """Return a constant; equal scalars are one value where it is visible."""
         kind = ir_type(element, shape)
-        number = FloatData(float(value)) if element.is_floating() else IntAttr(int(value))
+        number = Real(float(value)) if element.is_floating() else IntAttr(int(value))
         if shape:
             # A shared block would stay in registers from its first use to its last.
             return self.op(tile.Constant, [], kind, {"value": number})

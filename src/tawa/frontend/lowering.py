@@ -14,7 +14,6 @@ from xdsl.dialects.builtin import (
     ArrayAttr,
     BoolAttr,
     DictionaryAttr,
-    FloatData,
     IntAttr,
     StringAttr,
     TensorType,
@@ -39,7 +38,7 @@ from tawa.frontend.source import Source, read_source
 from tawa.frontend.statements import is_constexpr, run
 from tawa.frontend.values import Const, Descriptor, Tensor, Value, describe
 from tawa.ir import tile, verify
-from tawa.ir.types import SCALARS, DescType, PtrType
+from tawa.ir.types import SCALARS, DescType, PtrType, Real
 
 
 def lower(function: object, signature: Signature, options: Mapping[str, object]) -> tile.Kernel:
@@ -84,7 +83,7 @@ def _option_attributes(options: Mapping[str, object]) -> dict[str, Attribute]:
             case int():
                 found[name] = IntAttr(value)
             case float():
-                found[name] = FloatData(value)
+                found[name] = Real(value)
             case str():
                 found[name] = StringAttr(value)
             case _:

@@ -26,7 +26,7 @@ from xdsl.irdl import (
 )
 from xdsl.traits import IsolatedFromAbove, IsTerminator, MemoryReadEffect, NoTerminator, Pure
 
-from tawa.ir.types import DescType, PtrType
+from tawa.ir.types import DescType, PtrType, Real
 
 _PLAIN = "operands attr-dict `:` functional-type(operands, results)"
 _EFFECT = "operands attr-dict `:` type(operands)"
@@ -59,7 +59,7 @@ class Kernel(IRDLOperation):
 
 @irdl_op_definition
 class Constant(IRDLOperation):
-    """A scalar constant, or a tensor filled with one. `value` is an IntAttr or FloatData."""
+    """A scalar constant, or a tensor filled with one. `value` is an IntAttr or Real."""
 
     name = "tile.constant"
     value = attr_def(Attribute)
@@ -480,5 +480,5 @@ Tile = Dialect(
         Print,
         Assert,
     ],
-    [PtrType, DescType],
+    [PtrType, DescType, Real],
 )

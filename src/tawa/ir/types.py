@@ -192,6 +192,24 @@ def parse_layout(text: str) -> RegisterLayout:
 
 
 @irdl_attr_definition
+class Real(Data[float]):
+    """A floating-point number, infinities and NaN included (builtin float data cannot print them)."""
+
+    name = "tile.real"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> float:
+        """Parse ``<"...">``."""
+        with parser.in_angle_brackets():
+            return float(parser.parse_str_literal())
+
+    def print_parameter(self, printer: Printer) -> None:
+        """Print ``<"...">``, the shortest text that reads back to the same number."""
+        with printer.in_angle_brackets():
+            printer.print_string_literal(repr(self.data))
+
+
+@irdl_attr_definition
 class LayoutAttr(Data[RegisterLayout]):
     """The register layout of a tensor, as the encoding of its type."""
 

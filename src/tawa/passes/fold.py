@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from xdsl.dialects.builtin import FloatData, IntAttr, IntegerType, StringAttr
+from xdsl.dialects.builtin import IntAttr, IntegerType, StringAttr
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tawa.ir import tile
 from tawa.ir.functions import FUNCTIONS
-from tawa.ir.types import bit_width, element_type, is_float, is_signed, shape_of, with_shape
+from tawa.ir.types import Real, bit_width, element_type, is_float, is_signed, shape_of, with_shape
 
 Emit = Callable[[Operation], SSAValue]
 """Insert a new operation before the one that is folded and return its first result."""
@@ -28,7 +28,7 @@ def constant_of(value: SSAValue) -> int | float | None:
     match value.owner:
         case tile.Constant(value=IntAttr() as number):
             return number.data
-        case tile.Constant(value=FloatData() as number):
+        case tile.Constant(value=Real() as number):
             return number.data
         case tile.Splat():
             return constant_of(value.owner.value)
@@ -46,7 +46,7 @@ def constant(number: int | float, kind: Attribute) -> tile.Constant:
     """Return a constant of type `kind`, filled with one number."""
     if is_float(element_type(kind)):
         return tile.Constant.build(
-            attributes={"value": FloatData(float(number))}, result_types=[kind]
+            attributes={"value": Real(float(number))}, result_types=[kind]
         )
     return tile.Constant.build(attributes={"value": IntAttr(int(number))}, result_types=[kind])
 

@@ -5,16 +5,16 @@
   %start = tile.elementwise "mul"(%0, %1) : (i32, i32) -> i32
   %2 = tile.constant {value = #builtin.int<0>} : i32
   %q = tile.desc_load %q_desc[%start, %2] : (!tile.desc<tensor<16x16xf16>>, i32, i32) -> tensor<16x16xf16>
-  %row_max = tile.constant {value = #builtin.float_data<-inf>} : tensor<16xf32>
-  %row_sum = tile.constant {value = #builtin.float_data<0.0>} : tensor<16xf32>
-  %acc = tile.constant {value = #builtin.float_data<0.0>} : tensor<16x16xf32>
+  %row_max = tile.constant {value = #tile.real<"-inf">} : tensor<16xf32>
+  %row_sum = tile.constant {value = #tile.real<"0.0">} : tensor<16xf32>
+  %acc = tile.constant {value = #tile.real<"0.0">} : tensor<16x16xf32>
   %3 = tile.constant {value = #builtin.int<32>} : i32
   %row_max_1, %row_sum_1, %acc_1 = scf.for %n = %2 to %length step %3 iter_args(%row_max_2 = %row_max, %row_sum_2 = %row_sum, %acc_2 = %acc) -> (tensor<16xf32>, tensor<16xf32>, tensor<16x16xf32>) : i32 {
     %k = tile.desc_load %k_desc[%n, %2] : (!tile.desc<tensor<32x16xf16>>, i32, i32) -> tensor<32x16xf16>
     %4 = tile.transpose %k {permutation = [#builtin.int<1>, #builtin.int<0>]} : (tensor<32x16xf16>) -> tensor<16x32xf16>
-    %5 = tile.constant {value = #builtin.float_data<0.0>} : tensor<16x32xf32>
+    %5 = tile.constant {value = #tile.real<"0.0">} : tensor<16x32xf32>
     %scores = tile.dot %q, %4, %5 {precision = "tf32", max_imprecise = #builtin.int<0>} : (tensor<16x16xf16>, tensor<16x32xf16>, tensor<16x32xf32>) -> tensor<16x32xf32>
-    %6 = tile.constant {value = #builtin.float_data<1.44269504>} : f32
+    %6 = tile.constant {value = #tile.real<"1.44269504">} : f32
     %7 = tile.elementwise "mul"(%scale, %6) : (f32, f32) -> f32
     %8 = tile.splat %7 : (f32) -> tensor<16x32xf32>
     %scores_1 = tile.elementwise "mul"(%scores, %8) : (tensor<16x32xf32>, tensor<16x32xf32>) -> tensor<16x32xf32>

@@ -10,11 +10,11 @@
     %4 = tile.elementwise "lt"(%value, %limit) : (f32, f32) -> i1
     scf.if %4 {
       %5 = tile.ptr_add %x_ptr, %i : (!tile.ptr<f32>, i32) -> !tile.ptr<f32>
-      %6 = tile.constant {value = #builtin.float_data<0.0>} : f32
+      %6 = tile.constant {value = #tile.real<"0.0">} : f32
       tile.store %5, %6 : !tile.ptr<f32>, f32
     } else {
       %7 = tile.ptr_add %x_ptr, %i : (!tile.ptr<f32>, i32) -> !tile.ptr<f32>
-      %8 = tile.constant {value = #builtin.float_data<1.0>} : f32
+      %8 = tile.constant {value = #tile.real<"1.0">} : f32
       %9 = tile.elementwise "sub"(%value, %8) : (f32, f32) -> f32
       tile.store %7, %9 : !tile.ptr<f32>, f32
     }

@@ -8,7 +8,7 @@
   %3 = tile.constant {value = #builtin.int<0>} : i32
   %a_desc_1 = tile.desc_load %a_desc[%m, %3] : (!tile.desc<tensor<16x32xbf16>>, i32, i32) -> tensor<16x32xbf16>
   %b_desc_1 = tile.desc_load %b_desc[%3, %n] : (!tile.desc<tensor<32x16xbf16>>, i32, i32) -> tensor<32x16xbf16>
-  %4 = tile.constant {value = #builtin.float_data<0.0>} : tensor<16x16xf32>
+  %4 = tile.constant {value = #tile.real<"0.0">} : tensor<16x16xf32>
   %product = tile.dot %a_desc_1, %b_desc_1, %4 {precision = "tf32", max_imprecise = #builtin.int<0>} : (tensor<16x32xbf16>, tensor<32x16xbf16>, tensor<16x16xf32>) -> tensor<16x16xf32>
   %5 = tile.ptr_add %bias_ptr, %n : (!tile.ptr<f32>, i32) -> !tile.ptr<f32>
   %6 = tile.arange {start = #builtin.int<0>} : tensor<16xi32>
@@ -20,9 +20,9 @@
   %x = tile.elementwise "add"(%product, %10) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
   %11 = tile.elementwise "neg"(%x) : (tensor<16x16xf32>) -> tensor<16x16xf32>
   %12 = tile.elementwise "exp"(%11) : (tensor<16x16xf32>) -> tensor<16x16xf32>
-  %13 = tile.constant {value = #builtin.float_data<1.0>} : tensor<16x16xf32>
+  %13 = tile.constant {value = #tile.real<"1.0">} : tensor<16x16xf32>
   %14 = tile.elementwise "add"(%13, %12) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
-  %15 = tile.constant {value = #builtin.float_data<1.0>} : tensor<16x16xf32>
+  %15 = tile.constant {value = #tile.real<"1.0">} : tensor<16x16xf32>
   %16 = tile.elementwise "div"(%15, %14) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
   %17 = tile.elementwise "mul"(%x, %16) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
   %18 = tile.cast %17 : (tensor<16x16xf32>) -> tensor<16x16xbf16>

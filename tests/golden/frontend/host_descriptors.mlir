@@ -5,7 +5,7 @@
   %m = tile.elementwise "mul"(%0, %1) : (i32, i32) -> i32
   %2 = tile.program_id {axis = #builtin.int<1>} : i32
   %n = tile.elementwise "mul"(%2, %1) : (i32, i32) -> i32
-  %acc = tile.constant {value = #builtin.float_data<0.0>} : tensor<16x16xf32>
+  %acc = tile.constant {value = #tile.real<"0.0">} : tensor<16x16xf32>
   %3 = tile.constant {value = #builtin.int<0>} : i32
   %4 = tile.constant {value = #builtin.int<32>} : i32
   %acc_1 = scf.for %k = %3 to %K step %4 iter_args(%acc_2 = %acc) -> (tensor<16x16xf32>) : i32 {

@@ -1,6 +1,6 @@
 "tile.kernel"() ({
 ^bb0(%a: !tile.desc<tensor<16x16xf16>>, %b: !tile.desc<tensor<16x16xf16>>, %out: !tile.desc<tensor<16x16xf16>>, %K: i32):
-  %acc = tile.constant {value = #builtin.float_data<0.0>} : tensor<16x16xf32>
+  %acc = tile.constant {value = #tile.real<"0.0">} : tensor<16x16xf32>
   %0 = tile.constant {value = #builtin.int<0>} : i32
   %1 = tile.constant {value = #builtin.int<16>} : i32
   %acc_1 = scf.for %k = %0 to %K step %1 iter_args(%acc_2 = %acc) -> (tensor<16x16xf32>) : i32 {

@@ -18,7 +18,7 @@
   %m = tile.elementwise "mul"(%10, %11) : (i32, i32) -> i32
   %12 = tile.program_id {axis = #builtin.int<1>} : i32
   %n = tile.elementwise "mul"(%12, %11) : (i32, i32) -> i32
-  %acc = tile.constant {value = #builtin.float_data<0.0>} : tensor<16x16xf32>
+  %acc = tile.constant {value = #tile.real<"0.0">} : tensor<16x16xf32>
   %13 = tile.constant {value = #builtin.int<15>} : i32
   %14 = tile.elementwise "add"(%K, %13) : (i32, i32) -> i32
   %15 = tile.elementwise "idiv"(%14, %11) : (i32, i32) -> i32

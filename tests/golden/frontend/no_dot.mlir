@@ -1,6 +1,6 @@
 "tile.kernel"() ({
 ^bb0(%x_ptr: !tile.ptr<f32>, %out_ptr: !tile.ptr<f32>, %n: i32):
-  %acc = tile.constant {value = #builtin.float_data<0.0>} : tensor<16xf32>
+  %acc = tile.constant {value = #tile.real<"0.0">} : tensor<16xf32>
   %0 = tile.constant {value = #builtin.int<0>} : i32
   %1 = tile.constant {value = #builtin.int<16>} : i32
   %acc_1 = scf.for %start = %0 to %n step %1 iter_args(%acc_2 = %acc) -> (tensor<16xf32>) : i32 {
@@ -11,7 +11,7 @@
     %5 = tile.ptr_add %4, %offsets : (tensor<16x!tile.ptr<f32>>, tensor<16xi32>) -> tensor<16x!tile.ptr<f32>>
     %6 = tile.splat %n : (i32) -> tensor<16xi32>
     %7 = tile.elementwise "lt"(%offsets, %6) : (tensor<16xi32>, tensor<16xi32>) -> tensor<16xi1>
-    %8 = tile.constant {value = #builtin.float_data<0.0>} : tensor<16xf32>
+    %8 = tile.constant {value = #tile.real<"0.0">} : tensor<16xf32>
     %x_ptr_1 = "tile.load"(%5, %7, %8) <{operandSegmentSizes = array<i32: 1, 1, 1>}> : (tensor<16x!tile.ptr<f32>>, tensor<16xi1>, tensor<16xf32>) -> tensor<16xf32>
     %acc_3 = tile.elementwise "add"(%acc_2, %x_ptr_1) : (tensor<16xf32>, tensor<16xf32>) -> tensor<16xf32>
     scf.yield %acc_3 : tensor<16xf32>

@@ -20,7 +20,7 @@
     %row = tile.elementwise "add"(%first, %10) : (i32, i32) -> i32
     %11 = tile.elementwise "irem"(%tile, %per_group) : (i32, i32) -> i32
     %column = tile.elementwise "idiv"(%11, %height) : (i32, i32) -> i32
-    %accumulator = tile.constant {value = #builtin.float_data<0.0>} : tensor<16x16xf32>
+    %accumulator = tile.constant {value = #tile.real<"0.0">} : tensor<16x16xf32>
     %12 = tile.constant {value = #builtin.int<0>} : i32
     %13 = tile.constant {value = #builtin.int<32>} : i32
     %accumulator_1 = scf.for %k = %12 to %K step %13 iter_args(%accumulator_2 = %accumulator) -> (tensor<16x16xf32>) : i32 {

@@ -1,6 +1,6 @@
 "tile.kernel"() ({
 ^bb0(%a: !tile.desc<tensor<16x16xf16>>, %b: !tile.desc<tensor<16x16xf16>>, %out: !tile.desc<tensor<16x16xf16>>, %I: i32, %J: i32, %K: i32):
-  %acc = tile.constant {value = #builtin.float_data<0.0>} : tensor<16x16xf32>
+  %acc = tile.constant {value = #tile.real<"0.0">} : tensor<16x16xf32>
   %0 = tile.constant {value = #builtin.int<0>} : i32
   %1 = tile.constant {value = #builtin.int<1>} : i32
   %acc_1 = scf.for %i = %0 to %I step %1 iter_args(%acc_2 = %acc) -> (tensor<16x16xf32>) : i32 {
@@ -14,7 +14,7 @@
         %acc_7 = tile.dot %a_1, %b_1, %acc_6 {precision = "tf32", max_imprecise = #builtin.int<0>} : (tensor<16x16xf16>, tensor<16x16xf16>, tensor<16x16xf32>) -> tensor<16x16xf32>
         scf.yield %acc_7 : tensor<16x16xf32>
       }
-      %5 = tile.constant {value = #builtin.float_data<0.5>} : tensor<16x16xf32>
+      %5 = tile.constant {value = #tile.real<"0.5">} : tensor<16x16xf32>
       %acc_8 = tile.elementwise "mul"(%acc_5, %5) : (tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
       scf.yield %acc_8 : tensor<16x16xf32>
     }

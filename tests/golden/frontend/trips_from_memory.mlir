@@ -1,6 +1,6 @@
 "tile.kernel"() ({
 ^bb0(%a: !tile.desc<tensor<16x16xf16>>, %out: !tile.desc<tensor<16x16xf16>>, %counts: !tile.ptr<i32>):
-  %acc = tile.constant {value = #builtin.float_data<0.0>} : tensor<16x16xf32>
+  %acc = tile.constant {value = #tile.real<"0.0">} : tensor<16x16xf32>
   %0 = "tile.load"(%counts) <{operandSegmentSizes = array<i32: 1, 0, 0>}> : (!tile.ptr<i32>) -> i32
   %1 = tile.constant {value = #builtin.int<1>} : i32
   %2 = tile.ptr_add %counts, %1 : (!tile.ptr<i32>, i32) -> !tile.ptr<i32>

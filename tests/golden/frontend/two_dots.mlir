@@ -1,7 +1,7 @@
 "tile.kernel"() ({
 ^bb0(%a: !tile.desc<tensor<16x16xf16>>, %b: !tile.desc<tensor<16x16xf16>>, %d: !tile.desc<tensor<16x16xf16>>, %out: !tile.desc<tensor<16x16xf16>>, %K: i32):
-  %one = tile.constant {value = #builtin.float_data<0.0>} : tensor<16x16xf32>
-  %two = tile.constant {value = #builtin.float_data<0.0>} : tensor<16x16xf32>
+  %one = tile.constant {value = #tile.real<"0.0">} : tensor<16x16xf32>
+  %two = tile.constant {value = #tile.real<"0.0">} : tensor<16x16xf32>
   %0 = tile.constant {value = #builtin.int<0>} : i32
   %1 = tile.constant {value = #builtin.int<16>} : i32
   %one_1, %two_1 = scf.for %k = %0 to %K step %1 iter_args(%one_2 = %one, %two_2 = %two) -> (tensor<16x16xf32>, tensor<16x16xf32>) : i32 {

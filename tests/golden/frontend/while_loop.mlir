@@ -1,7 +1,7 @@
 "tile.kernel"() ({
 ^bb0(%x_ptr: !tile.ptr<f32>, %n: i32):
   %0 = tile.constant {value = #builtin.int<0>} : i32
-  %1 = tile.constant {value = #builtin.float_data<0.0>} : f32
+  %1 = tile.constant {value = #tile.real<"0.0">} : f32
   %i, %total = scf.while (%i_1 = %0, %total_1 = %1) : (i32, f32) -> (i32, f32) {
     %2 = tile.elementwise "lt"(%i_1, %n) : (i32, i32) -> i1
     %3 = scf.if %2 -> (i1) {
