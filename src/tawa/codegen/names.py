@@ -14,7 +14,7 @@ _CPP = (
 )
 _OWN = (
     "min max memory shared thread warp lane u8 u16 u32 u64 i64 threadIdx blockIdx gridDim blockDim "
-    "TensorMap printf r i step block box part line"
+    "TensorMap printf r step block box part line"
 )
 RESERVED = frozenset(f"{_CPP} {_OWN}".split(" "))
 

@@ -151,6 +151,8 @@ class _Allocator:
 
     def _plain(self, op: Operation, after: set[SSAValue]) -> set[SSAValue]:
         results = self._owned(op.results)
+        if isinstance(op, (tile.Atomic, tile.CompareExchange)):
+            results = [result for result in results if result.first_use is not None]
         pairs = in_place(op)
         reads = self._owners(op.operands)
         for result in results:

@@ -24,8 +24,8 @@ class Conversion:
     """A change of layout.
 
     `identity` and `registers`: register r of the target is the source's `registers[r]`. `shuffle`:
-    in lane l it is register `sources[r][l][0]` of lane `sources[r][l][1]` of the same warp.
-    `shared`: elements cross warps and must go through shared memory.
+    in thread t (of the role) it is register `sources[r][t][0]` of lane `sources[r][t][1]` of the
+    same warp. `shared`: elements cross warps and must go through shared memory.
     """
 
     kind: Kind
@@ -66,22 +66,43 @@ def convert(source: RegisterLayout, target: RegisterLayout) -> Conversion:
     if found is not None:
         same = found == tuple(range(source.register_count))
         return Conversion("identity" if same else "registers", found)
-    if not _same_warps(source, target):
-        return Conversion("shared")
-    holders: dict[Coordinate, list[tuple[int, int]]] = {}
-    for register, place in enumerate(source.register_table):
-        for lane, more in enumerate(source.lane_table):
-            holders.setdefault(_plus(place, more), []).append((register, lane))
+    warps = max(source.warp_count, target.warp_count)
     rows: list[tuple[tuple[int, int], ...]] = []
+    holders = [_holders(source, warp % source.warp_count) for warp in range(warps)]
     for place in target.register_table:
         row: list[tuple[int, int]] = []
-        for lane, more in enumerate(target.lane_table):
-            held = holders.get(_plus(place, more))
-            if held is None:
+        for warp in range(warps):
+            base = _plus(place, target.warp_table[warp % target.warp_count])
+            found_row = _row(holders[warp], base, target)
+            if found_row is None:
                 return Conversion("shared")
-            row.append(next((item for item in held if item[1] == lane), held[0]))
+            row.extend(found_row)
         rows.append(tuple(row))
     return Conversion("shuffle", sources=tuple(rows))
+
+
+def _holders(layout: RegisterLayout, warp: int) -> dict[Coordinate, list[tuple[int, int]]]:
+    """Return which (register, lane) of a warp hold each element."""
+    found: dict[Coordinate, list[tuple[int, int]]] = {}
+    base = layout.warp_table[warp]
+    for register, place in enumerate(layout.register_table):
+        start = _plus(place, base)
+        for lane, more in enumerate(layout.lane_table):
+            found.setdefault(_plus(start, more), []).append((register, lane))
+    return found
+
+
+def _row(
+    holders: dict[Coordinate, list[tuple[int, int]]], base: Coordinate, target: RegisterLayout
+) -> list[tuple[int, int]] | None:
+    """Return where each lane of a warp finds its element: in itself where it can."""
+    row: list[tuple[int, int]] = []
+    for lane, more in enumerate(target.lane_table):
+        held = holders.get(_plus(base, more))
+        if held is None:
+            return None
+        row.append(next((item for item in held if item[1] == lane), held[0]))
+    return row
 
 
 def _plus(one: Coordinate, other: Coordinate) -> Coordinate:

@@ -6,7 +6,7 @@ import math
 import re
 import struct
 
-from xdsl.dialects.builtin import FloatData, IntAttr
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element, element_of
@@ -17,7 +17,7 @@ from tawa.codegen.wrappers import arithmetic
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.functions import FUNCTIONS
-from tawa.ir.types import element_type, layout_of
+from tawa.ir.types import Real, element_type, layout_of
 
 _CALLED = re.compile(r"\b([a-z_]\w*)\(")
 # Signed arithmetic that may overflow: written in the unsigned type, where C++ wraps.
@@ -107,7 +107,7 @@ def literal(op: tile.Constant, element: Element) -> str:
     match op.value:
         case IntAttr():
             number: float = op.value.data
-        case FloatData():
+        case Real():
             number = op.value.data
         case other:
             raise InternalError(f"a constant {other}")

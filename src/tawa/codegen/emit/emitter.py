@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from tawa.analysis.contiguity import Contiguity
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.values import (
     Affine,
@@ -47,6 +48,7 @@ class Module:
         self.lines = lines
         self.constants: list[str] = []
         self.maps: list[str] = []
+        self.contiguity = Contiguity()
         self.wrappers: dict[str, Wrapper] = {}
         self._tables: dict[tuple[int, ...], str] = {}
 

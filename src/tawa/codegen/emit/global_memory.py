@@ -1,7 +1,7 @@
 """Loads, stores and atomics through pointers, and asynchronous copies from them.
 
-Neighbouring registers move together where the operation's `contiguous` attribute says that many
-neighbours (along the layout's fastest registers) are neighbours in memory, aligned to their size.
+Neighbouring registers move together where they are neighbours in memory, aligned to their size
+and masked alike: an analysis shows it, or the operation's attribute `contiguous` says so.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from tawa.codegen.emit.emitter import Emitter, Handler, variable_type
 from tawa.codegen.emit.tensors import pointee_bytes, thread_offsets
 from tawa.codegen.emit.values import Array, Scalar, Tensor, atom
 from tawa.codegen.storage import is_tensor
-from tawa.codegen.wrappers import arithmetic
+from tawa.codegen.wrappers import arithmetic, tma
 from tawa.codegen.wrappers import memory as w
-from tawa.codegen.wrappers import tma
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.types import PtrType, ViewType, element_type, layout_of
@@ -61,16 +60,26 @@ def _memory_element(pointer: SSAValue) -> Element:
     return element_of(kind.element)
 
 
-def _contiguous(op: Operation) -> int:
+def _contiguous(e: Emitter, op: Operation, pointer: SSAValue, mask: SSAValue | None) -> int:
+    """Return how many neighbouring registers are neighbours in memory and masked alike: what the
+    operation's attribute says, else what the analysis finds.
+    """
     found = op.attributes.get("contiguous")
-    return found.data if isinstance(found, IntAttr) else 1
+    if isinstance(found, IntAttr):
+        return found.data
+    return e.module.contiguity.width(pointer, mask, layout_of(pointer.type), pointee_bytes(pointer))
 
 
-def _width(op: Operation, element: Element, count: int) -> int:
+def _width(
+    e: Emitter,
+    op: tile.Load | tile.Store,
+    element: Element,
+    count: int,
+) -> int:
     """Return how many elements one access moves: whole words, at most 16 bytes."""
     if element.bits == 1:
         return 1
-    run = _contiguous(op)
+    run = _contiguous(e, op, op.pointer, op.mask)
     return next(
         (
             width
@@ -127,7 +136,7 @@ def load(e: Emitter, op: Operation) -> None:
     other = None if op.other is None else e.tensor(op.other)
     array = e.array(op.result)
     e.use_accessors(element)
-    width = _width(op, element, array.count)
+    width = _width(e, op, element, array.count)
     if width == 1:
         _load_single(e, array, element, modes, pointers, mask, other)
         return
@@ -173,17 +182,17 @@ def _offset(base: str, more: int) -> str:
     return str(more) if plain == "0" else f"{plain} + {more}"
 
 
-def _single(e: Emitter, element: Element, modes: Modes, address: str, name: str) -> None:
-    """Write the load of one element into a variable of its compute type."""
+def _single(e: Emitter, element: Element, modes: Modes, address: str) -> str:
+    """Return the load of one element in its compute type."""
     if element.bits < 32:
-        bits = max(8, element.bits)
-        loaded = e.call(w.global_load_narrow(bits, volatile=modes.volatile), address)
-        e.line(f"{name} = {_widened(element, loaded)};")
-        return
-    wrapper = w.global_load(
-        element.word, 1, cache=modes.cache, eviction=modes.eviction, volatile=modes.volatile
+        loaded = e.call(
+            w.global_load_narrow(max(8, element.bits), volatile=modes.volatile), address
+        )
+        return _widened(element, loaded)
+    wrapper = w.global_load_one(
+        element.word, cache=modes.cache, eviction=modes.eviction, volatile=modes.volatile
     )
-    e.do(wrapper, f"&{name}", address)
+    return e.call(wrapper, address)
 
 
 def _widened(element: Element, bits: str) -> str:
@@ -211,7 +220,7 @@ def _load_single(
         if mask is not None:
             e.line(f"{name}[{r}] = {'0' if other is None else other.at(r)};")
         with e.block("" if mask is None else f"if ({mask.at(r)})"):
-            _single(e, element, modes, pointers.at(r), f"{name}[{r}]")
+            e.line(f"{name}[{r}] = {_single(e, element, modes, pointers.at(r))};")
     if not direct:
         e.fill(array, lambda r: f"{name}[{r}]")
 
@@ -224,7 +233,7 @@ def _load_scalar(e: Emitter, op: tile.Load, element: Element, modes: Modes) -> N
     e.line(f"{kind} {name}{'' if op.mask is None else f' = {other}'};")
     condition = "" if op.mask is None else f"if ({e.scalar(op.mask).text})"
     with e.block(condition):
-        _single(e, element, modes, e.scalar(op.pointer).text, name)
+        e.line(f"{name} = {_single(e, element, modes, e.scalar(op.pointer).text)};")
     e.bind(op.result, Scalar(name, element))
 
 
@@ -247,7 +256,7 @@ def store(e: Emitter, op: Operation) -> None:
     mask_tensor = None if op.mask is None else e.tensor(op.mask)
     e.use_accessors(element)
     count = pointers.count
-    width = _width(op, element, count)
+    width = _width(e, op, element, count)
     array = e.materialized(op.value) if width > 1 else None
     with e.block(f"if ({guard})" if guard else ""), e.unrolled("part", count // width) as part:
         first = _scaled(part, width)
@@ -277,11 +286,9 @@ def _store_one(e: Emitter, element: Element, modes: Modes, address: str, value: 
             value = e.call(arithmetic.narrow(element.name), value)
         e.do(w.global_store_narrow(bits), address, value)
         return
-    name = e.names.fresh("stored")
-    with e.block("if (true)"):
-        e.line(f"const {element.word} {name} = {value};")
-        wrapper = w.global_store(element.word, 1, cache=modes.cache, eviction=modes.eviction)
-        e.do(wrapper, address, f"&{name}")
+    e.do(
+        w.global_store_one(element.word, cache=modes.cache, eviction=modes.eviction), address, value
+    )
 
 
 # --- atomics ------------------------------------------------------------------------------------
@@ -345,8 +352,13 @@ def _atomics(
     def at(value: SSAValue, r: str) -> str:
         return e.scalar(value).text
 
+    if not used:
+        condition = _both(guard, "" if mask is None else e.scalar(mask).text)
+        with e.block(f"if ({condition})" if condition else ""):
+            e.line(f"{call(at, '0')};")
+        return
     name = e.fresh(result, "old")
-    if used and guard:
+    if guard:
         raise InternalError("an atomic whose result all threads use must be broadcast by lowering")
     condition = _both(guard, "" if mask is None else e.scalar(mask).text)
     e.line(f"{element.compute} {name} = 0;")
@@ -370,16 +382,19 @@ def _atomic_tensor(
     def at(value: SSAValue, r: str) -> str:
         return e.tensor(value).at(r)
 
-    array = e.array(result)
     e.use_accessors(element)
+    count = layout_of(result.type).register_count
     name = e.names.fresh("old")
-    e.line(f"{element.compute} {name}[{array.count}];")
-    with e.unrolled("r", array.count) as r:
-        e.line(f"{name}[{r}] = 0;")
+    if used:
+        e.line(f"{element.compute} {name}[{count}];")
+    with e.unrolled("r", count) as r:
+        if used:
+            e.line(f"{name}[{r}] = 0;")
         condition = _both(guard, "" if mask is None else at(mask, r))
         with e.block(f"if ({condition})" if condition else ""):
-            e.line(f"{name}[{r}] = {call(at, r)};")
-    e.fill(array, lambda r: f"{name}[{r}]")
+            e.line(f"{name}[{r}] = {call(at, r)};" if used else f"{call(at, r)};")
+    if used:
+        e.fill(e.array(result), lambda r: f"{name}[{r}]")
 
 
 # --- cp.async -----------------------------------------------------------------------------------
@@ -396,7 +411,7 @@ def copy_async(e: Emitter, op: Operation) -> None:
     size = pointee_bytes(op.pointer)
     if access is None:
         raise InternalError(f"no copy of {layout} to {within}")
-    run = min(_contiguous(op), access.elements)
+    run = min(_contiguous(e, op, op.pointer, op.mask), access.elements)
     width = next((n for n in (16, 8, 4) if n % size == 0 and run % (n // size) == 0), 0)
     if not width:
         raise InternalError(f"cp.async moves 4 bytes at least, the pointers run over {run * size}")

@@ -206,8 +206,8 @@ def _fold_registers(
     if len(tail) == width:
         return
     e.line("#pragma unroll")
-    with e.block(f"for (int i = 1; i < {len(tail) // width}; ++i)"):
-        _assign(e, names, combine(names, group("i")))
+    with e.block(f"for (int part = 1; part < {len(tail) // width}; ++part)"):
+        _assign(e, names, combine(names, group("part")))
 
 
 def _together(tail: tuple[int, ...]) -> int:

@@ -20,7 +20,7 @@ from tawa.codegen.wrappers import arithmetic as w
 from tawa.errors import InternalError
 from tawa.ir import tile
 from tawa.ir.types import element_type, layout_of
-from tawa.layouts.indexing import Formula, fit
+from tawa.layouts.indexing import Digit, Formula, fit
 from tawa.layouts.register import RegisterLayout
 
 
@@ -82,6 +82,8 @@ def scan(e: Emitter, op: Operation) -> None:
     """Write an inclusive scan along an axis."""
     assert isinstance(op, tile.Scan)
     layout = layout_of(op.inputs[0].type)
+    if any(layout_of(value.type) != layout for value in (*op.inputs, *op.res)):
+        raise InternalError(f"a scan between layouts: {op}")
     line = line_of(layout, op.axis.data)
     backwards = op.reverse is not None and bool(op.reverse.value.data)
     elements = [element_of(element_type(value.type)) for value in op.inputs]
@@ -128,36 +130,52 @@ class _Scan:
         carries: list[str] = []
         for place in range(line.rounds.length):
             position = line.rounds.length - 1 - place if self._backwards else place
-            base = f"{head} + {line.rounds(position)}" if line.rounds(position) else head
-            carries = self._round(base, carries)
+            offset = line.rounds(position)
+            terms = [term for term in (head, str(offset)) if term != "0"]
+            base = " + ".join(terms) or "0"
+            carries = self._round(base, carries, last=place == line.rounds.length - 1)
 
-    def _at(self, base: str, index: int) -> list[str]:
-        length = self._line.run.length
-        offset = self._line.run(length - 1 - index if self._backwards else index)
-        place = f"{base} + {offset}" if offset else base
-        return [f"{name}[{place}]" for name in self._names]
+    def _at(self, base: str, index: str) -> list[str]:
+        """Return the elements at place `index` (a number or a name) of the run from `base`."""
+        run = self._line.run
+        if self._backwards:
+            back = Formula(run.length, run(run.length - 1), _negated(run))
+            offset = back.render(index)
+        else:
+            offset = run.render(index)
+        terms = [term for term in (base, offset) if term != "0"]
+        return [f"{name}[{' + '.join(terms) or '0'}]" for name in self._names]
 
-    def _round(self, base: str, carries: list[str]) -> list[str]:
+    def _round(self, base: str, carries: list[str], *, last: bool) -> list[str]:
         """Write one round of all lanes; gives the names of the totals carried onward."""
-        length = self._line.run.length
-        for index in range(1, length):
-            self._assign(self._at(base, index), self._at(base, index - 1), self._at(base, index))
-        totals = self._named("total", self._at(base, length - 1))
+        e, length = self._e, self._line.run.length
+        if length > 1:
+            e.line("#pragma unroll")
+            with e.block(f"for (int step = 1; step < {length}; ++step)"):
+                self._assign(
+                    self._at(base, "step"), self._at(base, "(step - 1)"), self._at(base, "step")
+                )
+        totals = self._named("total", self._at(base, str(length - 1)))
         if self._line.lanes > 1:
             self._across(base, totals)
         if carries:
-            for index in range(length):
-                self._assign(self._at(base, index), carries, self._at(base, index))
-        last = self._last_lane()
+            self._prefix(base, carries)
+        if last:
+            return []
+        source = self._last_lane()
         ends = [
-            self._e.call(w.shuffle(element.compute, "from"), name, last)
+            e.call(w.shuffle(element.compute, "from"), name, source)
             for element, name in zip(self._elements, totals)
         ]
         ends = self._named("end", ends if self._line.lanes > 1 else totals)
-        if not carries:
-            return ends
-        self._assign(ends, carries, ends)
+        if carries:
+            self._assign(ends, carries, ends)
         return ends
+
+    def _prefix(self, base: str, before: list[str]) -> None:
+        """Write the combination of what came before with every element of a run."""
+        with self._e.unrolled("step", self._line.run.length) as step:
+            self._assign(self._at(base, step), before, self._at(base, step))
 
     def _across(self, base: str, totals: list[str]) -> None:
         """Make `totals` the prefix over lanes and give each lane what came before it."""
@@ -176,8 +194,7 @@ class _Scan:
             distance *= 2
         before = self._named("before", self._from(totals, 1))
         with e.block(f"if ({digit} > 0)"):
-            for index in range(line.run.length):
-                self._assign(self._at(base, index), before, self._at(base, index))
+            self._prefix(base, before)
 
     def _from(self, names: Sequence[str], distance: int) -> list[str]:
         sign = "+" if self._backwards else "-"
@@ -205,6 +222,11 @@ class _Scan:
     def _assign(self, targets: Sequence[str], left: Sequence[str], right: Sequence[str]) -> None:
         for target, text in zip(targets, self._combine(left, right)):
             self._e.line(f"{target} = {text};")
+
+
+def _negated(formula: Formula) -> tuple[Digit, ...]:
+    """Return the digits of a formula counted from its end: `f(n - 1) - f(i)` falls as i grows."""
+    return tuple(Digit(d.divisor, d.extent, -d.factor) for d in formula.digits)
 
 
 RULES: dict[type[Operation], Handler] = {tile.Scan: scan}

@@ -174,18 +174,29 @@ def convert_layout(e: Emitter, op: Operation) -> None:
 
 def _gather(e: Emitter, tensor: Tensor, row: tuple[tuple[int, int], ...], kind: str) -> str:
     """Return one register gathered from other lanes: a shuffle for each register it may be in."""
-    lanes = fit([lane for _, lane in row])
-    if lanes is None:
-        raise InternalError("lanes of a conversion have no formula")
-    source = lanes.render(e.lane)
     registers = sorted({register for register, _ in row})
-    shuffle = w.shuffle("int" if kind == "bool" else kind, "from")
-    texts = [e.call(shuffle, tensor.at(str(register)), source) for register in registers]
+    texts = [tensor.at(str(register)) for register in registers]
+    if any(lane != thread % 32 for thread, (_, lane) in enumerate(row)):
+        source = by_thread(e, [lane for _, lane in row])
+        shuffle = w.shuffle("int" if kind == "bool" else kind, "from")
+        texts = [e.call(shuffle, text, source) for text in texts]
+    if len(texts) == 1:
+        return texts[0]
+    choice = by_thread(e, [registers.index(register) for register, _ in row])
     text = texts[-1]
-    for register, other in list(zip(registers, texts))[-2::-1]:
-        mask = sum(1 << lane for lane, item in enumerate(row) if item[0] == register)
-        text = f"({mask:#010x}u >> {e.lane} & 1 ? {other} : {text})"
+    for index in range(len(texts) - 2, -1, -1):
+        text = f"({atom(choice)} == {index} ? {texts[index]} : {text})"
     return text
+
+
+def by_thread(e: Emitter, table: list[int]) -> str:
+    """Return an expression for a table over the role's threads."""
+    lanes = len({tuple(table[i : i + 32]) for i in range(0, len(table), 32)}) == 1
+    formula = fit(table[:32] if lanes else table)
+    name = e.lane if lanes else e.thread
+    if formula is not None:
+        return formula.render(name)
+    return f"{e.module.table(table[:32] if lanes else table)}::at({name})"
 
 
 def pointer_add(e: Emitter, op: Operation) -> None:

@@ -185,6 +185,34 @@ def global_store(kind: str, count: int, *, cache: str = "", eviction: str = "") 
     )
 
 
+def global_load_one(
+    kind: str, *, cache: str = "", eviction: str = "", volatile: bool = False
+) -> Wrapper:
+    """Return the load of one value of C type `kind`."""
+    array = global_load(kind, 1, cache=cache, eviction=eviction, volatile=volatile)
+    name = array.name.replace("x1", "")
+    return Wrapper(
+        f"{kind} {name}(u64 address)",
+        f"{kind} value;\n{array.name}(&value, address);\nreturn value;",
+        array.section,
+        array.effect,
+        (array,),
+    )
+
+
+def global_store_one(kind: str, *, cache: str = "", eviction: str = "") -> Wrapper:
+    """Return the store of one value of C type `kind`."""
+    array = global_store(kind, 1, cache=cache, eviction=eviction)
+    name = array.name.replace("x1", "")
+    return Wrapper(
+        f"void {name}(u64 address, {kind} value)",
+        f"{array.name}(address, &value);",
+        array.section,
+        array.effect,
+        (array,),
+    )
+
+
 def global_load_narrow(bits: int, *, volatile: bool = False) -> Wrapper:
     """Return the load of one element of 8 or 16 bits, zero-extended."""
     mode = ".volatile" if volatile else ""

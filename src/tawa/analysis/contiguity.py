@@ -1,0 +1,281 @@
+"""How regular the values of a tensor are along each dimension: what vector accesses need.
+
+For each dimension three numbers, after Triton's axis analysis: within aligned blocks of `contiguity`
+elements values rise by one; the first of each such block is a multiple of `divisibility`; within
+aligned blocks of `constancy` elements values are equal. A scalar has `divisibility` alone. Pointers
+count in elements of what they point to. Loop-carried values are assumed to be what they start as,
+and weakened until the assumption holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import DictionaryAttr, IntAttr
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.ir.types import PtrType, bit_width, element_type, shape_of
+from tawa.layouts.register import RegisterLayout
+
+_UNBOUNDED = 1 << 30  # divisibility of zero
+_ALIGNED = 16  # the fact `divisible` of the specialization key: of integers, or of bytes
+_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The regularity along one dimension."""
+
+    contiguity: int
+    divisibility: int
+    constancy: int
+
+    def every(self) -> int:
+        """Return what divides every value, not only the first of each block."""
+        return self.divisibility if self.contiguity == 1 else 1
+
+    def starts(self, block: int) -> int:
+        """Return what divides the first value of every aligned block of `block` elements."""
+        return self.divisibility if block >= self.contiguity else gcd(self.divisibility, block)
+
+
+Regularity = tuple[Run, ...]
+"""One `Run` for each dimension; a scalar has one, as if it had a dimension of extent 1."""
+
+
+def _nothing(rank: int) -> Regularity:
+    return (Run(1, 1, 1),) * max(1, rank)
+
+
+def _meet(one: Regularity, other: Regularity) -> Regularity:
+    """Return what holds of both."""
+    return tuple(
+        Run(
+            block := gcd(a.contiguity, b.contiguity),
+            gcd(a.starts(block), b.starts(block)),
+            gcd(a.constancy, b.constancy),
+        )
+        for a, b in zip(one, other)
+    )
+
+
+class Contiguity:
+    """Answers for the values of one kernel; remembers what it has worked out."""
+
+    def __init__(self) -> None:
+        self._known: dict[SSAValue, Regularity] = {}
+
+    def width(
+        self, pointer: SSAValue, mask: SSAValue | None, layout: RegisterLayout, bytes_each: int
+    ) -> int:
+        """Return how many neighbouring registers one access may move (1, 2, 4 .. 16).
+
+        They must be neighbours in memory, aligned to their size, at most 16 bytes, and all masked
+        alike.
+        """
+        if not layout.registers:
+            return 1
+        first = layout.registers[0]
+        dim = next((d for d, step in enumerate(first.step) if step), None)
+        if dim is None or sum(map(abs, first.step)) != 1:
+            return 1
+        others = [
+            axis.step[dim]
+            for axis in (*layout.registers[1:], *layout.lanes, *layout.warps)
+            if axis.extent > 1
+        ]
+        run = self.of(pointer)[dim]
+        limit = gcd(first.extent, run.contiguity, *others)
+        if mask is not None:
+            limit = gcd(limit, self.of(mask)[dim].constancy)
+        return next(
+            width
+            for width in (16, 8, 4, 2, 1)
+            if limit % width == 0
+            and run.starts(width) % width == 0
+            and (width == 1 or width * bytes_each <= 16)
+        )
+
+    def of(self, value: SSAValue) -> Regularity:
+        """Return the regularity of a scalar or tensor."""
+        if value not in self._known:
+            self._known[value] = self._compute(value)
+        return self._known[value]
+
+    def _compute(self, value: SSAValue) -> Regularity:
+        rank = len(shape_of(value.type))
+        if isinstance(value, BlockArgument):
+            return self._argument(value, rank)
+        match value.owner:
+            case tile.Constant() as op:
+                number = op.value.data if isinstance(op.value, IntAttr) else 1
+                return _uniform(abs(int(number)) or _UNBOUNDED, shape_of(value.type))
+            case tile.Splat() as op:
+                return _uniform(self.of(op.value)[0].divisibility, shape_of(value.type))
+            case tile.Arange() as op:
+                start = abs(op.start.data) or _UNBOUNDED
+                return (Run(shape_of(value.type)[0], start, 1),)
+            case tile.ExpandDims() as op:
+                inner = self.of(op.value)
+                axis = op.axis.data
+                divides = gcd(*(run.every() for run in inner))
+                return (*inner[:axis], Run(1, divides, 1), *inner[axis:])
+            case tile.Broadcast() as op:
+                return _broadcast(self.of(op.value), shape_of(op.value.type), shape_of(value.type))
+            case tile.Transpose() as op:
+                inner = self.of(op.value)
+                return tuple(inner[item.data] for item in op.permutation)
+            case tile.Cast() | hopper.ConvertLayout() as op:
+                return self.of(op.value)
+            case tile.PtrAdd() as op:
+                return _add(self.of(op.pointer), self.of(op.offset))
+            case tile.Elementwise() as op:
+                return self._elementwise(op, rank)
+            case scf.ForOp() as op:
+                return self.of(op.body.block.args[list(op.results).index(value) + 1])  # pyright: ignore
+            case _:
+                return _nothing(rank)
+
+    def _elementwise(self, op: tile.Elementwise, rank: int) -> Regularity:
+        parts = [self.of(value) for value in op.inputs]
+        match op.function.data:
+            case "add":
+                return _add(*parts)
+            case "sub":
+                return _subtract(*parts)
+            case "mul":
+                return _multiply(*parts)
+            case "irem":
+                return _remainder(*parts)
+            case "idiv":
+                return _quotient(*parts)
+            case "lt" | "ge":
+                return _compare(*parts)
+            case "gt" | "le":
+                return _compare(parts[1], parts[0])
+            case "min" | "max":
+                return tuple(
+                    Run(1, gcd(a.every(), b.every()), gcd(a.constancy, b.constancy))
+                    for a, b in zip(*parts)
+                )
+            case _:
+                constancy = [gcd(*(run.constancy for run in runs)) for runs in zip(*parts)]
+                return tuple(Run(1, 1, each) for each in constancy) or _nothing(rank)
+
+    # --- arguments ----------------------------------------------------------------------------
+
+    def _argument(self, value: BlockArgument, rank: int) -> Regularity:
+        parent = value.owner.parent_op()
+        match parent:
+            case tile.Kernel():
+                return (Run(1, _fact(parent, value), 1),)
+            case scf.ForOp() if value.index == 0:
+                start, step = self.of(parent.lb)[0], self.of(parent.step)[0]
+                return (Run(1, gcd(start.divisibility, step.divisibility), 1),)
+            case scf.ForOp():
+                return self._carried(value, parent, rank)
+            case _:
+                return _nothing(rank)
+
+    def _carried(self, value: BlockArgument, loop: scf.ForOp, rank: int) -> Regularity:
+        """Find what holds before and after every trip, starting from what holds at first."""
+        place = value.index - 1
+        guess = self.of(loop.iter_args[place])
+        yielded = _yielded(loop.body.block, place)
+        for _ in range(_ROUNDS):
+            trial = Contiguity()
+            trial._known = {**self._known, value: guess}
+            weaker = _meet(guess, trial.of(yielded))
+            if weaker == guess:
+                return guess
+            guess = weaker
+        return _nothing(rank)
+
+
+def _yielded(block: Block, place: int) -> SSAValue:
+    last = block.last_op
+    assert isinstance(last, Operation), "a loop body without terminator"
+    return last.operands[place]
+
+
+def _fact(kernel: tile.Kernel, value: BlockArgument) -> int:
+    """Return what the specialization key promises of an argument, in elements for a pointer."""
+    match kernel.arguments.data[value.index]:
+        case DictionaryAttr() as facts if isinstance(facts.data.get("divisible"), IntAttr):
+            kind = element_type(value.type)
+            if isinstance(kind, PtrType):
+                return max(1, _ALIGNED * 8 // max(8, bit_width(kind.element)))
+            return _ALIGNED
+        case _:
+            return 1
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+
+def _uniform(divisibility: int, shape: tuple[int, ...]) -> Regularity:
+    return tuple(Run(1, divisibility, extent) for extent in shape) or (Run(1, divisibility, 1),)
+
+
+def _broadcast(inner: Regularity, source: tuple[int, ...], target: tuple[int, ...]) -> Regularity:
+    return tuple(
+        Run(1, run.divisibility, new) if old != new else run
+        for run, old, new in zip(inner, source, target)
+    )
+
+
+def _add(left: Regularity, right: Regularity) -> Regularity:
+    runs: list[Run] = []
+    for a, b in zip(left, right):
+        block = max(gcd(a.contiguity, b.constancy), gcd(a.constancy, b.contiguity))
+        divides = gcd(a.starts(block), b.starts(block))
+        runs.append(Run(block, divides, gcd(a.constancy, b.constancy)))
+    return tuple(runs)
+
+
+def _subtract(left: Regularity, right: Regularity) -> Regularity:
+    runs: list[Run] = []
+    for a, b in zip(left, right):
+        block = gcd(a.contiguity, b.constancy)
+        runs.append(Run(block, gcd(a.starts(block), b.every()), gcd(a.constancy, b.constancy)))
+    return tuple(runs)
+
+
+def _multiply(left: Regularity, right: Regularity) -> Regularity:
+    return tuple(
+        Run(1, min(_UNBOUNDED, a.every() * b.every()), gcd(a.constancy, b.constancy))
+        for a, b in zip(left, right)
+    )
+
+
+def _remainder(left: Regularity, right: Regularity) -> Regularity:
+    """Blocks that start at a multiple of their size do not wrap at a multiple of it."""
+    runs: list[Run] = []
+    for a, b in zip(left, right):
+        block = gcd(a.contiguity, b.constancy, a.divisibility, b.every())
+        divides = gcd(a.starts(block), b.every())
+        runs.append(Run(block, divides, gcd(a.constancy, b.constancy)))
+    return tuple(runs)
+
+
+def _quotient(left: Regularity, right: Regularity) -> Regularity:
+    """Values of a block that starts at a multiple of the divisor's share have one quotient."""
+    runs: list[Run] = []
+    for a, b in zip(left, right):
+        same = gcd(a.contiguity, b.constancy, a.divisibility, b.every())
+        runs.append(Run(1, 1, max(same, gcd(a.constancy, b.constancy))))
+    return tuple(runs)
+
+
+def _compare(left: Regularity, right: Regularity) -> Regularity:
+    """left < right (or >=) is one answer for a block of left that starts at a multiple of its size,
+    where the bound is such a multiple too.
+    """
+    runs: list[Run] = []
+    for a, b in zip(left, right):
+        same = gcd(a.contiguity, b.constancy, a.divisibility, b.every())
+        runs.append(Run(1, 1, max(same, gcd(a.constancy, b.constancy))))
+    return tuple(runs)
