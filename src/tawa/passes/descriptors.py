@@ -19,7 +19,7 @@ zero; a wrapped index may reach a store; the access is volatile.
 from __future__ import annotations
 
 from xdsl.builder import Builder
-from xdsl.dialects.builtin import ArrayAttr, FloatData, IntAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr, TensorType
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
@@ -37,7 +37,7 @@ from tawa.analysis.polynomial import (
 )
 from tawa.analysis.rows import reaches_only_masked_stores
 from tawa.ir import tile
-from tawa.ir.types import DescType, element_type, i32, i64, int_array, shape_of
+from tawa.ir.types import DescType, Real, element_type, i32, i64, int_array, shape_of
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -91,7 +91,7 @@ def _is_zero(value: SSAValue) -> bool:
     match value.owner:
         case tile.Splat() | tile.Broadcast() | tile.Cast() | tile.ExpandDims() as op:
             return _is_zero(op.value)
-        case tile.Constant() as op if isinstance(op.value, IntAttr | FloatData):
+        case tile.Constant() as op if isinstance(op.value, IntAttr | Real):
             return op.value.data == 0 and str(op.value.data)[0] != "-"
         case _:
             return False

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
-from xdsl.dialects.builtin import FloatData, IntAttr
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation
 
 from tawa.errors import LaunchError
 from tawa.ir import tile
 from tawa.ir.functions import FUNCTIONS
-from tawa.ir.types import DescType, PtrType, element_type, shape_of
+from tawa.ir.types import DescType, PtrType, Real, element_type, shape_of
 from tawa.simulator.decode import CONTROL, Binary, Decoder, Rule, Step, Ternary, Unary, effect, pure
 from tawa.simulator.dot import dot
 from tawa.simulator.memory import Descriptor, GlobalMemory, Watch
@@ -63,7 +63,7 @@ class World(Protocol):
 def constant_value(operation: tile.Constant) -> Any:
     """Return the content of a constant."""
     match operation.value:
-        case IntAttr() | FloatData():
+        case IntAttr() | Real():
             return filled(operation.result.type, operation.value.data)
         case _:
             raise TypeError(f"tile.constant holds {operation.value}")

@@ -15,13 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import Float32Type, FloatData, IntAttr, StringAttr
+from xdsl.dialects.builtin import Float32Type, IntAttr, StringAttr
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.naming import name_of
 from tawa.errors import ShapeUnsupported
 from tawa.ir import hopper, tile
-from tawa.ir.types import bit_width, element_type, i1, is_float, shape_of, spell, with_shape
+from tawa.ir.types import Real, bit_width, element_type, i1, is_float, shape_of, spell, with_shape
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering, place_of, role_of
 from tawa.passes.lower.emit import Emitter, append_operands, replace, terminator, widen_for
@@ -232,7 +232,7 @@ def _parent(block: Block) -> Operation:
 def is_zero(value: SSAValue) -> bool:
     """Tell whether a value is the constant zero."""
     match value.owner:
-        case tile.Constant(value=IntAttr() | FloatData() as number):
+        case tile.Constant(value=IntAttr() | Real() as number):
             return number.data == 0
         case tile.Splat() | tile.Cast() as inner:
             return is_zero(inner.value)

@@ -11,7 +11,7 @@ Declines when: each such access is a note, `TMA for a@12`, with its reason.
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import FloatData, IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tawa.analysis.naming import name_of
@@ -19,6 +19,7 @@ from tawa.ir import hopper, tile
 from tawa.ir.types import (
     DescType,
     PtrType,
+    Real,
     bit_width,
     element_type,
     i32,
@@ -85,8 +86,8 @@ def _padding(emitter: Emitter, load: tile.DescLoad) -> SSAValue:
     kind = load.result.type
     owner = load.desc.owner
     nan = isinstance(owner, tile.MakeDesc) and owner.padding.data == "nan"
-    zero = FloatData(0.0) if is_float(element_type(kind)) else IntAttr(0)
-    value: Attribute = FloatData(float("nan")) if nan and is_float(element_type(kind)) else zero
+    zero = Real(0.0) if is_float(element_type(kind)) else IntAttr(0)
+    value: Attribute = Real(float("nan")) if nan and is_float(element_type(kind)) else zero
     return emitter.put(tile.Constant(attributes={"value": value}, result_types=[kind])).result
 
 

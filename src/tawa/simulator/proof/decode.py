@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import FloatData, IntAttr, TensorType
+from xdsl.dialects.builtin import IntAttr, TensorType
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.traits import Pure
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType
+from tawa.ir.types import BarriersType, BufferType, Real, TensorMapType, ViewType
 from tawa.simulator.proof.machine import Agent, Blocked
 from tawa.simulator.proof.regions import Buffer, Footprint, footprint
 from tawa.simulator.proof.rules import Unproved
@@ -182,7 +182,7 @@ def compute(decoder: Decoder, operation: Operation) -> Step:
     match operation:
         case tile.Constant(value=IntAttr() as number):
             return _put(out, number.data)
-        case tile.Constant(value=FloatData() as number):
+        case tile.Constant(value=Real() as number):
             return _unknown(out, "float", number.data)
         case tile.Elementwise():
             return _elementwise(decoder, operation, out)
