@@ -64,3 +64,12 @@ def test_loads_and_dots_carry_the_names_of_variables() -> None:
 def test_equal_sources_give_equal_text() -> None:
     texts = {str(build(kernels.pointers, kernels.POINTERS, {})) for _ in range(3)}
     assert len(texts) == 1
+
+
+def test_facts_and_options_stand_on_the_kernel() -> None:
+    kernel = build(kernels.made_descriptors, kernels.MADE_DESCRIPTORS, {"num_warps": 8, "x": None})
+    assert kernel.argument_names == ["a_ptr", "b_ptr", "c_ptr", "M", "N", "K"]
+    facts = [set(argument.data) for argument in kernel.arguments]
+    assert facts[0] == {"name", "divisible"}
+    assert facts[3] == {"name"}
+    assert set(kernel.options.data) == {"num_warps"}

@@ -367,6 +367,7 @@ def test_type_promotion_at_run_time():
         tl.static_assert((n + n.to(tl.int64)).dtype == tl.int64)
         tl.static_assert((n + n.to(tl.uint32)).dtype == tl.uint32)
         tl.static_assert((n / n).dtype == tl.float32)
+        tl.static_assert(n.dtype.is_int() and not x.type.scalar.is_fp8())
         tl.store(out_ptr + 2, tl.max(x, 0).to(tl.int32))
 
     x, out = np.arange(8).astype(ml_dtypes.bfloat16), np.zeros(3, np.int32)

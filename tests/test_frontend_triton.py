@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import frontend_kernels
@@ -18,6 +19,7 @@ from frontend_kernels import of
 from tawa.errors import UnsupportedSyntax
 from tawa.frontend import build
 from tawa.frontend.signature import ConstantArg
+from tawa.simulator.tile import run_tile
 
 HERE = Path(__file__).parent
 KERNELS = (
@@ -143,6 +145,38 @@ def test_what_only_triton_has(in_triton):
 
     with pytest.raises(UnsupportedSyntax, match=r"tl\.histogram is not supported"):
         build(kernel, of(x="i32*"), {})
+
+
+LIBRARY = """
+import triton
+import triton.language as tl
+
+def kernel(x_ptr, out_ptr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x = tl.load(x_ptr + at)
+    tl.store(out_ptr + at, tl.sort(x))
+    tl.store(out_ptr + N + at, tl.flip(x, 0))
+    tl.store(out_ptr + 2 * N + at, tl.rand(7, at))
+    tl.store(out_ptr + 3 * N + at, tl.reduce(x, 0, tl.standard._elementwise_max))
+"""
+
+
+def test_what_triton_wrote_in_its_own_language(tmp_path):
+    pytest.importorskip("triton")
+    file = tmp_path / "library_kernel.py"
+    file.write_text(LIBRARY)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    x = np.random.default_rng(1).normal(size=16).astype(np.float32)
+    out = np.zeros((4, 16), np.float32)
+    kernel = build(module.kernel, of(x_ptr="f32*", out_ptr="f32*", N=16), {})
+    run_tile(kernel, (1, 1, 1), {"x_ptr": x, "out_ptr": out})
+    np.testing.assert_array_equal(out[0], np.sort(x))
+    np.testing.assert_array_equal(out[1], x[::-1])
+    assert ((out[2] >= 0) & (out[2] < 1)).all()
+    assert len(set(out[2])) == 16
+    np.testing.assert_array_equal(out[3], np.full(16, x.max()))
 
 
 def test_promotion_is_tritons():

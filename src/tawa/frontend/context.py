@@ -13,7 +13,7 @@ from tawa.errors import Place, UnsupportedSyntax
 from tawa.frontend.builder import Builder
 from tawa.frontend.liveness import Liveness
 from tawa.frontend.source import Source
-from tawa.frontend.values import Value, leaves
+from tawa.frontend.values import Value, leaves, name_value
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 
@@ -89,7 +89,7 @@ class Context:
 
 def _name_all(values: Sequence[SSAValue], name: str) -> None:
     for value in values:
-        value.name_hint = value.name_hint or name or None
+        name_value(value, name)
 
 
 _TRANSPARENT = (
@@ -108,7 +108,7 @@ def _name_chain(value: SSAValue, name: str, fresh: set[Operation]) -> None:
         # Scalar constants are shared by several variables.
         return
     while value.name_hint is None and value.owner in fresh:
-        value.name_hint = name
+        name_value(value, name)
         if not isinstance(value.owner, _TRANSPARENT):
             return
         value = value.owner.operands[0]

@@ -30,6 +30,7 @@ from tawa.frontend.values import (
     Value,
     describe,
     leaves,
+    name_value,
     rebuild,
     same_form,
 )
@@ -82,7 +83,7 @@ def _run_range(c: Context, loop: ast.For, target: str, trips: Trips, body: Body)
     names = _carried_names(c, loop)
     before, place = dict(c.frame.names), c.builder.place
     block = Block(arg_types=[ir_scalar(kind)])
-    block.args[0].name_hint = target
+    name_value(block.args[0], target)
     carried = _enter(c, names, block)
     with c.builder.into(block):
         index = Tensor(block.args[0])
@@ -171,7 +172,7 @@ def _bind_arguments(c: Context, names: Sequence[str], arguments: Sequence[object
         binding = c.frame.names[name]
         value = rebuild(binding.value, source)  # pyright: ignore[reportArgumentType]
         for leaf in leaves(value):
-            leaf.name_hint = name
+            name_value(leaf, name)
         c.frame.names[name] = Binding(value, binding.place)
 
 
@@ -248,7 +249,7 @@ def _bind_results(
         binding = c.frame.names[name]
         value = rebuild(binding.value, source)  # pyright: ignore[reportArgumentType]
         for leaf in leaves(value):
-            leaf.name_hint = leaf.name_hint or name
+            name_value(leaf, name)
         c.frame.names[name] = Binding(value, inner[name].place)
 
 

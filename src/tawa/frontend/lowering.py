@@ -36,7 +36,7 @@ from tawa.frontend.signature import (
 )
 from tawa.frontend.source import Source, read_source
 from tawa.frontend.statements import is_constexpr, run
-from tawa.frontend.values import Const, Descriptor, Tensor, Value, describe
+from tawa.frontend.values import Const, Descriptor, Tensor, Value, describe, name_value
 from tawa.ir import tile, verify
 from tawa.ir.types import SCALARS, DescType, PtrType, Real
 
@@ -167,7 +167,7 @@ def _value_of(c: Context, name: str, argument: Argument) -> Value:
         case DescriptorArg():
             kind = DescType(TensorType(SCALARS[argument.dtype], list(argument.block_shape)))
     made = c.builder.block.insert_arg(kind, len(c.builder.block.args))
-    made.name_hint = name
+    name_value(made, name)
     return Descriptor(made) if isinstance(argument, DescriptorArg) else Tensor(made)
 
 

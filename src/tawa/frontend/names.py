@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import EnumType
-from types import BuiltinFunctionType, ModuleType
+from types import BuiltinFunctionType, MethodType, ModuleType
 from typing import Any, cast
 
+import tawa.language as tl
 from tawa.frontend.source import Source, underlying
 from tawa.frontend.values import Const, Tuple, Value
 from tawa.language import dtypes
@@ -26,12 +27,18 @@ class Builtin:
 
     name: str
 
+    def __repr__(self) -> str:
+        return f"tl.{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """A function of the user that is compiled where it is called."""
+    """A function that is compiled where it is called: the user's, or one of Triton's library."""
 
     function: Any
+
+    def __repr__(self) -> str:
+        return str(self.function.__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,10 @@ def resolve(source: Source, name: str) -> Value | None:
     return lift_global(value) if found else None
 
 
+def _is_documented(name: str) -> bool:
+    return hasattr(tl, name) or hasattr(tl.extra.libdevice, name)
+
+
 def _module_of(value: object) -> str:
     return str(getattr(value, "__module__", None) or "")
 
@@ -116,7 +127,7 @@ def _own_dtype(value: Any) -> dtypes.dtype:
 
 def _function(value: Any) -> object:
     """Recognise functions and classes of the language, helpers and compile-time functions."""
-    if isinstance(value, ModuleType):
+    if isinstance(value, (ModuleType, MethodType)):
         return value
     inner = underlying(value) if not isinstance(value, type) else None
     if type(value).__name__ == "ConstexprFunction" and inner is not None:
@@ -124,8 +135,13 @@ def _function(value: Any) -> object:
     owner: Any = inner if inner is not None else value
     if isinstance(owner, EnumType):
         return owner
-    if callable(owner) and _in_library(_module_of(owner)):
-        return Builtin(str(getattr(owner, "__name__", "")))
+    name = str(getattr(owner, "__name__", ""))
+    in_library = callable(owner) and _in_library(_module_of(owner))
+    if in_library and inner is not value and inner is not None and not _is_documented(name):
+        # Triton writes part of its library in its own language (sort, flip, rand): compile that.
+        return Helper(inner)
+    if in_library:
+        return Builtin(name)
     if inner is not None:
         return Helper(inner)
     return value

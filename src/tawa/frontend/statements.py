@@ -28,6 +28,7 @@ from tawa.frontend.values import (
     Value,
     describe,
     leaves,
+    name_value,
     rebuild,
     same_form,
 )
@@ -233,7 +234,7 @@ def _branch(c: Context, statement: ast.If, condition: Tensor) -> None:
 
 def _name_results(name: str, value: Value) -> None:
     for leaf in leaves(value):
-        leaf.name_hint = leaf.name_hint or name
+        name_value(leaf, name)
 
 
 def _check_join(c: Context, name: str, then: Binding, other: Binding) -> None:

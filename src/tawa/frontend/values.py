@@ -113,6 +113,16 @@ class Method:
 Value: TypeAlias = Const | Tensor | Descriptor | BlockPointer | Tuple | Method
 
 
+def name_value(value: SSAValue, name: str) -> None:
+    """Call a value as the user's variable in IR text and plans, unless it has a name.
+
+    xDSL drops a suffix like ``_1`` and refuses an empty rest, so ``_1`` is called ``v``.
+    """
+    if value.name_hint is None and name:
+        bare = name.rstrip("0123456789").rstrip("_") == ""
+        value.name_hint = "v" if bare and name != "_" else name
+
+
 def leaves(value: Value) -> Iterator[SSAValue]:
     """Give the IR values that a value is made of, in a fixed order."""
     match value:
