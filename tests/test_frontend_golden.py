@@ -34,7 +34,7 @@ def test_tile_ir(name: str) -> None:
     assert text.count("\n") <= 60
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "attention"])
+@pytest.mark.parametrize("name", CASES)
 def test_text_reads_back(name: str) -> None:
     function, signature = CASES[name]
     kernel = build(function, signature, {})
