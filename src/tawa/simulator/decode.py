@@ -352,11 +352,12 @@ def _halve(
 
 def decode_reduce(decoder: Decoder, operation: tile.Reduce) -> Step:
     """tile.reduce: neighbours first, a tree of ceil(log2 n) levels that keeps the order."""
-    inputs, outputs = decoder.numbered(operation.inputs), decoder.numbered(operation.res)
+    readers = [decoder.reader(value, operation) for value in operation.inputs]
+    outputs = decoder.numbered(operation.res)
     combine, axis = _combiner(decoder, operation), operation.axis.data
 
     def run(frame: Frame) -> None:
-        items = [np.moveaxis(frame.values[i], axis, -1) for i in inputs]
+        items = [np.moveaxis(read(frame.values), axis, -1) for read in readers]
         while items[0].shape[-1] > 1:
             items = _halve(combine, frame, items)
         for out, item in zip(outputs, items):
@@ -367,12 +368,13 @@ def decode_reduce(decoder: Decoder, operation: tile.Reduce) -> Step:
 
 def decode_scan(decoder: Decoder, operation: tile.Scan) -> Step:
     """tile.scan: one element after the other along the axis."""
-    inputs, outputs = decoder.numbered(operation.inputs), decoder.numbered(operation.res)
+    readers = [decoder.reader(value, operation) for value in operation.inputs]
+    outputs = decoder.numbered(operation.res)
     combine, axis = _combiner(decoder, operation), operation.axis.data
     backwards = operation.reverse is not None and bool(operation.reverse.value.data)
 
     def run(frame: Frame) -> None:
-        items = [np.array(np.moveaxis(frame.values[i], axis, 0)) for i in inputs]
+        items = [np.array(np.moveaxis(read(frame.values), axis, 0)) for read in readers]
         order = range(items[0].shape[0])
         places = list(reversed(order) if backwards else order)
         for before, at in pairwise(places):
