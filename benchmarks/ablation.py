@@ -141,15 +141,18 @@ def depth_map(
     case: Case, dry: bool, sizes: Mapping[str, int], most_d: int = 8, most_p: int = 4
 ) -> list[dict[str, Any]]:
     """Try every pair of D and P: what the planner says, what happens when it is forced."""
-    base = launch_of(case, who.placeholders(case), sizes).compile().plan
+    base = verdict(case, sizes)[1].plan
     sets = [] if dry else make_inputs(case)
     reference = None if dry else Reference(case, sets[0])
     rows: list[dict[str, Any]] = []
     for depth in range(1, most_d + 1):
+        # How the store leaves decides how much memory is left: as the planner has it at this depth.
+        _, found = verdict(case, dict(sizes) | {"depth": depth, "mma_depth": 1})
+        base = base if found is None else found.plan
         for groups in range(1, most_p + 1):
             pins = {"depth": depth, "mma_depth": groups}
             row: dict[str, Any] = {"tile": list(sizes.values())[:2], "D": depth, "P": groups}
-            row["planner"] = verdict(case, dict(sizes) | pins)
+            row["planner"] = verdict(case, dict(sizes) | pins)[0]
             row["forced"] = force(case, sizes, base, depth, groups)
             if row["planner"] == "ok" and reference is not None:
                 row |= time_one(case, sets, reference, dict(sizes) | pins)
@@ -160,12 +163,15 @@ def depth_map(
     return rows
 
 
-def verdict(case: Case, options: Mapping[str, Any]) -> str:
+def verdict(case: Case, options: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return "ok" or who refused and why, and the compiled kernel if there is one."""
     try:
-        launch_of(case, who.placeholders(case), options).compile()
+        compiled = launch_of(case, who.placeholders(case), options).compile()
     except TawaError as error:
-        return f"{type(error).__name__}: {error.what}"
-    return "ok"
+        return f"{type(error).__name__}: {error.what}", None
+    # Depth of products that the passes did not carry out, though the plan says so.
+    unmet = [each for each in compiled.declined if each.feature.startswith("mma_depth")]
+    return (f"lowering: {unmet[0].reason}" if unmet else "ok"), compiled
 
 
 def force(case: Case, sizes: Mapping[str, int], base: Any, depth: int, groups: int) -> str:
@@ -178,7 +184,7 @@ def force(case: Case, sizes: Mapping[str, int], base: Any, depth: int, groups: i
         arefs=tuple(replace(aref, depth=depth) for aref in base.arefs),
         loops=tuple(replace(loop, mma_depth=groups) for loop in base.loops),
     )
-    return verdict(case, dict(sizes) | {"plan": plan})
+    return verdict(case, dict(sizes) | {"plan": plan})[0]
 
 
 def time_one(
