@@ -52,6 +52,17 @@ def expected(a, b):
     return (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32).astype(BF16)
 
 
+def without(kernel, name: str, number: int):
+    """Return a copy of a kernel that lacks the number-th operation of a name."""
+    kernel = kernel.clone()
+    operation = [op for op in kernel.walk() if op.name == name][number]
+    for result, operand in zip(operation.results, operation.operands):
+        result.replace_all_uses_with(operand)
+    operation.detach()
+    operation.erase()
+    return kernel
+
+
 # --- small hopper kernels -------------------------------------------------------------------------
 
 INT = "#builtin.int"
@@ -97,9 +108,7 @@ class Types:
         return f'%{name} = hopper.shared "{name}" {{offset = {INT}<{offset}>}} : {self.buffer}\n'
 
     def slot(self, name: str, buffer: str, index: str) -> str:
-        return (
-            f"%{name} = hopper.slot %{buffer}[%{index}] : ({self.buffer}, i32) -> {self.view}\n"
-        )
+        return f"%{name} = hopper.slot %{buffer}[%{index}] : ({self.buffer}, i32) -> {self.view}\n"
 
     def load(self, name: str, view: str) -> str:
         return f'%{name} = hopper.shared_load "plain" %{view} : ({self.view}) -> {self.tensor}\n'

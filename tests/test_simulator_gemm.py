@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
+
 import simulator_samples as samples
 from simulator_samples import expected, gemm, gemm_kernel, gemm_text
-
 from tawa import ir
 from tawa.errors import ProtocolError
 
@@ -23,7 +24,9 @@ def test_every_trip_count(level, trips):
 
 
 @pytest.mark.parametrize("level", ["tile", "aref", "hopper"])
-@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (130, 300, 200), (64, 257, 65), (200, 24, 90)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1, 1, 1), (130, 300, 200), (64, 257, 65), (200, 24, 90)]
+)
 def test_uneven_shapes(level, m, n, k):
     c, a, b, _ = gemm(gemm_kernel(level), level, m, n, k)
     assert np.array_equal(c, expected(a, b))
@@ -100,14 +103,7 @@ MUTANTS = [
 
 
 def without(name: str, number: int):
-    """Return the hopper GEMM without the number-th operation of a name."""
-    kernel = gemm_kernel("hopper").clone()
-    operation = [op for op in kernel.walk() if op.name == name][number]
-    for result, operand in zip(operation.results, operation.operands):
-        result.replace_all_uses_with(operand)
-    operation.detach()
-    operation.erase()
-    return kernel
+    return samples.without(gemm_kernel("hopper"), name, number)
 
 
 @pytest.mark.parametrize(("name", "number"), MUTANTS)
@@ -122,7 +118,7 @@ def test_a_missing_operation_is_seen(name, number):
 )
 def test_races_are_seen_whatever_the_order(name, number, late):
     for schedule in ("random", "starve=load", "starve=mma"):
-        with pytest.raises(ProtocolError, match="race|async proxy|gets more than"):
+        with pytest.raises(ProtocolError, match=r"race|async proxy|gets more than"):
             gemm(without(name, number), "hopper", 128, 256, 640, late=late, schedule=schedule)
 
 
@@ -137,8 +133,8 @@ def test_races_are_seen_whatever_the_order(name, number, late):
         ("%phase = %one", "%phase = %zero", "deadlock"),
         ("%phase_1 = %zero_1", "%phase_1 = %one_1", "before anything|deadlock"),
         ("{pending = #builtin.int<1>}", "{pending = #builtin.int<2>}", "race on shared memory"),
-        ('offset = #builtin.int<49152>} : ', 'offset = #builtin.int<48128>} : ', "race|before"),
-        ('offset = #builtin.int<213016>', 'offset = #builtin.int<213008>', "overlap"),
+        ("offset = #builtin.int<49152>} : ", "offset = #builtin.int<48128>} : ", "race|before"),
+        ("offset = #builtin.int<213016>", "offset = #builtin.int<213008>", "overlap"),
     ],
 )
 def test_a_wrong_number_is_seen(old, new, message):
@@ -166,7 +162,7 @@ def test_a_race_names_both_accesses():
     assert "second: async write of bytes 0..16383 by load (hopper.tma_load)" in text
 
 
-# --- timeline ---------------------------------------------------------------------------------------
+# --- timeline -------------------------------------------------------------------------------------
 
 
 def test_the_timeline_has_a_track_for_each_engine(tmp_path):
@@ -175,7 +171,7 @@ def test_the_timeline_has_a_track_for_each_engine(tmp_path):
     assert {("load", "TMA"), ("mma", "tensor cores"), ("mma", "TMA"), ("mma", "warps")} <= tracks
     for track in tracks - {("load", "TMA"), ("mma", "TMA")}:
         spans = [s for s in trace.spans if (s.role, s.engine) == track]
-        assert all(a.end <= b.start for a, b in zip(spans, spans[1:]))
+        assert all(a.end <= b.start for a, b in pairwise(spans))
     products = [s for s in trace.spans if s.engine == "tensor cores"]
     assert len(products) == 10
     trace.write_chrome(tmp_path / "trace.json")
@@ -190,4 +186,3 @@ def test_loads_run_ahead_of_products():
     products = [s for s in trace.spans if s.engine == "tensor cores"]
     loads = [s for s in trace.spans if s.engine == "TMA" and s.role == "load"]
     assert loads[4].start < products[0].end
-    assert samples.DATA.exists()

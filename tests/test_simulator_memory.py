@@ -260,8 +260,8 @@ def test_descriptor_arguments_are_checked():
         run_tile(MOVE, (1,), good | {"b": wrong})
     with pytest.raises(ArgumentError, match="takes a tensor descriptor"):
         run_tile(MOVE, (1,), good | {"b": a})
+    bad = HostDescriptor(a, (7, 16, 1), (16, 1), (4, 8))
     with pytest.raises(ArgumentError, match="3 extents and 2 strides"):
-        bad = HostDescriptor(a, (7, 16, 1), (16, 1), (4, 8))
         run_tile(MOVE, (1,), good | {"b": bad})
 
 

@@ -370,8 +370,9 @@ def test_reduce_a_pair_finds_the_first_maximum():
       %k = tile.elementwise "select"(%left, %i, %j) : (i1, i32, i32) -> i32
       tile.yield %v, %k : f32, i32"""
     line = (
-        f'%r, %s = "tile.reduce"(%a, %b) ({{\n^bb0(%x : f32, %i : i32, %y : f32, %j : i32):{body}\n}})'
-        f" {{axis = {INT}<1>}} : (tensor<2x4xf32>, tensor<2x4xi32>) -> (tensor<2xf32>, tensor<2xi32>)"
+        f'%r, %s = "tile.reduce"(%a, %b) ({{\n^bb0(%x : f32, %i : i32, %y : f32, %j : i32):{body}'
+        f"\n}}) {{axis = {INT}<1>}} : "
+        "(tensor<2x4xf32>, tensor<2x4xi32>) -> (tensor<2xf32>, tensor<2xi32>)"
     )
     values, places = evaluate(line, x, index)
     same(values, np.array([9, 5], np.float32))

@@ -190,6 +190,7 @@ def _get_exit(decoder: Decoder, operation: aref.GetExit) -> Step:
         slot.frees[role.label] = slot.frees.get(role.label, 0) + 1
         slot.freed.append(role.clocks.release(role.rows))
         role.scheduler.wake(ring.queue)
+        yield None  # the producer may refill the slot before the next statement here
 
     return Step(wait, True)
 

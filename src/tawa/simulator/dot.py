@@ -31,11 +31,26 @@ def _step(dtype: DType, precision: str) -> int:
     return 16
 
 
+# A BLAS starts threads for a product above this many multiplications. One step of a tile is too
+# small to gain from them, and on a loaded machine they wait for each other.
+_ONE_THREAD = 1 << 18
+
+
+def _product(a: Array, b: Array, out: Array) -> None:
+    """Set out = a @ b (f64), in parts that a BLAS computes on one thread."""
+    rows = max(1, _ONE_THREAD // (b.shape[-2] * b.shape[-1]))
+    for row in range(0, a.shape[-2], rows):
+        part = slice(row, row + rows)
+        np.matmul(a[..., part, :], b, out=out[..., part, :])
+
+
 def _accumulate(a: Array, b: Array, acc: Array, step: int) -> Array:
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    total = np.empty(acc.shape, np.float64)
     for k in range(0, a.shape[-1], step):
-        part = wide_a[..., k : k + step] @ wide_b[..., k : k + step, :]
-        acc = convert(part + acc, acc.dtype)
+        _product(wide_a[..., k : k + step], wide_b[..., k : k + step, :], total)
+        np.add(total, acc, out=total)
+        acc = convert(total, acc.dtype)
     return acc
 
 

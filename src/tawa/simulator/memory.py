@@ -22,8 +22,9 @@ from tawa.simulator.values import F32, FLOATS, Array, DType, convert, is_array, 
 _SHIFT = 40  # bytes an offset may span, as a power of two
 _MIDDLE = 1 << (_SHIFT - 1)  # offset 0 lies in the middle, so that negative offsets keep their name
 
-# Told of each access: segment, element indices, element size, kind ("read", "write", "atomic"), the
-# operation, and which elements of its tile these are (flat positions; None: all, in order).
+# Told of each access: segment, element indices, element size, kind ("read", "write", "rewrite" of
+# the bits that are there, "atomic"), the operation, and which elements of its tile these are (flat
+# positions; None: all, in order).
 Watch: TypeAlias = Callable[["Segment", Any, int, str, Operation, Any], None]
 
 
@@ -221,9 +222,10 @@ class GlobalMemory:
             select = ... if part is True else part
             index = self._index(segment, chosen[select], data.dtype, operation)
             view = segment.typed(data.dtype)[0]
-            if watch is not None and not _same(view[index], new[select]):
+            if watch is not None:
                 where = _positions(mask, at.shape, part)
-                watch(segment, index, data.dtype.itemsize, "write", operation, where)
+                kind = "rewrite" if _same(view[index], new[select]) else "write"
+                watch(segment, index, data.dtype.itemsize, kind, operation, where)
             view[index] = new[select]
 
     def update(
@@ -339,9 +341,10 @@ class GlobalMemory:
         segment, window, slices, start = found
         self._writable(segment, operation)
         part = value[slices]
-        if watch is not None and (combine is not None or not _same(window, part)):
+        if watch is not None:
             index = self._indices(desc, start, window.shape)
-            kind = "write" if combine is None else "atomic"
+            changes = "rewrite" if _same(window, part) else "write"
+            kind = changes if combine is None else "atomic"
             watch(segment, index, desc.dtype.itemsize, kind, operation, None)
         window[...] = part if combine is None else combine(window, part)
 
@@ -355,7 +358,7 @@ def _positions(mask: Any, shape: tuple[int, ...], part: Any) -> Any:
 
 
 def _same(old: Array, new: Array) -> bool:
-    """Tell whether a store changes nothing: two roles may then store in either order."""
+    """Tell whether a store changes nothing."""
     return bool(
         np.array_equal(
             np.ascontiguousarray(old).view(np.uint8), np.ascontiguousarray(new).view(np.uint8)

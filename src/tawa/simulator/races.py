@@ -148,11 +148,11 @@ class GlobalRaces:
         # differ (aliasing arguments) the others of its bytes are looked at too.
         first = segment.real - shadow.low + phase + index.ravel() * size
         at = (first[:, None] + np.arange(size)).ravel() if size > 1 else first
-        if kind != "read":
+        if kind in ("write", "atomic"):
             self._compare_reads(shadow, at, operation, event)
-        if kind != "atomic":
+        if kind in ("read", "write"):
             self._compare(shadow.atomics, shadow, at, operation, event, kind)
-        if kind != "atomic" or shadow.writes[at].any():
+        if kind != "rewrite":
             self._compare(shadow.writes, shadow, at, operation, event, kind)
         key = _pack(event.cluster, event.column)
         shadow.who[key] = (event.role, operation)
@@ -161,7 +161,7 @@ class GlobalRaces:
                 if key not in shadow.reads:
                     shadow.reads[key] = np.zeros(shadow.high - shadow.low, np.int32)
                 shadow.reads[key][at] = event.clock
-            case "write":
+            case "write" | "rewrite":
                 shadow.writes[at] = key | event.clock
             case _:
                 shadow.atomics[at] = key | event.clock
