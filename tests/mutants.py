@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr, TensorType
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.traits import IsTerminator
 from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.traits import IsTerminator, Pure
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import i32
@@ -193,8 +193,20 @@ def swaps(kernel: tile.Kernel) -> Iterator[Mutant]:
             continue
         if any(value.owner is operation for value in _uses(following)):
             continue
+        if _independent(operation, following) or _independent(following, operation):
+            continue
         if isinstance(operation.parent, Block):
             yield _mutant(kernel, operation, index, "swap", _swap_with_next)
+
+
+def _independent(computes: Operation, sync: Operation) -> bool:
+    """Tell whether a computation commutes with a synchronization: it touches no memory, and no
+    registers the other one waits for or fences.
+    """
+    if not (computes.has_trait(Pure) or isinstance(computes, (hopper.Barriers, hopper.Shared))):
+        return False
+    registers = any(isinstance(value.type, TensorType) for value in _uses(computes))
+    return not registers or not isinstance(sync, (hopper.WgmmaFence, hopper.WgmmaWait))
 
 
 def _uses(operation: Operation) -> list[SSAValue]:

@@ -95,6 +95,7 @@ class World:
         self.ready: deque[Agent] = deque()
         self.events = 0
         self.steps = 0
+        self.by_threads = 0
         self.remote: list[tuple[int, int, str, Operation]] = []
         self.trace: list[Row] | None = [] if trace else None
 
@@ -167,7 +168,7 @@ class Mbarrier:
     block: int
     arrivals: int
     init: int = 0
-    ready: bool = False
+    ready: int = 0
     pending: int = 0
     due: int = 0
     expected: int = 0
@@ -191,10 +192,10 @@ class Mbarrier:
                 f"of the {'cluster' if agent.block != self.block else 'block'} stands between."
             )
             raise Violation("barrier initialised", sentence, operation)
-        if (asynchronous or agent.block != self.block) and not self.ready:
+        if (asynchronous or agent.block != self.block) and not agent.known & self.ready:
             sentence = (
                 f"{self.name} is used by {'TMA' if asynchronous else 'another block'} without "
-                "fence.mbarrier_init after its initialisation."
+                "a fence_barrier_init after its initialisation that it knows of."
             )
             raise Violation("barrier fenced", sentence, operation)
 
@@ -242,7 +243,9 @@ class Mbarrier:
         self._belongs(agent, operation, "a copy")
         self.due -= count
         self.delivered += count
-        self.known |= event
+        # A copy lands after it was started: whoever sees its bytes knows that the waits before its
+        # start are over. Accesses by threads are not released by that.
+        self.known |= event | (agent.known & ~world.by_threads)
         self._settle(world, operation)
 
     def _settle(self, world: World, operation: Operation) -> None:

@@ -94,7 +94,6 @@ class Run(World):
         self.cluster = model.cluster
         self.limit = 4096
         self.budget = budget
-        self.by_threads = 0
         self.flying: list[tuple[int, Agent, Operation]] = []
         self.blocks = [self._block(rank) for rank in range(model.cluster)]
         self._make_agents()
@@ -184,14 +183,19 @@ class Run(World):
                         barrier.init, barrier.pending = self.event(), barrier.arrivals
                         agent.known |= barrier.init
             case hopper.FenceBarrierInit():
-                for block in self.blocks:
-                    for barriers in block.arrays:
-                        for barrier in barriers:
-                            barrier.ready = bool(barrier.init)
+                for agent in origins:
+                    self._fence_barriers(agent)
             case hopper.BlockSync() | hopper.ClusterSync():
                 self._meet(isinstance(operation, hopper.ClusterSync))
             case _:
                 raise Unproved(f"the proof does not know {operation.name} in the set-up", operation)
+
+    def _fence_barriers(self, agent: Agent) -> None:
+        event = self.event()
+        agent.known |= event
+        for barriers in self.blocks[agent.block].arrays:
+            for barrier in barriers:
+                barrier.ready = event if barrier.init else 0
 
     def _meet(self, everybody: bool) -> None:
         for block in range(len(self.blocks)):
