@@ -1,0 +1,61 @@
+"""How loops are pipelined: the products left in flight from one trip to the next."""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+
+from tawa.analysis.effects import enclosing_loops
+from tawa.analysis.naming import name_of
+from tawa.errors import PlanError
+from tawa.ir import tile
+from tawa.plan.pins import pick
+from tawa.plan.plan import LoopPlan
+from tawa.plan.problem import Problem
+from tawa.plan.rings import Rings
+
+
+def plan_loops(problem: Problem, rings: Rings) -> tuple[LoopPlan, ...]:
+    """Return a plan for each loop with products directly in it, in program order."""
+    found: list[LoopPlan] = []
+    for name, operation in problem.statements.items():
+        if isinstance(operation, scf.ForOp):
+            dots = [
+                dot for dot in problem.dots if next(iter(enclosing_loops(dot)), None) is operation
+            ]
+            if dots:
+                found.append(_plan_loop(problem, name, operation, dots, rings))
+    return tuple(found)
+
+
+def _plan_loop(
+    problem: Problem, name: str, loop: scf.ForOp, dots: list[tile.Dot], rings: Rings
+) -> LoopPlan:
+    schedule = problem.pins.schedule or "fine"
+    depth = rings.depths.get(loop, 0)
+    reason = _why_drained(loop, dots, rings)
+    if depth < 2:
+        reason = reason or f"the ring has {depth} slots, and each product in flight holds one"
+    pinned = pick(problem.pins.mma_depth, (name,), "mma_depth")
+    if pinned is None:
+        deep = depth >= 3 and not reason and schedule != "none"
+        return LoopPlan(name, schedule, 2 if deep else 1)
+    if pinned < 1 or (pinned > 1 and (reason or pinned > depth)):
+        raise PlanError(
+            f"mma_depth={pinned} for {name}",
+            why=reason
+            or f"D = {depth} slots must be at least P = {pinned}, else the ring cannot turn",
+            remedy="lower mma_depth=, or raise depth=",
+        )
+    return LoopPlan(name, schedule, pinned)
+
+
+def _why_drained(loop: scf.ForOp, dots: list[tile.Dot], rings: Rings) -> str:
+    """Return why all products must be complete at the end of a trip, or nothing."""
+    for dot in dots:
+        if dot.parent is not loop.body.block:
+            return f"{name_of(dot)} stands under a branch"
+        if any(use.operation.name != "scf.yield" for use in dot.result.uses):
+            return f"the result of {name_of(dot)} is used in the trip that makes it"
+        if dot.a not in rings.tiles or dot.b not in rings.tiles:
+            return f"an operand of {name_of(dot)} is computed in registers"
+    return ""

@@ -1,0 +1,88 @@
+"""In which order programs run: one block each, or tile after tile, and in groups that meet in L2.
+
+Persistence needs a licence: in a kernel whose programs wait for one another, a block that computes
+them one after the other could wait for itself.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+
+from tawa.analysis.effects import ATOMICS, is_volatile
+from tawa.analysis.liveness import needed_by
+from tawa.analysis.naming import name_of
+from tawa.errors import PlanError
+from tawa.ir import tile
+from tawa.plan.plan import Declined
+from tawa.plan.problem import Problem
+
+GROUP = 8
+"""Rows of tiles walked together so that their operands meet in L2 (Tawa, section 5: 8)."""
+
+
+def _why_not_persistent(problem: Problem) -> str:
+    """Return the reason why programs must stay one block each, or nothing."""
+    for operation in problem.kernel.walk():
+        match operation:
+            case _ if isinstance(operation, ATOMICS) and operation.results[0].uses:
+                return f"programs may communicate: the result of {name_of(operation)} is used"
+            case tile.Load() if is_volatile(operation):
+                return f"programs may communicate: {name_of(operation)} is volatile"
+            case scf.WhileOp() if _reads_to_go_on(operation):
+                return f"programs may communicate: {name_of(operation)} waits for memory"
+            case tile.NumPrograms():
+                return "the kernel loops over its tiles itself"
+            case scf.ForOp() if isinstance(operation.lb.owner, tile.ProgramId):
+                return "the kernel loops over its tiles itself"
+            case _:
+                pass
+    return ""
+
+
+def _reads_to_go_on(loop: scf.WhileOp) -> bool:
+    """Tell whether a condition reads memory (needed_by follows values the loop carries)."""
+    return any(isinstance(op, (tile.Load, tile.DescLoad)) for op in needed_by(loop))
+
+
+def choose_persistence(problem: Problem, declined: list[Declined]) -> bool:
+    """Tell whether blocks compute tile after tile; adds the reason to `declined` where not.
+
+    Raises PlanError when it is pinned without a licence.
+    """
+    reason = _why_not_persistent(problem)
+    if problem.pins.persistent:
+        if reason:
+            raise PlanError("persistent=True", why=reason)
+        return True
+    if problem.pins.persistent is False:
+        return False
+    if reason:
+        declined.append(Declined("persistence", reason))
+    return not reason
+
+
+def choose_group(problem: Problem, persistent: bool) -> int:
+    """Return the rows of tiles walked together, 0 for the grid's own order.
+
+    Groups pay where some loads follow axis 0 alone and others axis 1 alone, as the operands of a
+    product do; where all follow one axis (keys of a head), its neighbours are neighbours already.
+    """
+    axes = {op.axis.data for op in problem.kernel.walk() if isinstance(op, tile.ProgramId)}
+    plain = {0, 1} <= axes and persistent
+    if problem.pins.group is None:
+        followed = {
+            frozenset(op.axis.data for op in needed_by(load) if isinstance(op, tile.ProgramId))
+            for payload in problem.partition.payloads
+            for load in payload.loads
+        }
+        crossed = any(0 in axes and 1 not in axes for axes in followed) and any(
+            1 in axes and 0 not in axes for axes in followed
+        )
+        return GROUP if plain and crossed else 0
+    if problem.pins.group and not plain:
+        raise PlanError(
+            f"group={problem.pins.group}",
+            why="tiles are reordered in a persistent kernel over a grid of two or more dimensions; "
+            f"this one uses axes {sorted(axes)}, persistent: {persistent}",
+        )
+    return problem.pins.group
