@@ -62,10 +62,10 @@ def persistent_launch(case: Case, inputs: Inputs) -> Any:
 
 def ours(rounds: int) -> list[dict[str, Any]]:
     """Compile each form `rounds` times from scratch in this process; medians by phase."""
-    from tawa.runtime.build import Request, default_compiler
+    from tawa.runtime.build import Request
+    from tawa.runtime.compiler import compile_kernel
     from tawa.runtime.specialize import bind
 
-    compiler = default_compiler()
     rows: list[dict[str, Any]] = []
     for form, launch in launches().items():
         jit = launch.kernel
@@ -74,7 +74,7 @@ def ours(rounds: int) -> list[dict[str, Any]]:
         phases: dict[str, list[float]] = {}
         for _ in range(rounds + 1):
             began = time.perf_counter()
-            compiled = compiler(
+            compiled = compile_kernel(
                 request.function,
                 request.signature,
                 request.options,
