@@ -12,6 +12,7 @@ Raises `OverBudget`, `PlanError`, `DescriptorError`, `ShapeUnsupported`.
 from __future__ import annotations
 
 from tawa.ir import tile
+from tawa.passes.lower.atomics import broadcast_atomics
 from tawa.passes.lower.carried import split_carried
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import Converter
@@ -47,6 +48,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
     lower_rings(lowering)
     for role in lowering.roles:
         lower_loads(lowering, role)
+        broadcast_atomics(lowering, role)
     lower_dots(lowering)  # after loads: operands are views by now
     for role in lowering.roles:
         tidy(role)  # loads that became views must not ask for layouts

@@ -36,8 +36,8 @@ class Lowering:
     Set-up operations are appended in three groups (maps, buffers, barriers) before the roles.
     `scratch` lists the groups of buffers each role may lay over one another: their uses are
     separated by the role's barrier. `freed_apart` are the rings a role frees in other blocks than
-    it gets them. `direct` are stores that the plan wants straight from registers. `trips` gives
-    the block argument that counts a loop's trips.
+    it gets them, `single` the roles that one thread runs, `direct` the stores that the plan wants
+    straight from registers. `trips` gives the block argument that counts a loop's trips.
     """
 
     kernel: tile.Kernel
@@ -51,6 +51,7 @@ class Lowering:
         default_factory=set[tuple[hopper.Role, Ring]]
     )
     trips: dict[Block, BlockArgument] = field(default_factory=dict[Block, BlockArgument])
+    single: set[hopper.Role] = field(default_factory=set[hopper.Role])
     direct: set[Operation] = field(default_factory=set[Operation])
     notes: list[Declined] = field(default_factory=list[Declined])
     next_barrier: int = 1

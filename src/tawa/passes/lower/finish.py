@@ -113,10 +113,8 @@ def _meets_after(wait: hopper.Wait, ring: Ring) -> bool:
 
 
 def elect_threads(lowering: Lowering) -> None:
-    """Let one thread run the roles in which threads only start copies."""
-    for role in lowering.roles:
-        if not _is_copy_only(role):
-            continue
+    """Let one thread run the roles that only start copies."""
+    for role in lowering.single:
         for inner in [op for op in role.walk() if isinstance(op, hopper.OneThread)]:
             _inline(inner)
         body = role.body.block
@@ -124,19 +122,6 @@ def elect_threads(lowering: Lowering) -> None:
         for operation in moved:
             operation.detach()
         Emitter.at_end(body).put(hopper.OneThread(regions=[new_region(*moved)]))
-
-
-def _is_copy_only(role: hopper.Role) -> bool:
-    """Tell whether a role starts TMA copies and does nothing with tensors or other threads."""
-    starts = False
-    for operation in role.body.walk():
-        if isinstance(operation, hopper.TmaLoad):
-            starts = True
-        together = (hopper.NamedBarrier, hopper.ProxyFence, hopper.SharedStore, hopper.SharedLoad)
-        effects = (tile.Store, tile.Atomic, tile.CompareExchange, tile.Print, tile.Assert)
-        if isinstance(operation, (*together, *effects, hopper.TmaStore)):
-            return False
-    return starts
 
 
 def _inline(one: hopper.OneThread) -> None:

@@ -22,6 +22,7 @@ from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering, Ring, place_of
 from tawa.passes.lower.emit import Emitter, erase, new_region
 from tawa.passes.lower.maps import load_boxes, tensor_map
+from tawa.passes.lower.scalars import store_scalar
 from tawa.passes.lower.views import reshape_view, slot_view
 
 
@@ -45,11 +46,22 @@ def publish(
     if scalars:
         one = Emitter.at_end(_one_thread(emitter).body.block)
         for buffer, value in scalars:
-            one.put(_store(value, slot_view(one, buffer, slot)))
+            store_scalar(one, value, slot_view(one, buffer, slot), role)
         one.put(_arrive(ring, slot, "thread"))
     exit_.operands = [exit_.slot]
     for _, value in copied:
         _erase_chain(value)
+
+
+def by_one_thread(enter: aref.PutEnter) -> bool:
+    """Tell whether one thread fills the slot: by copies, or with scalars."""
+    exits = [use.operation for use in enter.slot.uses]
+    return all(
+        _source(value) is not None or not isinstance(value.type, TensorType)
+        for exit_ in exits
+        if isinstance(exit_, aref.PutExit)
+        for value in exit_.values
+    )
 
 
 def arrivals_of_put(role: hopper.Role, ring: Ring) -> int:

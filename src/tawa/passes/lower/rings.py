@@ -29,8 +29,10 @@ from tawa.ir.types import (
     shape_of,
 )
 from tawa.passes.lower.context import Lowering, Ring
-from tawa.passes.lower.emit import Carrier, Emitter, State, erase, replace
-from tawa.passes.lower.puts import publish
+from tawa.passes.lower.emit import Carrier, Emitter, State, erase, new_region, replace
+from tawa.passes.lower.puts import by_one_thread, publish
+from tawa.passes.lower.relate import is_tensor
+from tawa.passes.lower.scalars import load_scalar, stored_as, word_layout
 from tawa.passes.lower.shared import choose_layout
 from tawa.passes.lower.views import load_view, slot_view
 
@@ -66,9 +68,9 @@ def _make_ring(lowering: Lowering, create: aref.Create) -> Ring:
 
 def _payload_buffer(lowering: Lowering, label: str, kind: Attribute, depth: int) -> hopper.Shared:
     """Declare the buffer of one payload tile; a scalar takes one word of it."""
-    element = element_type(kind)
-    shape = shape_of(kind) or (1,)
-    buffer = lowering.new_buffer(label, choose_layout(shape, element), element, depth)
+    shape, element = shape_of(kind), stored_as(element_type(kind))
+    layout = choose_layout(shape, element) if shape else word_layout(kind)
+    buffer = lowering.new_buffer(label, layout, element, depth)
     buffer.result.name_hint = f"{label.split('@')[0]}_ring"
     return buffer
 
@@ -148,9 +150,12 @@ class _Weaver:
         emitter = Emitter.before(operation)
         if ref in self.stale:
             self._advance(emitter, ref, state)
-        emitter.put(
-            hopper.Wait(operands=[barriers.result, state[ref, "slot"], state[ref, "phase"]])
-        )
+        wait = hopper.Wait(operands=[barriers.result, state[ref, "slot"], state[ref, "phase"]])
+        if isinstance(operation, aref.PutEnter) and by_one_thread(operation):
+            # Who publishes has waited: no thread is left behind by two phases.
+            emitter.put(hopper.OneThread(regions=[new_region(wait)]))
+        else:
+            emitter.put(wait)
         self.stale.add(ref)
 
     def _advance(self, emitter: Emitter, ref: SSAValue, state: State) -> None:
@@ -186,8 +191,14 @@ class _Weaver:
         values: list[SSAValue] = []
         for buffer, result in zip(ring.buffers, operation.values, strict=True):
             view = slot_view(emitter, buffer, slot)
-            values.append(load_view(emitter, view, result.type, result.name_hint))
+            load = load_view if is_tensor(result) else self._load_scalar
+            values.append(load(emitter, view, result.type, result.name_hint))
         replace(operation, values)
+
+    def _load_scalar(
+        self, emitter: Emitter, view: SSAValue, kind: Attribute, hint: str | None
+    ) -> SSAValue:
+        return load_scalar(emitter, view, kind, self.role, hint)
 
     def _get_exit(self, operation: aref.GetExit, state: State) -> None:
         ref = operation.aref

@@ -20,6 +20,7 @@ from tawa.ir import aref, hopper, tile
 from tawa.ir.types import i32
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase, replace
+from tawa.passes.lower.relate import is_tensor
 
 _WARPGROUP = 4
 
@@ -35,6 +36,8 @@ def form_roles(lowering: Lowering) -> None:
     for role in lowering.roles:
         _sink_setup(lowering, role)
         _rename_ids(lowering, role)
+        if _runs_on_one_thread(role):
+            lowering.single.add(role)
 
 
 def _form_main(lowering: Lowering) -> None:
@@ -188,6 +191,23 @@ def _rename_ids(lowering: Lowering, role: hopper.Role) -> None:
             case _:
                 continue
         replace(operation, [Emitter.before(operation).put(new).result])
+
+
+def _runs_on_one_thread(role: hopper.Role) -> bool:
+    """Tell whether a role only starts copies and computes scalars: threads would be in the way.
+
+    Tensors may pass through it as loads of descriptors alone.
+    """
+    moved = (tile.DescLoad, tile.Reshape, aref.PutExit)
+    puts = False
+    for operation in role.body.walk():
+        puts |= isinstance(operation, aref.PutEnter)
+        if isinstance(operation, aref.GetEnter):
+            return False
+        tensors = any(map(is_tensor, (*operation.operands, *operation.results)))
+        if tensors and not isinstance(operation, moved):
+            return False
+    return puts
 
 
 def erase_setup(lowering: Lowering) -> None:
