@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tawa.errors import DescriptorError
-from tawa.runtime.arrays import look
+from tawa.runtime.arrays import is_tensor, look
 
 
 class TensorDescriptor:
@@ -56,6 +56,8 @@ class TensorDescriptor:
         >>> TensorDescriptor.from_tensor(tawa.array((128, 64), "f16"), [64, 64]).strides
         [64, 1]
         """
+        if is_tensor(tensor):  # often made anew at each launch
+            return cls(tensor, tensor.shape, tensor.stride(), block_shape, padding)
         view = look(tensor)
         return cls(tensor, view.shape, view.strides, block_shape, padding)
 

@@ -1,0 +1,233 @@
+"""What a launch costs on the host: tawa beside Triton, plain arguments and descriptors.
+
+    python benchmarks/launch.py              on a GPU: host time of a launch, in microseconds
+    python benchmarks/launch.py --dry        no GPU, no torch: everything but the driver's call
+
+A figure is the least of several rounds of the mean over many launches of an empty kernel, the queue
+drained between rounds: what the host does, not what it waits for. Writes JSON with `--out`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tawa
+import tawa.language as tl
+
+ROUNDS, LAUNCHES = 15, 400
+
+
+@tawa.jit
+def plain(a, b, c, M, N, K, stride, scale, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    if pid > M:
+        tl.store(c + pid, tl.load(a + pid) + tl.load(b + K) * scale + N + stride)
+
+
+@tawa.jit
+def described(a, b, c, M, N, K, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    if pid > M:
+        c.store([pid * BLOCK, N], a.load([pid * BLOCK, K]) + b.load([pid * BLOCK, K]))
+
+
+def cost(launch: Callable[[], object], drain: Callable[[], object]) -> float:
+    """Return microseconds a launch: the best round's mean."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        drain()
+        started = time.perf_counter()
+        for _ in range(LAUNCHES):
+            launch()
+        best = min(best, time.perf_counter() - started)
+    drain()
+    return best / LAUNCHES * 1e6
+
+
+def calls(tensors: tuple[Any, Any, Any], descriptor: Any) -> dict[str, Callable[[], object]]:
+    """Return the launches of ours that are timed: 8 arguments, and 3 descriptors."""
+    a, b, c = tensors
+    descriptors = [descriptor(tensor, [64, 64]) for tensor in tensors]
+
+    def grid(meta: dict[str, Any]) -> tuple[int]:
+        return (tawa.cdiv(meta["M"], meta["BLOCK"]),)
+
+    return {
+        "plain": lambda: plain[(4,)](a, b, c, 256, 256, 64, 256, 0.5, BLOCK=64),
+        "plain, grid function": lambda: plain[grid](a, b, c, 256, 256, 64, 256, 0.5, BLOCK=64),
+        "descriptors": lambda: described[(4,)](*descriptors, 256, 64, 64, BLOCK=64),
+        "descriptors, made anew": lambda: described[(4,)](
+            *(descriptor(tensor, [64, 64]) for tensor in tensors), 256, 64, 64, BLOCK=64
+        ),
+    }
+
+
+# --- without a GPU ------------------------------------------------------------------------------
+
+
+class Tensor:
+    """Stands for a CUDA tensor of torch: the methods that a launch calls."""
+
+    __slots__ = ("address", "device", "dtype", "shape")
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+        self.shape = (256, 256)
+        self.dtype = "bfloat16"
+        self.device = types.SimpleNamespace(type="cuda")
+
+    def data_ptr(self) -> int:
+        return self.address
+
+    def get_device(self) -> int:
+        return 0
+
+    def stride(self) -> tuple[int, int]:
+        return (256, 1)
+
+
+class DryDriver:
+    """Stands for the driver: a C function that does nothing takes the place of the launch."""
+
+    def __init__(self) -> None:
+        abs_of_c = ctypes.cast(ctypes.CDLL(None).labs, ctypes.c_void_p).value
+        nothing = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(abs_of_c)
+        self.launch_ex = lambda config, function, pointers, extra: nothing(0, 0, 0, None)
+        self.encode_tiled = lambda *_: 0
+
+    def current_device(self) -> int:
+        return 0
+
+    def is_capturing(self, stream: int) -> bool:
+        return False
+
+    def target(self, device: int) -> Any:
+        from tawa.target import H200
+
+        return H200
+
+
+class DryKernel:
+    """Stands for a loaded kernel."""
+
+    function = 1
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def prepare(self, device: int) -> None:
+        pass
+
+    def resident_blocks(self, device: int) -> int:
+        return 132
+
+
+def dry() -> dict[str, float]:
+    """Time everything but the driver's call, with stand-ins for torch and the driver."""
+    from tawa.runtime import dispatch
+
+    if "torch" not in sys.modules:
+        torch: Any = types.ModuleType("torch")
+        torch.Tensor = Tensor
+        torch.cuda = types.SimpleNamespace(
+            is_available=lambda: True, is_initialized=lambda: True, init=lambda: None
+        )
+        # C functions of one and no argument, as torch's are.
+        torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=abs, _cuda_getDevice=int)
+        sys.modules["torch"] = torch
+    driver = DryDriver()
+    dispatch.connect = lambda: driver
+    dispatch.LoadedKernel = DryKernel
+    tensors = tuple(Tensor(0x7F0000000000 + index * (1 << 20)) for index in range(3))
+    timed = calls(tensors, tawa.TensorDescriptor.from_tensor)
+    for launch in timed.values():
+        launch()
+    return {f"tawa, {name}": cost(launch, lambda: None) for name, launch in timed.items()}
+
+
+# --- with a GPU ---------------------------------------------------------------------------------
+
+
+def on_gpu() -> dict[str, float]:
+    """Time ours, and the peers that are installed, on the current GPU."""
+    import torch
+
+    tensors = tuple(torch.randn(256, 256, device="cuda").bfloat16() for _ in range(3))
+    timed = {
+        f"tawa, {name}": launch
+        for name, launch in calls(tensors, tawa.TensorDescriptor.from_tensor).items()
+    }
+    timed |= triton_calls(tensors)
+    for launch in timed.values():
+        launch()
+    return {name: cost(launch, torch.cuda.synchronize) for name, launch in timed.items()}
+
+
+def triton_calls(tensors: tuple[Any, Any, Any]) -> dict[str, Callable[[], object]]:
+    """Return the same launches through Triton; none where it is not installed."""
+    try:
+        import triton
+        from triton.tools.tensor_descriptor import TensorDescriptor
+    except ImportError:
+        return {}
+    source = Path(tempfile.mkdtemp()) / "launch_kernels.py"
+    source.write_text(TRITON)
+    scope: dict[str, Any] = {"__name__": "launch_kernels"}
+    exec(compile(TRITON, str(source), "exec"), scope)
+    a, b, c = tensors
+    first, second = scope["plain"], scope["described"]
+    descriptors = [TensorDescriptor.from_tensor(tensor, [64, 64]) for tensor in tensors]
+    version = triton.__version__
+    return {
+        f"triton {version}, plain": lambda: first[(4,)](a, b, c, 256, 256, 64, 256, 0.5, BLOCK=64),
+        f"triton {version}, descriptors": lambda: second[(4,)](*descriptors, 256, 64, 64, BLOCK=64),
+    }
+
+
+TRITON = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def plain(a, b, c, M, N, K, stride, scale, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    if pid > M:
+        tl.store(c + pid, tl.load(a + pid) + tl.load(b + K) * scale + N + stride)
+
+@triton.jit
+def described(a, b, c, M, N, K, BLOCK: tl.constexpr):
+    pid = tl.program_id(0)
+    if pid > M:
+        c.store([pid * BLOCK, N], a.load([pid * BLOCK, K]) + b.load([pid * BLOCK, K]))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dry", action="store_true", help="no GPU: all but the driver's call")
+    parser.add_argument("--out", type=Path, help="write JSON here")
+    options = parser.parse_args()
+    figures = dry() if options.dry else on_gpu()
+    for name, microseconds in figures.items():
+        print(f"{microseconds:8.2f} us  {name}")
+    if options.out is not None:
+        facts = {
+            "command": "python " + " ".join(["benchmarks/launch.py", *sys.argv[1:]]),
+            "cpu_count": os.cpu_count(),
+            "microseconds": figures,
+        }
+        options.out.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

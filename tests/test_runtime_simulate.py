@@ -1,0 +1,97 @@
+"""Kernels on NumPy arrays: the launch runs hopper IR in the simulator, other levels on request."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tawa
+import tawa.language as tl
+from tawa.errors import ArgumentError
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("TAWA_CACHE_DIR", str(tmp_path))
+
+
+@tawa.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    total = tl.load(x + offsets, mask=mask) + tl.load(y + offsets, mask=mask)
+    tl.store(out + offsets, total, mask=mask)
+
+
+@tawa.jit
+def matmul(
+    a_desc, b_desc, c_desc, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
+):
+    m = tl.program_id(0) * BLOCK_M
+    n = tl.program_id(1) * BLOCK_N
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        acc = tl.dot(a_desc.load([m, k]), b_desc.load([k, n]), acc)
+    c_desc.store([m, n], acc.to(tl.bfloat16))
+
+
+BLOCKS = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64}
+
+
+def matrices(m, n, k):
+    random = np.random.default_rng(0)
+    a = random.integers(-4, 5, (m, k)).astype(ml_dtypes.bfloat16)
+    b = random.integers(-4, 5, (k, n)).astype(ml_dtypes.bfloat16)
+    c = np.full((m, n), np.nan, ml_dtypes.bfloat16)
+    expected = (a.astype(np.float32) @ b.astype(np.float32)).astype(ml_dtypes.bfloat16)
+    return a, b, c, expected
+
+
+def describe(*arrays):
+    return [tawa.TensorDescriptor.from_tensor(array, [64, 64]) for array in arrays]
+
+
+def test_a_launch_on_numpy_arrays():
+    x, y = np.arange(300, dtype=np.float32), np.ones(300, np.float32)
+    out = np.full(300, np.nan, np.float32)
+    kernel = add[lambda meta: (tawa.cdiv(meta["n"], meta["BLOCK"]),)](x, y, out, 300, BLOCK=128)
+    np.testing.assert_array_equal(out, x + y)
+    assert kernel.proof.ok
+
+
+def test_a_launch_with_descriptors():
+    a, b, c, expected = matrices(128, 64, 96)
+    matmul[(2, 1)](*describe(a, b, c), 96, **BLOCKS)
+    np.testing.assert_array_equal(c, expected)
+
+
+@pytest.mark.parametrize("level", ["tile", "aref", "hopper"])
+def test_every_level_gives_the_same(level):
+    a, b, c, expected = matrices(64, 128, 192)
+    how = {"grid": (1, 2), "level": level, "seed": 3, "persistent": False}
+    tawa.simulate(matmul, *describe(a, b, c), 192, **how, **BLOCKS)
+    np.testing.assert_array_equal(c, expected)
+
+
+def test_a_grid_of_no_programs_does_nothing():
+    out = np.full(8, np.nan, np.float32)
+    add[(0,)](out, out, out, 8, BLOCK=128)
+    assert np.isnan(out).all()
+
+
+def test_a_kernel_is_read_back_from_disk():
+    a, b, c, expected = matrices(64, 64, 64)
+    kernels = [tawa.jit(matmul.fn)[(1, 1)](*describe(a, b, c), 64, **BLOCKS) for _ in range(2)]
+    assert list(kernels[1].timings) == ["disk cache"]
+    assert kernels[1].plan == kernels[0].plan
+    np.testing.assert_array_equal(c, expected)
+
+
+def test_compile_with_placeholders_and_explain():
+    arrays = [tawa.array((256, 256), "bf16") for _ in range(3)]
+    report = matmul.explain(*describe(*arrays), 256, **BLOCKS)
+    assert report.startswith("kernel matmul\n")
+    assert "a_desc: descriptor of bf16[64x64]" in report
+    with pytest.raises(ArgumentError, match="cannot be launched with placeholders"):
+        matmul[(1, 1)](*describe(*arrays), 256, **BLOCKS)
