@@ -10,6 +10,8 @@ from xdsl.ir import Operation, SSAValue
 from tawa.codegen.elements import element_of
 from tawa.codegen.emit.emitter import Emitter, slot_address
 from tawa.codegen.emit.values import Array, View
+from tawa.codegen.storage import is_tensor
+from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers import memory as w
 from tawa.errors import InternalError
 from tawa.ir import hopper
@@ -118,6 +120,9 @@ def _start(name: str, part: str, words: int) -> str:
 def store(e: Emitter, op: Operation) -> None:
     """Write a register tile to a shared one."""
     assert isinstance(op, hopper.SharedStore)
+    if not is_tensor(op.value):
+        _store_scalar(e, op)
+        return
     access = _access(op.via.data, op.value, op.view)
     array = e.materialized(op.value)
     _check_type(array, op.view)
@@ -151,6 +156,9 @@ def _check_type(array: Array, view: SSAValue) -> None:
 def load(e: Emitter, op: Operation) -> None:
     """Read a shared tile into registers."""
     assert isinstance(op, hopper.SharedLoad)
+    if not is_tensor(op.result):
+        _load_scalar(e, op)
+        return
     access = _access(op.via.data, op.result, op.view)
     array = e.array(op.result)
     element = element_of(element_type(op.result.type))
@@ -167,6 +175,32 @@ def load(e: Emitter, op: Operation) -> None:
             e.do(w.ldmatrix(access.matrices, transposed=access.transposed), address, *items)
         else:
             e.do(w.shared_load(element.word, words), _start(array.name, part, words), address)
+
+
+def _store_scalar(e: Emitter, op: hopper.SharedStore) -> None:
+    """Write a scalar to a tile of one element; outside `one_thread` all threads write the same."""
+    scalar = e.scalar(op.value)
+    element = scalar.element
+    if element.bits < 32:
+        text = scalar.text
+        if element.is_small_float:
+            text = e.call(arithmetic.narrow(element.name), text)
+        e.do(w.shared_store_narrow(max(8, element.bits)), e.view(op.view), text)
+        return
+    e.do(w.shared_store_one(element.word), e.view(op.view), scalar.text)
+
+
+def _load_scalar(e: Emitter, op: hopper.SharedLoad) -> None:
+    """Read a tile of one element in every thread; a name keeps the read where it stands."""
+    element = element_of(op.result.type)
+    if element.bits < 32:
+        e.use_accessors(element)
+        text = e.call(w.shared_load_narrow(max(8, element.bits)), e.view(op.view))
+        text = f"{element.name}_to_float({text})" if element.is_small_float else text
+        text = f"{text} != 0" if element.bits == 1 else text
+    else:
+        text = e.call(w.shared_load_one(element.word), e.view(op.view))
+    e.define(op.result, text, name=True)
 
 
 def _load_narrow(e: Emitter, access: Access, array: Array, base: str) -> None:

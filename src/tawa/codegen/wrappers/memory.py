@@ -53,6 +53,30 @@ def shared_store(kind: str, count: int) -> Wrapper:
     )
 
 
+def shared_load_one(kind: str) -> Wrapper:
+    """Return the load of one value of C type `kind`."""
+    array = shared_load(kind, 1)
+    return Wrapper(
+        f"{kind} shared_load_{kind}(u32 address)",
+        f"{kind} value;\n{array.name}(&value, address);\nreturn value;",
+        array.section,
+        array.effect,
+        (array,),
+    )
+
+
+def shared_store_one(kind: str) -> Wrapper:
+    """Return the store of one value of C type `kind`."""
+    array = shared_store(kind, 1)
+    return Wrapper(
+        f"void shared_store_{kind}(u32 address, {kind} value)",
+        f"{array.name}(address, &value);",
+        array.section,
+        array.effect,
+        (array,),
+    )
+
+
 def shared_load_narrow(bits: int) -> Wrapper:
     """Return the load of one element of 8 or 16 bits, zero-extended."""
     return Wrapper(
