@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from tawa.ir import tile
+from tawa.passes.accumulate import accumulate
 from tawa.passes.arefs import insert_arefs
 from tawa.passes.descriptors import promote
 from tawa.passes.distribute import distribute
@@ -31,9 +32,13 @@ TILE: tuple[Pass, ...] = (
 # The same without promotion: what runs where a guard does not hold.
 TILE_PLAIN: tuple[Pass, ...] = (simplify,)
 
+# What changes the order of sums; not run under `strict`.
+REASSOCIATE: tuple[Pass, ...] = (accumulate,)
+
 # One region for each role, arefs between them.
 AREF: tuple[Pass, ...] = (
     persist,  # before arefs: slots count on through the loop over tiles
+    simplify,  # what does not change from tile to tile leaves the loop
     insert_arefs,
     distribute,  # every role gets its own copy of what remains
 )

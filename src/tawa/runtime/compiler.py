@@ -1,8 +1,9 @@
 """From a Python function and a signature to a proved kernel: the compile driver.
 
 The planner ranks plans; the first of at most `ATTEMPTS` that lowers within budget, is proved and
-builds is taken, and each rejection is kept for `explain`. Nothing falls back in silence: when a user
-pinned what a plan cannot have, or no plan is left, the first error is raised with the others noted.
+builds is taken, and each rejection is kept for `explain`. Nothing falls back in silence: when a
+user pinned what a plan cannot have, or no plan is left, the first error is raised with the others
+as its notes.
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ def compile_kernel(
     with watch.phase("tile passes"):
         passes = pipeline.TILE if descriptors else pipeline.TILE_PLAIN
         notes = pipeline.run(passes, kernel, Plan(), target)
+        if not strict:
+            notes += pipeline.run(pipeline.REASSOCIATE, kernel, Plan(), target)
     with watch.phase("plan"):
         plans = rank_plans(kernel, target, pins)
     errors: list[TawaError] = []

@@ -66,11 +66,13 @@ def _reshape_view(operation: hopper.ReshapeView) -> Callable[..., Any]:
 def _shared_load(decoder: Decoder, operation: hopper.SharedLoad) -> Step:
     view, out = decoder.number(operation.view), decoder.number(operation.result)
     held = register_owners(operation.result.type)
+    shape = shape_of(operation.result.type)  # (): a scalar aref's one word
 
     def load(role: Role, frame: Frame) -> None:
         source: View = frame.values[view]
         touch(role, source, False, held, operation)
-        frame.values[out] = role.block.shared.read(source, role.where, operation)
+        data = role.block.shared.read(source, role.where, operation)
+        frame.values[out] = data.reshape(shape)[()]
 
     return acting(load)
 
