@@ -2,107 +2,150 @@
 
 A *site* is a loop or condition whose outcome depends on unknowns. Each configuration gives each
 site a sequence of wishes, used in turn: an inner loop under a loop over tiles meets different trip
-counts from one tile to the next. Trips are 0, 1, D-1, D, D+1, 2D+2 for loops that turn a ring of D
-slots, since what a ring does repeats after 2D trips, and 0..3 for loops around such loops.
+counts from one tile to the next.
+
+Trips of a loop that turns rings of D slots itself are 0, 1, D-1, D, D+1 and 2D+2: what a ring does
+repeats after 2D trips. A loop around such loops (over tiles) makes 0, 1, 2 and, where its inner
+loops are short, D+1 trips (at least 3) of its own rings: only then does its producer come round
+while the consumer is still in the first tile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation
 
-Wishes = tuple[int, ...]
+Count = tuple[int, int]
+"""A number of trips a*D + b as (a, b), D the depth of the rings the site turns itself."""
 
-_OUTER = (0, 1, 2, 3)
-_DEFAULT: dict[str, Wishes] = {
-    "outer": (2,),
-    "inner": (2,),
-    "pure": (2,),
-    "if": (1,),
-    "while": (1, 1, 0),
+Wishes = tuple[Count, ...]
+
+INNER: Wishes = ((0, 0), (0, 1), (1, -1), (1, 0), (1, 1), (2, 2))
+DEEP: Count = (1, 1)
+_IF: dict[str, Wishes] = {
+    "no": ((0, 0),),
+    "yes": ((0, 1),),
+    "no, yes": ((0, 0), (0, 1)),
+    "yes, no": ((0, 1), (0, 0)),
 }
+
+
+def _times(count: int) -> Wishes:
+    """Return the outcomes of a condition of a while loop that makes `count` trips."""
+    return ((0, 1),) * count + ((0, 0),)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a choice is made: `kind` is "inner", "outer", "around", "pure", "while" or "if"."""
+
+    operation: Operation
+    kind: str
+    depth: int
 
 
 @dataclass(eq=False, slots=True)
 class Configuration:
-    """Wishes by site, and what was reached. `ragged` asks for the smallest number of a trip count."""
+    """Wishes by site, else by kind; what was reached. `ragged` asks for the smallest number that
+    gives a trip count, so that the last trip is a partial one. `block` and `blocks` are the block's
+    number and the size of the grid, where no choice depends on them: in causal attention the number
+    of a tile is also the trip count of its loop.
+    """
 
-    wishes: dict[Operation, Wishes]
-    defaults: dict[str, Wishes]
+    kinds: Mapping[str, Wishes]
+    sites: Mapping[Operation, Wishes] = field(default_factory=dict[Operation, Wishes])
     ragged: bool = False
-    kinds: dict[Operation, str] = field(default_factory=dict[Operation, str])
-    outcomes: dict[Operation, list[int]] = field(default_factory=dict[Operation, list[int]])
+    block: int = 0
+    blocks: int = 1
+    outcomes: dict[Site, list[int]] = field(default_factory=dict[Site, list[int]])
 
-    def wish(self, site: Operation, kind: str) -> int:
+    def wish(self, site: Site) -> int:
         """Return the outcome wanted now at a site."""
-        self.kinds[site] = kind
         turn = len(self.outcomes.setdefault(site, []))
-        wishes = self.wishes.get(site) or self.defaults[kind]
-        return wishes[turn % len(wishes)]
+        wishes = self.sites.get(site.operation) or self.kinds[site.kind]
+        factor, more = wishes[turn % len(wishes)]
+        count = max(0, factor * site.depth + more)
+        if site.kind == "outer" and factor:
+            return max(3, count)
+        return count
 
-    def reached(self, site: Operation, outcome: int) -> None:
+    def reached(self, site: Site, outcome: int) -> None:
         """Note the outcome reached at a site."""
         self.outcomes[site].append(outcome)
 
     def describe(self) -> str:
         """Return the outcomes, for the report."""
         parts = [
-            f"{site.name.removeprefix('scf.')} {','.join(map(str, outcomes))}"
+            f"{site.operation.name.removeprefix('scf.')} {','.join(map(str, outcomes))}"
             for site, outcomes in self.outcomes.items()
             if outcomes
         ]
         return "; ".join(parts) or "no choice"
 
 
-def inner_trips(depth: int) -> Wishes:
-    """Return the trip counts tried for a loop over a ring of `depth` slots, smallest first."""
-    return tuple(sorted({0, 1, max(0, depth - 1), depth, depth + 1, 2 * depth + 2}))
+def _uniform(
+    outer: Count, inner: Count, choice: str, around: int = 1, block: int = 0, blocks: int = 1
+) -> Configuration:
+    tiles = 3 if outer == DEEP else outer[1]
+    return Configuration(
+        {
+            "around": ((0, around),),
+            "outer": (outer,),
+            "inner": (inner,),
+            "pure": (inner if not inner[0] else (0, 2),),
+            "while": _times(tiles),
+            "if": _IF[choice],
+        },
+        ragged=bool(inner[1] & 1),
+        block=block,
+        blocks=blocks,
+    )
 
 
-def configurations(depth: int, seen: list[Configuration]) -> Iterator[Configuration]:
-    """Yield configurations, small ones first; `seen` holds those that were run, with their sites."""
-    trips = inner_trips(depth)
-    for step, trip in enumerate(trips):
-        yield Configuration(
-            {},
-            {
-                "outer": (_OUTER[min(step, 3)],),
-                "inner": (trip,),
-                "pure": (trip,),
-                "if": (step & 1,),
-                "while": (1,) * min(step, 3) + (0,),
-            },
-            ragged=bool(step & 1),
-        )
-    sites: dict[Operation, str] = {}
-    for one in seen:
-        sites.update(one.kinds)
-    if len(sites) == 1 and "if" not in sites.values():
+def configurations(seen: list[Configuration]) -> Iterator[Configuration]:
+    """Yield configurations, small ones first; `seen` gathers those that were run, with their sites.
+
+    Kernels without choices have one, those with one loop six.
+    """
+    yield _uniform((0, 1), (0, 0), "no", 0)
+    if not seen[0].outcomes:
         return
-    for site, kind in sites.items():
-        for wishes in _variations(kind, trips):
-            yield Configuration({site: wishes}, dict(_DEFAULT), ragged=kind == "if")
-    if "outer" in sites.values() or "while" in sites.values():
-        for wishes in ((depth + 1, 0, 1), (0, 2 * depth + 2, max(0, depth - 1))):
-            around = {**_DEFAULT, "outer": (3,), "while": (1, 1, 1, 0), "inner": wishes}
-            yield Configuration({}, around)
+    yield _uniform((0, 1), (0, 1), "yes")
+    for step, count in enumerate(INNER):
+        if step < 3:
+            yield _uniform(DEEP, count, "yes", 2)
+        else:
+            yield _uniform((0, 2), count, "yes", 1, 2 * step - 3, step - 2)
+    sites = {site for one in seen for site in one.outcomes}
+    if len(sites) == 1 and not any(site.kind == "if" for site in sites):
+        return
+    yield _uniform((0, 0), (0, 1), "yes")
+    yield from _one_by_one(sites)
+    if any(site.kind in ("outer", "while") for site in sites):
+        yield from _mixed()
 
 
-def _variations(kind: str, trips: Wishes) -> tuple[Wishes, ...]:
-    match kind:
-        case "outer":
-            return tuple((count,) for count in _OUTER)
-        case "inner":
-            return tuple((count,) for count in trips)
-        case "pure":
-            return ((0,), (1,), (3,))
-        case "while":
-            return tuple((1,) * count + (0,) for count in _OUTER)
-        case _:
-            return ((0,), (1,), (0, 1), (1, 0))
+def _one_by_one(sites: set[Site]) -> Iterator[Configuration]:
+    """Vary each site while the others stay: loops of unlike trip counts, conditions both ways."""
+    inner = [site for site in sites if site.kind == "inner"]
+    around = _uniform(DEEP, (0, 1), "yes").kinds
+    if len(inner) > 1:
+        for site in inner:
+            for count in INNER:
+                yield Configuration(around, {site.operation: (count,)})
+    for site in sites:
+        if site.kind == "if":
+            for wishes in _IF.values():
+                yield Configuration(around, {site.operation: wishes}, ragged=True)
+        elif site.kind == "pure":
+            for trips in (0, 1, 3):
+                yield Configuration(around, {site.operation: ((0, trips),)})
 
 
-__all__ = ["Configuration", "IntAttr", "Wishes", "configurations", "inner_trips"]
+def _mixed() -> Iterator[Configuration]:
+    """Tiles of unlike trip counts: a long one before an empty one, and the other way round."""
+    around = _uniform(DEEP, (0, 1), "yes").kinds
+    for inner in (((1, 1), (0, 0), (0, 1)), ((0, 0), (1, 1), (1, -1), (0, 0))):
+        yield Configuration({**around, "inner": inner})

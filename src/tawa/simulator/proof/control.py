@@ -12,6 +12,8 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper
+from tawa.ir.types import BarriersType
+from tawa.simulator.proof.configuration import Site
 from tawa.simulator.proof.decode import Decoder, Step, run_steps, terminator
 from tawa.simulator.proof.machine import Agent, Blocked
 from tawa.simulator.proof.rules import Unproved
@@ -50,12 +52,33 @@ def _is_control(operation: Operation) -> bool:
     return isinstance(operation, (scf.ForOp, scf.IfOp, scf.WhileOp))
 
 
-def _loops_inside(block: Block, decoder: Decoder) -> bool:
-    return any(
-        isinstance(inner, (scf.ForOp, scf.WhileOp))
-        and any(_has_steps(region.block, decoder) for region in inner.regions if region.blocks)
+def _loops_inside(block: Block, decoder: Decoder) -> list[scf.ForOp | scf.WhileOp]:
+    return [
+        inner
         for inner in block.walk()
-    )
+        if isinstance(inner, (scf.ForOp, scf.WhileOp))
+        and any(_has_steps(region.block, decoder) for region in inner.regions if region.blocks)
+    ]
+
+
+def site_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
+    """Return the site of a loop: how deep it nests, and the rings it turns itself."""
+    loops = _loops_inside(block, decoder)
+    inner = {item for loop in loops for item in loop.walk()}
+    depth = 1
+    for item in block.walk():
+        if item not in inner and isinstance(item, (hopper.Wait, hopper.Arrive)):
+            kind = item.barriers.type
+            assert isinstance(kind, BarriersType)
+            depth = max(depth, kind.count.data)
+    if isinstance(operation, scf.WhileOp):
+        return Site(operation, "while", depth)
+    if not _has_steps(block, decoder):
+        return Site(operation, "pure", depth)
+    if not loops:
+        return Site(operation, "inner", depth)
+    nested = any(_loops_inside(loop.regions[-1].block, decoder) for loop in loops)
+    return Site(operation, "around" if nested else "outer", depth)
 
 
 def control_roots(operation: Operation, decoder: Decoder) -> list[SSAValue]:
@@ -87,12 +110,12 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     body = run_steps(decoder.block(block))
     bounds = tuple(decoder.number(value) for value in (loop.lb, loop.ub, loop.step))
     index = decoder.number(block.args[0]) if block.args[0] in decoder.needed else -1
-    kind = "outer" if _loops_inside(block, decoder) else "inner" if effects else "pure"
+    site = site_of(loop, block, decoder)
 
     def run(agent: Agent) -> Run:
         env, world = agent.env, agent.world
         low, high, by = (env[item] for item in bounds)
-        trips = world.trips(loop, kind, low, high, by)
+        trips = world.trips(site, low, high, by)
         first, step = world.scalars.value(low), world.scalars.value(by)
         _move(agent, start)
         for trip in trips:
@@ -121,9 +144,10 @@ def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
         bodies.append(run_steps(()))
         ends.append(())
     condition = decoder.number(branch.cond)
+    site = Site(branch, "if", 1)
 
     def run(agent: Agent) -> Run:
-        taken = 0 if agent.world.condition(branch, "if", agent.env[condition]) else 1
+        taken = 0 if agent.world.condition(site, agent.env[condition]) else 1
         yield from bodies[taken](agent)
         _move(agent, ends[taken])
 
@@ -142,13 +166,14 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
         return None
     check, body = run_steps(decoder.block(before)), run_steps(decoder.block(after))
     condition = decoder.number(test.operands[0])
+    site = site_of(loop, after, decoder)
 
     def run(agent: Agent) -> Run:
         world = agent.world
         _move(agent, start)
         for _ in range(world.limit):
             yield from check(agent)
-            if not world.condition(loop, "while", agent.env[condition]):
+            if not world.condition(site, agent.env[condition]):
                 break
             _move(agent, passed)
             yield from body(agent)

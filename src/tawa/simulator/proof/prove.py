@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
 from tawa.errors import Place, ProtocolError, UnprovedProtocol
-from tawa.ir import hopper, tile
-from tawa.ir.types import BarriersType
+from tawa.ir import tile
 from tawa.simulator.proof.configuration import Configuration, configurations
 from tawa.simulator.proof.read import read_kernel
 from tawa.simulator.proof.rules import Row, Unproved, Violation
-from tawa.simulator.proof.run import Model, Run
+from tawa.simulator.proof.run import Run
 from tawa.target import Target
 
 STEPS = 400_000
@@ -46,13 +45,11 @@ def prove(kernel: tile.Kernel, target: Target) -> Proof:
     states, run = 0, None
     try:
         model = read_kernel(kernel, target)
-        keys: set[tuple[object, ...]] = set()
-        for configuration in configurations(_depth(model), seen):
+        for configuration in configurations(seen):
             run = Run(model, configuration, STEPS - states)
             run.execute()
             states += run.steps
             seen.append(configuration)
-            keys.add(_key(configuration))
     except Violation as found:
         raise _report(kernel, found, run) from None
     except Unproved as found:
@@ -67,20 +64,6 @@ def prove(kernel: tile.Kernel, target: Target) -> Proof:
         f"({states} steps, {1000 * seconds:.0f} ms)"
     )
     return Proof(True, states, seconds, len(seen), verdict)
-
-
-def _depth(model: Model) -> int:
-    """Return the depth of the deepest ring."""
-    depth = 1
-    for array in model.arrays:
-        kind = array.result.type
-        assert isinstance(kind, BarriersType)
-        depth = max(depth, kind.count.data)
-    return depth
-
-
-def _key(configuration: Configuration) -> tuple[object, ...]:
-    return tuple((site, tuple(outcomes)) for site, outcomes in configuration.outcomes.items())
 
 
 def _report(kernel: tile.Kernel, found: Violation, run: Run | None) -> ProtocolError:
@@ -100,14 +83,8 @@ def _report(kernel: tile.Kernel, found: Violation, run: Run | None) -> ProtocolE
 
 def _trace(run: Run, rows: list[Row]) -> list[Row]:
     """Repeat the run with a trace; keep the last steps of the roles that `rows` name."""
-    again = Run(
-        run.model,
-        Configuration(
-            run.configuration.wishes, run.configuration.defaults, run.configuration.ragged
-        ),
-        run.budget,
-        trace=True,
-    )
+    fresh = replace(run.configuration, outcomes={})
+    again = Run(run.model, fresh, run.budget, trace=True)
     try:
         again.execute()
     except Violation as same:
@@ -139,4 +116,4 @@ def _place(operation: Operation | None) -> Place | None:
     return Place(where.filename.data, where.line.data, where.column.data)
 
 
-__all__ = ["Proof", "hopper", "prove", "render"]
+__all__ = ["Proof", "prove", "render"]

@@ -17,7 +17,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, DescType, PtrType
-from tawa.simulator.proof.configuration import Configuration
+from tawa.simulator.proof.configuration import Configuration, Site
 from tawa.simulator.proof.copies import Groups
 from tawa.simulator.proof.decode import Control, Decoder
 from tawa.simulator.proof.machine import Agent, Blocked, Mbarrier, NamedBarrier, Pool, World
@@ -88,7 +88,7 @@ class Run(World):
     def __init__(
         self, model: Model, configuration: Configuration, budget: int, trace: bool = False
     ) -> None:
-        super().__init__(Scalars(), trace)
+        super().__init__(Scalars(configuration.block, configuration.blocks), trace)
         self.model = model
         self.configuration = configuration
         self.cluster = model.cluster
@@ -229,27 +229,27 @@ class Run(World):
                 f"a run takes more than {self.budget} steps; nothing is known about it", operation
             )
 
-    def trips(self, loop: Operation, kind: str, low: Scalar, high: Scalar, by: Scalar) -> range:
+    def trips(self, site: Site, low: Scalar, high: Scalar, by: Scalar) -> range:
         """Return the trips of a loop: those its bounds give, or those the configuration wants."""
         value = self.scalars.value
         a, b, c = value(low), value(high), value(by)
         if a is None or b is None or c is None:
-            wish = self.configuration.wish(loop, kind)
+            wish = self.configuration.wish(site)
             reached = self.scalars.settle((high, low, by), _count, wish, self.configuration.ragged)
-            self.configuration.reached(loop, reached)
+            self.configuration.reached(site, reached)
             a, b, c = value(low), value(high), value(by)
             assert a is not None and b is not None and c is not None
         if c <= 0:
-            raise Unproved(f"a loop has the step {c}", loop)
+            raise Unproved(f"a loop has the step {c}", site.operation)
         return range(_count(b, a, c))
 
-    def condition(self, operation: Operation, kind: str, scalar: Scalar) -> bool:
+    def condition(self, site: Site, scalar: Scalar) -> bool:
         """Return a condition: what it is, or what the configuration wants."""
         known = self.scalars.value(scalar)
         if known is None:
-            wish = self.configuration.wish(operation, kind)
+            wish = self.configuration.wish(site)
             known = self.scalars.settle((scalar,), _truth, wish, self.configuration.ragged)
-            self.configuration.reached(operation, known)
+            self.configuration.reached(site, known)
         return bool(known)
 
     # --- the end --------------------------------------------------------------------------------

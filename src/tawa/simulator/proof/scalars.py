@@ -80,7 +80,9 @@ _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"
 class Scalars:
     """The expressions of one run and what its unknowns are bound to."""
 
-    def __init__(self) -> None:
+    def __init__(self, block: int = 0, blocks: int = 1) -> None:
+        self.block = block
+        self.blocks = blocks
         self.table: dict[tuple[object, ...], Expr] = {}
         self.bound: dict[Expr, int] = {}
         self.units: dict[Expr, int] = {}
@@ -196,8 +198,10 @@ class Scalars:
     def _default(self, item: Expr, scale: int, constants: list[int]) -> int:
         match item.function:
             case "block_id" | "cluster_id":
-                return 0
-            case "num_blocks" | "grid_extent":
+                return self.block
+            case "num_blocks":
+                return self.blocks
+            case "grid_extent":
                 return 1
             case _:
                 unit = self.units.get(item, 1)
