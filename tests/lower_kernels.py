@@ -1,0 +1,364 @@
+"""Kernels the lowering is tested on, as Python source; `CASES` gives signatures, grids, arguments.
+
+Inputs are small integers, so that every order of sums is exact and equality is bit for bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+
+import tawa.language as tl
+from tawa.frontend import build
+from tawa.frontend.signature import ConstantArg, DescriptorArg, PointerArg, ScalarArg
+from tawa.ir import tile
+from tawa.passes import pipeline
+from tawa.plan.pins import Pins
+from tawa.plan.plan import Declined, Plan
+from tawa.plan.planner import rank_plans
+from tawa.simulator.memory import HostDescriptor
+from tawa.target import H200
+
+DTYPES = {
+    "bf16": ml_dtypes.bfloat16,
+    "f16": np.float16,
+    "f32": np.float32,
+    "f8e4m3": ml_dtypes.float8_e4m3fn,
+    "i32": np.int32,
+}
+
+
+def matmul(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        a = a_desc.load([m, k])
+        b = b_desc.load([k, n])
+        acc = tl.dot(a, b, acc)
+    c_desc.store([m, n], acc.to(c_desc.dtype))
+
+
+def matmul_nt(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        a = a_desc.load([m, k])
+        b = b_desc.load([n, k])
+        acc = tl.dot(a, b.T, acc)
+    c_desc.store([m, n], acc.to(c_desc.dtype))
+
+
+def matmul_tn(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        a = a_desc.load([k, m])
+        b = b_desc.load([k, n])
+        acc = tl.dot(a.T, b, acc)
+    c_desc.store([m, n], acc.to(c_desc.dtype))
+
+
+def ieee(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        a = a_desc.load([m, k])
+        b = b_desc.load([k, n])
+        acc = tl.dot(a, b, acc, input_precision="ieee")
+    c_desc.store([m, n], acc.to(c_desc.dtype))
+
+
+def computed(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        a = a_desc.load([m, k])
+        b = b_desc.load([k, n])
+        acc = tl.dot(a * 2, b + 1, acc)
+    c_desc.store([m, n], acc.to(c_desc.dtype))
+
+
+def row_sums(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    sums = tl.zeros((BM,), dtype=tl.float32)
+    for k in range(0, K, BK):
+        a = a_desc.load([m, k])
+        b = b_desc.load([k, n])
+        acc = tl.dot(a, b, acc)
+        sums += tl.sum(a.to(tl.float32), 1)
+    c_desc.store([m, n], (acc + sums[:, None]).to(c_desc.dtype))
+
+
+def two_products(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    one = tl.zeros((BM, BN), dtype=tl.float32)
+    two = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        a = a_desc.load([m, k])
+        b = b_desc.load([k, n])
+        b2 = b_desc.load([k, n + 8])
+        one = tl.dot(a, b, one)
+        two = tl.dot(a, b2, two)
+    c_desc.store([m, n], (one - two).to(c_desc.dtype))
+
+
+def skipping(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        if k != BK:
+            a = a_desc.load([m, k])
+            b = b_desc.load([k, n])
+            acc = tl.dot(a, b, acc)
+    c_desc.store([m, n], acc.to(c_desc.dtype))
+
+
+def no_loop(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.dot(a_desc.load([m, 0]), b_desc.load([0, n]))
+    c_desc.store([m, n], acc.to(c_desc.dtype))
+
+
+def attention(q_desc, k_desc, v_desc, o_desc, n, BM: tl.constexpr, BN: tl.constexpr):
+    row = tl.program_id(0) * BM
+    q = q_desc.load([row, 0])
+    top = tl.full((BM,), -float("inf"), tl.float32)
+    total = tl.zeros((BM,), tl.float32)
+    acc = tl.zeros((BM, 64), tl.float32)
+    for j in range(0, n, BN):
+        k = k_desc.load([j, 0])
+        s = tl.dot(q, k.T)
+        new = tl.maximum(top, tl.max(s, 1))
+        p = tl.exp2(s - new[:, None])
+        scale = tl.exp2(top - new)
+        total = total * scale + tl.sum(p, 1)
+        v = v_desc.load([j, 0])
+        acc = tl.dot(p.to(tl.float16), v, acc * scale[:, None])
+        top = new
+    o_desc.store([row, 0], (acc / total[:, None]).to(tl.float16))
+
+
+def pointers(
+    a_ptr, b_ptr, c_ptr, M, N, K, am, bk, cm, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    om = (tl.program_id(0) * BM + tl.arange(0, BM)) % M
+    on = (tl.program_id(1) * BN + tl.arange(0, BN)) % N
+    ok = tl.arange(0, BK)
+    a_ptrs = a_ptr + om[:, None] * am + ok[None, :]
+    b_ptrs = b_ptr + ok[:, None] * bk + on[None, :]
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        a = tl.load(a_ptrs, mask=ok[None, :] < K - k * BK, other=0.0)
+        b = tl.load(b_ptrs, mask=ok[:, None] < K - k * BK, other=0.0)
+        acc = tl.dot(a, b, acc)
+        a_ptrs += BK
+        b_ptrs += BK * bk
+    om = tl.program_id(0) * BM + tl.arange(0, BM)
+    on = tl.program_id(1) * BN + tl.arange(0, BN)
+    inside = (om[:, None] < M) & (on[None, :] < N)
+    tl.store(c_ptr + om[:, None] * cm + on[None, :], acc.to(tl.float16), mask=inside)
+
+
+def add(x_ptr, y_ptr, o_ptr, n, B: tl.constexpr):
+    offs = tl.program_id(0) * B + tl.arange(0, B)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    y = tl.load(y_ptr + offs, mask=offs < n)
+    tl.store(o_ptr + offs, x + y, mask=offs < n)
+
+
+def both_axes(x_ptr, o_ptr, n, BM: tl.constexpr, B: tl.constexpr):
+    r = tl.program_id(0) * BM + tl.arange(0, BM)
+    c = tl.arange(0, B)
+    x = tl.load(x_ptr + r[:, None] * n + c[None, :], mask=c[None, :] < n, other=0.0)
+    rows = tl.sum(x, axis=1)
+    columns = tl.max(x, axis=0)
+    y = x * rows[:, None] + columns[None, :]
+    tl.store(o_ptr + r[:, None] * n + c[None, :], y, mask=c[None, :] < n)
+
+
+def running_sum(x_ptr, o_ptr, BM: tl.constexpr, B: tl.constexpr):
+    r = tl.arange(0, BM)
+    c = tl.arange(0, B)
+    x = tl.load(x_ptr + r[:, None] * B + c[None, :])
+    tl.store(o_ptr + r[:, None] * B + c[None, :], tl.cumsum(x, axis=1))
+
+
+def counter(count_ptr, o_ptr, B: tl.constexpr):
+    ticket = tl.atomic_add(count_ptr, 1)
+    tl.store(o_ptr + ticket * B + tl.arange(0, B), tl.arange(0, B) + ticket)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel with its signature, grid and arguments ((array, block) is a descriptor)."""
+
+    function: object
+    signature: dict
+    grid: tuple[int, int, int]
+    arguments: dict
+    pins: Pins = field(default_factory=Pins)
+    exact: bool = True
+
+
+def integers(shape, dtype, low=-3, high=4):
+    rng = np.random.default_rng(sum(np.atleast_1d(shape)) + low)
+    return rng.integers(low, high, shape).astype(DTYPES[dtype])
+
+
+def product(
+    function=matmul,
+    bm=128,
+    bn=128,
+    bk=64,
+    m=200,
+    n=304,
+    k=200,
+    dtype="bf16",
+    out="bf16",
+    **pins,
+) -> Case:
+    """A GEMM-like kernel on descriptors; operands stored as the function loads them."""
+    a_shape, a_block = ((k, m), (bk, bm)) if function is matmul_tn else ((m, k), (bm, bk))
+    b_shape, b_block = ((n, k), (bn, bk)) if function is matmul_nt else ((k, n), (bk, bn))
+    blocks = {"a_desc": a_block, "b_desc": b_block}
+    signature = {name: DescriptorArg(dtype, block) for name, block in blocks.items()}
+    signature |= {"c_desc": DescriptorArg(out, (bm, bn)), "K": ScalarArg("i32")}
+    signature |= {"BM": ConstantArg(bm), "BN": ConstantArg(bn), "BK": ConstantArg(bk)}
+    arguments = {
+        "a_desc": (integers(tuple(max(8, x) for x in a_shape), dtype), a_block),
+        "b_desc": (integers(tuple(max(8, x) for x in b_shape), dtype), b_block),
+        "c_desc": (np.full((m, n), np.nan, DTYPES[out]), (bm, bn)),
+        "K": k,
+    }
+    return Case(function, signature, (-(-m // bm), -(-n // bn), 1), arguments, Pins(**pins))
+
+
+def _attention(**pins) -> Case:
+    half = {name: DescriptorArg("f16", (128, 64)) for name in ("q_desc", "k_desc", "v_desc")}
+    signature = half | {"o_desc": DescriptorArg("f16", (128, 64)), "n": ScalarArg("i32")}
+    signature |= {"BM": ConstantArg(128), "BN": ConstantArg(128)}
+    arguments = {
+        "q_desc": (integers((256, 64), "f16", -1, 2), (128, 64)),
+        "k_desc": (integers((384, 64), "f16", -1, 2), (128, 64)),
+        "v_desc": (integers((384, 64), "f16"), (128, 64)),
+        "o_desc": (np.full((256, 64), np.nan, np.float16), (128, 64)),
+        "n": 384,
+    }
+    return Case(attention, signature, (2, 1, 1), arguments, Pins(**pins), exact=False)
+
+
+def _pointers(**pins) -> Case:
+    m, n, k = 200, 304, 200
+    signature = {name: PointerArg("f16", True) for name in ("a_ptr", "b_ptr", "c_ptr")}
+    signature |= {name: ScalarArg("i32") for name in ("M", "N", "K", "am", "bk", "cm")}
+    signature |= {"BM": ConstantArg(128), "BN": ConstantArg(128), "BK": ConstantArg(64)}
+    arguments = {
+        "a_ptr": integers((m, k), "f16"),
+        "b_ptr": integers((k, n), "f16"),
+        "c_ptr": np.full((m, n), np.nan, np.float16),
+        "M": m,
+        "N": n,
+        "K": k,
+        "am": k,
+        "bk": n,
+        "cm": n,
+    }
+    return Case(pointers, signature, (2, 3, 1), arguments, Pins(**pins))
+
+
+def _pointwise(function, shape, constants, grid, dtype="f32", **scalars) -> Case:
+    names = [name for name in function.__code__.co_varnames if name.endswith("_ptr")]
+    signature = {name: PointerArg(dtype, True) for name in names}
+    signature |= {name: ScalarArg("i32") for name in scalars}
+    signature |= {name: ConstantArg(value) for name, value in constants.items()}
+    arrays = {name: integers(shape, dtype) for name in names}
+    return Case(function, signature, grid, arrays | scalars)
+
+
+CASES: dict[str, Case] = {
+    "matmul 128x256": product(bn=256),
+    "matmul 128x192": product(bn=192),
+    "matmul 256x128": product(bm=256, m=300),
+    "matmul 64x128": product(bm=64),
+    "matmul K 0": product(k=0),
+    "matmul one trip": product(k=40),
+    "matmul BK 128": product(bk=128),
+    "matmul BK 32": product(bk=32),
+    "matmul BK 16": product(bk=16),
+    "matmul depth 3": product(mma_depth=3, depth=4),
+    "matmul depth 1": product(mma_depth=1, depth=1),
+    "matmul in 4 parts": product(bn=256, parts=4),
+    "matmul ordinary": product(specialize=False),
+    "matmul f32 out": product(bn=64, out="f32"),
+    "matmul nt": product(matmul_nt),
+    "matmul tn": product(matmul_tn),
+    "matmul fp8": product(matmul_nt, bk=128, dtype="f8e4m3"),
+    "matmul fp8 nn": product(matmul, bk=128, dtype="f8e4m3", depth=4),
+    "matmul tf32": product(matmul_nt, bk=32, dtype="f32"),
+    "matmul tf32 nn": product(matmul, bn=64, bk=32, dtype="f32"),
+    "matmul 16x128": product(bm=16, m=40),
+    "matmul 32x64": product(bm=32, bn=64, bk=32),
+    "matmul 64x8": product(bm=64, bn=8, m=100, n=24),
+    "matmul ieee": product(ieee, bm=64, bn=64, bk=32, dtype="f32"),
+    "computed operands": product(computed),
+    "computed operands ordinary": product(computed, specialize=False),
+    "row sums": product(row_sums),
+    "two products": product(two_products),
+    "two products depth 2": product(two_products, mma_depth=2),
+    "under an if": product(skipping),
+    "no loop": product(no_loop, k=64),
+    "attention": _attention(),
+    "attention ordinary": _attention(specialize=False),
+    "pointers": _pointers(),
+    "add": _pointwise(add, 1000, {"B": 512}, (2, 1, 1), n=1000),
+    "both axes": _pointwise(both_axes, (32, 200), {"BM": 16, "B": 256}, (2, 1, 1), n=200),
+    "running sum": _pointwise(running_sum, (16, 64), {"BM": 16, "B": 64}, (1, 1, 1)),
+    "counter": Case(
+        counter,
+        {"count_ptr": PointerArg("i32", True), "o_ptr": PointerArg("i32"), "B": ConstantArg(64)},
+        (3, 1, 1),
+        {"count_ptr": np.zeros(1, np.int32), "o_ptr": np.zeros((3, 64), np.int32)},
+    ),
+}
+
+
+def lowered(case: Case) -> tuple[tile.Kernel, Plan, tuple[Declined, ...]]:
+    """Return the hopper IR of a case, its plan, and what the lowering declined."""
+    kernel = build(case.function, case.signature, {})
+    pipeline.run(pipeline.TILE, kernel, Plan(), H200)
+    plan = rank_plans(kernel, H200, case.pins)[0]
+    pipeline.run(pipeline.AREF, kernel, plan, H200)
+    return kernel, plan, pipeline.run(pipeline.HOPPER, kernel, plan, H200)
+
+
+def tile_kernel(case: Case) -> tile.Kernel:
+    return build(case.function, case.signature, {})
+
+
+def fresh(case: Case) -> tuple[dict[str, np.ndarray], dict[str, object]]:
+    """Return copies of the case's arrays, and the arguments that refer to them."""
+    arrays: dict[str, np.ndarray] = {}
+    arguments: dict[str, object] = {}
+    for name, value in case.arguments.items():
+        match value:
+            case (array, block):
+                arrays[name] = array.copy()
+                strides = tuple(step // array.itemsize for step in arrays[name].strides)
+                arguments[name] = HostDescriptor(arrays[name], array.shape, strides, block)
+            case np.ndarray():
+                arrays[name] = arguments[name] = value.copy()
+            case _:
+                arguments[name] = value
+    return arrays, arguments
