@@ -1,8 +1,9 @@
 """Guards: what the compiler relied on and only a launch can decide.
 
 ``disjoint(a, b)``: the memory of two arguments does not overlap. ``never_negative(e)``: the host
-expression e, which may also use program0..2 and grid0..2, is at least 0 in every program. Any other
-condition is a host expression that must be true.
+expression e, which may also use program0..2, grid0..2 and the functions of
+`tawa.analysis.polynomial.render` (C rules), is at least 0 in every program. Any other condition is
+a host expression that must be true.
 
 A verdict is a function of the addresses, the numbers and the grid of a launch: that is all a kernel
 sees, so two launches that agree in them touch the same memory.
@@ -25,6 +26,7 @@ from tawa.runtime.expressions import Names, rewrite
 _PROGRAMS = ("program0", "program1", "program2")
 _GRID = ("grid0", "grid1", "grid2")
 _KEPT = 4096
+_FUNCTIONS = ("divide", "remainder", "minimum", "maximum", "where")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,9 @@ class Guards:
         self.verdicts: dict[tuple[Any, ...], bool] = {}
         self._pairs: list[tuple[str, str]] = []
         self._checks: list[Callable[[dict[str, Any]], bool]] = []
-        numbers = Names({*names.numbers, *_PROGRAMS, *_GRID}, names.arrays, names.descriptors)
+        numbers = Names(
+            {*names.numbers, *_PROGRAMS, *_GRID, *_FUNCTIONS}, names.arrays, names.descriptors
+        )
         for guard in kernel.guards:
             self._add(guard.condition, numbers)
 
@@ -118,7 +122,16 @@ def _never_negative(code: Any, scope: Mapping[str, Any]) -> bool:
     import numpy as np
 
     used = set(code.co_names)
-    full = {**scope, "min": np.minimum, "max": np.maximum}
+    full = {
+        **scope,
+        "min": np.minimum,
+        "max": np.maximum,
+        "minimum": np.minimum,
+        "maximum": np.maximum,
+        "where": np.where,
+        "divide": _divide,
+        "remainder": lambda a, b: a - _divide(a, b) * b,
+    }
     for axis, name in enumerate(_PROGRAMS):
         if name in used:
             shape = [1, 1, 1]
@@ -132,6 +145,16 @@ def _never_negative(code: Any, scope: Mapping[str, Any]) -> bool:
             remedy="this is a fault of the compiler: please report it with the kernel",
         ) from error
     return bool(least >= 0)
+
+
+def _divide(a: Any, b: Any) -> Any:
+    """C division, towards zero. A division by zero proves nothing: it gives a negative number."""
+    import numpy as np
+
+    a, b = np.asarray(a, np.int64), np.asarray(b, np.int64)
+    safe = np.where(b == 0, 1, b)
+    quotient = np.sign(a) * np.sign(safe) * (np.abs(a) // np.abs(safe))
+    return np.where(b == 0, np.iinfo(np.int64).min // 2, quotient)
 
 
 def facts_of(names: Names, order: Sequence[str]) -> list[str]:
