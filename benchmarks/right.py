@@ -106,7 +106,6 @@ def pins() -> Iterator[Trial]:
         {"store": "registers"},
         {"parts": 2},
         {"cluster": 2},
-        {"cluster": 2, "persistent": False},
     ):
         label = "pins " + " ".join(f"{name}={value}" for name, value in pinned.items())
         yield replace(case, label=label, options=SMALL | pinned)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from tawa.errors import ArgumentError
 from tawa.runtime.arrays import View, is_tensor, look, row_major
+from tawa.runtime.arrays import array as placeholder
 from tawa.runtime.dtypes import BYTES, numpy_dtype
 
 PRODUCTS = ("f16", "bf16", "f32", "f8e4m3", "f8e5m2")
@@ -56,21 +58,15 @@ def fits_tma(view: View, strides: tuple[int, ...]) -> bool:
 
 def empty_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """Return a new array of `array`'s library and device, with element type `dtype` ("bf16")."""
+    kind: Any = numpy_dtype(dtype)
     if is_tensor(array):
-        import torch
-
-        return array.new_empty(shape, dtype=getattr(torch, numpy_dtype(dtype).name))
+        return array.new_empty(shape, dtype=getattr(sys.modules["torch"], kind.name))
     if look(array).device.kind == "none":
-        from tawa.runtime.arrays import array as placeholder
-
         return placeholder(shape, dtype)
-    if hasattr(type(array), "__cuda_array_interface__"):
-        import cupy
-
-        return cupy.empty(shape, dtype=numpy_dtype(dtype))
-    import numpy
-
-    return numpy.empty(shape, dtype=numpy_dtype(dtype))
+    # An array that exists was made by a library that is loaded.
+    on_gpu = hasattr(cast(object, type(array)), "__cuda_array_interface__")
+    library: Any = sys.modules["cupy" if on_gpu else "numpy"]
+    return library.empty(shape, dtype=kind)
 
 
 __all__ = ["BYTES", "PRODUCTS", "Operand", "View", "empty_beside", "fits_tma", "look", "operand"]

@@ -1,5 +1,8 @@
 # ruff: noqa: N803  (the names are those of the tile language: sizes and constants in capitals)
-# pyright: basic  (kernel parameters are typed by the call, not by annotation)
+# Kernel code is read by the compiler, not run: its values have no Python types.
+# pyright: basic, reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportReturnType=false
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false
 """Matrix products, each as an author would write it: plain tile programs, no trace of warps.
 
 The functions use only names of the tile language, so that the same text also runs through any other

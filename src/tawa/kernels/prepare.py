@@ -23,7 +23,7 @@ class Launch:
     kernel: Any
     grid: tuple[int, ...]
     arguments: tuple[Any, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __call__(self) -> None:
         """Launch on the current stream, or run in the simulator."""

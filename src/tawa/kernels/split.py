@@ -1,5 +1,8 @@
 # ruff: noqa: N803  (the names are those of the tile language: sizes and constants in capitals)
-# pyright: basic  (kernel parameters are typed by the call, not by annotation)
+# Kernel code is read by the compiler, not run: its values have no Python types.
+# pyright: basic, reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportReturnType=false
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false
 """Products whose K is dealt out over several programs: for shapes with too few tiles for the GPU.
 
 Both kinds leave partial sums in float32 and add them up in a fixed order in a second launch, so

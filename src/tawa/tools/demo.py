@@ -10,6 +10,7 @@ import inspect
 import sys
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from tawa.tools import samples
@@ -111,7 +112,7 @@ def _take_turns(torch: Any, *calls: Any, rounds: int = 4, times: int = 20) -> li
 def torch_with_hopper() -> Any | None:
     """Return torch if it is installed and sees a Hopper GPU."""
     try:
-        import torch
+        torch: Any = import_module("torch")
     except ImportError:
         return None
     if not torch.cuda.is_available() or torch.cuda.get_device_capability(0) != (9, 0):
