@@ -13,7 +13,7 @@ is checked.
 
 from __future__ import annotations
 
-from tawa.simulator.proof.prove import Proof, prove
 from tawa.simulator.proof.rules import RULES, Rule
+from tawa.simulator.proof.verdict import Proof, prove
 
 __all__ = ["RULES", "Proof", "Rule", "prove"]

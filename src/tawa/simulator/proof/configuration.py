@@ -51,7 +51,8 @@ class Configuration:
     """Wishes by site, else by kind; what was reached. `ragged` asks for the smallest number that
     gives a trip count, so that the last trip is a partial one. `block` and `blocks` are the block's
     number and the size of the grid, where no choice depends on them: in causal attention the number
-    of a tile is also the trip count of its loop.
+    of a tile is also the trip count of its loop. `turn` says which of several unknowns is chosen
+    to reach a wish.
     """
 
     kinds: Mapping[str, Wishes]
@@ -59,6 +60,7 @@ class Configuration:
     ragged: bool = False
     block: int = 0
     blocks: int = 1
+    turn: int = 0
     outcomes: dict[Site, list[int]] = field(default_factory=dict[Site, list[int]])
 
     def wish(self, site: Site) -> int:
@@ -86,7 +88,7 @@ class Configuration:
 
 
 def _uniform(
-    outer: Count, inner: Count, choice: str, around: int = 1, block: int = 0, blocks: int = 1
+    outer: Count, inner: Count, choice: str, around: int = 1, long: int = 0
 ) -> Configuration:
     tiles = 3 if outer == DEEP else outer[1]
     return Configuration(
@@ -99,8 +101,9 @@ def _uniform(
             "if": _IF[choice],
         },
         ragged=bool(inner[1] & 1),
-        block=block,
-        blocks=blocks,
+        block=2 * long + 1 if long else 0,
+        blocks=max(1, long),
+        turn=int(long == 2),
     )
 
 
@@ -117,7 +120,7 @@ def configurations(seen: list[Configuration]) -> Iterator[Configuration]:
         if step < 3:
             yield _uniform(DEEP, count, "yes", 2)
         else:
-            yield _uniform((0, 2), count, "yes", 1, 2 * step - 3, step - 2)
+            yield _uniform((0, 2), count, "yes", 1, step - 2)
     sites = {site for one in seen for site in one.outcomes}
     if len(sites) == 1 and not any(site.kind == "if" for site in sites):
         return

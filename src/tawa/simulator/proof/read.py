@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, TensorType
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.traits import Pure
 
@@ -256,7 +256,10 @@ def _check_named(role: hopper.Role, named: dict[int, str], target: Target) -> No
         groups = role.warps.data // _WARPGROUP if scope == "warpgroup" else 1
         numbers = range(meet.id.data, meet.id.data + groups)
         if not numbers or numbers[0] < 1 or numbers[-1] >= target.named_barriers or threads % 32:
-            sentence = f"{label} uses named barrier {meet.id.data} for {groups} groups of {threads} threads."
+            sentence = (
+                f"{label} uses named barrier {meet.id.data} for {groups} groups of {threads} "
+                "threads."
+            )
             raise Violation("named barrier", sentence, meet)
         expected = {"warpgroup": 128, "role": 32 * role.warps.data}.get(scope, threads)
         if threads != expected:
@@ -272,6 +275,3 @@ def _check_named(role: hopper.Role, named: dict[int, str], target: Target) -> No
                 raise Violation("named barrier", sentence, meet)
             named.setdefault(number, label)
             mine.add(number)
-
-
-__all__ = ["TensorType", "read_kernel"]

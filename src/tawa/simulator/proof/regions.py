@@ -242,7 +242,7 @@ def _check_barriers(
     spans: list[tuple[int, int, str]], barriers: list[hopper.Barriers], limit: int
 ) -> None:
     taken = list(spans)
-    for low, high, label in spans:
+    for _, high, label in spans:
         if limit and high > limit:
             sentence = f"buffer {label} ends at byte {high}, the block has {limit}."
             raise Violation("form", sentence)

@@ -84,7 +84,7 @@ _TABLE = (
     ),
     Rule(
         "nothing is left",
-        "at exit no phase is open, no bytes or copies are in flight, every slot has been given back",
+        "at exit no phase is open, no copy is in flight, every slot has been given back",
         'PTX ISA, "mbarrier.inval", "cp.async.bulk.wait_group"',
     ),
     Rule(
@@ -136,7 +136,7 @@ _TABLE = (
     Rule(
         "peers alive",
         "a block of a cluster stays until remote arrives and multicast copies to it have landed",
-        'PTX ISA, "mapa", "barrier.cluster"; CUDA C++ Programming Guide, "Distributed Shared Memory"',
+        'PTX ISA, "mapa", "barrier.cluster"; CUDA Programming Guide, "Distributed Shared Memory"',
     ),
     Rule(
         "global order",

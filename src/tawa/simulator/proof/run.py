@@ -1,4 +1,4 @@
-"""One run of a kernel: the block (or cluster) is set up, the roles run, and all that is left is owed.
+"""One run of a kernel: the block (or cluster) is set up, the roles run, and nothing is left over.
 
 `Model` is what is read from a kernel once; a `Run` is one configuration of it: the trip counts and
 conditions that the unknowns are bound to.
@@ -7,12 +7,9 @@ conditions that the unknowns are bound to.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
-from xdsl.dialects.builtin import BoolAttr, IntAttr
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
@@ -24,7 +21,7 @@ from tawa.simulator.proof.machine import Agent, Blocked, Mbarrier, NamedBarrier,
 from tawa.simulator.proof.memory import Bucket
 from tawa.simulator.proof.products import Engine, Products
 from tawa.simulator.proof.rules import Unproved, Violation
-from tawa.simulator.proof.scalars import Expr, Scalar, Scalars
+from tawa.simulator.proof.scalars import Scalar, Scalars
 
 _WARPGROUP = 4
 
@@ -88,7 +85,8 @@ class Run(World):
     def __init__(
         self, model: Model, configuration: Configuration, budget: int, trace: bool = False
     ) -> None:
-        super().__init__(Scalars(configuration.block, configuration.blocks), trace)
+        scalars = Scalars(configuration.block, configuration.blocks, configuration.turn)
+        super().__init__(scalars, trace)
         self.model = model
         self.configuration = configuration
         self.cluster = model.cluster
@@ -238,9 +236,8 @@ class Run(World):
             reached = self.scalars.settle((high, low, by), _count, wish, self.configuration.ragged)
             self.configuration.reached(site, reached)
             a, b, c = value(low), value(high), value(by)
-            assert a is not None and b is not None and c is not None
-        if c <= 0:
-            raise Unproved(f"a loop has the step {c}", site.operation)
+        if a is None or b is None or c is None or c <= 0:
+            raise Unproved(f"a loop runs from {a} to {b} by {c}", site.operation)
         return range(_count(b, a, c))
 
     def condition(self, site: Site, scalar: Scalar) -> bool:
@@ -353,6 +350,3 @@ def _count(high: int, low: int, by: int) -> int:
 
 def _truth(value: int) -> int:
     return int(bool(value))
-
-
-__all__ = ["Any", "BoolAttr", "Callable", "Expr", "IntAttr", "Model", "RoleModel", "Run", "partial"]

@@ -80,9 +80,10 @@ _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"
 class Scalars:
     """The expressions of one run and what its unknowns are bound to."""
 
-    def __init__(self, block: int = 0, blocks: int = 1) -> None:
+    def __init__(self, block: int = 0, blocks: int = 1, turn: int = 0) -> None:
         self.block = block
         self.blocks = blocks
+        self.turn = turn
         self.table: dict[tuple[object, ...], Expr] = {}
         self.bound: dict[Expr, int] = {}
         self.units: dict[Expr, int] = {}
@@ -169,7 +170,8 @@ class Scalars:
         `ragged` prefers the smallest number that gives the wish to the largest. Returns the
         outcome reached.
         """
-        unknowns = self.open(scalars)
+        unknowns = sorted(self.open(scalars), key=_preference)
+        unknowns = unknowns[self.turn % len(unknowns) :] + unknowns[: self.turn % len(unknowns)]
         constants = sorted(self._constants(scalars)) or [1]
         best: tuple[int, dict[Expr, int]] | None = None
         for scale in (4, 1, 0):
@@ -270,3 +272,16 @@ def _edge(
 
 def _order(scalar: Scalar) -> tuple[int, int]:
     return (1, scalar.serial) if isinstance(scalar, Expr) else (0, scalar)
+
+
+def _preference(item: Expr) -> tuple[int, int]:
+    """Order unknowns to choose: arguments and memory first, then extents of the grid by axis."""
+    match item.function:
+        case "grid_extent":
+            (axis,) = item.args
+            assert isinstance(axis, int)
+            return (1, axis)
+        case "num_blocks" | "block_id" | "cluster_id":
+            return (2, 0)
+        case _:
+            return (0, 0)
