@@ -251,3 +251,18 @@ def reads_settings(x):
 def test_the_compiler_itself_is_part_of_the_key():
     assert len(compiler_digest()) == 64
     assert compiler_digest() in request().disk_key
+
+
+def test_cubins_by_their_text(tmp_path, monkeypatch):
+    pytest.importorskip("cuda.bindings.nvrtc")
+    from tawa.runtime import cubins, nvrtc
+
+    store = DiskStore(tmp_path)
+    text = 'extern "C" __global__ void k(int* p) { *p = 1; }'
+    first = cubins.build(text, "k", store=store)
+    monkeypatch.setattr(nvrtc, "build", lambda *_, **__: pytest.fail("built again"))
+    second = cubins.build(text, "k", store=store)
+    assert (second.data, second.log, second.registers) == (first.data, first.log, first.registers)
+    monkeypatch.setattr(nvrtc, "build", lambda *_, **__: first)
+    store.put(cubins._key(text, "k", "sm_90a"), b"\5\0\0\0nothing")
+    assert cubins.build(text, "k", store=store) is first

@@ -15,7 +15,13 @@ from tawa.codegen.parameters import (
     ScalarParameter,
     TensorMapParameter,
 )
-from tawa.errors import ArgumentError, DescriptorError, LaunchError
+from tawa.errors import (
+    ArgumentError,
+    DescriptorError,
+    InternalError,
+    LaunchError,
+    PlanError,
+)
 from tawa.runtime.compiled import Guard, LaunchShape
 from tawa.runtime.jit import JitFunction
 from tawa.runtime.store import DiskStore
@@ -165,7 +171,7 @@ def test_clusters(driver, make, monkeypatch):
     assert driver.launches[0].cluster == (4, 2, 1, 1)
     plain = make(scale, FakeCompiler(LaunchShape(128, 0, cluster=2)))
     plain[(4,)](*arrays, 16, 0.5)
-    with pytest.raises(ArgumentError, match=r"grid of scale is \(5,\), and its cluster 2 blocks"):
+    with pytest.raises(PlanError, match=r"grid of scale is \(5,\), and its cluster 2 blocks"):
         plain[(5,)](*arrays, 16, 0.5)
 
 
@@ -377,6 +383,22 @@ def test_descriptors_that_overlap(driver, make):
     kernel[(1,)](descriptor(64, 64), descriptor(64, 64, BASE + 8192), 128, 64)
     kernel[(1,)](descriptor(64, 64), descriptor(64, 64, BASE + 8176), 128, 64)
     assert [launch.threads for launch in driver.launches] == [128, 64]
+
+
+def test_the_plain_kernel_has_no_roles_and_no_guards(driver, make):
+    compiler = guarded("disjoint(x, y)")
+    kernel = make(scale, compiler)
+    x = GpuArray((64,), address=BASE)
+    kernel[(1,)](x, x, 16, 2.0, depth={"a": 4})
+    plain = compiler.requests[-1]
+    assert (plain.descriptors, plain.pins.specialize, plain.pins.depth) == (False, False, None)
+
+    def always_guarded(request):
+        parameters = (*parameters_of(request.signature), GridParameter(0))
+        return sample_kernel(parameters, guards=(Guard("disjoint(x, y)", ""),))
+
+    with pytest.raises(InternalError, match="the ordinary kernel of scale has a guard"):
+        make(scale, FakeCompiler(make=always_guarded))[(1,)](x, x, 16, 2.0)
 
 
 def test_a_rebound_global_compiles_anew(driver, make, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.errors import ArgumentError
+from tawa.errors import ArgumentError, DescriptorError
 
 
 @pytest.fixture(autouse=True)
@@ -95,3 +95,20 @@ def test_compile_with_placeholders_and_explain():
     assert "a_desc: descriptor of bf16[64x64]" in report
     with pytest.raises(ArgumentError, match="cannot be launched with placeholders"):
         matmul[(1, 1)](*describe(*arrays), 256, **BLOCKS)
+
+
+def test_the_simulator_refuses_what_tma_would():
+    a, b, c, _ = matrices(64, 64, 65)
+    with pytest.raises(
+        DescriptorError, match=r"a_desc: TMA needs strides .* got 130 \(65 x bf16\)"
+    ):
+        matmul[(1, 1)](*describe(a, b, c), 65, **BLOCKS)
+    assert np.isnan(c.astype(np.float32)).all()
+
+
+def test_one_array_passed_twice_keeps_the_order_of_the_program():
+    a = np.eye(64, dtype=ml_dtypes.bfloat16)
+    b = np.arange(64 * 64).reshape(64, 64).astype(ml_dtypes.bfloat16)
+    expected = b.copy()
+    matmul[(1, 1)](*describe(a, b, b), 64, **BLOCKS)
+    np.testing.assert_array_equal(b, expected)

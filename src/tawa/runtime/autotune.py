@@ -12,18 +12,34 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tawa.errors import ArgumentError, TawaError, TuningError
+from tawa.errors import (
+    ArgumentError,
+    InternalError,
+    NoDriver,
+    ProtocolError,
+    TawaError,
+    TuningError,
+    UnknownName,
+    UnprovedProtocol,
+    UnsupportedSyntax,
+)
 from tawa.plan.plan import Declined
-from tawa.runtime.build import store_at
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.config import Config
 from tawa.runtime.dispatch import devices_of
 from tawa.runtime.fingerprint import compiler_digest
 from tawa.runtime.jit import JitFunction, Launchable
-from tawa.runtime.store import DiskStore, cache_folder
+from tawa.runtime.store import DiskStore, cache_folder, store_at
 from tawa.runtime.tuning import Hook, Hooks, Pruning, Timer, Tuning
 
-_NOT_THE_CONFIGURATION = (ArgumentError,)
+# Errors that every configuration would meet, and those that must not be passed over in silence.
+_NOT_THE_CONFIGURATION = (
+    ArgumentError,
+    InternalError,
+    NoDriver,
+    UnknownName,
+    UnsupportedSyntax,
+)
 _ALL, _NO_HOOKS, _TIMER = Pruning(), Hooks(), Timer()
 
 
@@ -194,9 +210,9 @@ class Autotuner(Launchable):
         for config in self._pruned(args, keywords):
             try:
                 self._build(args, keywords, config)
-            except _NOT_THE_CONFIGURATION:
-                raise
             except TawaError as error:
+                if not _concerns_configuration(error):
+                    raise
                 skipped[config] = error.what
                 continue
             return Tuning(config, skipped=skipped, note=note)
@@ -208,9 +224,9 @@ class Autotuner(Launchable):
         for config in self._pruned(args, keywords):
             try:
                 times[config] = self._time(grid, args, keywords, config)
-            except _NOT_THE_CONFIGURATION:
-                raise
             except TawaError as error:
+                if not _concerns_configuration(error):
+                    raise
                 skipped[config] = error.what
         if not times:
             raise self._none_left(skipped)
@@ -286,13 +302,23 @@ class Autotuner(Launchable):
         return repr(parts)
 
 
+def _concerns_configuration(error: TawaError) -> bool:
+    """Tell whether an error speaks of one configuration, so that others may still do."""
+    if isinstance(error, ProtocolError):
+        return isinstance(error, UnprovedProtocol)
+    return not isinstance(error, _NOT_THE_CONFIGURATION)
+
+
 def _with_note(kernel: CompiledKernel, tuning: Tuning) -> CompiledKernel:
     """Return the kernel with the tuning's note and what it skipped among the declined."""
     if not tuning.note and not tuning.skipped:
         return kernel
+    if (known := tuning.reports.get(kernel)) is not None:
+        return known
     notes = [Declined("autotune", tuning.note)] if tuning.note else []
     notes += [Declined(f"configuration {config}", why) for config, why in tuning.skipped.items()]
-    return replace(kernel, declined=(*kernel.declined, *notes))
+    noted = replace(kernel, declined=(*kernel.declined, *notes))
+    return tuning.reports.setdefault(kernel, noted)
 
 
 def is_autotuner(value: Any) -> bool:

@@ -8,18 +8,16 @@ change of any of them compiles anew.
 from __future__ import annotations
 
 import struct
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 from typing import Any, Protocol
 
 from tawa.frontend.signature import ConstantArg, Signature
 from tawa.plan.pins import Pins
 from tawa.runtime.codec import decode, encode
 from tawa.runtime.compiled import CompiledKernel
+from tawa.runtime.cubins import nvrtc_version
 from tawa.runtime.fingerprint import compiler_digest, describe
 from tawa.runtime.specialize import freeze, signature_key
 from tawa.runtime.stages import with_later
@@ -50,24 +48,6 @@ def default_compiler(*args: Any, **options: Any) -> CompiledKernel:
     from tawa.runtime.compiler import compile_kernel
 
     return compile_kernel(*args, **options)
-
-
-@cache
-def _nvrtc_version() -> str:
-    """Return the version of the installed NVRTC, without loading it; "" where there is none.
-
-    Read off the name of its metadata folder: importing importlib.metadata costs ten times as much
-    as a whole cache hit may.
-    """
-    pattern = "nvidia_cuda_nvrtc-*.dist-info"
-    found = (match.name for path in sys.path if path for match in Path(path).glob(pattern))
-    return next(found, "")
-
-
-@cache
-def store_at(folder: Path) -> DiskStore:
-    """Return the disk store of a folder; one object each, so that a warning is given once."""
-    return DiskStore(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +88,7 @@ class Request:
         ]
         parts = (
             compiler_digest(),
-            _nvrtc_version(),
+            nvrtc_version(),
             self.text,
             arguments,
             freeze(dict(self.options)),

@@ -17,6 +17,7 @@ from tawa.runtime.forms import launch_names
 from tawa.runtime.grid import launches, resolve_grid
 from tawa.runtime.guards import Guards, facts_of
 from tawa.runtime.launcher import Place, make_launcher, names_of
+from tawa.runtime.maps import make_map_check
 from tawa.target import H200, Target
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ def simulated_launcher(
     names = names_of(values)
     order = (*values, *launch_names(values))
     guards = Guards(kernel, names, order)
+    check_maps = make_map_check(kernel, names, order)
     program = cache(partial(parse_stage, kernel, "hopper"))
     key = [index for index, name in enumerate(order) if name in set(facts_of(names, order))]
 
@@ -159,6 +161,7 @@ def simulated_launcher(
             return kernel
         if not guards.hold((*(given[index] for index in key), *extents), given, extents):
             return otherwise()(extents, options, *given)
+        check_maps(*given)
         simulate_stage(program(), arguments, extents, "hopper")
         return kernel
 

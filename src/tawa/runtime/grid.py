@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tawa.errors import ArgumentError
+from tawa.errors import ArgumentError, PlanError
 from tawa.runtime.compiled import CompiledKernel
 
 _GRID_LIMITS = (0x7FFFFFFF, 65535, 65535)  # CUDA C++ Programming Guide, "Technical Specifications"
@@ -40,7 +40,7 @@ def whole(kernel: str, extent: Any) -> int:
 
 
 def launches(kernel: CompiledKernel, grid: Sequence[int]) -> bool:
-    """Return False for a grid of no programs; raise ArgumentError for one CUDA cannot launch."""
+    """Return False for a grid of no programs; raise for one CUDA cannot launch."""
     extents = [whole(kernel.name, extent) for extent in grid]
     for axis, (extent, limit) in enumerate(zip(extents, _GRID_LIMITS)):
         if extent < 0 or (extent > limit and not kernel.launch.persistent):
@@ -53,7 +53,7 @@ def launches(kernel: CompiledKernel, grid: Sequence[int]) -> bool:
         return False
     size = kernel.launch.cluster
     if not kernel.launch.persistent and extents[0] % size:
-        raise ArgumentError(
+        raise PlanError(
             f"the grid of {kernel.name} is {tuple(extents)}, and its cluster {size} blocks",
             why="the first extent must be a multiple of the cluster",
             remedy="compile with persistent=True or cluster=1",

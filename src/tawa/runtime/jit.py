@@ -15,9 +15,10 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
-from tawa.errors import ArgumentError
+from tawa.errors import ArgumentError, InternalError
+from tawa.plan.pins import Pins
 from tawa.runtime.arrays import Device
-from tawa.runtime.build import Compiler, Request, build, default_compiler, store_at
+from tawa.runtime.build import Compiler, Request, build, default_compiler
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.dispatch import (
     GpuKernel,
@@ -30,7 +31,7 @@ from tawa.runtime.fingerprint import Fingerprint, fingerprint
 from tawa.runtime.forms import MISSING, make_binder, make_form
 from tawa.runtime.kernel import KernelFunction
 from tawa.runtime.specialize import Call, bind, derive_signature, freeze
-from tawa.runtime.store import DiskStore, cache_folder
+from tawa.runtime.store import DiskStore, cache_folder, store_at
 
 
 class Launchable:
@@ -208,11 +209,23 @@ class JitFunction(Launchable):
     def _launcher(self, request: Request, values: Mapping[str, Any], device: Device) -> Launcher:
         """Return the launcher of a request for a device."""
         compiled = self._build(request)
-        plain = replace(request, descriptors=False)
-        otherwise = partial(self._launcher, plain, values, device)
+        otherwise = partial(self._plain_launcher, request, values, device)
         if device.kind == "cpu":
             return simulated_launcher(compiled.kernel, values, otherwise)
         return compiled.launcher(values, device.ordinal, otherwise)
+
+    def _plain_launcher(
+        self, request: Request, values: Mapping[str, Any], device: Device
+    ) -> Launcher:
+        """Return the launcher of the ordinary kernel, for calls that a guard refuses."""
+        plain = replace(request, descriptors=False, pins=Pins(specialize=False))
+        if request == plain:
+            raise InternalError(
+                f"the ordinary kernel of {self.__name__} has a guard that does not hold",
+                why="without roles and promoted pointers, loads keep the order of the program",
+                remedy="this is a fault of the compiler: please report it with the kernel",
+            )
+        return self._launcher(plain, values, device)
 
     # --- compile ----------------------------------------------------------------------------
 

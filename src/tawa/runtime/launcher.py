@@ -29,6 +29,7 @@ from tawa.runtime.expressions import Names, rewrite
 from tawa.runtime.forms import Generated, generate, launch_names
 from tawa.runtime.grid import launches, resolve_grid
 from tawa.runtime.guards import Guards, facts_of
+from tawa.runtime.maps import spell_map
 from tawa.runtime.refusals import fail, refuse
 from tawa.runtime.tensor_map import MapBuffer, Tensor, encode
 
@@ -141,7 +142,6 @@ class _Writer:
         self.namespace: dict[str, Any] = {}
         self.layout = "<"  # of the packed values, each at a multiple of 8 bytes
         self.packed: list[str] = []
-        self.maps: list[tuple[int, str]] = []
         self.before: list[str] = []
         self.inside: list[str] = []
         for index, parameter in enumerate(kernel.parameters):
@@ -167,21 +167,14 @@ class _Writer:
         self.packed.append(text)
 
     def _map(self, index: int, parameter: TensorMapParameter) -> None:
-        if parameter.source:
-            name = parameter.source
-            address, shape, strides = (f"{name}__{part}" for part in ("at", "shape", "strides"))
-            key = f"{address}, *{shape}, *{strides}"
-        else:
-            name = parameter.label
-            address = rewrite(parameter.base, self.names)
-            self.before += [f"__at{index} = {address}"]
-            extents = "".join(f"{rewrite(text, self.names)}, " for text in parameter.extents)
-            steps = "".join(f"{rewrite(text, self.names)}, " for text in parameter.strides)
-            self.before += [f"__shape{index} = ({extents})", f"__strides{index} = ({steps})"]
+        text = spell_map(parameter, self.names)
+        address, shape, strides = text.address, text.extents, text.strides
+        if not parameter.source:  # expressions: once, outside of the lock
+            self.before += [f"__at{index} = {address}", f"__shape{index} = {shape}"]
+            self.before += [f"__strides{index} = {strides}"]
             address, shape, strides = f"__at{index}", f"__shape{index}", f"__strides{index}"
-            key = f"{address}, *{shape}, *{strides}"
-        self.namespace[f"__maps{index}"] = MapCache(parameter, name, self.machine.encode_tiled)
-        self.maps.append((index, key))
+        key = f"{address}, *{shape}, *{strides}"
+        self.namespace[f"__maps{index}"] = MapCache(parameter, text.name, self.machine.encode_tiled)
         self.inside += [
             f"__slots[{index}] = __maps{index}[{key}]"
             f" or __maps{index}.make({address}, {shape}, {strides})"

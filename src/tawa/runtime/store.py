@@ -14,6 +14,7 @@ import tempfile
 import threading
 import warnings
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 _LIMIT = 1 << 30  # bytes kept on disk; the files read longest ago go first
@@ -115,3 +116,9 @@ class DiskStore:
             with suppress(OSError):
                 path.unlink()
                 excess -= size
+
+
+@cache
+def store_at(folder: Path) -> DiskStore:
+    """Return the disk store of a folder; one object each, so that a warning is given once."""
+    return DiskStore(folder)

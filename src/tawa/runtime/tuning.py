@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tawa.runtime import timing
+from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.config import Config
 
 Hook = Callable[..., Any]
@@ -75,12 +76,18 @@ class Timer:
 
 @dataclass(slots=True)
 class Tuning:
-    """The outcome for one key: times (ms: median and quantiles), reasons for what was skipped."""
+    """The outcome for one key: times (ms: median and quantiles), reasons for what was skipped.
+
+    `reports` holds kernels by the kernel they repeat with this outcome added.
+    """
 
     best: Config
     times: dict[Config, list[float]] = field(default_factory=dict[Config, "list[float]"])
     skipped: dict[Config, str] = field(default_factory=dict[Config, str])
     note: str = ""
+    reports: dict[CompiledKernel, CompiledKernel] = field(
+        default_factory=dict[CompiledKernel, CompiledKernel]
+    )
 
     def encode(self, configs: Sequence[Config]) -> bytes:
         """Return the outcome as bytes, its configurations by their place in `configs`."""

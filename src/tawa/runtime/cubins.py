@@ -1,0 +1,79 @@
+"""Cubins on disk by the text they were built from.
+
+Below the cache of whole kernels: when only the compiler or the kernel's surroundings changed, and
+the generated CUDA did not, NVRTC is not run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import sys
+import time
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tawa.runtime import nvrtc
+from tawa.runtime.store import DiskStore, cache_folder, store_at
+
+_LENGTH = struct.Struct("<I")
+
+
+@cache
+def nvrtc_version() -> str:
+    """Return the version of the installed NVRTC, without loading it; "" where there is none.
+
+    Read off the name of its metadata folder: importing importlib.metadata costs ten times as much
+    as a whole cache hit may.
+    """
+    pattern = "nvidia_cuda_nvrtc-*.dist-info"
+    found = (match.name for path in sys.path if path for match in Path(path).glob(pattern))
+    return next(found, "")
+
+
+def build(
+    text: str, name: str = "kernel", *, arch: str = "sm_90a", store: DiskStore | None = None
+) -> nvrtc.Cubin:
+    """Return the cubin of CUDA C++, from disk or by NVRTC; `seconds` is what it took now."""
+    started = time.perf_counter()
+    kept = store or store_at(cache_folder())
+    key = _key(text, name, arch)
+    if (data := kept.get(key)) is not None:
+        if (cubin := _decode(data, time.perf_counter() - started)) is not None:
+            return cubin
+        kept.drop(key)
+    cubin = nvrtc.build(text, name, arch=arch)
+    kept.put(key, _encode(cubin))
+    return cubin
+
+
+def _key(text: str, name: str, arch: str) -> str:
+    digest = hashlib.sha256(text.encode(), usedforsecurity=False).hexdigest()
+    return repr(("cubin", digest, name, arch, nvrtc_version(), _build_digest()))
+
+
+@cache
+def _build_digest() -> str:
+    """Return a hash of the module that calls NVRTC: its options and what it checks."""
+    content = Path(nvrtc.__file__).read_bytes()
+    return hashlib.sha256(content, usedforsecurity=False).hexdigest()
+
+
+def _encode(cubin: nvrtc.Cubin) -> bytes:
+    facts = asdict(cubin)
+    data = facts.pop("data")
+    head = json.dumps(facts).encode()
+    return b"".join((_LENGTH.pack(len(head)), head, data))
+
+
+def _decode(data: bytes, seconds: float) -> nvrtc.Cubin | None:
+    try:
+        (length,) = _LENGTH.unpack_from(data)
+        start = _LENGTH.size + length
+        facts: dict[str, Any] = json.loads(data[_LENGTH.size : start])
+        return replace(nvrtc.Cubin(data=data[start:], **facts), seconds=seconds)
+    except (KeyError, TypeError, ValueError, struct.error):
+        return None
