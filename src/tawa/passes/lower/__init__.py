@@ -33,6 +33,7 @@ from tawa.passes.lower.reduces import expand_reductions
 from tawa.passes.lower.rings import lower_rings
 from tawa.passes.lower.roles import erase_setup, form_roles
 from tawa.passes.lower.stores import lower_stores
+from tawa.passes.lower.swap import swap_operands
 from tawa.passes.lower.waits import place_waits
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
@@ -49,6 +50,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
     for role in lowering.roles:
         lower_loads(lowering, role)
         broadcast_atomics(lowering, role)
+        swap_operands(lowering, role)
     lower_dots(lowering)  # after loads: operands are views by now
     for role in lowering.roles:
         tidy(role)  # loads that became views must not ask for layouts
