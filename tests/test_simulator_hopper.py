@@ -28,7 +28,7 @@ from simulator_samples import (
 )
 from tawa.errors import InternalError, ProtocolError
 from tawa.simulator import simulate
-from tawa.simulator.hopper import launch_blocks
+from tawa.simulator.launch import launch_blocks
 
 SEEDS = range(3)
 LATE = ("random", "late", "early")

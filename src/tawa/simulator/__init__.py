@@ -44,7 +44,14 @@ def simulate(
             run_tile(kernel, grid, arguments)
             return Trace()
         case "aref":
-            return run_aref(kernel, grid, arguments, seed=seed, schedule=schedule)
+            return run_aref(
+                kernel,
+                grid,
+                arguments,
+                seed=seed,
+                schedule=schedule,
+                multiprocessors=multiprocessors or H200.multiprocessors,
+            )
         case "hopper":
             return run_hopper(
                 kernel,

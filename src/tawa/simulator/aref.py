@@ -16,11 +16,12 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tawa.errors import ArgumentError, ProtocolError
-from tawa.ir import aref, tile
+from tawa.ir import aref, hopper, tile
 from tawa.simulator.arguments import bind_arguments
 from tawa.simulator.barriers import RegisterPool
 from tawa.simulator.clocks import Clock, Clocks
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
+from tawa.simulator.launch import launch_blocks, launch_number
 from tawa.simulator.machine import Block, Cluster, Coroutine, Machine
 from tawa.simulator.memory import GlobalMemory
 from tawa.simulator.races import GlobalRaces, written_arguments
@@ -28,9 +29,11 @@ from tawa.simulator.role import Role
 from tawa.simulator.rules import RULES
 from tawa.simulator.scheduler import Blocked, Need, Scheduler, Task
 from tawa.simulator.shared import SharedMemory
+from tawa.simulator.sync_rules import ID_RULES
 from tawa.simulator.tile import checked_grid
 from tawa.simulator.trace import Trace
 from tawa.simulator.values import is_array, place_of, poison
+from tawa.target import H200
 
 
 @dataclass(eq=False, slots=True)
@@ -201,6 +204,7 @@ def _create(decoder: Decoder, operation: aref.Create) -> None:
 
 _RULES: dict[type[Operation], Rule] = {
     **RULES,
+    **ID_RULES,
     aref.Create: _create,
     aref.PutEnter: _put_enter,
     aref.PutExit: _put_exit,
@@ -216,7 +220,7 @@ class _RoleCode:
     label: str
     index: int
     instance: int
-    operation: aref.Role
+    operation: Operation
     step: Step
 
 
@@ -252,10 +256,12 @@ def _decode(kernel: tile.Kernel, arguments: list[Any]) -> _Program:
     for number, value in zip(decoder.numbered(kernel.body.block.args), arguments):
         decoder.template[number] = value
     operations = list(kernel.body.block.ops)
+    if not any(isinstance(op, aref.Role) for op in operations):
+        # An ordinary kernel: one role, and no ring.
+        main = _RoleCode("main", -1, 0, kernel, decoder.steps(operations))
+        return _Program(decoder, decoder.steps(()), [main], [])
     setup = decoder.steps(op for op in operations if not isinstance(op, aref.Role))
     roles = [r for op in operations if isinstance(op, aref.Role) for r in _instances(decoder, op)]
-    if not roles:
-        raise ArgumentError("the kernel has no roles", why="aref IR runs roles")
     creates = [op for op in operations if isinstance(op, aref.Create)]
     rings = [(op, _users(op.result, roles, aref.GetEnter)) for op in creates]
     for op in creates:
@@ -273,7 +279,8 @@ def _start(program: _Program, machine: Machine, number: int, index: tuple[int, i
     cluster = Cluster(machine, number, Clocks(len(program.roles) + 1))
     label = f"program {index}"
     shared = SharedMemory(0, cluster.clocks, label)
-    block = Block(cluster, index, 0, 0, shared, RegisterPool(machine.scheduler))
+    rank = index[0] % machine.cluster
+    block = Block(cluster, index, rank, 0, shared, RegisterPool(machine.scheduler))
     setup = Role("setup", block, len(program.roles), 1, 0, 0)
     frame = program.decoder.frame(setup)
     program.setup.run(frame)
@@ -319,19 +326,30 @@ def run_aref(
     *,
     seed: int = 0,
     schedule: str = "random",
+    multiprocessors: int = H200.multiprocessors,
 ) -> Trace:
     """Run aref IR concurrently, in place on the argument arrays.
 
-    All programs run at the same time. Arguments as for `run_tile`. Raises ProtocolError for a
-    deadlock, a race on global memory, or a slot left entered, filled or borrowed at the end.
+    All programs run at the same time (all blocks, when the kernel is persistent: at most
+    `multiprocessors`). A kernel without roles runs as one role. Arguments as for `run_tile`. Raises
+    ProtocolError for a deadlock, a race on global memory, or a slot left entered, filled or
+    borrowed at the end.
     """
-    grid = checked_grid(grid)
+    blocks = launch_blocks(kernel, grid, multiprocessors)
+    cluster = launch_number(kernel, "cluster", 0)
+    if not cluster and any(isinstance(op, hopper.ClusterRank) for op in kernel.walk()):
+        raise ArgumentError(
+            "this aref IR asks for its rank in a cluster and does not say how large that is",
+            why="its `launch` attribute has no `cluster`",
+            remedy="simulate another level, or plan with cluster=1",
+        )
     memory = GlobalMemory()
     program = _decode(kernel, bind_arguments(kernel, arguments, memory))
     scheduler, trace = Scheduler(seed, schedule), Trace()
     races = GlobalRaces(memory.segments, written_arguments(kernel))
-    machine = Machine(memory, races, scheduler, trace, grid, grid, 32, 0, 0, 1)
-    x, y, z = grid
+    user_grid = checked_grid(grid)
+    machine = Machine(memory, races, scheduler, trace, user_grid, blocks, 32, 0, 0, cluster or 1)
+    x, y, z = blocks
     with np.errstate(all="ignore"):
         for number, (k, j, i) in enumerate(product(range(z), range(y), range(x))):
             _start(program, machine, number, (i, j, k))

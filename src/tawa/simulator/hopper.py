@@ -14,7 +14,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from xdsl.dialects.builtin import IntAttr, IntegerAttr
 from xdsl.ir import Operation
 
 from tawa.errors import ArgumentError, ProtocolError
@@ -24,6 +23,7 @@ from tawa.simulator.barriers import RegisterPool
 from tawa.simulator.clocks import Clocks
 from tawa.simulator.decode import Decoder, Frame, Step
 from tawa.simulator.hopper_decode import HopperDecoder
+from tawa.simulator.launch import launch_blocks, launch_number
 from tawa.simulator.machine import Block, Cluster, Coroutine, Machine
 from tawa.simulator.memory import GlobalMemory
 from tawa.simulator.races import GlobalRaces, written_arguments
@@ -66,39 +66,12 @@ def _decode(kernel: tile.Kernel, arguments: list[Any]) -> _Program:
 # --- the launch -------------------------------------------------------------------------------
 
 
-def _number(kernel: tile.Kernel, name: str, default: int) -> int:
-    found = None if kernel.launch is None else kernel.launch.data.get(name)
-    match found:
-        case IntAttr():
-            return found.data
-        case IntegerAttr():
-            return int(found.value.data)
-        case _:
-            return default
-
-
-def launch_blocks(
-    kernel: tile.Kernel, grid: tuple[int, ...], multiprocessors: int = H200.multiprocessors
-) -> tuple[int, int, int]:
-    """Return the grid of blocks that a launch of hopper IR has, given the user's grid.
-
-    A persistent kernel gets one block for each multiprocessor (whole clusters), at most one for
-    each program; any other one block for each program, rounded up to whole clusters along x.
-    """
-    x, y, z = checked_grid(grid)
-    cluster = _number(kernel, "cluster", 1)
-    if _number(kernel, "persistent", 0):
-        count = min(max(1, multiprocessors // cluster), -(-x * y * z // cluster))
-        return count * cluster, 1, 1
-    return -(-x // cluster) * cluster, y, z
-
-
 def _threads(kernel: tile.Kernel) -> int:
     roles = [op for op in kernel.body.block.ops if isinstance(op, hopper.Role)]
     if not roles:
         raise ArgumentError("the kernel has no roles", why="hopper IR runs roles")
     warps = max(role.first_warp.data + role.warps.data for role in roles)
-    return _number(kernel, "threads", 32 * warps)
+    return launch_number(kernel, "threads", 32 * warps)
 
 
 def _shared_bytes(kernel: tile.Kernel) -> int:
@@ -113,7 +86,7 @@ def _shared_bytes(kernel: tile.Kernel) -> int:
                 sizes.append(op.offset.data + 8 * kind.count.data)
             case _:
                 pass
-    return _number(kernel, "shared", max(sizes))
+    return launch_number(kernel, "shared", max(sizes))
 
 
 class _Launch:
@@ -277,9 +250,9 @@ def run_hopper(
         checked_grid(grid),
         blocks,
         threads,
-        _number(kernel, "registers", H200.registers_at_launch(threads)),
+        launch_number(kernel, "registers", H200.registers_at_launch(threads)),
         _shared_bytes(kernel),
-        _number(kernel, "cluster", 1),
+        launch_number(kernel, "cluster", 1),
     )
     with np.errstate(all="ignore"):
         _Launch(program, machine, max(1, multiprocessors // machine.cluster))

@@ -319,7 +319,16 @@ def _proxy_fence(operation: hopper.ProxyFence) -> Callable[..., Any]:
     return fence
 
 
+ID_RULES: dict[type[Operation], Rule] = {
+    hopper.BlockId: effect(_block_id),
+    hopper.NumBlocks: effect(_num_blocks),
+    hopper.ClusterRank: effect(_cluster_rank),
+    hopper.GridExtent: effect(_grid_extent),
+}
+"""Where a block stands, by class: these operations appear from persistence on."""
+
 SYNC_RULES: dict[type[Operation], Rule] = {
+    **ID_RULES,
     hopper.TensorMap: effect(_tensor_map),
     hopper.Shared: effect(_shared),
     hopper.Barriers: effect(_barriers),
@@ -329,10 +338,6 @@ SYNC_RULES: dict[type[Operation], Rule] = {
     hopper.ClusterSync: _cluster_sync,
     hopper.SetRegisters: _set_registers,
     hopper.OneThread: _one_thread,
-    hopper.BlockId: effect(_block_id),
-    hopper.NumBlocks: effect(_num_blocks),
-    hopper.ClusterRank: effect(_cluster_rank),
-    hopper.GridExtent: effect(_grid_extent),
     hopper.Wait: _wait,
     hopper.Arrive: _arrive,
     hopper.Expect: _expect,

@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.ir import Operation
 
 from tawa.ir import hopper
-from tawa.ir.types import ViewType
+from tawa.ir.types import ViewType, shape_of
 from tawa.simulator.decode import Binary, Decoder, Frame, Rule, Step, pure
 from tawa.simulator.footprints import register_owners, touch
 from tawa.simulator.role import Role
