@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import tempfile
 import threading
 import warnings
 from contextlib import suppress
@@ -29,6 +28,22 @@ def cache_folder() -> Path:
         return Path.home() / "Library" / "Caches" / "tawa"
     base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     return (Path(base) if base else Path.home() / ".cache") / "tawa"
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """Write a file beside `path`, for its owner only, and rename it into place."""
+    draft = path.with_name(f".{os.getpid()}-{threading.get_ident()}")
+    with suppress(FileNotFoundError):
+        draft.unlink()  # left by a process of the same number that was killed
+    try:
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(draft, path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+        raise
 
 
 class DiskStore:
@@ -70,15 +85,7 @@ class DiskStore:
         digest = hashlib.sha256(body, usedforsecurity=False).digest()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(digest + body)
-                os.replace(name, path)
-            except OSError:
-                with suppress(OSError):
-                    os.unlink(name)
-                raise
+            _write_whole(path, digest + body)
         except OSError as error:
             self._writable = False
             warnings.warn(
