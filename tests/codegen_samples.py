@@ -31,7 +31,9 @@ def shape(name: str, pins: Pins | None = None) -> tile.Kernel:
     return lowered(kernel, pins)
 
 
-def compiled(function: object, signature: Mapping[str, Argument], pins: Pins | None = None) -> tile.Kernel:
+def compiled(
+    function: object, signature: Mapping[str, Argument], pins: Pins | None = None
+) -> tile.Kernel:
     """A Python kernel, lowered."""
     kernel = build(function, signature, {})
     pipeline.run(pipeline.TILE, kernel, Plan(), H200)

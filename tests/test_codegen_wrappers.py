@@ -62,8 +62,14 @@ def accesses() -> list[Wrapper]:
     for bits in (8, 16):
         made += [memory.shared_load_narrow(bits), memory.shared_store_narrow(bits)]
         made += [memory.global_load_narrow(bits), memory.global_store_narrow(bits)]
-    made += [memory.global_load("u32", 4, eviction="first"), memory.global_load("u32", 4, cache="cg")]
-    made += [memory.global_load("float", 1, volatile=True), memory.global_store("u32", 4, cache="cs")]
+    made += [
+        memory.global_load("u32", 4, eviction="first"),
+        memory.global_load("u32", 4, cache="cg"),
+    ]
+    made += [
+        memory.global_load("float", 1, volatile=True),
+        memory.global_store("u32", 4, cache="cs"),
+    ]
     for count in (1, 2, 4):
         for transposed in (False, True):
             made.append(memory.stmatrix(count, transposed=transposed))
@@ -91,7 +97,15 @@ def conversions() -> list[Wrapper]:
     return made
 
 
-EVERY = [*FIXED.values(), *wgmmas(), *copies(), *products(), *accesses(), *atomics(), *conversions()]
+EVERY = [
+    *FIXED.values(),
+    *wgmmas(),
+    *copies(),
+    *products(),
+    *accesses(),
+    *atomics(),
+    *conversions(),
+]
 UNIQUE = list({wrapper.text: wrapper for wrapper in EVERY}.values())
 
 

@@ -1,10 +1,10 @@
-"""How regular the values of a tensor are along each dimension: what vector accesses need.
+"""How regular a tensor is along each dimension: what vector accesses need.
 
-For each dimension three numbers, after Triton's axis analysis: within aligned blocks of `contiguity`
-elements values rise by one; the first of each such block is a multiple of `divisibility`; within
-aligned blocks of `constancy` elements values are equal. A scalar has `divisibility` alone. Pointers
-count in elements of what they point to. Loop-carried values are assumed to be what they start as,
-and weakened until the assumption holds.
+For each dimension three numbers (after the axis analysis of Triton): within aligned blocks of
+`contiguity` elements values rise by one; the first of each such block is a multiple of
+`divisibility`; within aligned blocks of `constancy` elements values are equal. A scalar has
+`divisibility` alone. Pointers count in elements of what they point to. Loop-carried values are
+assumed to be what they start as, and weakened until the assumption holds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from math import gcd
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import DictionaryAttr, IntAttr
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import PtrType, bit_width, element_type, shape_of
@@ -111,8 +111,7 @@ class Contiguity:
             return self._argument(value, rank)
         match value.owner:
             case tile.Constant() as op:
-                number = op.value.data if isinstance(op.value, IntAttr) else 1
-                return _uniform(abs(int(number)) or _UNBOUNDED, shape_of(value.type))
+                return _uniform(_magnitude(op.value), shape_of(value.type))
             case tile.Splat() as op:
                 return _uniform(self.of(op.value)[0].divisibility, shape_of(value.type))
             case tile.Arange() as op:
@@ -214,6 +213,15 @@ def _fact(kernel: tile.Kernel, value: BlockArgument) -> int:
 
 
 # --- rules ----------------------------------------------------------------------------------------
+
+
+def _magnitude(value: Attribute) -> int:
+    """Return what divides a constant; anything divides zero."""
+    match value:
+        case IntAttr(data=int() as number):
+            return abs(number) or _UNBOUNDED
+        case _:
+            return 1
 
 
 def _uniform(divisibility: int, shape: tuple[int, ...]) -> Regularity:

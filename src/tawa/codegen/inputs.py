@@ -23,7 +23,7 @@ from tawa.codegen.parameters import (
 )
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
-from tawa.ir.types import DescType, PtrType, Real, TensorMapType, bit_width, spell
+from tawa.ir.types import DescType, PtrType, Real, bit_width, spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Input:
 def collect(kernel: tile.Kernel, names: Names) -> list[Input]:
     """Return the parameters: tensor maps, then arguments in order, then what is derived."""
     block = kernel.body.block
-    arguments = dict(zip(block.args, kernel.argument_names, strict=True))
+    arguments: dict[SSAValue, str] = dict(zip(block.args, kernel.argument_names, strict=True))
     found = [
         _tensor_map(op, kernel, arguments, names)
         for op in block.ops
@@ -78,8 +78,6 @@ def _tensor_map(
     op: hopper.TensorMap, kernel: tile.Kernel, arguments: dict[SSAValue, str], names: Names
 ) -> Input:
     kind = op.result.type
-    if not isinstance(kind, TensorMapType):
-        raise InternalError(f"a tensor map of type {kind}")
     source = arguments.get(op.desc, "")
     label = op.result.name_hint or (f"{source}_map" if source else "map")
     name = names.fresh(label)
@@ -169,8 +167,10 @@ def host_expression(value: SSAValue, arguments: dict[SSAValue, str]) -> str:
     if value in arguments:
         return arguments[value]
     match value.owner:
-        case tile.Constant() as op if isinstance(op.value, IntAttr | Real):
-            return str(op.value.data)
+        case tile.Constant(value=IntAttr(data=int() as number)):
+            return str(number)
+        case tile.Constant(value=Real(data=float() as number)):
+            return repr(number)
         case tile.Cast() as op:
             return host_expression(op.value, arguments)
         case tile.Elementwise() as op if op.function.data in _PYTHON:

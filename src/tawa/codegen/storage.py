@@ -186,7 +186,7 @@ class _Allocator:
         for source, argument, yielded, result in zip(
             op.iter_args,
             arguments,
-            op.body.block.last_op.operands,
+            _end(op.body.block).operands,
             results,  # pyright: ignore
         ):
             self._move(4, argument, result)
@@ -220,9 +220,9 @@ class _Allocator:
         for value in self._owned(test.args):
             self._define(value, live | set(self._owned(test.args)))
         moves = (
-            zip(body.last_op.operands, test.args),  # pyright: ignore[reportOptionalMemberAccess]
-            zip(test.last_op.operands[1:], op.results),  # pyright: ignore[reportOptionalMemberAccess]
-            zip(test.last_op.operands[1:], body.args),  # pyright: ignore[reportOptionalMemberAccess]
+            zip(_end(body).operands, test.args),
+            zip(_end(test).operands[1:], op.results),
+            zip(_end(test).operands[1:], body.args),
         )
         for pairs in moves:
             for source, target in pairs:
@@ -262,6 +262,12 @@ class _Allocator:
             block = tops[0].parent_block()
             anchor = next(op for op in block.ops if op in tops) if block else tops[0]
             storage.declared_before.setdefault(anchor, []).append(first)
+
+
+def _end(block: Block) -> Operation:
+    """Return the terminator of a block."""
+    assert block.last_op is not None, "a block without terminator"
+    return block.last_op
 
 
 def _one_block(paths: list[list[Operation]], depth: int) -> bool:

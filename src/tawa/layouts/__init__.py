@@ -1,0 +1,1 @@
+"""Register layouts, shared-memory placements, and what instructions ask of both."""

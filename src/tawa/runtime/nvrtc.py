@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tawa.codegen.source import CudaSource
@@ -68,8 +69,7 @@ def build(
     Raises BuildError with the log when NVRTC refuses the text or, if `strict`, the log shows a
     defect.
     """
-    from cuda.bindings import nvrtc
-
+    nvrtc: Any = import_module("cuda.bindings.nvrtc")
     text = source.text if isinstance(source, CudaSource) else source
     started = time.perf_counter()
     (program,) = _checked(nvrtc.nvrtcCreateProgram(text.encode(), f"{name}.cu".encode(), 0, [], []))

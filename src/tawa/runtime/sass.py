@@ -12,7 +12,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from tawa.errors import BuildError
 
@@ -20,7 +22,7 @@ from tawa.errors import BuildError
 def find_nvdisasm() -> Path | None:
     """Return the path of nvdisasm (wheel nvidia-cuda-nvdisasm), None where it is missing."""
     try:
-        from cuda import pathfinder
+        pathfinder: Any = import_module("cuda.pathfinder")
     except ImportError:
         return None
     found = pathfinder.find_nvidia_binary_utility("nvdisasm")

@@ -14,7 +14,7 @@ from tawa.codegen.emit.emitter import Emitter, variable_type
 from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, atom
 from tawa.codegen.storage import is_tensor
 from tawa.errors import InternalError
-from tawa.ir import hopper
+from tawa.ir import hopper, tile
 
 # A loop that waits or issues asynchronous work is not unrolled: its body is large, its trips long.
 _ASYNCHRONOUS = (hopper.Wait, hopper.Wgmma, hopper.TmaLoad, hopper.TmaStore, hopper.NamedBarrier)
@@ -78,7 +78,7 @@ def _with_array(tensor: Tensor, new: Array) -> Tensor:
 
 def assign_tensors(e: Emitter, pairs: Sequence[tuple[Array, Tensor]]) -> None:
     """Copy tensors at once, through a temporary where they exchange places."""
-    pending = [(target, source) for target, source in pairs if source != target]
+    pending: list[tuple[Array, Tensor]] = [pair for pair in pairs if pair[0] != pair[1]]
     while pending:
         free = next(
             (
@@ -278,5 +278,6 @@ RULES = {
     scf.IfOp: if_else,
     scf.WhileOp: while_loop,
     scf.YieldOp: nothing,
+    tile.Yield: nothing,
     scf.ConditionOp: nothing,
 }

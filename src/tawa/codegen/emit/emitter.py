@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -134,7 +134,7 @@ class Emitter:
         self.line(self.call(wrapper, *arguments, template=template) + ";")
 
     @contextmanager
-    def block(self, head: str = "") -> Iterator[None]:
+    def block(self, head: str = "") -> Generator[None]:
         """Write a block in braces, or nothing but its contents when `head` is empty."""
         if not head:
             yield
@@ -146,7 +146,16 @@ class Emitter:
         self.line("}")
 
     @contextmanager
-    def otherwise(self) -> Iterator[None]:
+    def scope(self) -> Generator[None]:
+        """Write a block of its own, for names that end with it."""
+        self.line("{")
+        self._indent += 1
+        yield
+        self._indent -= 1
+        self.line("}")
+
+    @contextmanager
+    def otherwise(self) -> Generator[None]:
         """Go on from the block just closed with its else branch."""
         self.text[-1] += " else {"
         self._indent += 1
@@ -155,7 +164,7 @@ class Emitter:
         self.line("}")
 
     @contextmanager
-    def unrolled(self, variable: str, count: int, step: int = 1) -> Iterator[str]:
+    def unrolled(self, variable: str, count: int, step: int = 1) -> Generator[str]:
         """Write an unrolled loop over 0..count; gives its variable, or "0" for a single trip."""
         if count <= step:
             yield "0"

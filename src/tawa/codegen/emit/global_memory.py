@@ -64,9 +64,11 @@ def _contiguous(e: Emitter, op: Operation, pointer: SSAValue, mask: SSAValue | N
     """Return how many neighbouring registers are neighbours in memory and masked alike: what the
     operation's attribute says, else what the analysis finds.
     """
-    found = op.attributes.get("contiguous")
-    if isinstance(found, IntAttr):
-        return found.data
+    match op.attributes.get("contiguous"):
+        case IntAttr(data=int() as said):
+            return said
+        case _:
+            pass
     return e.module.contiguity.width(pointer, mask, layout_of(pointer.type), pointee_bytes(pointer))
 
 

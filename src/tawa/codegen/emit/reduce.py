@@ -143,7 +143,7 @@ def _scalar_layout(layout: RegisterLayout) -> RegisterLayout:
 
 
 def _targets(
-    e: Emitter, results: list[SSAValue], elements: list[Element], scalar: bool, count: int
+    e: Emitter, results: Sequence[SSAValue], elements: list[Element], scalar: bool, count: int
 ) -> list[str]:
     """Declare where results go: variables, the results' arrays, or an unpacked array first."""
     places: list[str] = []
@@ -162,7 +162,11 @@ def _targets(
 
 
 def _finish(
-    e: Emitter, results: list[SSAValue], elements: list[Element], places: list[str], scalar: bool
+    e: Emitter,
+    results: Sequence[SSAValue],
+    elements: list[Element],
+    places: list[str],
+    scalar: bool,
 ) -> None:
     for result, element, place in zip(results, elements, places):
         if scalar:
@@ -241,7 +245,7 @@ def _fold_lanes(
         if len(names) == 1:
             _assign(e, names, combine(names, others))
             continue
-        with e.block("if (true)"):
+        with e.scope():
             _assign(e, names, combine(names, others))
 
 

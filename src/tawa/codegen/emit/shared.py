@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from xdsl.ir import Operation, SSAValue
@@ -80,7 +80,7 @@ def _sum(*terms: str) -> str:
 
 
 @contextmanager
-def _addresses(e: Emitter, access: Access, base: str) -> Iterator[tuple[str, str]]:
+def _addresses(e: Emitter, access: Access, base: str) -> Generator[tuple[str, str]]:
     """Write the loop over accesses; gives its variable and the address expression."""
     lanes = _formula(access.lanes, e.lane) if any(access.lanes) else "0"
     warps = _formula(access.warps, e.warp) if any(access.warps) else "0"
