@@ -158,7 +158,7 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
     place, slot = decoder.view(load.view)
     array, index = decoder.arrays[load.barriers], decoder.number(load.slot)
     parts = load.multicast.data if load.multicast is not None else 1
-    rows = place.shape[0]
+    rows = place.row_count
     if rows % parts:
         sentence = f"a tile of {rows} rows is sent in {parts} parts."
         raise Violation("form", sentence, load)
@@ -193,7 +193,7 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
 def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
     """The elected threads start copies out of a view."""
     place, slot = decoder.view(store.view)
-    by, rows = store.by.data, place.shape[0]
+    by, rows = store.by.data, place.row_count
 
     def run(agent: Agent) -> None:
         if not elected(agent, by, store):

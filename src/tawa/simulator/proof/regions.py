@@ -71,10 +71,10 @@ def share_mask(view: tuple[object, ...], layout: RegisterLayout, warps: tuple[in
 
 
 @lru_cache(maxsize=1024)
-def part_mask(view: tuple[object, ...], start: int, stop: int) -> int:
-    """Return the mask of rows [start, stop) of a view (its first dimension)."""
+def part_mask(view: tuple[object, ...], axis: int, start: int, stop: int) -> int:
+    """Return the mask of the part [start, stop) of a view along `axis`."""
     offsets, size = _placed(view)
-    return mask_of(offsets[start:stop], size)
+    return mask_of(offsets[(slice(None),) * axis + (slice(start, stop),)], size)
 
 
 @lru_cache(maxsize=256)
@@ -147,11 +147,21 @@ class Footprint:
             return (1 << -(-self.buffer.layout.bytes // WORD)) - 1
         return mask_of(*_placed(self.view))
 
+    @property
+    def row_axis(self) -> int:
+        """The dimension a tile is shared out by: the first of several elements but the last."""
+        return next((axis for axis, extent in enumerate(self.shape[:-1]) if extent > 1), 0)
+
+    @property
+    def row_count(self) -> int:
+        """Number of rows a tile can be shared out in."""
+        return self.shape[self.row_axis]
+
     def rows(self, start: int, stop: int) -> int:
         """Return the mask of rows [start, stop)."""
-        if (start, stop) == (0, self.shape[0]):
+        if (start, stop) == (0, self.row_count):
             return self.mask()
-        return part_mask(self.view, start, stop)
+        return part_mask(self.view, self.row_axis, start, stop)
 
     def share(self, layout: RegisterLayout, warps: tuple[int, ...]) -> int:
         """Return the mask of what `warps` hold of the view."""
