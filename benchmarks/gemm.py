@@ -141,7 +141,9 @@ def main() -> int:
     parser.add_argument("--dtype", default="bf16", help=f"of {', '.join(DTYPES)}")
     parser.add_argument("--only", default="", help="regular expression on the case's text")
     parser.add_argument("--peers", default="", help="regular expression on the peers' names")
-    parser.add_argument("--skip", default="", help="names of peers to leave out, by commas")
+    parser.add_argument(
+        "--skip", default="", help="peers (or PEER::CONFIGURATION) to leave out; by ;"
+    )
     parser.add_argument("--most", type=int, default=12, help="variants of tawa's to try")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--runs", type=int, default=24)
@@ -156,7 +158,7 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     cases = cases_of(options.section, options.dtype, options.only)
-    skipped = options.skip.split(",")
+    skipped = frozenset(options.skip.split(";"))
     peers = [
         peer
         for peer in everyone(options.most)
@@ -173,7 +175,7 @@ def main() -> int:
         runner.warm(cases, peers, part, parts)
         return 0
     if options.worker:
-        runner.work(cases, peers, limits, rows_path, options.worker, options.start)
+        runner.work(cases, peers, limits, rows_path, options.worker, options.start, skipped)
         return 0
     rows_path.unlink(missing_ok=True)
     rows_path.touch()

@@ -263,7 +263,10 @@ class Stopwatch:
 
 
 def choose(
-    watch: Stopwatch, candidates: Iterator[Candidate], beat: Call = lambda: None
+    watch: Stopwatch,
+    candidates: Iterator[Candidate],
+    beat: Callable[[str], object] = lambda _: None,
+    failures: tuple[type[Exception], ...] = (RuntimeError,),
 ) -> tuple[list[Candidate], list[str]]:
     """Return a peer's candidates fastest first, and a line for each that failed to run.
 
@@ -273,13 +276,13 @@ def choose(
     timed: list[tuple[float, Candidate]] = []
     notes: list[str] = []
     for candidate in candidates:
-        beat()
+        beat(candidate.label)
         if not candidate.calls:
             notes.append(f"{candidate.label}: {candidate.note}")
             continue
         try:
             timed.append((watch.median(candidate.calls), candidate))
-        except RuntimeError as error:  # a refused launch; a lost context raises again just below
+        except failures as error:  # a refused launch; a lost context raises again just below
             notes.append(f"{candidate.label}: {str(error)[:160]}")
             synchronize()
     timed.sort(key=lambda pair: pair[0])
@@ -309,12 +312,12 @@ def measure(
     rounds: int = 3,
     runs: int = 24,
     warm_ms: float = 30.0,
-    beat: Callable[[str], object] = lambda _: None,
+    beat: Callable[[str, str], object] = lambda peer, label: None,
 ) -> None:
     """Let the chosen candidates take turns for `rounds` rounds; samples add up in `timings`."""
     for _ in range(rounds):
         for timing in timings:
-            beat(timing.peer)
+            beat(timing.peer, timing.candidate.label)
             samples, clocks = watch.sample(timing.candidate.calls, runs, warm_ms)
             timing.samples += samples
             timing.clocks += clocks

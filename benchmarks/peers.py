@@ -189,7 +189,14 @@ class Tawa:
                 for launch in self.launches(case, variant, inputs):
                     launch.compile()
 
-            yield Offer(str(variant), bind, warm)
+            yield Offer(self.spell(variant), bind, warm)
+
+    def spell(self, variant: Any) -> str:
+        """Return a variant in one line."""
+        if not isinstance(variant, dict):
+            return str(variant)
+        tile = "x".join(str(variant[name]) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
+        return f"{tile} parts={variant['SUBTILES']}"
 
 
 class TawaPointers(Tawa):

@@ -86,13 +86,13 @@ def _cell(row: Row | None, best: float) -> str:
 
 def _ratios(timed: Sequence[Row], peers: Sequence[str]) -> list[str]:
     """Return geometric means of tawa's figures over each peer's, and the worst shape."""
-    by = {(row["shape"], row["peer"]): row["tflops"] for row in timed}
+    by = {(row["shape"], row["peer"]): row["ms"] for row in timed}
     shapes = list(dict.fromkeys(row["shape"] for row in timed))
     lines: list[str] = []
     for mine in (peer for peer in peers if peer.startswith("tawa")):
         for other in (peer for peer in peers if peer != mine):
             pairs = {
-                shape: by[shape, mine] / by[shape, other]
+                shape: by[shape, other] / by[shape, mine]
                 for shape in shapes
                 if (shape, mine) in by and (shape, other) in by
             }

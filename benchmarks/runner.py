@@ -42,11 +42,11 @@ class Progress:
     index: int = 0
     started: float = field(default_factory=time.monotonic)
 
-    def beat(self, peer: str) -> None:
+    def beat(self, peer: str, label: str = "") -> None:
         if self.path is None:
             return
         fresh = self.path.with_suffix(".new")
-        fresh.write_text(json.dumps({"index": self.index, "peer": peer}))
+        fresh.write_text(json.dumps({"index": self.index, "peer": peer, "label": label}))
         fresh.replace(self.path)
 
 
@@ -72,7 +72,12 @@ class Rows:
 
 
 def run_case(
-    case: Case, peers: Sequence[Peer], limits: Limits, rows: Rows, progress: Progress
+    case: Case,
+    peers: Sequence[Peer],
+    limits: Limits,
+    rows: Rows,
+    progress: Progress,
+    skipped: frozenset[str] = frozenset(),
 ) -> None:
     """Choose every peer's best right way for a case, then let all take turns."""
     progress.beat("(inputs)")
@@ -83,7 +88,7 @@ def run_case(
     for peer in peers:
         progress.beat(peer.name)
         try:
-            timing = _best(peer, case, sets, reference, watch, progress)
+            timing = _best(peer, case, sets, reference, watch, progress, skipped)
         except Missing as reason:
             rows.add(_absent(case, peer.name, str(reason)))
             continue
@@ -106,10 +111,22 @@ def _best(
     reference: Reference,
     watch: Stopwatch,
     progress: Progress,
+    skipped: frozenset[str],
 ) -> Timing:
     """Return a peer's fastest way whose result is right; raises `Missing` if there is none."""
-    ranked, notes = choose(watch, candidates(peer, case, sets), lambda: progress.beat(peer.name))
+    offered = (
+        candidate
+        for candidate in candidates(peer, case, sets)
+        if f"{peer.name}::{candidate.label}" not in skipped
+    )
+    ranked, notes = choose(
+        watch,
+        offered,
+        lambda label: progress.beat(peer.name, label),
+        (RuntimeError, *peer.failures()),
+    )
     for candidate in ranked:
+        progress.beat(peer.name, candidate.label)
         error = check(case, reference, sets[0], candidate)
         if error < TOLERANCE[case.dtype]:
             return Timing(peer.name, candidate, error, len(ranked), notes)
@@ -135,6 +152,7 @@ def work(
     rows_path: Path,
     heartbeat: Path | None,
     start: int = 0,
+    skipped: frozenset[str] = frozenset(),
 ) -> None:
     """Run the cases from `start` on, within the budget."""
     import torch
@@ -149,7 +167,7 @@ def work(
             print(f"out of budget before {case} and {len(cases) - index - 1} more", flush=True)
             return
         try:
-            run_case(case, peers, limits, rows, progress)
+            run_case(case, peers, limits, rows, progress, skipped)
         except torch.cuda.OutOfMemoryError as error:
             print(f"{case}: out of memory ({str(error)[:100]})", flush=True)
         torch.cuda.empty_cache()
@@ -161,20 +179,21 @@ def supervise(
 ) -> None:
     """Run `command` as the worker; restart it without the peer that hung or crashed.
 
-    The worker gets --worker HEARTBEAT --start INDEX --skip NAMES --budget SECONDS appended.
+    The worker gets --worker HEARTBEAT --start INDEX --skip NAMES --budget SECONDS appended; a name
+    is a peer's, or PEER::CONFIGURATION where it is known which one was at work.
     """
     ends = time.monotonic() + limits.budget_s
     heartbeat = Path(tempfile.mkdtemp()) / "beat"
     skipped: list[str] = []
     start = 0
-    for _ in range(10):
+    for _ in range(16):
         left = ends - time.monotonic()
         if left < 8:
             return
         heartbeat.unlink(missing_ok=True)
         extra = ["--worker", str(heartbeat), "--start", str(start), "--budget", f"{left - 4:.0f}"]
         process = subprocess.Popen(
-            [sys.executable, *command, *extra, "--skip", ",".join(skipped)],
+            [sys.executable, *command, *extra, "--skip", ";".join(skipped)],
             start_new_session=True,
         )
         reason = _watch(process, heartbeat, ends, limits.stall_s)
@@ -184,9 +203,10 @@ def supervise(
         print(f"!! {reason} at {where}; going on without it", flush=True)
         if not where or where["peer"].startswith("("):
             return
-        Rows(rows_path).add(_absent(cases[where["index"]], where["peer"], reason))
+        culprit = "::".join(part for part in (where["peer"], where.get("label")) if part)
+        Rows(rows_path).add(_absent(cases[where["index"]], culprit, reason))
         start = where["index"]
-        skipped.append(where["peer"])
+        skipped.append(culprit)
 
 
 def _watch(

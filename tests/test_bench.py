@@ -44,7 +44,7 @@ def test_table_marks_the_best_and_gives_ratios():
     import report
 
     rows = [
-        {"dtype": "f16", "shape": s, "label": "", "peer": p, "tflops": t}
+        {"dtype": "f16", "shape": s, "label": "", "peer": p, "tflops": t, "ms": 1 / t}
         for s, p, t in [("A", "torch", 100), ("A", "tawa", 110), ("B", "torch", 100)]
     ]
     rows.append({"dtype": "f16", "shape": "B", "peer": "tawa", "tflops": None, "note": "hung"})
@@ -68,7 +68,7 @@ def test_chart_and_files_are_written(tmp_path):
     import report
 
     rows = [
-        {"dtype": "f16", "shape": s, "label": "", "peer": p, "tflops": 100.0, "note": ""}
+        {"dtype": "f16", "shape": s, "label": "", "peer": p, "tflops": 100.0, "ms": 1.0}
         for s in "AB"
         for p in ("tawa", "torch")
     ]
@@ -99,9 +99,9 @@ arguments = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 beat, start, skip = Path(arguments["--worker"]), int(arguments["--start"]), arguments["--skip"]
 for index in range(start, 3):
     for peer in ("good", "bad"):
-        if peer in skip.split(","):
+        if f"{peer}::x" in skip.split(";"):
             continue
-        beat.write_text(json.dumps({"index": index, "peer": peer}))
+        beat.write_text(json.dumps({"index": index, "peer": peer, "label": "x"}))
         if peer == "bad" and index == 1:
             if Path(sys.argv[0]).stem == "hang":
                 time.sleep(60)
@@ -125,7 +125,7 @@ def test_a_peer_that_hangs_or_crashes_is_left_out(tmp_path, how):
     assert time.monotonic() - began < 30
     assert script.with_suffix(".done").exists()
     (row,) = map(json.loads, rows.read_text().splitlines())
-    assert (row["shape"], row["peer"]) == ("1x1x2", "bad")
+    assert (row["shape"], row["peer"]) == ("1x1x2", "bad::x")
     assert ("no progress" if how == "hang" else "ended with 3") in row["note"]
 
 
