@@ -122,7 +122,7 @@ def _never_negative(code: Any, scope: Mapping[str, Any]) -> bool:
     import numpy as np
 
     used = set(code.co_names)
-    full = {
+    full: dict[str, Any] = {
         **scope,
         "min": np.minimum,
         "max": np.maximum,
@@ -130,7 +130,7 @@ def _never_negative(code: Any, scope: Mapping[str, Any]) -> bool:
         "maximum": np.maximum,
         "where": np.where,
         "divide": _divide,
-        "remainder": lambda a, b: a - _divide(a, b) * b,
+        "remainder": _remainder,
     }
     for axis, name in enumerate(_PROGRAMS):
         if name in used:
@@ -155,6 +155,11 @@ def _divide(a: Any, b: Any) -> Any:
     safe = np.where(b == 0, 1, b)
     quotient = np.sign(a) * np.sign(safe) * (np.abs(a) // np.abs(safe))
     return np.where(b == 0, np.iinfo(np.int64).min // 2, quotient)
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    """Return C's remainder, of the sign of `a`."""
+    return a - _divide(a, b) * b
 
 
 def facts_of(names: Names, order: Sequence[str]) -> list[str]:
