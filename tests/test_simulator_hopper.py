@@ -464,6 +464,35 @@ def hand_over(order: str):
     return program({"x": "!tile.ptr<i32>", "y": "!tile.ptr<i32>", "flag": "!tile.ptr<i32>"}, body)
 
 
+@pytest.mark.parametrize("schedule", ["random", "starve=main"])
+def test_polling_ends_under_starvation(schedule):
+    x, y, flag = (np.zeros(1, np.int32) for _ in range(3))
+    arguments = {"x": x, "y": y, "flag": flag}
+    simulate(hand_over("acq_rel"), (2,), arguments, schedule=schedule)
+    assert y[0] == 1
+
+
+BYTE = """
+  %c = tile.cast %b : (i32) -> i8
+  %p = tile.bitcast %x : (!tile.ptr<i32>) -> !tile.ptr<i8>
+  %q = tile.ptr_add %p, %b : (!tile.ptr<i8>, i32) -> !tile.ptr<i8>
+  tile.store %q, %c : !tile.ptr<i8>, i8
+  """
+
+
+def test_accesses_of_several_sizes_share_one_shadow():
+    block = f"%b = hopper.block_id {{axis = {INT}<0>}} : i32\n"
+    x = np.full(2, -1, np.int32)
+    bytes_ = role("main", 0, 4, block + BYTE)
+    simulate(program({"x": "!tile.ptr<i32>"}, bytes_), (8,), {"x": x})
+    assert x.view(np.int8).tolist() == list(range(8))
+    word = "tile.store %x, %b : !tile.ptr<i32>, i32\n"
+    first = c32("zero", 0) + '%first = tile.elementwise "eq"(%b, %zero) : (i32, i32) -> i1\n'
+    mixed = role("main", 0, 4, f"{block}{first}scf.if %first {{ {word} }} else {{ {BYTE} }}\n")
+    with pytest.raises(ProtocolError, match="race on global memory of x"):
+        simulate(program({"x": "!tile.ptr<i32>"}, mixed), (2,), {"x": np.full(2, 7, np.int32)})
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_atomics_order_blocks(seed):
     x, y, flag = (np.zeros(1, np.int32) for _ in range(3))
@@ -538,6 +567,17 @@ def test_a_register_write_after_the_fence_is_seen():
     late_write = '%acc3 = tile.elementwise "add"(%acc2, %acc2) : ({acc}, {acc}) -> {acc}\n'
     with pytest.raises(ProtocolError, match=r"without wgmma\.fence after a register write"):
         run_product(product_kernel(late_write))
+
+
+def test_pinned_registers_are_still_registers():
+    pinned = (
+        '%acc4 = tile.elementwise "add"(%acc2, %acc2) : ({acc}, {acc}) -> {acc}\n'
+        "%acc3 = hopper.pin %acc4 : ({acc}) -> {acc}\n"
+    )
+    with pytest.raises(ProtocolError, match=r"without wgmma\.fence after a register write"):
+        run_product(product_kernel(pinned))
+    a, b, c = run_product(product_kernel(pinned + "hopper.wgmma_fence\n"))
+    assert np.array_equal(c, a @ b.T + 4)
 
 
 @pytest.mark.parametrize(

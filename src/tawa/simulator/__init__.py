@@ -26,12 +26,14 @@ def simulate(
     schedule: str = "random",
     late: str = "random",
     multiprocessors: int | None = None,
+    cluster: int | None = None,
 ) -> Trace:
     """Run a kernel's IR of a level on CPU arrays, in place, and return what happened when.
 
     `arguments` by name: NumPy arrays, numbers, `tawa.simulator.memory.HostDescriptor`s. `schedule`
     is "random" or "starve=ROLE", `late` "random", "late" or "early": when asynchronous work
-    completes. `multiprocessors` bounds the resident blocks (hopper; the target's number if None).
+    completes. `multiprocessors` bounds the resident blocks (the target's number if None); `cluster`
+    is the plan's cluster, which aref IR does not say.
     """
     from tawa.simulator.aref import run_aref
     from tawa.simulator.hopper import run_hopper
@@ -51,6 +53,7 @@ def simulate(
                 seed=seed,
                 schedule=schedule,
                 multiprocessors=multiprocessors or H200.multiprocessors,
+                cluster=cluster,
             )
         case "hopper":
             return run_hopper(

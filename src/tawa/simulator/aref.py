@@ -327,28 +327,30 @@ def run_aref(
     seed: int = 0,
     schedule: str = "random",
     multiprocessors: int = H200.multiprocessors,
+    cluster: int | None = None,
 ) -> Trace:
     """Run aref IR concurrently, in place on the argument arrays.
 
     All programs run at the same time (all blocks, when the kernel is persistent: at most
-    `multiprocessors`). A kernel without roles runs as one role. Arguments as for `run_tile`. Raises
-    ProtocolError for a deadlock, a race on global memory, or a slot left entered, filled or
-    borrowed at the end.
+    `multiprocessors`). A kernel without roles runs as one role. Blocks of a cluster do not meet at
+    this level; `cluster` says how many make up one where the kernel asks (by default its `launch`
+    attribute does). Arguments as for `run_tile`. Raises ProtocolError for a deadlock, a race on
+    global memory, or a slot left entered, filled or borrowed at the end.
     """
-    blocks = launch_blocks(kernel, grid, multiprocessors)
-    cluster = launch_number(kernel, "cluster", 0)
-    if not cluster and any(isinstance(op, hopper.ClusterRank) for op in kernel.walk()):
+    size = launch_number(kernel, "cluster", 0) if cluster is None else cluster
+    blocks = launch_blocks(kernel, grid, multiprocessors, size or 1)
+    if not size and any(isinstance(op, hopper.ClusterRank) for op in kernel.walk()):
         raise ArgumentError(
             "this aref IR asks for its rank in a cluster and does not say how large that is",
             why="its `launch` attribute has no `cluster`",
-            remedy="simulate another level, or plan with cluster=1",
+            remedy="pass cluster=, the plan's",
         )
     memory = GlobalMemory()
     program = _decode(kernel, bind_arguments(kernel, arguments, memory))
     scheduler, trace = Scheduler(seed, schedule), Trace()
     races = GlobalRaces(memory.segments, written_arguments(kernel))
     user_grid = checked_grid(grid)
-    machine = Machine(memory, races, scheduler, trace, user_grid, blocks, 32, 0, 0, cluster or 1)
+    machine = Machine(memory, races, scheduler, trace, user_grid, blocks, 32, 0, 0, size or 1)
     x, y, z = blocks
     with np.errstate(all="ignore"):
         for number, (k, j, i) in enumerate(product(range(z), range(y), range(x))):

@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper, tile
+from tawa.layouts.register import RegisterLayout
 from tawa.simulator.copy_rules import COPY_RULES
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
 from tawa.simulator.footprints import first_owner, register_layout
@@ -137,8 +138,8 @@ class HopperDecoder(Decoder):
         if self.registers and fragile:
             function = _reading(function, operation)
         step = super().compute(operation, function, world=world)
-        if isinstance(operation, tile.Load | tile.Store | tile.Atomic):
-            step = _owned(step, operation)
+        if (layout := _access_layout(operation)) is not None:
+            step = _owned(step, layout)
         marked = [v for v in operation.results if v in self.registers]
         if marked and not isinstance(operation, _KEEPS):
             step = _stamped(step, self.numbered(marked))
@@ -164,10 +165,20 @@ def _stamped(step: Step, outputs: tuple[int, ...]) -> Step:
     return Step(stamp)
 
 
-def _owned(step: Step, operation: tile.Load | tile.Store | tile.Atomic) -> Step:
-    layout = register_layout(operation.pointer.type)
-    if layout is None:
-        return step
+def _access_layout(operation: Operation) -> RegisterLayout | None:
+    """Return the register layout that says which warp makes each global access, if any does."""
+    match operation:
+        case tile.Load() | tile.Store() | tile.Atomic():
+            return register_layout(operation.pointer.type)
+        case tile.DescLoad():
+            return register_layout(operation.result.type)
+        case tile.DescStore() | tile.DescAtomic():
+            return register_layout(operation.value.type)
+        case _:
+            return None
+
+
+def _owned(step: Step, layout: RegisterLayout) -> Step:
     owner, run = first_owner(layout), step.run
 
     def own(frame: Frame) -> None:

@@ -29,15 +29,19 @@ def is_persistent(kernel: tile.Kernel) -> bool:
 
 
 def launch_blocks(
-    kernel: tile.Kernel, grid: tuple[int, ...], multiprocessors: int = H200.multiprocessors
+    kernel: tile.Kernel,
+    grid: tuple[int, ...],
+    multiprocessors: int = H200.multiprocessors,
+    cluster: int | None = None,
 ) -> tuple[int, int, int]:
     """Return the grid of blocks that a launch of hopper IR has, given the user's grid.
 
     A persistent kernel gets one block for each multiprocessor (whole clusters), at most one for
     each program; any other one block for each program, rounded up to whole clusters along x.
+    `cluster` blocks make up a cluster; by default what the kernel's `launch` attribute says.
     """
     x, y, z = checked_grid(grid)
-    cluster = launch_number(kernel, "cluster", 1)
+    cluster = launch_number(kernel, "cluster", 1) if cluster is None else cluster
     if is_persistent(kernel):
         count = min(max(1, multiprocessors // cluster), -(-x * y * z // cluster))
         return count * cluster, 1, 1

@@ -56,10 +56,13 @@ class Descriptor:
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """The memory of one argument. `low` is the byte offset of `data[0]` from the first element."""
+    """The memory of one argument: bytes, the lowest of them `low` bytes from the first element,
+    which has `size` bytes.
+    """
 
     name: str
     low: int
+    size: int
     data: Array
     writable: bool
     views: dict[DType, Array] = field(default_factory=dict[DType, Array])
@@ -114,7 +117,9 @@ class GlobalMemory:
                 remedy=f"pass {name} as {element}, or compile for {array.dtype}",
             )
         data, low = _bytes_of(array)
-        self.segments.append(Segment(name, low, data, bool(array.flags.writeable)))
+        self.segments.append(
+            Segment(name, low, element.itemsize, data, bool(array.flags.writeable))
+        )
         return np.int64((len(self.segments) << _SHIFT) + _MIDDLE)
 
     def segment(self, address: int, operation: Operation) -> Segment:
@@ -322,7 +327,8 @@ class GlobalMemory:
         segment, window, slices, start = found
         if watch is not None:
             index = self._indices(desc, start, window.shape)
-            watch(segment, index, desc.dtype.itemsize, "read", operation, None)
+            where = _inner(shape, slices)
+            watch(segment, index, desc.dtype.itemsize, "read", operation, where)
         tile_[slices] = window
         return tile_
 
@@ -345,7 +351,8 @@ class GlobalMemory:
             index = self._indices(desc, start, window.shape)
             changes = "rewrite" if _same(window, part) else "write"
             kind = changes if combine is None else "atomic"
-            watch(segment, index, desc.dtype.itemsize, kind, operation, None)
+            where = _inner(value.shape, slices)
+            watch(segment, index, desc.dtype.itemsize, kind, operation, where)
         window[...] = part if combine is None else combine(window, part)
 
 
@@ -355,6 +362,12 @@ def _positions(mask: Any, shape: tuple[int, ...], part: Any) -> Any:
         return None
     live = np.flatnonzero(np.broadcast_to(np.True_ if mask is None else mask, shape))
     return live if part is True else live[part]
+
+
+def _inner(shape: tuple[int, ...], slices: tuple[slice, ...]) -> Array:
+    """Return the flat positions in a tile of a part of it."""
+    size = int(np.prod(shape, dtype=np.int64))
+    return np.arange(size).reshape(shape)[slices].ravel()
 
 
 def _same(old: Array, new: Array) -> bool:

@@ -197,14 +197,18 @@ def _convert_layout(operation: hopper.ConvertLayout) -> Unary:
     return lambda value: value
 
 
-def _pin(operation: hopper.Pin) -> Unary:
-    if len(operation.res) == 1:
-        return lambda value: value
+def _pin(decoder: Decoder, operation: hopper.Pin) -> Step:
+    """hopper.pin: the same registers, which must be readable."""
+    values, results = decoder.numbered(operation.values), decoder.numbered(operation.res)
 
-    def several(*values: Any) -> tuple[Any, ...]:
-        return values
+    def pin(frame: Frame) -> None:
+        held = [frame.values[value] for value in values]
+        for result, value in zip(results, held):
+            if isinstance(value, Fragment):
+                value.read(operation)
+            frame.values[result] = value
 
-    return several
+    return Step(pin)
 
 
 MMA_RULES: dict[type[Operation], Rule] = {
@@ -215,6 +219,6 @@ MMA_RULES: dict[type[Operation], Rule] = {
     hopper.Mma: pure(_mma),
     hopper.FmaDot: _fma_dot,
     hopper.ConvertLayout: pure(_convert_layout),
-    hopper.Pin: pure(_pin),
+    hopper.Pin: _pin,
 }
 """Tensor cores and registers, by class."""

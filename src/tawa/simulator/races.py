@@ -67,14 +67,22 @@ def written_arguments(kernel: tile.Kernel) -> set[str]:
 
 @dataclass(eq=False, slots=True)
 class _Shadow:
-    """The last write, atomic and read of each byte from machine address `low`."""
+    """The last write, atomic and read of each `unit` bytes from machine address `low` to `high`."""
 
     low: int
     high: int
+    unit: int
     writes: NDArray[np.int64]
     atomics: NDArray[np.int64]
     reads: dict[int, NDArray[np.int32]] = field(default_factory=dict[int, NDArray[np.int32]])
     who: dict[int, tuple[str, Operation]] = field(default_factory=dict[int, tuple[str, Operation]])
+
+    def refine(self) -> None:
+        """Go over to one entry a byte: elements smaller than the unit are accessed."""
+        self.writes = np.repeat(self.writes, self.unit)
+        self.atomics = np.repeat(self.atomics, self.unit)
+        self.reads = {key: np.repeat(clocks, self.unit) for key, clocks in self.reads.items()}
+        self.unit = 1
 
 
 def _pack(cluster: int, column: int) -> int:
@@ -124,8 +132,13 @@ class GlobalRaces:
             inside = [s for s in everything if s.real < high and low < s.real + s.data.size]
             low = min(low, *(s.real for s in inside))
             high = max(high, *(s.real + s.data.size for s in inside))
-            size = high - low
-            shadow = _Shadow(low, high, np.zeros(size, np.int64), np.zeros(size, np.int64))
+            # One size of element at its own multiples, as nearly always: one entry an element.
+            sizes = {segment.size for segment in inside}
+            unit = max(sizes)
+            if len(sizes) > 1 or any((s.real - s.low - low) % unit for s in inside):
+                unit = 1
+            count = -(-(high - low) // unit)
+            shadow = _Shadow(low, high, unit, np.zeros(count, np.int64), np.zeros(count, np.int64))
             self._shadows.update({segment.name: shadow for segment in inside})
 
     def watches(self, segment: Segment) -> bool:
@@ -144,10 +157,11 @@ class GlobalRaces:
         """Record an access of elements of `size` bytes; raises ProtocolError for a race."""
         shadow = self._shadows[segment.name]
         phase = -segment.low % size
-        # One byte stands for an element: elements of one size start at the same bytes; where sizes
-        # differ (aliasing arguments) the others of its bytes are looked at too.
-        first = segment.real - shadow.low + phase + index.ravel() * size
-        at = (first[:, None] + np.arange(size)).ravel() if size > 1 else first
+        if size % shadow.unit:
+            shadow.refine()
+        first = (segment.real - shadow.low + phase + index.ravel() * size) // shadow.unit
+        parts = size // shadow.unit
+        at = (first[:, None] + np.arange(parts)).ravel() if parts > 1 else first
         if kind in ("write", "atomic"):
             self._compare_reads(shadow, at, operation, event)
         if kind in ("read", "write"):
@@ -159,7 +173,7 @@ class GlobalRaces:
         match kind:
             case "read":
                 if key not in shadow.reads:
-                    shadow.reads[key] = np.zeros(shadow.high - shadow.low, np.int32)
+                    shadow.reads[key] = np.zeros(shadow.writes.size, np.int32)
                 shadow.reads[key][at] = event.clock
             case "write" | "rewrite":
                 shadow.writes[at] = key | event.clock

@@ -22,6 +22,10 @@ from tawa.simulator.values import place_of
 BLOCK = "block"
 
 
+# Turns of others that a starved role waits through before it gets one.
+_PATIENCE = 5000
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """What a task waits for: one row of the deadlock table, and the sentence about it."""
@@ -82,6 +86,7 @@ class Scheduler:
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
+        self._turns = 0
         self._starved = self.schedule.removeprefix("starve=")
         self._starves = self._starved != self.schedule
         if not self._starves and self.schedule != "random":
@@ -148,6 +153,12 @@ class Scheduler:
 
     def _choose_but(self, label: str, events: int) -> int:
         others = [i for i, task in enumerate(self.ready) if task.label != label]
+        # A role that polls memory for the starved one would poll for ever.
+        self._turns = self._turns + 1 if len(others) < len(self.ready) else 0
+        if self._turns > _PATIENCE:
+            self._turns = 0
+            others = [i for i, task in enumerate(self.ready) if task.label == label]
+            return self.random.choice(others)
         if self.late == "late" and others:
             return self.random.choice(others)
         choices = others + [-1 - i for i in range(events)]
