@@ -6,6 +6,7 @@ Inputs are small integers, so that every order of sums is exact and equality is 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 import ml_dtypes
 import numpy as np
@@ -49,6 +50,26 @@ def matmul_nt(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK:
         a = a_desc.load([m, k])
         b = b_desc.load([n, k])
         acc = tl.dot(a, b.T, acc)
+    c_desc.store([m, n], acc.to(c_desc.dtype))
+
+
+def promoted(
+    a_desc,
+    b_desc,
+    c_desc,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    RUN: tl.constexpr,
+):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        a = a_desc.load([m, k])
+        b = b_desc.load([n, k])
+        acc = tl.dot(a, b.T, acc, max_num_imprecise_acc=RUN)
     c_desc.store([m, n], acc.to(c_desc.dtype))
 
 
@@ -227,15 +248,19 @@ def product(
     k=200,
     dtype="bf16",
     out="bf16",
+    constants=(),
     **pins,
 ) -> Case:
     """A GEMM-like kernel on descriptors; operands stored as the function loads them."""
     a_shape, a_block = ((k, m), (bk, bm)) if function is matmul_tn else ((m, k), (bm, bk))
-    b_shape, b_block = ((n, k), (bn, bk)) if function is matmul_nt else ((k, n), (bk, bn))
+    b_shape, b_block = (
+        ((n, k), (bn, bk)) if function in (matmul_nt, promoted) else ((k, n), (bk, bn))
+    )
     blocks = {"a_desc": a_block, "b_desc": b_block}
     signature = {name: DescriptorArg(dtype, block) for name, block in blocks.items()}
     signature |= {"c_desc": DescriptorArg(out, (bm, bn)), "K": ScalarArg("i32")}
     signature |= {"BM": ConstantArg(bm), "BN": ConstantArg(bn), "BK": ConstantArg(bk)}
+    signature |= {name: ConstantArg(value) for name, value in constants}
     arguments = {
         "a_desc": (integers(tuple(max(8, x) for x in a_shape), dtype), a_block),
         "b_desc": (integers(tuple(max(8, x) for x in b_shape), dtype), b_block),
@@ -306,6 +331,10 @@ CASES: dict[str, Case] = {
     "matmul tn": product(matmul_tn),
     "matmul fp8": product(matmul_nt, bk=128, dtype="f8e4m3"),
     "matmul fp8 nn": product(matmul, bk=128, dtype="f8e4m3", depth=4),
+    "matmul fp8 runs of 32": product(promoted, bk=128, dtype="f8e4m3", constants=(("RUN", 32),)),
+    "matmul fp8 runs of 128": product(
+        promoted, bk=256, dtype="f8e4m3", depth=2, constants=(("RUN", 128),)
+    ),
     "matmul tf32": product(matmul_nt, bk=32, dtype="f32"),
     "matmul tf32 nn": product(matmul, bn=64, bk=32, dtype="f32"),
     "matmul 16x128": product(bm=16, m=40),
@@ -334,8 +363,10 @@ CASES: dict[str, Case] = {
 }
 
 
-def lowered(case: Case) -> tuple[tile.Kernel, Plan, tuple[Declined, ...]]:
+@cache
+def lowered(name: str) -> tuple[tile.Kernel, Plan, tuple[Declined, ...]]:
     """Return the hopper IR of a case, its plan, and what the lowering declined."""
+    case = CASES[name]
     kernel = build(case.function, case.signature, {})
     pipeline.run(pipeline.TILE, kernel, Plan(), H200)
     plan = rank_plans(kernel, H200, case.pins)[0]

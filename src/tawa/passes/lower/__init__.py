@@ -16,7 +16,7 @@ from tawa.passes.lower.atomics import broadcast_atomics
 from tawa.passes.lower.carried import split_carried
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import Converter
-from tawa.passes.lower.dots import lower_dots
+from tawa.passes.lower.dots import lower_dots, widest_run
 from tawa.passes.lower.finish import (
     count_arrivals,
     elect_threads,
@@ -42,6 +42,7 @@ from tawa.target import Target
 def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Lower `kernel` in place to hopper IR; return what was done otherwise than wished."""
     lowering = Lowering(kernel, plan, target)
+    lowering.widest_run = widest_run(kernel)
     form_roles(lowering)
     for role in lowering.roles:
         split_carried(role)

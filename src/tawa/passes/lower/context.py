@@ -6,14 +6,15 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, StringAttr
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.naming import name_of
 from tawa.errors import Place
 from tawa.ir import hopper, tile
-from tawa.ir.types import BarriersType, BufferType, SharedLayoutAttr, bit_width, element_type
+from tawa.ir.types import BarriersType, BufferType, SharedLayoutAttr, bit_width
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.emit import Emitter
+from tawa.passes.lower.placement import choose_layout
 from tawa.plan.plan import Declined, LoopPlan, Plan, StorePlan
 from tawa.target import Target
 
@@ -37,7 +38,8 @@ class Lowering:
     `scratch` lists the groups of buffers each role may lay over one another: their uses are
     separated by the role's barrier. `freed_apart` are the rings a role frees in other blocks than
     it gets them, `single` the roles that one thread runs, `direct` the stores that the plan wants
-    straight from registers. `trips` gives the block argument that counts a loop's trips.
+    straight from registers. `widest_run` bounds the panels of 8-bit tiles (bytes). `trips` gives
+    the block argument that counts a loop's trips.
     """
 
     kernel: tile.Kernel
@@ -52,6 +54,7 @@ class Lowering:
     )
     trips: dict[Block, BlockArgument] = field(default_factory=dict[Block, BlockArgument])
     single: set[hopper.Role] = field(default_factory=set[hopper.Role])
+    widest_run: int = 128
     direct: set[Operation] = field(default_factory=set[Operation])
     notes: list[Declined] = field(default_factory=list[Declined])
     next_barrier: int = 1
@@ -86,6 +89,17 @@ class Lowering:
             if operation.dialect_name() != "tile":
                 return Emitter.before(operation)
         return Emitter.at_end(block)
+
+    def placement(
+        self, shape: tuple[int, ...], element: Attribute, order: tuple[int, ...] | None = None
+    ) -> SharedLayout:
+        """Return how a tile that TMA or wgmma shall read lies in shared memory.
+
+        8-bit tiles get narrower panels where products are summed in shorter runs: a run of K is
+        whole panels.
+        """
+        widest = self.widest_run if bit_width(element) == 8 else 128
+        return choose_layout(shape, element, order, widest)
 
     def new_buffer(
         self, label: str, layout: SharedLayout, element: object, slots: int = 1
@@ -174,8 +188,3 @@ def role_of(operation: Operation) -> hopper.Role:
         if (parent := parent.parent_op()) is None:  # pyright: ignore[reportAssignmentType]
             raise ValueError(f"{operation.name} stands outside roles")
     return parent
-
-
-def element_bits(value: SSAValue) -> int:
-    """Return the width of a value's elements in memory (a truth value takes a byte)."""
-    return max(8, bit_width(element_type(value.type)))

@@ -38,8 +38,8 @@ from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, retype
 from tawa.passes.lower.layouts import Assignment, operand_layouts
+from tawa.passes.lower.placement import choose_layout
 from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, joined, propose, split_of
-from tawa.passes.lower.shared import choose_layout
 from tawa.passes.lower.views import whole_buffer
 
 

@@ -13,10 +13,11 @@ Declines when: named in the notes: `wgmma: ...` with the rule, and the instructi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float32Type, IntAttr, StringAttr
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from tawa.analysis.naming import name_of
 from tawa.errors import ShapeUnsupported
@@ -25,8 +26,8 @@ from tawa.ir.types import Real, bit_width, element_type, i1, is_float, shape_of,
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering, place_of, role_of
 from tawa.passes.lower.emit import Emitter, append_operands, replace, terminator, widen_for
-from tawa.passes.lower.shared import choose_layout
-from tawa.passes.lower.views import as_view, store_shared, view_kind, whole_buffer
+from tawa.passes.lower.operands import operand_a, operand_a_view, operand_b, stage
+from tawa.passes.lower.views import as_view, slice_view, view_kind
 
 _WARPGROUP = 4
 _K_BYTES = 32  # bytes of K one tensor-core step takes (PTX ISA, wgmma and mma shapes)
@@ -142,8 +143,11 @@ def _lower_dot(lowering: Lowering, dot: tile.Dot) -> None:
 def _emit_wgmma(lowering: Lowering, dot: tile.Dot, product: Product) -> None:
     emitter = Emitter.before(dot)
     acc = _as_f32(emitter, dot.acc)
-    a = _operand_a(emitter, dot, product)
-    b = _operand_b(lowering, emitter, dot, product)
+    if 0 <= dot.max_imprecise.data <= product.k and product.bits == 8:
+        replace(dot, [_from_f32(emitter, _promoted(lowering, dot, acc), dot.result.type)])
+        return
+    a = operand_a(emitter, dot)
+    b = operand_b(lowering, emitter, dot)
     accumulate = _accumulate(lowering, dot) if acc is dot.acc else None
     wgmma = emitter.put(
         hopper.Wgmma(
@@ -152,6 +156,41 @@ def _emit_wgmma(lowering: Lowering, dot: tile.Dot, product: Product) -> None:
         )
     )
     replace(dot, [_from_f32(emitter, wgmma.result, dot.result.type)])
+
+
+def _promoted(lowering: Lowering, dot: tile.Dot, acc: SSAValue) -> SSAValue:
+    """Sum an 8-bit product in runs of at most `max_imprecise` of K, each added to `acc` in fp32.
+
+    wgmma keeps fewer bits than fp32 while it accumulates 8-bit products; the additions do not.
+    """
+    emitter = Emitter.before(dot)
+    a = operand_a_view(lowering, emitter, dot)
+    b = operand_b(lowering, emitter, dot)
+    k = view_kind(b).shape[0]
+    run = promotion_run(k, dot.max_imprecise.data)
+    for start in range(0, k, run):
+        zero = emitter.put(
+            tile.Constant(attributes={"value": Real(0.0)}, result_types=[acc.type])
+        ).result
+        part = hopper.Wgmma(
+            operands=[
+                slice_view(emitter, a, 1, start, run),
+                slice_view(emitter, b, 0, start, run),
+                zero,
+                [emitter.constant(0, i1, "from_zero")],
+            ],
+            result_types=[acc.type],
+        )
+        acc = emitter.apply("add", acc, emitter.put(part).result)
+    return acc
+
+
+def promotion_run(k: int, most: int) -> int:
+    """Return the K of one run: whole steps of wgmma, at most `most` (one step at least)."""
+    steps = k // _K_BYTES
+    return _K_BYTES * next(
+        run for run in range(max(1, min(steps, most // _K_BYTES)), 0, -1) if steps % run == 0
+    )
 
 
 def _as_f32(emitter: Emitter, acc: SSAValue) -> SSAValue:
@@ -166,64 +205,6 @@ def _from_f32(emitter: Emitter, result: SSAValue, kind: Attribute) -> SSAValue:
     if result.type == kind:
         return result
     return emitter.put(tile.Cast(operands=[result], result_types=[kind])).result
-
-
-def _takes(layout: SharedLayout, k: int, bits: int) -> bool:
-    """Tell whether wgmma reads a shared tile: swizzled rows, K contiguous unless 16 bits wide."""
-    if len(layout.shape) != 2 or not layout.swizzle:
-        return False
-    return layout.order[-1] == k or bits == 16
-
-
-def _operand_a(emitter: Emitter, dot: tile.Dot, product: Product) -> SSAValue:
-    """Return operand A: the view of it where wgmma reads that, else its registers."""
-    view = as_view(emitter, dot.a, dot)
-    if view is not None and _takes(view_kind(view).layout.data, 1, product.bits):
-        return view
-    return dot.a
-
-
-def _operand_b(lowering: Lowering, emitter: Emitter, dot: tile.Dot, product: Product) -> SSAValue:
-    """Return the view of operand B; a computed one is stored to shared memory first."""
-    view = as_view(emitter, dot.b, dot)
-    if view is not None and _takes(view_kind(view).layout.data, 0, product.bits):
-        return view
-    if view is not None:
-        lowering.note(
-            f"B of {name_of(dot)} in place",
-            f"wgmma does not read {spell(product.b)} stored as {view_kind(view).layout.data}; the "
-            "tile is stored once more, through registers",
-        )
-    # 16-bit operands may be contiguous along N, if its rows can be swizzled.
-    along_n = product.bits == 16 and product.n * product.bits % (32 * 8) == 0
-    order = (0, 1) if along_n else (1, 0)
-    layout = choose_layout((product.k, product.n), product.b, order)
-    return stage(lowering, emitter, dot.b, layout, f"{name_of(dot)} operand")
-
-
-def stage(
-    lowering: Lowering,
-    emitter: Emitter,
-    value: SSAValue,
-    layout: SharedLayout,
-    label: str,
-) -> SSAValue:
-    """Store a computed tensor to a buffer of its own, visible to wgmma; return the view."""
-    role = role_of(value.owner if isinstance(value.owner, Operation) else _parent(value.owner))
-    buffer = lowering.new_buffer(label, layout, element_type(value.type))
-    view = whole_buffer(emitter, buffer)
-    # The first barrier: all warps are done with what the buffer held. The second: all have written.
-    emitter.put(lowering.role_barrier(role))
-    store_shared(emitter, value, view)
-    emitter.put(hopper.ProxyFence())
-    emitter.put(lowering.role_barrier(role))
-    return view
-
-
-def _parent(block: Block) -> Operation:
-    parent = block.parent_op()
-    assert parent is not None
-    return parent
 
 
 # --- the accumulator's start --------------------------------------------------------------------
@@ -314,3 +295,14 @@ def _emit_fma(lowering: Lowering, dot: tile.Dot) -> None:
         views.append(view)
     fma = emitter.put(hopper.FmaDot(operands=[*views, dot.acc], result_types=[dot.result.type]))
     replace(dot, [fma.result])
+
+
+def widest_run(kernel: tile.Kernel) -> int:
+    """Return the bytes of K that a panel of 8-bit tiles may hold: 128, or what runs divide into."""
+    runs = [
+        promotion_run(shape_of(op.a.type)[-1], op.max_imprecise.data)
+        for op in kernel.walk()
+        if isinstance(op, tile.Dot) and bit_width(element_type(op.a.type)) == 8
+        if op.max_imprecise.data <= shape_of(op.a.type)[-1]
+    ]
+    return min((gcd(128, run) for run in runs), default=128)

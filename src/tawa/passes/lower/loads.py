@@ -20,7 +20,6 @@ from tawa.ir.types import element_type, shape_of
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Carrier, Emitter, State, new_region, replace
 from tawa.passes.lower.puts import check_box, issue_copy
-from tawa.passes.lower.shared import choose_layout
 from tawa.passes.lower.views import load_view, slot_view
 
 
@@ -51,7 +50,7 @@ def _lower_load(
     lowering: Lowering, role: hopper.Role, load: tile.DescLoad, zero: SSAValue, state: State
 ) -> None:
     shape, element = shape_of(load.result.type), element_type(load.result.type)
-    layout = choose_layout(shape, element)
+    layout = lowering.placement(shape, element)
     check_box(lowering, load, layout)
     name = name_of(load)
     buffer = lowering.new_buffer(name, layout, element)

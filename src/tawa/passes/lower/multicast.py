@@ -14,10 +14,10 @@ split. Raises `PlanError` when no load is left to share.
 
 from __future__ import annotations
 
-from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
+from tawa.analysis.cluster import influenced
 from tawa.errors import PlanError
 from tawa.ir import hopper, tile
 from tawa.ir.types import ViewType
@@ -97,24 +97,16 @@ def _differing(kernel: tile.Kernel, blocks: int) -> set[SSAValue]:
     Forward from what differs by nature: the block's index and rank, and anything read from memory.
     The index divided by the cluster's size is the cluster's own.
     """
-    found: set[SSAValue] = set()
-    work: list[SSAValue] = []
-
-    def mark(*values: SSAValue) -> None:
-        fresh = [value for value in values if value not in found]
-        found.update(fresh)
-        work.extend(fresh)
-
     reads = (tile.Load, tile.Atomic, tile.CompareExchange, hopper.SharedLoad)
-    for operation in kernel.walk():
-        if isinstance(operation, (hopper.ClusterRank, hopper.BlockId, *reads)):
-            mark(*operation.results)
-    while work:
-        value = work.pop()
-        for use in list(value.uses):
-            if not _divides(use.operation, blocks):
-                mark(*_reached(use.operation, use.index))
-    return found
+    return influenced(
+        (
+            value
+            for operation in kernel.walk()
+            if isinstance(operation, (hopper.ClusterRank, hopper.BlockId, *reads))
+            for value in operation.results
+        ),
+        cut=lambda operation: _divides(operation, blocks),
+    )
 
 
 def _divides(operation: Operation, blocks: int) -> bool:
@@ -128,32 +120,3 @@ def _divides(operation: Operation, blocks: int) -> bool:
         and isinstance(size.owner, tile.Constant)
         and size.owner.value == IntAttr(blocks)
     )
-
-
-def _reached(operation: Operation, index: int) -> list[SSAValue]:
-    """Return the values that an operand of an operation flows into."""
-    match operation:
-        case scf.ForOp():
-            arguments = list(operation.body.block.args)
-            if index == 1:  # another trip count: everything carried
-                return [*arguments[1:], *operation.results]
-            if index in (0, 2):
-                return [*arguments, *operation.results]
-            return [arguments[index - 2], operation.results[index - 3]]
-        case scf.YieldOp():
-            return _yielded(operation.parent_op(), index)
-        case _:
-            inside = [arg for r in operation.regions for b in r.blocks for arg in b.args]
-            return [*operation.results, *inside]
-
-
-def _yielded(parent: Operation | None, index: int) -> list[SSAValue]:
-    match parent:
-        case scf.ForOp():
-            argument: BlockArgument = parent.body.block.args[index + 1]
-            return [argument, parent.results[index]]
-        case None:
-            return []
-        case _:
-            inside = [arg for r in parent.regions for b in r.blocks for arg in b.args]
-            return [*parent.results, *inside]

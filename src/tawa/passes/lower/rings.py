@@ -33,7 +33,6 @@ from tawa.passes.lower.emit import Carrier, Emitter, State, erase, new_region, r
 from tawa.passes.lower.puts import by_one_thread, publish
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.scalars import load_scalar, stored_as, word_layout
-from tawa.passes.lower.shared import choose_layout
 from tawa.passes.lower.views import load_view, slot_view
 
 _Index: TypeAlias = tuple[SSAValue, Literal["slot", "phase", "oldest"]]
@@ -69,7 +68,7 @@ def _make_ring(lowering: Lowering, create: aref.Create) -> Ring:
 def _payload_buffer(lowering: Lowering, label: str, kind: Attribute, depth: int) -> hopper.Shared:
     """Declare the buffer of one payload tile; a scalar takes one word of it."""
     shape, element = shape_of(kind), stored_as(element_type(kind))
-    layout = choose_layout(shape, element) if shape else word_layout(kind)
+    layout = lowering.placement(shape, element) if shape else word_layout(kind)
     buffer = lowering.new_buffer(label, layout, element, depth)
     buffer.result.name_hint = f"{label.split('@')[0]}_ring"
     return buffer

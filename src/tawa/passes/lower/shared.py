@@ -1,6 +1,6 @@
-"""Shared memory: how a tile is placed, and where each buffer lies.
+"""Shared memory: where each buffer lies.
 
-Purpose: choose swizzles, lay the buffers out, check the total.
+Purpose: lay the buffers out, check the total.
 Before -> after: ``hopper.shared "a" {offset = 0}`` with provisional offsets -> final offsets;
 barrier arrays last; the scratch buffers of one role share one place.
 Requires / ensures: every buffer is declared; offsets are aligned to the layout's swizzle span.
@@ -9,38 +9,14 @@ Declines when: never; more than a block has is `OverBudget`, which lists the buf
 
 from __future__ import annotations
 
-from math import prod
-
 from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import Attribute
 
 from tawa.errors import OverBudget
 from tawa.ir import hopper
-from tawa.ir.types import BarriersType, BufferType, bit_width
-from tawa.layouts.shared import SharedLayout
+from tawa.ir.types import BarriersType, BufferType
 from tawa.passes.lower.context import Lowering
 
 _BARRIER_BYTES = 8
-
-
-def choose_layout(
-    shape: tuple[int, ...], element: Attribute, order: tuple[int, ...] | None = None
-) -> SharedLayout:
-    """Return the placement of a tile that TMA, wgmma and ldmatrix all read without bank conflicts.
-
-    The swizzle is the widest of 128, 64 and 32 bytes that divides the contiguous extent; none when
-    rows are shorter or not a multiple of 32 bytes, or where panels would cut its period of 8 rows.
-    """
-    order = order if order is not None else tuple(range(len(shape)))
-    bits = max(8, bit_width(element))
-    row = shape[order[-1]] * bits // 8
-    rows = prod(shape[dim] for dim in order[:-1])
-    fits = (
-        width
-        for width in (128, 64, 32)
-        if len(shape) > 1 and row % width == 0 and (row == width or rows % 8 == 0)
-    )
-    return SharedLayout(shape, order, bits, next(fits, 0))
 
 
 def _round_up(value: int, unit: int) -> int:

@@ -29,8 +29,8 @@ from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import with_layout
 from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.maps import load_boxes, tensor_map
+from tawa.passes.lower.placement import choose_layout
 from tawa.passes.lower.relate import reshaped, split_of
-from tawa.passes.lower.shared import choose_layout
 from tawa.passes.lower.views import whole_buffer
 
 _WARPGROUP = 4

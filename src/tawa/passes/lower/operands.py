@@ -1,0 +1,88 @@
+"""Operands of products: where wgmma finds them.
+
+Views of slots are read in place where the instruction can (K contiguous, or 16-bit elements).
+Operand A may be in registers; operand B that is computed, or lies the wrong way round, is stored
+first.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from tawa.analysis.naming import name_of
+from tawa.ir import hopper, tile
+from tawa.ir.types import bit_width, element_type, shape_of, spell
+from tawa.layouts.shared import SharedLayout
+from tawa.passes.lower.context import Lowering, role_of
+from tawa.passes.lower.emit import Emitter
+from tawa.passes.lower.views import as_view, store_shared, view_kind, whole_buffer
+
+
+def takes(layout: SharedLayout, k: int, bits: int) -> bool:
+    """Tell whether wgmma reads a shared tile: swizzled rows, K contiguous unless 16 bits wide."""
+    if len(layout.shape) != 2 or not layout.swizzle:
+        return False
+    return layout.order[-1] == k or bits == 16
+
+
+def operand_a(emitter: Emitter, dot: tile.Dot) -> SSAValue:
+    """Return operand A: the view of it where wgmma reads that, else its registers."""
+    view = as_view(emitter, dot.a, dot)
+    bits = bit_width(element_type(dot.a.type))
+    if view is not None and takes(view_kind(view).layout.data, 1, bits):
+        return view
+    return dot.a
+
+
+def operand_a_view(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
+    """Return the view of operand A; registers are stored to shared memory first."""
+    found = operand_a(emitter, dot)
+    if found is not dot.a:
+        return found
+    element = element_type(dot.a.type)
+    layout = lowering.placement(shape_of(dot.a.type), element)
+    return stage(lowering, emitter, dot.a, layout, f"{name_of(dot)} operand a")
+
+
+def operand_b(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
+    """Return the view of operand B; a computed one is stored to shared memory first."""
+    view = as_view(emitter, dot.b, dot)
+    element = element_type(dot.b.type)
+    bits, shape = bit_width(element), shape_of(dot.b.type)
+    if view is not None and takes(view_kind(view).layout.data, 0, bits):
+        return view
+    if view is not None:
+        lowering.note(
+            f"B of {name_of(dot)} in place",
+            f"wgmma does not read {spell(element)} stored as {view_kind(view).layout.data}; the "
+            "tile is stored once more, through registers",
+        )
+    # 16-bit operands may be contiguous along N, if its rows can be swizzled.
+    along_n = bits == 16 and shape[1] * bits % (32 * 8) == 0
+    layout = lowering.placement(shape, element, (0, 1) if along_n else (1, 0))
+    return stage(lowering, emitter, dot.b, layout, f"{name_of(dot)} operand")
+
+
+def stage(
+    lowering: Lowering,
+    emitter: Emitter,
+    value: SSAValue,
+    layout: SharedLayout,
+    label: str,
+) -> SSAValue:
+    """Store a computed tensor to a buffer of its own, visible to wgmma; return the view."""
+    role = role_of(value.owner if isinstance(value.owner, Operation) else _parent(value.owner))
+    buffer = lowering.new_buffer(label, layout, element_type(value.type))
+    view = whole_buffer(emitter, buffer)
+    # The first barrier: all warps are done with what the buffer held. The second: all have written.
+    emitter.put(lowering.role_barrier(role))
+    store_shared(emitter, value, view)
+    emitter.put(hopper.ProxyFence())
+    emitter.put(lowering.role_barrier(role))
+    return view
+
+
+def _parent(block: Block) -> Operation:
+    parent = block.parent_op()
+    assert parent is not None
+    return parent
