@@ -15,7 +15,8 @@ from xdsl.dialects.builtin import DictionaryAttr, IntAttr, IntegerAttr, TensorTy
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tawa.codegen.emit import RULES, looks_at
-from tawa.codegen.emit.emitter import Emitter, Module, RoleShape, variable_type
+from tawa.codegen.emit.emitter import Emitter, variable_type
+from tawa.codegen.emit.module import Module, RoleShape
 from tawa.codegen.emit.values import BarrierArray, Buffer, Map, Scalar, Value
 from tawa.codegen.inputs import collect
 from tawa.codegen.names import RESERVED, Names, identifier
@@ -191,11 +192,11 @@ class _Generator:
         head = [f"__device__ __forceinline__ void {name}({', '.join(parameters)}) {{"]
         if e.uses_thread:
             first = f" - {shape.first_warp * 32}" if shape.first_warp else ""
-            head.append(f"  const int thread = (int)threadIdx.x{first};")
+            head.append(f"  const u32 thread = threadIdx.x{first};")
         if "lane" in e.uses_thread:
-            head.append("  const int lane = thread % 32;")
+            head.append("  const u32 lane = thread % 32;")
         if "warp" in e.uses_thread:
-            head.append("  const int warp = thread / 32;")
+            head.append("  const u32 warp = thread / 32;")
         arguments = ["shared"] + [
             f"&{text}" if isinstance(item, Map) else text for text, (_, item) in distinct.items()
         ]
@@ -266,7 +267,7 @@ class _Generator:
         """Return the one chain over the warp index; each role is one branch of it."""
         if len(functions) == 1 and functions[0].shape.warps * 32 == self.threads:
             return [f"  {functions[0].call}"]
-        lines = ["  const int warp = (int)threadIdx.x / 32;"]
+        lines = ["  const u32 warp = threadIdx.x / 32;"]
         ordered = sorted(functions, key=lambda function: function.shape.first_warp)
         covered = 0
         for index, function in enumerate(ordered):

@@ -10,7 +10,7 @@ matmul(const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMa
     fence_barrier_init();
   }
   block_sync();
-  const int warp = (int)threadIdx.x / 32;
+  const u32 warp = threadIdx.x / 32;
   if (warp < 4) {
     role_load(shared, K, &a_map, &b_map);
   } else {

@@ -1,5 +1,5 @@
 __device__ __forceinline__ void role_load(const u32 shared, const int K, const TensorMap* a_map, const TensorMap* b_map) {
-  const int thread = (int)threadIdx.x;
+  const u32 thread = threadIdx.x;
   give_registers<40>();
   if (thread == 0) {
     const int pid_m = (int)blockIdx.x;

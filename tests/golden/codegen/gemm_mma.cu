@@ -1,7 +1,7 @@
 __device__ __forceinline__ void role_mma(const u32 shared, const int K, const TensorMap* c_map) {
-  const int thread = (int)threadIdx.x - 128;
-  const int lane = thread % 32;
-  const int warp = thread / 32;
+  const u32 thread = threadIdx.x - 128;
+  const u32 lane = thread % 32;
+  const u32 warp = thread / 32;
   take_registers<232>();
   const int pid_m = (int)blockIdx.x;
   const int pid_n = (int)blockIdx.y;

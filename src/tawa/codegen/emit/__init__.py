@@ -6,9 +6,11 @@ from xdsl.ir import Operation
 
 from tawa.codegen.emit import (
     arithmetic,
+    atomics,
     barriers,
     control,
     copies,
+    copy_async,
     diagnostics,
     global_memory,
     products,
@@ -23,9 +25,11 @@ from tawa.codegen.emit.tensors import looks_at
 
 _TOPICS = (
     arithmetic,
+    atomics,
     barriers,
     control,
     copies,
+    copy_async,
     diagnostics,
     global_memory,
     products,

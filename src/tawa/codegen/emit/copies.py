@@ -1,4 +1,4 @@
-"""TMA copies, bulk groups and cp.async.
+"""TMA copies and bulk groups.
 
 A tile is moved as a grid of boxes: along the contiguous dimension one a panel, along the others
 whatever the tensor map's box leaves.
@@ -174,22 +174,9 @@ def bulk_wait(e: Emitter, op: Operation) -> None:
         e.do(wrapper, template=str(op.pending.data))
 
 
-def copy_commit(e: Emitter, op: Operation) -> None:
-    """Every thread closes its group of cp.async copies."""
-    e.do(w.COPY_COMMIT)
-
-
-def copy_wait(e: Emitter, op: Operation) -> None:
-    """Every thread waits for its groups of cp.async copies."""
-    assert isinstance(op, hopper.CopyAsyncWait)
-    e.do(w.COPY_WAIT, template=str(op.pending.data))
-
-
 RULES = {
     hopper.TmaLoad: tma_load,
     hopper.TmaStore: tma_store,
     hopper.BulkCommit: bulk_commit,
     hopper.BulkWait: bulk_wait,
-    hopper.CopyAsyncCommit: copy_commit,
-    hopper.CopyAsyncWait: copy_wait,
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.contiguity import Contiguity
 from tawa.codegen.elements import Element, element_of
+from tawa.codegen.emit.module import Module, RoleShape
 from tawa.codegen.emit.values import (
     Affine,
     Array,
@@ -31,65 +32,12 @@ from tawa.codegen.storage import Storage, is_tensor
 from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers.core import Wrapper
 from tawa.errors import InternalError
-from tawa.ir import line_of
 from tawa.ir.types import element_type, layout_of
 from tawa.layouts.indexing import fit
 from tawa.layouts.register import RegisterLayout
 
 # Longest expression that is repeated at its only use instead of getting a name.
 _INLINE = 48
-
-
-class Module:
-    """One CUDA file: its constants, the wrappers it uses, and names taken at file scope."""
-
-    def __init__(self, names: Names, *, lines: bool) -> None:
-        self.names = names
-        self.lines = lines
-        self.constants: list[str] = []
-        self.maps: list[str] = []
-        self.contiguity = Contiguity()
-        self.wrappers: dict[str, Wrapper] = {}
-        self._tables: dict[tuple[int, ...], str] = {}
-
-    def call(self, wrapper: Wrapper, *arguments: object, template: str = "") -> str:
-        """Return a call of a wrapper, which the file will then define."""
-        self.wrappers.setdefault(wrapper.head, wrapper)
-        angle = f"<{template}>" if template else ""
-        return f"{wrapper.name}{angle}({', '.join(map(str, arguments))})"
-
-    def constant(self, wish: str, value: int) -> str:
-        """Declare a named constant and return its name."""
-        name = self.names.fresh(wish)
-        self.constants.append(f"{name} = {value},")
-        return name
-
-    def table(self, values: Sequence[int]) -> str:
-        """Return a function that looks an irregular index map up; folds once loops are unrolled."""
-        key = tuple(values)
-        if key not in self._tables:
-            name = self.names.fresh("register_map")
-            entries = ", ".join(map(str, key))
-            self.maps.append(
-                f"struct {name} {{ __device__ static constexpr int at(int r) {{ "
-                f"constexpr int map[] = {{{entries}}}; return map[r]; }} }};"
-            )
-            self._tables[key] = name
-        return self._tables[key]
-
-
-@dataclass(frozen=True, slots=True)
-class RoleShape:
-    """Where a role's threads lie in the block."""
-
-    label: str
-    first_warp: int
-    warps: int
-
-    @property
-    def warpgroups(self) -> int:
-        """Warpgroups of the role, a part of one counted as one."""
-        return max(1, self.warps // 4)
 
 
 Handler = Callable[["Emitter", Operation], None]
@@ -420,9 +368,18 @@ class Emitter:
         handler = self._handlers.get(type(op))
         if handler is None:
             raise InternalError(f"codegen has no rule for {op.name}")
-        if self.module.lines and (number := line_of(op)):
-            self.line(f"#line {number}")
+        if self.module.lines:
+            self._place(op)
         handler(self, op)
+
+    def _place(self, op: Operation) -> None:
+        """Point the compiler's messages and profilers at the user's Python line."""
+        match op.location:
+            case FileLineColLoc() as place if place.line.data:
+                file = place.filename.data.replace("\\", "/").replace('"', "")
+                self.text.append(f'#line {place.line.data} "{file}"')
+            case _:
+                pass
 
 
 def slot_address(base: str, index: str, pitch: str) -> str:

@@ -6,7 +6,6 @@ and masked alike: an analysis shows it, or the operation's attribute `contiguous
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IntAttr
@@ -14,17 +13,15 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.emitter import Emitter, Handler, variable_type
-from tawa.codegen.emit.tensors import pointee_bytes, thread_offsets
+from tawa.codegen.emit.tensors import pointee_bytes
 from tawa.codegen.emit.values import Array, Scalar, Tensor, atom
 from tawa.codegen.storage import is_tensor
-from tawa.codegen.wrappers import arithmetic, tma
+from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers import memory as w
 from tawa.errors import InternalError
-from tawa.ir import hopper, tile
-from tawa.ir.types import PtrType, ViewType, element_type, layout_of
-from tawa.layouts.access import linear, vector_access
+from tawa.ir import tile
+from tawa.ir.types import PtrType, element_type, layout_of
 from tawa.layouts.convert import Digits, owns
-from tawa.layouts.indexing import fit
 
 _CACHE = {".ca": "ca", ".cg": "cg", ".cs": "cs", ".cv": "cv", ".wb": "wb", ".wt": "wt"}
 _EVICTION = {"evict_first": "first", "evict_last": "last", "first": "first", "last": "last"}
@@ -52,7 +49,7 @@ def _modes(op: tile.Load | tile.Store) -> Modes:
     )
 
 
-def _memory_element(pointer: SSAValue) -> Element:
+def memory_element(pointer: SSAValue) -> Element:
     """Return the element of what a pointer points to; i1 is stored as a byte."""
     kind = element_type(pointer.type)
     if not isinstance(kind, PtrType):
@@ -60,7 +57,7 @@ def _memory_element(pointer: SSAValue) -> Element:
     return element_of(kind.element)
 
 
-def _contiguous(e: Emitter, op: Operation, pointer: SSAValue, mask: SSAValue | None) -> int:
+def run_length(e: Emitter, op: Operation, pointer: SSAValue, mask: SSAValue | None) -> int:
     """Return how many neighbouring registers are neighbours in memory and masked alike: what the
     operation's attribute says, else what the analysis finds.
     """
@@ -81,7 +78,7 @@ def _width(
     """Return how many elements one access moves: whole words, at most 16 bytes."""
     if element.bits == 1:
         return 1
-    run = _contiguous(e, op, op.pointer, op.mask)
+    run = run_length(e, op, op.pointer, op.mask)
     return next(
         (
             width
@@ -92,7 +89,7 @@ def _width(
     )
 
 
-def _replica_guard(e: Emitter, value: SSAValue) -> str:
+def replica_guard(e: Emitter, value: SSAValue) -> str:
     """Return the condition under which this thread owns its elements of a replicated tensor."""
     if not is_tensor(value):
         return "" if e.one_thread else f"{e.thread} == 0"
@@ -116,7 +113,8 @@ def _digit(name: str, digits: Digits) -> str:
     return f"{text} % {extent} == 0"
 
 
-def _both(*conditions: str) -> str:
+def all_of(*conditions: str) -> str:
+    """Return the conjunction of the conditions that are not empty."""
     return " && ".join(
         atom(text) if "||" in text or "?" in text else text for text in conditions if text
     )
@@ -128,7 +126,7 @@ def _both(*conditions: str) -> str:
 def load(e: Emitter, op: Operation) -> None:
     """Write a load; masked-off elements take `other`, or zero."""
     assert isinstance(op, tile.Load)
-    element = _memory_element(op.pointer)
+    element = memory_element(op.pointer)
     modes = _modes(op)
     if not is_tensor(op.result):
         _load_scalar(e, op, element, modes)
@@ -147,8 +145,8 @@ def load(e: Emitter, op: Operation) -> None:
         element.word, words, cache=modes.cache, eviction=modes.eviction, volatile=modes.volatile
     )
     with e.unrolled("part", array.count // width) as part:
-        first = _scaled(part, width)
-        start = f"{array.name} + {_scaled(part, words)}" if part != "0" else array.name
+        first = scaled(part, width)
+        start = f"{array.name} + {scaled(part, words)}" if part != "0" else array.name
         with e.block("" if mask is None else f"if ({mask.at(first)})"):
             e.do(wrapper, start, pointers.at(first))
         if mask is not None:
@@ -156,7 +154,8 @@ def load(e: Emitter, op: Operation) -> None:
                 _other_words(e, array, part, words, width, other)
 
 
-def _scaled(part: str, factor: int) -> str:
+def scaled(part: str, factor: int) -> str:
+    """Return the number of an access times what each moves, as an atom."""
     if part == "0":
         return "0"
     return f"({part} * {factor})" if factor != 1 else part
@@ -168,11 +167,11 @@ def _other_words(
     """Write the words of one masked-off vector access."""
     packed = array.element.packed
     for word in range(words):
-        index = _offset(_scaled(part, words), word)
+        index = _offset(scaled(part, words), word)
         if other is None:
             e.line(f"{array.name}[{index}] = 0;")
             continue
-        base = _scaled(part, width)
+        base = scaled(part, width)
         items = [other.at(f"({_offset(base, word * packed + i)})") for i in range(packed)]
         e.line(f"{array.name}[{index}] = {e.pack_expression(array.element, items)};")
 
@@ -245,12 +244,12 @@ def _load_scalar(e: Emitter, op: tile.Load, element: Element, modes: Modes) -> N
 def store(e: Emitter, op: Operation) -> None:
     """Write a store where the mask is true, by one thread for each element."""
     assert isinstance(op, tile.Store)
-    element = _memory_element(op.pointer)
+    element = memory_element(op.pointer)
     modes = _modes(op)
-    guard = _replica_guard(e, op.value if is_tensor(op.value) else op.pointer)
+    guard = replica_guard(e, op.value if is_tensor(op.value) else op.pointer)
     if not is_tensor(op.pointer):
         mask = "" if op.mask is None else e.scalar(op.mask).text
-        condition = _both(guard, mask)
+        condition = all_of(guard, mask)
         with e.block(f"if ({condition})" if condition else ""):
             _store_one(e, element, modes, e.scalar(op.pointer).text, e.scalar(op.value).text)
         return
@@ -261,7 +260,7 @@ def store(e: Emitter, op: Operation) -> None:
     width = _width(e, op, element, count)
     array = e.materialized(op.value) if width > 1 else None
     with e.block(f"if ({guard})" if guard else ""), e.unrolled("part", count // width) as part:
-        first = _scaled(part, width)
+        first = scaled(part, width)
         condition = "" if mask_tensor is None else mask_tensor.at(first)
         with e.block(f"if ({condition})" if condition else ""):
             if array is None:
@@ -275,7 +274,7 @@ def _store_words(
 ) -> None:
     """Write the store of one vector of words."""
     words = width // array.element.packed
-    start = f"{array.name} + {_scaled(part, words)}" if part != "0" else array.name
+    start = f"{array.name} + {scaled(part, words)}" if part != "0" else array.name
     wrapper = w.global_store(array.element.word, words, cache=modes.cache, eviction=modes.eviction)
     e.do(wrapper, address, start)
 
@@ -293,155 +292,4 @@ def _store_one(e: Emitter, element: Element, modes: Modes, address: str, value: 
     )
 
 
-# --- atomics ------------------------------------------------------------------------------------
-
-_At = Callable[[SSAValue, str], str]
-_Call = Callable[[_At, str], str]
-
-
-def _bits_of(e: Emitter, element: Element, value: str) -> str:
-    """Return a value in the type atomics take: small floats as their bits."""
-    return e.call(arithmetic.narrow(element.name), value) if element.is_small_float else value
-
-
-def atomic(e: Emitter, op: Operation) -> None:
-    """Write one read-modify-write for each element, by one thread; the old values are returned."""
-    assert isinstance(op, tile.Atomic)
-    element = _memory_element(op.pointer)
-    wrapper = w.atomic(op.function.data, element.name, op.order.data, op.scope.data)
-
-    def call(address: str, value: str) -> str:
-        return _old(e, element, e.call(wrapper, address, _bits_of(e, element, value)))
-
-    def each(at: _At, r: str) -> str:
-        return call(at(op.pointer, r), at(op.value, r))
-
-    _atomics(e, op.result, op.pointer, op.mask, element, each)
-
-
-def compare_exchange(e: Emitter, op: Operation) -> None:
-    """Write one compare-and-exchange for each element."""
-    assert isinstance(op, tile.CompareExchange)
-    element = _memory_element(op.pointer)
-    wrapper = w.compare_exchange(element.name, op.order.data, op.scope.data)
-
-    def call(at: _At, r: str) -> str:
-        items = [_bits_of(e, element, at(value, r)) for value in (op.expected, op.value)]
-        return _old(e, element, e.call(wrapper, at(op.pointer, r), *items))
-
-    _atomics(e, op.result, op.pointer, None, element, call)
-
-
-def _old(e: Emitter, element: Element, text: str) -> str:
-    return e.call(arithmetic.widen(element.name), text) if element.is_small_float else text
-
-
-def _atomics(
-    e: Emitter,
-    result: SSAValue,
-    pointer: SSAValue,
-    mask: SSAValue | None,
-    element: Element,
-    call: _Call,
-) -> None:
-    """Write the loop over elements; replicas must not act twice, and share what the owner got."""
-    used = result.first_use is not None
-    guard = _replica_guard(e, pointer)
-    if is_tensor(result):
-        _atomic_tensor(e, result, mask, element, call, guard, used)
-        return
-
-    def at(value: SSAValue, r: str) -> str:
-        return e.scalar(value).text
-
-    if not used:
-        condition = _both(guard, "" if mask is None else e.scalar(mask).text)
-        with e.block(f"if ({condition})" if condition else ""):
-            e.line(f"{call(at, '0')};")
-        return
-    name = e.fresh(result, "old")
-    if guard:
-        raise InternalError("an atomic whose result all threads use must be broadcast by lowering")
-    condition = _both(guard, "" if mask is None else e.scalar(mask).text)
-    e.line(f"{element.compute} {name} = 0;")
-    with e.block(f"if ({condition})" if condition else ""):
-        e.line(f"{name} = {call(at, '0')};")
-    e.bind(result, Scalar(name, element))
-
-
-def _atomic_tensor(
-    e: Emitter,
-    result: SSAValue,
-    mask: SSAValue | None,
-    element: Element,
-    call: _Call,
-    guard: str,
-    used: bool,
-) -> None:
-    if used and guard:
-        raise InternalError("an atomic of a replicated tensor whose result is used")
-
-    def at(value: SSAValue, r: str) -> str:
-        return e.tensor(value).at(r)
-
-    e.use_accessors(element)
-    count = layout_of(result.type).register_count
-    name = e.names.fresh("old")
-    if used:
-        e.line(f"{element.compute} {name}[{count}];")
-    with e.unrolled("r", count) as r:
-        if used:
-            e.line(f"{name}[{r}] = 0;")
-        condition = _both(guard, "" if mask is None else at(mask, r))
-        with e.block(f"if ({condition})" if condition else ""):
-            e.line(f"{name}[{r}] = {call(at, r)};" if used else f"{call(at, r)};")
-    if used:
-        e.fill(e.array(result), lambda r: f"{name}[{r}]")
-
-
-# --- cp.async -----------------------------------------------------------------------------------
-
-
-def copy_async(e: Emitter, op: Operation) -> None:
-    """Write each thread's asynchronous copies; what the mask leaves out becomes zero."""
-    assert isinstance(op, hopper.CopyAsync)
-    kind = op.view.type
-    if not isinstance(kind, ViewType):
-        raise InternalError(f"a copy to {kind}")
-    layout, within = layout_of(op.pointer.type), kind.within.data
-    access = vector_access(layout, within)
-    size = pointee_bytes(op.pointer)
-    if access is None:
-        raise InternalError(f"no copy of {layout} to {within}")
-    run = min(_contiguous(e, op, op.pointer, op.mask), access.elements)
-    width = next((n for n in (16, 8, 4) if n % size == 0 and run % (n // size) == 0), 0)
-    if not width:
-        raise InternalError(f"cp.async moves 4 bytes at least, the pointers run over {run * size}")
-    each = width // size
-    pointers = e.tensor(op.pointer)
-    mask = None if op.mask is None else e.tensor(op.mask)
-    column = [linear(within, place) for place in layout.register_table[::each]]
-    formula = fit(column)
-    if formula is None:
-        raise InternalError(f"copies to offsets {column}")
-    thread = thread_offsets(e, layout, lambda place: linear(within, place))
-    place = e.names.fresh("place")
-    e.line(f"const u32 {place} = {thread};")
-    base = e.view(op.view)
-    with e.unrolled("part", len(column)) as part:
-        first = _scaled(part, each)
-        offset = formula.render(part)
-        address = place if offset == "0" else f"{place} + {offset}"
-        if within.swizzle:
-            address = e.call(w.SWIZZLED, address, template=str(within.swizzle - 16))
-        count = str(width) if mask is None else f"{mask.at(first)} ? {width} : 0"
-        e.do(tma.copy_async(width), f"{base} + {address}", pointers.at(first), count)
-
-
-RULES: dict[type[Operation], Handler] = {
-    tile.Load: load,
-    tile.Store: store,
-    tile.Atomic: atomic,
-    tile.CompareExchange: compare_exchange,
-    hopper.CopyAsync: copy_async,
-}
+RULES: dict[type[Operation], Handler] = {tile.Load: load, tile.Store: store}

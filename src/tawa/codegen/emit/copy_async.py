@@ -1,0 +1,70 @@
+"""cp.async: each thread's asynchronous copies from pointers to a shared tile."""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation
+
+from tawa.codegen.emit.emitter import Emitter, Handler
+from tawa.codegen.emit.global_memory import run_length, scaled
+from tawa.codegen.emit.tensors import pointee_bytes, thread_offsets
+from tawa.codegen.wrappers import memory as w
+from tawa.codegen.wrappers import tma
+from tawa.errors import InternalError
+from tawa.ir import hopper
+from tawa.ir.types import ViewType, layout_of
+from tawa.layouts.access import linear, vector_access
+from tawa.layouts.indexing import fit
+
+
+def copy_async(e: Emitter, op: Operation) -> None:
+    """Write each thread's asynchronous copies; what the mask leaves out becomes zero."""
+    assert isinstance(op, hopper.CopyAsync)
+    kind = op.view.type
+    if not isinstance(kind, ViewType):
+        raise InternalError(f"a copy to {kind}")
+    layout, within = layout_of(op.pointer.type), kind.within.data
+    access = vector_access(layout, within)
+    size = pointee_bytes(op.pointer)
+    if access is None:
+        raise InternalError(f"no copy of {layout} to {within}")
+    run = min(run_length(e, op, op.pointer, op.mask), access.elements)
+    width = next((n for n in (16, 8, 4) if n % size == 0 and run % (n // size) == 0), 0)
+    if not width:
+        raise InternalError(f"cp.async moves 4 bytes at least, the pointers run over {run * size}")
+    each = width // size
+    pointers = e.tensor(op.pointer)
+    mask = None if op.mask is None else e.tensor(op.mask)
+    column = [linear(within, place) for place in layout.register_table[::each]]
+    formula = fit(column)
+    if formula is None:
+        raise InternalError(f"copies to offsets {column}")
+    thread = thread_offsets(e, layout, lambda place: linear(within, place))
+    place = e.names.fresh("place")
+    e.line(f"const u32 {place} = {thread};")
+    base = e.view(op.view)
+    with e.unrolled("part", len(column)) as part:
+        first = scaled(part, each)
+        offset = formula.render(part)
+        address = place if offset == "0" else f"{place} + {offset}"
+        if within.swizzle:
+            address = e.call(w.SWIZZLED, address, template=str(within.swizzle - 16))
+        count = str(width) if mask is None else f"{mask.at(first)} ? {width} : 0"
+        e.do(tma.copy_async(width), f"{base} + {address}", pointers.at(first), count)
+
+
+def commit(e: Emitter, op: Operation) -> None:
+    """Every thread closes its group of copies."""
+    e.do(tma.COPY_COMMIT)
+
+
+def wait(e: Emitter, op: Operation) -> None:
+    """Every thread waits for its groups of copies."""
+    assert isinstance(op, hopper.CopyAsyncWait)
+    e.do(tma.COPY_WAIT, template=str(op.pending.data))
+
+
+RULES: dict[type[Operation], Handler] = {
+    hopper.CopyAsync: copy_async,
+    hopper.CopyAsyncCommit: commit,
+    hopper.CopyAsyncWait: wait,
+}

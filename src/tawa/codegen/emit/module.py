@@ -1,0 +1,62 @@
+"""What the functions of one CUDA file share: constants, wrappers in use, tables, analyses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tawa.analysis.contiguity import Contiguity
+from tawa.codegen.names import Names
+from tawa.codegen.wrappers.core import Wrapper
+
+
+class Module:
+    """One CUDA file: its constants, the wrappers it uses, and names taken at file scope."""
+
+    def __init__(self, names: Names, *, lines: bool) -> None:
+        self.names = names
+        self.lines = lines
+        self.constants: list[str] = []
+        self.maps: list[str] = []
+        self.contiguity = Contiguity()
+        self.wrappers: dict[str, Wrapper] = {}
+        self._tables: dict[tuple[int, ...], str] = {}
+
+    def call(self, wrapper: Wrapper, *arguments: object, template: str = "") -> str:
+        """Return a call of a wrapper, which the file will then define."""
+        self.wrappers.setdefault(wrapper.head, wrapper)
+        angle = f"<{template}>" if template else ""
+        return f"{wrapper.name}{angle}({', '.join(map(str, arguments))})"
+
+    def constant(self, wish: str, value: int) -> str:
+        """Declare a named constant and return its name."""
+        name = self.names.fresh(wish)
+        self.constants.append(f"{name} = {value},")
+        return name
+
+    def table(self, values: Sequence[int]) -> str:
+        """Return a function that looks an irregular index map up; folds once loops are unrolled."""
+        key = tuple(values)
+        if key not in self._tables:
+            name = self.names.fresh("register_map")
+            entries = ", ".join(map(str, key))
+            self.maps.append(
+                f"struct {name} {{ __device__ static constexpr int at(int r) {{ "
+                f"constexpr int map[] = {{{entries}}}; return map[r]; }} }};"
+            )
+            self._tables[key] = name
+        return self._tables[key]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleShape:
+    """Where a role's threads lie in the block."""
+
+    label: str
+    first_warp: int
+    warps: int
+
+    @property
+    def warpgroups(self) -> int:
+        """Warpgroups of the role, a part of one counted as one."""
+        return max(1, self.warps // 4)
