@@ -127,10 +127,16 @@ def _extents(kernel: tile.Kernel, arguments: dict[SSAValue, str], names: Names) 
     found: list[Input] = []
     for (source, what, axis), values in groups.items():
         name = names.fresh(f"{source}_{what}_{axis}")
-        expression = f"{source}.{what}s[{axis}]"
-        parameter = ScalarParameter(expression, spell(values[0].type))
+        # The base is an address; extents and strides are numbers of the type the kernel wants.
+        kind = "u64" if what == "base" else spell(values[0].type)
+        parameter = ScalarParameter(_of_descriptor(source, what, axis), kind)
         found.append(_scalar(name, parameter, tuple(values)))
     return found
+
+
+def _of_descriptor(source: str, what: str, axis: int) -> str:
+    """Return the host's expression of a descriptor argument's base, extent or stride."""
+    return f"{source}.base" if what == "base" else f"{source}.{what}s[{axis}]"
 
 
 def _grid(kernel: tile.Kernel, names: Names) -> list[Input]:
@@ -181,7 +187,7 @@ def host_expression(value: SSAValue, arguments: dict[SSAValue, str]) -> str:
             base, offset = (host_expression(v, arguments) for v in (op.pointer, op.offset))
             return f"({base} + {offset} * {size})"
         case tile.DescExtent() as op if op.desc in arguments:
-            return f"{arguments[op.desc]}.{op.what.data}s[{op.axis.data}]"
+            return _of_descriptor(arguments[op.desc], op.what.data, op.axis.data)
         case Operation() as op:
             raise InternalError(f"a descriptor made of {op.name}, which the host does not know")
         case _:

@@ -269,6 +269,8 @@ def _make_desc(operation: tile.MakeDesc) -> Callable[..., Any]:
 
 
 def _desc_extent(operation: tile.DescExtent) -> Unary:
+    if operation.what.data == "base":
+        return lambda desc: np.int64(desc.address)
     axis, dtype = operation.axis.data, dtype_of(operation.result.type)
     if operation.what.data == "extent":
         return lambda desc: dtype.type(desc.extents[axis])
