@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from xdsl.dialects.builtin import FileLineColLoc
@@ -27,10 +26,10 @@ from tawa.codegen.emit.values import (
     bare,
     mapped,
 )
+from tawa.codegen.emit.writer import Writer
 from tawa.codegen.names import Names
 from tawa.codegen.storage import Storage, is_tensor
 from tawa.codegen.wrappers import arithmetic
-from tawa.codegen.wrappers.core import Wrapper
 from tawa.errors import InternalError
 from tawa.ir.types import element_type, layout_of
 from tawa.layouts.indexing import fit
@@ -43,7 +42,7 @@ _INLINE = 48
 Handler = Callable[["Emitter", Operation], None]
 
 
-class Emitter:
+class Emitter(Writer):
     """Writes the body of one role's function, operation by operation."""
 
     def __init__(
@@ -55,72 +54,15 @@ class Emitter:
         storage: Storage,
         names: Names,
     ) -> None:
-        self.module = module
+        super().__init__(module)
         self.role = role
         self.values = dict(values)
         self.storage = storage
         self.names = names
         self.one_thread = False
-        self.text: list[str] = []
         self.uses_thread: set[str] = set()
         self._handlers = handlers
-        self._indent = 1
         self._arrays: dict[SSAValue, Array] = {}
-
-    # --- text ---------------------------------------------------------------------------------
-
-    def line(self, text: str) -> None:
-        """Write one line."""
-        self.text.append("  " * self._indent + text)
-
-    def call(self, wrapper: Wrapper, *arguments: object, template: str = "") -> str:
-        """Return a call of a wrapper as an expression."""
-        return self.module.call(wrapper, *arguments, template=template)
-
-    def do(self, wrapper: Wrapper, *arguments: object, template: str = "") -> None:
-        """Write a call of a wrapper as a statement."""
-        self.line(self.call(wrapper, *arguments, template=template) + ";")
-
-    @contextmanager
-    def block(self, head: str = "") -> Generator[None]:
-        """Write a block in braces, or nothing but its contents when `head` is empty."""
-        if not head:
-            yield
-            return
-        self.line(f"{head} {{")
-        self._indent += 1
-        yield
-        self._indent -= 1
-        self.line("}")
-
-    @contextmanager
-    def scope(self) -> Generator[None]:
-        """Write a block of its own, for names that end with it."""
-        self.line("{")
-        self._indent += 1
-        yield
-        self._indent -= 1
-        self.line("}")
-
-    @contextmanager
-    def otherwise(self) -> Generator[None]:
-        """Go on from the block just closed with its else branch."""
-        self.text[-1] += " else {"
-        self._indent += 1
-        yield
-        self._indent -= 1
-        self.line("}")
-
-    @contextmanager
-    def unrolled(self, variable: str, count: int, step: int = 1) -> Generator[str]:
-        """Write an unrolled loop over 0..count; gives its variable, or "0" for a single trip."""
-        if count <= step:
-            yield "0"
-            return
-        self.line("#pragma unroll")
-        advance = f"++{variable}" if step == 1 else f"{variable} += {step}"
-        with self.block(f"for (int {variable} = 0; {variable} < {count}; {advance})"):
-            yield variable
 
     @property
     def thread(self) -> str:
