@@ -1,4 +1,5 @@
-"""In which order programs run: one block each, or tile after tile, and in groups that meet in L2.
+"""In which order programs run: one block each, or tile after tile, in groups that meet in L2, in
+clusters that share loads.
 
 Persistence needs a licence: in a kernel whose programs wait for one another, a block that computes
 them one after the other could wait for itself.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 from xdsl.dialects import scf
 
+from tawa.analysis.cluster import obstacles
 from tawa.analysis.effects import ATOMICS, is_volatile
 from tawa.analysis.liveness import needed_by
 from tawa.analysis.naming import name_of
@@ -86,3 +88,19 @@ def choose_group(problem: Problem, persistent: bool) -> int:
             f"this one uses axes {sorted(axes)}, persistent: {persistent}",
         )
     return problem.pins.group
+
+
+def choose_cluster(problem: Problem, cluster: int | None, persistent: bool) -> int:
+    """Return the blocks of a cluster: those that are pinned, else one.
+
+    Raises PlanError where blocks could not share loads, with the reason and the remedy.
+    """
+    if cluster in (None, 1):
+        return 1
+    what = f"cluster={cluster}"
+    if cluster != 2:
+        raise PlanError(what, why="blocks share loads alone or in pairs: 1 or 2")
+    loads = [load for payload in problem.partition.payloads for load in payload.loads]
+    if found := next(obstacles(problem.kernel, loads, persistent), None):
+        raise PlanError(what, why=found.reason, remedy=found.remedy)
+    return 2

@@ -18,7 +18,7 @@ from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.plan.consumers import choose_consumers, ordinary_warps
 from tawa.plan.loops import plan_loops
-from tawa.plan.order import choose_group, choose_persistence
+from tawa.plan.order import choose_cluster, choose_group, choose_persistence
 from tawa.plan.pins import Pins, check_keys
 from tawa.plan.plan import Declined, Plan, RolePlan, StorePlan
 from tawa.plan.problem import Problem, number_of
@@ -50,6 +50,12 @@ def rank_plans(
     if reason := _why_ordinary(problem):
         if pins.specialize:
             raise PlanError("the kernel cannot be specialized", why=reason)
+        if pins.cluster not in (None, 1):
+            raise PlanError(
+                f"cluster={pins.cluster}",
+                why=f"blocks share the loads of a producer, and the kernel has none: {reason}",
+                remedy="leave cluster out",
+            )
         return (_ordinary(problem, Declined("specialization", reason)),)
     try:
         made = [_specialized(problem, *choice) for choice in choose_consumers(problem)]
@@ -89,10 +95,6 @@ def _check_pins(problem: Problem) -> None:
             why="the software pipeliner across trips is not built yet",
             remedy="leave schedule out, or use 'fine' or 'none'",
         )
-    if pins.cluster not in (None, 1, 2):
-        raise PlanError(
-            f"cluster={pins.cluster}", why="blocks share loads alone or in pairs: 1 or 2"
-        )
 
 
 def _take(problem: Problem, given: Plan | str) -> Plan:
@@ -114,6 +116,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
                 f"the plan speaks of {name}",
                 why=f"the kernel has: {', '.join(problem.statements)}",
             )
+    choose_cluster(problem, plan.cluster, plan.persistent and plan.specialized)
     check_shared(plan, problem.statements, problem.target)
     if plan.specialized:
         check_register_sum(plan, problem.target)
@@ -166,7 +169,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         warps=4 * (1 + consumers),
         persistent=persistent,
         group=choose_group(problem, persistent),
-        cluster=problem.pins.cluster or 1,
+        cluster=choose_cluster(problem, problem.pins.cluster, persistent),
         guards=_guards(problem),
     )
     check_register_sum(plan, problem.target)

@@ -94,19 +94,23 @@ def _multicast(lowering: Lowering, load: hopper.TmaLoad, blocks: int) -> None:
 def _differing(kernel: tile.Kernel, blocks: int) -> set[SSAValue]:
     """Return the scalars that may differ between the blocks of a cluster.
 
-    Forward from what differs by nature: the block's index and rank, and anything read from memory.
-    The index divided by the cluster's size is the cluster's own.
+    All that depends on the block's rank and index along axis 0, in which clusters lie, and on
+    anything read from memory. The index divided by the cluster's size is the cluster's own.
     """
-    reads = (tile.Load, tile.Atomic, tile.CompareExchange, hopper.SharedLoad)
-    return influenced(
-        (
-            value
-            for operation in kernel.walk()
-            if isinstance(operation, (hopper.ClusterRank, hopper.BlockId, *reads))
-            for value in operation.results
-        ),
-        cut=lambda operation: _divides(operation, blocks),
-    )
+    sources = (value for op in kernel.walk() if _differs(op) for value in op.results)
+    return influenced(sources, cut=lambda operation: _divides(operation, blocks))
+
+
+def _differs(operation: Operation) -> bool:
+    match operation:
+        case hopper.BlockId():
+            return operation.axis.data == 0
+        case hopper.ClusterRank() | hopper.SharedLoad():
+            return True
+        case tile.Load() | tile.Atomic() | tile.CompareExchange():
+            return True
+        case _:
+            return False
 
 
 def _divides(operation: Operation, blocks: int) -> bool:
