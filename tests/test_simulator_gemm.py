@@ -11,7 +11,7 @@ import pytest
 import simulator_samples as samples
 from simulator_samples import expected, gemm, gemm_kernel, gemm_text
 from tawa import ir
-from tawa.errors import ProtocolError
+from tawa.errors import ArgumentError, ProtocolError
 
 DEPTH = 3
 
@@ -179,6 +179,20 @@ def test_the_timeline_has_a_track_for_each_engine(tmp_path):
     names = {event["args"]["name"] for event in events if event["ph"] == "M"}
     assert {"load", "mma", "TMA", "tensor cores", "warps"} <= names
     assert sum(event["ph"] == "X" for event in events) == len(trace.spans)
+
+
+def test_the_aref_timeline_shows_roles_side_by_side():
+    trace = gemm(gemm_kernel("aref"), "aref", 128, 256, 640)[3]
+    tracks = {(span.role, span.engine) for span in trace.spans}
+    assert tracks == {("load", "warps"), ("mma", "warps")}
+    names = {span.name for span in trace.spans}
+    assert {"desc_load", "dot", "wait a+b@14 filled", "wait a+b@14 freed"} <= names
+
+
+def test_bad_choices_are_named():
+    for how in ({"schedule": "fair"}, {"late": "never"}, {"level": "cuda"}):
+        with pytest.raises(ArgumentError, match=f"{next(iter(how))}="):
+            gemm(gemm_kernel("hopper"), **({"level": "hopper", "m": 1, "n": 1, "k": 1} | how))
 
 
 def test_loads_run_ahead_of_products():

@@ -35,12 +35,15 @@ def simulate(
     completes. `multiprocessors` bounds the resident blocks (the target's number if None); `cluster`
     is the plan's cluster, which aref IR does not say.
     """
+    from tawa.errors import ArgumentError
     from tawa.simulator.aref import run_aref
     from tawa.simulator.hopper import run_hopper
     from tawa.simulator.tile import run_tile
     from tawa.simulator.trace import Trace
     from tawa.target import H200
 
+    if level not in ("tile", "aref", "hopper"):
+        raise ArgumentError(f"level={level!r}", remedy='use "tile", "aref" or "hopper"')
     match level:
         case "tile":
             run_tile(kernel, grid, arguments)

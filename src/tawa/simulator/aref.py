@@ -7,7 +7,7 @@ consumer that reads what it has already given back reads poison.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -21,6 +21,7 @@ from tawa.simulator.arguments import bind_arguments
 from tawa.simulator.barriers import RegisterPool
 from tawa.simulator.clocks import Clock, Clocks
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
+from tawa.simulator.hopper_decode import timed
 from tawa.simulator.launch import launch_blocks, launch_number
 from tawa.simulator.machine import Block, Cluster, Coroutine, Machine
 from tawa.simulator.memory import GlobalMemory
@@ -44,6 +45,8 @@ class _Slot:
     fills: int = 0
     frees: dict[str, int] = field(default_factory=dict[str, int])
     filled: Clock = field(default_factory=lambda: np.zeros(0, np.int32))
+    filled_time: float = 0.0
+    freed_time: float = 0.0
     freed: list[Clock] = field(default_factory=list[Clock])
 
 
@@ -112,6 +115,7 @@ def _put_enter(decoder: Decoder, operation: aref.PutEnter) -> Step:
         for clock in slot.freed:
             role.clocks.acquire(role.rows, clock)
         slot.freed.clear()
+        role.stall(slot.freed_time, f"wait {ring.label} freed")
         _free_storage(slot)
         frame.values[out] = _Put(ring, turn)
 
@@ -151,6 +155,7 @@ def _put_exit(decoder: Decoder, operation: aref.PutExit) -> Step:
         ring.published += 1
         slot.fills += 1
         slot.filled = role.clocks.release(role.rows)
+        slot.filled_time = role.time
         role.scheduler.wake(ring.queue)
 
     return Step(wait, True)
@@ -169,6 +174,7 @@ def _get_enter(decoder: Decoder, operation: aref.GetEnter) -> Step:
             yield _blocked(ring, turn, "filled", operation, lambda: ring.is_filled(turn))
         slot = ring.slots[turn % ring.depth]
         role.clocks.acquire(role.rows, slot.filled)
+        role.stall(slot.filled_time, f"wait {ring.label} filled")
         for out, value in zip(outputs, slot.values, strict=True):
             frame.values[out] = value
 
@@ -192,6 +198,7 @@ def _get_exit(decoder: Decoder, operation: aref.GetExit) -> Step:
         slot = ring.slots[turn % ring.depth]
         slot.frees[role.label] = slot.frees.get(role.label, 0) + 1
         slot.freed.append(role.clocks.release(role.rows))
+        slot.freed_time = max(slot.freed_time, role.time)
         role.scheduler.wake(ring.queue)
         yield None  # the producer may refill the slot before the next statement here
 
@@ -211,6 +218,19 @@ _RULES: dict[type[Operation], Rule] = {
     aref.GetEnter: _get_enter,
     aref.GetExit: _get_exit,
 }
+
+
+class _ArefDecoder(Decoder):
+    """Adds virtual time to the tile rules."""
+
+    def __init__(self) -> None:
+        super().__init__(_RULES)
+
+    def compute(
+        self, operation: Operation, function: Callable[..., Any], *, world: bool = False
+    ) -> Step:
+        """Return the step of an ordinary statement."""
+        return timed(super().compute(operation, function, world=world), operation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +272,7 @@ class _Program:
 
 
 def _decode(kernel: tile.Kernel, arguments: list[Any]) -> _Program:
-    decoder = Decoder(_RULES)
+    decoder = _ArefDecoder()
     for number, value in zip(decoder.numbered(kernel.body.block.args), arguments):
         decoder.template[number] = value
     operations = list(kernel.body.block.ops)

@@ -143,7 +143,7 @@ class HopperDecoder(Decoder):
         marked = [v for v in operation.results if v in self.registers]
         if marked and not isinstance(operation, _KEEPS):
             step = _stamped(step, self.numbered(marked))
-        return _timed(step, operation)
+        return timed(step, operation)
 
 
 def _reading(function: Callable[..., Any], operation: Operation) -> Callable[..., Any]:
@@ -189,7 +189,8 @@ def _owned(step: Step, layout: RegisterLayout) -> Step:
     return Step(own)
 
 
-def _timed(step: Step, operation: Operation) -> Step:
+def timed(step: Step, operation: Operation) -> Step:
+    """Return a step that lets virtual time pass for what an instruction does to a tile."""
     kinds = [value.type for value in (*operation.results, *operation.operands)]
     sizes = [kind.get_shape() for kind in kinds if isinstance(kind, TensorType)]
     elements = max((int(np.prod(shape)) for shape in sizes), default=0)
@@ -197,9 +198,9 @@ def _timed(step: Step, operation: Operation) -> Step:
         return step
     run, name = step.run, operation.name.partition(".")[2]
 
-    def timed(frame: Frame) -> None:
+    def spend(frame: Frame) -> None:
         run(frame)
         role: Role = frame.world
         role.spent(tile_time(elements, role.warps), name)
 
-    return Step(timed)
+    return Step(spend)

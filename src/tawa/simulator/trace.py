@@ -16,7 +16,7 @@ from tawa.simulator.values import F8E4M3, F8E5M2, F32, DType
 
 _GHZ = 1.755  # H200 boost clock
 _TMA_LATENCY = 600 / _GHZ
-_TMA_BYTES = 32 * _GHZ  # bytes a nanosecond one multiprocessor draws from L2
+_TMA_BYTES = 64 * _GHZ  # bytes a nanosecond one multiprocessor draws from L2, at most
 _LANES = 32
 
 
