@@ -48,6 +48,7 @@ class Mutant:
     index: int
     operation: Operation
     make: Callable[[], tile.Kernel]
+    harmless: str = ""
 
     @property
     def name(self) -> str:
@@ -64,14 +65,113 @@ def _clone(kernel: tile.Kernel, index: int) -> tuple[tile.Kernel, Operation]:
 
 
 def _mutant(
-    kernel: tile.Kernel, operation: Operation, index: int, kind: str, change: Callable[[Operation], None]
+    kernel: tile.Kernel,
+    operation: Operation,
+    index: int,
+    kind: str,
+    change: Callable[[Operation], None],
 ) -> Mutant:
     def make() -> tile.Kernel:
         copy, found = _clone(kernel, index)
         change(found)
         return copy
 
-    return Mutant(kind, index, operation, make)
+    return Mutant(kind, index, operation, make, harmless(kernel, operation, kind))
+
+
+# --- which mutants are the same program -----------------------------------------------------------
+
+
+def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
+    """Return why a mutant provably behaves like the original, or nothing."""
+    following = operation.next_op
+    match operation:
+        case hopper.InitBarriers() if kind == "swap" and isinstance(following, hopper.InitBarriers):
+            return "barriers may be initialised in any order"
+        case hopper.InitBarriers() if kind == "swap" and not _seen_by_copies(kernel, operation):
+            return "no copy and no other block uses these barriers"
+        case hopper.FenceBarrierInit() if kind == "swap" and _thread_0_loads(kernel):
+            return "the thread that fences is the only one that starts copies"
+        case hopper.SetRegisters() if not _takes_registers(kernel, kind, operation):
+            return "no role takes registers, so none need be given back"
+        case hopper.BulkCommit() if _commits_again(operation, kind):
+            return "the next commit closes the same group before any wait"
+        case hopper.TmaStore() if kind == "swap" and _commits_again(following, "drop"):
+            return "the next commit closes the same group before any wait"
+        case hopper.BulkWait() | hopper.NamedBarrier() if not _same_buffers(operation):
+            if kind in ("drop", "pending+1", "swap"):
+                return "no memory is used both before and after it"
+    return ""
+
+
+def _thread_0_loads(kernel: tile.Kernel) -> bool:
+    launch = kernel.launch.data
+    loaders = [r for r in kernel.walk() if isinstance(r, hopper.Role) and _has(r, hopper.TmaLoad)]
+    single = launch["cluster"].data == 1
+    return single and all(role.first_warp.data == 0 for role in loaders)
+
+
+def _seen_by_copies(kernel: tile.Kernel, init: hopper.InitBarriers) -> bool:
+    return any(
+        isinstance(use.operation, hopper.TmaLoad)
+        or (isinstance(use.operation, hopper.Arrive) and use.operation.cluster is not None)
+        for use in init.barriers.uses
+    )
+
+
+def _has(operation: Operation, kind: type[Operation]) -> bool:
+    return any(isinstance(inner, kind) for inner in operation.walk())
+
+
+def _takes_registers(kernel: tile.Kernel, kind: str, changed: hopper.SetRegisters) -> bool:
+    if kind == "swap":
+        return True
+    others = [op for op in kernel.walk() if isinstance(op, hopper.SetRegisters)]
+    if any(op.direction.data == "inc" for op in others):
+        return True
+    launched = kernel.launch.data["registers"].data
+    count = int(kind.removeprefix("count=")) if kind.startswith("count=") else launched
+    return not changed.count.data <= count <= launched
+
+
+def _commits_again(operation: Operation | None, kind: str) -> bool:
+    """Tell whether another commit of the same block follows with no wait in between."""
+    if kind != "drop" or not isinstance(operation, hopper.BulkCommit):
+        return False
+    after = operation.next_op
+    while after is not None:
+        if isinstance(after, hopper.BulkCommit):
+            return True
+        if after.regions or (isinstance(after, hopper.BulkWait) and after.pending.data):
+            return False
+        if isinstance(after, hopper.BulkWait) and _same_buffers(after):
+            return False
+        after = after.next_op
+    return False
+
+
+def _same_buffers(operation: Operation) -> bool:
+    """Tell whether threads or TMA stores use one buffer before and after an operation."""
+    parent = operation.parent_op()
+    if not isinstance(parent, hopper.Role):
+        return True
+    if isinstance(operation, hopper.BulkWait) and not operation.read.value.data:
+        return True
+    before: set[SSAValue] = set()
+    after: set[SSAValue] = set()
+    found = before
+    for inner in parent.walk():
+        if inner is operation:
+            found = after
+        if isinstance(inner, (hopper.SharedLoad, hopper.SharedStore, hopper.TmaStore)):
+            view = inner.view
+            while not isinstance(view.owner, hopper.Slot):
+                view = view.owner.view
+            found.add(view.owner.buffer)
+    return bool(before & after)
+
+
+# --- how to break a kernel ------------------------------------------------------------------------
 
 
 def drop(operation: Operation) -> None:
@@ -187,7 +287,9 @@ def swaps(kernel: tile.Kernel) -> Iterator[Mutant]:
     """Each synchronization operation moved past its neighbour, where the IR stays well formed."""
     for index, operation in enumerate(kernel.walk()):
         following = operation.next_op
-        if following is None or not isinstance(operation, SYNC) and not isinstance(following, SYNC):
+        if following is None or (
+            not isinstance(operation, SYNC) and not isinstance(following, SYNC)
+        ):
             continue
         if isinstance(operation, hopper.Role) or following.has_trait(IsTerminator):
             continue
@@ -205,7 +307,10 @@ def _independent(computes: Operation, sync: Operation) -> bool:
     """
     if not (computes.has_trait(Pure) or isinstance(computes, (hopper.Barriers, hopper.Shared))):
         return False
-    registers = any(isinstance(value.type, TensorType) for value in _uses(computes))
+    registers = any(
+        isinstance(value.type, TensorType) and not isinstance(value.owner, hopper.SharedLoad)
+        for value in _uses(computes)
+    )
     return not registers or not isinstance(sync, (hopper.WgmmaFence, hopper.WgmmaWait))
 
 

@@ -5,9 +5,9 @@ site a sequence of wishes, used in turn: an inner loop under a loop over tiles m
 counts from one tile to the next.
 
 Trips of a loop that turns rings of D slots itself are 0, 1, D-1, D, D+1 and 2D+2: what a ring does
-repeats after 2D trips. A loop around such loops (over tiles) makes 0, 1, 2 and, where its inner
-loops are short, D+1 trips (at least 3) of its own rings: only then does its producer come round
-while the consumer is still in the first tile.
+repeats after 2D trips. A loop around such loops (over tiles) makes 0 to 3 trips and, where its inner
+loops make none or one, D+1, D the deepest ring it turns with them: only then does the producer come
+round to a slot while the consumer is still in the first tile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from xdsl.ir import Operation
 
 Count = tuple[int, int]
-"""A number of trips a*D + b as (a, b), D the depth of the rings the site turns itself."""
+"""A number of trips a*D + b as (a, b), D the depth of the rings the site turns."""
 
 Wishes = tuple[Count, ...]
 
@@ -118,7 +118,7 @@ def configurations(seen: list[Configuration]) -> Iterator[Configuration]:
     yield _uniform((0, 1), (0, 1), "yes")
     for step, count in enumerate(INNER):
         if step < 3:
-            yield _uniform(DEEP, count, "yes", 2)
+            yield _uniform(DEEP if step < 2 else (0, 3), count, "yes", 2)
         else:
             yield _uniform((0, 2), count, "yes", 1, step - 2)
     sites = {site for one in seen for site in one.outcomes}

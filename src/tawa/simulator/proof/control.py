@@ -62,12 +62,11 @@ def _loops_inside(block: Block, decoder: Decoder) -> list[scf.ForOp | scf.WhileO
 
 
 def site_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
-    """Return the site of a loop: how deep it nests, and the rings it turns itself."""
+    """Return the site of a loop: how deep it nests, and the deepest ring it turns."""
     loops = _loops_inside(block, decoder)
-    inner = {item for loop in loops for item in loop.walk()}
     depth = 1
     for item in block.walk():
-        if item not in inner and isinstance(item, (hopper.Wait, hopper.Arrive)):
+        if isinstance(item, (hopper.Wait, hopper.Arrive)):
             kind = item.barriers.type
             assert isinstance(kind, BarriersType)
             depth = max(depth, kind.count.data)
