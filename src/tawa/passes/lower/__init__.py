@@ -28,10 +28,12 @@ from tawa.passes.lower.finish import (
 from tawa.passes.lower.layouts import assign_layouts
 from tawa.passes.lower.loads import lower_loads
 from tawa.passes.lower.multicast import share_loads
+from tawa.passes.lower.order import order_accesses
 from tawa.passes.lower.pointers import expand_accesses
 from tawa.passes.lower.reduces import expand_reductions
 from tawa.passes.lower.rings import lower_rings
 from tawa.passes.lower.roles import erase_setup, form_roles
+from tawa.passes.lower.sink import sink_scalars
 from tawa.passes.lower.stores import lower_stores
 from tawa.passes.lower.swap import swap_operands
 from tawa.passes.lower.waits import place_waits
@@ -49,6 +51,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         expand_accesses(lowering, role)  # before rings: such a load is a computed tensor
     lower_rings(lowering)
     for role in lowering.roles:
+        order_accesses(lowering, role)
         lower_loads(lowering, role)
         broadcast_atomics(lowering, role)
         swap_operands(lowering, role)
@@ -60,6 +63,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         lower_stores(lowering, role)
         tidy(role)
         place_waits(lowering, role)  # after all else that reads, writes or moves accumulators
+        sink_scalars(role)  # after waits: to between a loop and the wait for its last products
     count_arrivals(lowering)
     share_loads(lowering)  # after counting: only slots that wgmma alone reads are shared
     for role in lowering.roles:

@@ -152,7 +152,7 @@ class Lowering:
         named = {item.loop: item for item in self.plan.loops}
         return named.get(name, LoopPlan(name))
 
-    def store_plan(self, store: tile.DescStore) -> StorePlan:
+    def store_plan(self, store: tile.DescStore | tile.DescAtomic) -> StorePlan:
         """Return the plan of a store, the default one when the plan does not name it."""
         name = name_of(store)
         named = {item.store: item for item in self.plan.stores}

@@ -26,6 +26,7 @@ from tawa.ir.types import (
     i64,
     is_float,
     shape_of,
+    spell,
     with_shape,
 )
 from tawa.passes.lower.context import Lowering
@@ -40,15 +41,39 @@ def expand_accesses(lowering: Lowering, role: hopper.Role) -> None:
             case tile.DescLoad():
                 if reason := _objection(lowering, operation.desc):
                     lowering.note(f"TMA for {name_of(operation)}", reason)
-                    _expand_load(operation)
+                    expand_load(operation)
             case tile.DescStore():
                 by_plan = lowering.store_plan(operation).via == "registers"
                 reason = "the plan stores it from registers" if by_plan else ""
                 if reason := reason or _objection(lowering, operation.desc):
                     lowering.note(f"TMA for {name_of(operation)}", reason)
                     lowering.direct.add(_expand_store(operation))
+            case tile.DescAtomic():
+                reason = _objection(lowering, operation.desc) or _reduction_objection(operation)
+                if reason:
+                    lowering.note(f"TMA for {name_of(operation)}", reason)
+                    _expand_atomic(operation)
             case _:
                 continue
+
+
+# What TMA combines into memory (PTX ISA, "cp.reduce.async.bulk.tensor"), by function.
+_REDUCED = {
+    "add": ("u32", "i32", "u64", "f32", "f16", "bf16"),
+    "min": ("u32", "i32", "u64", "i64", "f16", "bf16"),
+    "max": ("u32", "i32", "u64", "i64", "f16", "bf16"),
+    "and": ("u32", "i32", "u64", "i64"),
+    "or": ("u32", "i32", "u64", "i64"),
+    "xor": ("u32", "i32", "u64", "i64"),
+}
+
+
+def _reduction_objection(atomic: tile.DescAtomic) -> str:
+    """Return why TMA does not combine a block as asked, or nothing."""
+    function, element = atomic.function.data, spell(element_type(atomic.value.type))
+    if element in _REDUCED.get(function, ()):
+        return ""
+    return f"it does not combine {element} by {function}"
 
 
 def _objection(lowering: Lowering, desc: SSAValue) -> str:
@@ -66,7 +91,8 @@ def _objection(lowering: Lowering, desc: SSAValue) -> str:
     return ""
 
 
-def _expand_load(load: tile.DescLoad) -> None:
+def expand_load(load: tile.DescLoad) -> None:
+    """Load a block through pointers, the padding outside of the tensor."""
     emitter = Emitter.before(load)
     pointer, mask = _addresses(emitter, load.desc, list(load.offsets))
     other = _padding(emitter, load)
@@ -97,6 +123,23 @@ def _expand_store(store: tile.DescStore) -> Operation:
     made = emitter.put(tile.Store(operands=[pointer, store.value, [mask]]))
     erase(store)
     return made
+
+
+def _expand_atomic(atomic: tile.DescAtomic) -> None:
+    emitter = Emitter.before(atomic)
+    pointer, mask = _addresses(emitter, atomic.desc, list(atomic.offsets))
+    emitter.put(
+        tile.Atomic(
+            operands=[pointer, atomic.value, [mask]],
+            attributes={
+                "function": atomic.function,
+                "order": StringAttr("relaxed"),
+                "scope": StringAttr("gpu"),
+            },
+            result_types=[atomic.value.type],
+        )
+    )
+    erase(atomic)
 
 
 def _addresses(

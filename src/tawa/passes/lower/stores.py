@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import SSAValue
 
 from tawa.analysis.naming import name_of
 from tawa.ir import hopper, tile
@@ -29,11 +29,13 @@ from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import with_layout
 from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.maps import load_boxes, tensor_map
+from tawa.passes.lower.order import bulk_wait
 from tawa.passes.lower.placement import choose_layout
 from tawa.passes.lower.relate import reshaped, split_of
 from tawa.passes.lower.views import whole_buffer
 
 _WARPGROUP = 4
+_SWIZZLE_ROWS = 8  # a share must start where the swizzle pattern does
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +53,25 @@ class _Who:
 
 def lower_stores(lowering: Lowering, role: hopper.Role) -> None:
     """Replace the descriptor stores of `role`, and keep later loads in the program's order."""
-    stores = [op for op in role.walk() if isinstance(op, tile.DescStore)]
+    stores = [op for op in role.walk() if isinstance(op, (tile.DescStore, tile.DescAtomic))]
     if not stores:
         return
     whos = {store: _who(role, layout_of(store.value.type)) for store in stores}
-    _order_loads(lowering, role, stores, whos)
     everyone = sorted(set(whos.values()), key=lambda who: who.by)
+    _name_waiters(role, everyone)
     for store in stores:
         _lower_store(lowering, role, store, whos[store])
     for who in everyone:
-        Emitter.at_end(role.body.block).put(_bulk_wait(who, read=False))
+        Emitter.at_end(role.body.block).put(bulk_wait(who.by, read=False))
+
+
+def _name_waiters(role: hopper.Role, everyone: list[_Who]) -> None:
+    """Let those wait who store, where the order of the program demands it."""
+    for wait in [op for op in role.walk() if isinstance(op, hopper.BulkWait)]:
+        if wait.by.data == "all":
+            for who in everyone:
+                Emitter.before(wait).put(bulk_wait(who.by, read=bool(wait.read.value.data)))
+            erase(wait)
 
 
 def _who(role: hopper.Role, layout: RegisterLayout) -> _Who:
@@ -73,6 +84,8 @@ def _who(role: hopper.Role, layout: RegisterLayout) -> _Who:
     if any(extent != 1 for extent in layout.shape[:-2]):
         return whole
     share = layout.shape[-2] // groups
+    if share % _SWIZZLE_ROWS:
+        return whole
     lines = {r[-2] for r in layout.register_table}
     lines = {line + lane[-2] for line in lines for lane in layout.lane_table}
     for group in range(groups):
@@ -83,17 +96,9 @@ def _who(role: hopper.Role, layout: RegisterLayout) -> _Who:
     return _Who("warpgroup", groups)
 
 
-def _bulk_wait(who: _Who, *, read: bool) -> hopper.BulkWait:
-    return hopper.BulkWait(
-        attributes={
-            "pending": IntAttr(0),
-            "read": BoolAttr.from_bool(read),
-            "by": StringAttr(who.by),
-        }
-    )
-
-
-def _lower_store(lowering: Lowering, role: hopper.Role, store: tile.DescStore, who: _Who) -> None:
+def _lower_store(
+    lowering: Lowering, role: hopper.Role, store: tile.DescStore | tile.DescAtomic, who: _Who
+) -> None:
     plan = lowering.store_plan(store)
     emitter = Emitter.before(store)
     parts = _columns(lowering, emitter, store, plan.parts)
@@ -103,10 +108,12 @@ def _lower_store(lowering: Lowering, role: hopper.Role, store: tile.DescStore, w
     buffer = lowering.new_buffer(f"{name_of(store)} stage", layout, element_type(store.value.type))
     buffer.result.name_hint = f"{store.desc.name_hint or 'store'}_stage"
     map_ = tensor_map(lowering, store.desc, layout, height // who.shares)
-    eviction = {"eviction": StringAttr(plan.eviction)} if plan.eviction else {}
+    how = {"eviction": StringAttr(plan.eviction)} if plan.eviction else {}
+    if isinstance(store, tile.DescAtomic):
+        how["reduce"] = store.function
     for index, value in enumerate(parts):
         # Bulk groups belong to the thread that committed them: it waits, then all meet.
-        emitter.put(_bulk_wait(who, read=True))
+        emitter.put(bulk_wait(who.by, read=True))
         emitter.put(who.barrier(lowering, role))
         view = whole_buffer(emitter, buffer)
         emitter.put(
@@ -125,7 +132,7 @@ def _lower_store(lowering: Lowering, role: hopper.Role, store: tile.DescStore, w
             emitter.put(
                 hopper.TmaStore(
                     operands=[map_.result, where, piece],
-                    attributes={"by": StringAttr(who.by), **eviction},
+                    attributes={"by": StringAttr(who.by), **how},
                 )
             )
         emitter.put(hopper.BulkCommit(attributes={"by": StringAttr(who.by)}))
@@ -133,7 +140,7 @@ def _lower_store(lowering: Lowering, role: hopper.Role, store: tile.DescStore, w
 
 
 def _columns(
-    lowering: Lowering, emitter: Emitter, store: tile.DescStore, parts: int
+    lowering: Lowering, emitter: Emitter, store: tile.DescStore | tile.DescAtomic, parts: int
 ) -> list[SSAValue]:
     """Split the stored tensor into `parts` runs of columns, without moving data."""
     value = store.value
@@ -183,42 +190,3 @@ def _halve(emitter: Emitter, value: SSAValue) -> tuple[SSAValue, SSAValue] | Non
     kind = with_layout(with_shape(half.shape, element), half)
     split = emitter.put(tile.Split(operands=[last], result_types=[kind, kind]))
     return split.first, split.second
-
-
-def _order_loads(
-    lowering: Lowering,
-    role: hopper.Role,
-    stores: list[tile.DescStore],
-    whos: dict[tile.DescStore, _Who],
-) -> None:
-    """Before a load that may follow a store, wait until what was stored is in memory.
-
-    Bulk stores are asynchronous: they are complete for their threads by `bulk_wait`, and for the
-    role's other threads by its barrier.
-    """
-    order = {operation: index for index, operation in enumerate(role.walk())}
-    for load in [op for op in order if isinstance(op, (tile.Load, hopper.TmaLoad, tile.Atomic))]:
-        if not any(_may_follow(order, store, load) for store in stores):
-            continue
-        anchor = _outside_one_thread(load)
-        emitter = Emitter.before(anchor)
-        for who in sorted(set(whos.values()), key=lambda who: who.by):
-            emitter.put(_bulk_wait(who, read=False))
-        emitter.put(lowering.role_barrier(role))
-
-
-def _may_follow(order: dict[Operation, int], store: tile.DescStore, load: Operation) -> bool:
-    """Tell whether `load` can run after `store`: later in the text, or in a loop around both."""
-    if order[load] > order[store]:
-        return True
-    parent = store.parent_op()
-    while parent is not None and not isinstance(parent, hopper.Role):
-        if parent.name in ("scf.for", "scf.while") and parent.is_ancestor(load):
-            return True
-        parent = parent.parent_op()
-    return False
-
-
-def _outside_one_thread(operation: Operation) -> Operation:
-    parent = operation.parent_op()
-    return parent if isinstance(parent, hopper.OneThread) else operation

@@ -1,0 +1,77 @@
+"""Scalars that are needed only after a loop of products are computed after it.
+
+Purpose: keep the tile's place (divisions and remainders, hundreds of cycles) off the path from one
+tile's epilogue to the next tile's first product; after the loop the tensor cores are still busy.
+Before -> after:
+    %m = ...                                  %acc = scf.for ... { hopper.wgmma ... }
+    %acc = scf.for ... { hopper.wgmma ... }   %m = ...
+    hopper.tma_store %map[%m, ..]             hopper.tma_store %map[%m, ..]
+Requires: waits placed; what is sunk lands before the wait that drains the loop.
+Ensures: the same values. Declines when: a use stands before or inside the loop.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Block, Operation
+from xdsl.traits import IsTerminator, Pure
+
+from tawa.ir import hopper
+
+
+def sink_scalars(role: hopper.Role) -> None:
+    """Move scalar statements of every block of `role` past the loops that do not need them."""
+    for operation in list(role.walk()):
+        for region in operation.regions:
+            for block in region.blocks:
+                _sink(block)
+
+
+def _sink(block: Block) -> None:
+    order = {operation: float(place) for place, operation in enumerate(block.ops)}
+    loops = [op for op in order if _multiplies(op)]
+    if not loops:
+        return
+    # Last first: what a statement feeds has found its place before the statement is looked at, and
+    # of two that move to one place the earlier ends up in front.
+    for operation in reversed(list(order)):
+        if not _is_scalar(operation):
+            continue
+        first = min((order[_in_block(use, block)] for use in _users(operation)), default=-1)
+        passed = [loop for loop in loops if order[operation] < order[loop] < first]
+        if not passed:
+            continue
+        operation.detach()
+        block.insert_op_after(operation, passed[-1])
+        # After the loop, before everything that stood there.
+        order[operation] = order[passed[-1]] + 0.5
+
+
+def _multiplies(operation: Operation) -> bool:
+    return isinstance(operation, scf.ForOp) and any(
+        isinstance(inner, hopper.Wgmma) for inner in operation.walk()
+    )
+
+
+def _is_scalar(operation: Operation) -> bool:
+    return (
+        operation.has_trait(Pure)
+        and not operation.has_trait(IsTerminator)
+        and not operation.regions
+        and bool(operation.results)
+        and not any(isinstance(value.type, TensorType) for value in operation.results)
+    )
+
+
+def _users(operation: Operation) -> list[Operation]:
+    return [use.operation for value in operation.results for use in value.uses]
+
+
+def _in_block(operation: Operation, block: Block) -> Operation:
+    """Return the operation of `block` that is or contains `operation`."""
+    while operation.parent_block() is not block:
+        parent = operation.parent_op()
+        assert parent is not None, "a use of a value stands below the value's block"
+        operation = parent
+    return operation
