@@ -1,4 +1,4 @@
-"""The proof: samples hold, each broken one is refused with a sentence that names the right thing."""
+"""The proof: samples hold, each broken one is refused, in a sentence that names what is wrong."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ site a sequence of wishes, used in turn: an inner loop under a loop over tiles m
 counts from one tile to the next.
 
 Trips of a loop that turns rings of D slots itself are 0, 1, D-1, D, D+1 and 2D+2: what a ring does
-repeats after 2D trips. A loop around such loops (over tiles) makes 0 to 3 trips and, where its inner
-loops make none or one, D+1, D the deepest ring it turns with them: only then does the producer come
-round to a slot while the consumer is still in the first tile.
+repeats after 2D trips. A loop around such loops (over tiles) makes 0 to 3 trips and, where its
+inner loops make none or one, D+1, D the deepest ring it turns with them: only then does the
+producer come round to a slot while the consumer is still in the first tile.
 """
 
 from __future__ import annotations

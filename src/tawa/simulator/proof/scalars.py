@@ -10,6 +10,7 @@ outcomes is tried that no input produces.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -50,29 +51,49 @@ def _shift_left(a: int, b: int) -> int:
     return a << b if 0 <= b < 64 else 0
 
 
+def _compare(test: Callable[[int, int], bool]) -> Callable[..., int]:
+    return lambda a, b: int(test(a, b))
+
+
+def _smaller(a: int, b: int) -> int:
+    return min(a, b)
+
+
+def _larger(a: int, b: int) -> int:
+    return max(a, b)
+
+
+def _select(condition: int, a: int, b: int) -> int:
+    return a if condition else b
+
+
+def _fma(a: int, b: int, c: int) -> int:
+    return a * b + c
+
+
 FUNCTIONS: dict[str, Callable[..., int]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
     "idiv": _divide,
     "irem": _remainder,
-    "neg": lambda a: -a,
-    "abs": abs,
-    "min": min,
-    "max": max,
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
+    "neg": operator.neg,
+    "abs": operator.abs,
+    "min": _smaller,
+    "max": _larger,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
     "shl": _shift_left,
     "shr": _shift_right,
-    "eq": lambda a, b: int(a == b),
-    "ne": lambda a, b: int(a != b),
-    "lt": lambda a, b: int(a < b),
-    "le": lambda a, b: int(a <= b),
-    "gt": lambda a, b: int(a > b),
-    "ge": lambda a, b: int(a >= b),
-    "select": lambda c, a, b: a if c else b,
-    "fma": lambda a, b, c: a * b + c,
+    "eq": _compare(operator.eq),
+    "ne": _compare(operator.ne),
+    "lt": _compare(operator.lt),
+    "le": _compare(operator.le),
+    "gt": _compare(operator.gt),
+    "ge": _compare(operator.ge),
+    "select": _select,
+    "fma": _fma,
 }
 _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
 
