@@ -221,6 +221,40 @@ def counter(count_ptr, o_ptr, B: tl.constexpr):
     tl.store(o_ptr + ticket * B + tl.arange(0, B), tl.arange(0, B) + ticket)
 
 
+def in_place(x_desc, n, BM: tl.constexpr, BN: tl.constexpr):
+    for _ in range(0, n):
+        x = x_desc.load([0, 0])
+        x_desc.store([0, 0], x + 1)
+
+
+def reduce_into(x_desc, o_desc, BM: tl.constexpr, BN: tl.constexpr):
+    x = x_desc.load([tl.program_id(0) * BM, 0])
+    o_desc.atomic_add([0, 0], x)
+
+
+def many_tiles(
+    a_desc, b_desc, c_desc, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    SPLIT: tl.constexpr,
+):  # fmt: skip
+    tiles_n = tl.cdiv(N, BN)
+    tiles = tl.cdiv(M, BM) * tiles_n
+    for tile_id in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        m = tile_id // tiles_n * BM
+        n = tile_id % tiles_n * BN
+        acc = tl.zeros((BM, BN), dtype=tl.float32)
+        for k in range(0, K, BK):
+            a = a_desc.load([m, k])
+            b = b_desc.load([n, k])
+            acc = tl.dot(a, b.T, acc)
+        if SPLIT:
+            halves = tl.permute(tl.reshape(acc, (BM, 2, BN // 2)), (0, 2, 1))
+            left, right = tl.split(halves)
+            c_desc.store([m, n], left.to(c_desc.dtype))
+            c_desc.store([m, n + BN // 2], right.to(c_desc.dtype))
+        else:
+            c_desc.store([m, n], acc.to(c_desc.dtype))
+
+
 @dataclass(frozen=True)
 class Case:
     """A kernel with its signature, grid and arguments ((array, block) is a descriptor)."""
@@ -312,6 +346,33 @@ def _pointwise(function, shape, constants, grid, dtype="f32", **scalars) -> Case
     return Case(function, signature, grid, arrays | scalars)
 
 
+def _blocks(function, arrays: dict[str, tuple[int, int]], grid, dtype="f32", **scalars) -> Case:
+    """A kernel on descriptors whose blocks are 32 x 64."""
+    signature = {name: DescriptorArg(dtype, (32, 64)) for name in arrays}
+    signature |= {name: ScalarArg("i32") for name in scalars}
+    signature |= {"BM": ConstantArg(32), "BN": ConstantArg(64)}
+    arguments = {name: (integers(shape, dtype), (32, 64)) for name, shape in arrays.items()}
+    return Case(function, signature, grid, arguments | scalars)
+
+
+def _many_tiles(split: bool, **pins) -> Case:
+    m, n, k = 300, 304, 200
+    blocks = {"a_desc": (128, 64), "b_desc": (128, 64), "c_desc": (128, 64 if split else 128)}
+    signature = {name: DescriptorArg("bf16", block) for name, block in blocks.items()}
+    signature |= {name: ScalarArg("i32") for name in ("M", "N", "K")}
+    constants = {"BM": 128, "BN": 128, "BK": 64, "SPLIT": split}
+    signature |= {name: ConstantArg(value) for name, value in constants.items()}
+    arguments = {
+        "a_desc": (integers((m, k), "bf16"), blocks["a_desc"]),
+        "b_desc": (integers((n, k), "bf16"), blocks["b_desc"]),
+        "c_desc": (np.full((m, n), np.nan, DTYPES["bf16"]), blocks["c_desc"]),
+        "M": m,
+        "N": n,
+        "K": k,
+    }
+    return Case(many_tiles, signature, (2, 1, 1), arguments, Pins(**pins))
+
+
 CASES: dict[str, Case] = {
     "matmul 128x256": product(bn=256),
     "matmul 128x192": product(bn=192),
@@ -351,6 +412,11 @@ CASES: dict[str, Case] = {
     "attention": _attention(),
     "attention ordinary": _attention(specialize=False),
     "pointers": _pointers(),
+    "in place": _blocks(in_place, {"x_desc": (32, 64)}, (1, 1, 1), n=3),
+    "reduce into": _blocks(reduce_into, {"x_desc": (96, 64), "o_desc": (32, 64)}, (3, 1, 1)),
+    "many tiles": _many_tiles(split=False),
+    "many tiles split": _many_tiles(split=True),
+    "many tiles split ordinary": _many_tiles(split=True, specialize=False),
     "add": _pointwise(add, 1000, {"B": 512}, (2, 1, 1), n=1000),
     "both axes": _pointwise(both_axes, (32, 200), {"BM": 16, "B": 256}, (2, 1, 1), n=200),
     "running sum": _pointwise(running_sum, (16, 64), {"BM": 16, "B": 64}, (1, 1, 1)),
