@@ -17,6 +17,7 @@ from tawa.passes.distribute import distribute
 from tawa.passes.lower import lower
 from tawa.passes.persist import persist
 from tawa.passes.simplify import simplify
+from tawa.passes.software_pipeline import software_pipeline
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -41,6 +42,7 @@ AREF: tuple[Pass, ...] = (
     simplify,  # what does not change from tile to tile leaves the loop
     insert_arefs,
     distribute,  # every role gets its own copy of what remains
+    software_pipeline,  # the consumer's loops only: the producer runs ahead by itself
 )
 
 # The last word on concurrency.

@@ -6,6 +6,7 @@ from xdsl.dialects import scf
 
 from tawa.analysis.effects import enclosing_loops
 from tawa.analysis.naming import name_of
+from tawa.analysis.stages import find_stages
 from tawa.errors import PlanError
 from tawa.ir import tile
 from tawa.plan.pins import pick
@@ -30,8 +31,14 @@ def plan_loops(problem: Problem, rings: Rings) -> tuple[LoopPlan, ...]:
 def _plan_loop(
     problem: Problem, name: str, loop: scf.ForOp, dots: list[tile.Dot], rings: Rings
 ) -> LoopPlan:
-    schedule = problem.pins.schedule or "fine"
     depth = rings.depths.get(loop, 0)
+    schedule = problem.pins.schedule
+    if schedule in (None, "coarse"):
+        if not (refused := _why_not_coarse(problem, name, loop, depth)):
+            return LoopPlan(name, "coarse", 1, pins=True)
+        if schedule == "coarse" and not _some_coarse(problem):
+            raise PlanError(f"schedule='coarse' for {name}", why=refused)
+        schedule = "fine"
     reason = _why_drained(loop, dots, rings)
     if depth < 2:
         reason = reason or f"the ring has {depth} slots, and each product in flight holds one"
@@ -47,6 +54,23 @@ def _plan_loop(
             remedy="lower mma_depth=, or raise depth=",
         )
     return LoopPlan(name, schedule, pinned)
+
+
+def _why_not_coarse(problem: Problem, name: str, loop: scf.ForOp, depth: int) -> str:
+    """Return why iterations of a loop do not overlap by stages, or nothing."""
+    if reason := find_stages(loop).reason:
+        return reason
+    if depth < 2:
+        return f"its rings have {depth} slots, and two iterations are under way at once"
+    if (pick(problem.pins.mma_depth, (name,), "mma_depth") or 1) > 1:
+        return "mma_depth is pinned: products of several trips stay in flight instead"
+    return ""
+
+
+def _some_coarse(problem: Problem) -> bool:
+    """Tell whether some loop of the kernel has the shape for a coarse schedule."""
+    loops = [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
+    return any(not find_stages(loop).reason for loop in loops)
 
 
 def _why_drained(loop: scf.ForOp, dots: list[tile.Dot], rings: Rings) -> str:

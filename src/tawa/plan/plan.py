@@ -42,11 +42,15 @@ class ArefPlan:
 
 @dataclass(frozen=True, slots=True)
 class LoopPlan:
-    """A loop's software schedule; `mma_depth` is P, the product groups in flight over a wait."""
+    """A loop's software schedule; `mma_depth` is P, the product groups in flight over a wait.
+
+    `pins`: in a coarse schedule, values computed under a product are kept before the wait for it.
+    """
 
     loop: str
     schedule: Schedule = "fine"
     mma_depth: int = 1
+    pins: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,12 +89,6 @@ def _check_pins(problem: Problem) -> None:
             why="consumers that take turns on different tiles are not built yet",
             remedy="leave arrangement out, or use 'cooperative'",
         )
-    if pins.schedule == "coarse":
-        raise PlanError(
-            "schedule='coarse' is not available",
-            why="the software pipeliner across trips is not built yet",
-            remedy="leave schedule out, or use 'fine' or 'none'",
-        )
 
 
 def _take(problem: Problem, given: Plan | str) -> Plan:

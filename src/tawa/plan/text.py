@@ -39,7 +39,8 @@ def print_plan(plan: Plan) -> str:
         payloads = " = ".join(" + ".join(payload) for payload in (ring.payload, *ring.also))
         lines.append(f"aref {payloads} depth={ring.depth}")
     for loop in plan.loops:
-        lines.append(f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}")
+        pins = " pins=yes" if loop.pins else ""
+        lines.append(f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}{pins}")
     for store in plan.stores:
         first = f" eviction={store.eviction}" if store.eviction else ""
         lines.append(f"store {store.store} via={store.via} parts={store.parts}{first}")
@@ -139,7 +140,8 @@ def _read_aref(plan: Plan, rest: str) -> Plan:
 
 
 def _read_loop(plan: Plan, rest: str) -> Plan:
-    name, options = _split(rest, {"schedule": _one_of("none", "fine", "coarse"), "mma_depth": int})
+    allowed = {"schedule": _one_of("none", "fine", "coarse"), "mma_depth": int, "pins": _yes}
+    name, options = _split(rest, allowed)
     return replace(plan, loops=(*plan.loops, LoopPlan(name, **options)))
 
 

@@ -119,7 +119,13 @@ class Decoder:
         return step if check is None else Step(run_steps((check, step)), True)
 
 
-SILENT: tuple[type[Operation], ...] = (tile.Assume, tile.Print, tile.Assert, tile.Load)
+SILENT: tuple[type[Operation], ...] = (
+    tile.Assume,
+    tile.Print,
+    tile.Assert,
+    tile.Load,
+    hopper.Pin,
+)
 
 
 def is_scalar(value: SSAValue) -> bool:
@@ -300,7 +306,9 @@ def _fresh(operation: Operation, out: int) -> Step:
     return Step(run)
 
 
-def _read(decoder: Decoder, operation: Operation, out: int) -> Step:
+def _read(
+    decoder: Decoder, operation: tile.Load | tile.Atomic | tile.CompareExchange, out: int
+) -> Step:
     """A word of memory: the same at each read only where nothing writes it."""
     from tawa.simulator.proof.globals import may_change
 

@@ -1,0 +1,296 @@
+"""Stages of a loop body for coarse pipelining, from the dataflow between its products.
+
+A product whose operand is computed, in the same trip, from the result of another (T -> C -> U) runs
+one stage later than that other: a trip of the pipelined loop issues T of one iteration and U of the
+iteration before, and C computes while U runs. Longer chains take more stages. The same analysis
+reads tile IR (the planner) and aref IR (the pipeliner): borrowed slots follow their readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from tawa.analysis.effects import READS, VIEWS, has_effect, is_pure
+from tawa.analysis.liveness import block_end
+from tawa.analysis.naming import name_of
+from tawa.ir import aref, tile
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Where a carried value comes from: `value` of `lag` iterations before.
+
+    `inits` are its values in the first `lag` iterations.
+    """
+
+    value: SSAValue
+    lag: int
+    inits: tuple[SSAValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stage of each statement of a body, or the `reason` why it is not pipelined.
+
+    `roots` are those of the carried arguments; `free` the pure statements that no product feeds.
+    """
+
+    of: Mapping[Operation, int] = field(default_factory=dict[Operation, int])
+    roots: Mapping[SSAValue, Root] = field(default_factory=dict[SSAValue, Root])
+    free: frozenset[Operation] = frozenset()
+    reason: str = ""
+
+    def distance(self, value: SSAValue, user: Operation) -> tuple[SSAValue, int] | None:
+        """Return the value of the body that `user` reads, and how many trips of the pipelined loop
+        ago it was computed; None for a value from outside.
+        """
+        root = self.roots.get(value)
+        source, lag = (root.value, root.lag) if root is not None else (value, 0)
+        if source.owner not in self.of:
+            return None
+        return source, self.of[user] - self.of[source.owner] + lag  # pyright: ignore
+
+    def met_by(self, user: Operation) -> Iterator[Operation]:
+        """Give the statements whose results `user` reads in the trip that computes them."""
+        for value in used_by(user):
+            found = self.distance(value, user)
+            if found is not None and found[1] == 0:
+                assert isinstance(found[0].owner, Operation)
+                yield found[0].owner
+
+    @property
+    def count(self) -> int:
+        """The number of stages: one more than the iterations that overlap."""
+        return 1 + max(self.of.values(), default=0)
+
+
+def statements(block: Block) -> list[Operation]:
+    """Return the statements of a loop body, its terminator apart."""
+    return [operation for operation in block.ops if operation is not block.last_op]
+
+
+def used_by(operation: Operation) -> Iterator[SSAValue]:
+    """Give the values an operation reads, those read inside its regions included."""
+    yield from operation.operands
+    for region in operation.regions:
+        for inner in region.walk():
+            yield from (v for v in inner.operands if not _is_inside(v, operation))
+
+
+def _is_inside(value: SSAValue, operation: Operation) -> bool:
+    owner = value.owner
+    block = owner if isinstance(owner, Block) else owner.parent
+    while block is not None:
+        parent = block.parent_op()
+        if parent is operation:
+            return True
+        block = parent.parent if parent is not None else None
+    return False
+
+
+def root_of(loop: scf.ForOp, argument: SSAValue) -> Root | None:
+    """Follow a carried argument to the statement, or the value from outside, that it repeats.
+
+    None where carried values only exchange places for ever.
+    """
+    block = loop.body.block
+    value, inits = argument, list[SSAValue]()
+    while isinstance(value, BlockArgument) and value.owner is block and value.index > 0:
+        if len(inits) > len(block.args):
+            return None
+        inits.append(loop.iter_args[value.index - 1])
+        value = block_end(block).operands[value.index - 1]
+        if value is argument and len(inits) == 1:
+            return Root(inits[0], 0, ())
+    return Root(value, len(inits), tuple(inits))
+
+
+def defined_in(value: SSAValue, block: Block) -> bool:
+    """Tell whether a statement of `block` itself defines a value."""
+    return isinstance(value, OpResult) and value.owner.parent is block
+
+
+def readers(value: SSAValue) -> Iterator[Operation]:
+    """Give the statements that read a tile, through views of it."""
+    for use in value.uses:
+        if isinstance(use.operation, VIEWS):
+            yield from readers(use.operation.results[0])
+        yield use.operation
+
+
+def borrowed(block: Block) -> dict[aref.GetExit, aref.GetEnter]:
+    """Pair each free of a slot in `block` with the get that borrowed it, first in first out."""
+    open_: dict[SSAValue, list[aref.GetEnter]] = {}
+    pairs: dict[aref.GetExit, aref.GetEnter] = {}
+    for operation in block.ops:
+        match operation:
+            case aref.GetEnter():
+                open_.setdefault(operation.aref, []).append(operation)
+            case aref.GetExit() if open_.get(operation.aref):
+                pairs[operation] = open_[operation.aref].pop(0)
+            case _:
+                pass
+    return pairs
+
+
+def carried_roots(loop: scf.ForOp) -> dict[SSAValue, Root] | None:
+    """Return the root of each carried argument; None where one has none."""
+    found: dict[SSAValue, Root] = {}
+    for argument in loop.body.block.args[1:]:
+        root = root_of(loop, argument)
+        if root is None:
+            return None
+        found[argument] = root
+    return found
+
+
+def find_stages(loop: scf.ForOp) -> Stages:
+    """Derive the stages of `loop`'s body; `reason` says why it does not gain from pipelining."""
+    block = loop.body.block
+    dots = [op for op in block.ops if isinstance(op, tile.Dot)]
+    if any(
+        isinstance(inner, tile.Dot)
+        for op in block.ops
+        for region in op.regions
+        for inner in region.walk()
+    ):
+        return Stages(reason="a product stands under a branch or an inner loop")
+    if len(dots) < 2:
+        return Stages(reason="no product feeds another")
+    roots = carried_roots(loop)
+    if roots is None:
+        return Stages(reason="carried values exchange places")
+    solver = _Solver(block, roots)
+    if not solver.solve(len(dots)):
+        return Stages(reason="the products of one trip wait for one another")
+    stage = solver.stage
+    if len({stage[dot] for dot in dots}) < 2:
+        return Stages(reason="no product feeds another")
+    free = frozenset(op for op in stage if is_pure(op) and solver.after[op] < 0)
+    stages = Stages(stage, roots, free)
+    if (late := _too_late(dots, stages)) is not None:
+        return Stages(reason=f"what feeds {name_of(late)} needs its result of the trip before")
+    return stages
+
+
+@dataclass(slots=True)
+class _Solver:
+    """The least stages that satisfy every dependence."""
+
+    block: Block
+    roots: Mapping[SSAValue, Root]
+    stage: dict[Operation, int] = field(default_factory=dict[Operation, int])
+    # The stage of the last product an operation depends on in its own iteration, -1 for none.
+    after: dict[Operation, int] = field(default_factory=dict[Operation, int])
+
+    def solve(self, most: int) -> bool:
+        ops = statements(self.block)
+        pairs = borrowed(self.block)
+        ordered = [op for op in ops if _is_ordered(op, any(map(_writes, ops)))]
+        self.stage = dict.fromkeys(ops, 0)
+        self.after = dict.fromkeys(ops, -1)
+        while True:
+            before = (dict(self.stage), dict(self.after))
+            for operation in ops:
+                self._raise(operation, pairs)
+            latest = max((self.stage[op] for op in ordered), default=0)
+            self.stage.update(dict.fromkeys(ordered, latest))
+            if max(self.stage.values(), default=0) > most:
+                return False
+            if before == (self.stage, self.after):
+                break
+        self._sink(ops)
+        self._keep_order(ops, pairs)
+        return True
+
+    def _raise(self, operation: Operation, pairs: Mapping[aref.GetExit, aref.GetEnter]) -> None:
+        stage, after = self.stage[operation], self.after[operation]
+        accumulator = operation.acc if isinstance(operation, tile.Dot) else None
+        for value in used_by(operation):
+            if defined_in(value, self.block):
+                source = value.owner
+                assert isinstance(source, Operation)
+                stage = max(stage, self.stage[source])
+                after = max(after, self.after[source])
+                if isinstance(operation, tile.Dot) and value is not accumulator:
+                    stage = max(stage, self.after[source] + 1)
+            elif (root := self.roots.get(value)) is not None and defined_in(root.value, self.block):
+                source = root.value.owner
+                assert isinstance(source, Operation)
+                stage = max(stage, self.stage[source] - root.lag)
+        if isinstance(operation, aref.GetExit) and operation in pairs:
+            users = [user for value in pairs[operation].values for user in readers(value)]
+            stage = max([stage, *(self.stage[user] for user in users if user in self.stage)])
+        self.stage[operation] = stage
+        self.after[operation] = max(after, stage) if isinstance(operation, tile.Dot) else after
+
+    def _sink(self, ops: list[Operation]) -> None:
+        """Move what only later stages use, and no product feeds, to the first that does."""
+        for operation in reversed(ops):
+            movable = isinstance(operation, aref.GetEnter) or (
+                is_pure(operation) and self.after[operation] < 0
+            )
+            users = [use.operation for value in operation.results for use in value.uses]
+            if not movable or not users or any(user is self.block.last_op for user in users):
+                continue
+            at = [_in_block(user, self.block) for user in users]
+            self.stage[operation] = min(self.stage[user] for user in at)
+
+    def _keep_order(self, ops: list[Operation], pairs: Mapping[Operation, Operation]) -> None:
+        """The gets of one ring stand in one stage, and so do its frees: first in, first out."""
+        rings: dict[SSAValue, list[Operation]] = {}
+        for operation in ops:
+            if isinstance(operation, (aref.GetEnter, aref.GetExit)):
+                rings.setdefault(operation.aref, []).append(operation)
+        for members in rings.values():
+            gets = [op for op in members if isinstance(op, aref.GetEnter)]
+            frees = [op for op in members if isinstance(op, aref.GetExit)]
+            if gets:
+                self.stage.update(dict.fromkeys(gets, min(self.stage[op] for op in gets)))
+            if frees:
+                self.stage.update(dict.fromkeys(frees, max(self.stage[op] for op in frees)))
+
+
+def _writes(operation: Operation) -> bool:
+    return has_effect(operation) and not isinstance(operation, (aref.GetEnter, aref.GetExit))
+
+
+def _is_ordered(operation: Operation, writing: bool) -> bool:
+    """Tell whether an operation must keep its place among the others that go to memory."""
+    if isinstance(operation, (aref.GetEnter, aref.GetExit)):
+        return False
+    reads = any(isinstance(inner, READS) for inner in operation.walk())
+    return has_effect(operation) or (reads and writing)
+
+
+def _in_block(operation: Operation, block: Block) -> Operation:
+    """Return the statement of `block` that holds an operation."""
+    while operation.parent is not block:
+        parent = operation.parent_op()
+        assert parent is not None, "the user of a value of a block stands in it"
+        operation = parent
+    return operation
+
+
+def _too_late(dots: list[tile.Dot], stages: Stages) -> tile.Dot | None:
+    """Return a product that cannot run under what feeds its next iteration, if there is one."""
+    for dot in dots:
+        feeders = [
+            value.owner
+            for value in (dot.a, dot.b)
+            if isinstance(value.owner, Operation) and value.owner in stages.of
+        ]
+        pending = [op for op in feeders if stages.of[op] < stages.of[dot]]
+        seen = set(pending)
+        while pending:
+            for source in stages.met_by(pending.pop()):
+                if isinstance(source, tile.Dot) and stages.of[source] >= stages.of[dot]:
+                    return dot
+                if source not in seen:
+                    seen.add(source)
+                    pending.append(source)
+    return None

@@ -1,0 +1,620 @@
+"""Purpose: overlap iterations of a loop: each statement has a stage, and trip t of the new loop runs
+the statements of stage s for iteration t - s.
+
+Before -> after (stages 0 and 1)::
+
+    %o = scf.for %j .. (%x = %x0) {           %o = scf.if %lb < %ub {
+      %k = aref.get_enter ..      // 0            (stage 0 of iteration 0)
+      %s = tile.dot %q, %k        // 0            %x, %p = scf.for %j = %lb + step .. {
+      aref.get_exit               // 0              %s = tile.dot %q, %k       // j
+      %p = ..                     // 0              %x2 = tile.dot %p', %v, %x // j - 1
+      %v = aref.get_enter ..      // 1   ->         %p = ..                    // j
+      %x2 = tile.dot %p, %v, %x   // 1              hopper.pin ..
+      aref.get_exit               // 1            }
+    }                                             (stage 1 of the last iteration)
+                                                } else { %x0 }
+
+`pipeline_loop` is the transformation; it knows nothing of products. `software_pipeline` applies it
+to the loops that the plan calls coarse, with stages from `analysis.stages` and an order that issues
+all products first: what computes then runs under the products that it does not wait for. Waits and
+releases are placed later, by `lower.waits`, from this order.
+
+Requires: aref IR, roles distributed. Ensures: the same values, for every trip count from 0: a loop
+of fewer trips than stages overlap runs as it stood. Each ring is got and freed in the same order as
+before.
+Declines when: the products of a trip do not feed one another, or a ring has too few slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tawa.analysis.effects import VIEWS, is_pure
+from tawa.analysis.liveness import block_end
+from tawa.analysis.naming import name_of
+from tawa.analysis.stages import (
+    Stages,
+    borrowed,
+    carried_roots,
+    defined_in,
+    find_stages,
+    readers,
+    statements,
+    used_by,
+)
+from tawa.errors import InternalError
+from tawa.ir import aref, hopper, tile
+from tawa.ir.types import shape_of
+from tawa.passes.dead import replace_control
+from tawa.passes.fold import constant, elementwise, integer_of
+from tawa.plan.plan import Declined, Plan
+from tawa.target import Target
+
+_REMADE = (tile.Constant, tile.Splat, tile.Arange, tile.ExpandDims, tile.Broadcast, *VIEWS)
+
+
+def software_pipeline(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Pipeline the loops whose plan is coarse."""
+    plans = {loop.loop: loop for loop in plan.loops if loop.schedule == "coarse"}
+    notes: list[Declined] = []
+    for role in [op for op in kernel.body.block.ops if isinstance(op, aref.Role)]:
+        for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
+            wish = plans.get(name_of(loop))
+            if wish is None or not any(isinstance(op, tile.Dot) for op in loop.walk()):
+                continue
+            if reason := _pipeline_coarse(loop, pins=wish.pins):
+                notes.append(Declined(f"schedule=coarse of {wish.loop}", reason))
+    return tuple(notes)
+
+
+def _pipeline_coarse(loop: scf.ForOp, *, pins: bool) -> str:
+    """Pipeline one loop with the coarse schedule; return the reason where that is not done."""
+    settle_carried(loop)
+    stages = find_stages(loop)
+    if not stages.reason:
+        _part_stages(loop, stages)
+        stages = find_stages(loop)
+    if reason := stages.reason or _why_too_few_slots(loop, stages):
+        return reason
+    order, breaks = coarse_order(loop, stages)
+    pipeline_loop(loop, Schedule(tuple(order), stages.of, breaks if pins else ()))
+    return ""
+
+
+# --- preparing a body -----------------------------------------------------------------------------
+
+
+def settle_carried(loop: scf.ForOp) -> None:
+    """Give each carried value a statement of the body that makes it.
+
+    A value from outside, or the loop's index, that is carried to the next trip is named again.
+    """
+    block = loop.body.block
+    end = block_end(block)
+    for index, value in enumerate(end.operands):
+        argument = block.args[index + 1]
+        carried = value in block.args and value is not block.args[0]
+        if value is argument or carried or defined_in(value, block):
+            continue
+        again = tile.Bitcast.build(operands=[value], result_types=[value.type])
+        block.insert_op_before(again, end)
+        end.operands[index] = again.result
+
+
+def _part_stages(loop: scf.ForOp, stages: Stages) -> None:
+    """Make what is cheap and used in several stages once for each of them, not carry it along."""
+    block = loop.body.block
+    users_stage = dict(stages.of)
+    for operation in reversed(statements(block)):
+        cheap = operation in stages.free and (
+            isinstance(operation, _REMADE) or not any(shape_of(v.type) for v in operation.results)
+        )
+        if not cheap:
+            continue
+        uses = [use for value in operation.results for use in value.uses]
+        at: dict[int, set[Operation]] = {}
+        for use in uses:
+            user = block.find_ancestor_op_in_block(use.operation)
+            if user is not None and user in users_stage:
+                at.setdefault(users_stage[user], set()).add(user)
+        for number in sorted(at)[1:]:
+            copy = operation.clone()
+            block.insert_op_before(copy, operation)
+            users_stage[copy] = number
+            for old, new in zip(operation.results, copy.results):
+                _use_instead(old, new, at[number], block)
+
+
+def _use_instead(old: SSAValue, new: SSAValue, users: set[Operation], block: Block) -> None:
+    old.replace_uses_with_if(
+        new, lambda use: block.find_ancestor_op_in_block(use.operation) in users
+    )
+
+
+def _why_too_few_slots(loop: scf.ForOp, stages: Stages) -> str:
+    """Return why a ring has not the slots that the stages hold at once, or nothing."""
+    pairs = borrowed(loop.body.block)
+    held: dict[SSAValue, int] = {}
+    for free, get in pairs.items():
+        span = 1 + stages.of[free] - stages.of[get]
+        held[get.aref] = held.get(get.aref, 0) + span
+    for ring, slots in held.items():
+        create = ring.owner
+        assert isinstance(create, aref.Create)
+        if create.depth.data < slots:
+            return f"ring {create.label.data} has {create.depth.data} slots, {slots} are held"
+    gets = {op for op in stages.of if isinstance(op, aref.GetEnter)}
+    if gets != set(pairs.values()) or any(
+        isinstance(op, aref.GetExit) and op not in pairs for op in stages.of
+    ):
+        return "a slot got in one trip is freed in another"
+    return ""
+
+
+# --- the coarse order -----------------------------------------------------------------------------
+
+
+def coarse_order(loop: scf.ForOp, stages: Stages) -> tuple[list[Operation], tuple[int, ...]]:
+    """Return the order of a trip, and where values are pinned in it (see `Schedule.breaks`).
+
+    First every product is issued, those of early stages first, each with what it needs; then
+    statements follow by the last product whose result they need in this trip.
+    """
+    block = loop.body.block
+    ops = statements(block)
+    number = {op: index for index, op in enumerate(ops)}
+    meets = _meetings(block, ops, stages)
+    dots = sorted(
+        (op for op in ops if isinstance(op, tile.Dot)), key=lambda op: (stages.of[op], number[op])
+    )
+    order: list[Operation] = []
+    placed: set[Operation] = set()
+
+    def place(operation: Operation) -> None:
+        if operation in placed:
+            return
+        placed.add(operation)
+        for before in sorted(meets[operation], key=lambda op: number[op]):
+            place(before)
+        order.append(operation)
+
+    for dot in dots:
+        place(dot)
+    issued = {dot: index for index, dot in enumerate(sorted(dots, key=order.index), 1)}
+    phase: dict[Operation, int] = {}
+
+    def phase_of(operation: Operation) -> int:
+        if operation not in phase:
+            before = max((phase_of(op) for op in meets[operation]), default=0)
+            phase[operation] = max(before, issued.get(operation, 0))
+        return phase[operation]
+
+    def settled(operation: Operation) -> int:
+        return max(phase_of(operation), _operand_phase(operation, stages, issued))
+
+    rest = [op for op in ops if op not in placed]
+    rest.sort(
+        key=lambda op: (
+            settled(op),
+            not isinstance(op, aref.GetExit),
+            stages.of[op],
+            number[op],
+        )
+    )
+    breaks: list[int] = []
+    last = 0
+    for operation in rest:
+        current = settled(operation)
+        if last and current > last:
+            breaks.append(len(order))
+        last = current
+        place(operation)
+    return order, tuple(breaks)
+
+
+def _operand_phase(operation: Operation, stages: Stages, issued: Mapping[Operation, int]) -> int:
+    """Return the phase in which the registers that `operation` writes are free.
+
+    A product of the iteration before may still read them: the conversion that fills a register
+    operand waits for it, or the operand would be held, and copied, twice.
+    """
+    if not isinstance(operation, tile.Cast):
+        return 0
+    uses = list(operation.result.uses)
+    dots = [use.operation for use in uses if isinstance(use.operation, tile.Dot)]
+    if len(dots) != len(uses) or any(use.index != 0 for use in uses):
+        return 0
+    return max((issued[dot] for dot in dots if stages.of[dot] > stages.of[operation]), default=0)
+
+
+def _meetings(
+    block: Block, ops: Sequence[Operation], stages: Stages
+) -> dict[Operation, set[Operation]]:
+    """Return, for each statement, those that must stand before it in the same trip."""
+    meets = {op: set(stages.met_by(op)) for op in ops}
+    pairs = borrowed(block)
+    for free, get in pairs.items():
+        for value in get.values:
+            users = (block.find_ancestor_op_in_block(user) for user in readers(value))
+            met = {user for user in users if user is not None and user is not free}
+            meets[free] |= {user for user in met if stages.of.get(user) == stages.of[free]}
+        if stages.of[get] == stages.of[free]:
+            meets[free].add(get)
+    last: dict[object, Operation] = {}
+    for operation in ops:
+        match operation:
+            case aref.GetEnter():
+                chain: object = ("get", operation.aref)
+            case aref.GetExit():
+                chain = ("free", operation.aref)
+            case _ if not is_pure(operation) and not isinstance(operation, tile.Dot):
+                chain = "memory"
+            case _:
+                continue
+        if chain in last and stages.of[last[chain]] == stages.of[operation]:
+            meets[operation].add(last[chain])
+        last[chain] = operation
+    return meets
+
+
+# --- the transformation ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What `pipeline_loop` carries out.
+
+    `order` is a trip of the new loop, `stage` the stage of each statement. Each of `breaks` is an
+    index into `order`: tensors computed before it and used after it are pinned there.
+    """
+
+    order: tuple[Operation, ...]
+    stage: Mapping[Operation, int]
+    breaks: tuple[int, ...] = ()
+
+
+def pipeline_loop(loop: scf.ForOp, schedule: Schedule) -> None:
+    """Replace `loop` by prologue, steady state and epilogue.
+
+    Requires: carried values made by statements (`settle_carried`); a statement's stage is not below
+    that of what it reads, less the iterations between them, and `order` respects what meets in one
+    trip. Raises InternalError for a schedule that breaks this.
+    """
+    roots = carried_roots(loop)
+    if roots is None:
+        raise InternalError("a loop whose carried values exchange places cannot be pipelined")
+    stages = Stages(schedule.stage, roots)
+    if set(schedule.order) != set(statements(loop.body.block)):
+        raise InternalError("a schedule must name every statement of the body once")
+    if stages.count < 2:
+        raise InternalError("a schedule of one stage overlaps nothing")
+    _Pipeliner(loop, schedule, stages).run()
+
+
+Lookup = Callable[[SSAValue, Operation], SSAValue]
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """A value carried by the new loop: `source` as it was `distance` trips ago."""
+
+    source: SSAValue
+    distance: int
+    initial: SSAValue
+    named: SSAValue
+    argument: SSAValue | None = None
+    result: SSAValue | None = None
+
+
+@dataclass(slots=True)
+class _Pipeliner:
+    loop: scf.ForOp
+    schedule: Schedule
+    stages: Stages
+    early: dict[tuple[SSAValue, int], SSAValue] = field(
+        default_factory=dict[tuple[SSAValue, int], SSAValue]
+    )
+    slots: list[_Slot] = field(default_factory=list[_Slot])
+    slot_of: dict[tuple[SSAValue, int], _Slot] = field(
+        default_factory=dict[tuple[SSAValue, int], _Slot]
+    )
+
+    @property
+    def _depth(self) -> int:
+        """The iterations begun before the steady state."""
+        return self.stages.count - 1
+
+    def run(self) -> None:
+        loop = self.loop
+        outer = _Emit(Block())
+        then = Block()
+        results = self._pipelined(_Emit(then), outer)
+        block = loop.parent
+        assert block is not None, "a loop stands in a block"
+        if _always(loop, self._depth):
+            block.insert_ops_before([*_taken(outer.block), *_taken(then)], loop)
+            for old, new in zip(loop.results, results, strict=True):
+                old.replace_all_uses_with(new)
+            loop.detach()
+            loop.erase()
+            return
+        begun = outer.index(loop.lb, self._depth - 1, loop.step)
+        condition = outer.put(elementwise("lt", begun, loop.ub)).results[0]
+        block.insert_ops_before(_taken(outer.block), loop)
+        then.add_op(scf.YieldOp(*results))
+        otherwise = Block()
+        if self._depth == 1:
+            otherwise.add_op(scf.YieldOp(*loop.iter_args))
+        else:
+            plain = loop.clone()
+            otherwise.add_ops([plain, scf.YieldOp(*plain.results)])
+        branch = scf.IfOp(condition, loop.result_types, Region(then), Region(otherwise))
+        replace_control(loop, branch, range(len(loop.results)))
+        branch.attributes.clear()
+
+    def _pipelined(self, emit: _Emit, outer: _Emit) -> list[SSAValue]:
+        depth, order = self._depth, self.schedule.order
+        for trip in range(depth):
+            for operation in order:
+                if self.stages.of[operation] <= trip:
+                    iteration = trip - self.stages.of[operation]
+                    copy = emit.copy(operation, self._at_start(iteration, outer))
+                    for old, new in zip(operation.results, copy.results):
+                        self.early[old, iteration] = new
+        wanted = [self._final(index) for index in range(len(self.loop.results))]
+        for operation in order:
+            for value in self._read(operation):
+                found = self.stages.distance(value, operation)
+                if found is not None:
+                    for far in range(1, found[1] + 1):
+                        self._carry(value, found[0], far)
+        for value, source, far in (item for item in wanted if item is not None):
+            if far > 0:
+                self._carry(value, source, far)
+        self._steady(emit, outer)
+        late = self._epilogue(emit)
+        results: list[SSAValue] = []
+        for index, item in enumerate(wanted):
+            if item is None:
+                results.append(self.loop.iter_args[index])
+                continue
+            value, source, far = item
+            results.append(late[source, -far] if far <= 0 else self._result(value, far))
+        return results
+
+    # --- values ---------------------------------------------------------------------------------
+
+    def _read(self, operation: Operation) -> list[SSAValue]:
+        """Return the values of the body that an operation reads, each once."""
+        block = self.loop.body.block
+        found = [v for v in used_by(operation) if v in block.args or defined_in(v, block)]
+        return list(dict.fromkeys(found))
+
+    def _final(self, index: int) -> tuple[SSAValue, SSAValue, int] | None:
+        """Return a result of the loop as (argument, its source, trips before the last one's end).
+
+        None where it is what the loop started with.
+        """
+        argument = self.loop.body.block.args[index + 1]
+        root = self.stages.roots[argument]
+        if root.lag == 0:
+            return None
+        source = root.value.owner
+        assert isinstance(source, Operation)
+        return argument, root.value, root.lag - self.stages.of[source]
+
+    def _initial(self, value: SSAValue, source: SSAValue, distance: int) -> SSAValue:
+        """Return what `value` is when the steady state begins."""
+        owner = source.owner
+        assert isinstance(owner, Operation)
+        iteration = self._depth - distance - self.stages.of[owner]
+        root = self.stages.roots.get(value)
+        if root is not None and iteration + root.lag < root.lag:
+            return root.inits[iteration + root.lag]
+        return self.early[source, iteration]
+
+    def _carry(self, value: SSAValue, source: SSAValue, distance: int) -> None:
+        if (value, distance) in self.slot_of:
+            return
+        initial = self._initial(value, source, distance)
+        for slot in self.slots:
+            same = slot.source is source and slot.distance == distance
+            if same and slot.initial is initial:
+                self.slot_of[value, distance] = slot
+                return
+        slot = _Slot(source, distance, initial, value)
+        self.slots.append(slot)
+        self.slot_of[value, distance] = slot
+
+    def _result(self, value: SSAValue, distance: int) -> SSAValue:
+        result = self.slot_of[value, distance].result
+        assert result is not None, "the steady state stands before what follows it"
+        return result
+
+    # --- parts ----------------------------------------------------------------------------------
+
+    def _at_start(self, iteration: int, outer: _Emit) -> Lookup:
+        loop = self.loop
+
+        def look(value: SSAValue, user: Operation) -> SSAValue:
+            if value is loop.body.block.args[0]:
+                return outer.index(loop.lb, iteration, loop.step)
+            root = self.stages.roots.get(value)
+            if root is None:
+                return self.early[value, iteration]
+            if root.lag == 0:
+                return root.value
+            if iteration < root.lag:
+                return root.inits[iteration]
+            return self.early[root.value, iteration - root.lag]
+
+        return look
+
+    def _steady(self, emit: _Emit, outer: _Emit) -> None:
+        loop = self.loop
+        old = loop.body.block
+        block = Block(arg_types=[old.args[0].type, *(slot.initial.type for slot in self.slots)])
+        block.args[0].name_hint = old.args[0].name_hint
+        for slot, argument in zip(self.slots, block.args[1:], strict=True):
+            slot.argument = argument
+            argument.name_hint = slot.named.name_hint
+        inner = _Emit(block)
+        now: dict[SSAValue, SSAValue] = {}
+
+        def look(value: SSAValue, user: Operation) -> SSAValue:
+            if value is old.args[0]:
+                return inner.index(block.args[0], -self.stages.of[user], loop.step)
+            found = self.stages.distance(value, user)
+            if found is None:
+                return self.stages.roots[value].value
+            source, distance = found
+            if distance == 0:
+                return now[source]
+            argument = self.slot_of[value, distance].argument
+            assert argument is not None
+            return argument
+
+        stops = set(self.schedule.breaks)
+        start = 0
+        for number, operation in enumerate(self.schedule.order):
+            if number in stops:
+                self._pin(inner, now, start, number)
+                start = number
+            copy = inner.copy(operation, look)
+            now.update(zip(operation.results, copy.results))
+        block.add_op(scf.YieldOp(*(self._next(slot, now) for slot in self.slots)))
+        first = outer.index(loop.lb, self._depth, loop.step)
+        steady = scf.ForOp(
+            first, loop.ub, loop.step, [slot.initial for slot in self.slots], Region(block)
+        )
+        steady.attributes.update(loop.attributes)
+        steady.location = loop.location
+        emit.put(steady)
+        for slot, result in zip(self.slots, steady.results, strict=True):
+            slot.result = result
+            result.name_hint = slot.named.name_hint
+
+    def _next(self, slot: _Slot, now: Mapping[SSAValue, SSAValue]) -> SSAValue:
+        if slot.distance == 1:
+            return now[slot.source]
+        argument = self.slot_of[slot.named, slot.distance - 1].argument
+        assert argument is not None
+        return argument
+
+    def _pin(self, emit: _Emit, now: dict[SSAValue, SSAValue], start: int, stop: int) -> None:
+        """Pin the tensors computed in part of a trip that the rest, or the next one, uses."""
+        order = self.schedule.order
+        made = [v for op in order[start:stop] if _is_computed(op) for v in op.results]
+        later = {
+            source[0]
+            for op in order[stop:]
+            for value in self._read(op)
+            if (source := self.stages.distance(value, op)) is not None and source[1] == 0
+        }
+        later |= {slot.source for slot in self.slots if slot.distance == 1}
+        values = [value for value in made if shape_of(value.type) and value in later]
+        for value in values:
+            # One pin each: tensors in one pin would have to share a layout.
+            pin = hopper.Pin.build(operands=[[now[value]]], result_types=[[value.type]])
+            pin.location = order[stop].location
+            emit.put(pin)
+            pin.res[0].name_hint = value.name_hint
+            now[value] = pin.res[0]
+
+    def _epilogue(self, emit: _Emit) -> dict[tuple[SSAValue, int], SSAValue]:
+        """Finish the iterations begun; values are kept by the trip after the last one."""
+        loop = self.loop
+        late: dict[tuple[SSAValue, int], SSAValue] = {}
+        for trip in range(self._depth):
+
+            def look(value: SSAValue, user: Operation, trip: int = trip) -> SSAValue:
+                if value is loop.body.block.args[0]:
+                    return self._last_index(emit, trip - self.stages.of[user])
+                found = self.stages.distance(value, user)
+                if found is None:
+                    return self.stages.roots[value].value
+                source, distance = found
+                if distance <= trip:
+                    return late[source, trip - distance]
+                return self._result(value, distance - trip)
+
+            for operation in self.schedule.order:
+                if self.stages.of[operation] > trip:
+                    copy = emit.copy(operation, look)
+                    late.update({(v, trip): new for v, new in zip(operation.results, copy.results)})
+        return late
+
+    def _last_index(self, emit: _Emit, back: int) -> SSAValue:
+        """Return the index of the iteration `back` (< 0) from the end."""
+        loop = self.loop
+        if emit.end is None:
+            span = emit.put(elementwise("sub", loop.ub, loop.lb)).results[0]
+            one = emit.put(constant(1, loop.lb.type)).results[0]
+            short = emit.put(elementwise("sub", span, one)).results[0]
+            whole = emit.put(elementwise("idiv", short, loop.step)).results[0]
+            last = emit.put(elementwise("mul", whole, loop.step)).results[0]
+            emit.end = emit.put(elementwise("add", loop.lb, last)).results[0]
+        return emit.index(emit.end, back + 1, loop.step)
+
+
+@dataclass(slots=True)
+class _Emit:
+    """Appends to a block; indices of iterations are computed once each."""
+
+    block: Block
+    end: SSAValue | None = None
+    indices: dict[tuple[SSAValue, int], SSAValue] = field(
+        default_factory=dict[tuple[SSAValue, int], SSAValue]
+    )
+
+    def put(self, operation: Operation) -> Operation:
+        self.block.add_op(operation)
+        return operation
+
+    def index(self, start: SSAValue, steps: int, step: SSAValue) -> SSAValue:
+        """Return start + steps * step."""
+        if steps == 0:
+            return start
+        if (start, steps) not in self.indices:
+            value = step
+            if abs(steps) > 1:
+                count = self.put(constant(abs(steps), step.type)).results[0]
+                value = self.put(elementwise("mul", step, count)).results[0]
+            function = "add" if steps > 0 else "sub"
+            self.indices[start, steps] = self.put(elementwise(function, start, value)).results[0]
+        return self.indices[start, steps]
+
+    def copy(self, operation: Operation, look: Lookup) -> Operation:
+        """Append a copy of an operation with the values that `look` gives for what it reads."""
+        mapping: dict[SSAValue, SSAValue] = {}
+        for value in dict.fromkeys(used_by(operation)):
+            owner = value.owner
+            inside = owner if isinstance(owner, Block) else owner.parent
+            if inside is operation.parent:
+                mapping[value] = look(value, operation)
+        return self.put(operation.clone(mapping))
+
+
+def _is_computed(operation: Operation) -> bool:
+    """Tell whether an operation's tensors are the work of threads, worth keeping in place."""
+    return not isinstance(operation, (aref.GetEnter, tile.Dot, *_REMADE))
+
+
+def _always(loop: scf.ForOp, trips: int) -> bool:
+    """Tell whether a loop surely makes at least `trips` trips."""
+    low, high, step = (integer_of(value) for value in (loop.lb, loop.ub, loop.step))
+    if low is None or high is None or step is None:
+        return False
+    return low + (trips - 1) * step < high
+
+
+def _taken(block: Block) -> list[Operation]:
+    """Take all operations out of a block."""
+    operations = list(block.ops)
+    for operation in operations:
+        operation.detach()
+    return operations
