@@ -204,7 +204,7 @@ class _Solver:
             if before == (self.stage, self.after):
                 break
         self._sink(ops)
-        self._keep_order(ops, pairs)
+        self._keep_order(ops)
         return True
 
     def _raise(self, operation: Operation, pairs: Mapping[aref.GetExit, aref.GetEnter]) -> None:
@@ -240,7 +240,7 @@ class _Solver:
             at = [_in_block(user, self.block) for user in users]
             self.stage[operation] = min(self.stage[user] for user in at)
 
-    def _keep_order(self, ops: list[Operation], pairs: Mapping[Operation, Operation]) -> None:
+    def _keep_order(self, ops: list[Operation]) -> None:
         """The gets of one ring stand in one stage, and so do its frees: first in, first out."""
         rings: dict[SSAValue, list[Operation]] = {}
         for operation in ops:

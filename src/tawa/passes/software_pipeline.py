@@ -1,4 +1,4 @@
-"""Purpose: overlap iterations of a loop: each statement has a stage, and trip t of the new loop runs
+"""Purpose: overlap iterations of a loop: statements have stages, and trip t of the new loop runs
 the statements of stage s for iteration t - s.
 
 Before -> after (stages 0 and 1)::
@@ -184,7 +184,9 @@ def coarse_order(loop: scf.ForOp, stages: Stages) -> tuple[list[Operation], tupl
 
     for dot in dots:
         place(dot)
-    issued = {dot: index for index, dot in enumerate(sorted(dots, key=order.index), 1)}
+    issued: dict[Operation, int] = {
+        dot: index for index, dot in enumerate(sorted(dots, key=order.index), 1)
+    }
     phase: dict[Operation, int] = {}
 
     def phase_of(operation: Operation) -> int:

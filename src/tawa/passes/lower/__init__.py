@@ -33,6 +33,7 @@ from tawa.passes.lower.pointers import expand_accesses
 from tawa.passes.lower.reduces import expand_reductions
 from tawa.passes.lower.rings import lower_rings
 from tawa.passes.lower.roles import erase_setup, form_roles
+from tawa.passes.lower.rotate import rotate_waits
 from tawa.passes.lower.sink import sink_scalars
 from tawa.passes.lower.stores import lower_stores
 from tawa.passes.lower.swap import swap_operands
@@ -51,6 +52,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         expand_accesses(lowering, role)  # before rings: such a load is a computed tensor
     lower_rings(lowering)
     for role in lowering.roles:
+        rotate_waits(role)
         order_accesses(lowering, role)
         lower_loads(lowering, role)
         broadcast_atomics(lowering, role)

@@ -1,0 +1,92 @@
+"""Rotate: a pipelined loop waits for the next trip's tile under the product still in flight.
+
+Purpose: end the overlap of a coarse schedule where the code of it ends. ptxas moves arithmetic
+across `wgmma.wait_group` but not across the blocks of its control-flow graph, and pins alone leave
+no trace in PTX; the spin wait for the next tile, which must come anyway, is such a block boundary.
+Before -> after:
+    scf.for %j (.. %slot, %phase ..) {            scf.if %lb < %ub { hopper.wait %f[%slot0], %p0 }
+      hopper.wait %filled[%slot], %phase    ->    scf.for %j (.. %slot, %phase ..) {
+      ..                                            ..
+      hopper.pin %p                                 hopper.pin %p
+      ..                                            scf.if %j + step < %ub {
+    }                                                 hopper.wait %filled[%next_slot], %next_phase
+                                                    }
+                                                  }
+Requires: rings lowered. Ensures: each wait is done once for each trip, as before, and before what
+it stood before. Declines when: never; a loop whose first wait is not for a carried slot stays.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.traits import Pure
+
+from tawa.ir import hopper
+from tawa.passes.lower.emit import Emitter, erase, new_region, terminator
+
+
+def rotate_waits(role: hopper.Role) -> None:
+    """Rotate the first wait of each loop of `role` that pins values."""
+    for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
+        pins = [op for op in loop.body.block.ops if isinstance(op, hopper.Pin)]
+        if pins:
+            _rotate(loop, pins[-1])
+
+
+def _rotate(loop: scf.ForOp, pin: hopper.Pin) -> None:
+    block = loop.body.block
+    wait = _first_wait(block)
+    anchor = pin.next_op
+    if wait is None or anchor is None or not wait.is_before_in_block(pin):
+        return
+    end = terminator(block)
+    slot, phase = wait.slot, wait.phase
+    carried = [value.index - 1 for value in (slot, phase) if isinstance(value, BlockArgument)]
+    following = [end.operands[index] for index in carried]
+    if not all(_hoist(value, anchor) for value in following):
+        return
+    first = Emitter.before(loop)
+    begins = first.apply("lt", loop.lb, loop.ub)
+    initial = [loop.iter_args[index] for index in carried]
+    first.put(scf.IfOp(begins, [], _waiting(wait, initial)))
+    emitter = Emitter.before(anchor)
+    after = emitter.apply("add", block.args[0], loop.step)
+    more = emitter.apply("lt", after, loop.ub, hint="another")
+    emitter.put(scf.IfOp(more, [], _waiting(wait, following)))
+    erase(wait)
+
+
+def _first_wait(block: Block) -> hopper.Wait | None:
+    """Return the wait for a carried slot before the first product of a trip."""
+    for operation in block.ops:
+        match operation:
+            case hopper.Wait(slot=BlockArgument() as slot, phase=BlockArgument() as phase):
+                return operation if slot.owner is block and phase.owner is block else None
+            case _ if operation.regions:
+                return None
+            case _:
+                continue
+    return None
+
+
+def _waiting(like: hopper.Wait, place: list[SSAValue]) -> Region:
+    wait = hopper.Wait(operands=[like.barriers, *place])
+    wait.location = like.location
+    return new_region(wait, scf.YieldOp())
+
+
+def _hoist(value: SSAValue, anchor: Operation) -> bool:
+    """Make `value` available before `anchor`, moving pure scalars up; tell whether it is."""
+    owner = value.owner
+    if not isinstance(owner, Operation) or owner.parent is not anchor.parent:
+        return True
+    if owner.is_before_in_block(anchor):
+        return True
+    if not owner.has_trait(Pure) or not all(_hoist(operand, anchor) for operand in owner.operands):
+        return False
+    block = anchor.parent
+    assert block is not None
+    owner.detach()
+    block.insert_op_before(owner, anchor)
+    return True
