@@ -181,13 +181,19 @@ class Converter:
             case _ if isinstance(operation, ELEMENTWISE) and operation.results:
                 return self._own(operation.results[0])
             case tile.Split():
-                return joined(self._own(operation.first))
+                return self._whole(operation)
             case tile.Join():
                 return self._half(operation)
             case _ if len(operation.results) == 1 and is_tensor(operation.results[0]):
                 return self._back(operation, operand)
             case _:
                 return self._own(operand)
+
+    def _whole(self, operation: tile.Split) -> RegisterLayout:
+        """Return a layout of a split's operand that gives the halves theirs; its own if it does."""
+        own, part = self._own(operation.value), self._own(operation.first)
+        halves = split_of(own)
+        return own if halves is not None and same_layout(halves, part) else joined(part)
 
     def _half(self, operation: tile.Join) -> RegisterLayout:
         half = split_of(self._own(operation.result))

@@ -157,6 +157,20 @@ def carried_anew(end: Operation) -> list[SSAValue]:
     return [argument for argument, value in pairs if root(value) is not argument]
 
 
+def carried_as(operation: Operation) -> list[SSAValue]:
+    """Return the carried values whose registers an operation's results will be.
+
+    A result that its loop carries on is computed in the registers of the value it replaces.
+    """
+    return [
+        use.operation.parent_op().body.block.args[use.index + 1]  # pyright: ignore
+        for result in operation.results
+        for use in result.uses
+        if isinstance(use.operation, scf.YieldOp)
+        and isinstance(use.operation.parent_op(), scf.ForOp)
+    ]
+
+
 def follows(operation: Operation, wait: Operation) -> bool:
     """Tell whether an operation is reached only after `wait`, in its block or nested below it."""
     current: Operation | None = operation

@@ -15,12 +15,14 @@ Declines when: `TMA for a@12`: a store through pointers may have written what it
 
 from __future__ import annotations
 
-from xdsl.dialects import scf
+from collections.abc import Collection
+
 from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
 from xdsl.ir import Operation
 
-from tawa.analysis.effects import WRITES, accessed
-from tawa.analysis.memory import may_meet, roots_of
+from tawa.analysis.affine import disjoint
+from tawa.analysis.effects import WRITES, accessed, enclosing_loops
+from tawa.analysis.memory import box_of, roots_of
 from tawa.analysis.naming import name_of
 from tawa.ir import hopper, tile
 from tawa.passes.lower.context import Lowering
@@ -37,22 +39,31 @@ def order_accesses(lowering: Lowering, role: hopper.Role) -> None:
     accesses = [op for op in order if isinstance(op, (*WRITES, *_READS))]
     bulk = [op for op in accesses if isinstance(op, _BULK)]
     plain = [op for op in accesses if isinstance(op, WRITES) and op not in bulk]
+    settled: list[Operation] = []
     for access in accesses:
         before = _Before(lowering, role, order, access)
-        if isinstance(access, tile.DescLoad) and any(map(before.conflicts, plain)):
+        if isinstance(access, tile.DescLoad) and any(map(before.meets, plain)):
             lowering.note(f"TMA for {name_of(access)}", "a store through pointers may precede it")
             expand_load(access)
             continue
-        if any(map(before.conflicts, bulk)):
+        now = any(map(before.meets_in_trip, bulk))
+        # What earlier trips stored is waited for once a trip: by the first that may touch it.
+        waited = any(each.parent is access.parent for each in settled)
+        if now or (not waited and any(map(before.meets_earlier_trip, bulk))):
             emitter = Emitter.before(access)
             emitter.put(bulk_wait("all", read=False))
             emitter.put(lowering.role_barrier(role))
+            settled.append(access)
 
 
-def bulk_wait(by: str, *, read: bool) -> hopper.BulkWait:
-    """Return a wait of the threads `by` for all their bulk stores."""
+def bulk_wait(by: str, *, read: bool, pending: int = 0) -> hopper.BulkWait:
+    """Return a wait of the threads `by` for all but the last `pending` groups of bulk stores."""
     return hopper.BulkWait(
-        attributes={"pending": IntAttr(0), "read": BoolAttr.from_bool(read), "by": StringAttr(by)}
+        attributes={
+            "pending": IntAttr(pending),
+            "read": BoolAttr.from_bool(read),
+            "by": StringAttr(by),
+        }
     )
 
 
@@ -71,28 +82,27 @@ class _Before:
         self._order = order
         self._access = access
 
-    def conflicts(self, store: Operation) -> bool:
-        """Tell whether `store` may precede the access and meet it."""
-        return self._may_precede(store) and self._may_meet(store)
+    def meets(self, store: Operation) -> bool:
+        """Tell whether `store` may precede the access and touch the same memory."""
+        return self.meets_in_trip(store) or self.meets_earlier_trip(store)
 
-    def _may_precede(self, store: Operation) -> bool:
-        """Earlier in the text, or in a loop around both.
+    def meets_in_trip(self, store: Operation) -> bool:
+        """Tell whether a store before the access, in the same trip of all loops, meets it."""
+        earlier = self._order[store] < self._order[self._access]
+        return earlier and self._may_meet(store, ())
+
+    def meets_earlier_trip(self, store: Operation) -> bool:
+        """Tell whether a store of an earlier trip of some loop around both meets the access.
 
         The loop over the programs of a persistent kernel is none: programs have no order.
         """
-        if self._order[store] < self._order[self._access]:
-            return True
-        parent = store.parent_op()
-        while parent is not None and parent is not self._role:
-            is_loop = isinstance(parent, (scf.ForOp, scf.WhileOp))
-            over_programs = self._lowering.plan.persistent and parent.parent_op() is self._role
-            if is_loop and not over_programs and parent.is_ancestor(self._access):
-                return True
-            parent = parent.parent_op()
-        return False
+        loops = [loop for loop in enclosing_loops(store) if loop.is_ancestor(self._access)]
+        if self._lowering.plan.persistent:
+            loops = [loop for loop in loops if loop.parent_op() is not self._role]
+        return bool(loops) and self._may_meet(store, loops)
 
-    def _may_meet(self, store: Operation) -> bool:
-        """Tell whether both may touch one element.
+    def _may_meet(self, store: Operation, loops: Collection[Operation]) -> bool:
+        """Tell whether both may touch one element, in different trips of `loops`.
 
         Outputs passed as different arguments are taken to be different memory; what is loaded and
         what is stored only where the plan guards it.
@@ -101,9 +111,15 @@ class _Before:
         if mine is None or theirs is None:
             return True
         if mine & theirs:
-            return may_meet(store, self._access)
+            return not self._disjoint(store, loops)
         if not isinstance(self._access, _READS):
             return False
         names = self._lowering.kernel.argument_names
         guarded = set(self._lowering.plan.guards)
         return not all((names[a], names[b]) in guarded for a in mine for b in theirs)
+
+    def _disjoint(self, store: Operation, loops: Collection[Operation]) -> bool:
+        first, second = box_of(store), box_of(self._access)
+        if first is None or second is None or accessed(store) is not accessed(self._access):
+            return False
+        return disjoint(first, second, loops)

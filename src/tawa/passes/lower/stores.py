@@ -16,6 +16,7 @@ Declines when: `parts` that do not divide the columns into whole panels (one par
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import SSAValue
@@ -36,6 +37,9 @@ from tawa.passes.lower.views import whole_buffer
 
 _WARPGROUP = 4
 _SWIZZLE_ROWS = 8  # a share must start where the swizzle pattern does
+
+
+_Store: TypeAlias = tile.DescStore | tile.DescAtomic
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +63,22 @@ def lower_stores(lowering: Lowering, role: hopper.Role) -> None:
     whos = {store: _who(role, layout_of(store.value.type)) for store in stores}
     everyone = sorted(set(whos.values()), key=lambda who: who.by)
     _name_waiters(role, everyone)
+    pending = {store: _left_reading(store, stores, whos) for store in stores}
     for store in stores:
-        _lower_store(lowering, role, store, whos[store])
+        _lower_store(lowering, role, store, whos[store], pending[store])
     for who in everyone:
         Emitter.at_end(role.body.block).put(bulk_wait(who.by, read=False))
+
+
+def _left_reading(store: _Store, stores: list[_Store], whos: dict[_Store, _Who]) -> int:
+    """Return how many groups may still read their stages when the stage of `store` is reused.
+
+    Each store has a stage of its own; where all stand in one block, those of the others were
+    committed after it.
+    """
+    mine = [other for other in stores if whos[other] == whos[store]]
+    one_block = all(other.parent is store.parent for other in mine)
+    return len(mine) - 1 if one_block else 0
 
 
 def _name_waiters(role: hopper.Role, everyone: list[_Who]) -> None:
@@ -97,7 +113,7 @@ def _who(role: hopper.Role, layout: RegisterLayout) -> _Who:
 
 
 def _lower_store(
-    lowering: Lowering, role: hopper.Role, store: tile.DescStore | tile.DescAtomic, who: _Who
+    lowering: Lowering, role: hopper.Role, store: _Store, who: _Who, pending: int
 ) -> None:
     plan = lowering.store_plan(store)
     emitter = Emitter.before(store)
@@ -113,7 +129,7 @@ def _lower_store(
         how["reduce"] = store.function
     for index, value in enumerate(parts):
         # Bulk groups belong to the thread that committed them: it waits, then all meet.
-        emitter.put(bulk_wait(who.by, read=True))
+        emitter.put(bulk_wait(who.by, read=True, pending=0 if index else pending))
         emitter.put(who.barrier(lowering, role))
         view = whole_buffer(emitter, buffer)
         emitter.put(
@@ -139,9 +155,7 @@ def _lower_store(
     erase(store)
 
 
-def _columns(
-    lowering: Lowering, emitter: Emitter, store: tile.DescStore | tile.DescAtomic, parts: int
-) -> list[SSAValue]:
+def _columns(lowering: Lowering, emitter: Emitter, store: _Store, parts: int) -> list[SSAValue]:
     """Split the stored tensor into `parts` runs of columns, without moving data."""
     value = store.value
     width = shape_of(value.type)[-1]

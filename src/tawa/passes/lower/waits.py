@@ -35,6 +35,7 @@ from tawa.passes.lower.flight import (
     Operand,
     Read,
     carried_anew,
+    carried_as,
     drop_inner,
     follows,
     has_products_or_waits,
@@ -116,7 +117,8 @@ class _Placer:
                 self._need_registers(carried_anew(operation), flight, operation, emit=emit)
             case _:
                 self._need(list(operation.operands), flight, operation, emit=emit)
-                self._need_registers(list(operation.results), flight, operation, emit=emit)
+                written = [*operation.results, *carried_as(operation)]
+                self._need_registers(written, flight, operation, emit=emit)
         return operation
 
     # --- waits ----------------------------------------------------------------------------------
