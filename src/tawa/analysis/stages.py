@@ -8,7 +8,7 @@ reads tile IR (the planner) and aref IR (the pipeliner): borrowed slots follow t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
@@ -61,6 +61,20 @@ class Stages:
             if found is not None and found[1] == 0:
                 assert isinstance(found[0].owner, Operation)
                 yield found[0].owner
+
+    def broken(self, order: Sequence[Operation]) -> Operation | None:
+        """Return a statement that would run before what it reads in `order`, if there is one."""
+        place = {operation: index for index, operation in enumerate(order)}
+        for operation in order:
+            for value in used_by(operation):
+                found = self.distance(value, operation)
+                if found is None:
+                    continue
+                source, distance = found
+                late = distance == 0 and place[source.owner] > place[operation]  # pyright: ignore
+                if distance < 0 or late:
+                    return operation
+        return None
 
     @property
     def count(self) -> int:

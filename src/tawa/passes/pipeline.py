@@ -12,12 +12,12 @@ from typing import TypeAlias
 from tawa.ir import tile
 from tawa.passes.accumulate import accumulate
 from tawa.passes.arefs import insert_arefs
+from tawa.passes.coarse import overlap_products
 from tawa.passes.descriptors import promote
 from tawa.passes.distribute import distribute
 from tawa.passes.lower import lower
 from tawa.passes.persist import persist
 from tawa.passes.simplify import simplify
-from tawa.passes.software_pipeline import software_pipeline
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -42,7 +42,7 @@ AREF: tuple[Pass, ...] = (
     simplify,  # what does not change from tile to tile leaves the loop
     insert_arefs,
     distribute,  # every role gets its own copy of what remains
-    software_pipeline,  # the consumer's loops only: the producer runs ahead by itself
+    overlap_products,  # the consumer's loops only: the producer runs ahead by itself
 )
 
 # The last word on concurrency.

@@ -3,267 +3,40 @@ the statements of stage s for iteration t - s.
 
 Before -> after (stages 0 and 1)::
 
-    %o = scf.for %j .. (%x = %x0) {           %o = scf.if %lb < %ub {
-      %k = aref.get_enter ..      // 0            (stage 0 of iteration 0)
-      %s = tile.dot %q, %k        // 0            %x, %p = scf.for %j = %lb + step .. {
-      aref.get_exit               // 0              %s = tile.dot %q, %k       // j
-      %p = ..                     // 0              %x2 = tile.dot %p', %v, %x // j - 1
-      %v = aref.get_enter ..      // 1   ->         %p = ..                    // j
-      %x2 = tile.dot %p, %v, %x   // 1              hopper.pin ..
-      aref.get_exit               // 1            }
-    }                                             (stage 1 of the last iteration)
-                                                } else { %x0 }
+    %y = scf.for %i .. (%x = %x0) {           %y = scf.if %lb < %ub {
+      %a = f(%i)            // 0                %a = f(%lb)
+      %x2 = g(%a, %x)       // 1                %x1, %a1 = scf.for %i = %lb + step .. (%x = %x0,
+      scf.yield %x2                 ->              %a' = %a) {
+    }                                             %a2 = f(%i)
+                                                  %x2 = g(%a', %x)
+                                                  scf.yield %x2, %a2
+                                                }
+                                                g(%a1, %x1)
+                                              } else { %x0 }
 
-`pipeline_loop` is the transformation; it knows nothing of products. `software_pipeline` applies it
-to the loops that the plan calls coarse, with stages from `analysis.stages` and an order that issues
-all products first: what computes then runs under the products that it does not wait for. Waits and
-releases are placed later, by `lower.waits`, from this order.
-
-Requires: aref IR, roles distributed. Ensures: the same values, for every trip count from 0: a loop
-of fewer trips than stages overlap runs as it stood. Each ring is got and freed in the same order as
-before.
-Declines when: the products of a trip do not feed one another, or a ring has too few slots.
+It knows nothing of products: a `Schedule` says what stands where (`passes.coarse` makes one).
+Requires: carried values made by statements. Ensures: the same values, for every
+trip count from 0: a loop of fewer trips than stages overlap runs as it stood.
+Declines: never; a schedule that breaks a dependence is an InternalError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tawa.analysis.effects import VIEWS, is_pure
-from tawa.analysis.liveness import block_end
-from tawa.analysis.naming import name_of
-from tawa.analysis.stages import (
-    Stages,
-    borrowed,
-    carried_roots,
-    defined_in,
-    find_stages,
-    readers,
-    statements,
-    used_by,
-)
+from tawa.analysis.effects import VIEWS
+from tawa.analysis.stages import Stages, carried_roots, defined_in, statements, used_by
 from tawa.errors import InternalError
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import shape_of
 from tawa.passes.dead import replace_control
 from tawa.passes.fold import constant, elementwise, integer_of
-from tawa.plan.plan import Declined, Plan
-from tawa.target import Target
 
-_REMADE = (tile.Constant, tile.Splat, tile.Arange, tile.ExpandDims, tile.Broadcast, *VIEWS)
-
-
-def software_pipeline(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
-    """Pipeline the loops whose plan is coarse."""
-    plans = {loop.loop: loop for loop in plan.loops if loop.schedule == "coarse"}
-    notes: list[Declined] = []
-    for role in [op for op in kernel.body.block.ops if isinstance(op, aref.Role)]:
-        for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
-            wish = plans.get(name_of(loop))
-            if wish is None or not any(isinstance(op, tile.Dot) for op in loop.walk()):
-                continue
-            if reason := _pipeline_coarse(loop, pins=wish.pins):
-                notes.append(Declined(f"schedule=coarse of {wish.loop}", reason))
-    return tuple(notes)
-
-
-def _pipeline_coarse(loop: scf.ForOp, *, pins: bool) -> str:
-    """Pipeline one loop with the coarse schedule; return the reason where that is not done."""
-    settle_carried(loop)
-    stages = find_stages(loop)
-    if not stages.reason:
-        _part_stages(loop, stages)
-        stages = find_stages(loop)
-    if reason := stages.reason or _why_too_few_slots(loop, stages):
-        return reason
-    order, breaks = coarse_order(loop, stages)
-    pipeline_loop(loop, Schedule(tuple(order), stages.of, breaks if pins else ()))
-    return ""
-
-
-# --- preparing a body -----------------------------------------------------------------------------
-
-
-def settle_carried(loop: scf.ForOp) -> None:
-    """Give each carried value a statement of the body that makes it.
-
-    A value from outside, or the loop's index, that is carried to the next trip is named again.
-    """
-    block = loop.body.block
-    end = block_end(block)
-    for index, value in enumerate(end.operands):
-        argument = block.args[index + 1]
-        carried = value in block.args and value is not block.args[0]
-        if value is argument or carried or defined_in(value, block):
-            continue
-        again = tile.Bitcast.build(operands=[value], result_types=[value.type])
-        block.insert_op_before(again, end)
-        end.operands[index] = again.result
-
-
-def _part_stages(loop: scf.ForOp, stages: Stages) -> None:
-    """Make what is cheap and used in several stages once for each of them, not carry it along."""
-    block = loop.body.block
-    users_stage = dict(stages.of)
-    for operation in reversed(statements(block)):
-        cheap = operation in stages.free and (
-            isinstance(operation, _REMADE) or not any(shape_of(v.type) for v in operation.results)
-        )
-        if not cheap:
-            continue
-        uses = [use for value in operation.results for use in value.uses]
-        at: dict[int, set[Operation]] = {}
-        for use in uses:
-            user = block.find_ancestor_op_in_block(use.operation)
-            if user is not None and user in users_stage:
-                at.setdefault(users_stage[user], set()).add(user)
-        for number in sorted(at)[1:]:
-            copy = operation.clone()
-            block.insert_op_before(copy, operation)
-            users_stage[copy] = number
-            for old, new in zip(operation.results, copy.results):
-                _use_instead(old, new, at[number], block)
-
-
-def _use_instead(old: SSAValue, new: SSAValue, users: set[Operation], block: Block) -> None:
-    old.replace_uses_with_if(
-        new, lambda use: block.find_ancestor_op_in_block(use.operation) in users
-    )
-
-
-def _why_too_few_slots(loop: scf.ForOp, stages: Stages) -> str:
-    """Return why a ring has not the slots that the stages hold at once, or nothing."""
-    pairs = borrowed(loop.body.block)
-    held: dict[SSAValue, int] = {}
-    for free, get in pairs.items():
-        span = 1 + stages.of[free] - stages.of[get]
-        held[get.aref] = held.get(get.aref, 0) + span
-    for ring, slots in held.items():
-        create = ring.owner
-        assert isinstance(create, aref.Create)
-        if create.depth.data < slots:
-            return f"ring {create.label.data} has {create.depth.data} slots, {slots} are held"
-    gets = {op for op in stages.of if isinstance(op, aref.GetEnter)}
-    if gets != set(pairs.values()) or any(
-        isinstance(op, aref.GetExit) and op not in pairs for op in stages.of
-    ):
-        return "a slot got in one trip is freed in another"
-    return ""
-
-
-# --- the coarse order -----------------------------------------------------------------------------
-
-
-def coarse_order(loop: scf.ForOp, stages: Stages) -> tuple[list[Operation], tuple[int, ...]]:
-    """Return the order of a trip, and where values are pinned in it (see `Schedule.breaks`).
-
-    First every product is issued, those of early stages first, each with what it needs; then
-    statements follow by the last product whose result they need in this trip.
-    """
-    block = loop.body.block
-    ops = statements(block)
-    number = {op: index for index, op in enumerate(ops)}
-    meets = _meetings(block, ops, stages)
-    dots = sorted(
-        (op for op in ops if isinstance(op, tile.Dot)), key=lambda op: (stages.of[op], number[op])
-    )
-    order: list[Operation] = []
-    placed: set[Operation] = set()
-
-    def place(operation: Operation) -> None:
-        if operation in placed:
-            return
-        placed.add(operation)
-        for before in sorted(meets[operation], key=lambda op: number[op]):
-            place(before)
-        order.append(operation)
-
-    for dot in dots:
-        place(dot)
-    issued: dict[Operation, int] = {
-        dot: index for index, dot in enumerate(sorted(dots, key=order.index), 1)
-    }
-    phase: dict[Operation, int] = {}
-
-    def phase_of(operation: Operation) -> int:
-        if operation not in phase:
-            before = max((phase_of(op) for op in meets[operation]), default=0)
-            phase[operation] = max(before, issued.get(operation, 0))
-        return phase[operation]
-
-    def settled(operation: Operation) -> int:
-        return max(phase_of(operation), _operand_phase(operation, stages, issued))
-
-    rest = [op for op in ops if op not in placed]
-    rest.sort(
-        key=lambda op: (
-            settled(op),
-            not isinstance(op, aref.GetExit),
-            stages.of[op],
-            number[op],
-        )
-    )
-    breaks: list[int] = []
-    last = 0
-    for operation in rest:
-        current = settled(operation)
-        if last and current > last:
-            breaks.append(len(order))
-        last = current
-        place(operation)
-    return order, tuple(breaks)
-
-
-def _operand_phase(operation: Operation, stages: Stages, issued: Mapping[Operation, int]) -> int:
-    """Return the phase in which the registers that `operation` writes are free.
-
-    A product of the iteration before may still read them: the conversion that fills a register
-    operand waits for it, or the operand would be held, and copied, twice.
-    """
-    if not isinstance(operation, tile.Cast):
-        return 0
-    uses = list(operation.result.uses)
-    dots = [use.operation for use in uses if isinstance(use.operation, tile.Dot)]
-    if len(dots) != len(uses) or any(use.index != 0 for use in uses):
-        return 0
-    return max((issued[dot] for dot in dots if stages.of[dot] > stages.of[operation]), default=0)
-
-
-def _meetings(
-    block: Block, ops: Sequence[Operation], stages: Stages
-) -> dict[Operation, set[Operation]]:
-    """Return, for each statement, those that must stand before it in the same trip."""
-    meets = {op: set(stages.met_by(op)) for op in ops}
-    pairs = borrowed(block)
-    for free, get in pairs.items():
-        for value in get.values:
-            users = (block.find_ancestor_op_in_block(user) for user in readers(value))
-            met = {user for user in users if user is not None and user is not free}
-            meets[free] |= {user for user in met if stages.of.get(user) == stages.of[free]}
-        if stages.of[get] == stages.of[free]:
-            meets[free].add(get)
-    last: dict[object, Operation] = {}
-    for operation in ops:
-        match operation:
-            case aref.GetEnter():
-                chain: object = ("get", operation.aref)
-            case aref.GetExit():
-                chain = ("free", operation.aref)
-            case _ if not is_pure(operation) and not isinstance(operation, tile.Dot):
-                chain = "memory"
-            case _:
-                continue
-        if chain in last and stages.of[last[chain]] == stages.of[operation]:
-            meets[operation].add(last[chain])
-        last[chain] = operation
-    return meets
-
-
-# --- the transformation ---------------------------------------------------------------------------
+_RENAMED = (tile.Constant, tile.Splat, tile.Arange, tile.ExpandDims, tile.Broadcast, *VIEWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,9 +55,9 @@ class Schedule:
 def pipeline_loop(loop: scf.ForOp, schedule: Schedule) -> None:
     """Replace `loop` by prologue, steady state and epilogue.
 
-    Requires: carried values made by statements (`settle_carried`); a statement's stage is not below
-    that of what it reads, less the iterations between them, and `order` respects what meets in one
-    trip. Raises InternalError for a schedule that breaks this.
+    Requires: carried values made by statements; a statement's stage is not below that of what it
+    reads, less the iterations between them, and `order` respects what meets in one trip. Raises
+    InternalError for a schedule that breaks this.
     """
     roots = carried_roots(loop)
     if roots is None:
@@ -294,6 +67,8 @@ def pipeline_loop(loop: scf.ForOp, schedule: Schedule) -> None:
         raise InternalError("a schedule must name every statement of the body once")
     if stages.count < 2:
         raise InternalError("a schedule of one stage overlaps nothing")
+    if (broken := stages.broken(schedule.order)) is not None:
+        raise InternalError(f"a schedule lets {broken.name} run before what it reads")
     _Pipeliner(loop, schedule, stages).run()
 
 
@@ -603,7 +378,7 @@ class _Emit:
 
 def _is_computed(operation: Operation) -> bool:
     """Tell whether an operation's tensors are the work of threads, worth keeping in place."""
-    return not isinstance(operation, (aref.GetEnter, tile.Dot, *_REMADE))
+    return not isinstance(operation, (aref.GetEnter, tile.Dot, *_RENAMED))
 
 
 def _always(loop: scf.ForOp, trips: int) -> bool:

@@ -1,0 +1,254 @@
+"""Purpose: let the products of two iterations overlap: T of one, U of the one before (coarse).
+
+Before -> after::
+
+    %k = aref.get_enter ..                    trip j of the new loop:
+    %s = tile.dot %q, %k         (T)            %k = aref.get_enter ..
+    aref.get_exit                               %s = tile.dot %q, %k          T of j
+    %p = ..                      (C)            %v = aref.get_enter ..
+    %v = aref.get_enter ..               ->     %x2 = tile.dot %p', %v, %x    U of j - 1
+    %x2 = tile.dot %p, %v, %x    (U)            aref.get_exit                 K's
+    aref.get_exit                               %p = ..                       C of j, under U
+                                                hopper.pin %p
+                                                aref.get_exit                 V's
+                                                %x3 = "mul"(%x2, ..)          rescale
+
+Stages come from `analysis.stages`; the order issues all products first, so that what computes runs
+under the products it does not wait for. Waits and releases are placed later, by `lower.waits`.
+
+Requires: aref IR, roles distributed. Ensures: the same values; each ring is got and freed in the
+same order as before.
+Declines when: the products of a trip do not feed one another, or a ring has too few slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
+
+from tawa.analysis.effects import VIEWS, is_pure
+from tawa.analysis.liveness import block_end
+from tawa.analysis.naming import name_of
+from tawa.analysis.stages import (
+    Stages,
+    borrowed,
+    defined_in,
+    find_stages,
+    readers,
+    statements,
+)
+from tawa.ir import aref, tile
+from tawa.ir.types import shape_of
+from tawa.passes.software_pipeline import Schedule, pipeline_loop
+from tawa.plan.plan import Declined, Plan
+from tawa.target import Target
+
+_REMADE = (tile.Constant, tile.Splat, tile.Arange, tile.ExpandDims, tile.Broadcast, *VIEWS)
+
+
+def overlap_products(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Pipeline the loops whose plan is coarse."""
+    plans = {loop.loop: loop for loop in plan.loops if loop.schedule == "coarse"}
+    notes: list[Declined] = []
+    for role in [op for op in kernel.body.block.ops if isinstance(op, aref.Role)]:
+        for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
+            wish = plans.get(name_of(loop))
+            if wish is None or not any(isinstance(op, tile.Dot) for op in loop.walk()):
+                continue
+            if reason := _pipeline_coarse(loop, pins=wish.pins):
+                notes.append(Declined(f"schedule=coarse of {wish.loop}", reason))
+    return tuple(notes)
+
+
+def _pipeline_coarse(loop: scf.ForOp, *, pins: bool) -> str:
+    """Pipeline one loop with the coarse schedule; return the reason where that is not done."""
+    settle_carried(loop)
+    stages = find_stages(loop)
+    if not stages.reason:
+        _part_stages(loop, stages)
+        stages = find_stages(loop)
+    if reason := stages.reason or _why_too_few_slots(loop, stages):
+        return reason
+    order, breaks = coarse_order(loop, stages)
+    pipeline_loop(loop, Schedule(tuple(order), stages.of, breaks if pins else ()))
+    return ""
+
+
+# --- preparing a body -----------------------------------------------------------------------------
+
+
+def settle_carried(loop: scf.ForOp) -> None:
+    """Give each carried value a statement of the body that makes it.
+
+    A value from outside, or the loop's index, that is carried to the next trip is named again.
+    """
+    block = loop.body.block
+    end = block_end(block)
+    for index, value in enumerate(end.operands):
+        argument = block.args[index + 1]
+        carried = value in block.args and value is not block.args[0]
+        if value is argument or carried or defined_in(value, block):
+            continue
+        again = tile.Bitcast.build(operands=[value], result_types=[value.type])
+        block.insert_op_before(again, end)
+        end.operands[index] = again.result
+
+
+def _part_stages(loop: scf.ForOp, stages: Stages) -> None:
+    """Make what is cheap and used in several stages once for each of them, not carry it along."""
+    block = loop.body.block
+    users_stage = dict(stages.of)
+    for operation in reversed(statements(block)):
+        cheap = operation in stages.free and (
+            isinstance(operation, _REMADE) or not any(shape_of(v.type) for v in operation.results)
+        )
+        if not cheap:
+            continue
+        uses = [use for value in operation.results for use in value.uses]
+        at: dict[int, set[Operation]] = {}
+        for use in uses:
+            user = block.find_ancestor_op_in_block(use.operation)
+            if user is not None and user in users_stage:
+                at.setdefault(users_stage[user], set()).add(user)
+        for number in sorted(at)[1:]:
+            copy = operation.clone()
+            block.insert_op_before(copy, operation)
+            users_stage[copy] = number
+            for old, new in zip(operation.results, copy.results):
+                _use_instead(old, new, at[number], block)
+
+
+def _use_instead(old: SSAValue, new: SSAValue, users: set[Operation], block: Block) -> None:
+    old.replace_uses_with_if(
+        new, lambda use: block.find_ancestor_op_in_block(use.operation) in users
+    )
+
+
+def _why_too_few_slots(loop: scf.ForOp, stages: Stages) -> str:
+    """Return why a ring has not the slots that the stages hold at once, or nothing."""
+    pairs = borrowed(loop.body.block)
+    held: dict[SSAValue, int] = {}
+    for free, get in pairs.items():
+        span = 1 + stages.of[free] - stages.of[get]
+        held[get.aref] = held.get(get.aref, 0) + span
+    for ring, slots in held.items():
+        create = ring.owner
+        assert isinstance(create, aref.Create)
+        if create.depth.data < slots:
+            return f"ring {create.label.data} has {create.depth.data} slots, {slots} are held"
+    gets = {op for op in stages.of if isinstance(op, aref.GetEnter)}
+    if gets != set(pairs.values()) or any(
+        isinstance(op, aref.GetExit) and op not in pairs for op in stages.of
+    ):
+        return "a slot got in one trip is freed in another"
+    return ""
+
+
+# --- the coarse order -----------------------------------------------------------------------------
+
+
+def coarse_order(loop: scf.ForOp, stages: Stages) -> tuple[list[Operation], tuple[int, ...]]:
+    """Return the order of a trip, and where values are pinned in it (see `Schedule.breaks`).
+
+    First every product is issued, those of early stages first, each with what it needs; then
+    statements follow by the last product whose result they need in this trip.
+    """
+    block = loop.body.block
+    ops = statements(block)
+    number = {op: index for index, op in enumerate(ops)}
+    meets = _meetings(block, ops, stages)
+    dots = sorted(
+        (op for op in ops if isinstance(op, tile.Dot)), key=lambda op: (stages.of[op], number[op])
+    )
+    order: list[Operation] = []
+    placed: set[Operation] = set()
+
+    def place(operation: Operation) -> None:
+        if operation in placed:
+            return
+        placed.add(operation)
+        for before in sorted(meets[operation], key=lambda op: number[op]):
+            place(before)
+        order.append(operation)
+
+    for dot in dots:
+        place(dot)
+    issued: dict[Operation, int] = {
+        dot: index for index, dot in enumerate(sorted(dots, key=order.index), 1)
+    }
+    phase: dict[Operation, int] = {}
+
+    def phase_of(operation: Operation) -> int:
+        if operation not in phase:
+            before = max((phase_of(op) for op in meets[operation]), default=0)
+            phase[operation] = max(before, issued.get(operation, 0))
+        return phase[operation]
+
+    def settled(operation: Operation) -> int:
+        return max(phase_of(operation), _operand_phase(operation, stages, issued))
+
+    rest = [op for op in ops if op not in placed]
+    rest.sort(
+        key=lambda op: (
+            settled(op),
+            not isinstance(op, aref.GetExit),
+            stages.of[op],
+            number[op],
+        )
+    )
+    breaks: list[int] = []
+    last = 0
+    for operation in rest:
+        current = settled(operation)
+        if last and current > last:
+            breaks.append(len(order))
+        last = current
+        place(operation)
+    return order, tuple(breaks)
+
+
+def _operand_phase(operation: Operation, stages: Stages, issued: Mapping[Operation, int]) -> int:
+    """Return the phase in which the registers that `operation` writes are free.
+
+    A product of the iteration before may still read them: the conversion that fills a register
+    operand waits for it, or the operand would be held, and copied, twice.
+    """
+    if not isinstance(operation, tile.Cast):
+        return 0
+    uses = list(operation.result.uses)
+    dots = [use.operation for use in uses if isinstance(use.operation, tile.Dot)]
+    if len(dots) != len(uses) or any(use.index != 0 for use in uses):
+        return 0
+    return max((issued[dot] for dot in dots if stages.of[dot] > stages.of[operation]), default=0)
+
+
+def _meetings(
+    block: Block, ops: Sequence[Operation], stages: Stages
+) -> dict[Operation, set[Operation]]:
+    """Return, for each statement, those that must stand before it in the same trip."""
+    meets = {op: set(stages.met_by(op)) for op in ops}
+    pairs = borrowed(block)
+    for free, get in pairs.items():
+        for value in get.values:
+            users = (block.find_ancestor_op_in_block(user) for user in readers(value))
+            met = {user for user in users if user is not None and user is not free}
+            meets[free] |= {user for user in met if stages.of.get(user) == stages.of[free]}
+        if stages.of[get] == stages.of[free]:
+            meets[free].add(get)
+    last: dict[object, Operation] = {}
+    for operation in ops:
+        match operation:
+            case aref.GetEnter():
+                chain: object = ("get", operation.aref)
+            case aref.GetExit():
+                chain = ("free", operation.aref)
+            case _ if not is_pure(operation) and not isinstance(operation, tile.Dot):
+                chain = "memory"
+            case _:
+                continue
+        if chain in last and stages.of[last[chain]] == stages.of[operation]:
+            meets[operation].add(last[chain])
+        last[chain] = operation
+    return meets
