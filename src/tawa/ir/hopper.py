@@ -358,6 +358,26 @@ class NamedBarrier(IRDLOperation):
     assembly_format = "$kind attr-dict"
 
 
+@irdl_op_definition
+class Turn(IRDLOperation):
+    """The warpgroups of a role take turns, in the order of their index: one holds it at a time.
+
+    Warpgroup w meets the one before it at named barrier `id` + w, both counted: 256 threads. "take"
+    waits there (bar.sync), "pass" announces itself to the next (bar.arrive at `id` + (w + 1) mod
+    `groups`). "open" stands once before the first take: the last warpgroup announces itself, so
+    that the first may begin. "close" stands once after the last pass: the first warpgroup meets
+    what the last one has passed, so that the barriers are left as they were found. Every warpgroup
+    takes and passes in turn, and all as often. Orders no accesses that other operations must rely
+    on.
+    """
+
+    name = "hopper.turn"
+    kind = attr_def(StringAttr)
+    id = attr_def(IntAttr)
+    groups = attr_def(IntAttr)
+    assembly_format = "$kind attr-dict"
+
+
 # --- TMA and other asynchronous copies --------------------------------------------------------
 
 
@@ -554,6 +574,16 @@ class ConvertLayout(IRDLOperation):
 
 
 @irdl_op_definition
+class Uninitialized(IRDLOperation):
+    """Registers with any content: an accumulator that its first product overwrites."""
+
+    name = "hopper.uninitialized"
+    result = result_def()
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict `:` type($result)"
+
+
+@irdl_op_definition
 class Pin(IRDLOperation):
     """Values that must exist before this point: ptxas may not move their computation past it."""
 
@@ -591,6 +621,7 @@ Hopper = Dialect(
         SharedStore,
         ProxyFence,
         NamedBarrier,
+        Turn,
         TmaLoad,
         TmaStore,
         BulkCommit,
@@ -605,6 +636,7 @@ Hopper = Dialect(
         Mma,
         FmaDot,
         ConvertLayout,
+        Uninitialized,
         Pin,
     ],
     [

@@ -146,15 +146,16 @@ def _arrangements(
 ) -> Iterator[tuple[dict[str, Any], float]]:
     """Yield pins worth trying beside the planner's own choice, and the time they promise of it.
 
-    Storing a large tile in parts leaves room for one more slot; blocks in pairs share one operand
-    by multicast, which pays where K is long enough.
+    The other number of products in flight; storing a large tile in parts leaves room for one more
+    slot; blocks in pairs share one operand by multicast. The last two pay where K is long enough.
     """
-    if rows * columns < 128 * 192 or problem.k < 1024:
+    if rows * columns < 128 * 192:
         return
-    yield {"parts": 2}, 1.001
-    if ceil(problem.m / rows) % 2 == 0:
+    yield {"mma_depth": 2 if columns >= 256 else 1}, 1.0002
+    if problem.k >= 1024 and ceil(problem.m / rows) % 2 == 0:
         yield {"cluster": 2}, 1.0005
-        yield {"cluster": 2, "parts": 2}, 1.002
+    if problem.k >= 2048:
+        yield {"parts": 2}, 1.001
 
 
 def _tile(rows: int, columns: int, depth: int) -> dict[str, Any]:

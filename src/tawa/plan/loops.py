@@ -15,8 +15,11 @@ from tawa.plan.problem import Problem
 from tawa.plan.rings import Rings
 
 
-def plan_loops(problem: Problem, rings: Rings) -> tuple[LoopPlan, ...]:
-    """Return a plan for each loop with products directly in it, in program order."""
+def plan_loops(problem: Problem, rings: Rings, consumers: int) -> tuple[LoopPlan, ...]:
+    """Return a plan for each loop with products directly in it, in program order.
+
+    `consumers` warpgroups share each product.
+    """
     found: list[LoopPlan] = []
     for name, operation in problem.statements.items():
         if isinstance(operation, scf.ForOp):
@@ -24,12 +27,17 @@ def plan_loops(problem: Problem, rings: Rings) -> tuple[LoopPlan, ...]:
                 dot for dot in problem.dots if next(iter(enclosing_loops(dot)), None) is operation
             ]
             if dots:
-                found.append(_plan_loop(problem, name, operation, dots, rings))
+                found.append(_plan_loop(problem, name, operation, dots, rings, consumers))
     return tuple(found)
 
 
 def _plan_loop(
-    problem: Problem, name: str, loop: scf.ForOp, dots: list[tile.Dot], rings: Rings
+    problem: Problem,
+    name: str,
+    loop: scf.ForOp,
+    dots: list[tile.Dot],
+    rings: Rings,
+    consumers: int,
 ) -> LoopPlan:
     depth = rings.depths.get(loop, 0)
     schedule = problem.pins.schedule
@@ -44,7 +52,10 @@ def _plan_loop(
         reason = reason or f"the ring has {depth} slots, and each product in flight holds one"
     pinned = pick(problem.pins.mma_depth, (name,), "mma_depth")
     if pinned is None:
-        deep = depth >= 3 and not reason and schedule != "none"
+        # With two consumers one keeps the tensor cores busy while the other waits; a slot more to
+        # load into is then worth more than a product in flight, unless there are four.
+        enough = depth >= (4 if consumers > 1 else 3)
+        deep = enough and not reason and schedule != "none"
         return LoopPlan(name, schedule, 2 if deep else 1)
     if pinned < 1 or (pinned > 1 and (reason or pinned > depth)):
         raise PlanError(

@@ -16,7 +16,7 @@ from tawa.analysis.naming import name_of, name_statements
 from tawa.analysis.roles import is_host_made, partition
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
-from tawa.plan.consumers import choose_consumers, ordinary_warps
+from tawa.plan.consumers import check_turns, choose_consumers, ordinary_warps
 from tawa.plan.loops import plan_loops
 from tawa.plan.order import choose_cluster, choose_group, choose_persistence
 from tawa.plan.pins import Pins, check_keys
@@ -50,6 +50,8 @@ def rank_plans(
     if reason := _why_ordinary(problem):
         if pins.specialize:
             raise PlanError("the kernel cannot be specialized", why=reason)
+        if pins.arrangement == "pingpong":
+            raise PlanError("arrangement='pingpong'", why=reason, remedy="leave arrangement out")
         if pins.cluster not in (None, 1):
             raise PlanError(
                 f"cluster={pins.cluster}",
@@ -83,12 +85,6 @@ def _check_pins(problem: Problem) -> None:
     loops = tuple(name for name, op in problem.statements.items() if isinstance(op, scf.ForOp))
     check_keys(pins.depth, loads + sent, "depth")
     check_keys(pins.mma_depth, loops, "mma_depth")
-    if pins.arrangement == "pingpong":
-        raise PlanError(
-            "arrangement='pingpong' is not available",
-            why="consumers that take turns on different tiles are not built yet",
-            remedy="leave arrangement out, or use 'cooperative'",
-        )
 
 
 def _take(problem: Problem, given: Plan | str) -> Plan:
@@ -110,6 +106,8 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
                 f"the plan speaks of {name}",
                 why=f"the kernel has: {', '.join(problem.statements)}",
             )
+    sharing = max((role.warps // 4 for role in plan.roles), default=1)
+    check_turns(problem, plan.arrangement, sharing)
     choose_cluster(problem, plan.cluster, plan.persistent and plan.specialized)
     check_shared(plan, problem.statements, problem.target)
     if plan.specialized:
@@ -158,8 +156,9 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     plan = Plan(
         roles=roles,
         arefs=rings.arefs,
-        loops=plan_loops(problem, rings),
+        loops=plan_loops(problem, rings, consumers),
         stores=_stores(problem, rings.parts),
+        arrangement=problem.pins.arrangement or "cooperative",
         warps=4 * (1 + consumers),
         persistent=persistent,
         group=choose_group(problem, persistent),

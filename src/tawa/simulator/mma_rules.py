@@ -25,7 +25,7 @@ from tawa.simulator.scheduler import Blocked, Need
 from tawa.simulator.shared import Access, Footprint, View
 from tawa.simulator.sync_rules import acting
 from tawa.simulator.trace import product_time
-from tawa.simulator.values import place_of
+from tawa.simulator.values import dtype_of, place_of
 
 
 def _check_fence(role: Role, value: Any, operation: Operation) -> None:
@@ -211,6 +211,13 @@ def _pin(decoder: Decoder, operation: hopper.Pin) -> Step:
     return Step(pin)
 
 
+def _uninitialized(operation: hopper.Uninitialized) -> Callable[[], Any]:
+    dtype = dtype_of(operation.result.type)
+    poison = np.frombuffer(b"\xff" * dtype.itemsize, dtype)[0]  # a NaN in every float type
+    shape = shape_of(operation.result.type)
+    return lambda: np.full(shape, poison, dtype)
+
+
 MMA_RULES: dict[type[Operation], Rule] = {
     hopper.WgmmaFence: effect(_fence),
     hopper.Wgmma: _wgmma,
@@ -219,6 +226,7 @@ MMA_RULES: dict[type[Operation], Rule] = {
     hopper.Mma: pure(_mma),
     hopper.FmaDot: _fma_dot,
     hopper.ConvertLayout: pure(_convert_layout),
+    hopper.Uninitialized: pure(_uninitialized),
     hopper.Pin: _pin,
 }
 """Tensor cores and registers, by class."""

@@ -320,6 +320,12 @@ def bitcast(e: Emitter, op: Operation) -> None:
     e.fill(array, lambda r: reinterpret(e, tensor.at(r), source, target))
 
 
+def uninitialized(e: Emitter, op: Operation) -> None:
+    """Declare registers and write nothing."""
+    assert isinstance(op, hopper.Uninitialized)
+    e.array(op.result)
+
+
 def pin(e: Emitter, op: Operation) -> None:
     """Write an empty asm for each register: ptxas may not move the computation past it."""
     assert isinstance(op, hopper.Pin)
@@ -344,5 +350,6 @@ RULES = {
     tile.Elementwise: elementwise,
     tile.Cast: cast,
     tile.Bitcast: bitcast,
+    hopper.Uninitialized: uninitialized,
     hopper.Pin: pin,
 }

@@ -29,6 +29,7 @@ from tawa.passes.lower.layouts import assign_layouts
 from tawa.passes.lower.loads import lower_loads
 from tawa.passes.lower.multicast import share_loads
 from tawa.passes.lower.order import order_accesses
+from tawa.passes.lower.pingpong import take_turns
 from tawa.passes.lower.pointers import expand_accesses
 from tawa.passes.lower.reduces import expand_reductions
 from tawa.passes.lower.rings import lower_rings
@@ -38,6 +39,7 @@ from tawa.passes.lower.sink import sink_scalars
 from tawa.passes.lower.stores import lower_stores
 from tawa.passes.lower.swap import swap_operands
 from tawa.passes.lower.waits import place_waits
+from tawa.passes.lower.zeros import drop_zero_fills
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -65,12 +67,14 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         lower_stores(lowering, role)
         tidy(role)
         place_waits(lowering, role)  # after all else that reads, writes or moves accumulators
+        drop_zero_fills(lowering, role)
         sink_scalars(role)  # after waits: to between a loop and the wait for its last products
     count_arrivals(lowering)
     share_loads(lowering)  # after counting: only slots that wgmma alone reads are shared
     for role in lowering.roles:
         settle_moves(role)
         tidy(role)
+    take_turns(lowering)  # late: in the order in which products are issued
     elect_threads(lowering)
     erase_setup(lowering)
     initialise_barriers(lowering)
