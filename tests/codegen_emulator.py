@@ -249,7 +249,9 @@ def emulate(
 ) -> None:
     """Run a kernel at hopper level; `grid` is the user's, `blocks` a persistent kernel's own."""
     source = kernel if isinstance(kernel, CudaSource) else generate(kernel)
-    arrays = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
+    plain = {name: getattr(value, "base", value) for name, value in arguments.items()}
+    plain = {n: v if isinstance(v, np.ndarray) else arguments[n] for n, v in plain.items()}
+    arrays = {name: value for name, value in plain.items() if isinstance(value, np.ndarray)}
     rows: list[bytes] = []
     offsets: list[int] = []
     place = 4096 * (-(-128 * len(source.parameters) // 4096))
@@ -267,8 +269,10 @@ def emulate(
                 row, offset = b"", start[parameter.name]
             case GridParameter():
                 row = struct.pack("<i", grid[parameter.axis])
+            case ScalarParameter(expression=text) if text.endswith(".base"):
+                row, offset = b"", start[text.removesuffix(".base")]
             case ScalarParameter():
-                value = eval(parameter.expression, {}, scope(arguments))
+                value = eval(parameter.expression, {}, scope(plain))
                 row = struct.pack(FORMATS[parameter.dtype], value)
         rows.append(row.ljust(128, b"\0"))
         offsets.append(offset)

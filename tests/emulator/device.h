@@ -59,6 +59,7 @@ struct Block {
 struct Warp {
   Meeting meeting;
   unsigned long long slots[32] = {};
+  std::vector<unsigned> words[32];
 };
 
 struct Group {  // a warpgroup: what its threads hand to a wgmma
@@ -463,7 +464,7 @@ inline void wgmma(const Product& p, D* d, A a, unsigned long long b, int accumul
 template <class D>
 inline void mma(int k, Type a_type, Type b_type, D* d, std::vector<unsigned> words, int a_words) {
   Warp& warp = *self().warp;
-  static thread_local std::vector<unsigned> given[32];
+  auto& given = warp.words;
   given[self().lane] = words;
   meet(warp.meeting, 32);
   int lane = self().lane, packed = 4 / width(a_type);
