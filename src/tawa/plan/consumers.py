@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from xdsl.dialects import scf
+from xdsl.ir import Operation
+
+from tawa.analysis.naming import name_of
+from tawa.analysis.turns import takes_turns, trip
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.plan.problem import Problem
@@ -21,6 +26,15 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
         choices = [1, 2]
     elif 2 in choices and 3 in choices and all(m // 64 % 2 == 0 for m in rows):
         choices = [2, 3, 1]
+    check_turns(problem, problem.pins.arrangement)
+    if problem.pins.arrangement == "pingpong" and problem.pins.consumers is None:
+        if not any(n > 1 for n in choices):
+            raise PlanError(
+                "arrangement='pingpong'",
+                why=f"turns need two warpgroups of 64 rows each; the products have {rows} rows",
+                remedy="use a block of 128 rows, or leave arrangement out",
+            )
+        choices = [n for n in choices if n > 1]
     pinned = problem.pins.consumers
     if pinned is not None:
         _check_consumers(pinned, choices, rows)
@@ -51,6 +65,36 @@ def _check_consumers(pinned: int, choices: list[int], rows: list[int]) -> None:
         f"so {sorted(choices)} warpgroups can share them",
         remedy="change the block size, or the pin",
     )
+
+
+def check_turns(problem: Problem, arrangement: str | None, consumers: int | None = None) -> None:
+    """Raise PlanError where the warpgroups of a tile would gain nothing by taking turns."""
+    if arrangement != "pingpong":
+        return
+    what = "arrangement='pingpong'"
+    if 1 in (consumers, problem.pins.consumers):
+        raise PlanError(
+            what,
+            why="one consumer warpgroup has nobody to take turns with",
+            remedy="leave consumers out, or arrangement",
+        )
+    loops = [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
+    if any(takes_turns(loop, _is_dot) for loop in loops):
+        return
+    bare = [name_of(loop) for loop in loops if trip(loop.body.block, _is_dot) is not None]
+    why = "the kernel has no loop of products"
+    if bare:
+        why = (
+            f"the products of {', '.join(bare)} follow one another with no other work in between, "
+            "so warpgroups that share a tile have nothing to do while another issues; turns of "
+            "warpgroups on tiles of their own, where one stores while another multiplies, are not "
+            "built yet"
+        )
+    raise PlanError(what, why=why, remedy="leave arrangement out")
+
+
+def _is_dot(operation: Operation) -> bool:
+    return isinstance(operation, tile.Dot)
 
 
 def ordinary_warps(problem: Problem) -> int:

@@ -15,7 +15,7 @@ from xdsl.ir import Operation
 from tawa.errors import InternalError, ProtocolError
 from tawa.ir import hopper
 from tawa.ir.types import BarriersType, BufferType
-from tawa.simulator.barriers import Mbarrier, check_made
+from tawa.simulator.barriers import Mbarrier, NamedBarrier, check_made
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, effect
 from tawa.simulator.role import Role
 from tawa.simulator.shared import View, placement
@@ -312,6 +312,50 @@ def _named_barrier(decoder: Decoder, operation: hopper.NamedBarrier) -> Step:
     return Step(wait, True)
 
 
+def _turn(decoder: Decoder, operation: hopper.Turn) -> Step:
+    """Take and pass turns, warpgroups in step.
+
+    A role runs as one: all its warpgroups take the turn at once, where on hardware each would wait
+    for the one before. What is kept is the count at each barrier, so that turns must alternate and
+    be opened and closed; the order that turns give is not used, and the proof looks at who waits.
+    """
+    first, groups, kind = operation.id.data, operation.groups.data, operation.kind.data
+
+    def wait(frame: Frame) -> Wait:
+        yield None
+        role: Role = frame.world
+        role.check_warpgroups(operation)
+        if role.warps != 4 * groups:
+            raise ProtocolError(
+                f"turns of {groups} warpgroups in {role.where}", place=place_of(operation)
+            )
+        begin = role.first_row
+        barriers = [role.block.named_barrier(first + group) for group in range(groups)]
+        holds = barriers[1].arrived > 0
+        if holds != (kind == "pass"):
+            raise ProtocolError(
+                f"{role.where} comes to turn {kind!r} while it holds {'the' if holds else 'no'} "
+                "turn",
+                place=place_of(operation),
+                why="warpgroups take turns and pass them on, one after the other",
+            )
+
+        def announce(group: int, barrier: NamedBarrier) -> int:
+            rows = slice(begin + 4 * group, begin + 4 * group + 4)
+            return barrier.arrive(128, 256, role.clocks.release(rows), role.time, operation)
+
+        if kind == "open":
+            announce(groups - 1, barriers[0])
+            return
+        for group in range(1 if kind == "close" else groups):
+            turn = group + 1 if kind == "pass" else group
+            generation = announce(group, barriers[turn % groups])
+            if kind != "pass" and group == 0 and barriers[0].generation <= generation:
+                yield barriers[0].wait(generation, operation)
+
+    return Step(wait, True)
+
+
 def _proxy_fence(operation: hopper.ProxyFence) -> Callable[..., Any]:
     def fence(world: Role) -> None:
         world.clocks.fence(world.active)
@@ -342,6 +386,7 @@ SYNC_RULES: dict[type[Operation], Rule] = {
     hopper.Arrive: _arrive,
     hopper.Expect: _expect,
     hopper.NamedBarrier: _named_barrier,
+    hopper.Turn: _turn,
     hopper.ProxyFence: effect(_proxy_fence),
 }
 """Set-up and synchronisation, by class."""

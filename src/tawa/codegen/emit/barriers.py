@@ -73,6 +73,26 @@ def named_barrier(e: Emitter, op: Operation) -> None:
     e.do(wrapper, template=f"{number}, {threads}")
 
 
+def turn(e: Emitter, op: Operation) -> None:
+    """Each warpgroup waits for its turn at its own barrier, and passes it on at the next one's."""
+    assert isinstance(op, hopper.Turn)
+    first, groups, threads = op.id.data, op.groups.data, 256
+    match op.kind.data:
+        case "open":
+            with e.block(f"if ({e.warpgroup} == {groups - 1})"):
+                e.do(w.NAMED_ARRIVE, template=f"{first}, {threads}")
+        case "take":
+            e.do(w.NAMED_SYNC_OF_GROUP, f"{first} + {e.warpgroup}", template=str(threads))
+        case "pass":
+            after = f"({e.warpgroup} + 1) % {groups}"
+            e.do(w.NAMED_ARRIVE_OF_GROUP, f"{first} + {after}", template=str(threads))
+        case "close":
+            with e.block(f"if ({e.warpgroup} == 0)"):
+                e.do(w.NAMED_SYNC, template=f"{first}, {threads}")
+        case other:
+            raise InternalError(f"a turn cannot be {other}")
+
+
 def set_registers(e: Emitter, op: Operation) -> None:
     """Every warp of the role gives registers back or takes them."""
     assert isinstance(op, hopper.SetRegisters)
@@ -129,6 +149,7 @@ RULES = {
     hopper.Expect: expect,
     hopper.ProxyFence: proxy_fence,
     hopper.NamedBarrier: named_barrier,
+    hopper.Turn: turn,
     hopper.SetRegisters: set_registers,
     hopper.OneThread: one_thread,
     hopper.BlockSync: block_sync,

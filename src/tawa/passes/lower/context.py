@@ -122,16 +122,17 @@ class Lowering:
     def role_barrier(self, role: hopper.Role) -> hopper.NamedBarrier:
         """Return a barrier operation at which all threads of `role` meet."""
         if role not in self.role_barriers:
-            self.role_barriers[role] = self._take_barriers(1)
+            self.role_barriers[role] = self.take_barriers(1)
         return named_barrier(self.role_barriers[role], "role", 32 * role.warps.data)
 
     def group_barrier(self, role: hopper.Role) -> hopper.NamedBarrier:
         """Return a barrier operation at which the threads of each warpgroup of `role` meet."""
         if role not in self.group_barriers:
-            self.group_barriers[role] = self._take_barriers(role.warps.data // 4)
+            self.group_barriers[role] = self.take_barriers(role.warps.data // 4)
         return named_barrier(self.group_barriers[role], "warpgroup", 128)
 
-    def _take_barriers(self, count: int) -> int:
+    def take_barriers(self, count: int) -> int:
+        """Reserve `count` named barriers of the block and return the number of the first."""
         first = self.next_barrier
         self.next_barrier += count
         return first

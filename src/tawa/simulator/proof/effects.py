@@ -9,6 +9,8 @@ from tawa.simulator.proof.decode import Decoder, Step, concrete
 from tawa.simulator.proof.machine import Agent, Blocked, Mbarrier
 from tawa.simulator.proof.rules import Violation
 
+_WARPGROUP_THREADS = 128
+
 
 def barrier_at(agent: Agent, array: int, slot: int, operation: Operation) -> Mbarrier:
     """Return the agent's own barrier `slot` of an array. Raises Violation past its end."""
@@ -147,6 +149,30 @@ def named_barrier_rule(decoder: Decoder, meet: hopper.NamedBarrier) -> Step:
         if blocked is None:
             agent.world.step(agent, meet, f"met at named barrier {number}")
         return blocked
+
+    return Step(run)
+
+
+def turn_rule(decoder: Decoder, turn: hopper.Turn) -> Step:
+    """Take the turn at one's own barrier, pass it on at that of the next warpgroup."""
+    first, groups, kind = turn.id.data, turn.groups.data, turn.kind.data
+    threads = 2 * _WARPGROUP_THREADS
+
+    def run(agent: Agent) -> Blocked | None:
+        together(agent, turn)
+        if (kind == "open" and agent.group != groups - 1) or (kind == "close" and agent.group):
+            return None
+        if kind in ("take", "close"):
+            number = first + agent.group
+            blocked = agent.home.named[number].sync(agent.world, agent, threads, turn)
+            if blocked is None:
+                agent.world.step(agent, turn, f"takes its turn at named barrier {number}")
+            return blocked
+        number = first + (agent.group + 1) % groups
+        barrier = agent.home.named[number]
+        agent.world.step(agent, turn, f"passes its turn at named barrier {number}", barrier.done)
+        barrier.arrive(agent.world, agent, threads, turn)
+        return None
 
     return Step(run)
 

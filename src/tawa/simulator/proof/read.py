@@ -45,6 +45,7 @@ RULES: dict[type[Operation], Rule] = {
     hopper.Arrive: effects.arrive_rule,
     hopper.Expect: effects.expect_rule,
     hopper.NamedBarrier: effects.named_barrier_rule,
+    hopper.Turn: effects.turn_rule,
     hopper.SetRegisters: effects.set_registers_rule,
     hopper.ProxyFence: effects.proxy_fence_rule,
     hopper.BlockSync: effects.sync_rule,
@@ -250,28 +251,55 @@ def _check_registers(role: hopper.Role, registers: int, target: Target) -> None:
 def _check_named(role: hopper.Role, named: dict[int, str], target: Target) -> None:
     label, mine = role.label.data, set[int]()
     for meet in role.walk():
-        if not isinstance(meet, hopper.NamedBarrier):
-            continue
-        scope, threads = meet.scope.data, meet.threads.data
-        groups = role.warps.data // _WARPGROUP if scope == "warpgroup" else 1
-        numbers = range(meet.id.data, meet.id.data + groups)
-        if not numbers or numbers[0] < 1 or numbers[-1] >= target.named_barriers or threads % 32:
-            sentence = (
-                f"{label} uses named barrier {meet.id.data} for {groups} groups of {threads} "
-                "threads."
-            )
-            raise Violation("named barrier", sentence, meet)
-        expected = {"warpgroup": 128, "role": 32 * role.warps.data}.get(scope, threads)
-        if threads != expected:
-            sentence = (
-                f"{label} meets at named barrier {meet.id.data} with {threads} threads, but the "
-                f"{scope} has {expected}."
-            )
-            raise Violation("named barrier", sentence, meet)
+        match meet:
+            case hopper.NamedBarrier():
+                numbers, shared = _meeting(role, meet, target), meet.scope.data == "roles"
+            case hopper.Turn():
+                numbers, shared = _turns(role, meet, target), False
+            case _:
+                continue
         for number in numbers:
             owner = named.get(number)
-            if scope != "roles" and number not in mine and owner is not None:
+            if not shared and number not in mine and owner is not None:
                 sentence = f"{label} uses named barrier {number}, which belongs to {owner}."
                 raise Violation("named barrier", sentence, meet)
             named.setdefault(number, label)
             mine.add(number)
+
+
+def _meeting(role: hopper.Role, meet: hopper.NamedBarrier, target: Target) -> range:
+    """Return the barriers at which a role meets. Raises Violation where there are none such."""
+    label, scope, threads = role.label.data, meet.scope.data, meet.threads.data
+    groups = role.warps.data // _WARPGROUP if scope == "warpgroup" else 1
+    numbers = range(meet.id.data, meet.id.data + groups)
+    if not _exist(numbers, target) or threads % 32:
+        sentence = (
+            f"{label} uses named barrier {meet.id.data} for {groups} groups of {threads} threads."
+        )
+        raise Violation("named barrier", sentence, meet)
+    expected = {"warpgroup": 128, "role": 32 * role.warps.data}.get(scope, threads)
+    if threads != expected:
+        sentence = (
+            f"{label} meets at named barrier {meet.id.data} with {threads} threads, but the "
+            f"{scope} has {expected}."
+        )
+        raise Violation("named barrier", sentence, meet)
+    return numbers
+
+
+def _turns(role: hopper.Role, turn: hopper.Turn, target: Target) -> range:
+    """Return the barriers of a role's turns. Raises Violation where its warpgroups are others."""
+    groups = turn.groups.data
+    numbers = range(turn.id.data, turn.id.data + groups)
+    whole = role.warps.data == _WARPGROUP * groups and role.first_warp.data % _WARPGROUP == 0
+    if not whole or groups < 2 or not _exist(numbers, target):
+        sentence = (
+            f"{role.label.data}, of {role.warps.data} warps, takes turns of {groups} warpgroups at "
+            f"named barriers from {turn.id.data} on."
+        )
+        raise Violation("named barrier", sentence, turn)
+    return numbers
+
+
+def _exist(numbers: range, target: Target) -> bool:
+    return bool(numbers) and numbers[0] >= 1 and numbers[-1] < target.named_barriers

@@ -1,0 +1,137 @@
+"""Ping-pong: the warpgroups of a role take turns at the tensor cores.
+
+Purpose: while one warpgroup's products run, the others do their other work (a softmax), instead of
+all waiting for products at the same time and then all leaving the tensor cores idle.
+Before -> after, in a loop whose products stand together:
+    scf.for ..                               hopper.turn "open"
+      %s = hopper.wgmma %q, %k, ..           scf.for ..
+      %o = hopper.wgmma %p, %v, ..     ->      hopper.turn "take"
+      ... other work on %s                     %s = hopper.wgmma ..; %o = hopper.wgmma ..
+                                               hopper.turn "pass"
+                                               ... other work on %s
+                                             hopper.turn "close"
+Where the most work of a trip stands between two products, a turn goes round the back edge: it is
+taken before the loop, passed before that work, taken again after it, and passed after the loop. So
+takes and passes alternate on every path, for every trip count from 0. Products outside loops get
+turns of their own, one for each run of them without other work in between.
+Requires: waits placed, scalars the same in all warpgroups of a role (so all take as many turns).
+Ensures: every wgmma of a role that takes turns is issued in a turn.
+Declines when: the plan is cooperative. Raises `PlanError` when no loop of a role gains by turns.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.ir import Block, Operation
+
+from tawa.analysis.turns import Trip, takes_turns, trip
+from tawa.errors import PlanError
+from tawa.ir import hopper
+from tawa.passes.lower.context import Lowering
+from tawa.passes.lower.emit import Emitter
+
+
+def take_turns(lowering: Lowering) -> None:
+    """Let the warpgroups of each role with products take turns, where the plan says so."""
+    if lowering.plan.arrangement != "pingpong":
+        return
+    roles = [role for role in lowering.roles if _gains(role)]
+    if not roles:
+        raise PlanError(
+            "arrangement='pingpong'",
+            why="no role of several warpgroups has a loop of wgmma products and other work",
+            remedy="leave arrangement out",
+        )
+    for role in roles:
+        groups = role.warps.data // 4
+        turns = _Turns(lowering.take_barriers(groups), groups)
+        turns.block(role.body.block)
+        first = next(op for op in role.body.block.ops if not isinstance(op, hopper.SetRegisters))
+        Emitter.before(first).put(turns.turn("open"))
+        Emitter.at_end(role.body.block).put(turns.turn("close"))
+
+
+def _is_product(operation: Operation) -> bool:
+    return isinstance(operation, hopper.Wgmma)
+
+
+def _gains(role: hopper.Role) -> bool:
+    loops = [op for op in role.walk() if isinstance(op, scf.ForOp)]
+    return role.warps.data > 4 and any(takes_turns(loop, _is_product) for loop in loops)
+
+
+class _Turns:
+    """Places the turns of one role, of `groups` warpgroups from named barrier `first` on."""
+
+    def __init__(self, first: int, groups: int) -> None:
+        self._first = first
+        self._groups = groups
+
+    def turn(self, kind: str) -> hopper.Turn:
+        """Return a new operation."""
+        return hopper.Turn(
+            attributes={
+                "kind": StringAttr(kind),
+                "id": IntAttr(self._first),
+                "groups": IntAttr(self._groups),
+            }
+        )
+
+    def block(self, block: Block) -> None:
+        """Place turns in a block and the blocks in it."""
+        for operation in list(block.ops):
+            if isinstance(operation, scf.ForOp) and (found := takes_turns(operation, _is_product)):
+                self._loop(operation, found)
+                continue
+            for region in operation.regions:
+                for inner in region.blocks:
+                    self.block(inner)
+        if (found := trip(block, _is_product)) is not None:
+            self._straight(found)
+
+    def _loop(self, loop: scf.ForOp, found: Trip) -> None:
+        """Leave the stretch of a trip with the most work out of the turn."""
+        last = found.widest
+        if last == len(found.products) - 1:
+            self._take(found.products[0])
+            self._pass(found.products[-1])
+            return
+        Emitter.before(loop).put(self.turn("take"))
+        self._pass(found.products[last])
+        self._take(found.products[last + 1])
+        Emitter.after(loop).put(self.turn("pass"))
+
+    def _straight(self, found: Trip) -> None:
+        """Give each run of products a turn."""
+        for index, product in enumerate(found.products):
+            if index == 0 or self._parted(found, index):
+                self._take(product)
+            if index == len(found.products) - 1 or self._parted(found, index + 1):
+                self._pass(product)
+
+    def _parted(self, found: Trip, index: int) -> bool:
+        """Tell whether work, or another turn, stands between a product and the one before."""
+        if found.work[index - 1]:
+            return True
+        between = found.products[index - 1].next_op
+        while between is not None and between is not found.products[index]:
+            if any(isinstance(op, (hopper.Wgmma, hopper.Turn)) for op in between.walk()):
+                return True
+            between = between.next_op
+        return False
+
+    def _take(self, product: Operation) -> None:
+        """Take the turn before a product, and before the fence that orders its registers."""
+        place = product
+        while isinstance(place.prev_op, hopper.WgmmaFence):
+            place = place.prev_op
+        Emitter.before(place).put(self.turn("take"))
+
+    def _pass(self, product: Operation) -> None:
+        """Pass the turn on as soon as a product has been committed."""
+        place = product
+        while not isinstance(place, hopper.WgmmaCommit):
+            assert place.next_op is not None, "a product is committed in its block"
+            place = place.next_op
+        Emitter.after(place).put(self.turn("pass"))
