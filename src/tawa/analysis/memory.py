@@ -53,7 +53,7 @@ def _sources(value: SSAValue) -> list[SSAValue] | int | None:
             return [loop.iter_args[value.index], _yielded(loop.body.block, value.index)]
         case OpResult(owner=scf.IfOp() as branch):
             return [_yielded(region.block, value.index) for region in branch.regions]
-        case OpResult(owner=tile.PtrAdd() | tile.MakeDesc()):
+        case OpResult(owner=tile.PtrAdd() | tile.MakeDesc() | tile.DescExtent()):
             return [value.owner.operands[0]]
         case OpResult(owner=tile.Elementwise() as operation):
             return list(operation.inputs)[1:] if operation.function.data == "select" else None

@@ -110,6 +110,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     bounds = tuple(decoder.number(value) for value in (loop.lb, loop.ub, loop.step))
     index = decoder.number(block.args[0]) if block.args[0] in decoder.needed else -1
     site = site_of(loop, block, decoder)
+    programs = decoder.persistent and isinstance(loop.step.owner, hopper.NumBlocks)
 
     def run(agent: Agent) -> Run:
         env, world = agent.env, agent.world
@@ -118,6 +119,8 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
         first, step = world.scalars.value(low), world.scalars.value(by)
         _move(agent, start)
         for trip in trips:
+            if programs:
+                agent.program_index = trip
             if index >= 0:
                 env[index] = first + trip * step
             yield from body(agent)

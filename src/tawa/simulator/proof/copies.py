@@ -11,8 +11,9 @@ from xdsl.ir import Operation, SSAValue
 from tawa.ir import hopper
 from tawa.ir.types import LayoutAttr
 from tawa.layouts.register import RegisterLayout
-from tawa.simulator.proof.decode import Decoder, Step, concrete
+from tawa.simulator.proof.decode import Decoder, Step, compute, concrete, run_steps
 from tawa.simulator.proof.effects import alone, barrier_of, elected, together
+from tawa.simulator.proof.globals import box_of
 from tawa.simulator.proof.machine import Agent
 from tawa.simulator.proof.memory import Access, Bucket
 from tawa.simulator.proof.regions import Footprint
@@ -158,6 +159,8 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
     place, slot = decoder.view(load.view)
     array, index = decoder.arrays[load.barriers], decoder.number(load.slot)
     parts = load.multicast.data if load.multicast is not None else 1
+    offsets = tuple(decoder.number(value) for value in load.offsets)
+    followed = load in decoder.followed
     rows = place.row_count
     if rows % parts:
         sentence = f"a tile of {rows} rows is sent in {parts} parts."
@@ -175,6 +178,8 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
         part = agent.block * share if parts > 1 else 0
         mask = place.rows(part, part + share) << place.buffer.shift(where)
         event = world.event()
+        if followed:
+            world.globals.access(agent, load, event, box_of(load, agent.env, offsets))
         for block in range(parts) if parts > 1 else (agent.block,):
             bucket = bucket_of(agent, block, place, where, load)
             world.step(agent, load, f"tma_load: {bucket.name}")
@@ -194,6 +199,8 @@ def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
     """The elected threads start copies out of a view."""
     place, slot = decoder.view(store.view)
     by, rows = store.by.data, place.row_count
+    offsets = tuple(decoder.number(value) for value in store.offsets)
+    followed = store in decoder.followed
 
     def run(agent: Agent) -> None:
         if not elected(agent, by, store):
@@ -215,7 +222,10 @@ def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
         bucket.record(access)
         groups: Groups = agent.bulk
         groups.open |= event
-        groups.open_write |= world.event()
+        written = world.event()
+        groups.open_write |= written
+        if followed:
+            world.globals.access(agent, store, written, box_of(store, agent.env, offsets))
         groups.last = store
 
     return Step(run)
@@ -265,6 +275,8 @@ def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
         raise Unproved("a cp.async of pointers without a layout", copy)
     share = _share(place, layout)
 
+    followed = copy in decoder.followed
+
     def run(agent: Agent) -> None:
         together(agent, copy)
         world = agent.world
@@ -279,6 +291,8 @@ def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
         bucket.record(access)
         world.by_threads |= event
         agent.copies.open |= event
+        if followed:
+            world.globals.access(agent, copy, event, None)
         agent.copies.last = copy
 
     return Step(run)
@@ -308,3 +322,33 @@ def copy_async_wait_rule(decoder: Decoder, wait: hopper.CopyAsyncWait) -> Step:
         groups.written = max(groups.written, finished)
 
     return Step(run)
+
+
+# --- global memory by threads ---------------------------------------------------------------------
+
+
+def global_rule(decoder: Decoder, operation: Operation) -> Step | None:
+    """A load, store or atomic by threads: its registers must be at rest, its result is unknown."""
+    steps = [step for step in (decoder.touch(decoder, operation),) if step is not None]
+    if operation in decoder.followed:
+        steps.append(Step(_follow(operation)))
+    if any(result in decoder.needed for result in operation.results):
+        steps.append(compute(decoder, operation))
+    if len(steps) < 2:
+        return steps[0] if steps else None
+    return Step(run_steps(steps), True)
+
+
+def _follow(operation: Operation) -> Callable[[Agent], None]:
+    def run(agent: Agent) -> None:
+        world = agent.world
+        event = world.event()
+        world.by_threads |= event
+        agent.known |= event
+        if agent.single:
+            agent.unfenced_one |= event
+        else:
+            agent.unfenced |= event
+        world.globals.access(agent, operation, event, None)
+
+    return run

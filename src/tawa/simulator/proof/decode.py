@@ -18,6 +18,7 @@ from xdsl.traits import Pure
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, BufferType, Real, TensorMapType, ViewType
+from tawa.simulator.proof.globals import may_change
 from tawa.simulator.proof.machine import Agent, Blocked
 from tawa.simulator.proof.regions import Buffer, Footprint, footprint
 from tawa.simulator.proof.rules import Unproved
@@ -63,6 +64,8 @@ class Decoder:
     arrays: dict[SSAValue, int]
     touch: Rule
     written: frozenset[int] | None
+    followed: dict[Operation, frozenset[int] | None]
+    persistent: bool
     numbers: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
     needed: set[SSAValue] = field(default_factory=set[SSAValue])
     tracked: set[SSAValue] = field(default_factory=set[SSAValue])
@@ -310,8 +313,6 @@ def _read(
     decoder: Decoder, operation: tile.Load | tile.Atomic | tile.CompareExchange, out: int
 ) -> Step:
     """A word of memory: the same at each read only where nothing writes it."""
-    from tawa.simulator.proof.globals import may_change
-
     if may_change(operation, decoder.written):
         return _fresh(operation, out)
     inputs = tuple(decoder.number(value) for value in operation.operands)

@@ -1,42 +1,68 @@
-"""Global memory: which arguments a kernel writes, and what the proof makes of reads of them."""
+"""Global memory: what a kernel writes, and whether a copy may run ahead of a store.
+
+Two accesses to one argument, one of them a write, are checked where roles differ or TMA is one of
+them: either one is known to be done before the other starts, or their boxes are apart. Offsets are
+compared as linear forms over the unknowns; what is not linear counts as an unknown of its own.
+The trips of the loop over programs that made a kernel persistent are independent of one another.
+Accesses of one role by threads keep the order of the program. Different arguments are different
+memory: a launch guard sees to that.
+"""
 
 from __future__ import annotations
 
-from xdsl.ir import Operation
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.memory import roots_of
-from tawa.ir import hopper, tile
-from tawa.simulator.proof.decode import Decoder, Step, compute, run_steps
+from tawa.ir import hopper, line_of, tile
+from tawa.ir.types import ViewType
+from tawa.simulator.proof.machine import Agent
+from tawa.simulator.proof.rules import Row, Violation
+from tawa.simulator.proof.scalars import Expr, Scalar, Scalars
 
 Roots = frozenset[int] | None
+Box = tuple[tuple[Scalar, int], ...]
+"""Offset and extent in each dimension, slowest first."""
 
 
 def written_roots(kernel: tile.Kernel) -> Roots:
     """Return the numbers of the arguments the kernel writes through; None: unknown ones."""
     found: frozenset[int] = frozenset()
     for operation in kernel.walk():
-        roots = write_roots(operation)
-        if roots is None:
-            return None
-        found |= roots
+        if is_write(operation):
+            roots = roots_at(operation)
+            if roots is None:
+                return None
+            found |= roots
     return found
 
 
-def write_roots(operation: Operation) -> Roots:
-    """Return the arguments an operation writes through, none for one that writes nothing."""
+def is_write(operation: Operation) -> bool:
+    """Tell whether an operation writes global memory."""
+    return isinstance(operation, (tile.Store, tile.Atomic, tile.CompareExchange, hopper.TmaStore))
+
+
+def roots_at(operation: Operation) -> Roots:
+    """Return the arguments an access to global memory may go through, none for other operations."""
     match operation:
-        case tile.Store() | tile.Atomic() | tile.CompareExchange():
-            return roots_of(operation.pointer)
-        case hopper.TmaStore():
-            return map_roots(operation)
+        case tile.Load() | tile.Store() | tile.Atomic() | tile.CompareExchange():
+            return pointer_roots(operation.pointer)
+        case hopper.CopyAsync():
+            return pointer_roots(operation.pointer)
+        case hopper.TmaStore() | hopper.TmaLoad():
+            owner = operation.map.owner
+            return roots_of(owner.desc) if isinstance(owner, hopper.TensorMap) else None
         case _:
             return frozenset()
 
 
-def map_roots(operation: hopper.TmaStore | hopper.TmaLoad) -> Roots:
-    """Return the arguments behind the tensor map of a copy."""
-    owner = operation.map.owner
-    return roots_of(owner.desc) if isinstance(owner, hopper.TensorMap) else None
+def pointer_roots(pointer: SSAValue) -> Roots:
+    """Return the arguments a pointer may come from, in whatever registers it lies."""
+    while isinstance(pointer.owner, hopper.ConvertLayout):
+        pointer = pointer.owner.value
+    return roots_of(pointer)
 
 
 def may_change(operation: tile.Load | tile.Atomic | tile.CompareExchange, written: Roots) -> bool:
@@ -45,14 +71,171 @@ def may_change(operation: tile.Load | tile.Atomic | tile.CompareExchange, writte
         return True
     if operation.volatile is not None and bool(operation.volatile.value.data):
         return True
-    roots = roots_of(operation.pointer)
+    roots = pointer_roots(operation.pointer)
     return roots is None or written is None or bool(roots & written)
 
 
-def global_rule(decoder: Decoder, operation: Operation) -> Step | None:
-    """A store or atomic by threads: its registers must be at rest, its result is a new unknown."""
-    check = decoder.touch(decoder, operation)
-    if not any(result in decoder.needed for result in operation.results):
-        return check
-    step = compute(decoder, operation)
-    return step if check is None else Step(run_steps((check, step)), True)
+def meet(first: Roots, second: Roots) -> bool:
+    """Tell whether two sets of arguments have one in common."""
+    return first is None or second is None or bool(first & second)
+
+
+def followed_accesses(kernel: tile.Kernel) -> dict[Operation, Roots]:
+    """Return the accesses that must be ordered with another one, and what they go through."""
+    accesses = [
+        (operation, roots, role)
+        for role in kernel.body.block.ops
+        if isinstance(role, hopper.Role)
+        for operation in role.walk()
+        if (roots := roots_at(operation)) is None or roots
+    ]
+    found: dict[Operation, Roots] = {}
+    for operation, roots, role in accesses:
+        for other, others, owner in accesses:
+            writes = is_write(operation) or is_write(other)
+            if writes and meet(roots, others) and _unordered(operation, role, other, owner):
+                found[operation] = roots
+    return found
+
+
+def _unordered(first: Operation, role: Operation, second: Operation, owner: Operation) -> bool:
+    """Tell whether the program's order does not already order two accesses."""
+    if isinstance(first, hopper.TmaStore) and isinstance(second, hopper.TmaStore):
+        return False  # writes of one program to one place: the author's business
+    return role is not owner or isinstance(first, _TMA) or isinstance(second, _TMA)
+
+
+_TMA = (hopper.TmaLoad, hopper.TmaStore)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalAccess:
+    """One access: `event` is what the other must know (its completion), None box: anywhere."""
+
+    operation: Operation
+    roots: Roots
+    write: bool
+    asynchronous: bool
+    agent: Agent
+    event: int
+    box: Box | None
+    step: int
+    program: int
+
+
+class GlobalMemory:
+    """The accesses of a run that are followed."""
+
+    def __init__(self, followed: dict[Operation, Roots], scalars: Scalars) -> None:
+        self.followed = followed
+        self.scalars = scalars
+        self.accesses: dict[tuple[Operation, int, Box | None], GlobalAccess] = {}
+
+    def access(self, agent: Agent, operation: Operation, event: int, box: Box | None) -> None:
+        """Check an access against the earlier ones, and keep it."""
+        after = GlobalAccess(
+            operation,
+            self.followed[operation],
+            is_write(operation),
+            isinstance(operation, _TMA),
+            agent,
+            event,
+            box,
+            agent.steps,
+            agent.program_index,
+        )
+        for before in self.accesses.values():
+            if self._conflict(before, after):
+                raise _violation(before, after)
+        self.accesses[operation, agent.number, box] = after
+
+    def _conflict(self, before: GlobalAccess, after: GlobalAccess) -> bool:
+        if not (before.write or after.write) or not meet(before.roots, after.roots):
+            return False
+        first, second = before.agent, after.agent
+        same = first.role == second.role and first.block == second.block
+        if first.block != second.block or (
+            same and not (before.asynchronous or after.asynchronous)
+        ):
+            return False  # blocks are programs of their own: their order is nobody's
+        if before.write and after.write:
+            return False
+        seen = second.fenced if after.asynchronous and not before.asynchronous else second.known
+        if seen & before.event:
+            return False
+        return before.box is None or after.box is None or not self._apart(before.box, after.box)
+
+    def _apart(self, first: Box, second: Box) -> bool:
+        if len(first) != len(second):
+            return False
+        return any(
+            _beyond(self.scalars, a, extent, b, other)
+            for (a, extent), (b, other) in zip(first, second, strict=True)
+        )
+
+
+def _violation(before: GlobalAccess, after: GlobalAccess) -> Violation:
+    rows = tuple(
+        Row(item.step, item.agent.label, line_of(item.operation), item.operation.name)
+        for item in (before, after)
+    )
+    did = "write" if before.write else "read"
+    does = "writes" if after.write else "reads"
+    sentence = (
+        f"{after.agent.label} {does} global memory by {after.operation.name} that "
+        f"{before.operation.name} of {before.agent.label} may still {did}: nothing orders them."
+    )
+    return Violation("global order", sentence, after.operation, rows)
+
+
+def box_of(
+    operation: hopper.TmaLoad | hopper.TmaStore, env: list[Scalar], places: tuple[int, ...]
+) -> Box:
+    """Return the box of a copy: its offsets from the environment, the extents of its view."""
+    kind = operation.view.type
+    assert isinstance(kind, ViewType)
+    extents = kind.shape
+    if len(extents) != len(places):
+        unit = (1,) * (len(places) - len(extents))
+        extents = (*unit, *(extent for extent in extents))[-len(places) :]
+    return tuple((env[place], extent) for place, extent in zip(places, extents, strict=True))
+
+
+def offsets_of(operation: Operation) -> Iterator[SSAValue]:
+    """Yield the offsets of a copy by TMA."""
+    if isinstance(operation, _TMA):
+        yield from operation.offsets
+
+
+def _beyond(scalars: Scalars, a: Scalar, extent: int, b: Scalar, other: int) -> bool:
+    """Tell whether [a, a + extent) and [b, b + other) are apart for all unknowns."""
+    form: dict[Expr, int] = {}
+    difference = _linear(scalars, a, 1, form) + _linear(scalars, b, -1, form)
+    same = not any(form.values())
+    return same and (difference >= other or -difference >= extent)
+
+
+def _linear(scalars: Scalars, scalar: Scalar, factor: int, form: dict[Expr, int]) -> int:
+    """Add factor * scalar to a linear form over unknowns; return its constant part."""
+    known = scalars.value(scalar)
+    if known is not None:
+        return factor * known
+    assert isinstance(scalar, Expr)
+    args = [arg for arg in scalar.args if isinstance(arg, (int, Expr))]
+    match scalar.function:
+        case "add" | "sub" if len(args) == 2:
+            sign = 1 if scalar.function == "add" else -1
+            first = _linear(scalars, args[0], factor, form)
+            return first + _linear(scalars, args[1], sign * factor, form)
+        case "mul" if len(args) == 2:
+            left, right = scalars.value(args[0]), scalars.value(args[1])
+            if left is not None:
+                return _linear(scalars, args[1], factor * left, form)
+            if right is not None:
+                return _linear(scalars, args[0], factor * right, form)
+        case "neg":
+            return _linear(scalars, args[0], -factor, form)
+        case _:
+            pass
+    form[scalar] = form.get(scalar, 0) + factor
+    return 0

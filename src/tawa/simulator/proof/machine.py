@@ -65,6 +65,7 @@ class Agent:
     seen: dict[Mbarrier, int] = field(default_factory=lambda: {})
     waits: dict[Mbarrier, int] = field(default_factory=lambda: {})
     meeting: int = -1
+    program_index: int = 0
     registers: int = 0
     single: bool = False
     program: Generator[Blocked, None, None] | None = None

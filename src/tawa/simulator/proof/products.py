@@ -88,7 +88,7 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
     places = [decoder.view(view) for view in views]
     acc, out = decoder.number(wgmma.acc), decoder.number(wgmma.result)
     a = decoder.number(wgmma.a) if in_registers else -1
-    constant = isinstance(wgmma.acc.owner, tile.Constant)
+    constant = isinstance(wgmma.acc.owner, (tile.Constant, hopper.Uninitialized))
     shares: dict[int, list[list[tuple[int, int]]]] = {}
 
     def masks(agent: Agent, which: int, place: Footprint) -> list[int]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import IntAttr, IntegerAttr
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.traits import Pure
 
 from tawa.ir import hopper, tile
 from tawa.simulator.proof import control, copies, effects, products
 from tawa.simulator.proof.decode import Decoder, Rule, is_scalar, run_steps
-from tawa.simulator.proof.globals import global_rule, written_roots
+from tawa.simulator.proof.globals import followed_accesses, offsets_of, written_roots
 from tawa.simulator.proof.regions import collect_buffers
 from tawa.simulator.proof.rules import Unproved, Violation
 from tawa.simulator.proof.run import Model, RoleModel
@@ -68,9 +68,10 @@ RULES: dict[type[Operation], Rule] = {
     hopper.TransposeView: _nothing,
     hopper.SliceView: _nothing,
     hopper.ReshapeView: _nothing,
-    tile.Store: global_rule,
-    tile.Atomic: global_rule,
-    tile.CompareExchange: global_rule,
+    tile.Load: copies.global_rule,
+    tile.Store: copies.global_rule,
+    tile.Atomic: copies.global_rule,
+    tile.CompareExchange: copies.global_rule,
 }
 # Pure operations on views have no effect of their own; hopper.Slot is computed where it stands.
 _WITHOUT_EFFECT = (hopper.Slot, hopper.TransposeView, hopper.SliceView, hopper.ReshapeView)
@@ -96,6 +97,8 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
         {array.result: number for number, array in enumerate(arrays)},
         products.touch_rule,
         written_roots(kernel),
+        followed_accesses(kernel),
+        _is_persistent(kernel),
     )
     decoder.slice(_roots(decoder, kernel))
     preamble = [
@@ -142,9 +145,20 @@ def _check_top(operations: list[Operation], first: int, last: int) -> None:
 def _launch(kernel: tile.Kernel) -> dict[str, int]:
     if kernel.launch is None:
         return {}
-    return {
-        name: value.data for name, value in kernel.launch.data.items() if isinstance(value, IntAttr)
-    }
+    return {name: _integer(value, 0) for name, value in kernel.launch.data.items()}
+
+
+def _integer(value: Attribute | None, default: int) -> int:
+    match value:
+        case IntAttr(data=int() as number):
+            return number
+        case _:
+            return default
+
+
+def _is_persistent(kernel: tile.Kernel) -> bool:
+    flag = kernel.launch.data.get("persistent") if kernel.launch is not None else None
+    return isinstance(flag, IntegerAttr) and bool(flag.value.data)
 
 
 def _threads(roles: list[hopper.Role]) -> int:
@@ -152,13 +166,13 @@ def _threads(roles: list[hopper.Role]) -> int:
 
 
 def _unit(kernel: tile.Kernel, index: int) -> int:
-    facts = kernel.arguments.data[index].data
-    unit = facts.get("divisible")
-    return unit.data if isinstance(unit, IntAttr) else 1
+    return _integer(kernel.arguments.data[index].data.get("divisible"), 1)
 
 
 def _roots(decoder: Decoder, kernel: tile.Kernel) -> Iterator[SSAValue]:
-    """Yield the scalars that decide what synchronization does."""
+    """Yield the scalars that decide what synchronization does, and where followed copies go."""
+    for operation in decoder.followed:
+        yield from offsets_of(operation)
     for operation in kernel.walk():
         match operation:
             case hopper.Wait():

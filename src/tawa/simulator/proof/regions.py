@@ -26,6 +26,23 @@ _BARRIER_BYTES = 8
 Offsets = NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step from a tile to a view of it: "transpose", "slice" or "reshape"."""
+
+    kind: str
+    numbers: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the elements of a view lie in its slot."""
+
+    layout: SharedLayout
+    changes: tuple[Change, ...]
+
+
 @lru_cache(maxsize=256)
 def element_offsets(layout: SharedLayout) -> Offsets:
     """Return the byte offset of each element of a tile, in the tile's logical shape."""
@@ -54,7 +71,7 @@ def mask_of(offsets: Offsets, size: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def share_mask(view: tuple[object, ...], layout: RegisterLayout, warps: tuple[int, ...]) -> int:
+def share_mask(view: Placement, layout: RegisterLayout, warps: tuple[int, ...]) -> int:
     """Return the mask of the elements of a view that some warps hold in a register layout."""
     offsets, size = _placed(view)
     rank = len(layout.shape)
@@ -71,33 +88,26 @@ def share_mask(view: tuple[object, ...], layout: RegisterLayout, warps: tuple[in
 
 
 @lru_cache(maxsize=1024)
-def part_mask(view: tuple[object, ...], axis: int, start: int, stop: int) -> int:
+def part_mask(view: Placement, axis: int, start: int, stop: int) -> int:
     """Return the mask of the part [start, stop) of a view along `axis`."""
     offsets, size = _placed(view)
     return mask_of(offsets[(slice(None),) * axis + (slice(start, stop),)], size)
 
 
 @lru_cache(maxsize=256)
-def _placed(view: tuple[object, ...]) -> tuple[Offsets, int]:
+def _placed(view: Placement) -> tuple[Offsets, int]:
     """Return the byte offsets of a view's elements, in its shape, and their size."""
-    layout, *changes = view
-    assert isinstance(layout, SharedLayout)
-    offsets = element_offsets(layout)
-    for change in changes:
-        assert isinstance(change, tuple)
-        kind, numbers, shape = change  # pyright: ignore[reportUnknownVariableType]
-        match kind:  # pyright: ignore[reportUnknownVariableType]
+    offsets = element_offsets(view.layout)
+    for change in view.changes:
+        match change.kind:
             case "transpose":
-                offsets = offsets.transpose(numbers)  # pyright: ignore[reportUnknownArgumentType]
+                offsets = offsets.transpose(change.numbers)
             case "slice":
-                where = tuple(
-                    slice(low, low + extent)
-                    for low, extent in zip(numbers, shape)  # pyright: ignore
-                )
-                offsets = offsets[where]
+                ends = zip(change.numbers, change.shape, strict=True)
+                offsets = offsets[tuple(slice(low, low + extent) for low, extent in ends)]
             case _:
-                offsets = offsets.reshape(shape)  # pyright: ignore[reportUnknownArgumentType]
-    return offsets, max(1, layout.bits // 8)
+                offsets = offsets.reshape(change.shape)
+    return offsets, max(1, view.layout.bits // 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +146,7 @@ class Footprint:
 
     buffer: Buffer
     slot: SSAValue
-    view: tuple[object, ...]
+    view: Placement
     shape: tuple[int, ...]
     bytes: int
     whole: bool
@@ -170,26 +180,26 @@ class Footprint:
 
 def footprint(view: SSAValue, buffers: dict[SSAValue, Buffer]) -> Footprint:
     """Follow a view back to its slot. Raises Unproved where it has no single one."""
-    changes: list[tuple[object, ...]] = []
+    changes: list[Change] = []
     value, kind = view, view.type
     assert isinstance(kind, ViewType)
     while not isinstance(value.owner, hopper.Slot):
         match value.owner:
             case hopper.TransposeView() as change:
                 numbers = tuple(item.data for item in change.permutation)
-                changes.append(("transpose", numbers, _shape(value)))
+                changes.append(Change("transpose", numbers, _shape(value)))
             case hopper.SliceView() as change:
                 numbers = tuple(item.data for item in change.start)
-                changes.append(("slice", numbers, _shape(value)))
+                changes.append(Change("slice", numbers, _shape(value)))
             case hopper.ReshapeView() as change:
-                changes.append(("reshape", (), _shape(value)))
+                changes.append(Change("reshape", (), _shape(value)))
             case _:
                 raise Unproved("a view that is not part of one slot", None)
         value = change.view
     slot = value.owner
     buffer = buffers[slot.buffer]
-    whole = all(change[0] != "slice" for change in changes)
-    key = (_layout(value), *reversed(changes))
+    whole = all(change.kind != "slice" for change in changes)
+    key = Placement(_layout(value), tuple(reversed(changes)))
     return Footprint(buffer, value, key, kind.shape, kind.layout.data.bytes, whole)
 
 

@@ -17,6 +17,7 @@ from tawa.ir.types import BarriersType, DescType, PtrType
 from tawa.simulator.proof.configuration import Configuration, Site
 from tawa.simulator.proof.copies import Groups
 from tawa.simulator.proof.decode import Control, Decoder
+from tawa.simulator.proof.globals import GlobalMemory
 from tawa.simulator.proof.machine import Agent, Blocked, Mbarrier, NamedBarrier, Pool, World
 from tawa.simulator.proof.memory import Bucket
 from tawa.simulator.proof.products import Engine, Products
@@ -93,6 +94,7 @@ class Run(World):
         self.limit = 4096
         self.budget = budget
         self.flying: list[tuple[int, Agent, Operation]] = []
+        self.globals = GlobalMemory(model.decoder.followed, scalars)
         self.blocks = [self._block(rank) for rank in range(model.cluster)]
         self._make_agents()
 

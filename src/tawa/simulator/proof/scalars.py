@@ -10,7 +10,6 @@ outcomes is tried that no input produces.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -52,7 +51,10 @@ def _shift_left(a: int, b: int) -> int:
 
 
 def _compare(test: Callable[[int, int], bool]) -> Callable[..., int]:
-    return lambda a, b: int(test(a, b))
+    def compare(a: int, b: int) -> int:
+        return int(test(a, b))
+
+    return compare
 
 
 def _smaller(a: int, b: int) -> int:
@@ -72,26 +74,26 @@ def _fma(a: int, b: int, c: int) -> int:
 
 
 FUNCTIONS: dict[str, Callable[..., int]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
+    "add": int.__add__,
+    "sub": int.__sub__,
+    "mul": int.__mul__,
     "idiv": _divide,
     "irem": _remainder,
-    "neg": operator.neg,
-    "abs": operator.abs,
+    "neg": int.__neg__,
+    "abs": int.__abs__,
     "min": _smaller,
     "max": _larger,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
+    "and": int.__and__,
+    "or": int.__or__,
+    "xor": int.__xor__,
     "shl": _shift_left,
     "shr": _shift_right,
-    "eq": _compare(operator.eq),
-    "ne": _compare(operator.ne),
-    "lt": _compare(operator.lt),
-    "le": _compare(operator.le),
-    "gt": _compare(operator.gt),
-    "ge": _compare(operator.ge),
+    "eq": _compare(int.__eq__),
+    "ne": _compare(int.__ne__),
+    "lt": _compare(int.__lt__),
+    "le": _compare(int.__le__),
+    "gt": _compare(int.__gt__),
+    "ge": _compare(int.__ge__),
     "select": _select,
     "fma": _fma,
 }
