@@ -154,10 +154,10 @@ class GlobalMemory:
             return False
         first, second = before.agent, after.agent
         same = first.role == second.role and first.block == second.block
-        if first.block != second.block or (
-            same and not (before.asynchronous or after.asynchronous)
-        ):
-            return False  # blocks are programs of their own: their order is nobody's
+        if first.block != second.block or before.program != after.program:
+            return False  # programs are independent: the order of two is nobody's
+        if same and not (before.asynchronous or after.asynchronous):
+            return False
         if before.write and after.write:
             return False
         seen = second.fenced if after.asynchronous and not before.asynchronous else second.known
