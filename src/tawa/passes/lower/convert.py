@@ -123,19 +123,21 @@ class Converter:
                 continue
             layout = self._wanted(operation, index)
             operation.operands[index] = self.version(operand, layout, operation)
-        if isinstance(operation, tile.Reduce):
-            self._settle_reduction(operation)
+        if isinstance(operation, (tile.Reduce, tile.Scan)):
+            self._settle_results(operation)
 
-    def _settle_reduction(self, reduce: tile.Reduce) -> None:
+    def _settle_results(self, reduce: tile.Reduce | tile.Scan) -> None:
         """Give results the layout that follows from the operands', then the one they were given.
 
-        A reduction's operand does not follow from its result: neighbours may have asked otherwise.
+        The operand of a reduction or scan does not follow from its result: neighbours may have
+        asked otherwise.
         """
+        inside = layout_of(reduce.inputs[0].type)
         natural = self._intern(
-            without_dimension(layout_of(reduce.inputs[0].type), reduce.axis.data)
+            inside if isinstance(reduce, tile.Scan) else without_dimension(inside, reduce.axis.data)
         )
         following = reduce.next_op
-        assert following is not None, "a reduction with no use is dead"
+        assert following is not None, "a reduction or scan with no use is dead"
         for result in [value for value in reduce.res if is_tensor(value)]:
             wanted = self._intern(self.chosen.of[result])
             if same_layout(natural, wanted):
