@@ -42,9 +42,10 @@ def _plan_loop(
     depth = rings.depths.get(loop, 0)
     schedule = problem.pins.schedule
     if schedule in (None, "coarse"):
-        if not (refused := _why_not_coarse(problem, name, loop, depth)):
+        unshaped = find_stages(loop).reason
+        if not (refused := unshaped or _why_not_overlapped(problem, name, depth)):
             return LoopPlan(name, "coarse", 1, pins=True)
-        if schedule == "coarse" and not _some_coarse(problem):
+        if schedule == "coarse" and not (unshaped and _some_coarse(problem)):
             raise PlanError(f"schedule='coarse' for {name}", why=refused)
         schedule = "fine"
     reason = _why_drained(loop, dots, rings)
@@ -67,10 +68,8 @@ def _plan_loop(
     return LoopPlan(name, schedule, pinned)
 
 
-def _why_not_coarse(problem: Problem, name: str, loop: scf.ForOp, depth: int) -> str:
-    """Return why iterations of a loop do not overlap by stages, or nothing."""
-    if reason := find_stages(loop).reason:
-        return reason
+def _why_not_overlapped(problem: Problem, name: str, depth: int) -> str:
+    """Return why two iterations of a loop cannot be under way at once, or nothing."""
     if depth < 2:
         return f"its rings have {depth} slots, and two iterations are under way at once"
     if (pick(problem.pins.mma_depth, (name,), "mma_depth") or 1) > 1:

@@ -25,6 +25,7 @@ from tawa.simulator.hopper_decode import timed
 from tawa.simulator.launch import launch_blocks, launch_number
 from tawa.simulator.machine import Block, Cluster, Coroutine, Machine
 from tawa.simulator.memory import GlobalMemory
+from tawa.simulator.mma_rules import MMA_RULES
 from tawa.simulator.races import GlobalRaces, written_arguments
 from tawa.simulator.role import Role
 from tawa.simulator.rules import RULES
@@ -212,6 +213,7 @@ def _create(decoder: Decoder, operation: aref.Create) -> None:
 _RULES: dict[type[Operation], Rule] = {
     **RULES,
     **ID_RULES,
+    hopper.Pin: MMA_RULES[hopper.Pin],
     aref.Create: _create,
     aref.PutEnter: _put_enter,
     aref.PutExit: _put_exit,
