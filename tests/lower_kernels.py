@@ -5,7 +5,7 @@ Inputs are small integers, so that every order of sums is exact and equality is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import ml_dtypes
@@ -255,6 +255,57 @@ def many_tiles(
             c_desc.store([m, n], acc.to(c_desc.dtype))
 
 
+def batched(
+    a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):  # fmt: skip
+    batch = tl.program_id(2)
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        a = tl.reshape(a_desc.load([batch, m, k]), (BM, BK))
+        b = tl.reshape(b_desc.load([batch, k, n]), (BK, BN))
+        acc = tl.dot(a, b, acc)
+    c = tl.reshape(acc.to(c_desc.dtype), (1, BM, BN))
+    c_desc.store([batch, m, n], c)
+
+
+def made_here(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    a_desc = tl.make_tensor_descriptor(a_ptr, [M, K], [K, 1], [BM, BK])
+    b_desc = tl.make_tensor_descriptor(b_ptr, [N, K], [K, 1], [BN, BK])
+    c_desc = tl.make_tensor_descriptor(c_ptr, [M, N], [N, 1], [BM, BN])
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        acc = tl.dot(a_desc.load([m, k]), b_desc.load([n, k]).T, acc)
+    c_desc.store([m, n], acc.to(tl.float16))
+
+
+def half_sums(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.float16)
+    for k in range(0, K, BK):
+        acc = tl.dot(a_desc.load([m, k]), b_desc.load([k, n]), acc, out_dtype=tl.float16)
+    c_desc.store([m, n], acc)
+
+
+def turn(x_ptr, o_ptr, BM: tl.constexpr, B: tl.constexpr):
+    r = tl.arange(0, BM)
+    c = tl.arange(0, B)
+    x = tl.load(x_ptr + r[:, None] * B + c[None, :])
+    tl.store(o_ptr + c[:, None] * BM + r[None, :], x.T)
+
+
+def largest(x_ptr, o_ptr, p_ptr, BM: tl.constexpr, B: tl.constexpr):
+    r = tl.arange(0, BM)
+    c = tl.arange(0, B)
+    x = tl.load(x_ptr + r[:, None] * B + c[None, :])
+    tl.store(o_ptr + r, tl.argmax(x, axis=1))
+    tl.store(p_ptr + c, tl.argmax(x, axis=0))
+
+
 @dataclass(frozen=True)
 class Case:
     """A kernel with its signature, grid and arguments ((array, block) is a descriptor)."""
@@ -265,6 +316,7 @@ class Case:
     arguments: dict
     pins: Pins = field(default_factory=Pins)
     exact: bool = True
+    options: dict = field(default_factory=dict)
 
 
 def integers(shape, dtype, low=-3, high=4):
@@ -342,7 +394,8 @@ def _pointwise(function, shape, constants, grid, dtype="f32", **scalars) -> Case
     signature = {name: PointerArg(dtype, True) for name in names}
     signature |= {name: ScalarArg("i32") for name in scalars}
     signature |= {name: ConstantArg(value) for name, value in constants.items()}
-    arrays = {name: integers(shape, dtype) for name in names}
+    shapes = shape if isinstance(shape, list) else [shape] * len(names)
+    arrays = {name: integers(each, dtype) for name, each in zip(names, shapes)}
     return Case(function, signature, grid, arrays | scalars)
 
 
@@ -371,6 +424,26 @@ def _many_tiles(split: bool, **pins) -> Case:
         "K": k,
     }
     return Case(many_tiles, signature, (2, 1, 1), arguments, Pins(**pins))
+
+
+def _batched() -> Case:
+    blocks = {"a_desc": (1, 128, 64), "b_desc": (1, 64, 128), "c_desc": (1, 128, 128)}
+    shapes = {"a_desc": (2, 200, 200), "b_desc": (2, 200, 136), "c_desc": (2, 200, 136)}
+    signature = {name: DescriptorArg("bf16", block) for name, block in blocks.items()}
+    signature |= {"K": ScalarArg("i32")}
+    signature |= {"BM": ConstantArg(128), "BN": ConstantArg(128), "BK": ConstantArg(64)}
+    arguments = {name: (integers(shapes[name], "bf16"), blocks[name]) for name in blocks}
+    return Case(batched, signature, (2, 2, 2), arguments | {"K": 200})
+
+
+def _made_here() -> Case:
+    m, n, k = 200, 304, 200
+    signature = {name: PointerArg("f16", True) for name in ("a_ptr", "b_ptr", "c_ptr")}
+    signature |= {name: ScalarArg("i32", True) for name in ("M", "N", "K")}
+    signature |= {"BM": ConstantArg(128), "BN": ConstantArg(128), "BK": ConstantArg(64)}
+    arguments = {"a_ptr": integers((m, k), "f16"), "b_ptr": integers((n, k), "f16")}
+    arguments |= {"c_ptr": np.full((m, n), np.nan, np.float16), "M": m, "N": n, "K": k}
+    return Case(made_here, signature, (2, 3, 1), arguments)
 
 
 CASES: dict[str, Case] = {
@@ -404,6 +477,13 @@ CASES: dict[str, Case] = {
     "matmul ieee": product(ieee, bm=64, bn=64, bk=32, dtype="f32"),
     "computed operands": product(computed),
     "computed operands ordinary": product(computed, specialize=False),
+    "matmul from registers": product(bn=64, store="registers"),
+    "matmul 2 warps": replace(product(bm=32, bn=64, bk=32), options={"num_warps": 2}),
+    "batched": _batched(),
+    "made here": _made_here(),
+    "sums in f16": product(half_sums, dtype="f16", out="f16"),
+    "turn": _pointwise(turn, [(32, 64), (64, 32)], {"BM": 32, "B": 64}, (1, 1, 1)),
+    "largest": _pointwise(largest, [(32, 64), (32,), (64,)], {"BM": 32, "B": 64}, (1, 1, 1)),
     "row sums": product(row_sums),
     "two products": product(two_products),
     "two products depth 2": product(two_products, mma_depth=2),
@@ -433,7 +513,7 @@ CASES: dict[str, Case] = {
 def lowered(name: str) -> tuple[tile.Kernel, Plan, tuple[Declined, ...]]:
     """Return the hopper IR of a case, its plan, and what the lowering declined."""
     case = CASES[name]
-    kernel = build(case.function, case.signature, {})
+    kernel = build(case.function, case.signature, case.options)
     pipeline.run(pipeline.TILE, kernel, Plan(), H200)
     plan = rank_plans(kernel, H200, case.pins)[0]
     pipeline.run(pipeline.AREF, kernel, plan, H200)
@@ -441,7 +521,7 @@ def lowered(name: str) -> tuple[tile.Kernel, Plan, tuple[Declined, ...]]:
 
 
 def tile_kernel(case: Case) -> tile.Kernel:
-    return build(case.function, case.signature, {})
+    return build(case.function, case.signature, case.options)
 
 
 def fresh(case: Case) -> tuple[dict[str, np.ndarray], dict[str, object]]:
