@@ -118,4 +118,4 @@ class TuningError(TawaError):
 
 
 class InternalError(TawaError):
-    """The compiler failed in a way that is not the user's fault; the message names a dump folder."""
+    """The compiler failed through no fault of the user's; the message names a dump folder."""

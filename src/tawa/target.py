@@ -1,7 +1,7 @@
 """What the target machine has: the numbers every budget and rule refers to.
 
-Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (9.0); PTX ISA
-"setmaxnreg", "bar", "wgmma"; CUDA driver API, "cuTensorMapEncodeTiled".
+Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (9.0);
+PTX ISA "setmaxnreg", "bar", "wgmma"; CUDA driver API, "cuTensorMapEncodeTiled".
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Facts about a program: effects, addresses, roles of statements, names, liveness."""

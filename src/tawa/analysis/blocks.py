@@ -8,6 +8,7 @@ dimension without a mask gets an extent no access exceeds.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
@@ -211,10 +212,10 @@ def _assemble(
         dims.append(Dim(dim, strides[dim], offset, extent, shape[dim], wrap))
     if any(dim not in strides for dim in bounds):
         return Refusal("the mask bounds a dimension of extent 1")
-    return _checked(form, tuple(dims))
+    return _checked(form, dims)
 
 
-def _checked(form: PointerForm, dims: tuple[Dim, ...]) -> Block | Refusal:
+def _checked(form: PointerForm, dims: Sequence[Dim]) -> Block | Refusal:
     """Apply TMA's static rules and collect what the launcher must check."""
     if len(dims) > 5:
         return Refusal("more than five dimensions")
@@ -232,7 +233,7 @@ def _checked(form: PointerForm, dims: tuple[Dim, ...]) -> Block | Refusal:
         if parts is None:
             return Refusal("an index is not affine in a loop")
         checks.extend(part for part in parts if not _surely_nonnegative(part))
-    return Block(form.base, dims, tuple(dict.fromkeys(checks)))
+    return Block(form.base, tuple(dims), tuple(dict.fromkeys(checks)))
 
 
 def _multiple_of(stride: Polynomial, unit: int) -> bool:

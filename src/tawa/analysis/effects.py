@@ -21,7 +21,16 @@ CONTROL = (scf.ForOp, scf.IfOp, scf.WhileOp)
 VIEWS = (tile.Transpose, tile.Reshape, tile.ExpandDims)
 """Operations that name the same elements again: in shared memory they cost nothing."""
 
-_AREF = (aref.Create, aref.Role, aref.PutEnter, aref.PutExit, aref.GetEnter, aref.GetExit)
+_AREF = (
+    aref.Create,
+    aref.Role,
+    aref.PutEnter,
+    aref.PutExit,
+    aref.GetEnter,
+    aref.GetExit,
+    aref.GetSkip,
+    aref.Turn,
+)
 
 
 def is_write(operation: Operation) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, TensorType
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import BlockArgument, SSAValue
 
 from tawa.analysis.polynomial import ONE, ZERO, Polynomial, Trip, is_argument, polynomial
@@ -73,12 +73,12 @@ class PointerForm:
 
 def index_form(value: SSAValue) -> IndexForm | None:
     """Return the affine form of an integer tensor or scalar, or None where there is none."""
-    if not isinstance(value.type, TensorType):
-        return IndexForm(polynomial(value))
     rank = len(shape_of(value.type))
+    if not rank:
+        return IndexForm(polynomial(value))
     match value.owner:
-        case tile.Constant() as op if isinstance(op.value, IntAttr):
-            return IndexForm(Polynomial.constant(op.value.data), (ZERO,) * rank)
+        case tile.Constant(value=IntAttr() as number):
+            return IndexForm(Polynomial.constant(number.data), (ZERO,) * rank)
         case tile.Splat() as op:
             return IndexForm(polynomial(op.value), (ZERO,) * rank)
         case tile.Arange() as op:

@@ -1,4 +1,4 @@
-"""The dialects. The only folder that knows how operations are declared; the rest imports from it."""
+"""The dialects: the only folder that declares operations; the rest imports them from here."""
 
 from __future__ import annotations
 

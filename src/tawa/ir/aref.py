@@ -1,6 +1,6 @@
 """The aref dialect: roles, and the asynchronous references that are the only link between them.
 
-A kernel in aref IR is scalar set-up, then `Create`s, then one `Role` for each role; inside a role the
+A kernel in aref IR is scalar set-up, then `Create`s, then one `Role` for each role; inside it the
 tile dialect goes on meaning what it means. Operational rules: Tawa (arXiv:2510.14719) section 3.
 """
 
@@ -22,7 +22,7 @@ from xdsl.irdl import (
 )
 from xdsl.traits import NoTerminator
 
-from tawa.ir.types import ArefType, SlotType
+from tawa.ir.types import ArefType, SlotType, i32
 
 _PLAIN = "operands attr-dict `:` functional-type(operands, results)"
 _EFFECT = "operands attr-dict `:` type(operands)"
@@ -98,4 +98,32 @@ class GetExit(IRDLOperation):
     assembly_format = _EFFECT
 
 
-Aref = Dialect("aref", [Create, Role, PutEnter, PutExit, GetEnter, GetExit], [ArefType, SlotType])
+@irdl_op_definition
+class GetSkip(IRDLOperation):
+    """Pass over the next `count` (i32) fillings: another instance of the role takes and frees them.
+
+    A ring that is skipped in has one instance for each filling; only that one frees it.
+    """
+
+    name = "aref.get_skip"
+    aref = operand_def(ArefType)
+    count = operand_def(i32)
+    assembly_format = "$aref `,` $count attr-dict `:` type(operands)"
+
+
+@irdl_op_definition
+class Turn(IRDLOperation):
+    """Instances of a role take turns, in the order of their index. `kind` "take" waits until the
+    instance before has passed the turn, "pass" gives it to the next one.
+    """
+
+    name = "aref.turn"
+    kind = attr_def(StringAttr)
+    assembly_format = "$kind attr-dict"
+
+
+Aref = Dialect(
+    "aref",
+    [Create, Role, PutEnter, PutExit, GetEnter, GetExit, GetSkip, Turn],
+    [ArefType, SlotType],
+)

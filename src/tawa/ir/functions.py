@@ -5,6 +5,10 @@ simulator's) and the CUDA expression. 16-bit floats are computed in f32 and roun
 these functions equals native arithmetic (f32 has more than 2p + 2 bits for p = 11); integers wrap.
 """
 
+# The rows are lambdas over whatever array they are given; annotating each would hide the table.
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -16,7 +20,7 @@ Result = Literal["same", "bool", "select"]
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One row: `numpy` takes the module and the operands; `cuda_*` are expressions in {0}, {1}, {2}.
+    """One row: `numpy` takes the module and operands, `cuda_*` are expressions in {0}, {1}, {2}.
 
     An empty CUDA text means: no such function for that class of element (integer, float). `result`
     is "same" (type of the first operand), "bool" (i1) or "select" (type of the second).

@@ -1,13 +1,13 @@
 """The hopper dialect: the last word on concurrency.
 
-Every barrier, arrive (and by whom), fence, commit, wait, election and staging buffer is an operation
-here; code generation adds none. Tensors carry a register layout (the encoding of their type) over
+Every barrier, arrive (and by whom), fence, commit, wait, election and staging buffer is an
+operation here; code generation adds none. Tensors carry a register layout (the encoding of their type) over
 the warps of the role that computes them; tile operations on such tensors stay tile operations.
 
 Who executes. A role's body is executed by all its threads in step, tile by tile. `by` says which of
 them perform an operation: "thread" (the single thread of an enclosing `OneThread`), "warp" (one
 elected thread of each warp), "warpgroup" (one elected thread of each warpgroup), "role" (one thread
-of the role) or "all" (every thread). The elected thread of a warpgroup is thread 0 of it, always the
+of the role) or "all" (every thread). The elected thread of a warpgroup is its thread 0, always the
 same one: bulk groups belong to the thread that committed them.
 """
 
@@ -247,7 +247,7 @@ class Arrive(IRDLOperation):
 
 @irdl_op_definition
 class Expect(IRDLOperation):
-    """One arrival that also adds `bytes` to what the phase waits for (mbarrier.arrive.expect_tx)."""
+    """One arrival that adds `bytes` to what the phase waits for (mbarrier.arrive.expect_tx)."""
 
     name = "hopper.expect"
     barriers = operand_def(BarriersType)

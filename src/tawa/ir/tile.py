@@ -1,9 +1,11 @@
 """The tile dialect: what a kernel means, one statement after the other.
 
 Values are scalars, pointers, descriptors and tensors without layout, thread or memory. Control flow
-is xDSL's `scf` (for, if, while). Scalar and tensor arithmetic is one operation, `Elementwise`, whose
+is xDSL's `scf` (for, if, while). Scalar and tensor arithmetic is one operation, `Elementwise`: its
 function is a row of the table in `tawa.ir.functions`; all its operands have the same shape.
 After layouts are chosen the same operations appear in hopper IR on tensors with an encoding.
+
+Length: one operation after the other; a dialect is read from one page.
 """
 
 from __future__ import annotations
@@ -200,7 +202,7 @@ class Elementwise(IRDLOperation):
 
 @irdl_op_definition
 class Cast(IRDLOperation):
-    """Convert each element to another type (rounding to nearest even, integers wrap, fp8 saturates)."""
+    """Convert each element to another type (nearest even; integers wrap, fp8 saturates)."""
 
     name = "tile.cast"
     value = operand_def()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from math import prod
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from xdsl.dialects.builtin import (
     AnyFloat,
@@ -87,11 +87,10 @@ def is_float(kind: Attribute) -> bool:
 
 def is_signed(kind: Attribute) -> bool:
     """Tell whether an integer type is read as signed (i1 is not)."""
-    return (
-        isinstance(kind, IntegerType)
-        and kind.width.data > 1
-        and kind.signedness.data is not Signedness.UNSIGNED
-    )
+    if not isinstance(kind, IntegerType):
+        return False
+    integer = cast(IntegerType, kind)  # a type parameter of IntegerType is of no interest here
+    return integer.width.data > 1 and integer.signedness.data is not Signedness.UNSIGNED
 
 
 def bit_width(kind: Attribute) -> int:
@@ -109,7 +108,7 @@ def bit_width(kind: Attribute) -> int:
 
 def element_type(kind: Attribute) -> Attribute:
     """Return the element type of a tensor, or the scalar type itself."""
-    return kind.get_element_type() if isinstance(kind, TensorType) else kind
+    return cast(Tensor, kind).get_element_type() if isinstance(kind, TensorType) else kind
 
 
 def shape_of(kind: Attribute) -> tuple[int, ...]:
@@ -193,7 +192,7 @@ def parse_layout(text: str) -> RegisterLayout:
 
 @irdl_attr_definition
 class Real(Data[float]):
-    """A floating-point number, infinities and NaN included (builtin float data cannot print them)."""
+    """A floating-point number; infinities and NaN too, which builtin float data cannot print."""
 
     name = "tile.real"
 

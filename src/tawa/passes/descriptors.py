@@ -3,8 +3,11 @@
 Purpose: a kernel that loads through pointers and masks gets TMA, as one written with descriptors.
 
 Before -> after:
-    %p = tile.ptr_add %base, (m + i) * stride + (k + j)     %d = tile.make_desc %base, [M, K], [stride, 1]
-    %x = tile.load %p, (m + i < M) & (k + j < K), 0.0       %x = tile.desc_load %d[m, k]
+    %p = tile.ptr_add %base, (m + i) * stride + (k + j)
+    %x = tile.load %p, (m + i < M) & (k + j < K), 0.0
+      ->
+    %d = tile.make_desc %base, [M, K], [stride, 1]
+    %x = tile.desc_load %d[m, k]
 
 Requires tile IR. Ensures: every promoted access reads and writes the same elements for every launch
 that passes the guards the pass leaves on the kernel (attribute `guards`: expressions the launcher
@@ -20,7 +23,7 @@ from __future__ import annotations
 
 from xdsl.builder import Builder
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr, TensorType
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from tawa.analysis.blocks import Block, Dim, Refusal, describe
@@ -37,7 +40,7 @@ from tawa.analysis.polynomial import (
 )
 from tawa.analysis.rows import reaches_only_masked_stores
 from tawa.ir import tile
-from tawa.ir.types import DescType, Real, element_type, i32, i64, int_array, shape_of
+from tawa.ir.types import DescType, PtrType, Real, element_type, i32, i64, int_array, shape_of
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -91,8 +94,10 @@ def _is_zero(value: SSAValue) -> bool:
     match value.owner:
         case tile.Splat() | tile.Broadcast() | tile.Cast() | tile.ExpandDims() as op:
             return _is_zero(op.value)
-        case tile.Constant() as op if isinstance(op.value, IntAttr | Real):
-            return op.value.data == 0 and str(op.value.data)[0] != "-"
+        case tile.Constant(value=IntAttr() as number):
+            return number.data == 0
+        case tile.Constant(value=Real() as number):
+            return number.data == 0 and str(number.data)[0] != "-"
         case _:
             return False
 
@@ -104,8 +109,10 @@ def _wrap_is_harmless(op: tile.Load | tile.Store, dim: Dim) -> bool:
 
 
 def _make_descriptor(kernel: tile.Kernel, op: Operation, block: Block) -> SSAValue:
-    """Make the descriptor at the top of the kernel, or reuse an equal one."""
-    element = element_type(block.base.type).element  # pyright: ignore
+    """Make the descriptor at the top of the kernel; equal ones are shared by the next pass."""
+    pointer = block.base.type
+    assert isinstance(pointer, PtrType), "a block starts at an argument's address"
+    element = pointer.element
     shape = [dim.block for dim in block.dims]
     first = kernel.body.block.first_op
     assert first is not None, "a kernel that loads has statements"
@@ -189,11 +196,11 @@ def _reshaped(builder: Builder, value: SSAValue, shape: list[int]) -> SSAValue:
     return builder.insert(tile.Reshape(operands=[value], result_types=[kind])).result
 
 
-def _emit(poly: Polynomial, before: Operation, kind: object) -> SSAValue:
+def _emit(poly: Polynomial, before: Operation, kind: Attribute) -> SSAValue:
     return _emit_at(poly, Builder(InsertPoint.before(before)), kind)
 
 
-def _emit_at(poly: Polynomial, builder: Builder, kind: object) -> SSAValue:
+def _emit_at(poly: Polynomial, builder: Builder, kind: Attribute) -> SSAValue:
     """Insert the arithmetic that computes `poly` as an integer of type `kind`."""
 
     def constant(number: int) -> SSAValue:

@@ -9,7 +9,7 @@ as its notes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,6 @@ from tawa.errors import BuildError, OverBudget, PlanError, ShapeUnsupported, Taw
 from tawa.frontend import build as build_tile
 from tawa.frontend.signature import Signature
 from tawa.ir import hopper, tile
-from tawa.ir.types import BarriersType, BufferType
 from tawa.passes import pipeline
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Declined, Plan
@@ -50,7 +49,7 @@ class Stopwatch:
         self.seconds: dict[str, float] = {}
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> Generator[None]:
         """Time the body under `name`."""
         start = time.perf_counter()
         try:
@@ -176,10 +175,10 @@ def _resources(
             case hopper.Role():
                 budget = op.registers.data
                 roles.append(RoleRegisters(op.label.data, op.warps.data, budget))
-            case hopper.Shared(result=result) if isinstance(result.type, BufferType):
+            case hopper.Shared(result=result):
                 size = result.type.bytes
                 buffers.append(SharedBuffer(op.label.data, op.offset.data, size))
-            case hopper.Barriers(result=result) if isinstance(result.type, BarriersType):
+            case hopper.Barriers(result=result):
                 barriers.append((op.label.data, result.type.count.data))
             case _:
                 pass

@@ -16,7 +16,8 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tawa.ir import hopper
+from tawa.ir import hopper, tile
+from tawa.ir.types import Real
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.dots import is_zero
 from tawa.passes.lower.emit import Emitter
@@ -56,8 +57,8 @@ def _leave(lowering: Lowering, loop: scf.ForOp, index: int) -> None:
     after = Emitter.after(wait)
     trips = loop.results[lowering.trips[block].index - 1]
     ran = after.apply("gt", trips, after.constant(0), hint="ran")
-    other = Block([fill := zero.owner.clone()])  # pyright: ignore
-    other.add_op(scf.YieldOp(fill.results[0]))
+    fill = tile.Constant(attributes={"value": Real(0.0)}, result_types=[zero.type])
+    other = Block([fill, scf.YieldOp(fill.result)])
     choice = scf.IfOp(ran, [result.type], Region(Block([scf.YieldOp(ready)])), Region(other))
     uses = [use for use in ready.uses if use.operation.parent_op() is not choice]
     after.put(choice)
