@@ -68,6 +68,10 @@ def touch_shared(
     world.step(agent, op, f"{what}: {bucket.name}")
     access = Access(mask, event, write, False, agent, what, op, agent.steps, turn)
     bucket.check(access)
+    if write:
+        bucket.put = None
+    else:
+        bucket.see(agent, place.buffer.number, op)
     agent.known |= event
     world.by_threads |= event
     if agent.single:
@@ -189,6 +193,7 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
             if block != agent.block:
                 world.remote.append((event, block, f"a multicast copy of {agent.label}", load))
             barrier = barrier_of(agent, block, array, number, load)
+            bucket.put = (array, barrier.put) if place.buffer.alone else None
             barrier.deliver(world, agent, place.bytes // parts, event, load)
         world.flying.append((event, agent, load))
 

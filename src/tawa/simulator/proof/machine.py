@@ -64,6 +64,8 @@ class Agent:
     steps: int = 0
     seen: dict[Mbarrier, int] = field(default_factory=lambda: {})
     waits: dict[Mbarrier, int] = field(default_factory=lambda: {})
+    gets: dict[int, int] = field(default_factory=dict[int, int])
+    puts: dict[tuple[Operation, int, int], tuple[int, int]] = field(default_factory=lambda: {})
     meeting: int = -1
     program_index: int = 0
     registers: int = 0
@@ -162,12 +164,16 @@ class Mbarrier:
     """One mbarrier of one block. `done` counts completed phases; the current phase is `done`.
 
     `known` and `fenced` gather what the arrivals of the current phase know; `completions` keeps
-    that of each completed phase and `bits` its event; `waits` the events of the waits for a phase.
+    that of each completed phase and `bits` its event; `waits` the events of the waits for a phase,
+    `takers` the numbers of the agents that waited for it.
     """
 
     name: str
     block: int
     arrivals: int
+    array: int = 0
+    slot: int = 0
+    size: int = 1
     init: int = 0
     ready: int = 0
     pending: int = 0
@@ -181,7 +187,13 @@ class Mbarrier:
     bits: list[int] = field(default_factory=list[int])
     waits: dict[int, int] = field(default_factory=dict[int, int])
     waiters: dict[int, str] = field(default_factory=dict[int, str])
+    takers: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
     queue: list[Agent] = field(default_factory=list[Agent])
+
+    @property
+    def put(self) -> int:
+        """Number, in the ring, of the put that fills this slot in the current phase."""
+        return self.done * self.size + self.slot
 
     def check(self, agent: Agent, operation: Operation, asynchronous: bool) -> None:
         """Raise Violation unless the barrier is initialised in the agent's eyes."""
@@ -293,6 +305,9 @@ class Mbarrier:
         agent.known |= bit
         self.waits[target] = self.waits.get(target, 0) | bit
         self.waiters[target] = agent.label
+        self.takers.setdefault(target, set()).add(agent.number)
+        if agent.waits.get(self) != target:
+            agent.gets[self.array] = agent.gets.get(self.array, 0) + 1
         agent.waits[self] = target
         return None
 

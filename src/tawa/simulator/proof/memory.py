@@ -43,6 +43,27 @@ class Bucket:
     reads: dict[Key, Access] = field(default_factory=dict[Key, Access])
     writes: dict[Key, Access] = field(default_factory=dict[Key, Access])
     written: int = 0
+    put: tuple[int, int] | None = None
+
+    def see(self, agent: Agent, buffer: int, operation: Operation) -> None:
+        """Check that a read sees the put it should: rule "matching trips".
+
+        `put` is (array, number) of what was copied here last. When the agent has got more from the
+        ring since this operation read it, the put must be a later one; it is never an earlier one.
+        """
+        if self.put is None or not agent.leader:
+            return
+        array, number = self.put
+        gets = agent.gets.get(array, 0)
+        key = (operation, array, buffer)
+        last, had = agent.puts.get(key, (-1, 0))
+        agent.puts[key] = (number, gets)
+        if number < last or (number == last and gets > had):
+            sentence = (
+                f"{agent.label} reads put {number} of {self.name} by {operation.name}, after put "
+                f"{last} and {gets} gets: it is not the tile of this trip."
+            )
+            raise Violation("matching trips", sentence, operation)
 
     def check(self, access: Access) -> None:
         """Raise Violation where an earlier conflicting access is not ordered before this one."""

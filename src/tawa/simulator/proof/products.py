@@ -116,6 +116,7 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
         for which, (place, slot) in enumerate(places):
             where = concrete(agent, slot, "slot", wgmma)
             bucket = bucket_of(agent, agent.block, place, where, wgmma)
+            bucket.see(agent, place.buffer.number, wgmma)
             for mask in masks(agent, which, place):
                 shifted = mask << place.buffer.shift(where)
                 access = Access(

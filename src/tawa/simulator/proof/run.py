@@ -103,13 +103,15 @@ class Run(World):
     def _block(self, rank: int) -> BlockState:
         arrays: list[list[Mbarrier]] = []
         suffix = f" of block {rank}" if self.model.cluster > 1 else ""
-        for array in self.model.arrays:
+        for number, array in enumerate(self.model.arrays):
             kind = array.result.type
             assert isinstance(kind, BarriersType)
             label, count = array.label.data, kind.count.data
             arrays.append(
                 [
-                    Mbarrier(f"{label}[{slot}]{suffix}", rank, array.arrivals.data)
+                    Mbarrier(
+                        f"{label}[{slot}]{suffix}", rank, array.arrivals.data, number, slot, count
+                    )
                     for slot in range(count)
                 ]
             )
@@ -323,10 +325,15 @@ class Run(World):
 
     def _finish_rings(self) -> None:
         """Every completed phase was waited for, and every slot taken was given back."""
+        instances = self._instances()
+        for array, roles in instances.items():
+            for block in self.blocks:
+                for barrier in block.arrays[array]:
+                    self._finish_shared(barrier, roles)
         for agent in self.agents:
             role = self.model.roles[agent.role]
             waits = role.waits | role.waits_alone if agent.first else role.waits
-            for array in waits:
+            for array in waits - instances.keys():
                 barriers = self.blocks[agent.block].arrays[array]
                 credit = any(-1 in barrier.waits for barrier in barriers)
                 for barrier in barriers:
@@ -344,6 +351,37 @@ class Run(World):
                         else "what was put there last is never taken."
                     )
                     raise Violation("nothing is left", sentence)
+
+    def _instances(self) -> dict[int, set[int]]:
+        """Return the arrays that several roles wait for, with these roles."""
+        found: dict[int, set[int]] = {}
+        for index, role in enumerate(self.model.roles):
+            for array in role.waits | role.waits_alone:
+                found.setdefault(array, set()).add(index)
+        return {array: roles for array, roles in found.items() if len(roles) > 1}
+
+    def _finish_shared(self, barrier: Mbarrier, roles: set[int]) -> None:
+        """A phase is seen by all roles that wait for the barrier, or by one: its instance."""
+        sizes: set[int] = set()
+        for phase in range(barrier.done):
+            takers = barrier.takers.get(phase, set[int]())
+            seen = {self.agents[number].role for number in takers}
+            sizes.add(len(seen))
+            here = [a for a in self.agents if a.role in seen and a.block == barrier.block]
+            late = [a for a in here if a.number not in takers and self._waits(a, barrier)]
+            if not seen or late:
+                who = late[0].label if late else "any role"
+                sentence = f"{barrier.name} completes phase {phase}, which {who} never waits for: "
+                raise Violation("nothing is left", sentence + "what was put there is never taken.")
+        if len(sizes) > 1 or sizes - {1, len(roles)}:
+            sentence = f"the phases of {barrier.name} are taken by {sorted(sizes)} roles each."
+            raise Violation("nothing is left", sentence)
+
+    def _waits(self, agent: Agent, barrier: Mbarrier) -> bool:
+        """Tell whether an agent waits for the barriers a barrier is one of."""
+        role = self.model.roles[agent.role]
+        arrays = role.waits | role.waits_alone if agent.first else role.waits
+        return any(barrier in self.blocks[agent.block].arrays[array] for array in arrays)
 
 
 def _count(high: int, low: int, by: int) -> int:
