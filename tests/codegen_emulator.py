@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +89,7 @@ def twin(name: str, parameters: list[str]) -> str:
     places = ", ".join(item for item in arguments if re.fullmatch(r"x\d", item))
     if found := re.fullmatch(r"wgmma_m64n(\d+)k(\d+)_(\w+?)(_registers)?(_ta)?(_tb)?", name):
         n, k, kinds = found[1], found[2], found[3].split("_")
-        d, a, b = kinds
+        _, a, b = kinds
         flags = ", ".join(str(int(found[i] is not None)) for i in (4, 5, 6))
         product = f"{n}, {k}, emu::F32, emu::{TYPES[a]}, emu::{TYPES[b]}, {flags}"
         return f"emu::wgmma({{{product}}}, d, a, b, accumulate);"
@@ -195,19 +197,21 @@ def harness(source: CudaSource) -> str:
              for item in head[1].split(", ") if item]  # fmt: skip
     passed = ", ".join(f"*(const {kind}*)(blob + {i} * 128)" for i, kind in enumerate(kinds))
     return f"""
+alignas(1024) unsigned char memory[1];  // its address is never asked for: see shared_address
+
 int main(int count, char** words) {{
   FILE* file = fopen(words[1], "rb+");
   fseek(file, 0, SEEK_END);
   long size = ftell(file);
   // Memory lies 128-byte aligned, as the arguments expect; addresses in them are offsets.
-  unsigned char* memory = (unsigned char*)aligned_alloc(4096, (size + 8191) / 4096 * 4096);
+  unsigned char* bytes = (unsigned char*)aligned_alloc(4096, (size + 8191) / 4096 * 4096);
   rewind(file);
-  if (fread(memory, 1, size, file) != (size_t)size) return 2;
-  unsigned char* blob = memory;
+  if (fread(bytes, 1, size, file) != (size_t)size) return 2;
+  unsigned char* blob = bytes;
   int number = atoi(words[2]);
   for (int i = 0; i < number; ++i) {{
     long offset = atol(words[9 + i]);
-    if (offset >= 0) *(unsigned char**)(blob + i * 128) = memory + offset;
+    if (offset >= 0) *(unsigned char**)(blob + i * 128) = bytes + offset;
   }}
   unsigned x = atoi(words[3]), y = atoi(words[4]), z = atoi(words[5]), seed = atoi(words[6]);
   try {{
@@ -218,7 +222,7 @@ int main(int count, char** words) {{
     return 3;
   }}
   rewind(file);
-  fwrite(memory, 1, size, file);
+  fwrite(bytes, 1, size, file);
   fclose(file);
   return 0;
 }}
@@ -302,6 +306,25 @@ def scope(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+FLAGS = ("-std=c++17", "-O1", "-w", "-Wno-psabi")
+
+
+@cache
+def header() -> Path:
+    """A folder with the header, translated once for all kernels of the process."""
+    folder = tempfile.TemporaryDirectory(prefix="emulator")
+    atexit.register(folder.cleanup)
+    path = Path(folder.name)
+    shutil.copy(HEADER, path)
+    subprocess.run(
+        [str(COMPILER), *FLAGS, "-x", "c++-header", "device.h", "-o", "device.h.gch"],
+        cwd=path,
+        capture_output=True,
+        check=False,  # a compiler that cannot reads the header itself, each time
+    )
+    return path
+
+
 def run(
     source: CudaSource, memory: bytes, offsets: list[int], grid: tuple[int, int, int], seed: int
 ) -> bytes:
@@ -309,11 +332,11 @@ def run(
     assert COMPILER is not None
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
-        text = f'#include "{HEADER}"\n{PRELUDE}\n{hosted(source)}\n{harness(source)}'
+        text = f'#include "device.h"\n{PRELUDE}\n{hosted(source)}\n{harness(source)}'
         (base / "kernel.cc").write_text(text)
         (base / "memory").write_bytes(memory)
         made = subprocess.run(
-            [COMPILER, "-std=c++17", "-O1", "-w", "kernel.cc", "-o", "kernel"],
+            [COMPILER, *FLAGS, f"-I{header()}", "kernel.cc", "-o", "kernel"],
             cwd=base, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert made.returncode == 0, made.stderr[:4000]

@@ -113,3 +113,26 @@ ORDINARY = {
     "quantize": (quantize, of(x_ptr="f16*/16", o_ptr="f8e4m3*/16", scale="f32", B=1024)),
     "while": (counts, of(x_ptr="i32*", o_ptr="i32*", n="i32")),
 }
+
+
+def prefix_sums(x_ptr, o_ptr, B: tl.constexpr, BACK: tl.constexpr):
+    i = tl.arange(0, B)
+    tl.store(o_ptr + i, tl.cumsum(tl.load(x_ptr + i), 0, reverse=BACK))
+
+
+def matmul_nn(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        acc = tl.dot(a_desc.load([m, k]), b_desc.load([k, n]), acc)
+    c_desc.store([m, n], acc.to(c_desc.dtype))
+
+
+def matmul_tt(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        acc = tl.dot(a_desc.load([k, m]).T, b_desc.load([n, k]).T, acc)
+    c_desc.store([m, n], acc.to(c_desc.dtype))

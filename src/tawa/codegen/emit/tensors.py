@@ -165,11 +165,11 @@ def convert_layout(e: Emitter, op: Operation) -> None:
         for register, text in enumerate(rows):
             e.line(f"{array.name}[{register}] = {text};")
         return
-    moved = e.names.fresh("moved")
-    e.line(f"{element.compute} {moved}[{array.count}];")
+    places = e.names.fresh("gathered")
+    e.line(f"{element.compute} {places}[{array.count}];")
     for register, text in enumerate(rows):
-        e.line(f"{moved}[{register}] = {text};")
-    e.fill(array, lambda r: f"{moved}[{r}]")
+        e.line(f"{places}[{register}] = {text};")
+    e.fill(array, lambda r: f"{places}[{r}]")
 
 
 def _gather(e: Emitter, tensor: Tensor, row: tuple[tuple[int, int], ...], kind: str) -> str:
@@ -182,6 +182,10 @@ def _gather(e: Emitter, tensor: Tensor, row: tuple[tuple[int, int], ...], kind: 
         texts = [e.call(shuffle, text, source) for text in texts]
     if len(texts) == 1:
         return texts[0]
+    # Every lane takes part in every shuffle: they stand before the choice, not within it.
+    for index, text in enumerate(texts):
+        texts[index] = e.names.fresh("moved")
+        e.line(f"const {kind} {texts[index]} = {text};")
     choice = by_thread(e, [registers.index(register) for register, _ in row])
     text = texts[-1]
     for index in range(len(texts) - 2, -1, -1):
