@@ -26,6 +26,7 @@ from tawa.ir.types import ViewType, layout_of
 from tawa.passes.dead import sweep
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase, new_region
+from tawa.passes.lower.meeting import is_together
 from tawa.passes.lower.puts import arrivals_of_put
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.shared import place_buffers
@@ -41,9 +42,20 @@ def count_arrivals(lowering: Lowering) -> None:
     """Settle who frees each slot, and give both barrier arrays of every ring their counts."""
     for ring in lowering.rings.values():
         filled = sum(arrivals_of_put(role, ring) for role in lowering.roles)
-        freed = sum(_settle_release(role, ring) for role in lowering.roles)
+        # A slot belongs to one instance of a role: it alone frees it.
+        counts = {_kind(lowering, role): _settle_release(role, ring) for role in lowering.roles}
+        freed = sum(counts.values())
         ring.filled.attributes["arrivals"] = IntAttr(max(1, filled))
         ring.freed.attributes["arrivals"] = IntAttr(max(1, freed))
+
+
+def _kind(lowering: Lowering, role: hopper.Role) -> str:
+    """Return the label of the role that `role` is an instance of."""
+    label = role.label.data
+    for planned in lowering.plan.roles:
+        if label in (f"{planned.label}{index}" for index in range(planned.instances)):
+            return planned.label
+    return label
 
 
 def _settle_release(role: hopper.Role, ring: Ring) -> int:
@@ -63,7 +75,7 @@ def _settle_release(role: hopper.Role, ring: Ring) -> int:
         return 0
     groups = role.warps.data // _WARPGROUP
     by_threads = _read_by_threads(role, ring)
-    if not by_threads and role.warps.data % _WARPGROUP == 0 and _is_together(role, ring):
+    if not by_threads and role.warps.data % _WARPGROUP == 0 and is_together(role, ring):
         return groups
     for arrive in arrives:
         arrive.attributes["by"] = StringAttr("warp")
@@ -83,30 +95,6 @@ def _read_by_threads(role: hopper.Role, ring: Ring) -> bool:
         for operand in operation.operands
         if isinstance(operand.type, ViewType)
     )
-
-
-def _is_together(role: hopper.Role, ring: Ring) -> bool:
-    """Tell whether warpgroups meet between each wait for a slot of `ring` and its release."""
-    waits = [
-        op
-        for op in role.walk()
-        if isinstance(op, hopper.Wait) and op.barriers is ring.filled.result
-    ]
-    return all(_meets_after(wait, ring) for wait in waits)
-
-
-def _meets_after(wait: hopper.Wait, ring: Ring) -> bool:
-    operation = wait.next_op
-    while operation is not None:
-        if isinstance(operation, (hopper.Wgmma, hopper.NamedBarrier)):
-            return True
-        if any(
-            isinstance(inner, hopper.Arrive) and inner.barriers is ring.freed.result
-            for inner in operation.walk()
-        ):
-            return False
-        operation = operation.next_op
-    return False
 
 
 # --- elected threads ----------------------------------------------------------------------------

@@ -86,6 +86,17 @@ def live_in(operation: Operation) -> list[SSAValue]:
     ]
 
 
+def used_by_all(branch: scf.IfOp) -> list[SSAValue]:
+    """Return values from outside that each region of a branch uses."""
+    if any(not region.blocks for region in branch.regions):
+        return []
+    used = [
+        {operand for inner in region.walk() for operand in inner.operands if is_tensor(operand)}
+        for region in branch.regions
+    ]
+    return [value for value in used[0] if value in used[1] and not is_inside(value, branch)]
+
+
 def is_inside(value: SSAValue, operation: Operation) -> bool:
     """Tell whether a value is defined within the regions of an operation."""
     owner = value.owner

@@ -41,6 +41,7 @@ from tawa.passes.lower.flight import (
     has_products_or_waits,
     live_in,
     moved,
+    used_by_all,
     used_from,
     written_after,
 )
@@ -111,6 +112,9 @@ class _Placer:
                 if has_products_or_waits(operation):
                     self._force_all(held, flight, operation, emit=emit)
                     self._need(live_in(operation), flight, operation, emit=emit)
+                elif isinstance(operation, scf.IfOp):
+                    # What every branch needs is waited for once, and what it frees is free.
+                    self._need(used_by_all(operation), flight, operation, emit=emit)
                 return self._structured(operation, flight, emit=emit)
             case scf.YieldOp() | scf.ConditionOp():
                 self._need(moved(operation), flight, operation, emit=emit)

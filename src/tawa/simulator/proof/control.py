@@ -48,6 +48,15 @@ def _has_steps(block: Block, decoder: Decoder) -> bool:
     return any(type(inner) in decoder.rules and not _is_control(inner) for inner in block.walk())
 
 
+def _is_tracked(block: Block, decoder: Decoder) -> bool:
+    """Tell whether a block, its end included, touches registers that wgmma uses."""
+    return any(
+        value in decoder.tracked
+        for inner in block.walk()
+        for value in (*inner.operands, *inner.results)
+    )
+
+
 def _is_control(operation: Operation) -> bool:
     return isinstance(operation, (scf.ForOp, scf.IfOp, scf.WhileOp))
 
@@ -83,7 +92,7 @@ def site_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
 def control_roots(operation: Operation, decoder: Decoder) -> list[SSAValue]:
     """Return the scalars that decide what a control operation with effects does."""
     blocks = [region.block for region in operation.regions if region.blocks]
-    if not any(_has_steps(block, decoder) for block in blocks):
+    if not any(_has_steps(block, decoder) or _is_tracked(block, decoder) for block in blocks):
         return []
     match operation:
         case scf.ForOp():

@@ -100,6 +100,8 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
         followed_accesses(kernel),
         _is_persistent(kernel),
     )
+    for role in roles:
+        products.follow_registers(decoder, role)
     decoder.slice(_roots(decoder, kernel))
     preamble = [
         step
@@ -190,7 +192,6 @@ def _roots(decoder: Decoder, kernel: tile.Kernel) -> Iterator[SSAValue]:
 
 
 def _role(decoder: Decoder, role: hopper.Role) -> RoleModel:
-    products.follow_registers(decoder, role)
     program = run_steps(decoder.block(role.body.block))
     together: set[int] = set()
     alone: set[int] = set()
