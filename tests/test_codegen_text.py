@@ -9,6 +9,7 @@ import pytest
 
 from codegen_samples import shape, worked_example
 from tawa.codegen import CudaSource, generate
+from tawa.codegen.emit import RULES
 from tawa.codegen.parameters import ScalarParameter, TensorMapParameter
 from tawa.codegen.wrappers import FIXED
 from tawa.ir import hopper, parse, tile
@@ -209,3 +210,17 @@ def test_integers_wrap_and_names_are_not_hidden() -> None:
 
 def test_lines_of_the_python_source_are_optional() -> None:
     assert "#line" not in generate(shape("gemm")).text
+
+
+def test_every_operation_has_a_rule() -> None:
+    """Set-up is read by the generator itself; tile operations that lowering removes have none."""
+    setup = {
+        hopper.TensorMap, hopper.Shared, hopper.Barriers, hopper.InitBarriers,
+        hopper.FenceBarrierInit, hopper.Role,
+    }  # fmt: skip
+    gone = {
+        tile.Kernel, tile.ProgramId, tile.NumPrograms, tile.MakeDesc, tile.DescLoad,
+        tile.DescStore, tile.DescAtomic, tile.Dot,
+    }  # fmt: skip
+    assert {op for op in hopper.Hopper.operations if op not in RULES} == setup
+    assert {op for op in tile.Tile.operations if op not in RULES} == gone

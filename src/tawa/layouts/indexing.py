@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,11 @@ class Formula:
 
 def fit(table: Sequence[int]) -> Formula | None:
     """Return the formula of a table, None where no sum of digits equals it."""
+    return _fit(tuple(table))
+
+
+@lru_cache(maxsize=1024)
+def _fit(table: tuple[int, ...]) -> Formula | None:
     length = len(table)
     digits: list[Digit] = []
     reach = 1
