@@ -163,7 +163,7 @@ def _columns(lowering: Lowering, emitter: Emitter, store: _Store, parts: int) ->
     if parts == 1:
         return [value]
     power_of_two = parts & (parts - 1) == 0
-    if not power_of_two or width % (parts * panel) or len(shape_of(value.type)) != 2:
+    if not power_of_two or width % (parts * panel) or len(shape_of(value.type)) < 2:
         lowering.note(
             f"{parts} parts of {name_of(store)}",
             f"{width} columns are not 2, 4 ... times whole panels of {panel}",
@@ -180,14 +180,15 @@ def _columns(lowering: Lowering, emitter: Emitter, store: _Store, parts: int) ->
 
 
 def _halve(emitter: Emitter, value: SSAValue) -> tuple[SSAValue, SSAValue] | None:
-    """Return the left and right half of a matrix: reshape, transpose and split of registers."""
-    rows, columns = shape_of(value.type)
+    """Return the left and right half of the columns: reshape, transpose and split of registers."""
+    *outer, columns = shape_of(value.type)
     layout = layout_of(value.type)
     element = element_type(value.type)
-    folded = reshaped(layout, (rows, 2, columns // 2))
+    folded = reshaped(layout, (*outer, 2, columns // 2))
     if folded is None:
         return None
-    turned = permuted(folded, (0, 2, 1))
+    order = (*range(len(outer)), len(outer) + 1, len(outer))
+    turned = permuted(folded, order)
     half = split_of(turned)
     if half is None:
         return None
@@ -197,7 +198,7 @@ def _halve(emitter: Emitter, value: SSAValue) -> tuple[SSAValue, SSAValue] | Non
     last = emitter.put(
         tile.Transpose(
             operands=[apart],
-            attributes={"permutation": int_array((0, 2, 1))},
+            attributes={"permutation": int_array(order)},
             result_types=[kind],
         )
     ).result
