@@ -24,7 +24,7 @@ from tawa.passes import pipeline
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.planner import rank_plans
-from tawa.runtime import nvrtc
+from tawa.runtime import cubins, nvrtc
 from tawa.runtime.compiled import (
     CompiledKernel,
     Guard,
@@ -123,7 +123,7 @@ def _carry_out(
     spills: int | None = None
     if nvrtc.is_available():
         with watch.phase("nvrtc"):
-            cubin = nvrtc.build(source, source.entry_name, arch=target.arch)
+            cubin = cubins.build(source.text, source.entry_name, arch=target.arch)
         made["cubin"] = cubin.data
         spills = cubin.spill_bytes
     rejected = tuple(
