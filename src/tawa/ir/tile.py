@@ -311,7 +311,10 @@ class MakeDesc(IRDLOperation):
 
 @irdl_op_definition
 class DescExtent(IRDLOperation):
-    """The extent (`what` = "extent") or stride ("stride") of a descriptor's dimension `axis`."""
+    """The extent (`what` = "extent") or stride ("stride") of a descriptor's dimension `axis`.
+
+    `what` = "base" is the address of its first element, a pointer (`axis` is 0).
+    """
 
     name = "tile.desc_extent"
     desc = operand_def(DescType)
