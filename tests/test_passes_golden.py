@@ -9,6 +9,7 @@ import pytest
 
 from tawa.ir import parse
 from tawa.passes.arefs import insert_arefs
+from tawa.passes.coarse import overlap_products
 from tawa.passes.distribute import distribute
 from tawa.passes.persist import persist
 from tawa.passes.simplify import simplify, simplify_kernel
@@ -22,6 +23,7 @@ CASES = {
     "persist": ("gemm", True, (persist, simplify)),
     "arefs": ("two dots in sequence", False, (insert_arefs,)),
     "distribute": ("gemm", False, (insert_arefs, distribute)),
+    "coarse": ("two dots in sequence", False, (insert_arefs, distribute, overlap_products)),
     "distribute_branch": ("load under an if", False, (insert_arefs, distribute)),
 }
 
