@@ -169,6 +169,30 @@ def test_trip_counts_that_are_written_unlike_but_equal_are_proved() -> None:
     assert prove(kernel, H200).ok
 
 
+def test_a_get_sees_the_put_of_its_trip() -> None:
+    # The slot of the trip before is still borrowed, so nothing races: its tile is the wrong one.
+    kernel = replace_text(
+        "gemm",
+        (
+            "hopper.wgmma_wait {pending = #builtin.int<1>}",
+            "hopper.wgmma_wait {pending = #builtin.int<0>}",
+        ),
+        ("%a_1 = hopper.slot %a_ring[%slot_1]", "%a_1 = hopper.slot %a_ring[%oldest]"),
+    )
+    assert "it is not the tile of this trip" in refusal(kernel)
+
+
+def test_a_load_does_not_run_ahead_of_a_store() -> None:
+    # C is stored where B is loaded, and the loop over tiles is the author's own: its trips have an
+    # order, but the next tile's B may be asked for before this tile's C is stored.
+    kernel = sample("gemm_persistent")
+    maps = [op for op in kernel.walk() if isinstance(op, hopper.TensorMap)]
+    maps[2].operands[0] = maps[1].desc
+    assert prove(kernel, H200).ok
+    text = str(kernel).replace("persistent = true", "persistent = false")
+    assert "nothing orders them" in refusal(parse(text))
+
+
 def test_overlapping_buffers_race() -> None:
     offset = ("offset = #builtin.int<147456>", "offset = #builtin.int<131072>")
     kernel = replace_text("gemm_persistent", offset)

@@ -211,6 +211,7 @@ def _role(decoder: Decoder, role: hopper.Role) -> RoleModel:
         frozenset(alone),
         # Warps that exchange data through shared memory are told apart one by one.
         hopper.SharedStore in kinds and hopper.SharedLoad in kinds,
+        hopper.TmaLoad in kinds,
         role,
     )
 
