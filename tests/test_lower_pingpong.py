@@ -215,7 +215,6 @@ def test_turns_of_other_warpgroups_are_refused(groups: int) -> None:
 @pytest.mark.parametrize(
     ("function", "bm", "pins", "reason"),
     [
-        (gemm, 128, {}, r"products of for j@\d+ follow one another"),
         (attention, 64, {}, "two warpgroups of 64 rows"),
         (attention, 128, {"consumers": 1}, "nobody to take turns with"),
         (attention, 128, {"specialize": False}, "specialize=False"),

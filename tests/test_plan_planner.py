@@ -195,7 +195,6 @@ def test_not_specialized_when_asked() -> None:
         (Pins(depth=0), "a ring has slots"),
         (Pins(mma_depth=4), "D = 3 slots must be at least P = 4"),
         (Pins(mma_depth={"for j": 2}), "names that can be pinned: for k"),
-        (Pins(arrangement="pingpong"), "not built yet"),
         (Pins(schedule="coarse"), "no product feeds another"),
         (Pins(cluster=4), "1 or 2"),
         (Pins(registers={"mma": 240}), "setmaxnreg would wait for ever"),

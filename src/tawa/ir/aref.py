@@ -114,11 +114,13 @@ class GetSkip(IRDLOperation):
 @irdl_op_definition
 class Turn(IRDLOperation):
     """Instances of a role take turns, in the order of their index. `kind` "take" waits until the
-    instance before has passed the turn, "pass" gives it to the next one.
+    instance before has passed the turn, "pass" gives it to the next one. `instance` says whose turn
+    it is, once instances are roles.
     """
 
     name = "aref.turn"
     kind = attr_def(StringAttr)
+    instance = opt_attr_def(IntAttr)
     assembly_format = "$kind attr-dict"
 
 

@@ -15,6 +15,7 @@ from tawa.passes.arefs import insert_arefs
 from tawa.passes.coarse import overlap_products
 from tawa.passes.descriptors import promote
 from tawa.passes.distribute import distribute
+from tawa.passes.instances import split_instances
 from tawa.passes.lower import lower
 from tawa.passes.persist import persist
 from tawa.passes.simplify import simplify
@@ -42,6 +43,7 @@ AREF: tuple[Pass, ...] = (
     simplify,  # what does not change from tile to tile leaves the loop
     insert_arefs,
     distribute,  # every role gets its own copy of what remains
+    split_instances,  # the consumer's copy alone goes to tiles of its own
     overlap_products,  # the consumer's loops only: the producer runs ahead by itself
 )
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.ir import Operation
 
+from tawa.analysis.cluster import influenced
+from tawa.analysis.effects import enclosing
 from tawa.analysis.naming import name_of
 from tawa.analysis.turns import takes_turns, trip
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
+from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
 from tawa.plan.resources import carried_need, register_need, split_registers
+
+_PINGPONG = "arrangement='pingpong'"
 
 
 def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
@@ -26,15 +31,10 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
         choices = [1, 2]
     elif 2 in choices and 3 in choices and all(m // 64 % 2 == 0 for m in rows):
         choices = [2, 3, 1]
-    check_turns(problem, problem.pins.arrangement)
-    if problem.pins.arrangement == "pingpong" and problem.pins.consumers is None:
-        if not any(n > 1 for n in choices):
-            raise PlanError(
-                "arrangement='pingpong'",
-                why=f"turns need two warpgroups of 64 rows each; the products have {rows} rows",
-                remedy="use a block of 128 rows, or leave arrangement out",
-            )
-        choices = [n for n in choices if n > 1]
+    if problem.pins.arrangement == "pingpong":
+        if computes_apart(problem):
+            return _apart(problem)
+        choices = _sharing(problem, choices)
     pinned = problem.pins.consumers
     if pinned is not None:
         _check_consumers(pinned, choices, rows)
@@ -56,6 +56,81 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
     return [(best, needs[best])]
 
 
+def _sharing(problem: Problem, choices: list[int]) -> list[int]:
+    """Return the numbers of warpgroups that can take turns on a tile they share."""
+    check_turns(problem, "pingpong")
+    if problem.pins.consumers is None and max(choices) == 1:
+        raise PlanError(
+            _PINGPONG,
+            why=f"turns need two warpgroups of 64 rows each; the products have {problem.rows} rows",
+            remedy="use a block of 128 rows, or leave arrangement out",
+        )
+    return [n for n in choices if n > 1]
+
+
+def computes_apart(problem: Problem) -> bool:
+    """Tell whether consumers that take turns compute tiles of their own.
+
+    They do where warpgroups on a shared tile would gain nothing: no other work stands between the
+    products of its loops.
+    """
+    if problem.pins.arrangement != "pingpong" or not _loops_of_products(problem):
+        return False
+    return not any(takes_turns(loop, _is_dot) for loop in _loops(problem))
+
+
+def _apart(problem: Problem) -> list[tuple[int, int]]:
+    """Return how many consumers of one warpgroup each, and the registers a thread needs."""
+    count = problem.pins.consumers or 2
+    if count not in (2, 3) or any(rows % 64 for rows in problem.rows):
+        raise PlanError(
+            _PINGPONG,
+            why=f"two or three warpgroups compute tiles of their own, of a multiple of 64 rows "
+            f"each; consumers={count}, and the products have {problem.rows} rows",
+            remedy="change the block size, or the pin",
+        )
+    loads = [load for payload in problem.partition.payloads for load in payload.loads]
+    needed = register_need(problem.kernel, 4, loads)
+    budget = split_registers(count, needed, problem.target)[1]
+    held, listed = carried_need(problem.kernel, 4)
+    if held + 24 > budget:
+        raise OverBudget(
+            f"a consumer needs more than {held} registers a thread",
+            why=f"{count} consumers have {budget} each; held through the loop by one warpgroup: "
+            + ", ".join(listed),
+            remedy="use smaller blocks",
+        )
+    return [(count, needed)]
+
+
+def check_apart(problem: Problem, plan: Plan) -> None:
+    """Raise PlanError where instances of a role could not find the slots of their own tiles."""
+    if all(role.instances == 1 for role in plan.roles):
+        return
+    why = ""
+    if not plan.persistent:
+        why = "consumers take tiles in turn, and a plan that is not persistent has one a block"
+    elif plan.cluster > 1:
+        why = "consumers with tiles of their own share no loads between blocks yet"
+    ids = [op.result for op in problem.kernel.walk() if isinstance(op, tile.ProgramId)]
+    memory = (tile.Load, tile.DescLoad, tile.Atomic, tile.CompareExchange)
+    read = [v for op in problem.kernel.walk() if isinstance(op, memory) for v in op.results]
+    varying = influenced([*ids, *read])
+    for payload in problem.partition.payloads:
+        for control in enclosing(payload.loads[0]):
+            fixed = isinstance(control, scf.ForOp) and not any(
+                bound in varying for bound in (control.lb, control.ub, control.step)
+            )
+            if not fixed:
+                loads = "+".join(payload.names)
+                why = why or (
+                    f"{name_of(control)} may load {loads} another number of times in another tile, "
+                    "so a consumer cannot tell how many slots belong to the others"
+                )
+    if why:
+        raise PlanError(_PINGPONG, why=why, remedy="leave arrangement out")
+
+
 def _check_consumers(pinned: int, choices: list[int], rows: list[int]) -> None:
     if pinned in choices:
         return
@@ -71,26 +146,30 @@ def check_turns(problem: Problem, arrangement: str | None, consumers: int | None
     """Raise PlanError where the warpgroups of a tile would gain nothing by taking turns."""
     if arrangement != "pingpong":
         return
-    what = "arrangement='pingpong'"
     if 1 in (consumers, problem.pins.consumers):
         raise PlanError(
-            what,
+            _PINGPONG,
             why="one consumer warpgroup has nobody to take turns with",
             remedy="leave consumers out, or arrangement",
         )
-    loops = [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
-    if any(takes_turns(loop, _is_dot) for loop in loops):
+    if any(takes_turns(loop, _is_dot) for loop in _loops(problem)):
         return
-    bare = [name_of(loop) for loop in loops if trip(loop.body.block, _is_dot) is not None]
     why = "the kernel has no loop of products"
-    if bare:
+    if bare := _loops_of_products(problem):
         why = (
             f"the products of {', '.join(bare)} follow one another with no other work in between, "
-            "so warpgroups that share a tile have nothing to do while another issues; turns of "
-            "warpgroups on tiles of their own, where one stores while another multiplies, are not "
-            "built yet"
+            "so warpgroups that share a tile have nothing to do while another issues"
         )
-    raise PlanError(what, why=why, remedy="leave arrangement out")
+    raise PlanError(_PINGPONG, why=why, remedy="leave arrangement out")
+
+
+def _loops(problem: Problem) -> list[scf.ForOp]:
+    return [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
+
+
+def _loops_of_products(problem: Problem) -> list[str]:
+    loops = _loops(problem)
+    return [name_of(loop) for loop in loops if trip(loop.body.block, _is_dot) is not None]
 
 
 def _is_dot(operation: Operation) -> bool:

@@ -16,7 +16,13 @@ from tawa.analysis.naming import name_of, name_statements
 from tawa.analysis.roles import is_host_made, partition
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
-from tawa.plan.consumers import check_turns, choose_consumers, ordinary_warps
+from tawa.plan.consumers import (
+    check_apart,
+    check_turns,
+    choose_consumers,
+    computes_apart,
+    ordinary_warps,
+)
 from tawa.plan.loops import plan_loops
 from tawa.plan.order import choose_cluster, choose_group, choose_persistence
 from tawa.plan.pins import Pins, check_keys
@@ -106,8 +112,10 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
                 f"the plan speaks of {name}",
                 why=f"the kernel has: {', '.join(problem.statements)}",
             )
-    sharing = max((role.warps // 4 for role in plan.roles), default=1)
-    check_turns(problem, plan.arrangement, sharing)
+    check_apart(problem, plan)
+    if all(role.instances == 1 for role in plan.roles):
+        sharing = max((role.warps // 4 for role in plan.roles), default=1)
+        check_turns(problem, plan.arrangement, sharing)
     choose_cluster(problem, plan.cluster, plan.persistent and plan.specialized)
     check_shared(plan, problem.statements, problem.target)
     if plan.specialized:
@@ -144,19 +152,22 @@ def _ordinary(problem: Problem, *declined: Declined) -> Plan:
 
 
 def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
+    apart = computes_apart(problem)
     producer, budget = split_registers(consumers, needed, problem.target)
     pinned: dict[str, int] = dict(problem.pins.registers or {})
     roles = (
         RolePlan("load", 4, pinned.get("load", producer)),
-        RolePlan("mma", 4 * consumers, pinned.get("mma", budget)),
+        RolePlan("mma", 4, pinned.get("mma", budget), instances=consumers)
+        if apart
+        else RolePlan("mma", 4 * consumers, pinned.get("mma", budget)),
     )
     declined = list(problem.declined)
     persistent = choose_persistence(problem, declined)
-    rings = _rings(problem, persistent)
+    rings = _rings(problem, persistent, consumers if apart else 1)
     plan = Plan(
         roles=roles,
         arefs=rings.arefs,
-        loops=plan_loops(problem, rings, consumers),
+        loops=plan_loops(problem, rings, 1 if apart else consumers),
         stores=_stores(problem, rings.parts),
         arrangement=problem.pins.arrangement or "cooperative",
         warps=4 * (1 + consumers),
@@ -165,6 +176,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         cluster=choose_cluster(problem, problem.pins.cluster, persistent),
         guards=_guards(problem),
     )
+    check_apart(problem, plan)
     check_register_sum(plan, problem.target)
     check_shared(plan, problem.statements, problem.target)
     declined.extend(_unmet(problem, consumers, rings))
@@ -179,10 +191,10 @@ def _guards(problem: Problem) -> tuple[tuple[str, str], ...]:
 # --- rings, loops, stores -----------------------------------------------------------------------
 
 
-def _rings(problem: Problem, persistent: bool) -> Rings:
+def _rings(problem: Problem, persistent: bool, instances: int) -> Rings:
     stores = [
         problem.statements[store.store] for store in _stores(problem, 1) if store.via == "tma"
-    ]
+    ] * instances  # each has a stage of its own
     scratch = scratch_bytes(problem.statements.values(), tiles_of(problem.partition))
     room = problem.target.shared_per_block - scratch
     return arrange_rings(problem.partition, stores, persistent, room, problem.pins)

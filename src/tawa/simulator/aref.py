@@ -206,6 +206,32 @@ def _get_exit(decoder: Decoder, operation: aref.GetExit) -> Step:
     return Step(wait, True)
 
 
+def _get_skip(decoder: Decoder, operation: aref.GetSkip) -> Step:
+    number, count = decoder.numbered((operation.aref, operation.count))
+
+    def skip(frame: Frame) -> Wait:
+        yield None
+        role: Role = frame.world
+        ring: Ring = frame.values[number]
+        if ring.exits.get(role.label, 0) != ring.gets.get(role.label, 0):
+            raise ProtocolError(
+                f"{role.where} skips in {ring.label} while it holds a slot",
+                place=place_of(operation),
+            )
+        for _ in range(int(frame.values[count])):
+            turn = ring.gets.get(role.label, 0)
+            ring.gets[role.label] = ring.exits[role.label] = turn + 1
+            slot = ring.slots[turn % ring.depth]
+            slot.frees[role.label] = slot.frees.get(role.label, 0) + 1
+        role.scheduler.wake(ring.queue)
+
+    return Step(skip, True)
+
+
+def _turn(decoder: Decoder, operation: aref.Turn) -> None:
+    """Turns order who may use the tensor cores; at this level nothing depends on that."""
+
+
 def _create(decoder: Decoder, operation: aref.Create) -> None:
     """Rings belong to a program: each makes its own when it begins."""
 
@@ -219,6 +245,8 @@ _RULES: dict[type[Operation], Rule] = {
     aref.PutExit: _put_exit,
     aref.GetEnter: _get_enter,
     aref.GetExit: _get_exit,
+    aref.GetSkip: _get_skip,
+    aref.Turn: _turn,
 }
 
 

@@ -13,7 +13,8 @@ Before -> after, in a loop whose products stand together:
 Where the most work of a trip stands between two products, a turn goes round the back edge: it is
 taken before the loop, passed before that work, taken again after it, and passed after the loop. So
 takes and passes alternate on every path, for every trip count from 0. Products outside loops get
-turns of their own, one for each run of them without other work in between.
+turns of their own, one for each run of them without other work in between. Instances of a role,
+which have their turns from `tawa.passes.instances`, meet at named barriers likewise.
 Requires: waits placed, scalars the same in all warpgroups of a role (so all take as many turns).
 Ensures: every wgmma of a role that takes turns is issued in a turn.
 Declines when: the plan is cooperative. Raises `PlanError` when no loop of a role gains by turns.
@@ -27,14 +28,17 @@ from xdsl.ir import Block, Operation
 
 from tawa.analysis.turns import Trip, takes_turns, trip
 from tawa.errors import PlanError
-from tawa.ir import hopper
+from tawa.ir import aref, hopper
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.emit import Emitter
+from tawa.passes.lower.emit import Emitter, erase
 
 
 def take_turns(lowering: Lowering) -> None:
     """Let the warpgroups of each role with products take turns, where the plan says so."""
     if lowering.plan.arrangement != "pingpong":
+        return
+    if any(role.instances > 1 for role in lowering.plan.roles):
+        _between_roles(lowering)
         return
     roles = [role for role in lowering.roles if _gains(role)]
     if not roles:
@@ -50,6 +54,44 @@ def take_turns(lowering: Lowering) -> None:
         first = next(op for op in role.body.block.ops if not isinstance(op, hopper.SetRegisters))
         Emitter.before(first).put(turns.turn("open"))
         Emitter.at_end(role.body.block).put(turns.turn("close"))
+
+
+def _between_roles(lowering: Lowering) -> None:
+    """Turns between instances: each has its own barrier, where it meets the one before it."""
+    count = max(role.instances for role in lowering.plan.roles)
+    first = lowering.take_barriers(count)
+    for role in lowering.roles:
+        for operation in [op for op in role.walk() if isinstance(op, aref.Turn)]:
+            assert operation.instance is not None, "roles are formed"
+            index = operation.instance.data
+            takes = operation.kind.data == "take"
+            place = index if takes else (index + 1) % count
+            meet = hopper.NamedBarrier(
+                attributes={
+                    "id": IntAttr(first + place),
+                    "scope": StringAttr("roles"),
+                    "kind": StringAttr("sync" if takes else "arrive"),
+                    "threads": IntAttr(2 * 32 * role.warps.data),
+                }
+            )
+            Emitter.before(operation).put(meet)
+            if not takes:
+                _hurry(operation)
+            erase(operation)
+
+
+def _hurry(turn: aref.Turn) -> None:
+    """Pass the turn as soon as the tile's products are issued, not when they are complete."""
+    branch = turn.parent_op()
+    assert isinstance(branch, scf.IfOp)
+    place = branch
+    while (earlier := place.prev_op) is not None and earlier is not branch.cond.owner:
+        if any(isinstance(op, (hopper.Wgmma, hopper.Wait, aref.Turn)) for op in earlier.walk()):
+            break
+        place = earlier
+    if place is not branch:
+        branch.detach()
+        Emitter.before(place).put(branch)
 
 
 def _is_product(operation: Operation) -> bool:

@@ -110,7 +110,9 @@ class _Weaver:
 
     def _touched(self, operation: Operation) -> list[_Index]:
         match operation:
-            case aref.PutEnter() | aref.GetEnter():
+            case aref.GetSkip() if operation.aref in self.apart:
+                return [(operation.aref, kind) for kind in ("slot", "phase", "oldest")]
+            case aref.PutEnter() | aref.GetEnter() | aref.GetSkip():
                 return [(operation.aref, "slot"), (operation.aref, "phase")]
             case aref.GetExit() if operation.aref in self.apart:
                 return [(operation.aref, "oldest")]
@@ -128,6 +130,8 @@ class _Weaver:
                 self._get_enter(operation, state)
             case aref.GetExit():
                 self._get_exit(operation, state)
+            case aref.GetSkip():
+                self._skip(operation, state)
             case _:
                 pass
 
@@ -215,6 +219,22 @@ class _Weaver:
             self._advance(emitter, ref, state)
         erase(operation)
 
+    def _skip(self, operation: aref.GetSkip, state: State) -> None:
+        """Step over slots that another instance takes; each wrap flips the phase."""
+        ref = operation.aref
+        emitter = Emitter.before(operation)
+        if ref in self.stale:
+            self._advance(emitter, ref, state)
+        depth = emitter.constant(self._ring(ref).depth)
+        place = emitter.apply("add", state[ref, "slot"], operation.count)
+        state[ref, "slot"] = emitter.apply("irem", place, depth, hint="next_slot")
+        wraps = emitter.apply("and", emitter.apply("idiv", place, depth), emitter.constant(1))
+        state[ref, "phase"] = emitter.apply("xor", state[ref, "phase"], wraps, hint="next_phase")
+        if ref in self.apart:
+            oldest = emitter.apply("add", state[ref, "oldest"], operation.count)
+            state[ref, "oldest"] = emitter.apply("irem", oldest, depth)
+        erase(operation)
+
 
 def next_slot(emitter: Emitter, slot: SSAValue, depth: int) -> tuple[SSAValue, SSAValue]:
     """Return the slot after `slot` in a ring of `depth`, and whether it wrapped (i1)."""
@@ -225,7 +245,7 @@ def next_slot(emitter: Emitter, slot: SSAValue, depth: int) -> tuple[SSAValue, S
 
 def _arefs(operation: Operation) -> list[SSAValue]:
     match operation:
-        case aref.PutEnter() | aref.GetEnter() | aref.GetExit():
+        case aref.PutEnter() | aref.GetEnter() | aref.GetExit() | aref.GetSkip():
             return [operation.aref]
         case _:
             return []

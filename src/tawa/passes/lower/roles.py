@@ -97,7 +97,10 @@ def _role(label: str, first: int, warps: int, registers: int, body: Region) -> h
 
 
 def _bind_instance(block: Block, index: int) -> None:
-    """Replace the instance index (block argument 0) by its constant."""
+    """Replace the instance index (block argument 0) by its constant, and tell turns of it."""
+    for operation in block.walk():
+        if isinstance(operation, aref.Turn):
+            operation.attributes["instance"] = IntAttr(index)
     if not block.args:
         return
     value = Emitter.at_start(block).constant(index, i32, "instance")
