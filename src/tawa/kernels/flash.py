@@ -16,13 +16,80 @@ import tawa.language as tl
 
 
 @tawa.jit
+def attend(
+    acc,
+    total,
+    top,
+    q,
+    k_desc,
+    v_desc,
+    batch,
+    head,
+    low,
+    high,
+    first,
+    keys,
+    factor,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    MASK: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):
+    """Take the keys low .. high-1 into the running (acc, total, top) of a block of queries.
+
+    `first` is the last key that the block's first row sees under a causal mask. `MASK` is "" where
+    every row sees every key, "all" where each tile is masked, "edge" where tiles are asked.
+    """
+    for start in range(low, high, BLOCK_N):
+        k = k_desc.load([batch, head, start, 0]).reshape(BLOCK_N, HEAD_DIM)
+        scores = tl.dot(q, k.T)
+        if MASK == "all":
+            scores = hide(scores, start, first, keys, BLOCK_M, BLOCK_N, CAUSAL)
+        elif MASK == "edge":  # noqa: SIM102  (one is decided at compile time, one at run time)
+            if start + BLOCK_N > (first + 1 if CAUSAL else keys):
+                scores = hide(scores, start, first, keys, BLOCK_M, BLOCK_N, CAUSAL)
+        above = tl.maximum(top, tl.max(scores, 1) * factor)
+        weights = tl.exp2(scores * factor - above[:, None])
+        rescale = tl.exp2(top - above)
+        total = total * rescale + tl.sum(weights, 1)
+        acc = acc * rescale[:, None]
+        v = v_desc.load([batch, head, start, 0]).reshape(BLOCK_N, HEAD_DIM)
+        acc = tl.dot(weights.to(v_desc.dtype), v, acc)
+        top = above
+    return acc, total, top
+
+
+@tawa.jit
+def hide(
+    scores,
+    start,
+    first,
+    keys,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+):
+    """Return scores with -inf for keys a row does not see: those after it, or past the end."""
+    columns = start + tl.arange(0, BLOCK_N)
+    if CAUSAL:
+        # The rows that exist see no key past the end: row i sees those up to i + keys - queries.
+        rows = first + tl.arange(0, BLOCK_M)
+        return tl.where(rows[:, None] >= columns[None, :], scores, float("-inf"))
+    return tl.where(columns[None, :] < keys, scores, float("-inf"))
+
+
+@tawa.jit
 def attention_forward(
     q_desc,
     k_desc,
     v_desc,
     o_desc,
+    lse_ptr,
     queries,
     keys,
+    heads,
+    together,
     scale,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -30,49 +97,63 @@ def attention_forward(
     HEAD_DIM: tl.constexpr,
     CAUSAL: tl.constexpr,
     TAIL: tl.constexpr,
+    SPLIT: tl.constexpr,
+    LSE: tl.constexpr,
 ):
-    """O = softmax(scale * Q K^T) V; grid (cdiv(queries, BLOCK_M), heads, batch).
+    """O = softmax(scale * Q K^T) V; grid (cdiv(queries, BLOCK_M) * heads * batch,).
 
     Descriptors have shape (batch, heads, sequence, dim); `GROUP` query heads share a head of keys.
     `CAUSAL` lets query i see keys up to i + keys - queries; rows that see no key become zero.
-    `TAIL` tells that `BLOCK_N` does not divide `keys`.
+    `TAIL` tells that `BLOCK_N` does not divide `keys`; `SPLIT` gives the tiles that need a mask a
+    loop of their own. `LSE` writes the natural logarithm of each row's sum to `lse_ptr`, float32
+    [batch, heads, queries] dense, -inf for rows that see nothing. `together`, a divisor of
+    batch * heads, is how many heads are walked side by side.
     """
-    # Under a causal mask the last rows see most keys: the longest programs start first.
-    block = tl.program_id(0)
+    # Of the heads walked together, the programs with the most keys come first.
+    tile = tl.program_id(0)
+    blocks = tl.cdiv(queries, BLOCK_M)
+    section = tile // (together * blocks)
+    place = tile - section * together * blocks
+    block = place // together
+    pair = section * together + place - block * together
+    batch = pair // heads
+    head = pair - batch * heads
     if CAUSAL:
-        block = tl.cdiv(queries, BLOCK_M) - 1 - block
-    head = tl.program_id(1)
-    batch = tl.program_id(2)
+        block = blocks - 1 - block
     first = block * BLOCK_M
-    shift = keys - queries
+    seen = first + keys - queries
+    end = keys
+    if CAUSAL:
+        end = tl.minimum(keys, seen + BLOCK_M)
+    factor = scale * 1.4426950408889634
     q = q_desc.load([batch, head, first, 0]).reshape(BLOCK_M, HEAD_DIM)
     # Finite, so that a row all of whose scores are -inf keeps weights of zero, not NaN.
     top = tl.full((BLOCK_M,), -1e30, tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     acc = tl.zeros((BLOCK_M, HEAD_DIM), tl.float32)
-    factor = scale * 1.4426950408889634
-    end = keys
-    if CAUSAL:
-        end = tl.minimum(keys, first + BLOCK_M + shift)
-    for start in range(0, end, BLOCK_N):
-        k = k_desc.load([batch, head // GROUP, start, 0]).reshape(BLOCK_N, HEAD_DIM)
-        scores = tl.dot(q, k.T)
+    keep = head // GROUP
+    if SPLIT:
+        # Tiles that all rows see whole, then those that they see in part.
+        whole = keys
         if CAUSAL:
-            if start + BLOCK_N > first + shift + 1:
-                rows = first + shift + tl.arange(0, BLOCK_M)
-                columns = start + tl.arange(0, BLOCK_N)
-                scores = tl.where(rows[:, None] >= columns[None, :], scores, float("-inf"))
-        elif TAIL:
-            if start + BLOCK_N > keys:
-                columns = start + tl.arange(0, BLOCK_N)
-                scores = tl.where(columns[None, :] < keys, scores, float("-inf"))
-        above = tl.maximum(top, tl.max(scores, 1) * factor)
-        weights = tl.exp2(scores * factor - above[:, None])
-        rescale = tl.exp2(top - above)
-        total = total * rescale + tl.sum(weights, 1)
-        acc = acc * rescale[:, None]
-        v = v_desc.load([batch, head // GROUP, start, 0]).reshape(BLOCK_N, HEAD_DIM)
-        acc = tl.dot(weights.to(v_desc.dtype), v, acc)
-        top = above
+            whole = tl.maximum(0, tl.minimum(keys, seen + 1))
+        whole = whole // BLOCK_N * BLOCK_N
+        acc, total, top = attend(
+            acc, total, top, q, k_desc, v_desc, batch, keep, 0, whole, seen, keys, factor,
+            BLOCK_M, BLOCK_N, HEAD_DIM, "", CAUSAL,
+        )  # fmt: skip
+        acc, total, top = attend(
+            acc, total, top, q, k_desc, v_desc, batch, keep, whole, end, seen, keys, factor,
+            BLOCK_M, BLOCK_N, HEAD_DIM, "all", CAUSAL,
+        )  # fmt: skip
+    else:
+        acc, total, top = attend(
+            acc, total, top, q, k_desc, v_desc, batch, keep, 0, end, seen, keys, factor,
+            BLOCK_M, BLOCK_N, HEAD_DIM, "edge" if CAUSAL or TAIL else "", CAUSAL,
+        )  # fmt: skip
     acc = acc / tl.where(total > 0, total, 1.0)[:, None]
     o_desc.store([batch, head, first, 0], acc.to(o_desc.dtype).reshape(1, 1, BLOCK_M, HEAD_DIM))
+    if LSE:
+        rows = first + tl.arange(0, BLOCK_M)
+        line = (top + tl.log2(total)) * 0.6931471805599453
+        tl.store(lse_ptr + pair.to(tl.int64) * queries + rows, line, mask=rows < queries)
