@@ -8,7 +8,7 @@ consumer that reads what it has already given back reads poison.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -19,7 +19,7 @@ from tawa.errors import ArgumentError, ProtocolError
 from tawa.ir import aref, hopper, tile
 from tawa.simulator.arguments import bind_arguments
 from tawa.simulator.barriers import RegisterPool
-from tawa.simulator.clocks import Clock, Clocks
+from tawa.simulator.clocks import Clocks
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
 from tawa.simulator.hopper_decode import timed
 from tawa.simulator.launch import launch_blocks, launch_number
@@ -27,6 +27,7 @@ from tawa.simulator.machine import Block, Cluster, Coroutine, Machine
 from tawa.simulator.memory import GlobalMemory
 from tawa.simulator.mma_rules import MMA_RULES
 from tawa.simulator.races import GlobalRaces, written_arguments
+from tawa.simulator.rings import Ring, Slot
 from tawa.simulator.role import Role
 from tawa.simulator.rules import RULES
 from tawa.simulator.scheduler import Blocked, Need, Scheduler, Task
@@ -38,55 +39,6 @@ from tawa.simulator.values import is_array, place_of, poison
 from tawa.target import H200
 
 
-@dataclass(eq=False, slots=True)
-class _Slot:
-    """One slot: its values, how often it was filled, and by whom each filling was freed."""
-
-    values: list[Any] = field(default_factory=list[Any])
-    fills: int = 0
-    frees: dict[str, int] = field(default_factory=dict[str, int])
-    filled: Clock = field(default_factory=lambda: np.zeros(0, np.int32))
-    filled_time: float = 0.0
-    freed_time: float = 0.0
-    freed: list[Clock] = field(default_factory=list[Clock])
-
-
-@dataclass(eq=False, slots=True)
-class Ring:
-    """An aref of one program: D slots, one producer, and every role that gets from it."""
-
-    label: str
-    depth: int
-    consumers: tuple[str, ...]
-    slots: list[_Slot]
-    puts: int = 0
-    published: int = 0
-    gets: dict[str, int] = field(default_factory=dict[str, int])
-    exits: dict[str, int] = field(default_factory=dict[str, int])
-    queue: list[Task] = field(default_factory=list[Task])
-
-    def is_free(self, turn: int) -> bool:
-        """Tell whether the slot of the producer's `turn`-th put has been freed by all."""
-        slot, before = self.slots[turn % self.depth], turn // self.depth
-        return all(slot.frees.get(consumer, 0) >= before for consumer in self.consumers)
-
-    def is_filled(self, turn: int) -> bool:
-        """Tell whether the slot of a consumer's `turn`-th get has been published."""
-        return self.slots[turn % self.depth].fills > turn // self.depth
-
-    def owed(self) -> str:
-        """Return what is left over at the end, or the empty string."""
-        if self.published < self.puts:
-            return f"{self.puts - self.published} slots entered and never published"
-        for consumer in self.consumers:
-            got, freed = self.gets.get(consumer, 0), self.exits.get(consumer, 0)
-            if got != self.published:
-                return f"{self.published} slots published, {got} taken by {consumer}"
-            if freed != got:
-                return f"{got - freed} slots taken by {consumer} and never freed"
-        return ""
-
-
 @dataclass(frozen=True, slots=True)
 class _Put:
     """A slot that its producer has entered: the value of an aref.slot."""
@@ -95,7 +47,7 @@ class _Put:
     turn: int
 
 
-def _free_storage(slot: _Slot) -> None:
+def _free_storage(slot: Slot) -> None:
     for value in slot.values:
         if is_array(value):
             value[...] = poison(value.shape, value.dtype)
@@ -337,7 +289,7 @@ def _start(program: _Program, machine: Machine, number: int, index: tuple[int, i
     rings: list[Ring] = []
     for op, consumers in program.rings:
         depth = op.depth.data
-        ring = Ring(op.label.data, depth, consumers, [_Slot() for _ in range(depth)])
+        ring = Ring(op.label.data, depth, consumers, [Slot() for _ in range(depth)])
         frame.values[program.decoder.number(op.result)] = ring
         rings.append(ring)
     block.running = len(program.roles)
