@@ -161,4 +161,5 @@ def test_exponentials_run_under_the_product(causal):
     assert len(re.findall(r"\bMUFU\.EX2\b", under[0])) == step + 2  # and two of the rescaling
     assert len(re.findall(r"\bFFMA\b", under[0])) >= step  # the scale is folded into the exponent
     assert len(re.findall(r"\bMOV R\d+, R\d+", under[0])) < 8  # scores are not copied
+    assert len(re.findall(r"\bSHFL\b", under[0])) == 4  # of the maxima: sums meet after the loop
     assert "HGMMA" not in under[0]

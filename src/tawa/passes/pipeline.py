@@ -13,6 +13,7 @@ from tawa.ir import tile
 from tawa.passes.accumulate import accumulate
 from tawa.passes.arefs import insert_arefs
 from tawa.passes.coarse import overlap_products
+from tawa.passes.defer import defer_sums
 from tawa.passes.descriptors import promote
 from tawa.passes.distribute import distribute
 from tawa.passes.instances import split_instances
@@ -35,7 +36,7 @@ TILE: tuple[Pass, ...] = (
 TILE_PLAIN: tuple[Pass, ...] = (simplify,)
 
 # What changes the order of sums; not run under `strict`.
-REASSOCIATE: tuple[Pass, ...] = (accumulate,)
+REASSOCIATE: tuple[Pass, ...] = (accumulate, defer_sums)
 
 # One region for each role, arefs between them.
 AREF: tuple[Pass, ...] = (

@@ -1,0 +1,234 @@
+"""Purpose: take the part of a sum that crosses lanes out of a loop.
+
+Before -> after (a row sum carried by ``l = l * a + sum(p)``)::
+
+    scf.for .. (%l = %l0) {                         scf.for .. (%w = %l0 beside zeros: [M, 4]) {
+      %s = tile.reduce "add" %p axis 1                %s4 = "add" of %p as [M, N/8, 4, 2] reduced
+      %m = "mul"(%l, %a)                     ->         over axes 3 and 1, within threads
+      %l2 = "add"(%m, %s)                             %w2 = "add"("mul"(%w, %a of [M, 4]), %s4)
+      scf.yield %l2                                   scf.yield %w2
+    }                                               }
+                                                    %l = tile.reduce "add" %w axis 1
+
+A row of an accumulator lies over the 4 lanes of a quad, two neighbouring columns of each 8 a lane
+(PTX ISA, wgmma accumulator fragment): with four sums a row no lane asks another within the loop.
+Requires: tile IR. Ensures: the same sum in another order, as the recurrence is linear. Declines
+when: the row is used otherwise in the loop, its columns are no multiple of 8, or what is summed
+does not come from a product of the loop (nothing says where its columns lie). Not run under
+``strict``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import Float32Type, IntAttr
+from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
+
+from tawa.analysis.liveness import block_end
+from tawa.analysis.stages import defined_in, used_by
+from tawa.ir import tile
+from tawa.ir.types import element_type, i1, i32, shape_of, with_shape
+from tawa.passes.fold import constant, elementwise
+from tawa.plan.plan import Declined, Plan
+from tawa.target import Target
+
+_LANES = 4
+_PAIR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """A carried row: its place among the carried values and the statements of its recurrence."""
+
+    index: int
+    total: tile.Elementwise
+    scaled: tile.Elementwise | None
+    reduce: tile.Reduce
+
+
+def defer_sums(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Rewrite each row sum that a loop with products carries."""
+    for loop in [op for op in kernel.walk() if isinstance(op, scf.ForOp)]:
+        if not any(isinstance(op, tile.Dot) for op in loop.body.block.ops):
+            continue
+        current = loop
+        for index in range(len(loop.iter_args)):
+            if (found := _find(current, index)) is not None:
+                current = _defer(current, found)
+    return ()
+
+
+def _find(loop: scf.ForOp, index: int) -> _Sum | None:
+    block = loop.body.block
+    argument, yielded = block.args[index + 1], block_end(block).operands[index]
+    if len(shape_of(argument.type)) != 1 or not isinstance(
+        element_type(argument.type), Float32Type
+    ):
+        return None
+    total = _lone(yielded, "add", block)
+    if total is None or not argument.has_one_use():
+        return None
+    for kept, added in (tuple(total.inputs), tuple(reversed(total.inputs))):
+        reduce = added.owner
+        if not isinstance(reduce, tile.Reduce) or not _is_row_sum(reduce, block):
+            continue
+        if kept is argument:
+            return _Sum(index, total, None, reduce)
+        scaled = _lone(kept, "mul", block)
+        if scaled is not None and argument in scaled.inputs:
+            return _Sum(index, total, scaled, reduce)
+    return None
+
+
+def _lone(value: SSAValue, function: str, block: Block) -> tile.Elementwise | None:
+    """Return the function of `block` that gives `value`, if nothing else uses it."""
+    match value:
+        case OpResult(owner=tile.Elementwise() as owner) if owner.parent is block:
+            right = owner.function.data == function
+            return owner if right and value.has_one_use() else None
+        case _:
+            return None
+
+
+def _is_row_sum(reduce: tile.Reduce, block: Block) -> bool:
+    """Tell whether a reduction adds up the columns of what a product of `block` gave."""
+    shape = shape_of(reduce.inputs[0].type)
+    if reduce.parent is not block or len(reduce.inputs) != 1 or not reduce.res[0].has_one_use():
+        return False
+    if len(shape) != 2 or reduce.axis.data != 1 or shape[1] % (_PAIR * _LANES):
+        return False
+    match list(reduce.body.block.ops):
+        case [tile.Elementwise() as combine, tile.Yield()]:
+            adds = combine.function.data == "add"
+            both = set(combine.inputs) == set(reduce.body.block.args)
+            return adds and both and _comes_from_product(reduce, block, shape)
+        case _:
+            return False
+
+
+def _comes_from_product(reduce: tile.Reduce, block: Block, shape: tuple[int, ...]) -> bool:
+    pending: list[Operation] = [reduce]
+    seen: set[Operation] = set()
+    while pending:
+        for value in used_by(pending.pop()):
+            if not defined_in(value, block) or shape_of(value.type) != shape:
+                continue
+            source = value.owner
+            assert isinstance(source, Operation)
+            if isinstance(source, tile.Dot):
+                return True
+            if source not in seen:
+                seen.add(source)
+                pending.append(source)
+    return False
+
+
+def _defer(loop: scf.ForOp, found: _Sum) -> scf.ForOp:
+    """Rewrite one sum; return the loop that takes the place of `loop`."""
+    block = loop.body.block
+    rows, columns = shape_of(found.reduce.inputs[0].type)
+    kind = with_shape((rows, _LANES), element_type(found.reduce.inputs[0].type))
+    before = _Point(loop)
+    start = _beside_zeros(before, loop.iter_args[found.index], kind)
+    inside = _Point(found.total)
+    split = (rows, columns // (_PAIR * _LANES), _LANES, _PAIR)
+    parts = inside.put(
+        tile.Reshape.build(
+            operands=[found.reduce.inputs[0]],
+            result_types=[with_shape(split, element_type(kind))],
+        )
+    )
+    added = _reduced(inside, _reduced(inside, parts, 3, found.reduce), 1, found.reduce)
+    # The carried value changes its type: a new argument beside the old one, which then is dead.
+    kept: SSAValue = block.insert_arg(kind, len(block.args))
+    kept.name_hint = block.args[found.index + 1].name_hint
+    wide = kept
+    if found.scaled is not None:
+        factor = next(v for v in found.scaled.inputs if v is not block.args[found.index + 1])
+        wide = inside.put(elementwise("mul", kept, _spread(inside, factor, kind)))
+    result = inside.put(elementwise("add", wide, added))
+    end = block_end(block)
+    argument = block.args[found.index + 1]
+    end.operands = [*end.operands, result]
+    end.operands[found.index] = argument
+    new = scf.ForOp(
+        loop.lb, loop.ub, loop.step, [*loop.iter_args, start], loop.detach_region(loop.body)
+    )
+    new.attributes.update(loop.attributes)
+    new.location = loop.location
+    before.put(new)
+    after = _Point(loop)
+    total = _reduced(after, new.results[-1], 1, found.reduce)
+    for number, old in enumerate(loop.results):
+        value = total if number == found.index else new.results[number]
+        value.name_hint = old.name_hint
+        old.replace_all_uses_with(value)
+    loop.detach()
+    loop.erase()
+    for dead in (found.total, found.scaled, found.reduce):
+        if dead is not None:
+            dead.detach()
+            dead.erase()
+    return new
+
+
+class _Point:
+    """Inserts before an operation, at its place in the source."""
+
+    def __init__(self, anchor: Operation) -> None:
+        self._anchor = anchor
+
+    def put(self, operation: Operation) -> SSAValue:
+        block = self._anchor.parent
+        assert block is not None, "an operation of a kernel stands in a block"
+        block.insert_op_before(operation, self._anchor)
+        operation.location = self._anchor.location
+        return operation.results[0]
+
+
+def _spread(point: _Point, row: SSAValue, kind: Attribute) -> SSAValue:
+    """Return a row repeated in every column of a tensor of type `kind`."""
+    rows = shape_of(row.type)[0]
+    column = with_shape((rows, 1), element_type(row.type))
+    tall = point.put(
+        tile.ExpandDims.build(
+            operands=[row], attributes={"axis": IntAttr(1)}, result_types=[column]
+        )
+    )
+    return point.put(tile.Broadcast.build(operands=[tall], result_types=[kind]))
+
+
+def _beside_zeros(point: _Point, row: SSAValue, kind: Attribute) -> SSAValue:
+    """Return the row as the first of four columns, the others zero."""
+    lanes = with_shape((_LANES,), i32)
+    count = point.put(tile.Arange.build(attributes={"start": IntAttr(0)}, result_types=[lanes]))
+    first = point.put(elementwise("eq", count, point.put(constant(0, lanes))))
+    flat = point.put(
+        tile.ExpandDims.build(
+            operands=[first],
+            attributes={"axis": IntAttr(0)},
+            result_types=[with_shape((1, _LANES), i1)],
+        )
+    )
+    mask = point.put(
+        tile.Broadcast.build(operands=[flat], result_types=[with_shape(shape_of(kind), i1)])
+    )
+    zero = point.put(constant(0.0, kind))
+    return point.put(elementwise("select", mask, _spread(point, row, kind), zero))
+
+
+def _reduced(point: _Point, value: SSAValue, axis: int, like: tile.Reduce) -> SSAValue:
+    shape = shape_of(value.type)
+    kind = with_shape((*shape[:axis], *shape[axis + 1 :]), element_type(value.type))
+    body = Region()
+    like.body.clone_into(body)
+    return point.put(
+        tile.Reduce.build(
+            operands=[[value]],
+            attributes={"axis": IntAttr(axis)},
+            result_types=[[kind]],
+            regions=[body],
+        )
+    )
