@@ -22,7 +22,8 @@ all that was put there before.
 
 Requires: the output of `distribute` for a persistent plan; loops around gets with bounds that no
 tile changes (the planner has checked it). Ensures: takes and passes of all instances balance for
-every number of tiles from 0. Declines never; a plan without instances leaves the kernel as it is.
+every number of tiles from 0.
+Declines: never; a plan without instances leaves the kernel as it is.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def _place_turns(loop: scf.ForOp) -> None:
     last = [op for op in block.ops if holds(op, (aref.GetEnter, tile.Dot))][-1]
     assert last.next_op is not None
     take, hand_on = _Emitter(first), _Emitter(last.next_op)
-    # Both conditions first: the lowering passes the turn on earlier still, once products are issued.
+    # Both conditions first: the lowering moves the pass up to where products have been issued.
     following = take.apply("add", program, loop.step)
     more = take.apply("lt", following, loop.ub)
     take.turn(take.apply("gt", program, loop.lb), "take")
