@@ -92,6 +92,8 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
             return "no copy and no other block uses these barriers"
         case hopper.FenceBarrierInit() if kind == "swap" and _thread_0_loads(kernel):
             return "the thread that fences is the only one that starts copies"
+        case hopper.FenceBarrierInit() if _no_copy_or_block_waits(kernel):
+            return "no copy and no other block uses barriers"
         case hopper.SetRegisters() if not _takes_registers(kernel, kind, operation):
             return "no role takes registers, so none need be given back"
         case hopper.BulkCommit() if _commits_again(operation, kind):
@@ -109,6 +111,10 @@ def _thread_0_loads(kernel: tile.Kernel) -> bool:
     loaders = [r for r in kernel.walk() if isinstance(r, hopper.Role) and _has(r, hopper.TmaLoad)]
     single = launch["cluster"].data == 1
     return single and all(role.first_warp.data == 0 for role in loaders)
+
+
+def _no_copy_or_block_waits(kernel: tile.Kernel) -> bool:
+    return kernel.launch.data["cluster"].data == 1 and not _has(kernel, hopper.TmaLoad)
 
 
 def _seen_by_copies(kernel: tile.Kernel, init: hopper.InitBarriers) -> bool:

@@ -80,7 +80,7 @@ kernel matmul
     consumers: cooperative
     spills: 0 bytes a thread
   arefs
-    a@12+b@13: depth 3
+    a@12+b@13: depth 3, by TMA
   loops
     for k@11: fine, mma depth 2
   stores

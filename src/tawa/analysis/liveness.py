@@ -21,10 +21,11 @@ class Liveness:
     """The statements and values reached from the roots.
 
     A control operation is reached through what is inside it; of the values it carries or gives,
-    only those that are needed.
+    only those that are needed. The operands of `stops` are not followed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stops: frozenset[Operation] = frozenset()) -> None:
+        self._stops = stops
         self.operations: set[Operation] = set()
         self.values: set[SSAValue] = set()
         self._pending: list[SSAValue] = []
@@ -63,6 +64,8 @@ class Liveness:
                 self.want(operation.cond)
             case scf.WhileOp():
                 self.want(_condition(operation).operands[0])
+            case _ if operation in self._stops:
+                pass
             case _:
                 self.want(*operation.operands)
                 for inner in children(operation):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
+from tawa.analysis.copies import Run, copy_run
 from tawa.analysis.effects import (
     ATOMICS,
     CONTROL,
@@ -53,6 +54,11 @@ class Payload:
     def names(self) -> tuple[str, ...]:
         """Names of the loads as in a plan."""
         return tuple(name_of(load) for load in self.loads)
+
+    @property
+    def by_threads(self) -> bool:
+        """Whether the producer's threads copy the tiles (cp.async); else TMA does."""
+        return isinstance(self.loads[0], tile.Load)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,11 @@ def partition(kernel: tile.Kernel) -> Partition:
 
 
 def _is_tile(operation: Operation) -> bool:
-    return bool(shape_of(operation.results[0].type))
+    return bool(_shape(operation))
+
+
+def _shape(operation: Operation) -> tuple[int, ...]:
+    return shape_of(operation.results[0].type)
 
 
 def _settle_atomics(
@@ -156,11 +166,23 @@ def _judge(load: Operation, facts: _Facts) -> _Verdict:
 
 
 def _judge_mechanism(load: Operation) -> str:
+    if isinstance(load, tile.Load):
+        run = _judge_copy(load)
+        return "" if isinstance(run, Run) else f"no descriptor describes its pointers, and {run}"
     if not isinstance(load, tile.DescLoad):
-        return "it goes through pointers that no descriptor describes"
+        return f"{load.name} is not a load of a tile"
     if not is_host_made(load.desc):
         return "its descriptor is made from values of the running program, not of the arguments"
     return ""
+
+
+def _judge_copy(load: tile.Load) -> Run | str:
+    """Return how the producer's threads copy a tile, or why they do not."""
+    if len(_shape(load)) != 2:
+        return "its tile is not a matrix"
+    if not fed_dots(load):
+        return "its tile goes into no product"
+    return copy_run(load)
 
 
 def is_host_made(desc: SSAValue) -> bool:
@@ -236,6 +258,10 @@ def _judge_needs(load: Operation, facts: _Facts, verdict: _Verdict) -> str:
                 verdict.sent.add(needed)
             case tile.Load() if not _is_tile(needed):
                 reason = _judge_scalar_load(needed, facts, verdict)
+            case tile.Load() if isinstance(load, tile.Load) and len(_shape(needed)) == 1:
+                reason = _judge_scalar_load(needed, facts, verdict)  # a vector of indices
+            case tile.Reduce() | tile.Scan() if isinstance(load, tile.Load):
+                reason = f"its address depends on the reduction {name_of(needed)}"
             case _ if isinstance(needed, (*READS, tile.Dot)):
                 reason = f"its address depends on the tile {name_of(needed)}"
             case _:
@@ -246,7 +272,7 @@ def _judge_needs(load: Operation, facts: _Facts, verdict: _Verdict) -> str:
 
 
 def _judge_scalar_load(load: Operation, facts: _Facts, verdict: _Verdict) -> str:
-    """A scalar both roles read for themselves must be the same each time."""
+    """A scalar, or an index, both roles read for themselves must be the same each time."""
     if is_volatile(load):
         return f"its address depends on the volatile load {name_of(load)}"
     meeting: Meeting = meetings(load, facts.writers)
@@ -343,7 +369,7 @@ def _group(taken: dict[Operation, _Verdict], order: dict[Operation, int]) -> Ite
 def _belongs(load: Operation, group: list[Operation], taken: dict[Operation, _Verdict]) -> bool:
     if any(taken[member].pinned_in_place for member in (load, *group)):
         return False
-    if load.parent is not group[0].parent:
+    if load.parent is not group[0].parent or type(load) is not type(group[0]):
         return False
     if dots := fed_dots(load):
         return any(dots & fed_dots(member) for member in group)

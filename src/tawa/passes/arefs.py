@@ -34,6 +34,7 @@ from tawa.analysis.roles import places
 from tawa.errors import PlanError
 from tawa.ir import aref, tile
 from tawa.ir.types import ArefType, SlotType, shape_of
+from tawa.passes.copies import prepare_copy
 from tawa.plan.plan import ArefPlan, Declined, Plan
 from tawa.target import Target
 
@@ -44,6 +45,8 @@ def insert_arefs(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decli
     first = kernel.body.block.first_op
     for ring in plan.arefs:
         sites = [_find(names, statements) for names in (ring.payload, *ring.also)]
+        if ring.via == "copy_async":
+            sites = [list(map(prepare_copy, loads)) for loads in sites]
         create = _create(ring, sites)
         assert first is not None, "a kernel with loads has statements"
         kernel.body.block.insert_op_before(create, first)

@@ -13,7 +13,7 @@ from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
-from tawa.plan.resources import carried_need, register_need, split_registers
+from tawa.plan.resources import carried_need, producer_need, register_need, split_registers
 
 _PINGPONG = "arrangement='pingpong'"
 
@@ -41,7 +41,8 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
         choices = [pinned]
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
     needs = {n: register_need(problem.kernel, 4 * n, loads) for n in choices}
-    budgets = {n: split_registers(n, needs[n], problem.target)[1] for n in choices}
+    copying = producer_need(loads)
+    budgets = {n: split_registers(n, needs[n], problem.target, copying)[1] for n in choices}
     if fitting := [(n, needs[n]) for n in choices if needs[n] <= budgets[n]]:
         return fitting
     best = min(choices, key=lambda n: needs[n] / budgets[n])
@@ -91,7 +92,7 @@ def _apart(problem: Problem) -> list[tuple[int, int]]:
         )
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
     needed = register_need(problem.kernel, 4, loads)
-    budget = split_registers(count, needed, problem.target)[1]
+    budget = split_registers(count, needed, problem.target, producer_need(loads))[1]
     held, listed = carried_need(problem.kernel, 4)
     if held + 24 > budget:
         raise OverBudget(

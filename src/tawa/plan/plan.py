@@ -28,11 +28,13 @@ class ArefPlan:
     """A ring: the loads in its payload and its depth D (slots).
 
     `also` are further payloads of the same types, of later loops, that turn through the same slots.
+    `via` is who moves the tiles: the copy engine, or the producer's threads by cp.async.
     """
 
     payload: tuple[str, ...]
     depth: int
     also: tuple[tuple[str, ...], ...] = ()
+    via: Literal["tma", "copy_async"] = "tma"
 
     @property
     def label(self) -> str:

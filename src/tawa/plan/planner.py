@@ -31,6 +31,7 @@ from tawa.plan.problem import Problem, number_of
 from tawa.plan.resources import (
     check_register_sum,
     check_shared,
+    producer_need,
     scratch_bytes,
     split_registers,
 )
@@ -106,6 +107,13 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
             if name not in allowed:
                 why = reasons.get(f"asynchronous load {name}", "the kernel has no such load")
                 raise PlanError(f"the plan sends {name} through an aref", why=why)
+            by_threads = isinstance(problem.statements.get(name), tile.Load)
+            if by_threads != (ring.via == "copy_async"):
+                raise PlanError(
+                    f"the plan moves {name} via={ring.via}",
+                    why="TMA follows descriptors, cp.async pointers",
+                    remedy=f"write via={'copy_async' if by_threads else 'tma'}",
+                )
     for name in (*(loop.loop for loop in plan.loops), *(store.store for store in plan.stores)):
         if name not in problem.statements:
             raise PlanError(
@@ -153,7 +161,8 @@ def _ordinary(problem: Problem, *declined: Declined) -> Plan:
 
 def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     apart = computes_apart(problem)
-    producer, budget = split_registers(consumers, needed, problem.target)
+    loads = [load for payload in problem.partition.payloads for load in payload.loads]
+    producer, budget = split_registers(consumers, needed, problem.target, producer_need(loads))
     pinned: dict[str, int] = dict(problem.pins.registers or {})
     roles = (
         RolePlan("load", 4, pinned.get("load", producer)),

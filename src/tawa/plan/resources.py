@@ -15,11 +15,13 @@ from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import IsTerminator
 
-from tawa.analysis.effects import CONTROL, VIEWS
+from tawa.analysis.copies import Run, copy_run
+from tawa.analysis.effects import CONTROL, VIEWS, has_effect
+from tawa.analysis.liveness import Liveness
 from tawa.analysis.naming import name_of
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
-from tawa.ir.types import DescType, bit_width, element_type, shape_of
+from tawa.ir.types import DescType, PtrType, bit_width, element_type, shape_of
 from tawa.plan.plan import Plan
 from tawa.target import Target
 
@@ -27,6 +29,8 @@ TILE_ALIGNMENT = 1024
 """The span over which the 128-byte swizzle repeats: what each tile's base is aligned to."""
 SLACK = 40
 """Registers for addresses, loop counters and barriers beside the tensors, from built kernels."""
+COPYING = (56, 72, 88, 104)
+"""Register budgets of a producer whose threads copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +136,37 @@ def check_shared(plan: Plan, statements: Mapping[str, Operation], target: Target
 # --- registers ----------------------------------------------------------------------------------
 
 
-def split_registers(consumers: int, needed: int, target: Target) -> tuple[int, int]:
+def producer_need(loads: Iterable[Operation]) -> int:
+    """Return the registers a producer's thread needs to copy the tiles of `loads` by cp.async.
+
+    Two a copy for its address, one for its mask; 0 where TMA moves all tiles.
+    """
+    copies = 0
+    for load in loads:
+        run = copy_run(load) if isinstance(load, tile.Load) else ""
+        if isinstance(run, Run):
+            copies += prod(shape_of(load.results[0].type)) // (run.elements * 128)
+    return SLACK + 3 * copies if copies else 0
+
+
+def split_registers(
+    consumers: int, needed: int, target: Target, producer_needs: int = 0
+) -> tuple[int, int]:
     """Return the register budgets (producer, consumer) a thread, for `consumers` warpgroups.
 
     setmaxnreg moves registers inside the block: the sum over warpgroups may not exceed what the
-    kernel is launched with. The producer gets 40, or less where the consumers then get more of what
-    would be lost to rounding, or need it.
+    kernel is launched with. A producer that starts TMA copies gets 40, or less where the consumers
+    then get more of what would be lost to rounding, or need it; one whose threads copy gets what
+    they need (`producer_needs`), less where the consumers need it.
     """
     pool = target.registers_at_launch(128 * (1 + consumers)) * (1 + consumers)
     most = target.registers_max - 16  # 240: above it ptxas has no use for a budget
     best = (0, 0)
-    for producer in (40, 32, 24):
+    choices = (40, 32, 24)
+    if producer_needs:
+        most_useful = next((n for n in COPYING if n >= producer_needs), COPYING[-1])
+        choices = tuple(n for n in reversed(COPYING) if n <= most_useful)
+    for producer in choices:
         left = (pool - producer) // consumers // 8 * 8
         budget = min(most, left)
         wasted = pool - producer - left * consumers
@@ -184,8 +208,25 @@ def register_need(kernel: tile.Kernel, warps: int, in_shared: Iterable[Operation
 
     `in_shared` are the loads whose tiles stay in shared memory.
     """
-    pressure = _Pressure(warps * 32, aliases(in_shared))
+    loads = list(in_shared)
+    elsewhere = aliases(loads) | _used_by_producer(kernel, loads)
+    pressure = _Pressure(warps * 32, elsewhere)
     return pressure.of_block(kernel.body.block, frozenset()) + SLACK
+
+
+def _used_by_producer(kernel: tile.Kernel, loads: Iterable[Operation]) -> set[SSAValue]:
+    """Return the tensors that only the addresses and masks of the producer's loads need."""
+    consumer = Liveness(frozenset(loads))
+    consumer.mark_roots(kernel.body.block, has_effect)
+    consumer.close()
+    found: set[SSAValue] = set()
+    for operation in kernel.walk():
+        if operation not in consumer.operations:
+            found.update(operation.results)
+        if isinstance(operation, scf.ForOp):
+            carried = [*operation.body.block.args[1:], *operation.results]
+            found.update(value for value in carried if value not in consumer.values)
+    return found
 
 
 def carried_need(kernel: tile.Kernel, warps: int) -> tuple[int, list[str]]:
@@ -197,13 +238,17 @@ def carried_need(kernel: tile.Kernel, warps: int) -> tuple[int, list[str]]:
     for loop in kernel.walk():
         if not isinstance(loop, scf.ForOp):
             continue
-        tensors = [value for value in loop.iter_args if shape_of(value.type)]
+        tensors = [
+            value
+            for value in loop.iter_args
+            if shape_of(value.type) and not isinstance(element_type(value.type), PtrType)
+        ]
         need = sum(_registers(value.type, warps * 32) for value in tensors)
         if need > worst[0]:
             listed = [
                 f"{argument.name_hint} of {name_of(loop)}: {_registers(argument.type, warps * 32)}"
                 for argument in loop.body.block.args[1:]
-                if shape_of(argument.type)
+                if shape_of(argument.type) and not isinstance(element_type(argument.type), PtrType)
             ]
             worst = (need, listed)
     return worst

@@ -136,6 +136,8 @@ def _turns_with(ring: _Ring, payload: Payload) -> bool:
     """
     if ring.loop is None or list(ring.sites[0].types) != list(payload.types):
         return False
+    if ring.sites[0].by_threads != payload.by_threads:
+        return False
     return all(_apart(site, payload) for site in ring.sites)
 
 
@@ -180,7 +182,8 @@ def _deepen(rings: list[_Ring], persistent: bool, room: int) -> list[_Ring]:
 
 def _plan(ring: _Ring) -> ArefPlan:
     first, *others = ring.sites
-    return ArefPlan(first.names, ring.depth, tuple(site.names for site in others))
+    via = "copy_async" if first.by_threads else "tma"
+    return ArefPlan(first.names, ring.depth, tuple(site.names for site in others), via)
 
 
 def _sent_rings(partition: Partition, pins: Pins) -> tuple[ArefPlan, ...]:

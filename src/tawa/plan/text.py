@@ -37,7 +37,8 @@ def print_plan(plan: Plan) -> str:
         lines.append(f"role {role.label} warps={role.warps} registers={role.registers}{copies}")
     for ring in plan.arefs:
         payloads = " = ".join(" + ".join(payload) for payload in (ring.payload, *ring.also))
-        lines.append(f"aref {payloads} depth={ring.depth}")
+        via = f" via={ring.via}" if ring.via != "tma" else ""
+        lines.append(f"aref {payloads} depth={ring.depth}{via}")
     for loop in plan.loops:
         pins = " pins=yes" if loop.pins else ""
         lines.append(f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}{pins}")
@@ -133,9 +134,9 @@ def _read_role(plan: Plan, rest: str) -> Plan:
 
 
 def _read_aref(plan: Plan, rest: str) -> Plan:
-    names, options = _split(rest, {"depth": int})
+    names, options = _split(rest, {"depth": int, "via": _one_of("tma", "copy_async")})
     first, *others = (tuple(payload.split(" + ")) for payload in names.split(" = "))
-    ring = ArefPlan(first, _need(options, "depth")["depth"], tuple(others))
+    ring = ArefPlan(first, also=tuple(others), **_need(options, "depth"))
     return replace(plan, arefs=(*plan.arefs, ring))
 
 

@@ -88,7 +88,7 @@ def _add(
 ) -> None:
     """Add what a block costs when it runs `trips` times."""
     operations = list(block.ops)
-    loads = [op for op in operations if isinstance(op, tile.DescLoad)]
+    loads = [op for op in operations if isinstance(op, tile.DescLoad) or op in depths]
     dots = [op for op in operations if isinstance(op, tile.Dot)]
     products = sum(map(_dot_cycles, dots))
     bytes_moved = sum(_bytes(load) for load in loads)

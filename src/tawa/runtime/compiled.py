@@ -242,7 +242,8 @@ def _roles(kernel: CompiledKernel) -> list[str]:
 
 
 def _arefs(plan: Plan) -> list[str]:
-    return [f"{aref.label}: depth {aref.depth}" for aref in plan.arefs]
+    by = {"tma": "by TMA", "copy_async": "by cp.async of the producer's threads"}
+    return [f"{aref.label}: depth {aref.depth}, {by[aref.via]}" for aref in plan.arefs]
 
 
 def _loops(plan: Plan) -> list[str]:

@@ -110,7 +110,8 @@ def describe(compiled: CompiledKernel) -> dict[str, Any]:
         "plan": print_plan(compiled.plan),
         "roles": [asdict(role) for role in compiled.plan.roles],
         "arefs": [
-            {"payload": list(aref.payload), "depth": aref.depth} for aref in compiled.plan.arefs
+            {"payload": list(aref.payload), "depth": aref.depth, "via": aref.via}
+            for aref in compiled.plan.arefs
         ],
         "resources": asdict(compiled.resources),
         "declined": [asdict(item) for item in dict.fromkeys(declined)],

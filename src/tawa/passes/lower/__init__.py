@@ -16,6 +16,7 @@ from tawa.passes.lower.atomics import broadcast_atomics
 from tawa.passes.lower.carried import split_carried
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import Converter
+from tawa.passes.lower.copies import let_copies_lag
 from tawa.passes.lower.dots import lower_dots, widest_run
 from tawa.passes.lower.finish import (
     count_arrivals,
@@ -54,6 +55,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         expand_accesses(lowering, role)  # before rings: such a load is a computed tensor
     lower_rings(lowering)
     for role in lowering.roles:
+        let_copies_lag(lowering, role)
         rotate_waits(role)
         order_accesses(lowering, role)
         lower_loads(lowering, role)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from math import gcd, prod
 
 from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
@@ -77,7 +78,7 @@ def assign_layouts(lowering: Lowering, role: hopper.Role) -> Assignment:
         _flood(chosen, value, layout)
     for value, layout in _operand_seeds(chosen, operations):
         _flood(chosen, value, layout)
-    for seeds in (_load_seeds, _store_seeds, _scan_seeds):
+    for seeds in (_copy_seeds, _load_seeds, _store_seeds, _scan_seeds):
         for value, layout in seeds(chosen, operations):
             _flood(chosen, value, layout)
     _anchor_stores(lowering, chosen, operations)
@@ -191,6 +192,31 @@ def _operand_seeds(
             continue
         wanted = operand_layouts(operation, chosen.at[operation], chosen.warps)
         yield from ((operation.operands[index], layout) for index, layout in wanted.items())
+
+
+def _copy_seeds(
+    chosen: Assignment, operations: list[Operation]
+) -> Iterator[tuple[SSAValue, RegisterLayout]]:
+    """Neighbouring lanes copy neighbours in memory, each as much as one instruction moves."""
+    for operation in operations:
+        if not isinstance(operation, hopper.CopyAsync):
+            continue
+        layout = fragments.blocked(
+            shape_of(operation.pointer.type), chosen.warps, _run_of(operation)
+        )
+        chosen.at[operation] = layout
+        yield operation.pointer, layout
+        if operation.mask is not None:
+            yield operation.mask, layout
+
+
+def _run_of(copy: hopper.CopyAsync) -> int:
+    """Return the elements each instruction moves, 1 where nothing says so."""
+    match copy.attributes.get("contiguous"):
+        case IntAttr(data=int() as count):
+            return count
+        case _:
+            return 1
 
 
 def _load_seeds(

@@ -3,7 +3,9 @@
 Purpose: lower `aref.put_exit` once its slot is known.
 Before -> after: a tile from `tile.desc_load` becomes its share of one `hopper.expect` and a
 `hopper.tma_load`; a computed tensor becomes `hopper.shared_store`, `hopper.proxy_fence` and an
-arrive by each warp; a scalar is stored by one thread.
+arrive by each warp; a tile from a `tile.load` marked `contiguous` becomes `hopper.copy_async`, its
+group, the wait for it, a fence and an arrive by each warp (`copies` lets these lag); a scalar is
+stored by one thread.
 Requires: the slot was entered. Ensures: exactly the arrivals that `count_arrivals` counts.
 Declines when: never.
 """
@@ -39,8 +41,10 @@ def publish(
     tensors = [pair for pair in stored if isinstance(pair[1].type, TensorType)]
     scalars = [pair for pair in stored if not isinstance(pair[1].type, TensorType)]
     if tensors:
-        for buffer, value in tensors:
-            emitter.put(_store(value, slot_view(emitter, buffer, slot)))
+        started = [_fill(emitter, at, slot_view(emitter, buffer, slot)) for buffer, at in tensors]
+        if any(started):
+            emitter.put(hopper.CopyAsyncCommit())
+            emitter.put(hopper.CopyAsyncWait(attributes={"pending": IntAttr(0)}))
         emitter.put(hopper.ProxyFence())
         emitter.put(_arrive(ring, slot, "warp"))
     if scalars:
@@ -49,7 +53,7 @@ def publish(
             store_scalar(one, value, slot_view(one, buffer, slot), role)
         one.put(_arrive(ring, slot, "thread"))
     exit_.operands = [exit_.slot]
-    for _, value in copied:
+    for value in [value for _, value in copied] + [v for _, v in tensors if _is_copy(v)]:
         _erase_chain(value)
 
 
@@ -98,10 +102,29 @@ def _same_bytes(reshape: tile.Reshape) -> bool:
 def _erase_chain(value: SSAValue) -> None:
     """Remove a load (and reshapes of it) that nothing else uses."""
     owner = value.owner
-    while isinstance(owner, (tile.DescLoad, tile.Reshape)) and owner.result.first_use is None:
+    loads = (tile.DescLoad, tile.Load, tile.Reshape)
+    while isinstance(owner, loads) and owner.result.first_use is None:
         below = owner.value.owner if isinstance(owner, tile.Reshape) else None
         erase(owner)
         owner = below
+
+
+def _is_copy(value: SSAValue) -> bool:
+    """Tell whether cp.async brings a value: an earlier pass has marked its load."""
+    return isinstance(value.owner, tile.Load) and "contiguous" in value.owner.attributes
+
+
+def _fill(emitter: Emitter, value: SSAValue, view: SSAValue) -> bool:
+    """Store a tile to its slot, or start its copies; return whether copies were started."""
+    load = value.owner
+    if not isinstance(load, tile.Load) or not _is_copy(value):
+        emitter.put(_store(value, view))
+        return False
+    mask = [load.mask] if load.mask is not None else []
+    copy = hopper.CopyAsync(operands=[load.pointer, mask, view])
+    copy.attributes["contiguous"] = load.attributes["contiguous"]
+    emitter.put(copy)
+    return True
 
 
 def _store(value: SSAValue, view: SSAValue) -> hopper.SharedStore:
