@@ -65,7 +65,7 @@ def _transposed(value: SSAValue, before: Operation) -> SSAValue:
     return turn.result
 
 
-def _flipped(value: SSAValue):
+def _flipped(value: SSAValue) -> Attribute:
     return with_shape(shape_of(value.type)[::-1], element_type(value.type))
 
 
