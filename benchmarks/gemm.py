@@ -14,7 +14,8 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def dry(cases: Sequence[Case], peers: Sequence[Any]) -> int:
 
 
 def _dry_peer(case: Case, peer: who.Tawa) -> int:
-    inputs = who.placeholders(case)
+    inputs = peer.stand_ins(case)
     try:
         variants = peer.variants(case)
     except Missing as reason:
@@ -133,12 +134,31 @@ def summary(compiled: Any) -> str:
     return ", ".join(fact for fact in facts if fact)
 
 
-def main() -> int:
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """What a benchmark's command line runs: its cases by section and dtype, and its peers."""
+
+    title: str
+    about: str
+    sections: Sequence[str]
+    dtypes: Sequence[str]
+    default: tuple[str, str]
+    cases_of: Callable[[str, str, str], list[Any]]
+    everyone: Callable[[int], list[Any]]
+
+
+def main(suite: Suite | None = None) -> int:
+    """Run a benchmark by its command line: GEMM's, or that of `suite`."""
+    if suite is None:
+        default = ("gemm_k", "bf16")
+        suite = Suite("GEMM", __doc__ or "", [*SECTIONS], DTYPES, default, cases_of, everyone)
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=suite.about, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--section", default="gemm_k", help=f"of {', '.join(SECTIONS)}")
-    parser.add_argument("--dtype", default="bf16", help=f"of {', '.join(DTYPES)}")
+    parser.add_argument(
+        "--section", default=suite.default[0], help=f"of {', '.join(suite.sections)}"
+    )
+    parser.add_argument("--dtype", default=suite.default[1], help=f"of {', '.join(suite.dtypes)}")
     parser.add_argument("--only", default="", help="regular expression on the case's text")
     parser.add_argument("--peers", default="", help="regular expression on the peers' names")
     parser.add_argument(
@@ -157,11 +177,11 @@ def main() -> int:
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    cases = cases_of(options.section, options.dtype, options.only)
+    cases = suite.cases_of(options.section, options.dtype, options.only)
     skipped = frozenset(options.skip.split(";"))
     peers = [
         peer
-        for peer in everyone(options.most)
+        for peer in suite.everyone(options.most)
         if re.search(options.peers, peer.name) and peer.name not in skipped
     ]
     if options.dry:
@@ -180,14 +200,15 @@ def main() -> int:
     rows_path.unlink(missing_ok=True)
     rows_path.touch()
     began = time.monotonic()
-    command = [str(Path(__file__).resolve()), *sys.argv[1:]]
+    command = [str(Path(sys.argv[0]).resolve()), *sys.argv[1:]]
     warmed = runner.warm_up(command, options.jobs, 0.4 * options.budget)
     print(f"compiled ahead in {warmed:.0f} s by {options.jobs} processes", flush=True)
     left = runner.Limits(
         options.budget - (time.monotonic() - began), options.rounds, options.runs, options.stall
     )
     runner.supervise(command, cases, left, rows_path)
-    report.write(options.out, name, report.read_rows(rows_path), {"compiled_ahead_s": warmed})
+    facts = {"compiled_ahead_s": warmed}
+    report.write(options.out, name, report.read_rows(rows_path), facts, suite.title)
     rows_path.unlink()
     return 0
 

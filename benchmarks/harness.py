@@ -54,6 +54,17 @@ class Case:
         lead = f"{self.batch}x" if self.batch > 1 else ""
         return f"{lead}{self.m}x{self.n}x{self.k}"
 
+    @property
+    def group(self) -> str:
+        """Return the table that this case is a line of."""
+        return self.dtype
+
+    def make_inputs(self) -> list[Inputs]:
+        return make_inputs(self)
+
+    def reference(self, inputs: Inputs) -> Reference:
+        return Reference(self, inputs)
+
     def __str__(self) -> str:
         return f"{self.dtype} {self.shape}" + (f" ({self.label})" if self.label else "")
 
@@ -96,7 +107,7 @@ class Timing:
     def row(self, case: Case) -> dict[str, object]:
         ordered = sorted(self.samples)
         return {
-            "dtype": case.dtype,
+            "dtype": case.group,
             "shape": case.shape,
             "label": case.label,
             "peer": self.peer,

@@ -108,7 +108,11 @@ def _ratios(timed: Sequence[Row], peers: Sequence[str]) -> list[str]:
 
 
 def write(
-    out: Path, name: str, rows: Sequence[Row], extra: Mapping[str, Any] | None = None
+    out: Path,
+    name: str,
+    rows: Sequence[Row],
+    extra: Mapping[str, Any] | None = None,
+    title: str = "GEMM",
 ) -> None:
     """Write NAME.json and NAME.txt, and NAME.png where matplotlib is there."""
     out.mkdir(parents=True, exist_ok=True)
@@ -120,12 +124,12 @@ def write(
     (out / f"{name}.txt").write_text(f"{header}\n{text}\n")
     print(text)
     try:
-        chart(out / f"{name}.png", rows, facts)
+        chart(out / f"{name}.png", rows, facts, title)
     except ImportError as error:
         print(f"no chart: {error}")
 
 
-def chart(path: Path, rows: Sequence[Row], facts: Mapping[str, Any]) -> None:
+def chart(path: Path, rows: Sequence[Row], facts: Mapping[str, Any], title: str) -> None:
     """Draw one panel a dtype: TFLOP/s by shape, a line for each peer."""
     import matplotlib
 
@@ -136,10 +140,12 @@ def chart(path: Path, rows: Sequence[Row], facts: Mapping[str, Any]) -> None:
     dtypes = list(dict.fromkeys(row["dtype"] for row in timed))
     if not dtypes:
         return
+    across = min(3, len(dtypes))
+    down = -(-len(dtypes) // across)
     figure, panels = plt.subplots(
-        1, len(dtypes), figsize=(7.5 * len(dtypes), 4.5), squeeze=False, layout="constrained"
+        down, across, figsize=(7.5 * across, 4.5 * down), squeeze=False, layout="constrained"
     )
-    for panel, dtype in zip(panels[0], dtypes):
+    for panel, dtype in zip(panels.flat, dtypes):
         here = [row for row in timed if row["dtype"] == dtype]
         shapes = list(dict.fromkeys(row["shape"] for row in here))
         for peer in dict.fromkeys(row["peer"] for row in here):
@@ -159,6 +165,6 @@ def chart(path: Path, rows: Sequence[Row], facts: Mapping[str, Any]) -> None:
         panel.set_ylim(bottom=0)
         panel.grid(alpha=0.3)
         panel.legend(fontsize=7)
-    figure.suptitle(f"GEMM, {facts.get('device', 'no device')}, {facts['date']}", fontsize=10)
+    figure.suptitle(f"{title}, {facts.get('device', 'no device')}, {facts['date']}", fontsize=10)
     figure.savefig(path, dpi=130)
     plt.close(figure)

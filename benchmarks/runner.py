@@ -28,7 +28,6 @@ from harness import (
     Timing,
     check,
     choose,
-    make_inputs,
     measure,
 )
 from peers import Peer, candidates
@@ -81,8 +80,8 @@ def run_case(
 ) -> None:
     """Choose every peer's best right way for a case, then let all take turns."""
     progress.beat("(inputs)")
-    sets = make_inputs(case)
-    reference = Reference(case, sets[0])
+    sets = case.make_inputs()
+    reference = case.reference(sets[0])
     watch = Stopwatch()
     timings: list[Timing] = []
     for peer in peers:
@@ -136,7 +135,7 @@ def _best(
 
 def _absent(case: Case, peer: str, note: str) -> dict[str, object]:
     return {
-        "dtype": case.dtype,
+        "dtype": case.group,
         "shape": case.shape,
         "label": case.label,
         "peer": peer,

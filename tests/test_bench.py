@@ -154,7 +154,15 @@ def test_session_lists_its_checks():
 
 @pytest.mark.parametrize(
     "script",
-    ["gemm.py", "first_contact.py", "gpu_session.py", "ablation.py", "compile_time.py", "right.py"],
+    [
+        "gemm.py",
+        "attention.py",
+        "first_contact.py",
+        "gpu_session.py",
+        "ablation.py",
+        "compile_time.py",
+        "right.py",
+    ],
 )
 def test_every_script_starts(script):
     assert run(script, "--help").returncode == 0

@@ -75,8 +75,10 @@ def hide(
     if CAUSAL:
         # The rows that exist see no key past the end: row i sees those up to i + keys - queries.
         rows = first + tl.arange(0, BLOCK_M)
-        return tl.where(rows[:, None] >= columns[None, :], scores, float("-inf"))
-    return tl.where(columns[None, :] < keys, scores, float("-inf"))
+        visible = rows[:, None] >= columns[None, :]
+    else:
+        visible = columns[None, :] < keys
+    return tl.where(visible, scores, float("-inf"))
 
 
 @tawa.jit
