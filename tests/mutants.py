@@ -29,6 +29,7 @@ SYNC = (
     hopper.Expect,
     hopper.ProxyFence,
     hopper.NamedBarrier,
+    hopper.Turn,
     hopper.BulkCommit,
     hopper.BulkWait,
     hopper.CopyAsyncCommit,
@@ -100,10 +101,30 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
             return "the next commit closes the same group before any wait"
         case hopper.TmaStore() if kind == "swap" and _commits_again(following, "drop"):
             return "the next commit closes the same group before any wait"
+        case hopper.WgmmaFence() if kind in ("drop", "swap") and _fenced_before(operation):
+            return "an earlier fence covers it: no registers are touched in between"
+        case hopper.WgmmaCommit() if kind == "swap" and isinstance(following, hopper.Wait):
+            return "a group may be closed after a wait that does not wait for it"
+        case _ if kind == "swap" and isinstance(following, hopper.Turn):
+            return "turns order no accesses"
+        case hopper.Turn() if kind == "swap":
+            return "turns order no accesses"
         case hopper.BulkWait() | hopper.NamedBarrier() if not _same_buffers(operation):
             if kind in ("drop", "pending+1", "swap"):
                 return "no memory is used both before and after it"
     return ""
+
+
+def _fenced_before(fence: hopper.WgmmaFence) -> bool:
+    """Tell whether an earlier fence of the block has only products, waits and scalars after it."""
+    harmless = (hopper.Wgmma, hopper.WgmmaCommit, hopper.Wait, hopper.Turn)
+    before = fence.prev_op
+    while before is not None and not isinstance(before, hopper.WgmmaFence):
+        tensors = any(isinstance(v.type, TensorType) for v in (*before.operands, *before.results))
+        if not isinstance(before, harmless) and (tensors or before.regions):
+            return False
+        before = before.prev_op
+    return before is not None
 
 
 def _thread_0_loads(kernel: tile.Kernel) -> bool:

@@ -88,7 +88,7 @@ class Configuration:
 
 
 def _uniform(
-    outer: Count, inner: Count, choice: str, around: int = 1, long: int = 0
+    outer: Count, inner: Count, choice: str, around: int = 1, long: int = 0, turn: int = 0
 ) -> Configuration:
     tiles = 3 if outer == DEEP else outer[1]
     return Configuration(
@@ -103,7 +103,7 @@ def _uniform(
         ragged=bool(inner[1] & 1),
         block=2 * long + 1 if long else 0,
         blocks=max(1, long),
-        turn=int(long == 2),
+        turn=turn or int(long == 2),
     )
 
 
@@ -122,6 +122,8 @@ def configurations(seen: list[Configuration]) -> Iterator[Configuration]:
         else:
             yield _uniform((0, 2), count, "yes", 1, step - 2)
     sites = {site for one in seen for site in one.outcomes}
+    if any(site.kind == "outer" for site in sites):
+        yield _uniform(DEEP, (0, 1), "yes", 1, 0, 1)  # tiles that differ in another axis only
     if len(sites) == 1 and not any(site.kind == "if" for site in sites):
         return
     yield _uniform((0, 0), (0, 1), "yes")

@@ -142,9 +142,11 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
     def _own(agent: Agent, products: Products, index: int) -> None:
         env = agent.env
         register: Register = env[acc]
-        if constant:
-            register = Register(register.touched)
         old = env[out]
+        if constant:
+            # The registers are those of the result, which threads may have read since.
+            before = old.touched if isinstance(old, Register) else 0
+            register = Register(max(register.touched, before))
         if isinstance(old, Register) and old is not register and old.product >= 0:
             sentence = (
                 f"{agent.label} starts a wgmma that writes the registers of its own result of "

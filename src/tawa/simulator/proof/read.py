@@ -73,8 +73,29 @@ RULES: dict[type[Operation], Rule] = {
     tile.Atomic: copies.global_rule,
     tile.CompareExchange: copies.global_rule,
 }
-# Pure operations on views have no effect of their own; hopper.Slot is computed where it stands.
-_WITHOUT_EFFECT = (hopper.Slot, hopper.TransposeView, hopper.SliceView, hopper.ReshapeView)
+# Those that count as steps: what synchronizes, or touches shared memory.
+STEPPED = (
+    hopper.Wait,
+    hopper.Arrive,
+    hopper.Expect,
+    hopper.NamedBarrier,
+    hopper.SetRegisters,
+    hopper.ProxyFence,
+    hopper.SharedLoad,
+    hopper.SharedStore,
+    hopper.FmaDot,
+    hopper.TmaLoad,
+    hopper.TmaStore,
+    hopper.BulkCommit,
+    hopper.BulkWait,
+    hopper.CopyAsync,
+    hopper.CopyAsyncCommit,
+    hopper.CopyAsyncWait,
+    hopper.Wgmma,
+    hopper.WgmmaFence,
+    hopper.WgmmaCommit,
+    hopper.WgmmaWait,
+)
 
 
 def read_kernel(kernel: tile.Kernel, target: Target) -> Model:

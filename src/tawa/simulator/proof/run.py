@@ -96,6 +96,7 @@ class Run(World):
         self.cluster = model.cluster
         self.limit = 4096
         self.budget = budget
+        self.reached: set[Operation] = set()
         self.flying: list[tuple[int, Agent, Operation]] = []
         self.globals = GlobalMemory(model.decoder.followed, scalars)
         self.blocks = [self._block(rank) for rank in range(model.cluster)]
@@ -229,6 +230,7 @@ class Run(World):
     def step(self, agent: Agent, operation: Operation, what: str, phase: object = "-") -> None:
         """Count a step against the budget."""
         super().step(agent, operation, what, phase)
+        self.reached.add(operation)
         if self.steps > self.budget:
             raise Unproved(
                 f"a run takes more than {self.budget} steps; nothing is known about it", operation

@@ -9,9 +9,9 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
 from tawa.errors import Place, ProtocolError, UnprovedProtocol
-from tawa.ir import tile
+from tawa.ir import hopper, tile
 from tawa.simulator.proof.configuration import Configuration, configurations
-from tawa.simulator.proof.read import read_kernel
+from tawa.simulator.proof.read import STEPPED, read_kernel
 from tawa.simulator.proof.rules import Row, Unproved, Violation
 from tawa.simulator.proof.run import Run
 from tawa.target import Target
@@ -24,13 +24,18 @@ _TRACE_ROWS = 12
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was shown: steps over all configurations, and the time it took."""
+    """What was shown: steps over all configurations, and the time it took.
+
+    `unreached` are the operations that no configuration executed, by their place in
+    `kernel.walk()`: code that no input reaches, such as the rest of a loop of one constant trip.
+    """
 
     ok: bool
     states: int
     seconds: float
     configurations: int
     verdict: str
+    unreached: tuple[int, ...] = ()
 
 
 def prove(kernel: tile.Kernel, target: Target) -> Proof:
@@ -43,6 +48,7 @@ def prove(kernel: tile.Kernel, target: Target) -> Proof:
     began = time.perf_counter()
     seen: list[Configuration] = []
     states, run = 0, None
+    reached: set[Operation] = set()
     try:
         model = read_kernel(kernel, target)
         for configuration in configurations(seen):
@@ -50,6 +56,7 @@ def prove(kernel: tile.Kernel, target: Target) -> Proof:
             run.execute()
             states += run.steps
             seen.append(configuration)
+            reached |= run.reached
     except Violation as found:
         raise _report(kernel, found, run) from None
     except Unproved as found:
@@ -63,7 +70,29 @@ def prove(kernel: tile.Kernel, target: Target) -> Proof:
         f"no hang, race, early release or leftover in {len(seen)} configurations "
         f"({states} steps, {1000 * seconds:.0f} ms)"
     )
-    return Proof(True, states, seconds, len(seen), verdict)
+    unreached = _unreached(kernel, reached)
+    if unreached:
+        verdict += f"; {len(unreached)} operations are reached by no input that was tried"
+    return Proof(True, states, seconds, len(seen), verdict, unreached)
+
+
+def _unreached(kernel: tile.Kernel, reached: set[Operation]) -> tuple[int, ...]:
+    """Return the operations of roles that synchronize or touch memory and were never executed."""
+    return tuple(
+        place
+        for place, operation in enumerate(kernel.walk())
+        if isinstance(operation, STEPPED)
+        and operation not in reached
+        and isinstance(_outermost(operation), hopper.Role)
+    )
+
+
+def _outermost(operation: Operation) -> Operation:
+    """Return the operation of the kernel's own block that holds an operation."""
+    parent = operation.parent_op()
+    while parent is not None and not isinstance(parent, tile.Kernel):
+        operation, parent = parent, parent.parent_op()
+    return operation
 
 
 def _report(kernel: tile.Kernel, found: Violation, run: Run | None) -> ProtocolError:
