@@ -29,7 +29,7 @@ TILE_ALIGNMENT = 1024
 """The span over which the 128-byte swizzle repeats: what each tile's base is aligned to."""
 SLACK = 40
 """Registers for addresses, loop counters and barriers beside the tensors, from built kernels."""
-COPYING = (56, 72, 88, 104)
+COPYING = (56, 72, 88, 104, 128, 152)
 """Register budgets of a producer whose threads copy."""
 
 
