@@ -5,8 +5,9 @@ from __future__ import annotations
 from xdsl.ir import Operation
 
 from tawa.ir import hopper
+from tawa.simulator.proof.barriers import Mbarrier
 from tawa.simulator.proof.decode import Decoder, Step, concrete
-from tawa.simulator.proof.machine import Agent, Blocked, Mbarrier
+from tawa.simulator.proof.machine import Agent, Blocked
 from tawa.simulator.proof.rules import Violation
 
 _WARPGROUP_THREADS = 128

@@ -14,6 +14,7 @@ from tawa.simulator.proof import control, copies, effects, products
 from tawa.simulator.proof.decode import Decoder, Rule, is_scalar, run_steps
 from tawa.simulator.proof.globals import followed_accesses, offsets_of, written_roots
 from tawa.simulator.proof.regions import collect_buffers
+from tawa.simulator.proof.registers import follow_registers, touch_rule
 from tawa.simulator.proof.rules import Unproved, Violation
 from tawa.simulator.proof.run import Model, RoleModel
 from tawa.target import Target
@@ -116,13 +117,13 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
         RULES,
         collect_buffers(shared, list(arrays), limit),
         {array.result: number for number, array in enumerate(arrays)},
-        products.touch_rule,
+        touch_rule,
         written_roots(kernel),
         followed_accesses(kernel),
         _is_persistent(kernel),
     )
     for role in roles:
-        products.follow_registers(decoder, role)
+        follow_registers(decoder, role)
     decoder.slice(_roots(decoder, kernel))
     preamble = [
         step

@@ -14,11 +14,12 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, DescType, PtrType
+from tawa.simulator.proof.barriers import Mbarrier, NamedBarrier, Pool
 from tawa.simulator.proof.configuration import Configuration, Site
 from tawa.simulator.proof.copies import Groups
 from tawa.simulator.proof.decode import Control, Decoder
 from tawa.simulator.proof.globals import GlobalMemory
-from tawa.simulator.proof.machine import Agent, Blocked, Mbarrier, NamedBarrier, Pool, World
+from tawa.simulator.proof.machine import Agent, Blocked, World
 from tawa.simulator.proof.memory import Bucket
 from tawa.simulator.proof.products import Engine, Products
 from tawa.simulator.proof.rules import Unproved, Violation

@@ -1,0 +1,257 @@
+"""What agents wait on: mbarriers, named barriers and the register pool of a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.ir import Operation
+
+from tawa.simulator.proof.machine import Agent, Blocked, World
+from tawa.simulator.proof.rules import Row, Violation
+
+
+@dataclass(eq=False, slots=True)
+class Mbarrier:
+    """One mbarrier of one block. `done` counts completed phases; the current phase is `done`.
+
+    `known` and `fenced` gather what the arrivals of the current phase know; `completions` keeps
+    that of each completed phase and `bits` its event; `waits` the events of the waits for a phase,
+    `takers` the numbers of the agents that waited for it.
+    """
+
+    name: str
+    block: int
+    arrivals: int
+    array: int = 0
+    slot: int = 0
+    size: int = 1
+    init: int = 0
+    ready: int = 0
+    pending: int = 0
+    due: int = 0
+    expected: int = 0
+    delivered: int = 0
+    done: int = 0
+    known: int = 0
+    fenced: int = 0
+    completions: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    bits: list[int] = field(default_factory=list[int])
+    waits: dict[int, int] = field(default_factory=dict[int, int])
+    waiters: dict[int, str] = field(default_factory=dict[int, str])
+    takers: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+    queue: list[Agent] = field(default_factory=list[Agent])
+
+    @property
+    def put(self) -> int:
+        """Number, in the ring, of the put that fills this slot in the current phase."""
+        return self.done * self.size + self.slot
+
+    def check(self, agent: Agent, operation: Operation, asynchronous: bool) -> None:
+        """Raise Violation unless the barrier is initialised in the agent's eyes."""
+        if not self.init:
+            raise Violation("barrier initialised", f"{self.name} is never initialised.", operation)
+        if not agent.known & self.init:
+            sentence = (
+                f"{agent.label} may use {self.name} before it is initialised: no synchronization "
+                f"of the {'cluster' if agent.block != self.block else 'block'} stands between."
+            )
+            raise Violation("barrier initialised", sentence, operation)
+        if (asynchronous or agent.block != self.block) and not agent.known & self.ready:
+            sentence = (
+                f"{self.name} is used by {'TMA' if asynchronous else 'another block'} without "
+                "a fence_barrier_init after its initialisation that it knows of."
+            )
+            raise Violation("barrier fenced", sentence, operation)
+
+    def _belongs(self, agent: Agent, operation: Operation, what: str) -> None:
+        if self.done and not agent.known & self.bits[self.done - 1]:
+            sentence = (
+                f"{what} of {agent.label} at {self.name} is not ordered after the completion of "
+                f"phase {self.done - 1}, for which {agent.label} has not waited: it may count for "
+                "that phase."
+            )
+            raise Violation("arrivals of one phase", sentence, operation, self.rows(agent, what))
+
+    def rows(self, agent: Agent, what: str) -> tuple[Row, ...]:
+        """Return the barrier's state as a line of the trace."""
+        need = f"{self.arrivals - self.pending}/{self.arrivals}"
+        return (Row(agent.steps, agent.label, 0, f"{what} at {self.name}", str(self.done), need),)
+
+    def arrive(
+        self, world: World, agent: Agent, count: int, known: int, operation: Operation
+    ) -> None:
+        """Arrive `count` times, releasing `known`."""
+        self.check(agent, operation, False)
+        self._belongs(agent, operation, "an arrival")
+        if self.pending < count:
+            sentence = (
+                f"{self.name} gets more than its {self.arrivals} arrivals in phase {self.done}: "
+                f"{self.arrivals - self.pending + count}, with {self.due} bytes still due."
+            )
+            raise Violation("arrival count", sentence, operation, self.rows(agent, "arrives"))
+        self.pending -= count
+        self.known |= known
+        self.fenced |= agent.fenced & known
+        self._settle(world, operation)
+
+    def expect(self, count: int) -> None:
+        """Add bytes to what the current phase waits for."""
+        self.due += count
+        self.expected += count
+
+    def deliver(
+        self, world: World, agent: Agent, count: int, event: int, operation: Operation
+    ) -> None:
+        """Bytes of a copy land; `event` is the copy's completion."""
+        self.check(agent, operation, True)
+        self._belongs(agent, operation, "a copy")
+        self.due -= count
+        self.delivered += count
+        # A copy lands after it was started: whoever sees its bytes knows that the waits before its
+        # start are over. Accesses by threads are not released by that.
+        self.known |= event | (agent.known & ~world.by_threads)
+        self._settle(world, operation)
+
+    def _settle(self, world: World, operation: Operation) -> None:
+        """Complete the phase when nothing is due."""
+        if self.pending or self.due:
+            return
+        late = self.waits.get(self.done - 1, 0) & ~self.known
+        if late:
+            waiter = self.waiters[self.done - 1]
+            sentence = (
+                f"phase {self.done} of {self.name} may complete before {waiter} has seen phase "
+                f"{self.done - 1}: their parities are told apart by nothing else."
+            )
+            raise Violation("one phase at a time", sentence, operation)
+        bit = world.event()
+        self.bits.append(bit)
+        self.completions.append((self.known | bit, self.fenced))
+        self.done += 1
+        self.pending, self.known, self.fenced = self.arrivals, 0, 0
+        self.expected = self.delivered = 0
+        world.wake(self.queue)
+
+    def wait(self, world: World, agent: Agent, parity: int, operation: Operation) -> Blocked | None:
+        """Wait for the first phase of this parity that the agent does not know to be over."""
+        self.check(agent, operation, False)
+        seen = agent.seen.get(self, 0)
+        while seen < self.done and agent.known & self.bits[seen]:
+            seen += 1
+        agent.seen[self] = seen
+        target = seen - 1 if (seen - 1) & 1 == parity else seen
+        if self.done > target + 1:
+            sentence = (
+                f"{agent.label} waits for phase {target} of {self.name} (parity {parity}), but "
+                f"phase {target + 1} may complete before it looks: the wait can miss its phase."
+            )
+            raise Violation("one phase at a time", sentence, operation)
+        if self.done <= target:
+            return self._blocked(agent, target, parity, operation)
+        if target >= 0:
+            known, fenced = self.completions[target]
+            agent.known |= known
+            agent.fenced |= fenced
+        bit = world.event()
+        agent.known |= bit
+        self.waits[target] = self.waits.get(target, 0) | bit
+        self.waiters[target] = agent.label
+        self.takers.setdefault(target, set()).add(agent.number)
+        if agent.waits.get(self) != target:
+            agent.gets[self.array] = agent.gets.get(self.array, 0) + 1
+        agent.waits[self] = target
+        return None
+
+    def _blocked(self, agent: Agent, target: int, parity: int, operation: Operation) -> Blocked:
+        arrived = f"{self.arrivals - self.pending}/{self.arrivals}"
+        sentence = f"phase {target} of {self.name}, which has {arrived} arrivals"
+        need = arrived
+        if self.due:
+            need += f", {self.delivered} of {self.expected} bytes"
+            sentence += f" and {self.delivered} of the {self.expected} bytes it expects"
+        return Blocked(
+            self.name, f"{target} (parity {parity})", need, sentence, operation, self.queue
+        )
+
+
+@dataclass(eq=False, slots=True)
+class NamedBarrier:
+    """One of a block's hardware barriers; it counts threads."""
+
+    number: int
+    threads: int = 0
+    arrived: int = 0
+    done: int = 0
+    known: int = 0
+    fenced: int = 0
+    bits: list[int] = field(default_factory=list[int])
+    completions: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    queue: list[Agent] = field(default_factory=list[Agent])
+
+    def arrive(self, world: World, agent: Agent, threads: int, operation: Operation) -> int:
+        """Announce the agent's threads; return the generation that waits for them."""
+        name = f"named barrier {self.number}"
+        if self.arrived and self.threads != threads:
+            sentence = f"{name} is used with {self.threads} and with {threads} threads at once."
+            raise Violation("named barrier", sentence, operation)
+        if self.done and not agent.known & self.bits[self.done - 1]:
+            sentence = (
+                f"{agent.label} may come to {name} before its meeting {self.done - 1} is over."
+            )
+            raise Violation("named barrier", sentence, operation)
+        generation = self.done
+        self.threads = threads
+        self.arrived += agent.threads
+        self.known |= agent.known
+        self.fenced |= agent.fenced
+        if self.arrived > threads:
+            sentence = f"{name} counts {threads} threads, but {self.arrived} come to it."
+            raise Violation("named barrier", sentence, operation)
+        if self.arrived == threads:
+            bit = world.event()
+            self.bits.append(bit)
+            self.completions.append((self.known | bit, self.fenced))
+            self.done += 1
+            self.arrived = self.known = self.fenced = 0
+            world.wake(self.queue)
+        return generation
+
+    def sync(
+        self, world: World, agent: Agent, threads: int, operation: Operation
+    ) -> Blocked | None:
+        """Arrive, then wait for the others."""
+        if agent.meeting < 0:
+            agent.meeting = self.arrive(world, agent, threads, operation)
+        if self.done <= agent.meeting:
+            need = f"{self.arrived}/{self.threads} threads"
+            what = f"named barrier {self.number}"
+            sentence = f"{what}, to which {self.arrived} of {self.threads} threads have come"
+            return Blocked(what, str(agent.meeting), need, sentence, operation, self.queue)
+        known, fenced = self.completions[agent.meeting]
+        agent.known |= known
+        agent.fenced |= fenced
+        agent.meeting = -1
+        return None
+
+
+@dataclass(eq=False, slots=True)
+class Pool:
+    """The registers of a block that no warp holds; `setmaxnreg` takes from it and gives to it."""
+
+    free: int = 0
+    queue: list[Agent] = field(default_factory=list[Agent])
+
+    def move(self, world: World, agent: Agent, count: int, operation: Operation) -> Blocked | None:
+        """Change the agent's registers a thread to `count`, waiting for free ones."""
+        need = (count - agent.registers) * agent.threads
+        if need > self.free:
+            sentence = (
+                f"{count} registers a thread: {need} more in all, and {self.free} are free of "
+                "those that the block was launched with"
+            )
+            have = f"{self.free}/{need}"
+            return Blocked("registers", "-", have, sentence, operation, self.queue)
+        self.free -= need
+        agent.registers = count
+        world.wake(self.queue)
+        return None
