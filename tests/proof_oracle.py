@@ -140,15 +140,20 @@ class Explorer:
     def count_waits(
         self, barriers: tuple[Barrier, ...], actions: tuple[Action, ...], kind: str
     ) -> None:
+        """Every slot that was filled was got, every slot that was taken was given back.
+
+        A slot is free at first: the load role may spare the first wait, for one slot or for all.
+        """
         waits = [a for a in actions if a[0] == kind]
         if not waits:
             return
-        for slot, (_, _, done) in enumerate(barriers):
-            parities = [number for _, where, number in waits if where == slot]
-            distinct = [p for i, p in enumerate(parities) if i == 0 or p != parities[i - 1]]
-            # A slot that starts out free need not be waited for the first time.
-            spared = int(kind == "take" and bool(distinct) and distinct[0] == 0)
-            if len(distinct) + spared != done:
+        parities = [[n for _, where, n in waits if where == slot] for slot in range(len(barriers))]
+        credit = kind == "take" and any(found[:1] == [1] for found in parities)
+        for found, (_, _, done) in zip(parities, barriers, strict=True):
+            count = sum(1 for i, p in enumerate(found) if i == 0 or p != found[i - 1])
+            count += int(credit and found[:1] == [0])
+            spared = kind == "take" and not credit and count > 0
+            if count != done and not (spared and count + 1 == done):
                 raise Bad("slots taken and given back do not match")
 
     # --- one step of each agent and engine --------------------------------------------------------
