@@ -1,0 +1,50 @@
+"""Register layouts, and where values must exist."""
+
+from __future__ import annotations
+
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    result_def,
+    traits_def,
+    var_operand_def,
+    var_result_def,
+)
+from xdsl.traits import Pure
+
+from tawa.ir.hopper.formats import PLAIN
+
+
+@irdl_op_definition
+class ConvertLayout(IRDLOperation):
+    """The same tensor in another register layout, within threads or by warp shuffles.
+
+    A conversion that crosses warps is a `SharedStore`, a barrier and a `SharedLoad`, never this.
+    """
+
+    name = "hopper.convert_layout"
+    value = operand_def()
+    result = result_def()
+    traits = traits_def(Pure())
+    assembly_format = PLAIN
+
+
+@irdl_op_definition
+class Uninitialized(IRDLOperation):
+    """Registers with any content: an accumulator that its first product overwrites."""
+
+    name = "hopper.uninitialized"
+    result = result_def()
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict `:` type($result)"
+
+
+@irdl_op_definition
+class Pin(IRDLOperation):
+    """Values that must exist before this point: ptxas may not move their computation past it."""
+
+    name = "hopper.pin"
+    values = var_operand_def()
+    res = var_result_def()
+    assembly_format = PLAIN

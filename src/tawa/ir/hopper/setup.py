@@ -1,0 +1,182 @@
+"""What the block owns, and its roles."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.irdl import (
+    IRDLOperation,
+    attr_def,
+    irdl_op_definition,
+    operand_def,
+    region_def,
+    result_def,
+    traits_def,
+)
+from xdsl.traits import NoTerminator, Pure
+
+from tawa.ir.hopper.formats import EFFECT, PLAIN
+from tawa.ir.types import BarriersType, BufferType, TensorMapType, i32
+
+
+@irdl_op_definition
+class TensorMap(IRDLOperation):
+    """A tensor map the launcher encodes and passes as a kernel parameter.
+
+    `desc` is a descriptor argument, or a `tile.make_desc` of arguments only. The box is
+    `result.box`, in elements, slowest dimension first; `swizzle` in bytes.
+    """
+
+    name = "hopper.tensor_map"
+    desc = operand_def()
+    swizzle = attr_def(IntAttr)
+    result = result_def(TensorMapType)
+    traits = traits_def(Pure())
+    assembly_format = PLAIN
+
+
+@irdl_op_definition
+class Shared(IRDLOperation):
+    """A buffer at byte `offset` of the block's dynamic shared memory.
+
+    Two buffers may overlap only where the proof shows that their uses never do.
+    """
+
+    name = "hopper.shared"
+    label = attr_def(StringAttr)
+    offset = attr_def(IntAttr)
+    result = result_def(BufferType)
+    assembly_format = "$label attr-dict `:` type($result)"
+
+
+@irdl_op_definition
+class Barriers(IRDLOperation):
+    """An array of mbarriers at byte `offset`; a phase completes after `arrivals` arrivals and when
+    no expected bytes are outstanding (PTX ISA, "mbarrier").
+    """
+
+    name = "hopper.barriers"
+    label = attr_def(StringAttr)
+    offset = attr_def(IntAttr)
+    arrivals = attr_def(IntAttr)
+    result = result_def(BarriersType)
+    assembly_format = "$label attr-dict `:` type($result)"
+
+
+@irdl_op_definition
+class InitBarriers(IRDLOperation):
+    """Thread 0 of the block initialises the array (mbarrier.init)."""
+
+    name = "hopper.init_barriers"
+    barriers = operand_def(BarriersType)
+    assembly_format = EFFECT
+
+
+@irdl_op_definition
+class FenceBarrierInit(IRDLOperation):
+    """Make the initialised barriers visible to TMA and the cluster (fence.mbarrier_init).
+
+    Executed by thread 0 of the block, after the last `InitBarriers`.
+    """
+
+    name = "hopper.fence_barrier_init"
+    assembly_format = "attr-dict"
+
+
+@irdl_op_definition
+class BlockSync(IRDLOperation):
+    """All threads of the block meet (bar.sync 0). Stands outside roles."""
+
+    name = "hopper.block_sync"
+    assembly_format = "attr-dict"
+
+
+@irdl_op_definition
+class ClusterSync(IRDLOperation):
+    """All threads of the cluster meet (barrier.cluster.arrive.release + wait.acquire)."""
+
+    name = "hopper.cluster_sync"
+    assembly_format = "attr-dict"
+
+
+@irdl_op_definition
+class Role(IRDLOperation):
+    """The program of `warps` warps from `first_warp` of the block; one branch of a single if/else.
+
+    `registers` is the budget a thread of the role may use after `SetRegisters`.
+    Roles with several instances are as many `Role`s, with labels mma0, mma1 ...
+    """
+
+    name = "hopper.role"
+    label = attr_def(StringAttr)
+    first_warp = attr_def(IntAttr)
+    warps = attr_def(IntAttr)
+    registers = attr_def(IntAttr)
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator())
+
+
+@irdl_op_definition
+class SetRegisters(IRDLOperation):
+    """Give registers back ("dec") or wait until the pool has enough and take them ("inc").
+
+    setmaxnreg: a multiple of 8 in 24..256, executed by every warp of the role's warpgroups.
+    """
+
+    name = "hopper.set_registers"
+    count = attr_def(IntAttr)
+    direction = attr_def(StringAttr)
+    assembly_format = "$direction attr-dict"
+
+
+@irdl_op_definition
+class OneThread(IRDLOperation):
+    """The body is executed by thread 0 of the role only. Gives no values."""
+
+    name = "hopper.one_thread"
+    body = region_def("single_block")
+    traits = traits_def(NoTerminator())
+
+
+@irdl_op_definition
+class BlockId(IRDLOperation):
+    """blockIdx along `axis` (i32)."""
+
+    name = "hopper.block_id"
+    axis = attr_def(IntAttr)
+    result = result_def(i32)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict `:` type($result)"
+
+
+@irdl_op_definition
+class NumBlocks(IRDLOperation):
+    """gridDim along `axis` (i32)."""
+
+    name = "hopper.num_blocks"
+    axis = attr_def(IntAttr)
+    result = result_def(i32)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict `:` type($result)"
+
+
+@irdl_op_definition
+class ClusterRank(IRDLOperation):
+    """The rank of this block in its cluster (%cluster_ctarank, i32)."""
+
+    name = "hopper.cluster_rank"
+    result = result_def(i32)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict `:` type($result)"
+
+
+@irdl_op_definition
+class GridExtent(IRDLOperation):
+    """The extent of the grid the user launched along `axis` (i32): a parameter of a persistent
+    kernel, whose own grid is smaller.
+    """
+
+    name = "hopper.grid_extent"
+    axis = attr_def(IntAttr)
+    result = result_def(i32)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict `:` type($result)"

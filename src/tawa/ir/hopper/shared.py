@@ -1,0 +1,99 @@
+"""Views of shared memory, their loads and stores, and the fence to the async proxy."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.irdl import (
+    IRDLOperation,
+    attr_def,
+    irdl_op_definition,
+    operand_def,
+    result_def,
+    traits_def,
+)
+from xdsl.traits import Pure
+
+from tawa.ir.hopper.formats import PLAIN
+from tawa.ir.types import BufferType, ViewType, i32
+
+
+@irdl_op_definition
+class Slot(IRDLOperation):
+    """The tile in slot `index` of a buffer."""
+
+    name = "hopper.slot"
+    buffer = operand_def(BufferType)
+    index = operand_def(i32)
+    result = result_def(ViewType)
+    traits = traits_def(Pure())
+    assembly_format = "$buffer `[` $index `]` attr-dict `:` functional-type(operands, results)"
+
+
+@irdl_op_definition
+class TransposeView(IRDLOperation):
+    """The same bytes with dimensions permuted."""
+
+    name = "hopper.transpose_view"
+    view = operand_def(ViewType)
+    permutation = attr_def(ArrayAttr[IntAttr])
+    result = result_def(ViewType)
+    traits = traits_def(Pure())
+    assembly_format = PLAIN
+
+
+@irdl_op_definition
+class SliceView(IRDLOperation):
+    """The part of a view that starts at `start` and has the result's shape.
+
+    Along the contiguous dimension a slice starts and ends at panel borders.
+    """
+
+    name = "hopper.slice_view"
+    view = operand_def(ViewType)
+    start = attr_def(ArrayAttr[IntAttr])
+    result = result_def(ViewType)
+    traits = traits_def(Pure())
+    assembly_format = PLAIN
+
+
+@irdl_op_definition
+class ReshapeView(IRDLOperation):
+    """The same bytes with unit dimensions dropped or added."""
+
+    name = "hopper.reshape_view"
+    view = operand_def(ViewType)
+    result = result_def(ViewType)
+    traits = traits_def(Pure())
+    assembly_format = PLAIN
+
+
+@irdl_op_definition
+class SharedLoad(IRDLOperation):
+    """Read a view into registers. `via` is "plain" (ld.shared) or "ldmatrix"."""
+
+    name = "hopper.shared_load"
+    view = operand_def(ViewType)
+    via = attr_def(StringAttr)
+    result = result_def()
+    assembly_format = "$via $view attr-dict `:` functional-type(operands, results)"
+
+
+@irdl_op_definition
+class SharedStore(IRDLOperation):
+    """Write registers to a view. `via` is "plain" (st.shared) or "stmatrix"."""
+
+    name = "hopper.shared_store"
+    value = operand_def()
+    view = operand_def(ViewType)
+    via = attr_def(StringAttr)
+    assembly_format = "$via $value `,` $view attr-dict `:` type(operands)"
+
+
+@irdl_op_definition
+class ProxyFence(IRDLOperation):
+    """Order this thread's shared-memory accesses before later asynchronous ones (TMA, wgmma)
+    that a barrier orders after it: fence.proxy.async.shared::cta, by every thread of the role.
+    """
+
+    name = "hopper.proxy_fence"
+    assembly_format = "attr-dict"
