@@ -271,3 +271,26 @@ def test_proofs_do_not_change_the_kernel() -> None:
     before = str(kernel)
     prove(kernel, H200)
     assert str(kernel) == before
+
+
+def constant_trips(trips: int) -> tile.Kernel:
+    """The persistent GEMM with a K known to the compiler."""
+    text = (DATA / "gemm_persistent.hopper.mlir").read_text()
+    number = f"tile.constant {{value = #builtin.int<{64 * trips}>}} : i32\n"
+    for name, before in (("%all", '"hopper.one_thread"() ({\n'), ("%all_1", "232>}\n")):
+        assert text.count(before) == 1
+        text = text.replace(before, f"{before}{name} = {number}")
+        text = text.replace("%K step", f"{name} step", 1)
+    return parse(text)
+
+
+def test_long_loops_leave_out_turns_of_the_ring() -> None:
+    short, long = prove(constant_trips(40), H200), prove(constant_trips(400), H200)
+    assert long.states < 2 * short.states
+
+
+def test_long_loops_are_refused_when_they_are_wrong() -> None:
+    kernel = constant_trips(400)
+    waits = [op for op in kernel.walk() if isinstance(op, hopper.WgmmaWait)]
+    waits[0].attributes["pending"] = IntAttr(2)
+    assert "may still read it" in refusal(kernel)

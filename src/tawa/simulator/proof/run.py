@@ -7,8 +7,9 @@ conditions that the unknowns are bound to.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from math import lcm
 
 from xdsl.ir import Operation, SSAValue
 
@@ -19,6 +20,7 @@ from tawa.simulator.proof.configuration import Configuration, Site
 from tawa.simulator.proof.copies import Groups
 from tawa.simulator.proof.decode import Control, Decoder
 from tawa.simulator.proof.globals import GlobalMemory
+from tawa.simulator.proof.leftovers import check_end
 from tawa.simulator.proof.machine import Agent, Blocked, World
 from tawa.simulator.proof.memory import Bucket
 from tawa.simulator.proof.products import Engine, Products
@@ -26,6 +28,7 @@ from tawa.simulator.proof.rules import Unproved, Violation
 from tawa.simulator.proof.scalars import Scalar, Scalars
 
 _WARPGROUP = 4
+_KEPT = 8  # trips of a long loop that are run beyond whole turns of its rings
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,12 @@ class Model:
     threads: int
     cluster: int
 
+    @property
+    def turn(self) -> int:
+        """Trips after which all rings are where they were: slot and phase."""
+        counts = (array.result.type for array in self.arrays)
+        return 2 * lcm(*(kind.count.data for kind in counts))
+
 
 @dataclass(eq=False)
 class BlockState:
@@ -85,10 +94,17 @@ class _Named(defaultdict[int, NamedBarrier]):
 
 
 class Run(World):
-    """One run under a configuration. `limit` bounds the trips of a loop."""
+    """One run under a configuration, of at most `budget` steps; `short` leaves out turns of long
+    loops. `limit` bounds the trips of a while loop.
+    """
 
     def __init__(
-        self, model: Model, configuration: Configuration, budget: int, trace: bool = False
+        self,
+        model: Model,
+        configuration: Configuration,
+        budget: int,
+        trace: bool = False,
+        short: bool = True,
     ) -> None:
         scalars = Scalars(configuration.block, configuration.blocks, configuration.turn)
         super().__init__(scalars, trace)
@@ -97,6 +113,8 @@ class Run(World):
         self.cluster = model.cluster
         self.limit = 4096
         self.budget = budget
+        self.short = short
+        self.shortened: dict[int, int] = {}
         self.reached: set[Operation] = set()
         self.flying: list[tuple[int, Agent, Operation]] = []
         self.globals = GlobalMemory(model.decoder.followed, scalars)
@@ -172,7 +190,7 @@ class Run(World):
         for operation in self.model.setup:
             self._set_up(operation)
         self.run(self._start)
-        self._finish()
+        check_end(self)
 
     def _set_up(self, operation: Operation) -> None:
         origins = [agent for agent in self.agents if agent.origin]
@@ -237,7 +255,7 @@ class Run(World):
                 f"a run takes more than {self.budget} steps; nothing is known about it", operation
             )
 
-    def trips(self, site: Site, low: Scalar, high: Scalar, by: Scalar) -> range:
+    def trips(self, site: Site, low: Scalar, high: Scalar, by: Scalar) -> Sequence[int]:
         """Return the trips of a loop: those its bounds give, or those the configuration wants."""
         value = self.scalars.value
         a, b, c = value(low), value(high), value(by)
@@ -248,7 +266,23 @@ class Run(World):
             a, b, c = value(low), value(high), value(by)
         if a is None or b is None or c is None or c <= 0:
             raise Unproved(f"a loop runs from {a} to {b} by {c}", site.operation)
-        return range(_count(b, a, c))
+        count = _count(b, a, c)
+        return range(count) if site.kind == "pure" else self._shorten(count)
+
+    def _shorten(self, count: int) -> Sequence[int]:
+        """Leave out whole turns of all rings from the middle of a long loop.
+
+        Slots and phases are the same after them. Loops whose counts are close to one another, such
+        as one with its first trip peeled off, leave out the same turns.
+        """
+        turn = self.model.turn
+        if not self.short or count <= 3 * turn + _KEPT:
+            return range(count)
+        close = (left for other, left in self.shortened.items() if abs(other - count) <= turn)
+        left = next(close, (count - 2 * turn - _KEPT) // turn * turn)
+        self.shortened.setdefault(count, left)
+        first = (count - left + 1) // 2
+        return (*range(first), *range(first + left, count))
 
     def condition(self, site: Site, scalar: Scalar) -> bool:
         """Return a condition: what it is, or what the configuration wants."""
@@ -258,138 +292,6 @@ class Run(World):
             known = self.scalars.settle((scalar,), _truth, wish, self.configuration.ragged)
             self.configuration.reached(site, known)
         return bool(known)
-
-    # --- the end --------------------------------------------------------------------------------
-
-    def _finish(self) -> None:
-        final = any(isinstance(op, hopper.ClusterSync) for op in self.model.final)
-        known = [0] * len(self.blocks)
-        for agent in self.agents:
-            known[agent.block] |= agent.known
-            self._finish_agent(agent)
-        everything = 0
-        for part in known:
-            everything |= part
-        for event, agent, operation in self.flying:
-            if not everything & event:
-                sentence = (
-                    f"a copy that {agent.label} started is never waited for: the block may end "
-                    "while it writes to shared memory."
-                )
-                raise Violation("nothing is left", sentence, operation)
-        for event, block, what, operation in self.remote:
-            if not final and not known[block] & event:
-                sentence = f"block {block} may end before {what} from a peer reaches it."
-                raise Violation("peers alive", sentence, operation)
-        for block in self.blocks:
-            for barriers in block.arrays:
-                for barrier in barriers:
-                    self._finish_barrier(barrier)
-            for number, meeting in block.named.items():
-                if meeting.arrived:
-                    sentence = (
-                        f"named barrier {number} ends with {meeting.arrived} of {meeting.threads} "
-                        "threads."
-                    )
-                    raise Violation("nothing is left", sentence)
-        self._finish_rings()
-
-    def _finish_agent(self, agent: Agent) -> None:
-        products: Products | None = agent.products
-        if products is not None and products.issued > products.finished:
-            committed = products.groups[-1] if products.groups else 0
-            rule = "nothing is left" if products.issued == committed else "wgmma commit"
-            did = "waited for" if products.issued == committed else "committed"
-            sentence = f"{agent.label} ends with wgmmas that were never {did}."
-            raise Violation(rule, sentence, products.last)
-        bulk: Groups = agent.bulk
-        if bulk.open:
-            sentence = f"{agent.label} ends with TMA stores that were never committed."
-            raise Violation("bulk groups", sentence, bulk.last)
-        if bulk.written < len(bulk.reads):
-            sentence = (
-                f"{agent.label} ends before its TMA stores are known to have been written: "
-                "no bulk_wait with read = false covers them."
-            )
-            raise Violation("nothing is left", sentence, bulk.last)
-        copies: Groups = agent.copies
-        if copies.open or copies.written < len(copies.reads):
-            did = "committed" if copies.open else "waited for"
-            sentence = f"{agent.label} ends with cp.async copies that were never {did}."
-            raise Violation("nothing is left", sentence, copies.last)
-
-    def _finish_barrier(self, barrier: Mbarrier) -> None:
-        if not barrier.init:
-            return
-        if barrier.pending != barrier.arrivals or barrier.due:
-            sentence = (
-                f"{barrier.name} ends inside phase {barrier.done}: "
-                f"{barrier.arrivals - barrier.pending} of {barrier.arrivals} arrivals, "
-                f"{barrier.delivered} of {barrier.expected} bytes."
-            )
-            raise Violation("nothing is left", sentence)
-
-    def _finish_rings(self) -> None:
-        """Every completed phase was waited for, and every slot taken was given back."""
-        instances = self._instances()
-        for array, roles in instances.items():
-            for block in self.blocks:
-                for barrier in block.arrays[array]:
-                    self._finish_shared(barrier, roles)
-        for agent in self.agents:
-            role = self.model.roles[agent.role]
-            waits = role.waits | role.waits_alone if agent.first else role.waits
-            for array in waits - instances.keys():
-                barriers = self.blocks[agent.block].arrays[array]
-                credit = any(-1 in barrier.waits for barrier in barriers)
-                for barrier in barriers:
-                    last = agent.waits.get(barrier)
-                    count = 0 if last is None else last + 1 + credit
-                    # A role that loads may know its slots to be free at first: it skips that wait.
-                    spared = role.loads and not credit and count > 0
-                    if count == barrier.done or (spared and count + 1 == barrier.done):
-                        continue
-                    sentence = (
-                        f"{agent.label} waits {count} times for {barrier.name}, which completes "
-                        f"{barrier.done} times: "
-                    )
-                    sentence += (
-                        "a slot it took is never given back."
-                        if count > barrier.done
-                        else "what was put there last is never taken."
-                    )
-                    raise Violation("nothing is left", sentence)
-
-    def _instances(self) -> dict[int, set[int]]:
-        """Return the arrays that several roles wait for, with these roles."""
-        found: dict[int, set[int]] = {}
-        for index, role in enumerate(self.model.roles):
-            for array in role.waits | role.waits_alone:
-                found.setdefault(array, set()).add(index)
-        return {array: roles for array, roles in found.items() if len(roles) > 1}
-
-    def _finish_shared(self, barrier: Mbarrier, roles: set[int]) -> None:
-        """A phase is seen by all roles that wait for the barrier, or by one: its instance."""
-        sizes: set[int] = set()
-        for phase in range(barrier.done):
-            takers = barrier.takers.get(phase, set[int]())
-            seen = {self.agents[number].role for number in takers}
-            sizes.add(len(seen))
-            here = [a for a in self.agents if a.role in seen and a.block == barrier.block]
-            late = [a for a in here if a.number not in takers and self._waits(a, barrier)]
-            if not seen or late:
-                who = late[0].label if late else "any role"
-                sentence = f"{barrier.name} completes phase {phase}, which {who} never waits for: "
-                raise Violation("nothing is left", sentence + "what was put there is never taken.")
-        if len(sizes) > 1 or sizes - {1, len(roles)}:
-            sentence = f"the phases of {barrier.name} are taken by {sorted(sizes)} roles each."
-            raise Violation("nothing is left", sentence)
-
-    def _waits(self, agent: Agent, barrier: Mbarrier) -> bool:
-        """Tell whether an agent waits for the barriers a barrier is one of."""
-        role = self.model.roles[agent.role]
-        arrays = role.waits | role.waits_alone if agent.first else role.waits
-        return any(barrier in self.blocks[agent.block].arrays[array] for array in arrays)
 
 
 def _count(high: int, low: int, by: int) -> int:

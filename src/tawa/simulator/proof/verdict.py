@@ -53,7 +53,15 @@ def prove(kernel: tile.Kernel, target: Target) -> Proof:
         model = read_kernel(kernel, target)
         for configuration in configurations(seen):
             run = Run(model, configuration, STEPS - states)
-            run.execute()
+            try:
+                run.execute()
+            except Violation:
+                if not run.shortened:
+                    raise
+                # What was left out may be what is missed: only a whole run convicts.
+                configuration = replace(configuration, outcomes={})
+                run = Run(model, configuration, STEPS, short=False)
+                run.execute()
             states += run.steps
             seen.append(configuration)
             reached |= run.reached
@@ -113,7 +121,7 @@ def _report(kernel: tile.Kernel, found: Violation, run: Run | None) -> ProtocolE
 def _trace(run: Run, rows: list[Row]) -> list[Row]:
     """Repeat the run with a trace; keep the last steps of the roles that `rows` name."""
     fresh = replace(run.configuration, outcomes={})
-    again = Run(run.model, fresh, run.budget, trace=True)
+    again = Run(run.model, fresh, run.budget, trace=True, short=run.short)
     try:
         again.execute()
     except Violation as same:

@@ -1,0 +1,153 @@
+"""What a run may not leave: open phases, copies and products in flight, slots not given back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tawa.ir import hopper
+from tawa.simulator.proof.barriers import Mbarrier
+from tawa.simulator.proof.copies import Groups
+from tawa.simulator.proof.machine import Agent
+from tawa.simulator.proof.products import Products
+from tawa.simulator.proof.rules import Violation
+
+if TYPE_CHECKING:
+    from tawa.simulator.proof.run import Run
+
+
+def check_end(run: Run) -> None:
+    """Raise Violation for whatever a run has left undone."""
+    final = any(isinstance(op, hopper.ClusterSync) for op in run.model.final)
+    known = [0] * len(run.blocks)
+    for agent in run.agents:
+        known[agent.block] |= agent.known
+        _finish_agent(run, agent)
+    everything = 0
+    for part in known:
+        everything |= part
+    for event, agent, operation in run.flying:
+        if not everything & event:
+            sentence = (
+                f"a copy that {agent.label} started is never waited for: the block may end "
+                "while it writes to shared memory."
+            )
+            raise Violation("nothing is left", sentence, operation)
+    for event, block, what, operation in run.remote:
+        if not final and not known[block] & event:
+            sentence = f"block {block} may end before {what} from a peer reaches it."
+            raise Violation("peers alive", sentence, operation)
+    for block in run.blocks:
+        for barriers in block.arrays:
+            for barrier in barriers:
+                _finish_barrier(run, barrier)
+        for number, meeting in block.named.items():
+            if meeting.arrived:
+                sentence = (
+                    f"named barrier {number} ends with {meeting.arrived} of {meeting.threads} "
+                    "threads."
+                )
+                raise Violation("nothing is left", sentence)
+    _finish_rings(run)
+
+
+def _finish_agent(run: Run, agent: Agent) -> None:
+    products: Products | None = agent.products
+    if products is not None and products.issued > products.finished:
+        committed = products.groups[-1] if products.groups else 0
+        rule = "nothing is left" if products.issued == committed else "wgmma commit"
+        did = "waited for" if products.issued == committed else "committed"
+        sentence = f"{agent.label} ends with wgmmas that were never {did}."
+        raise Violation(rule, sentence, products.last)
+    bulk: Groups = agent.bulk
+    if bulk.open:
+        sentence = f"{agent.label} ends with TMA stores that were never committed."
+        raise Violation("bulk groups", sentence, bulk.last)
+    if bulk.written < len(bulk.reads):
+        sentence = (
+            f"{agent.label} ends before its TMA stores are known to have been written: "
+            "no bulk_wait with read = false covers them."
+        )
+        raise Violation("nothing is left", sentence, bulk.last)
+    copies: Groups = agent.copies
+    if copies.open or copies.written < len(copies.reads):
+        did = "committed" if copies.open else "waited for"
+        sentence = f"{agent.label} ends with cp.async copies that were never {did}."
+        raise Violation("nothing is left", sentence, copies.last)
+
+
+def _finish_barrier(run: Run, barrier: Mbarrier) -> None:
+    if not barrier.init:
+        return
+    if barrier.pending != barrier.arrivals or barrier.due:
+        sentence = (
+            f"{barrier.name} ends inside phase {barrier.done}: "
+            f"{barrier.arrivals - barrier.pending} of {barrier.arrivals} arrivals, "
+            f"{barrier.delivered} of {barrier.expected} bytes."
+        )
+        raise Violation("nothing is left", sentence)
+
+
+def _finish_rings(run: Run) -> None:
+    """Every completed phase was waited for, and every slot taken was given back."""
+    instances = _instances(run)
+    for array, roles in instances.items():
+        for block in run.blocks:
+            for barrier in block.arrays[array]:
+                _finish_shared(run, barrier, roles)
+    for agent in run.agents:
+        role = run.model.roles[agent.role]
+        waits = role.waits | role.waits_alone if agent.first else role.waits
+        for array in waits - instances.keys():
+            barriers = run.blocks[agent.block].arrays[array]
+            credit = any(-1 in barrier.waits for barrier in barriers)
+            for barrier in barriers:
+                last = agent.waits.get(barrier)
+                count = 0 if last is None else last + 1 + credit
+                # A role that loads may know its slots to be free at first: it skips that wait.
+                spared = role.loads and not credit and count > 0
+                if count == barrier.done or (spared and count + 1 == barrier.done):
+                    continue
+                sentence = (
+                    f"{agent.label} waits {count} times for {barrier.name}, which completes "
+                    f"{barrier.done} times: "
+                )
+                sentence += (
+                    "a slot it took is never given back."
+                    if count > barrier.done
+                    else "what was put there last is never taken."
+                )
+                raise Violation("nothing is left", sentence)
+
+
+def _instances(run: Run) -> dict[int, set[int]]:
+    """Return the arrays that several roles wait for, with these roles."""
+    found: dict[int, set[int]] = {}
+    for index, role in enumerate(run.model.roles):
+        for array in role.waits | role.waits_alone:
+            found.setdefault(array, set()).add(index)
+    return {array: roles for array, roles in found.items() if len(roles) > 1}
+
+
+def _finish_shared(run: Run, barrier: Mbarrier, roles: set[int]) -> None:
+    """A phase is seen by all roles that wait for the barrier, or by one: its instance."""
+    sizes: set[int] = set()
+    for phase in range(barrier.done):
+        takers = barrier.takers.get(phase, set[int]())
+        seen = {run.agents[number].role for number in takers}
+        sizes.add(len(seen))
+        here = [a for a in run.agents if a.role in seen and a.block == barrier.block]
+        late = [a for a in here if a.number not in takers and _waits(run, a, barrier)]
+        if not seen or late:
+            who = late[0].label if late else "any role"
+            sentence = f"{barrier.name} completes phase {phase}, which {who} never waits for: "
+            raise Violation("nothing is left", sentence + "what was put there is never taken.")
+    if len(sizes) > 1 or sizes - {1, len(roles)}:
+        sentence = f"the phases of {barrier.name} are taken by {sorted(sizes)} roles each."
+        raise Violation("nothing is left", sentence)
+
+
+def _waits(run: Run, agent: Agent, barrier: Mbarrier) -> bool:
+    """Tell whether an agent waits for the barriers a barrier is one of."""
+    role = run.model.roles[agent.role]
+    arrays = role.waits | role.waits_alone if agent.first else role.waits
+    return any(barrier in run.blocks[agent.block].arrays[array] for array in arrays)
