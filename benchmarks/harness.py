@@ -25,8 +25,8 @@ OUTPUT = {"f16": "f16", "bf16": "bf16", "e4m3": "bf16", "e5m2": "bf16", "f32": "
 # tensor core's shortened accumulator. f32 goes through tf32.
 TOLERANCE = {"f16": 2e-3, "bf16": 8e-3, "e4m3": 3e-2, "e5m2": 3e-2, "f32": 2e-3}
 L2_BYTES = 160e6
-# Candidates timed again under load before one is chosen: a cool chip ranks them differently.
-_FINALISTS = 6
+# Candidates timed at length before one is chosen.
+_FINALISTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +283,9 @@ def choose(
 ) -> tuple[list[Candidate], list[str]]:
     """Return a peer's candidates fastest first, and a line for each that failed to run.
 
-    All are timed briefly, the first six again under load: differences of a few percent between
-    tile sizes are otherwise decided by noise.
+    All are tried once; then they take turns, round after round, under load, and the last rounds are
+    between the first few: the clock drifts by more than tile sizes differ, so that candidates timed
+    one after the other would be ranked by when they ran.
     """
     timed: list[tuple[float, Candidate]] = []
     notes: list[str] = []
@@ -298,10 +299,21 @@ def choose(
         except failures as error:  # a refused launch; a lost context raises again just below
             notes.append(f"{candidate.label}: {str(error)[:160]}")
             synchronize()
-    timed.sort(key=lambda pair: pair[0])
-    head = [(watch.median(each.calls, 16, 30.0), each) for _, each in timed[:_FINALISTS]]
-    head.sort(key=lambda pair: pair[0])
-    return [each for _, each in head] + [each for _, each in timed[_FINALISTS:]], notes
+    ranked = _rank(watch, [each for _, each in timed], runs=6, warm_ms=6.0)
+    final = _rank(watch, ranked[:_FINALISTS], runs=12, warm_ms=20.0)
+    return final + ranked[_FINALISTS:], notes
+
+
+def _rank(
+    watch: Stopwatch, candidates: Sequence[Candidate], runs: int, warm_ms: float, rounds: int = 3
+) -> list[Candidate]:
+    """Return candidates fastest first by the median over rounds in which they take turns."""
+    samples: list[list[float]] = [[] for _ in candidates]
+    for _ in range(rounds if len(candidates) > 1 else 0):
+        for times, each in zip(samples, candidates):
+            times += watch.sample(each.calls, runs, warm_ms)[0]
+    order = sorted(range(len(candidates)), key=lambda at: statistics.median(samples[at] or [0.0]))
+    return [candidates[at] for at in order]
 
 
 def check(case: Case, reference: Reference, inputs: Inputs, candidate: Candidate) -> float:
