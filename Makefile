@@ -1,9 +1,9 @@
-# Both targets do all their own set-up; they need Python 3.11 or later and nothing else.
+# The targets do all their own set-up; they need Python 3.11 or later and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test long lint clean
 
 $(VENV)/run: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +22,9 @@ test: $(VENV)/test
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -n 2
+
+long: $(VENV)/test
+	$(BIN)/python -m pytest -n 2 -m ""
 
 lint: $(VENV)/test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright

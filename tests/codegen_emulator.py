@@ -1,17 +1,22 @@
 """Runs generated CUDA C++ on the host: wrappers replaced by twins, threads as fibers.
 
-`emulate(kernel, arguments, grid)` compiles the text with the system's C++ compiler against
+`emulate(kernel, arguments, grid)` compiles the text with a C++ compiler against
 `emulator/device.h` and runs it in a process of its own; arrays are NumPy arrays, updated in place.
+The compiler is $CXX, else the system's, else that of the `ziglang` wheel; programs are kept by
+their content in a folder of the user's under the temporary one.
 """
 
 from __future__ import annotations
 
-import atexit
+import hashlib
+import importlib.util
 import os
 import re
+import shlex
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from functools import cache
@@ -19,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tawa.codegen import CudaSource, generate
 from tawa.codegen.parameters import (
@@ -30,8 +36,23 @@ from tawa.codegen.parameters import (
 from tawa.codegen.wrappers.core import PRELUDE
 from tawa.ir import tile
 
-COMPILER = os.environ.get("CXX") or next(
-    (name for name in ("c++", "g++", "clang++") if shutil.which(name)), None
+
+def find_compiler() -> tuple[str, ...] | None:
+    """The words that start a C++ compiler, or None."""
+    if named := os.environ.get("CXX"):
+        return tuple(shlex.split(named))
+    for name in ("c++", "g++", "clang++"):
+        if found := shutil.which(name):
+            return (found,)
+    if importlib.util.find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "c++")
+    return None
+
+
+COMPILER = find_compiler()
+# Where there should be one, a missing compiler is an error, not a reason to skip.
+needs_compiler = pytest.mark.skipif(
+    COMPILER is None and not os.environ.get("CI"), reason="no C++ compiler"
 )
 HEADER = Path(__file__).parent / "emulator" / "device.h"
 TYPES = {
@@ -306,22 +327,65 @@ def scope(arguments: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-FLAGS = ("-std=c++17", "-O1", "-w", "-Wno-psabi")
+# Zig's compiler adds the undefined-behaviour checks by itself; the others take the flag as well.
+FLAGS = ("-std=c++17", "-O1", "-w", "-fno-sanitize=undefined")
+
+
+@cache
+def kept() -> Path:
+    """The folder of compiled programs, of this user alone."""
+    folder = Path(tempfile.gettempdir()) / f"tawa-emulator-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    assert folder.stat().st_uid == os.getuid(), f"{folder} is somebody else's"
+    return folder
+
+
+@cache
+def compiler() -> tuple[tuple[str, ...], str]:
+    """The compiler's words, and a digest of it, of the flags and of the header."""
+    assert COMPILER is not None, "no C++ compiler: set CXX, or pip install ziglang"
+    version = subprocess.run([*COMPILER, "--version"], capture_output=True, check=True).stdout
+    parts = [*map(str.encode, (*COMPILER, *FLAGS)), version, HEADER.read_bytes()]
+    return COMPILER, hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def make(words: list[str], result: Path) -> None:
+    """Run the compiler; the result appears whole, however many processes make it at once."""
+    with tempfile.TemporaryDirectory(dir=kept()) as folder:
+        made = Path(folder) / "made"
+        command = [*compiler()[0], *FLAGS, *words, "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[:4000]
+        made.replace(result)
 
 
 @cache
 def header() -> Path:
-    """A folder with the header, translated once for all kernels of the process."""
-    folder = tempfile.TemporaryDirectory(prefix="emulator")
-    atexit.register(folder.cleanup)
-    path = Path(folder.name)
-    shutil.copy(HEADER, path)
-    subprocess.run(
-        [str(COMPILER), *FLAGS, "-x", "c++-header", "device.h", "-o", "device.h.gch"],
-        cwd=path,
-        capture_output=True,
-        check=False,  # a compiler that cannot reads the header itself, each time
-    )
+    """The header, translated once for all programs; a compiler includes it by its plain name."""
+    folder = kept() / compiler()[1][:32]
+    folder.mkdir(exist_ok=True)
+    path = folder / "device.h"
+    # GCC looks for .gch, Clang for .pch, both beside the file that -include names.
+    clang = b"clang" in subprocess.run([*compiler()[0], "--version"], capture_output=True).stdout
+    translated = path.with_name("device.h.pch" if clang else "device.h.gch")
+    if not translated.exists():
+        with tempfile.TemporaryDirectory(dir=kept()) as scratch:
+            shutil.copy(HEADER, scratch)
+            Path(scratch, "device.h").replace(path)
+        make(["-x", "c++-header", str(path)], translated)
+    return path
+
+
+def program(source: CudaSource) -> Path:
+    """The host program of a source, compiled unless its like was before."""
+    text = f"{PRELUDE}\n{hosted(source)}\n{harness(source)}"
+    digest = hashlib.sha256(f"{compiler()[1]}\n{text}".encode()).hexdigest()
+    path = kept() / f"{digest[:32]}.program"
+    if not path.exists():
+        with tempfile.TemporaryDirectory() as folder:
+            written = Path(folder) / "kernel.cc"
+            written.write_text(text)
+            make(["-include", str(header()), str(written)], path)
     return path
 
 
@@ -329,20 +393,13 @@ def run(
     source: CudaSource, memory: bytes, offsets: list[int], grid: tuple[int, int, int], seed: int
 ) -> bytes:
     """Compile and run the host program on a file of memory."""
-    assert COMPILER is not None
+    path = program(source)
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
-        text = f'#include "device.h"\n{PRELUDE}\n{hosted(source)}\n{harness(source)}'
-        (base / "kernel.cc").write_text(text)
         (base / "memory").write_bytes(memory)
-        made = subprocess.run(
-            [COMPILER, *FLAGS, f"-I{header()}", "kernel.cc", "-o", "kernel"],
-            cwd=base, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert made.returncode == 0, made.stderr[:4000]
         words = [len(offsets), *grid, seed, 0, 0, *offsets]
         done = subprocess.run(
-            ["./kernel", "memory", *map(str, words)],
+            [str(path), "memory", *map(str, words)],
             cwd=base, capture_output=True, text=True, check=False, timeout=120,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-4000:]

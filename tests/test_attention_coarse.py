@@ -120,7 +120,16 @@ def error(q, k, v, rows, columns, causal, **pins):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("keys", [32, 40, 64, 96, 128])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param(32, marks=pytest.mark.long),
+        40,
+        pytest.param(64, marks=pytest.mark.long),
+        96,
+        pytest.param(128, marks=pytest.mark.long),
+    ],
+)
 def test_every_trip_count(keys, causal):
     q, k, v = (normal(1, 1, n, 64, seed=seed) for seed, n in enumerate((64, keys, keys)))
     assert error(q, k, v, 64, 32, causal, arrangement="cooperative") < 2e-3
@@ -135,15 +144,15 @@ def test_programs_without_a_trip_give_zeros():
     assert np.abs(out.astype(np.float64) - reference(q, k, v, True)).max() < 1e-2
 
 
-def test_grouped_heads_and_tails():
+@pytest.mark.parametrize("causal", [pytest.param(False, marks=pytest.mark.long), True])
+def test_grouped_heads_and_tails(causal):
     q = normal(2, 4, 100, 64)
     k, v = (normal(2, 2, 100, 64, seed=seed) for seed in (1, 2))
-    for causal in (False, True):
-        assert error(q, k, v, 128, 64, causal) < 2e-3
+    assert error(q, k, v, 128, 64, causal) < 2e-3
 
 
 @pytest.mark.skipif(not nvrtc.is_available(), reason="no NVRTC")
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_exponentials_run_under_the_product(causal):
     """Between the wait for the scores and the wait for P V stand all exponentials of a step."""
     q = normal(1, 1, 256, 128)

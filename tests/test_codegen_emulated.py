@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import codegen_kernels as kernels
-from codegen_emulator import COMPILER, emulate
+from codegen_emulator import emulate, needs_compiler
 from codegen_samples import compiled, worked_example
 from frontend_kernels import of
 from tawa.codegen import generate
 from tawa.frontend.signature import DescriptorArg
 from tawa.plan.pins import Pins
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+pytestmark = needs_compiler
 
 DTYPES = {
     "f16": np.float16,
@@ -91,7 +91,13 @@ MATMULS = {
 }
 
 
-@pytest.mark.parametrize("name", MATMULS)
+LONG = ("rows of B", "two blocks of rows", "in parts", "narrow K", "small e5m2", "ordinary")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in MATMULS],
+)
 def test_matmul(name: str) -> None:
     case = MATMULS[name]
     (bm, bn, bk), (m, n, k) = case.block, case.extents
@@ -134,7 +140,10 @@ def ordinary(name: str, arguments: dict[str, object], blocks: int = 1) -> None:
     emulate(compiled(function, signature, Pins(specialize=False)), arguments, (blocks, 1, 1))
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("add", np.float16), ("add i8", np.int8)])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("add", np.float16), pytest.param("add i8", np.int8, marks=pytest.mark.long)],
+)
 def test_add(name: str, dtype: type) -> None:
     x, y = (DATA.integers(-9, 9, 700).astype(dtype) for _ in range(2))
     o = np.zeros(700, dtype)
@@ -181,7 +190,9 @@ def test_histogram() -> None:
     assert np.array_equal(o, np.bincount(x, minlength=16))
 
 
-@pytest.mark.parametrize(("size", "back"), [(64, False), (1024, True)])
+@pytest.mark.parametrize(
+    ("size", "back"), [pytest.param(64, False, marks=pytest.mark.long), (1024, True)]
+)
 def test_prefix_sums(size: int, back: bool) -> None:
     x = DATA.integers(-5, 6, size).astype(np.int32)
     o = np.zeros_like(x)

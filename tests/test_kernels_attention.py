@@ -59,7 +59,10 @@ def pins(**named):
 SMALL = Variant(128, 64)
 
 
-@pytest.mark.parametrize("keys", [64, 128, 192, 320])
+@pytest.mark.parametrize(
+    "keys",
+    [64, pytest.param(128, marks=pytest.mark.long), 192, pytest.param(320, marks=pytest.mark.long)],
+)
 def test_every_trip_count(keys):
     check(SMALL, queries=128, keys=keys)
 
@@ -75,19 +78,26 @@ def test_every_trip_count(keys):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("split", [pytest.param(False, marks=pytest.mark.long), True])
 def test_schedules_with_a_causal_mask(how, split):
     check(Variant(128, 64, split, how), heads=2, queries=256, keys=256, causal=True)
 
 
-@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("split", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize(("queries", "keys"), [(40, 72), (136, 200), (200, 136)])
+@pytest.mark.parametrize(
+    ("queries", "keys"),
+    [
+        (40, 72),
+        pytest.param(136, 200, marks=pytest.mark.long),
+        pytest.param(200, 136, marks=pytest.mark.long),
+    ],
+)
 def test_lengths_that_no_tile_divides(queries, keys, causal, split):
     check(Variant(128, 64, split), queries=queries, keys=keys, causal=causal, heads=2)
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", [pytest.param(False, marks=pytest.mark.long), True])
 def test_grouped_queries_in_a_batch(causal):
     check(SMALL, batch=2, heads=4, groups=2, queries=128, keys=128, causal=causal)
 
@@ -97,9 +107,9 @@ def test_grouped_queries_in_a_batch(causal):
     [
         (Variant(192, 128, pins=pins(consumers=3, arrangement="pingpong")), 64),
         (Variant(128, 176), 128),
-        (Variant(128, 64, True), 128),
-        (Variant(128, 64), 256),
-        (SMALL, 96),
+        pytest.param(Variant(128, 64, True), 128, marks=pytest.mark.long),
+        pytest.param(Variant(128, 64), 256, marks=pytest.mark.long),
+        pytest.param(SMALL, 96, marks=pytest.mark.long),
         (SMALL, 40),
     ],
     ids=str,
@@ -112,7 +122,7 @@ def test_bf16():
     check(SMALL, most=1e-2, dtype="bf16", queries=128, keys=128)
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", [pytest.param(False, marks=pytest.mark.long), True])
 def test_log_sum_exp(causal):
     q, k, v = inputs(heads=2, queries=136, keys=72)
     out, lse = attention(q, k, v, causal=causal, scale=0.3, return_lse=True, variant=SMALL)

@@ -26,7 +26,7 @@ def variant(form, splits=1, **options):
 
 
 @pytest.mark.parametrize("trans_a", [False, True])
-@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize("trans_b", [pytest.param(False, marks=pytest.mark.long), True])
 def test_every_transposition(trans_a, trans_b):
     a = normal(136, 72).swapaxes(0, 1) if trans_a else normal(72, 136)
     b = normal(200, 136, seed=1).T if trans_b else normal(136, 200, seed=1)
@@ -46,7 +46,7 @@ def test_rows_that_tma_cannot_take_go_through_pointers():
     assert next(iter(tuner.best.values())).form == "pointers"
 
 
-@pytest.mark.parametrize("splits", [2, 3])
+@pytest.mark.parametrize("splits", [pytest.param(2, marks=pytest.mark.long), 3])
 def test_split(splits):
     a, b = normal(40, 456), normal(456, 72, seed=1)
     assert error(matmul(a, b, variant=variant("split", splits)), a, b) < 8e-3
@@ -64,7 +64,14 @@ def test_batch():
     assert max(error(c[i], a[i], b[i]) for i in range(3)) < 8e-3
 
 
-@pytest.mark.parametrize("activation", ["relu", "silu", "gelu"])
+@pytest.mark.parametrize(
+    "activation",
+    [
+        pytest.param("relu", marks=pytest.mark.long),
+        pytest.param("silu", marks=pytest.mark.long),
+        "gelu",
+    ],
+)
 def test_bias_and_activation(activation):
     a, b, bias = normal(72, 64), normal(64, 136, seed=1), normal(136, seed=2)
     c = matmul(a, b, bias=bias, activation=activation, variant=variant("descriptors"))

@@ -1,7 +1,7 @@
 """Shared accesses, descriptors, conversions and formulas against their definitions."""
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tawa.errors import ShapeUnsupported
@@ -59,7 +59,6 @@ def placed(layout: RegisterLayout, order: tuple[int, int], bits: int, swizzle: i
 
 
 @given(layouts(), orders, swizzles)
-@settings(max_examples=60, deadline=None)
 def test_vector_access_is_the_placement(
     made: tuple[RegisterLayout, int], order: tuple[int, int], swizzle: int
 ) -> None:
@@ -81,7 +80,6 @@ def test_vector_access_is_the_placement(
 
 
 @given(layouts(), orders, swizzles)
-@settings(max_examples=60, deadline=None)
 def test_matrix_access_is_the_manuals(
     made: tuple[RegisterLayout, int], order: tuple[int, int], swizzle: int
 ) -> None:
@@ -125,7 +123,6 @@ def test_the_epilogue_of_a_product_uses_four_matrices() -> None:
     k_dim=st.sampled_from([0, 1]),
     panels=st.sampled_from([1, 2, 3]),
 )
-@settings(max_examples=80, deadline=None)
 def test_descriptor_walks_the_placement(
     bits: int, swizzle: int, order: tuple[int, int], k_dim: int, panels: int
 ) -> None:
@@ -171,7 +168,6 @@ pairs = st.tuples(
 
 
 @given(pairs, st.sampled_from([1, 2, 4]))
-@settings(max_examples=40, deadline=None)
 def test_conversion_finds_every_element(sizes: tuple[int, int, int], warps: int) -> None:
     one, other, rows = sizes
     source = fragments.blocked((rows, 32), warps, one)
@@ -219,12 +215,9 @@ def test_replicas_have_one_owner() -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from([2, 3, 4, 8]), st.integers(-3, 64)), min_size=0, max_size=4
-    ),
+    st.lists(st.tuples(st.sampled_from([2, 3, 4, 8]), st.integers(-3, 64)), min_size=0, max_size=4),
     st.integers(0, 5),
 )
-@settings(max_examples=100, deadline=None)
 def test_digits_are_found_again(axes: list[tuple[int, int]], start: int) -> None:
     table = [start]
     for extent, step in axes:

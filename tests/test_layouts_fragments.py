@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tawa.errors import ShapeUnsupported
@@ -46,7 +46,6 @@ def test_wgmma_accumulator_is_the_manuals(n: int) -> None:
     columns=st.sampled_from([8, 16, 40, 64, 96, 128, 192, 256, 512]),
     groups=st.sampled_from([1, 2, 3, 4]),
 )
-@settings(max_examples=30, deadline=None)
 def test_wgmma_accumulator_covers_and_reads_back(rows: int, columns: int, groups: int) -> None:
     try:
         layout = fragments.wgmma_accumulator(rows, columns, 4 * groups)
@@ -110,7 +109,6 @@ def test_mma_fragments_are_the_manuals(bits: int) -> None:
     columns=st.sampled_from([8, 16, 24, 32]),
     warps=st.sampled_from([1, 2, 4, 8]),
 )
-@settings(max_examples=30, deadline=None)
 def test_mma_layouts_agree_about_warps(rows: int, columns: int, warps: int) -> None:
     accumulator = fragments.mma_accumulator(rows, columns, warps)
     assert set(holders(accumulator)) == set(product(range(rows), range(columns)))
@@ -126,7 +124,6 @@ shapes = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8, 16, 24, 32, 64]), min_size=
 
 
 @given(shape=shapes, warps=st.sampled_from([1, 2, 4]), vector=st.sampled_from([1, 2, 4, 8]))
-@settings(max_examples=60, deadline=None)
 def test_blocked_covers_every_element_equally(shape: list[int], warps: int, vector: int) -> None:
     layout = fragments.blocked(tuple(shape), warps, vector)
     found = holders(layout)
@@ -142,9 +139,7 @@ def test_blocked_coalesces() -> None:
     assert layout.coordinate(0, 8, 0) == (1, 0)
 
 
-@pytest.mark.parametrize(
-    ("m", "n", "warps"), [(32, 64, 4), (64, 12, 4), (64, 64, 2), (64, 8, 8)]
-)
+@pytest.mark.parametrize(("m", "n", "warps"), [(32, 64, 4), (64, 12, 4), (64, 64, 2), (64, 8, 8)])
 def test_what_wgmma_cannot_cover_is_refused(m: int, n: int, warps: int) -> None:
     with pytest.raises(ShapeUnsupported):
         fragments.wgmma_accumulator(m, n, warps)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tawa.language as tl
-from codegen_emulator import COMPILER, emulate
+from codegen_emulator import emulate, needs_compiler
 from lower_kernels import integers
 from mutants import drops
 from tawa.errors import PlanError, ProtocolError
@@ -304,7 +304,7 @@ def test_two_copy_rings_under_an_overlapped_loop(depth: int) -> None:
         assert np.array_equal(got, want, equal_nan=True), n
 
 
-@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+@needs_compiler
 @pytest.mark.parametrize("function", KERNELS)
 def test_generated_addresses(function) -> None:
     expected, actual = arguments(function, 208), arguments(function, 208)

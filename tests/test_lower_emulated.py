@@ -8,22 +8,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from codegen_emulator import COMPILER, emulate
+from codegen_emulator import emulate, needs_compiler
 from lower_kernels import CASES, fresh, lowered, tile_kernel
 from tawa.simulator import simulate
 
 CHOSEN = [
-    "matmul 16x128",
-    "matmul fp8 runs of 32",
+    pytest.param("matmul 16x128", marks=pytest.mark.long),
+    pytest.param("matmul fp8 runs of 32", marks=pytest.mark.long),
     "matmul fp8 nn",
     "row sums",
     "many tiles split",
     "pointers",
-    "largest",
+    pytest.param("largest", marks=pytest.mark.long),
 ]
 
 
-@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+@needs_compiler
 @pytest.mark.parametrize("name", CHOSEN)
 def test_emulated_text_equals_the_oracle(name: str) -> None:
     case = CASES[name]

@@ -114,7 +114,7 @@ def _check(kernel: tile.Kernel, function: Callable[..., None], bm: int, trips: i
 
 
 @pytest.mark.parametrize("schedule", ["none", "fine", "coarse"])
-@pytest.mark.parametrize("bm", [128, 192])
+@pytest.mark.parametrize("bm", [pytest.param(128, marks=pytest.mark.long), 192])
 def test_attention_in_turns(schedule: str, bm: int) -> None:
     kernel, plan = _lowered(bm=bm, schedule=schedule, depth=2)
     verify(kernel)

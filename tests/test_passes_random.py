@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tawa.ir import parse, verify
@@ -151,7 +151,6 @@ def arguments(seed: int) -> dict[str, object]:
 
 
 @given(st.integers(0, 1 << 30))
-@settings(max_examples=25, deadline=None)
 def test_all_levels_agree(seed: int) -> None:
     from tawa.simulator.hopper import run_hopper
     from tawa.simulator.tile import run_tile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from xdsl.dialects import scf
 
@@ -91,7 +91,6 @@ def test_float_zero_is_not_neutral() -> None:
 
 @pytest.mark.parametrize("kind", ["i8", "u8", "i16", "i32", "u32", "i64"])
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
 def test_constants_fold_as_numpy_wraps(kind: str, data: st.DataObject) -> None:
     import numpy as np
 

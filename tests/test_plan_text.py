@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tawa.errors import PlanError
@@ -60,7 +60,6 @@ plans = st.builds(
 
 
 @given(plans)
-@settings(max_examples=150, deadline=None)
 def test_reads_back(plan: Plan) -> None:
     assert parse_plan(print_plan(plan)) == plan
 

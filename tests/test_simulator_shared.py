@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tawa.ir.types import parse_layout
@@ -81,7 +81,6 @@ def test_warpgroups_use_their_rows_of_a_and_all_of_b():
 ELEMENTS = st.sets(st.integers(0, 40), min_size=1)
 
 
-@settings(max_examples=200, deadline=None)
 @given(ELEMENTS, ELEMENTS, st.sampled_from([1, 2, 4]))
 def test_ranges_of_bytes(first, second, size):
     spans = [merge(np.array(sorted(items)) * size, size) for items in (first, second)]
@@ -100,7 +99,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(STEPS)
 def test_clocks_are_the_happens_before_relation(steps):
     """Three rows act and send messages; an act is known exactly where a chain of messages goes."""

@@ -1,0 +1,13 @@
+"""How much the tests try: a little of everything, or with `make long` all of it."""
+
+import pytest
+from hypothesis import settings
+
+# Every example may compile and simulate a kernel, so none has a deadline of its own. The short run
+# repeats the same examples, that a failure is of the change at hand; the long one looks further.
+settings.register_profile("short", max_examples=15, deadline=None, derandomize=True)
+settings.register_profile("long", max_examples=200, deadline=None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("short" if config.option.markexpr == "not long" else "long")
