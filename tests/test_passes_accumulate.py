@@ -1,6 +1,7 @@
 """A product whose result is only added accumulates in place."""
 
 import pytest
+
 import tawa.language as tl
 from tawa.frontend import build
 from tawa.frontend.signature import ConstantArg, DescriptorArg, ScalarArg

@@ -45,9 +45,7 @@ def integer_of(value: SSAValue) -> int | None:
 def constant(number: int | float, kind: Attribute) -> tile.Constant:
     """Return a constant of type `kind`, filled with one number."""
     if is_float(element_type(kind)):
-        return tile.Constant.build(
-            attributes={"value": Real(float(number))}, result_types=[kind]
-        )
+        return tile.Constant.build(attributes={"value": Real(float(number))}, result_types=[kind])
     return tile.Constant.build(attributes={"value": IntAttr(int(number))}, result_types=[kind])
 
 

@@ -141,8 +141,9 @@ def _read_aref(plan: Plan, rest: str) -> Plan:
 
 
 def _read_loop(plan: Plan, rest: str) -> Plan:
-    allowed = {"schedule": _one_of("none", "fine", "coarse"), "mma_depth": int, "pins": _yes}
-    name, options = _split(rest, allowed)
+    name, options = _split(
+        rest, {"schedule": _one_of("none", "fine", "coarse"), "mma_depth": int, "pins": _yes}
+    )
     return replace(plan, loops=(*plan.loops, LoopPlan(name, **options)))
 
 
