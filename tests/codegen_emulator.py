@@ -370,7 +370,7 @@ def header() -> Path:
     translated = path.with_name("device.h.pch" if clang else "device.h.gch")
     if not translated.exists():
         with tempfile.TemporaryDirectory(dir=kept()) as scratch:
-            shutil.copy(HEADER, scratch)
+            shutil.copy2(HEADER, scratch)  # and its time: Clang compares that with a .pch's
             Path(scratch, "device.h").replace(path)
         make(["-x", "c++-header", str(path)], translated)
     return path
