@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from proof_oracle import Action, Program, bad, ring, text
@@ -68,6 +68,7 @@ def fault(draw: st.DrawFn, program: Program) -> Program:
     return replace(program, **{role: tuple(actions)})
 
 
+@settings(max_examples=4 * settings.default.max_examples)
 @given(broken())
 def test_broken_rings_are_judged_alike(program: Program) -> None:
     try:
