@@ -30,6 +30,7 @@ from tawa.ir.types import bit_width, element_type, shape_of
 
 # The extent of a dimension the kernel does not bound: within what a tensor map and i32 hold.
 UNBOUNDED = Polynomial.constant((1 << 31) - 1)
+LAST = Polynomial.constant((1 << 31) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,13 @@ def _checked(form: PointerForm, dims: Sequence[Dim]) -> Block | Refusal:
         parts = _without_trips(item.offset)
         if parts is None:
             return Refusal("an index is not affine in a loop")
+        if _grows_unboundedly(item.offset):
+            return Refusal("an index grows by a run-time amount in a loop")
         checks.extend(part for part in parts if not _surely_nonnegative(part))
+        # TMA takes coordinates of 32 bits, extents and strides that count upwards.
+        highest = _before_loops(item.offset)
+        limits = (LAST - Polynomial.constant(item.block) - highest, item.stride - ONE, item.extent)
+        checks.extend(limit for limit in limits if not _surely_nonnegative(limit))
     return Block(form.base, tuple(dims), tuple(dict.fromkeys(checks)))
 
 
@@ -255,6 +262,20 @@ def _without_trips(poly: Polynomial) -> list[Polynomial] | None:
     quotient, rest = poly.divide(trips[0])
     first, second = _without_trips(quotient), _without_trips(rest)
     return None if first is None or second is None else first + second
+
+
+def _grows_unboundedly(poly: Polynomial) -> bool:
+    """Tell whether a loop moves an index by more than a constant, so that 32 bits may not do."""
+    return any(
+        any(isinstance(atom, Trip) for atom in monomial) and len(monomial) > 1
+        for monomial, _ in poly.terms
+    )
+
+
+def _before_loops(poly: Polynomial) -> Polynomial:
+    """Return the part of an index that no loop moves; what loops add is a 32-bit number."""
+    rest = {m: c for m, c in poly.terms if not any(isinstance(atom, Trip) for atom in m)}
+    return Polynomial.make(rest)
 
 
 def poly_has_trip(poly: Polynomial) -> bool:

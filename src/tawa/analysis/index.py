@@ -13,7 +13,15 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import BlockArgument, SSAValue
 
-from tawa.analysis.polynomial import ONE, ZERO, Polynomial, Trip, is_argument, polynomial
+from tawa.analysis.polynomial import (
+    ONE,
+    ZERO,
+    Polynomial,
+    Trip,
+    is_argument,
+    keeps_number,
+    polynomial,
+)
 from tawa.ir import tile
 from tawa.ir.types import PtrType, element_type, shape_of
 
@@ -85,7 +93,7 @@ def index_form(value: SSAValue) -> IndexForm | None:
             return IndexForm(Polynomial.constant(op.start.data), (ONE,))
         case tile.ExpandDims() | tile.Broadcast() | tile.Transpose() as op:
             return moved(op, index_form(op.value))
-        case tile.Cast() as op:
+        case tile.Cast() as op if keeps_number(op):
             return index_form(op.value)
         case tile.Elementwise() as op:
             return _combined(op)
@@ -207,11 +215,16 @@ def _increment(value: BlockArgument, loop: scf.ForOp) -> IndexForm | None:
 def _invariant(form: IndexForm, loop: scf.ForOp) -> bool:
     parts = [form.offset, *form.steps]
     parts += [part for w in form.wrapped for part in (w.start, w.bound, w.coefficient)]
+    return all(is_invariant(part, loop) for part in parts)
+
+
+def is_invariant(poly: Polynomial, loop: scf.ForOp) -> bool:
+    """Tell whether a polynomial has one value in all iterations of `loop`."""
     return not any(
         (isinstance(leaf, Trip) and leaf.loop is loop)
+        or (isinstance(leaf, Trip) and _inside(leaf.loop.body.block.args[0], loop))
         or (not isinstance(leaf, Trip) and _inside(leaf.value, loop))
-        for part in parts
-        for leaf in part.leaves
+        for leaf in poly.leaves
     )
 
 

@@ -17,9 +17,10 @@ from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntegerType
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from tawa.ir import hopper, tile
+from tawa.ir.types import bit_width, element_type, is_signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +154,31 @@ def polynomial(value: SSAValue) -> Polynomial:
     match value.owner:
         case tile.Constant() as op if isinstance(value.type, IntegerType):
             return Polynomial.constant(op.value.data)  # pyright: ignore
-        case tile.Cast() as op if isinstance(op.value.type, IntegerType):
-            # Widening keeps the number; narrowing is index arithmetic that must not overflow.
+        case tile.Cast() as op if keeps_number(op):
             return polynomial(op.value)
         case tile.Elementwise() as op if isinstance(value.type, IntegerType):
             return _elementwise(op)
         case _:
             return Polynomial.atom(Leaf(value))
+
+
+def keeps_number(cast: tile.Cast) -> bool:
+    """Tell whether a cast gives the number it is given.
+
+    Between signed integers it does: widening always, narrowing because index arithmetic does not
+    overflow. An unsigned one keeps its number only when widened; a negative number made unsigned,
+    a truth value or a rounded float is another number.
+    """
+    source, target = element_type(cast.value.type), element_type(cast.result.type)
+    if not (_is_integer(source) and _is_integer(target)):
+        return False
+    if is_signed(source):
+        return is_signed(target)
+    return bit_width(source) > 1 and bit_width(target) > bit_width(source)
+
+
+def _is_integer(kind: Attribute) -> bool:
+    return isinstance(kind, IntegerType)
 
 
 def _block_argument(value: BlockArgument) -> Polynomial:

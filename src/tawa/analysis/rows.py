@@ -11,7 +11,7 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.ir import SSAValue
 
-from tawa.analysis.index import IndexForm, index_form, moved
+from tawa.analysis.index import IndexForm, index_form, is_invariant, moved
 from tawa.analysis.polynomial import Polynomial
 from tawa.ir import tile
 from tawa.ir.types import shape_of
@@ -118,7 +118,9 @@ class _Walk:
     def _yield(self, op: scf.YieldOp, index: int, dim: int) -> bool:
         match op.parent_op():
             case scf.ForOp() as loop:
-                return self._loop(loop, index, dim)
+                # In another iteration `start` must still be the number the rows were read by.
+                fixed = is_invariant(self.start, loop) and is_invariant(self.bound, loop)
+                return fixed and self._loop(loop, index, dim)
             case scf.IfOp() as branch:
                 return self.follow(branch.results[index], dim)
             case _:

@@ -1,0 +1,127 @@
+"""Pointer accesses become descriptor accesses where that is the same program, and only there."""
+
+import numpy as np
+import pytest
+
+import tawa
+import tawa.language as tl
+
+
+def integers(*shape, seed=0):
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float16)
+
+
+def promoted(compiled) -> int:
+    text = compiled.asm.text("hopper")
+    return text.count("hopper.tma_load") + text.count("hopper.tma_store")
+
+
+@tawa.jit
+def product(
+    a_ptr, b_ptr, c_ptr, M, N, K, sam, sak, sbk, sbn, scm, scn,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    pid = tl.program_id(0)
+    in_group = GROUP * tl.cdiv(N, BN)
+    first = pid // in_group * GROUP
+    height = tl.minimum(tl.cdiv(M, BM) - first, GROUP)
+    pm, pn = first + pid % in_group % height, pid % in_group // height
+    om, on = (pm * BM + tl.arange(0, BM)) % M, (pn * BN + tl.arange(0, BN)) % N
+    ok = tl.arange(0, BK)
+    a = a_ptr + om[:, None] * sam + ok[None, :] * sak
+    b = b_ptr + ok[:, None] * sbk + on[None, :] * sbn
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        x = tl.load(a, mask=ok[None, :] < K - k * BK, other=0.0)
+        y = tl.load(b, mask=ok[:, None] < K - k * BK, other=0.0)
+        acc = tl.dot(x, y, acc)
+        a += BK * sak
+        b += BK * sbk
+    rows, columns = pm * BM + tl.arange(0, BM), pn * BN + tl.arange(0, BN)
+    c = c_ptr + scm * rows[:, None] + scn * columns[None, :]
+    tl.store(c, acc.to(tl.float16), mask=(rows[:, None] < M) & (columns[None, :] < N))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(100, 144, 80), (128, 128, 64), (64, 64, 0)])
+def test_the_tutorial_product_goes_by_tma(m, n, k) -> None:
+    a, b = integers(m, k), integers(k, n, seed=1)
+    c = np.full((m, n), np.nan, np.float16)
+    arguments = (a, b, c, m, n, k, max(k, 1), 1, n, 1, n, 1)
+    meta = {"BM": 64, "BN": 64, "BK": 64, "GROUP": 2}
+    grid = (-(-m // 64) * -(-n // 64),)
+    if k > 1:
+        assert promoted(product.compile(*arguments, grid=grid, **meta)) == 3
+    product[grid](*arguments, **meta)
+    assert np.array_equal(c, (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16))
+
+
+@tawa.jit
+def copy(a, out, M, N, s, so, BM: tl.constexpr, BN: tl.constexpr):
+    r, c = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BN)
+    mask = (r < M)[:, None] & (c < N)[None, :]
+    x = tl.load(a + r[:, None] * s + c[None, :], mask=mask, other=0.0)
+    tl.store(out + r[:, None] * so + c[None, :], x, mask=mask)
+
+
+def test_a_stride_that_counts_down_takes_the_plain_kernel() -> None:
+    a = integers(128, 64)
+    out = np.zeros_like(a)
+    copy[2,](a[::-1], out, 128, 64, -64, 64, BM=64, BN=64)
+    assert np.array_equal(out, a[::-1])
+
+
+@tawa.jit
+def late(a, out, M, s, so, BM: tl.constexpr, BN: tl.constexpr):
+    r, c = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BN)
+    x = tl.load(a + r[:, None] * s + c[None, :], mask=(r < M - 200)[:, None], other=0.0)
+    tl.store(out + r[:, None] * so + c[None, :], x)
+
+
+def test_a_bound_below_zero_loads_nothing() -> None:
+    a = integers(128, 64)
+    out = np.ones_like(a)
+    late[2,](a, out, 128, 64, 64, BM=64, BN=64)
+    assert not out.any()
+
+
+@tawa.jit
+def carried(a, out, M, s, so, n, B: tl.constexpr):
+    columns = tl.arange(0, B)
+    x = tl.zeros((B, B), tl.float16)
+    for again in range(2):
+        for t in range(n):
+            rows = t * B + tl.arange(0, B)
+            at = (again * n + t) * B * so + tl.arange(0, B)[:, None] * so + columns[None, :]
+            tl.store(out + at, x, mask=(rows < M)[:, None])
+            x = tl.load(a + (rows % M)[:, None] * s + columns[None, :])
+
+
+def test_wrapped_rows_that_outlive_their_trip_stay_pointer_loads() -> None:
+    m, block, n = 100, 64, 2
+    a = integers(m, 64)
+    wanted, x = np.zeros((4 * block, 64), np.float16), np.zeros((block, block), np.float16)
+    for turn in range(2 * n):
+        rows = turn % n * block + np.arange(block)
+        inside = rows < m
+        wanted[turn * block : (turn + 1) * block][inside] = x[inside]
+        x = a[rows % m]
+    out = np.zeros_like(wanted)
+    carried[1,](a, out, m, 64, 64, n, B=block)
+    assert np.array_equal(out, wanted)
+
+
+@tawa.jit
+def unsigned(a, out, s, so, BM: tl.constexpr, BN: tl.constexpr):
+    r, c = tl.arange(0, BM), tl.arange(0, BN)
+    inside = (r - 8).to(tl.uint32) < 40
+    x = tl.load(a + r[:, None] * s + c[None, :], mask=inside[:, None], other=0.0)
+    tl.store(out + r[:, None] * so + c[None, :], x)
+
+
+def test_a_number_made_unsigned_is_another_number() -> None:
+    a = integers(64, 64)
+    out = np.ones_like(a)
+    unsigned[1,](a, out, 64, 64, BM=64, BN=64)
+    wanted = a.copy()
+    wanted[:8] = wanted[48:] = 0
+    assert np.array_equal(out, wanted)
