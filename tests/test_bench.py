@@ -129,25 +129,25 @@ def test_a_peer_that_hangs_or_crashes_is_left_out(tmp_path, how):
     assert ("no progress" if how == "hang" else "ended with 3") in row["note"]
 
 
-def test_session_kills_what_hangs_and_reports_all(tmp_path):
-    import gpu_session
+def test_checks_kill_what_hangs_and_reports_all(tmp_path):
+    import gpu_checks
 
     sleeper, failing = tmp_path / "s.py", tmp_path / "f.py"
     sleeper.write_text("import time; print('before'); time.sleep(60)")
     failing.write_text("import sys; print('oh'); sys.exit(4)")
-    hung = gpu_session.perform(gpu_session.Check("hung", (str(sleeper),), 9), 2.0, tmp_path)
-    failed = gpu_session.perform(gpu_session.Check("failed", (str(failing),), 9), 9.0, tmp_path)
+    hung = gpu_checks.perform(gpu_checks.Check("hung", (str(sleeper),), 9), 2.0, tmp_path)
+    failed = gpu_checks.perform(gpu_checks.Check("failed", (str(failing),), 9), 9.0, tmp_path)
     assert (hung.verdict, hung.status) == ("hung", None)
     assert (failed.verdict, failed.status, failed.tail) == ("failed", 4, "oh")
-    gpu_session.bundle(tmp_path, [hung, failed])
-    assert [row["verdict"] for row in json.loads((tmp_path / "session.json").read_text())] == [
+    gpu_checks.bundle(tmp_path, [hung, failed])
+    assert [row["verdict"] for row in json.loads((tmp_path / "checks.json").read_text())] == [
         "hung",
         "failed",
     ]
 
 
-def test_session_lists_its_checks():
-    done = run("gpu_session.py", "--list")
+def test_checks_are_listed():
+    done = run("gpu_checks.py", "--list")
     assert done.returncode == 0
     assert "contact_right" in done.stdout
 
@@ -158,7 +158,7 @@ def test_session_lists_its_checks():
         "gemm.py",
         "attention.py",
         "first_contact.py",
-        "gpu_session.py",
+        "gpu_checks.py",
         "ablation.py",
         "compile_time.py",
         "right.py",

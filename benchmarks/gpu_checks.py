@@ -1,9 +1,9 @@
 """Run a list of named checks on a GPU, each in its own process under a time limit.
 
-    python benchmarks/gpu_session.py --out DIR [--only REGEX] [--budget SECONDS] [--list]
+    python benchmarks/gpu_checks.py --out DIR [--only REGEX] [--budget SECONDS] [--list]
 
 A check that hangs, crashes or loses the CUDA context costs its own time limit and nothing else.
-The table at the end and DIR/session.json say what each did; DIR/NAME.log keeps the whole output of
+The table at the end and DIR/checks.json say what each did; DIR/NAME.log keeps the whole output of
 those that failed, DIR/NAME.json what a check wrote itself.
 """
 
@@ -121,7 +121,7 @@ def keep(outcome: Outcome, out: Path) -> None:
 
 
 def bundle(out: Path, outcomes: list[Outcome]) -> None:
-    """Write session.json: every outcome with the report the check wrote itself."""
+    """Write checks.json: every outcome with the report the check wrote itself."""
     rows: list[dict[str, object]] = []
     for outcome in outcomes:
         own = out / f"{outcome.name}.json"
@@ -136,12 +136,12 @@ def bundle(out: Path, outcomes: list[Outcome]) -> None:
                 "report": report,
             }
         )
-    (out / "session.json").write_text(json.dumps(rows, indent=1))
+    (out / "checks.json").write_text(json.dumps(rows, indent=1))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "build/session")))
+    parser.add_argument("--out", type=Path, default=Path("build/checks"))
     parser.add_argument("--only", default="", help="regular expression of check names")
     parser.add_argument("--budget", type=float, default=540, help="seconds for the whole list")
     parser.add_argument("--list", action="store_true")
