@@ -84,6 +84,11 @@ def orders_others(operation: Operation) -> bool:
             return is_volatile(operation)
 
 
+def releases(operation: Operation) -> bool:
+    """Tell whether an operation publishes what its program wrote before: an atomic's release."""
+    return isinstance(operation, ATOMICS) and operation.order.data in ("release", "acq_rel")
+
+
 def accessed(operation: Operation) -> SSAValue:
     """Return the pointer or descriptor a memory operation goes through."""
     match operation:

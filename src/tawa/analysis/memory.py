@@ -14,7 +14,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.affine import Box, affine_of, disjoint
 from tawa.analysis.effects import WRITES, accessed, enclosing_loops, orders_others
-from tawa.ir import tile
+from tawa.ir import hopper, tile
 from tawa.ir.types import DescType
 
 
@@ -57,6 +57,8 @@ def _sources(value: SSAValue) -> list[SSAValue] | int | None:
             return [value.owner.operands[0]]
         case OpResult(owner=tile.Elementwise() as operation):
             return list(operation.inputs)[1:] if operation.function.data == "select" else None
+        case OpResult(owner=hopper.ConvertLayout()):
+            return [value.owner.operands[0]]
         case OpResult(owner=tile.Splat() | tile.Broadcast() | tile.ExpandDims() | tile.Reshape()):
             return [value.owner.operands[0]]
         case _:

@@ -66,7 +66,8 @@ class Partition:
     """What the producer can do.
 
     `payloads` in program order; `sent` the scalars it finds out once and sends (an atomic counter);
-    `guards` pairs of argument indices whose memory must not overlap at launch; `declined` the loads
+    `guards` pairs of argument indices whose memory must not overlap at launch (loads run ahead of
+    stores, and asynchronous stores past one another); `declined` the loads
     that stay with the consumer: what was not done, and the reason.
     """
 
@@ -111,6 +112,8 @@ def partition(kernel: tile.Kernel) -> Partition:
             taken[load] = verdict
     _settle_atomics(taken, declined, facts)
     guards = frozenset(pair for verdict in taken.values() for pair in verdict.guards)
+    if taken:
+        guards |= _stored_apart(facts.writers)
     sent = {operation for verdict in taken.values() for operation in verdict.sent}
     return Partition(
         tuple(_group(taken, order)),
@@ -118,6 +121,22 @@ def partition(kernel: tile.Kernel) -> Partition:
         guards,
         tuple(declined),
     )
+
+
+def _stored_apart(all_writers: list[Operation]) -> frozenset[tuple[int, int]]:
+    """Return the pairs of arguments stored to, where one of the stores is asynchronous.
+
+    Such stores have no order unless they are waited for: a guard is cheaper.
+    """
+    pairs: set[tuple[int, int]] = set()
+    for store in all_writers:
+        mine = roots_of(accessed(store))
+        if mine is None or not isinstance(store, (tile.DescStore, tile.DescAtomic)):
+            continue
+        for other in all_writers:
+            theirs = roots_of(accessed(other)) or frozenset()
+            pairs |= {(min(a, b), max(a, b)) for a in mine for b in theirs if a != b}
+    return frozenset(pairs)
 
 
 def _is_tile(operation: Operation) -> bool:

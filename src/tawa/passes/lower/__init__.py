@@ -36,6 +36,7 @@ from tawa.passes.lower.reduces import expand_reductions
 from tawa.passes.lower.rings import lower_rings
 from tawa.passes.lower.roles import erase_setup, form_roles
 from tawa.passes.lower.rotate import rotate_waits
+from tawa.passes.lower.separate import separate_accesses
 from tawa.passes.lower.sink import sink_scalars
 from tawa.passes.lower.stores import lower_stores
 from tawa.passes.lower.swap import swap_operands
@@ -66,6 +67,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         tidy(role)  # loads that became views must not ask for layouts
         Converter(lowering, role, assign_layouts(lowering, role)).run()
         expand_reductions(lowering, role)
+        separate_accesses(lowering, role)  # with layouts: a thread's own elements need no barrier
         lower_stores(lowering, role)
         tidy(role)
         place_waits(lowering, role)  # after all else that reads, writes or moves accumulators

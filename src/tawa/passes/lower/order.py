@@ -10,7 +10,10 @@ threads by its barrier. A TMA load after a store by threads would need a fence b
 for global memory; such a load goes through pointers instead.
 Requires: descriptor accesses that are no TMA accesses are expanded. Ensures: the waits, done by
 "all"; `stores` names the threads when it knows them.
-Declines when: `TMA for a@12`: a store through pointers may have written what it loads.
+A release publishes bulk stores only once they are complete: it waits for all of them. What threads
+write and read themselves is ordered later (`separate`).
+Declines when: `TMA for a@12`: a store through pointers, or another program before an acquire, may
+have written what it loads.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
 from xdsl.ir import Operation
 
 from tawa.analysis.affine import disjoint
-from tawa.analysis.effects import WRITES, accessed, enclosing_loops
+from tawa.analysis.effects import WRITES, accessed, enclosing_loops, orders_others, releases
 from tawa.analysis.memory import box_of, roots_of
 from tawa.analysis.naming import name_of
 from tawa.ir import hopper, tile
@@ -42,14 +45,15 @@ def order_accesses(lowering: Lowering, role: hopper.Role) -> None:
     settled: list[Operation] = []
     for access in accesses:
         before = _Before(lowering, role, order, access)
-        if isinstance(access, tile.DescLoad) and any(map(before.meets, plain)):
-            lowering.note(f"TMA for {name_of(access)}", "a store through pointers may precede it")
+        if isinstance(access, tile.DescLoad) and (reason := before.why_by_threads(plain, bulk)):
+            lowering.note(f"TMA for {name_of(access)}", reason)
             expand_load(access)
             continue
         now = any(map(before.meets_in_trip, bulk))
         # What earlier trips stored is waited for once a trip: by the first that may touch it.
         waited = any(each.parent is access.parent for each in settled)
-        if now or (not waited and any(map(before.meets_earlier_trip, bulk))):
+        released = releases(access) and any(map(before.precedes, bulk))
+        if now or released or (not waited and any(map(before.meets_earlier_trip, bulk))):
             emitter = Emitter.before(access)
             emitter.put(bulk_wait("all", read=False))
             emitter.put(lowering.role_barrier(role))
@@ -82,6 +86,27 @@ class _Before:
         self._order = order
         self._access = access
 
+    def why_by_threads(self, plain: list[Operation], bulk: list[Operation]) -> str:
+        """Return why a load may not be done by TMA, or nothing.
+
+        What an acquire made visible to the threads is not yet visible to TMA, which would need
+        a fence between the proxies for global memory.
+        """
+        if any(map(self.meets, plain)):
+            return "a store through pointers may precede it"
+        acquired = any(orders_others(op) and self.precedes(op) for op in self._order)
+        if acquired and any(map(self._same_memory, (*plain, *bulk))):
+            return "other programs may have written it, as an atomic tells"
+        return ""
+
+    def _same_memory(self, store: Operation) -> bool:
+        mine, theirs = roots_of(accessed(self._access)), roots_of(accessed(store))
+        return mine is None or theirs is None or bool(mine & theirs)
+
+    def precedes(self, store: Operation) -> bool:
+        """Tell whether `store` may be done before the access."""
+        return self._order[store] < self._order[self._access] or bool(self._loops(store))
+
     def meets(self, store: Operation) -> bool:
         """Tell whether `store` may precede the access and touch the same memory."""
         return self.meets_in_trip(store) or self.meets_earlier_trip(store)
@@ -92,31 +117,34 @@ class _Before:
         return earlier and self._may_meet(store, ())
 
     def meets_earlier_trip(self, store: Operation) -> bool:
-        """Tell whether a store of an earlier trip of some loop around both meets the access.
+        """Tell whether a store of an earlier trip of some loop around both meets the access."""
+        loops = self._loops(store)
+        return bool(loops) and self._may_meet(store, loops)
+
+    def _loops(self, store: Operation) -> list[Operation]:
+        """Return the loops around both.
 
         The loop over the programs of a persistent kernel is none: programs have no order.
         """
         loops = [loop for loop in enclosing_loops(store) if loop.is_ancestor(self._access)]
         if self._lowering.plan.persistent:
-            loops = [loop for loop in loops if loop.parent_op() is not self._role]
-        return bool(loops) and self._may_meet(store, loops)
+            return [loop for loop in loops if loop.parent_op() is not self._role]
+        return loops
 
     def _may_meet(self, store: Operation, loops: Collection[Operation]) -> bool:
         """Tell whether both may touch one element, in different trips of `loops`.
 
-        Outputs passed as different arguments are taken to be different memory; what is loaded and
-        what is stored only where the plan guards it.
+        Different arguments are different memory only where the plan guards it.
         """
         mine, theirs = roots_of(accessed(self._access)), roots_of(accessed(store))
         if mine is None or theirs is None:
             return True
         if mine & theirs:
             return not self._disjoint(store, loops)
-        if not isinstance(self._access, _READS):
-            return False
         names = self._lowering.kernel.argument_names
         guarded = set(self._lowering.plan.guards)
-        return not all((names[a], names[b]) in guarded for a in mine for b in theirs)
+        pairs = [(names[a], names[b]) for a in mine for b in theirs]
+        return not all((a, b) in guarded or (b, a) in guarded for a, b in pairs)
 
     def _disjoint(self, store: Operation, loops: Collection[Operation]) -> bool:
         first, second = box_of(store), box_of(self._access)

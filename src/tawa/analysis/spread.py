@@ -1,0 +1,113 @@
+"""Whether the pointers of a tile are all different: a proof from their address arithmetic."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.ir.types import shape_of
+
+_ANY = 0
+"""The step of a dimension along a stride known only at launch."""
+
+
+def is_spread(pointer: SSAValue) -> bool:
+    """Tell whether all pointers of a tile are provably different.
+
+    Addresses must be linear in the indices. Strides known at launch only are taken to be those of
+    a tensor whose elements do not overlap; known ones must leave room for the smaller ones.
+    """
+    steps = _steps(pointer)
+    if steps is None:
+        return False
+    moving = [(step, extent) for step, extent in zip(steps, shape_of(pointer.type)) if extent > 1]
+    if any(step is None for step, _ in moving):
+        return False
+    reach = 0
+    for step, extent in sorted((abs(step or _ANY), extent) for step, extent in moving):
+        if step == _ANY:
+            continue
+        if step <= reach:
+            return False
+        reach += step * (extent - 1)
+    return True
+
+
+_Steps = tuple[int | None, ...]
+
+
+def _steps(value: SSAValue) -> _Steps | None:
+    """Return the step along each dimension, None where there is none; None: not linear."""
+    rank = len(shape_of(value.type))
+    if rank == 0:
+        return ()
+    match value.owner:
+        case tile.Constant() | tile.Splat():
+            return (None,) * rank
+        case tile.Arange():
+            return (1,)
+        case tile.ExpandDims() as expand:
+            inner = _steps(expand.value)
+            axis = expand.axis.data
+            return None if inner is None else (*inner[:axis], None, *inner[axis:])
+        case tile.Broadcast() | tile.Cast() | hopper.ConvertLayout() as same:
+            return _steps(same.operands[0])
+        case tile.PtrAdd() as move:
+            return _sum(move.pointer, move.offset, 1)
+        case tile.Elementwise() as element:
+            return _element(element)
+        case _:
+            return None
+
+
+def _element(element: tile.Elementwise) -> _Steps | None:
+    inputs = list(element.inputs)
+    match element.function.data:
+        case "add":
+            return _sum(*inputs, 1)
+        case "sub":
+            return _sum(*inputs, -1)
+        case "mul":
+            first, second = _steps(inputs[0]), _steps(inputs[1])
+            if first is None or second is None:
+                return None
+            if _still(second):
+                return _scaled(first, _uniform(inputs[1]))
+            return _scaled(second, _uniform(inputs[0])) if _still(first) else None
+        case _:
+            return None
+
+
+def _sum(a: SSAValue, b: SSAValue, sign: int) -> _Steps | None:
+    first, second = _steps(a), _steps(b)
+    if first is None or second is None:
+        return None
+    if any(x is not None and y is not None for x, y in zip(first, second)):
+        return None
+    return tuple(
+        x if x is not None else None if y is None else y * sign for x, y in zip(first, second)
+    )
+
+
+def _still(steps: _Steps) -> bool:
+    return all(step is None for step in steps)
+
+
+def _scaled(steps: _Steps, factor: int | None) -> _Steps | None:
+    if factor == 0:
+        return None
+    return tuple(
+        None if step is None else _ANY if factor is None else step * factor for step in steps
+    )
+
+
+def _uniform(value: SSAValue) -> int | None:
+    """Return the constant that fills a tensor."""
+    match value.owner:
+        case tile.Constant(value=IntAttr() as number):
+            return number.data
+        case tile.Splat() | tile.Broadcast() | tile.Cast() | tile.ExpandDims() as inner:
+            return _uniform(inner.operands[0])
+        case _:
+            return None

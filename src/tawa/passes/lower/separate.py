@@ -1,0 +1,172 @@
+"""The order of the program between the threads of a role, where they access memory by themselves.
+
+Purpose: what one thread wrote is there when another thread of the role reads it in a later
+statement, and what one thread reads is not yet overwritten by another.
+Before -> after:
+    tile.store %p, %v               tile.store %p, %v
+                               ->   hopper.named_barrier (role)
+    %x = tile.load %q               %x = tile.load %q
+bar.sync orders the memory accesses of the threads that meet there (PTX ISA, "bar"). A release is
+made after a barrier, for all threads; after an acquire all meet, too. Control flow is uniform in a
+role, so a barrier may stand in any branch or loop.
+Requires: layouts assigned, descriptor stores not yet lowered. Ensures: between two accesses of one
+role that may meet there is a barrier, except where each thread meets only its own elements.
+Declines when: never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tawa.analysis.effects import ATOMICS, WRITES, accessed, releases
+from tawa.analysis.memory import roots_of
+from tawa.analysis.spread import is_spread
+from tawa.ir import hopper, tile
+from tawa.ir.types import layout_of
+from tawa.passes.lower.context import Lowering
+from tawa.passes.lower.emit import Emitter
+from tawa.passes.lower.relate import is_tensor
+
+_BULK = (tile.DescStore, tile.DescAtomic)
+_ACCESSES = (*WRITES, tile.Load)
+
+_Open = frozenset[tuple[Operation, bool]]
+"""Accesses since the last barrier, and whether the same pointers still name the same elements."""
+
+_NONE: _Open = frozenset()
+
+
+def separate_accesses(lowering: Lowering, role: hopper.Role) -> None:
+    """Insert the barriers that keep the program's order between the threads of `role`."""
+    if role not in lowering.single:
+        _Walk(lowering, role).block(role.body.block, _NONE)
+
+
+class _Walk:
+    """A walk along the program that knows what was accessed since all threads met."""
+
+    def __init__(self, lowering: Lowering, role: hopper.Role) -> None:
+        self._lowering = lowering
+        self._role = role
+
+    def block(self, block: Block, open_: _Open) -> _Open:
+        """Separate the accesses of a block that is entered with `open_`; return what it leaves."""
+        for operation in list(block.ops):
+            open_ = self._step(operation, open_)
+        return open_
+
+    def _step(self, operation: Operation, open_: _Open) -> _Open:
+        match operation:
+            case hopper.NamedBarrier():
+                return _NONE if self._is_of_all(operation) else open_
+            case scf.IfOp():
+                return _NONE.union(*(self._region(r, open_) for r in operation.regions))
+            case scf.ForOp():
+                return self._loop(operation, open_)
+            case scf.WhileOp():
+                return self._while(operation, open_)
+            case hopper.OneThread():
+                for inner in operation.body.block.ops:
+                    open_ = self._access(inner, operation, open_)
+                return open_
+            case _:
+                return self._access(operation, operation, open_)
+
+    def _region(self, region: Region, open_: _Open) -> _Open:
+        return self.block(region.block, open_) if region.blocks else open_
+
+    def _loop(self, loop: scf.ForOp, open_: _Open) -> _Open:
+        left = self.block(loop.body.block, open_)
+        if not self._gives_programs(loop):
+            # Barriers only take away: what the second walk leaves, the first has left as well.
+            left |= self.block(loop.body.block, open_ | _next_trip(left, loop))
+        return open_ | left
+
+    def _while(self, loop: scf.WhileOp, open_: _Open) -> _Open:
+        first, second = loop.before_region.block, loop.after_region.block
+        left = self.block(second, self.block(first, open_))
+        out = self.block(first, open_ | _next_trip(left, loop))
+        self.block(second, out)
+        return out
+
+    def _gives_programs(self, loop: scf.ForOp) -> bool:
+        """Tell whether a loop runs over the programs of a persistent kernel: they have no order."""
+        return self._lowering.plan.persistent and loop.parent_op() is self._role
+
+    def _access(self, access: Operation, anchor: Operation, open_: _Open) -> _Open:
+        if not isinstance(access, _ACCESSES):
+            return open_
+        if (releases(access) and open_) or any(self._meet(access, *each) for each in open_):
+            Emitter.before(anchor).put(self._lowering.role_barrier(self._role))
+            open_ = _NONE
+        if _acquires(access):
+            if not self._is_of_all(anchor.next_op):
+                Emitter.after(anchor).put(self._lowering.role_barrier(self._role))
+            return _NONE
+        # Bulk stores are waited for (`order`), where somebody may meet them.
+        return open_ if isinstance(access, _BULK) else open_ | {(access, True)}
+
+    def _is_of_all(self, operation: Operation | None) -> bool:
+        """Tell whether all threads of the role meet at `operation`."""
+        if not isinstance(operation, hopper.NamedBarrier) or operation.kind.data != "sync":
+            return False
+        scope = operation.scope.data
+        return scope == "role" or (scope == "warpgroup" and self._role.warps.data == 4)
+
+    def _meet(self, access: Operation, earlier: Operation, same: bool) -> bool:
+        """Tell whether `earlier` may touch in one thread what `access` touches in another."""
+        if not isinstance(access, WRITES) and not isinstance(earlier, WRITES):
+            return False
+        if _commute(access, earlier) or not self._share(access, earlier):
+            return False
+        return not (same and self._own_elements(accessed(access), accessed(earlier)))
+
+    def _share(self, access: Operation, earlier: Operation) -> bool:
+        """Tell whether both may go to the same memory, as far as the plan's guards tell."""
+        mine, theirs = roots_of(accessed(access)), roots_of(accessed(earlier))
+        if mine is None or theirs is None or mine & theirs:
+            return True
+        names, guards = self._lowering.kernel.argument_names, set(self._lowering.plan.guards)
+        pairs = [(names[a], names[b]) for a in mine for b in theirs]
+        return not all((a, b) in guards or (b, a) in guards for a, b in pairs)
+
+    def _own_elements(self, pointer: SSAValue, other: SSAValue) -> bool:
+        """Tell whether each thread goes through the same pointers, and no two to one element."""
+        if pointer is not other or not is_tensor(pointer):
+            return False
+        layout = layout_of(pointer.type)
+        held = layout.register_count * 32 * self._role.warps.data
+        return held == prod(layout.shape) and is_spread(pointer)
+
+
+def _acquires(access: Operation) -> bool:
+    """Tell whether what other programs published may be read after `access`.
+
+    An atomic whose old value nobody looks at synchronizes with nobody.
+    """
+    if not isinstance(access, ATOMICS) or access.order.data not in ("acquire", "acq_rel"):
+        return False
+    return access.result.first_use is not None
+
+
+def _commute(a: Operation, b: Operation) -> bool:
+    """Tell whether two atomics leave the same memory in either order, and nobody asks more."""
+    if not isinstance(a, ATOMICS) or not isinstance(b, ATOMICS):
+        return False
+    if not isinstance(a, tile.Atomic) or not isinstance(b, tile.Atomic):
+        return False
+    function = a.function.data
+    if function != b.function.data or function == "exchange":
+        return False
+    return a.result.first_use is None and b.result.first_use is None
+
+
+def _next_trip(left: Iterable[tuple[Operation, bool]], loop: Operation) -> _Open:
+    """Return what a trip left, as the next one sees it: pointers made in the loop are others."""
+    return frozenset(
+        (access, same and not loop.is_ancestor(accessed(access).owner)) for access, same in left
+    )
