@@ -193,7 +193,6 @@ def test_not_specialized_when_asked() -> None:
         (Pins(consumers=3), r"\[128\] rows, so \[1, 2\] warpgroups"),
         (Pins(depth={"x": 2}), "names that can be pinned: a, b"),
         (Pins(depth={"a": 2, "b": 3}), "share one ring"),
-        (Pins(depth=0), "a ring has slots"),
         (Pins(mma_depth=4), "D = 3 slots must be at least P = 4"),
         (Pins(mma_depth={"for j": 2}), "names that can be pinned: for k"),
         (Pins(schedule="coarse"), "no product feeds another"),

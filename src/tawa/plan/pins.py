@@ -1,19 +1,44 @@
 """What a user fixes in the plan; all that is not fixed the planner decides.
 
-A pin that cannot be honoured raises `PlanError` with the reason. Triton's own options are not pins
+A pin that cannot be honoured raises `PlanError` with the reason: here where its value is none the
+field can have, in the planner where it does not suit the kernel. Triton's own options are not pins
 but wishes: see `tawa.plan.planner`.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal, cast, get_args
 
 from tawa.errors import PlanError
 from tawa.plan.plan import Arrangement, Plan, Schedule
 
 ByName = int | Mapping[str, int] | tuple[tuple[str, int], ...] | None
+StoreWay = Literal["tma", "registers"]
+
+ROLES = ("load", "mma")
+"""The roles the planner makes, by the names a pin of registers uses."""
+
+_YES_OR_NO = ("specialize", "persistent")
+_WORDS = {
+    "arrangement": get_args(Arrangement),
+    "schedule": get_args(Schedule),
+    "store": get_args(StoreWay),
+}
+# The least a count can be, and what the least means.
+_COUNTS = {
+    "consumers": (1, "it counts the warpgroups that compute; 1 is one warpgroup"),
+    "cluster": (1, "it counts the blocks that share loads; 1 is no cluster"),
+    "group": (0, "it counts the tile rows walked together; 0 is the program order"),
+    "parts": (1, "it counts the pieces a store leaves in; 1 is the whole tile"),
+}
+_COUNTS_BY_NAME = {
+    "depth": (1, "it counts the slots of a ring, and a ring has slots: 1 or more"),
+    "mma_depth": (1, "it counts the products in flight over a wait; 1 waits for each"),
+    "registers": (1, "it counts the registers of a thread: multiples of 8 in 24..256"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +47,8 @@ class Pins:
 
     `consumers` counts consumer warpgroups; `depth` is D for all rings or by a load's variable
     (``{"a": 4}`` or ``{"a@12": 4}``), `mma_depth` P for all loops or by a loop's name, `registers`
-    a thread's budget by role (``{"load": 40, "mma": 232}``). `plan` is a whole plan, or its text.
+    a thread's budget by role (``{"load": 40, "mma": 232}``). `plan` is a whole plan, or its text,
+    and stands alone. Raises PlanError for a value that a field cannot have in any kernel.
     """
 
     specialize: bool | None = None
@@ -35,16 +61,119 @@ class Pins:
     cluster: int | None = None
     registers: Mapping[str, int] | tuple[tuple[str, int], ...] | None = None
     group: int | None = None
-    store: Literal["tma", "registers"] | None = None
+    store: StoreWay | None = None
     parts: int | None = None
     plan: Plan | str | None = None
 
     def __post_init__(self) -> None:
-        # Mappings become tuples, so that pins are hashable: they are part of a compilation's key.
-        for name in ("depth", "mma_depth", "registers"):
-            value = getattr(self, name)
-            if isinstance(value, Mapping):
-                object.__setattr__(self, name, tuple(sorted(value.items())))  # pyright: ignore
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                # Mappings become tuples, so that pins are hashable: they are part of a
+                # compilation's key.
+                object.__setattr__(self, field.name, _checked(field.name, value))
+        others = [name for name in self.given if name != "plan"]
+        if self.plan is not None and others:
+            raise PlanError(
+                f"plan= together with {', '.join(f'{name}=' for name in others)}",
+                why="a whole plan decides all, and nothing is left to pin",
+                remedy="edit the plan's text, or drop plan=",
+            )
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The names of the fields that are fixed."""
+        return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
+
+    @property
+    def of_roles(self) -> tuple[str, ...]:
+        """The pins, as ``name=value``, that only a kernel split into roles can honour.
+
+        ``persistent=False``, ``cluster=1``, ``group=0`` and ``parts=1`` hold for an ordinary kernel
+        too.
+        """
+        values = {
+            "arrangement": self.arrangement,
+            "cluster": self.cluster if self.cluster != 1 else None,
+            "consumers": self.consumers,
+            "depth": self.depth,
+            "mma_depth": self.mma_depth,
+            "schedule": self.schedule,
+            "persistent": self.persistent or None,
+            "registers": self.registers,
+            "group": self.group or None,
+            "parts": self.parts if self.parts != 1 else None,
+        }
+        return tuple(
+            f"{name}={dict(value) if isinstance(value, tuple) else value!r}"
+            for name, value in values.items()
+            if value is not None
+        )
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return a pin's value in its hashable form; raises PlanError when the field cannot have it."""
+    if name in _YES_OR_NO and not isinstance(value, bool):
+        raise _wrong(name, value, f"{name} is a bool", "use True or False")
+    if name in _WORDS and not (isinstance(value, str) and value in _WORDS[name]):
+        words = " or ".join(repr(word) for word in _WORDS[name])
+        raise _wrong(name, value, f"{name} is one word for the whole kernel", f"use {words}")
+    if name == "plan" and not isinstance(value, Plan | str):
+        raise _wrong(name, value, "a plan is a Plan or its text", "use kernel.plan, or its str()")
+    if name in _COUNTS:
+        return _count(name, name, value, *_COUNTS[name])
+    if name in _COUNTS_BY_NAME:
+        return _counts(name, value, *_COUNTS_BY_NAME[name])
+    return value
+
+
+def _counts(name: str, value: Any, least: int, why: str) -> int | tuple[tuple[str, int], ...]:
+    """Check a count for all, or counts by name."""
+    form = "{'load': 40, 'mma': 232}" if name == "registers" else f"{{'name': {max(least, 2)}}}"
+    if not isinstance(value, Mapping | tuple):
+        if name == "registers":
+            raise _wrong(name, value, "each role has its own budget", f"write registers={form}")
+        return _count(name, name, value, least, why)
+    given = cast("Mapping[Any, Any] | tuple[Any, ...]", value)
+    pairs = tuple(given.items()) if isinstance(given, Mapping) else given
+    for pair in pairs:
+        if not (_is_pair(pair) and isinstance(pair[0], str)):
+            raise _wrong(name, value, f"{name} is given by name", f"write {name}={form}")
+    if name == "registers":
+        _check_roles(pairs)
+    checked = [(key, _count(name, f"{name}[{key!r}]", n, least, why)) for key, n in pairs]
+    return tuple(sorted(checked))
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and len(cast(tuple[Any, ...], value)) == 2
+
+
+def _check_roles(pairs: tuple[tuple[str, Any], ...]) -> None:
+    for role, _ in pairs:
+        if role not in ROLES:
+            raise PlanError(
+                f"registers: there is no role {role!r}",
+                why=f"a specialized kernel has the roles {', '.join(ROLES)}",
+                remedy="use one of these names, or drop the pin",
+            )
+
+
+def _count(name: str, what: str, value: Any, least: int, why: str) -> int:
+    """Return a whole number as an int (numpy's too); a bool is none."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None:
+        raise _wrong(what, value, f"{name} is a whole number", f"use an int of {least} or more")
+    if number < least:
+        raise _wrong(what, value, why, f"use {least} or more, or drop the pin")
+    return number
+
+
+def _wrong(what: str, value: Any, why: str, remedy: str) -> PlanError:
+    return PlanError(f"{what}={value!r}", why=why, remedy=remedy)
 
 
 def pick(pins: ByName, names: tuple[str, ...], what: str) -> int | None:

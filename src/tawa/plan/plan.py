@@ -98,6 +98,13 @@ class Plan:
     declined: tuple[Declined, ...] = ()
     guards: tuple[tuple[str, str], ...] = ()
 
+    def __str__(self) -> str:
+        """Return the plan's text, which `plan=` reads back."""
+        # The text's module stands above this one: it builds plans.
+        from tawa.plan.text import print_plan
+
+        return print_plan(self)
+
     @property
     def specialized(self) -> bool:
         """Whether the kernel is split into roles."""

@@ -53,19 +53,16 @@ def rank_plans(
     problem = Problem(kernel, target, pins, name_statements(kernel), partition(kernel))
     if pins.plan is not None:
         return (_take(problem, pins.plan),)
+    if pins.specialize is False:
+        _refuse_pins_of_roles(pins, "specialize=False")
     _check_pins(problem)
     if reason := _why_ordinary(problem):
         if pins.specialize:
             raise PlanError("the kernel cannot be specialized", why=reason)
-        if pins.arrangement == "pingpong":
-            raise PlanError("arrangement='pingpong'", why=reason, remedy="leave arrangement out")
-        if pins.cluster not in (None, 1):
-            raise PlanError(
-                f"cluster={pins.cluster}",
-                why=f"blocks share the loads of a producer, and the kernel has none: {reason}",
-                remedy="leave cluster out",
-            )
-        return (_ordinary(problem, Declined("specialization", reason)),)
+        if pins.arrangement == "pingpong" or pins.cluster not in (None, 1):
+            _refuse_pins_of_roles(pins, reason)
+        unmet = [Declined(f"pin {pin.partition('=')[0]}", reason) for pin in pins.of_roles]
+        return (_ordinary(problem, Declined("specialization", reason), *unmet),)
     try:
         made = [_specialized(problem, *choice) for choice in choose_consumers(problem)]
     except OverBudget as error:
@@ -85,6 +82,22 @@ def plan_for(kernel: tile.Kernel, target: Target = H200, pins: Pins = NO_PINS) -
     return rank_plans(kernel, target, pins)[0]
 
 
+def _refuse_pins_of_roles(pins: Pins, reason: str) -> None:
+    """Raise PlanError when an ordinary kernel is asked for what only roles can do."""
+    if not pins.of_roles:
+        return
+    names = ", ".join(f"{pin.partition('=')[0]}=" for pin in pins.of_roles)
+    remedy = f"leave {names} out"
+    if pins.specialize is False:
+        remedy += ", or specialize=False"
+    raise PlanError(
+        ", ".join(pins.of_roles),
+        why="only a kernel split into roles has rings, consumers and the loads of a producer; this "
+        f"one is ordinary: {reason}",
+        remedy=remedy,
+    )
+
+
 def _check_pins(problem: Problem) -> None:
     pins = problem.pins
     loads = tuple(name for payload in problem.partition.payloads for name in payload.names)
@@ -99,6 +112,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
     from tawa.plan.text import parse_plan
 
     plan = parse_plan(given) if isinstance(given, str) else given
+    _check_counts(plan)
     allowed = {name for payload in problem.partition.payloads for name in payload.names}
     allowed |= {name_of(operation) for operation in problem.partition.sent}
     reasons = dict(problem.partition.declined)
@@ -129,6 +143,21 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
     if plan.specialized:
         check_register_sum(plan, problem.target)
     return plan
+
+
+def _check_counts(plan: Plan) -> None:
+    """Raise PlanError for a number that means nothing in any kernel."""
+    counts = [("group", plan.group, 0)]
+    counts += [(f"depth of {ring.label}", ring.depth, 1) for ring in plan.arefs]
+    counts += [(f"mma_depth of {loop.loop}", loop.mma_depth, 1) for loop in plan.loops]
+    counts += [(f"parts of {store.store}", store.parts, 1) for store in plan.stores]
+    for what, number, least in counts:
+        if number < least:
+            raise PlanError(
+                f"the plan gives {number} as {what}",
+                why=f"it counts, from {least} on",
+                remedy=f"write {least} or more",
+            )
 
 
 # --- specialise or not --------------------------------------------------------------------------

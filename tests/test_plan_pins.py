@@ -1,0 +1,176 @@
+"""Pins: values no field can have, pins that only roles can honour, and a plan's text read back."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tawa.errors import PlanError
+from tawa.ir import parse, tile
+from tawa.passes.simplify import simplify_kernel
+from tawa.plan.pins import Pins
+from tawa.plan.plan import Plan
+from tawa.plan.planner import plan_for
+from tawa.plan.text import parse_plan, print_plan
+from tawa.target import H200
+from tile_shapes import text_of
+
+NUMBER = "whole number"
+
+
+def kernel_of(name: str) -> tile.Kernel:
+    kernel = parse(text_of(name))
+    simplify_kernel(kernel)
+    return kernel
+
+
+def refusal(pins: dict[str, Any]) -> PlanError:
+    with pytest.raises(PlanError) as caught:
+        Pins(**pins)
+    assert caught.value.why
+    assert caught.value.remedy
+    return caught.value
+
+
+# --- values that no kernel can honour -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pins", "what", "why", "remedy"),
+    [
+        (
+            {"arrangement": "nonsense"},
+            "arrangement='nonsense'",
+            "one word",
+            "use 'cooperative' or 'pingpong'",
+        ),
+        ({"schedule": "bogus"}, "schedule='bogus'", "one word", "use 'none' or 'fine' or 'coarse'"),
+        ({"schedule": {"x": "fine"}}, "schedule={'x': 'fine'}", "whole kernel", "use 'none'"),
+        ({"store": "direct"}, "store='direct'", "one word", "use 'tma' or 'registers'"),
+        ({"specialize": "maybe"}, "specialize='maybe'", "is a bool", "use True or False"),
+        ({"persistent": "yes"}, "persistent='yes'", "is a bool", "use True or False"),
+        ({"persistent": 1}, "persistent=1", "is a bool", "use True or False"),
+        ({"consumers": True}, "consumers=True", NUMBER, "an int of 1 or more"),
+        ({"consumers": 2.0}, "consumers=2.0", NUMBER, "an int of 1 or more"),
+        ({"consumers": 0}, "consumers=0", "counts the warpgroups", "use 1 or more"),
+        ({"cluster": "2"}, "cluster='2'", NUMBER, "an int of 1 or more"),
+        ({"cluster": 0}, "cluster=0", "1 is no cluster", "use 1 or more"),
+        ({"group": "x"}, "group='x'", NUMBER, "an int of 0 or more"),
+        ({"group": -3}, "group=-3", "0 is the program order", "use 0 or more"),
+        ({"parts": 0}, "parts=0", "the whole tile", "use 1 or more"),
+        ({"depth": 0}, "depth=0", "a ring has slots", "use 1 or more"),
+        ({"depth": {"a": -1}}, "depth['a']=-1", "a ring has slots", "use 1 or more"),
+        ({"depth": {"a": "x"}}, "depth['a']='x'", NUMBER, "an int of 1 or more"),
+        ({"depth": {1: 2}}, "depth={1: 2}", "by name", "write depth={'name': 2}"),
+        ({"depth": [("a", 2)]}, "depth=[('a', 2)]", NUMBER, "an int of 1 or more"),
+        ({"mma_depth": 0}, "mma_depth=0", "1 waits for each", "use 1 or more"),
+        ({"mma_depth": -1}, "mma_depth=-1", "products in flight", "use 1 or more"),
+        ({"mma_depth": {"for k": 0}}, "mma_depth['for k']=0", "1 waits for each", "use 1 or more"),
+        ({"registers": (24, 240)}, "registers=(24, 240)", "by name", "registers={'load': 40,"),
+        ({"registers": 240}, "registers=240", "each role has its own", "registers={'load': 40,"),
+        ({"registers": {"nope": 200}}, "no role 'nope'", "the roles load, mma", "these names"),
+        ({"registers": {"mma": "many"}}, "registers['mma']='many'", NUMBER, "an int of"),
+        ({"registers": {"mma": 0}}, "registers['mma']=0", "multiples of 8 in 24..256", "or more"),
+        ({"plan": 3}, "plan=3", "a Plan or its text", "use kernel.plan"),
+        ({"plan": Plan(), "depth": 2}, "plan= together with depth=", "decides all", "drop plan="),
+    ],
+    ids=str,
+)
+def test_a_value_the_field_cannot_have(
+    pins: dict[str, Any], what: str, why: str, remedy: str
+) -> None:
+    error = refusal(pins)
+    assert what in error.what
+    assert why in error.why
+    assert remedy in error.remedy
+
+
+def test_good_values_are_kept_hashable() -> None:
+    two: Any = np.int64(2)
+    pins = Pins(depth={"b": 2, "a": 4}, consumers=two, registers={"mma": 232})
+    assert pins.depth == (("a", 4), ("b", 2))
+    assert type(pins.consumers) is int
+    assert pins == Pins(depth=(("a", 4), ("b", 2)), consumers=2, registers=(("mma", 232),))
+    assert hash(pins)
+    assert pins.given == ("consumers", "depth", "registers")
+
+
+# --- pins of roles on an ordinary kernel --------------------------------------------------------
+
+OF_ROLES: list[tuple[dict[str, Any], str]] = [
+    ({"consumers": 2}, "consumers=2"),
+    ({"depth": 2}, "depth=2"),
+    ({"depth": {"a": 2}}, "depth={'a': 2}"),
+    ({"mma_depth": 2}, "mma_depth=2"),
+    ({"schedule": "coarse"}, "schedule='coarse'"),
+    ({"persistent": True}, "persistent=True"),
+    ({"registers": {"mma": 200}}, "registers={'mma': 200}"),
+    ({"arrangement": "cooperative"}, "arrangement='cooperative'"),
+    ({"arrangement": "pingpong"}, "arrangement='pingpong'"),
+    ({"cluster": 2}, "cluster=2"),
+    ({"group": 8}, "group=8"),
+    ({"parts": 2}, "parts=2"),
+]
+
+
+@pytest.mark.parametrize(("pins", "what"), OF_ROLES, ids=str)
+def test_not_specialized_and_pinned_for_roles(pins: dict[str, Any], what: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_for(kernel_of("gemm"), H200, Pins(specialize=False, **pins))
+    assert caught.value.what == what
+    assert caught.value.why.endswith("this one is ordinary: specialize=False")
+    assert caught.value.remedy == f"leave {next(iter(pins))}= out, or specialize=False"
+
+
+def test_all_pins_of_roles_are_listed() -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_for(kernel_of("gemm"), H200, Pins(specialize=False, depth=3, consumers=1))
+    assert caught.value.what == "consumers=1, depth=3"
+    assert caught.value.remedy == "leave consumers=, depth= out, or specialize=False"
+
+
+@pytest.mark.parametrize(
+    "pins", [{}, {"persistent": False}, {"cluster": 1}, {"group": 0}, {"parts": 1}], ids=str
+)
+def test_what_an_ordinary_kernel_honours(pins: dict[str, Any]) -> None:
+    assert not plan_for(kernel_of("gemm"), H200, Pins(specialize=False, **pins)).specialized
+
+
+def test_a_kernel_that_cannot_have_roles() -> None:
+    with pytest.raises(PlanError, match="ordinary: no asynchronous load") as caught:
+        plan_for(kernel_of("no load"), H200, Pins(cluster=2))
+    assert caught.value.remedy == "leave cluster= out"
+    plan = plan_for(kernel_of("no load"), H200, Pins(consumers=2, registers={"mma": 200}))
+    assert {item.feature for item in plan.declined} >= {"pin consumers", "pin registers"}
+    assert parse_plan(str(plan)) == plan
+
+
+# --- a plan's text ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("specialize", [True, False])
+def test_str_of_a_plan_reads_back(specialize: bool) -> None:
+    kernel = kernel_of("gemm")
+    plan = plan_for(kernel, H200, Pins(specialize=specialize))
+    assert str(plan) == print_plan(plan)
+    assert parse_plan(str(plan)) == plan
+    assert plan_for(kernel, H200, Pins(plan=str(plan))) == plan
+
+
+@pytest.mark.parametrize(
+    ("key", "what"),
+    [
+        (" group", "group"),
+        (" depth", "depth of a"),
+        (" mma_depth", "mma_depth of for k"),
+        (" parts", "parts of"),
+    ],
+)
+def test_numbers_of_a_whole_plan_are_checked(key: str, what: str) -> None:
+    kernel = kernel_of("gemm")
+    text = re.sub(rf"{key}=\d+", f"{key}=-3", str(plan_for(kernel, H200)))
+    with pytest.raises(PlanError, match=f"the plan gives -3 as {what}"):
+        plan_for(kernel, H200, Pins(plan=text))
