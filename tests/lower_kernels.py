@@ -471,6 +471,7 @@ CASES: dict[str, Case] = {
     ),
     "matmul tf32": product(matmul_nt, bk=32, dtype="f32"),
     "matmul tf32 nn": product(matmul, bn=64, bk=32, dtype="f32"),
+    "matmul tf32 tn": product(matmul_tn, bm=64, bn=64, bk=32, m=96, n=72, k=40, dtype="f32"),
     "matmul 16x128": product(bm=16, m=40),
     "matmul 32x64": product(bm=32, bn=64, bk=32),
     "matmul 64x8": product(bm=64, bn=8, m=100, n=24),

@@ -16,6 +16,7 @@ CHOSEN = [
     pytest.param("matmul 16x128", marks=pytest.mark.long),
     pytest.param("matmul fp8 runs of 32", marks=pytest.mark.long),
     "matmul fp8 nn",
+    "matmul tf32 tn",
     "row sums",
     "many tiles split",
     "pointers",

@@ -50,6 +50,7 @@ def test_protocol_is_proved(name: str) -> None:
         "matmul 16x128",
         "matmul fp8 nn",
         "matmul fp8 runs of 32",
+        "matmul tf32 tn",
         "matmul ieee",
         "computed operands",
         "row sums",

@@ -112,3 +112,35 @@ def test_one_array_passed_twice_keeps_the_order_of_the_program():
     expected = b.copy()
     matmul[(1, 1)](*describe(a, b, b), 64, **BLOCKS)
     np.testing.assert_array_equal(b, expected)
+
+
+@tawa.jit
+def window(x, out, rows, columns, stride, B: tl.constexpr):
+    r, c = tl.arange(0, B), tl.arange(0, B)
+    tile = tl.load(x + (r + rows)[:, None] * stride + (c + columns)[None, :])
+    tl.store(out + r[:, None] * B + c[None, :], tile)
+
+
+@pytest.mark.parametrize("level", ["tile", "aref", "hopper"])
+def test_the_plain_kernel_runs_where_a_guard_fails(level):
+    """A row before the tensor, brought back by the column: no descriptor can say that."""
+    x = np.arange(256 * 64).reshape(256, 64).astype(np.float32)
+    out = np.zeros((64, 64), np.float32)
+    tawa.simulate(window, x, out, -64, 128 * 64, 64, grid=(1,), level=level, B=64)
+    np.testing.assert_array_equal(out, x[64:128])
+
+
+@pytest.mark.parametrize("level", ["aref", "hopper"])
+def test_clusters_at_every_level(level):
+    a, b, c, expected = matrices(128, 64, 128)
+    how = {"grid": (2, 1), "level": level, "cluster": 2, "persistent": False}
+    trace = tawa.simulate(matmul, *describe(a, b, c), 128, **how, **BLOCKS)
+    np.testing.assert_array_equal(c, expected)
+    assert trace.spans
+
+
+def test_persistent_clusters_ask_for_their_rank():
+    a, b, c, expected = matrices(256, 64, 128)
+    how = {"grid": (4, 1), "level": "aref", "cluster": 2, "persistent": True}
+    tawa.simulate(matmul, *describe(a, b, c), 128, **how, **BLOCKS)
+    np.testing.assert_array_equal(c, expected)

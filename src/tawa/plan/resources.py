@@ -69,8 +69,8 @@ def scratch_bytes(statements: Iterable[Operation], in_ring: Container[SSAValue])
     """Return the bytes through which a role moves tiles between its threads, and to its products.
 
     Tiles written to memory by threads (from the fragments of a product to whole rows), tiles loaded
-    by the consumer itself, second operands of products computed in registers. They are needed one
-    after the other, so the largest counts.
+    by the consumer itself, second operands of products that are computed in registers or lie the
+    wrong way round. They are needed one after the other, so the largest counts.
     """
     sizes = [0]
     for operation in statements:
@@ -79,11 +79,23 @@ def scratch_bytes(statements: Iterable[Operation], in_ring: Container[SSAValue])
                 sizes.append(_wide_bytes(operation.value.type))
             case tile.DescLoad() if operation.result not in in_ring:
                 sizes.append(tile_bytes(operation.result.type))
-            case tile.Dot() if operation.b not in in_ring:
+            case tile.Dot() if operation.b not in in_ring or not _rows_of_k(operation.b):
                 sizes.append(tile_bytes(operation.b.type))
             case _:
                 pass
     return max(sizes)
+
+
+def _rows_of_k(b: SSAValue) -> bool:
+    """Tell whether wgmma reads a loaded operand B where it lies: it takes 8- and 32-bit elements
+    only with K contiguous (PTX ISA, "wgmma.mma_async", "Strides"), 16-bit ones either way.
+    """
+    if bit_width(element_type(b.type)) == 16:
+        return True
+    k = 0
+    while isinstance(b.owner, tile.Transpose):
+        b, k = b.owner.value, b.owner.permutation.data[k].data
+    return k == len(shape_of(b.type)) - 1
 
 
 def _wide_bytes(kind: Attribute) -> int:

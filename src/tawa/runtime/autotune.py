@@ -28,6 +28,7 @@ from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.config import Config
 from tawa.runtime.dispatch import devices_of
 from tawa.runtime.fingerprint import compiler_digest
+from tawa.runtime.heuristics import Heuristics
 from tawa.runtime.jit import JitFunction, Launchable
 from tawa.runtime.store import DiskStore, cache_folder, store_at
 from tawa.runtime.tuning import Hook, Hooks, Pruning, Timer, Tuning
@@ -41,29 +42,6 @@ _NOT_THE_CONFIGURATION = (
     UnsupportedSyntax,
 )
 _ALL, _NO_HOOKS, _TIMER = Pruning(), Hooks(), Timer()
-
-
-class Heuristics(Launchable):
-    """A kernel some of whose meta-parameters are computed from the others at each launch."""
-
-    def __init__(self, fn: Launchable, values: Mapping[str, Callable[[dict[str, Any]], Any]]):
-        self.fn = fn
-        self.values = dict(values)
-        self.arg_names = fn.arg_names
-
-    def _complete(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-        given = dict(keywords)
-        for name, compute in self.values.items():
-            given[name] = compute({**dict(zip(self.arg_names, args)), **given})
-        return given
-
-    def run(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
-        """Launch with the computed values added."""
-        return self.fn.run(grid, args, self._complete(args, keywords))
-
-    def compile(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
-        """Compile with the computed values added."""
-        return self.fn.compile(*args, grid=grid, **self._complete(args, meta))
 
 
 class Autotuner(Launchable):
@@ -144,16 +122,28 @@ class Autotuner(Launchable):
 
     def compile(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
         """Compile the first configuration that builds: nothing is timed without a launch."""
-        known = self.tunings.get(self._key(args, meta))
-        tuning = known or self._first_feasible(args, meta, "compiled without a launch")
+        tuning = self._without_launch(args, meta)
         return _with_note(self._build(args, meta, tuning.best), tuning)
 
+    def compile_plain(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
+        """Compile the ordinary kernel of the configuration that `compile` takes."""
+        best = self._without_launch(args, meta).best
+        return self._build(args, meta, best, self.fn.compile_plain)
+
+    def _without_launch(self, args: Sequence[Any], meta: Mapping[str, Any]) -> Tuning:
+        known = self.tunings.get(self._key(args, meta))
+        return known or self._first_feasible(args, meta, "compiled without a launch")
+
     def _build(
-        self, args: Sequence[Any], keywords: Mapping[str, Any], config: Config
+        self,
+        args: Sequence[Any],
+        keywords: Mapping[str, Any],
+        config: Config,
+        compile: Callable[..., CompiledKernel] | None = None,
     ) -> CompiledKernel:
         if config.pre_hook is not None:  # it may set the block shapes of descriptors
             config.pre_hook(self._named(args, keywords, config))
-        return self.fn.compile(*args, **{**keywords, **config.all_kwargs()})
+        return (compile or self.fn.compile)(*args, **{**keywords, **config.all_kwargs()})
 
     def _named(
         self, args: Sequence[Any], keywords: Mapping[str, Any], config: Config | None = None

@@ -16,7 +16,14 @@ from typing import Any
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 
 from tawa.codegen import CudaSource, generate
-from tawa.errors import BuildError, OverBudget, PlanError, ShapeUnsupported, TawaError
+from tawa.errors import (
+    BuildError,
+    OverBudget,
+    PlanError,
+    ShapeUnsupported,
+    TawaError,
+    UnprovedProtocol,
+)
 from tawa.frontend import build as build_tile
 from tawa.frontend.signature import Signature
 from tawa.ir import hopper, tile
@@ -40,6 +47,9 @@ from tawa.simulator.proof import prove
 from tawa.target import Target
 
 ATTEMPTS = 3
+REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProtocol)
+"""What makes the driver try the next plan. Of ProtocolError it is the subclass alone that says
+"not proved": a violated protocol is a fault of the compiler and is never passed over."""
 
 
 class Stopwatch:
@@ -89,7 +99,7 @@ def compile_kernel(
     for plan in plans[:ATTEMPTS]:
         try:
             return _carry_out(kernel, plan, target, watch, stages, signature, notes, errors)
-        except (OverBudget, ShapeUnsupported, PlanError, BuildError) as error:
+        except REJECTIONS as error:
             errors.append(error)
     for number, other in enumerate(errors[1:], 2):
         errors[0].add_note(f"plan {number}: {other.what}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +166,18 @@ def simulated_launcher(
         return kernel
 
     return launch
+
+
+def guards_hold(kernel: CompiledKernel, arguments: Mapping[str, Any], grid: Sequence[int]) -> bool:
+    """Tell whether a kernel may run on these arguments of the CPU and this grid."""
+    names, order = names_of(arguments), (*arguments, *launch_names(arguments))
+    given = list(arguments.values())
+    for value in arguments.values():
+        if is_descriptor(value):
+            given += [look(value.base).address, tuple(value.shape), tuple(value.strides)]
+        elif is_array(value):
+            given.append(look(value).address)
+    return Guards(kernel, names, order).hold((), given, grid)
 
 
 def simulate_stage(

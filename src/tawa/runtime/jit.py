@@ -47,6 +47,10 @@ class Launchable:
         """Compile without launching; needs no GPU, and arguments may be placeholders."""
         raise NotImplementedError
 
+    def compile_plain(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
+        """Compile the ordinary kernel: what a launch runs where a guard of `compile`'s fails."""
+        raise NotImplementedError
+
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
         """Return the kernel on a grid: a tuple, or a function of the meta-parameters."""
         return lambda *args, **keywords: self.run(grid, args, keywords)
@@ -218,7 +222,7 @@ class JitFunction(Launchable):
         self, request: Request, values: Mapping[str, Any], device: Device
     ) -> Launcher:
         """Return the launcher of the ordinary kernel, for calls that a guard refuses."""
-        plain = replace(request, descriptors=False, pins=Pins(specialize=False))
+        plain = _plain(request)
         if request == plain:
             raise InternalError(
                 f"the ordinary kernel of {self.__name__} has a guard that does not hold",
@@ -237,6 +241,10 @@ class JitFunction(Launchable):
         >>> kernel.compile(tawa.array((256, 64), "bf16"), ..., BLOCK_M=128).plan  # doctest: +SKIP
         """
         return self._build(self._request(bind(self.kernel, args, meta))).kernel
+
+    def compile_plain(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
+        """Compile the ordinary kernel: what a launch runs where a guard of `compile`'s fails."""
+        return self._build(_plain(self._request(bind(self.kernel, args, meta)))).kernel
 
     def _request(self, call: Call) -> Request:
         return Request(
@@ -269,6 +277,11 @@ class JitFunction(Launchable):
             future.set_exception(error)
             raise
         return future.result()
+
+
+def _plain(request: Request) -> Request:
+    """Return the request of the ordinary kernel: no roles, no promoted pointers, so no guards."""
+    return replace(request, descriptors=False, pins=Pins(specialize=False))
 
 
 def wrap(function: Any, **options: Any) -> Launchable:

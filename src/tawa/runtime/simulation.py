@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tawa.errors import ArgumentError
-from tawa.runtime.dispatch import common_device, parse_stage, simulate_stage
+from tawa.runtime.dispatch import common_device, guards_hold, parse_stage, simulate_stage
 from tawa.runtime.grid import resolve_grid
 from tawa.runtime.jit import Launchable, wrap
 
@@ -29,7 +29,8 @@ def simulate(
 
     `level` "tile" runs the sequential program (the oracle), "aref" and "hopper" the concurrent one
     under the scheduler's `seed` and `schedule` ("random", or "starve=ROLE"); races and deadlocks
-    raise ProtocolError. Arrays are NumPy's or CPU tensors. Returns the trace of what happened when.
+    raise ProtocolError. Where a guard of the kernel fails the ordinary kernel runs, as in a launch.
+    Arrays are NumPy's or CPU tensors. Returns the trace of what happened when.
     """
     if level not in SIMULATED:
         raise ArgumentError(
@@ -49,5 +50,11 @@ def simulate(
             remedy="pass .cpu() tensors or NumPy arrays",
         )
     extents = resolve_grid(compiled.name, grid, values)
+    # The tile stage is the program as it was written: it relies on nothing.
+    if level != "tile" and not guards_hold(compiled, arguments, extents):
+        compiled = launchable.compile_plain(*args, grid=grid, **meta)
     program = parse_stage(compiled, level)
-    return simulate_stage(program, arguments, extents, level, seed=seed, schedule=schedule)
+    cluster = compiled.plan.cluster if level == "aref" else None
+    return simulate_stage(
+        program, arguments, extents, level, seed=seed, schedule=schedule, cluster=cluster
+    )

@@ -13,6 +13,7 @@ from tawa.codegen.elements import element_of
 from tawa.codegen.emit.emitter import Emitter
 from tawa.codegen.emit.values import atom
 from tawa.codegen.storage import is_tensor
+from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers import tensor_cores as w
 from tawa.errors import InternalError
 from tawa.ir import hopper
@@ -151,7 +152,7 @@ def _descriptor(
 
 
 def _registers(e: Emitter, value: SSAValue, steps: Steps, bits: int) -> str:
-    """Return the array of a register operand, checked against the layout wgmma wants."""
+    """Return the array of words of a register operand, in the layout wgmma wants (checked)."""
     layout = layout_of(value.type)
     m, k = layout.shape
     want = wgmma_operand(m, k, WARPGROUP * len(steps.tiling.groups), bits)
@@ -162,7 +163,16 @@ def _registers(e: Emitter, value: SSAValue, steps: Steps, bits: int) -> str:
         or rows != tuple(row for row, _ in want.warp_table)
     ):
         raise InternalError(f"a register operand in layout {layout}, wgmma wants {want}")
-    return e.materialized(value).name
+    tensor = e.tensor(value)
+    if bits != 32:
+        return e.materialized(value).name
+    # fp32 becomes tf32 as everywhere else: to nearest, ties away from zero.
+    name = e.fresh(value, "a")
+    e.line(f"u32 {name}[{tensor.count}];")
+    with e.unrolled("r", tensor.count) as r:
+        e.line(f"{name}[{r}] = {e.call(arithmetic.ROUND_TF32, tensor.at(r))};")
+    e.do(w.WGMMA_FENCE)  # orders these register writes too; PTX ISA, "wgmma.fence"
+    return name
 
 
 def _register_start(name: str, steps: Steps, block: str, step: str) -> str:

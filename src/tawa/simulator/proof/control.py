@@ -14,6 +14,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.ir import hopper
 from tawa.ir.types import BarriersType
 from tawa.simulator.proof.configuration import Site
+from tawa.simulator.proof.counted import counted
 from tawa.simulator.proof.decode import Decoder, Step, run_steps, terminator
 from tawa.simulator.proof.machine import Agent, Blocked
 from tawa.simulator.proof.rules import Unproved
@@ -72,15 +73,24 @@ def _loops_inside(block: Block, decoder: Decoder) -> list[scf.ForOp | scf.WhileO
 
 def site_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
     """Return the site of a loop: how deep it nests, and the deepest ring it turns."""
-    loops = _loops_inside(block, decoder)
+    if isinstance(operation, scf.WhileOp):
+        return Site(operation, "while", _deepest(block))
+    return nesting_of(operation, block, decoder)
+
+
+def _deepest(block: Block) -> int:
     depth = 1
     for item in block.walk():
         if isinstance(item, (hopper.Wait, hopper.Arrive)):
             kind = item.barriers.type
             assert isinstance(kind, BarriersType)
             depth = max(depth, kind.count.data)
-    if isinstance(operation, scf.WhileOp):
-        return Site(operation, "while", depth)
+    return depth
+
+
+def nesting_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
+    """Return the site of a loop whose trips follow from its bounds."""
+    loops, depth = _loops_inside(block, decoder), _deepest(block)
     if not _has_steps(block, decoder):
         return Site(operation, "pure", depth)
     if not loops:
@@ -166,7 +176,10 @@ def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
 
 
 def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
-    """scf.while: the first region tests and passes values on, the second is the body."""
+    """scf.while: the first region tests and passes values on, the second is the body.
+
+    Where it counts, its bounds are chosen first, for the trips wanted of a `for` in its place.
+    """
     before, after = loop.before_region.block, loop.after_region.block
     test, end = terminator(before), terminator(after)
     start = _moves(decoder, tuple(before.args), tuple(loop.arguments))
@@ -178,9 +191,15 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
     check, body = run_steps(decoder.block(before)), run_steps(decoder.block(after))
     condition = decoder.number(test.operands[0])
     site = site_of(loop, after, decoder)
+    count = counted(loop)
+    low, high = (decoder.number(v) for v in (count.start, count.end)) if count else (-1, -1)
+    trips = nesting_of(loop, after, decoder)
 
     def run(agent: Agent) -> Run:
         world = agent.world
+        if count is not None:
+            end = world.scalars.apply("add", agent.env[high], count.more)
+            world.trips(trips, agent.env[low], end, count.step)
         _move(agent, start)
         for _ in range(world.limit):
             yield from check(agent)

@@ -1,0 +1,67 @@
+"""Loops written with while that count: ``while k < K: ...; k += T``.
+
+The trips of such a loop follow from its bounds, as those of a ``for`` do. Without this the first
+test of ``k < K`` alone would bind K, to any number that makes it true, and the loop would run from
+that: too often, or never as often as its rings are deep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from tawa.ir import tile
+from tawa.simulator.proof.decode import terminator
+
+_BELOW = {"lt": 0, "le": 1}
+_ABOVE = {"gt": 0, "ge": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A count from `start` to before `end` + `more`, `step` (> 0) at a time."""
+
+    start: SSAValue
+    end: SSAValue
+    more: int
+    step: int
+
+
+def counted(loop: scf.WhileOp) -> Counted | None:
+    """Return what a loop counts, None where it does anything else."""
+    before, after = loop.before_region.block, loop.after_region.block
+    test, end = terminator(before), terminator(after)
+    match test.operands[0].owner:
+        case tile.Elementwise(function=function, inputs=(low, high)) if function.data in _BELOW:
+            more = _BELOW[function.data]
+        case tile.Elementwise(function=function, inputs=(high, low)) if function.data in _ABOVE:
+            more = _ABOVE[function.data]
+        case _:
+            return None
+    if not isinstance(low, BlockArgument) or low.owner is not before or _inside(high, loop):
+        return None
+    passed = [inner for value, inner in zip(test.operands[1:], after.args) if value is low]
+    match end.operands[low.index].owner:
+        case tile.Elementwise(function=function, inputs=(one, other)) if function.data == "add":
+            step = _constant(other if one in passed else one)
+        case _:
+            return None
+    if not ({one, other} & set(passed)) or step <= 0:
+        return None
+    return Counted(loop.arguments[low.index], high, more, step)
+
+
+def _constant(value: SSAValue) -> int:
+    """Return an integer constant, 0 for anything else: no step."""
+    match value.owner:
+        case tile.Constant(value=IntAttr() as number):
+            return number.data
+        case _:
+            return 0
+
+
+def _inside(value: SSAValue, loop: Operation) -> bool:
+    return loop.is_ancestor(value.owner)

@@ -1,0 +1,70 @@
+"""Loops that count by while: proved for the trips at which their rings turn, as for loops are."""
+
+from __future__ import annotations
+
+import pytest
+from xdsl.dialects import scf
+
+import tawa.language as tl
+from frontend_kernels import of
+from tawa.errors import ProtocolError, UnprovedProtocol
+from tawa.frontend import build
+from tawa.frontend.signature import DescriptorArg
+from tawa.ir import hopper
+from tawa.passes import pipeline
+from tawa.plan.plan import Plan
+from tawa.plan.planner import rank_plans
+from tawa.simulator.proof import prove
+from tawa.target import H200
+
+
+def up_to(a_desc, b_desc, c_desc, K, B: tl.constexpr):
+    acc = tl.zeros((B, B), tl.float32)
+    k = 0
+    while k < K:
+        acc = tl.dot(a_desc.load([0, k]), b_desc.load([k, 0]), acc)
+        k += B
+    c_desc.store([0, 0], acc)
+
+
+def up_to_and_with(a_desc, b_desc, c_desc, K, B: tl.constexpr):
+    acc = tl.zeros((B, B), tl.float32)
+    k = B
+    while K >= k:  # noqa: SIM300 (the comparison the other way round)
+        acc = tl.dot(a_desc.load([0, k]), b_desc.load([k, 0]), acc)
+        k = B + k
+    c_desc.store([0, 0], acc)
+
+
+def lowered(function):
+    block = (64, 64)
+    signature = of(
+        a_desc=DescriptorArg("f16", block),
+        b_desc=DescriptorArg("f16", block),
+        c_desc=DescriptorArg("f32", block),
+        K="i32/16",
+        B=64,
+    )
+    kernel = build(function, signature, {})
+    pipeline.run(pipeline.TILE, kernel, Plan(), H200)
+    plan = rank_plans(kernel, H200)[0]
+    assert plan.specialized
+    pipeline.run((*pipeline.AREF, *pipeline.HOPPER), kernel, plan, H200)
+    assert any(isinstance(op, scf.WhileOp) for op in kernel.walk())
+    return kernel
+
+
+@pytest.mark.parametrize("function", [up_to, up_to_and_with])
+def test_a_counted_loop_is_proved(function):
+    assert prove(lowered(function), H200).ok
+
+
+def test_a_slot_that_is_not_released_is_found():
+    """It takes more trips than the ring has slots."""
+    kernel = lowered(up_to)
+    release = [op for op in kernel.walk() if isinstance(op, hopper.Arrive)][-1]
+    release.detach()
+    release.erase()
+    with pytest.raises(ProtocolError) as caught:
+        prove(kernel, H200)
+    assert not isinstance(caught.value, UnprovedProtocol)

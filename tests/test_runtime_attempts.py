@@ -1,0 +1,57 @@
+"""The compile driver tries the next plan where one is not proved, and keeps why."""
+
+from __future__ import annotations
+
+import pytest
+
+from lower_kernels import CASES
+from tawa.errors import ProtocolError, UnprovedProtocol
+from tawa.runtime import compiler
+from tawa.target import H200
+
+
+def refusing(error, count):
+    """A proof that raises `error` for the first `count` kernels."""
+    prove, calls = compiler.prove, []
+
+    def refuse(kernel, target):
+        calls.append(kernel)
+        if len(calls) <= count:
+            raise error(f"refusal {len(calls)}")
+        return prove(kernel, target)
+
+    return refuse, calls
+
+
+def build(name="matmul 64x128"):
+    case = CASES[name]
+    return compiler.compile_kernel(case.function, case.signature, {}, case.pins, H200)
+
+
+def test_the_plan_after_an_unproved_one_is_taken(monkeypatch):
+    first = build().plan
+    refuse, calls = refusing(UnprovedProtocol, 1)
+    monkeypatch.setattr(compiler, "prove", refuse)
+    kernel = build()
+    assert len(calls) == 2
+    assert kernel.proof.ok
+    assert kernel.plan != first
+    assert ("plan 1", "refusal 1") in [(item.feature, item.reason) for item in kernel.declined]
+    assert "refusal 1" in str(kernel)
+
+
+def test_the_first_of_several_refusals_is_raised(monkeypatch):
+    refuse, calls = refusing(UnprovedProtocol, 9)
+    monkeypatch.setattr(compiler, "prove", refuse)
+    with pytest.raises(UnprovedProtocol, match="refusal 1") as caught:
+        build()
+    assert len(calls) > 1
+    assert "plan 2: refusal 2" in caught.value.__notes__
+
+
+def test_a_violated_protocol_is_never_passed_over(monkeypatch):
+    refuse, calls = refusing(ProtocolError, 1)
+    monkeypatch.setattr(compiler, "prove", refuse)
+    with pytest.raises(ProtocolError, match="refusal 1"):
+        build()
+    assert len(calls) == 1
