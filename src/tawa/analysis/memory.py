@@ -132,6 +132,22 @@ def meetings(read: Operation, all_writers: list[Operation]) -> Meeting:
     return Meeting(tuple(met), frozenset(guards))
 
 
+def stored_apart(all_writers: list[Operation]) -> frozenset[tuple[int, int]]:
+    """Return the pairs of arguments stored to, where one of the stores is asynchronous.
+
+    Such stores have no order unless they are waited for: a guard is cheaper.
+    """
+    pairs: set[tuple[int, int]] = set()
+    for store in all_writers:
+        mine = roots_of(accessed(store))
+        if mine is None or not isinstance(store, (tile.DescStore, tile.DescAtomic)):
+            continue
+        for other in all_writers:
+            theirs = roots_of(accessed(other)) or frozenset()
+            pairs |= {(min(a, b), max(a, b)) for a in mine for b in theirs if a != b}
+    return frozenset(pairs)
+
+
 def synchronizers(kernel: tile.Kernel) -> list[Operation]:
     """Return the statements after which memory written by other programs may be seen."""
     return [operation for operation in kernel.walk() if orders_others(operation)]

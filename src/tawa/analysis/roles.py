@@ -26,7 +26,7 @@ from tawa.analysis.effects import (
     is_volatile,
 )
 from tawa.analysis.liveness import needed_by
-from tawa.analysis.memory import Meeting, meetings, roots_of, synchronizers, writers
+from tawa.analysis.memory import Meeting, meetings, roots_of, stored_apart, synchronizers, writers
 from tawa.analysis.naming import name_of
 from tawa.ir import tile
 from tawa.ir.types import shape_of
@@ -113,7 +113,7 @@ def partition(kernel: tile.Kernel) -> Partition:
     _settle_atomics(taken, declined, facts)
     guards = frozenset(pair for verdict in taken.values() for pair in verdict.guards)
     if taken:
-        guards |= _stored_apart(facts.writers)
+        guards |= stored_apart(facts.writers)
     sent = {operation for verdict in taken.values() for operation in verdict.sent}
     return Partition(
         tuple(_group(taken, order)),
@@ -121,22 +121,6 @@ def partition(kernel: tile.Kernel) -> Partition:
         guards,
         tuple(declined),
     )
-
-
-def _stored_apart(all_writers: list[Operation]) -> frozenset[tuple[int, int]]:
-    """Return the pairs of arguments stored to, where one of the stores is asynchronous.
-
-    Such stores have no order unless they are waited for: a guard is cheaper.
-    """
-    pairs: set[tuple[int, int]] = set()
-    for store in all_writers:
-        mine = roots_of(accessed(store))
-        if mine is None or not isinstance(store, (tile.DescStore, tile.DescAtomic)):
-            continue
-        for other in all_writers:
-            theirs = roots_of(accessed(other)) or frozenset()
-            pairs |= {(min(a, b), max(a, b)) for a in mine for b in theirs if a != b}
-    return frozenset(pairs)
 
 
 def _is_tile(operation: Operation) -> bool:

@@ -65,9 +65,9 @@ def _element(element: tile.Elementwise) -> _Steps | None:
     inputs = list(element.inputs)
     match element.function.data:
         case "add":
-            return _sum(*inputs, 1)
+            return _sum(inputs[0], inputs[1], 1)
         case "sub":
-            return _sum(*inputs, -1)
+            return _sum(inputs[0], inputs[1], -1)
         case "mul":
             first, second = _steps(inputs[0]), _steps(inputs[1])
             if first is None or second is None:

@@ -18,7 +18,7 @@ have written what it loads.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
 from xdsl.ir import Operation
@@ -86,7 +86,7 @@ class _Before:
         self._order = order
         self._access = access
 
-    def why_by_threads(self, plain: list[Operation], bulk: list[Operation]) -> str:
+    def why_by_threads(self, plain: Sequence[Operation], bulk: Sequence[Operation]) -> str:
         """Return why a load may not be done by TMA, or nothing.
 
         What an acquire made visible to the threads is not yet visible to TMA, which would need
