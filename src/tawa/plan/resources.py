@@ -69,33 +69,48 @@ def scratch_bytes(statements: Iterable[Operation], in_ring: Container[SSAValue])
     """Return the bytes through which a role moves tiles between its threads, and to its products.
 
     Tiles written to memory by threads (from the fragments of a product to whole rows), tiles loaded
-    by the consumer itself, second operands of products that are computed in registers or lie the
-    wrong way round. They are needed one after the other, so the largest counts.
+    by the consumer itself: needed one after the other, so the largest counts. Operands of products
+    that are computed in registers or lie the wrong way round have a buffer each.
     """
-    sizes = [0]
+    sizes, operands = [0], 0
     for operation in statements:
         match operation:
             case tile.Store():
                 sizes.append(_wide_bytes(operation.value.type))
             case tile.DescLoad() if operation.result not in in_ring:
                 sizes.append(tile_bytes(operation.result.type))
-            case tile.Dot() if operation.b not in in_ring or not _rows_of_k(operation.b):
-                sizes.append(tile_bytes(operation.b.type))
+            case tile.Dot():
+                operands += sum(
+                    tile_bytes(value.type)
+                    for value, k in _operands_in_shared(operation)
+                    if value not in in_ring or not _in_place(value, k)
+                )
             case _:
                 pass
-    return max(sizes)
+    return max(sizes) + operands
 
 
-def _rows_of_k(b: SSAValue) -> bool:
-    """Tell whether wgmma reads a loaded operand B where it lies: it takes 8- and 32-bit elements
-    only with K contiguous (PTX ISA, "wgmma.mma_async", "Strides"), 16-bit ones either way.
+def _operands_in_shared(dot: tile.Dot) -> list[tuple[SSAValue, int]]:
+    """Return the operands that must be in shared memory, each with its dimension K.
+
+    A may come from registers, but not where 8-bit products are summed in runs of K: the runs are
+    parts of a tile in memory.
     """
-    if bit_width(element_type(b.type)) == 16:
+    in_runs = bit_width(element_type(dot.a.type)) == 8 and (
+        0 <= dot.max_imprecise.data <= shape_of(dot.a.type)[-1]
+    )
+    return [(dot.b, 0), (dot.a, 1)] if in_runs else [(dot.b, 0)]
+
+
+def _in_place(value: SSAValue, k: int) -> bool:
+    """Tell whether wgmma reads a loaded operand where it lies: it takes 8- and 32-bit elements only
+    with K contiguous (PTX ISA, "wgmma.mma_async", "Strides"), 16-bit ones either way.
+    """
+    if bit_width(element_type(value.type)) == 16:
         return True
-    k = 0
-    while isinstance(b.owner, tile.Transpose):
-        b, k = b.owner.value, b.owner.permutation.data[k].data
-    return k == len(shape_of(b.type)) - 1
+    while isinstance(value.owner, tile.Transpose):
+        value, k = value.owner.value, value.owner.permutation.data[k].data
+    return k == len(shape_of(value.type)) - 1
 
 
 def _wide_bytes(kind: Attribute) -> int:
