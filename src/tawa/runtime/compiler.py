@@ -158,8 +158,11 @@ def _carry_out(
 def _guards(kernel: tile.Kernel, plan: Plan) -> tuple[Guard, ...]:
     """Return what only a launch can decide, as conditions over its arguments and grid."""
     found = [
-        Guard(f"disjoint({loaded}, {stored})", f"loads of {loaded} run ahead of stores to {stored}")
-        for loaded, stored in plan.guards
+        Guard(
+            f"disjoint({first}, {stored})",
+            f"{first} is accessed out of order with stores to {stored}",
+        )
+        for first, stored in plan.guards
     ]
     match kernel.attributes.get("guards"):
         case ArrayAttr() as texts:
