@@ -20,7 +20,8 @@ from typing import Any
 
 import gemm
 import peers as who
-from harness import Call, Case, Missing, empty_inputs, torch_dtype
+from fa3 import FlashAttention3
+from harness import Call, Case, empty_inputs, torch_dtype
 from peers import Offer
 from triton_peers import TritonPeer
 
@@ -248,35 +249,6 @@ class TritonAttention(TritonPeer):
         ]
         options = dict(ours.options) | {"num_stages": stages, "num_warps": warps}
         return twin(ours.kernel), ours.grid, (*maps, *ours.arguments[4:]), options
-
-
-class FlashAttention3:
-    """FlashAttention-3 of the flash_attn_interface package, where it is installed."""
-
-    name = "fa3"
-
-    def stand_ins(self, case: Any) -> None:
-        return None
-
-    def failures(self) -> tuple[type[Exception], ...]:
-        return (RuntimeError,)
-
-    def offers(self, case: Attention) -> Iterator[Offer]:
-        try:
-            from flash_attn_interface import flash_attn_func
-        except ImportError:
-            raise Missing("flash_attn_interface is not installed") from None
-
-        def bind(inputs: Arrays) -> Call:
-            q, k, v = (x.transpose(1, 2).contiguous() for x in (inputs.q, inputs.k, inputs.v))
-
-            def once() -> Any:
-                found = flash_attn_func(q, k, v, causal=case.causal)
-                return (found[0] if isinstance(found, tuple) else found).transpose(1, 2)
-
-            return _Into(once, inputs)
-
-        yield Offer("flash_attn_func", bind)
 
 
 def everyone(most: int) -> list[Any]:

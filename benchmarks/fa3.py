@@ -1,0 +1,90 @@
+"""FlashAttention-3 as a peer of `attention.py`, from whichever build of it is at hand.
+
+Two builds are known: the package `flash_attn_interface` (dense arrays), and the library inside the
+wheel of vllm 0.20 (`TAWA_FA3` names its file, `_vllm_fa3_C.abi3.so`), which takes batches of
+variable length only, and is slower than the first at short lengths. The offer's name says which.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from harness import Call, Missing
+from peers import Offer
+
+
+class Outputs(Protocol):
+    """A set of arrays (batch, heads, length, head_dim) whose `c` is the output to be checked."""
+
+    q: Any
+    k: Any
+    v: Any
+    c: Any
+
+
+class FlashAttention3:
+    """FlashAttention-3; missing where neither build is there."""
+
+    name = "fa3"
+
+    def stand_ins(self, case: Any) -> None:
+        return None
+
+    def failures(self) -> tuple[type[Exception], ...]:
+        return (RuntimeError,)
+
+    def offers(self, case: Any) -> Iterator[Offer]:
+        path = os.environ.get("TAWA_FA3", "")
+        if path:
+            yield Offer("vllm", _vllm(path, case))
+            return
+        try:
+            import flash_attn_interface  # noqa: F401
+        except ImportError:
+            raise Missing("flash_attn_interface is not installed, TAWA_FA3 not set") from None
+        yield Offer("flash_attn_func", _package(case))
+
+
+def _package(case: Any) -> Any:
+    from flash_attn_interface import flash_attn_func
+
+    def bind(inputs: Outputs) -> Call:
+        q, k, v = (x.transpose(1, 2).contiguous() for x in (inputs.q, inputs.k, inputs.v))
+
+        def once() -> None:
+            found = flash_attn_func(q, k, v, causal=case.causal)
+            inputs.c = (found[0] if isinstance(found, tuple) else found).transpose(1, 2)
+
+        return once
+
+    return bind
+
+
+def _vllm(path: str, case: Any) -> Any:
+    import torch
+
+    ctypes.CDLL(path)  # registers torch.ops._vllm_fa3_C
+    forward = torch.ops._vllm_fa3_C.fwd  # pyright: ignore[reportAttributeAccessIssue]
+    batch, heads, length, dim = case.sizes
+    scale = dim**-0.5
+
+    def bind(inputs: Outputs) -> Call:
+        rows = torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device="cuda")
+        dense = [x.transpose(1, 2).contiguous() for x in (inputs.q, inputs.k, inputs.v)]
+        q, k, v = (x.view(batch * length, heads, dim) for x in dense)
+        out = torch.empty_like(q)
+        before = (None, None, None, out, rows, rows, None, None, None, length, length)
+        scales = (None,) * 9  # paging, rotary embedding, the scales of fp8
+        window = (scale, case.causal, -1, -1, 0.0)
+        after = (True, None, 1, None, 0, None, 1, 0, None)  # one split of the keys
+
+        def once() -> None:
+            forward(q, k, v, *before, *scales, *window, *after)
+            inputs.c = out.view(batch, length, heads, dim).transpose(1, 2)
+
+        return once
+
+    return bind
