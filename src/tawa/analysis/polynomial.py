@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntegerType
-from xdsl.ir import Attribute, BlockArgument, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, is_signed
@@ -185,7 +185,42 @@ def _block_argument(value: BlockArgument) -> Polynomial:
     loop = value.block.parent_op()
     if isinstance(loop, scf.ForOp) and value.index == 0:
         return polynomial(loop.lb) + polynomial(loop.step) * Polynomial.atom(Trip(loop))
+    if isinstance(loop, scf.ForOp) and isinstance(value.type, IntegerType):
+        last = value.block.last_op
+        assert isinstance(last, scf.YieldOp), "the body of a loop ends in its yield"
+        if (each := _added(last.operands[value.index - 1], value)) is not None:
+            start = polynomial(loop.iter_args[value.index - 1])
+            return start + each * Polynomial.atom(Trip(loop))
     return Polynomial.atom(Leaf(value))
+
+
+def _added(end: SSAValue, start: BlockArgument) -> Polynomial | None:
+    """Return what a trip adds to a number carried by a loop, if it is the same in every trip."""
+    if end is start:
+        return ZERO
+    if not isinstance(op := end.owner, tile.Elementwise):
+        return None
+    match op.function.data, tuple(op.inputs):
+        case "add", (a, b) if _outside(b, start.block):
+            so_far, more = _added(a, start), polynomial(b)
+        case "add", (a, b) if _outside(a, start.block):
+            so_far, more = _added(b, start), polynomial(a)
+        case "sub", (a, b) if _outside(b, start.block):
+            so_far, more = _added(a, start), -polynomial(b)
+        case _:
+            return None
+    return None if so_far is None else so_far + more
+
+
+def _outside(value: SSAValue, body: Block) -> bool:
+    """Tell whether a value is a constant or stands before the loop with this body."""
+    if isinstance(value.owner, tile.Constant):
+        return True
+    block = value.block if isinstance(value, BlockArgument) else value.owner.parent_block()
+    while block is not None and block is not body:
+        parent = block.parent_op()
+        block = parent.parent_block() if parent is not None else None
+    return block is None
 
 
 def _elementwise(op: tile.Elementwise) -> Polynomial:

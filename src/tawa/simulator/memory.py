@@ -298,9 +298,12 @@ class GlobalMemory:
         index = self._index(segment, ends, desc.dtype, operation)
         view, _ = segment.typed(desc.dtype)
         start = int(index[0]) - sum(span for span in spans if span < 0) // size
+        # Through integers of the size: NumPy's interface has no name for some 8-bit floats.
         window = np.lib.stride_tricks.as_strided(
-            view[start:], tuple(counts), tuple(stride * size for stride in desc.strides)
-        )
+            view[start:].view(f"u{size}"),
+            tuple(counts),
+            tuple(stride * size for stride in desc.strides),
+        ).view(desc.dtype)
         where = np.array(start)
         slices = tuple(slice(a, b) for a, b in zip(low, high))
         return segment, window, slices, where
