@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tawa
+import tawa.language as tl
 from tawa.errors import PlanError
 from tawa.ir import parse, tile
 from tawa.passes.simplify import simplify_kernel
@@ -143,9 +145,60 @@ def test_a_kernel_that_cannot_have_roles() -> None:
     with pytest.raises(PlanError, match="ordinary: no asynchronous load") as caught:
         plan_for(kernel_of("no load"), H200, Pins(cluster=2))
     assert caught.value.remedy == "leave cluster= out"
-    plan = plan_for(kernel_of("no load"), H200, Pins(consumers=2, registers={"mma": 200}))
-    assert {item.feature for item in plan.declined} >= {"pin consumers", "pin registers"}
-    assert parse_plan(str(plan)) == plan
+    with pytest.raises(PlanError, match="no asynchronous load") as caught:
+        plan_for(kernel_of("no load"), H200, Pins(consumers=2, registers={"mma": 200}))
+    assert caught.value.what == "consumers=2, registers={'mma': 200}"
+    assert caught.value.remedy == "leave consumers=, registers= out"
+
+
+@pytest.mark.parametrize(
+    ("pins", "what"),
+    [({"mma_depth": 2}, "mma_depth=2"), ({"schedule": "coarse"}, "schedule='coarse'")],
+)
+def test_a_kernel_without_a_loop_of_products(pins: dict[str, Any], what: str) -> None:
+    with pytest.raises(PlanError, match="no product of this kernel stands in one") as caught:
+        plan_for(kernel_of("loop without a dot"), H200, Pins(**pins))
+    assert caught.value.what == what
+    assert plan_for(kernel_of("loop without a dot"), H200, Pins(mma_depth=1)).specialized
+
+
+# --- pins of stores -----------------------------------------------------------------------------
+
+
+def stores_through_pointers(x, out, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    places = at[:, None] * n + at[None, :]
+    tl.store(out + places, tl.load(x + places), mask=places % 2 == 0)
+
+
+def stores_through_a_descriptor_of_the_run(x, out, table, n, B: tl.constexpr):
+    rows = tl.load(table)
+    desc = tl.make_tensor_descriptor(out, [rows, n], [n, 1], [B, B])
+    at = tl.arange(0, B)
+    desc.store([0, 0], tl.load(x + at[:, None] * B + at[None, :]))
+
+
+@pytest.mark.parametrize("pins", [{"store": "tma"}, {"parts": 2}], ids=str)
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (stores_through_pointers, "it goes through pointers (the mask is not"),
+        (stores_through_a_descriptor_of_the_run, "made from values of the run"),
+    ],
+)
+def test_a_store_that_tma_cannot_take(function: Any, why: str, pins: dict[str, Any]) -> None:
+    kernel = tawa.jit(function)
+    given: dict[str, Any] = {"x": tawa.array((64, 64), "f16"), "out": tawa.array((64, 64), "f16")}
+    if "table" in kernel.arg_names:
+        given["table"] = tawa.array((1,), "i32")
+    with pytest.raises(PlanError) as caught:
+        kernel.compile(**given, n=64, B=64, **pins)
+    assert caught.value.what == next(f"{name}={value!r}" for name, value in pins.items())
+    if "store" in pins:
+        assert why in caught.value.why
+        assert "out@" in caught.value.why or "desc@" in caught.value.why
+    else:
+        assert "this kernel has none" in caught.value.why
 
 
 # --- a plan's text ------------------------------------------------------------------------------

@@ -37,32 +37,37 @@ from tawa.plan.resources import (
 )
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
 from tawa.plan.time import estimate
+from tawa.plan.unhonoured import refuse_loops, refuse_roles, refuse_stores
 from tawa.target import H200, Target
 
 NO_PINS = Pins()
 
 
 def rank_plans(
-    kernel: tile.Kernel, target: Target = H200, pins: Pins = NO_PINS
+    kernel: tile.Kernel,
+    target: Target = H200,
+    pins: Pins = NO_PINS,
+    notes: tuple[Declined, ...] = (),
 ) -> tuple[Plan, ...]:
     """Return at most three plans for a simplified kernel, best first.
 
-    Raises PlanError for a pin that cannot be honoured, OverBudget when what the pins ask for, or
-    the kernel itself, does not fit a block.
+    `notes` are what earlier passes declined, for the reasons of refused pins. Raises PlanError for
+    a pin that cannot be honoured, OverBudget when what the pins ask for, or the kernel itself, does
+    not fit a block.
     """
     problem = Problem(kernel, target, pins, name_statements(kernel), partition(kernel))
     if pins.plan is not None:
         return (_take(problem, pins.plan),)
     if pins.specialize is False:
-        _refuse_pins_of_roles(pins, "specialize=False")
+        refuse_roles(pins, "specialize=False")
     _check_pins(problem)
+    refuse_stores(problem, notes)
     if reason := _why_ordinary(problem):
         if pins.specialize:
             raise PlanError("the kernel cannot be specialized", why=reason)
-        if pins.arrangement == "pingpong" or pins.cluster not in (None, 1):
-            _refuse_pins_of_roles(pins, reason)
-        unmet = [Declined(f"pin {pin.partition('=')[0]}", reason) for pin in pins.of_roles]
-        return (_ordinary(problem, Declined("specialization", reason), *unmet),)
+        refuse_roles(pins, reason)
+        return (_ordinary(problem, Declined("specialization", reason)),)
+    refuse_loops(problem)
     try:
         made = [_specialized(problem, *choice) for choice in choose_consumers(problem)]
     except OverBudget as error:
@@ -80,22 +85,6 @@ def rank_plans(
 def plan_for(kernel: tile.Kernel, target: Target = H200, pins: Pins = NO_PINS) -> Plan:
     """Return the best plan."""
     return rank_plans(kernel, target, pins)[0]
-
-
-def _refuse_pins_of_roles(pins: Pins, reason: str) -> None:
-    """Raise PlanError when an ordinary kernel is asked for what only roles can do."""
-    if not pins.of_roles:
-        return
-    names = ", ".join(f"{pin.partition('=')[0]}=" for pin in pins.of_roles)
-    remedy = f"leave {names} out"
-    if pins.specialize is False:
-        remedy += ", or specialize=False"
-    raise PlanError(
-        ", ".join(pins.of_roles),
-        why="only a kernel split into roles has rings, consumers and the loads of a producer; this "
-        f"one is ordinary: {reason}",
-        remedy=remedy,
-    )
 
 
 def _check_pins(problem: Problem) -> None:

@@ -94,7 +94,7 @@ def compile_kernel(
         if not strict:
             notes += pipeline.run(pipeline.REASSOCIATE, kernel, Plan(), target)
     with watch.phase("plan"):
-        plans = rank_plans(kernel, target, pins)
+        plans = rank_plans(kernel, target, pins, notes)
     errors: list[TawaError] = []
     for plan in plans[:ATTEMPTS]:
         try:

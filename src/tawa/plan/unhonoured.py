@@ -1,0 +1,89 @@
+"""Pins that a kernel cannot honour: each is an error that says which fact of the kernel stands in
+the way. What no kernel could honour is refused earlier, in `tawa.plan.pins`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tawa.analysis.effects import enclosing_loops
+from tawa.analysis.roles import is_host_made
+from tawa.errors import PlanError
+from tawa.ir import tile
+from tawa.plan.pins import Pins
+from tawa.plan.plan import Declined
+from tawa.plan.problem import Problem
+
+
+def refuse_roles(pins: Pins, reason: str) -> None:
+    """Raise PlanError when an ordinary kernel is asked for what only roles can do."""
+    if not pins.of_roles:
+        return
+    names = ", ".join(f"{pin.partition('=')[0]}=" for pin in pins.of_roles)
+    remedy = f"leave {names} out"
+    if pins.specialize is False:
+        remedy += ", or specialize=False"
+    raise PlanError(
+        ", ".join(pins.of_roles),
+        why="only a kernel split into roles has rings, consumers and the loads of a producer; this "
+        f"one is ordinary: {reason}",
+        remedy=remedy,
+    )
+
+
+def refuse_loops(problem: Problem) -> None:
+    """Raise PlanError for a schedule of products on a kernel without a loop of them."""
+    if any(enclosing_loops(dot) for dot in problem.dots):
+        return
+    pins = problem.pins
+    deepest = pins.mma_depth or 1
+    if not isinstance(deepest, int):
+        deepest = max(dict(deepest).values(), default=1)
+    asked = [f"mma_depth={deepest}"] if deepest > 1 else []
+    asked += ["schedule='coarse'"] if pins.schedule == "coarse" else []
+    names = " and ".join(f"{pin.partition('=')[0]}=" for pin in asked)
+    if asked:
+        raise PlanError(
+            ", ".join(asked),
+            why="it orders the products of a loop, and no product of this kernel stands in one",
+            remedy=f"leave {names} out",
+        )
+
+
+def refuse_stores(problem: Problem, notes: Iterable[Declined]) -> None:
+    """Raise PlanError when stores are pinned to a way that they cannot take.
+
+    `notes` are what the passes before the planner declined: why an access through pointers became
+    no descriptor access.
+    """
+    pins = problem.pins
+    reasons = {note.feature: note.reason for note in notes}
+    refused: dict[str, str] = {}
+    sent = 0
+    for name, operation in problem.statements.items():
+        match operation:
+            case tile.DescStore() | tile.DescAtomic() if is_host_made(operation.desc):
+                sent += 1
+            case tile.DescStore() | tile.DescAtomic():
+                refused[name] = "its descriptor is made from values of the run"
+            case tile.Store():
+                why = reasons.get(
+                    f"descriptor for {name.partition('#')[0]}", "it stores one element"
+                )
+                refused[name] = f"it goes through pointers ({why})"
+            case _:
+                pass
+    if pins.store == "tma" and (refused or not sent):
+        listed = "; ".join(f"{name}: {why}" for name, why in refused.items())
+        raise PlanError(
+            "store='tma'",
+            why="TMA stores blocks through descriptors that the host can encode. "
+            + (listed or "The kernel has no store"),
+            remedy="leave store= out: each store then takes the best way it has",
+        )
+    if (pins.parts or 1) > 1 and (pins.store == "registers" or not sent):
+        raise PlanError(
+            f"parts={pins.parts}",
+            why="it counts the pieces of a store by TMA, and this kernel has none",
+            remedy="leave parts= out",
+        )
