@@ -78,6 +78,14 @@ MATMULS = {
     "tf32": Matmul("f32", (128, 64, 32), (128, 64, 96), "f32"),
     "narrow K": Matmul("bf16", (64, 64, 16), (64, 64, 48), "bf16"),
     "cluster": Matmul("bf16", (128, 128, 64), (256, 256, 192), "bf16", "nt", Pins(cluster=2)),
+    "tiles of their own, in pairs of blocks": Matmul(
+        "bf16",
+        (64, 168, 64),
+        (256, 336, 128),
+        "bf16",
+        "nt",
+        Pins(arrangement="pingpong", cluster=2),
+    ),
     "in parts": Matmul("bf16", (128, 256, 64), (128, 256, 64), "bf16", "nt", Pins(parts=2)),
     "from registers": Matmul(
         "bf16", (128, 64, 64), (128, 64, 64), "bf16", "nt", Pins(store="registers")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation
 
 import tawa.language as tl
@@ -124,10 +125,16 @@ def _run(
 
 
 def _check(
-    function: Callable[..., None], kernel: tile.Kernel, rows: int, columns: int, k: int, bm: int
+    function: Callable[..., None],
+    kernel: tile.Kernel,
+    rows: int,
+    columns: int,
+    k: int,
+    bm: int,
+    blocks: int = 2,
 ) -> None:
     expected = _run(_tiles(function, bm), rows, columns, k, bm, level="tile")
-    actual = _run(kernel, rows, columns, k, bm, late="random", multiprocessors=2)
+    actual = _run(kernel, rows, columns, k, bm, late="random", multiprocessors=blocks)
     assert np.array_equal(expected, actual)
 
 
@@ -149,6 +156,30 @@ def test_every_number_of_tiles(instances: int) -> None:
     kernel = _lowered(consumers=instances, depth=2)
     for rows in range(1, 9):  # on two blocks: 0 to 4 tiles each, uneven
         _check(gemm, kernel, rows * BM, BN, 3 * BK, BM)
+
+
+@pytest.mark.parametrize(("instances", "depth"), [(2, 1), (2, 3), (3, 2)])
+def test_every_trip_count_in_pairs_of_blocks(instances: int, depth: int) -> None:
+    kernel = _lowered(consumers=instances, depth=depth, cluster=2)
+    # One instance of each block frees a slot that both fill.
+    assert {op.arrivals.data for op in kernel.walk() if isinstance(op, hopper.Barriers)} == {1, 2}
+    assert prove(kernel, H200).unreached == ()
+    for trips in range(2 * depth + 3):
+        _check(gemm, kernel, 200, 100, trips * BK, BM, 4)
+
+
+@pytest.mark.parametrize("instances", [2, 3])
+def test_every_number_of_tiles_in_pairs_of_blocks(instances: int) -> None:
+    kernel = _lowered(consumers=instances, depth=2, cluster=2)
+    for rows in range(1, 14, 2):  # on one pair: 1 to 7 tiles each, the last one past the grid
+        _check(gemm, kernel, rows * BM, BN, 3 * BK, BM)
+
+
+def test_rings_of_several_loops_in_pairs_of_blocks() -> None:
+    kernel = _lowered(twice, depth=2, cluster=2)
+    assert prove(kernel, H200).ok
+    for trips in (0, 1, 2, 5):
+        _check(twice, kernel, 300, 100, trips * BK, BM, 4)
 
 
 @pytest.mark.parametrize("function", [residual, twice])
@@ -204,8 +235,9 @@ def _turns(kernel: tile.Kernel) -> Iterator[Operation]:
             yield op
 
 
-def test_the_proof_misses_every_turn() -> None:
-    kernel = _lowered(depth=2)
+@pytest.mark.parametrize("cluster", [1, 2])
+def test_the_proof_misses_every_turn(cluster: int) -> None:
+    kernel = _lowered(depth=2, cluster=cluster)
     count = len(list(_turns(kernel)))
     assert count == 4
     for index in range(count):
@@ -213,6 +245,28 @@ def test_the_proof_misses_every_turn() -> None:
         op = list(_turns(mutant))[index]
         op.detach()
         op.erase()
+        with pytest.raises(ProtocolError):
+            prove(mutant, H200)
+
+
+def test_the_proof_misses_every_arrive_and_count_in_pairs_of_blocks() -> None:
+    kernel = _lowered(depth=2, cluster=2)
+    arrives = [op for op in kernel.walk() if isinstance(op, hopper.Arrive)]
+    for index in range(len(arrives)):
+        for dropped in (True, False):
+            mutant = kernel.clone()
+            op = [op for op in mutant.walk() if isinstance(op, hopper.Arrive)][index]
+            if dropped:
+                op.detach()
+                op.erase()
+            else:
+                del op.attributes["cluster"]
+            with pytest.raises(ProtocolError):
+                prove(mutant, H200)
+    for count in (1, 3):
+        mutant = kernel.clone()
+        freed = [op for op in mutant.walk() if isinstance(op, hopper.Barriers)][1]
+        freed.attributes["arrivals"] = IntAttr(count)
         with pytest.raises(ProtocolError):
             prove(mutant, H200)
 
@@ -241,7 +295,6 @@ def test_a_skip_that_is_missing_is_found(index: int) -> None:
         (gemm, 32, {}, "a multiple of 64 rows"),
         (gemm, 64, {"consumers": 1}, "two or three warpgroups"),
         (gemm, 64, {"persistent": False}, "not persistent has one a block"),
-        (gemm, 64, {"cluster": 2}, "share no loads between blocks"),
         (gemm, 64, {"specialize": False}, "specialize=False"),
     ],
 )

@@ -18,8 +18,9 @@ Declines: never; a plan that is not persistent leaves the kernel as it is.
 from __future__ import annotations
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr
+from xdsl.dialects.builtin import IntAttr, TensorType
 from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.traits import Pure
 
 from tawa.analysis.effects import has_effect
 from tawa.ir import hopper, tile
@@ -83,6 +84,24 @@ def _guard_effects(program: list[Operation], row: SSAValue, rows: SSAValue) -> N
         last = branch.true_region.block.last_op
         assert last is not None
         branch.true_region.block.insert_op_before(operation, last)
+        _follow(operation)
+
+
+def _follow(operation: Operation) -> None:
+    """Move with a guarded effect what it alone needs of tensors: computed before the branch, these
+    would be held in registers beside what they are computed from.
+    """
+    for value in operation.operands:
+        owner = value.owner
+        if not isinstance(owner, Operation) or owner.regions or isinstance(owner, tile.Dot):
+            continue
+        alone = all(use.operation is operation for result in owner.results for use in result.uses)
+        if alone and owner.has_trait(Pure) and isinstance(value.type, TensorType):
+            owner.detach()
+            block = operation.parent_block()
+            assert block is not None
+            block.insert_op_before(owner, operation)
+            _follow(owner)
 
 
 class _Emitter:

@@ -111,8 +111,6 @@ def check_apart(problem: Problem, plan: Plan) -> None:
     why = ""
     if not plan.persistent:
         why = "consumers take tiles in turn, and a plan that is not persistent has one a block"
-    elif plan.cluster > 1:
-        why = "consumers with tiles of their own share no loads between blocks yet"
     ids = [op.result for op in problem.kernel.walk() if isinstance(op, tile.ProgramId)]
     memory = (tile.Load, tile.DescLoad, tile.Atomic, tile.CompareExchange)
     read = [v for op in problem.kernel.walk() if isinstance(op, memory) for v in op.results]

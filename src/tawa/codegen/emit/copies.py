@@ -17,6 +17,7 @@ from tawa.codegen.wrappers.barriers import CLUSTER_RANK
 from tawa.errors import InternalError
 from tawa.ir import hopper
 from tawa.ir.types import TensorMapType, ViewType
+from tawa.layouts.access import linear
 from tawa.layouts.indexing import Formula, fit
 from tawa.layouts.register import Coordinate
 from tawa.layouts.shared import SharedLayout
@@ -69,10 +70,14 @@ def _share(tile: Coordinate, parts: int) -> tuple[Coordinate, int]:
 
 
 def _offset(within: SharedLayout, start: Coordinate) -> int:
-    """Return the byte offset of a box, whose start may have more unit dimensions than the view."""
+    """Return the byte offset of a box, whose start may have more unit dimensions than the view.
+
+    TMA is told where the box's first row lies; where in that row its first chunk lies follows from
+    the address, also where the row is not the first of the swizzle's pattern.
+    """
     rank = len(within.shape)
     padded = (0,) * (rank - len(start)) + start[max(0, len(start) - rank) :]
-    return within.offset(padded)
+    return linear(within, padded)
 
 
 def _map_type(value: SSAValue) -> TensorMapType:

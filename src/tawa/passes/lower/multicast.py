@@ -24,7 +24,9 @@ from tawa.ir.types import ViewType
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.maps import tensor_map
 
-_SWIZZLE_ROWS = 8  # a part must start where the swizzle pattern does
+# What TMA's destinations are aligned to. A part need not start where the swizzle's pattern does:
+# that follows the address (CUDA programming guide, "Tensor memory access", swizzle modes).
+_DESTINATION = 128
 
 
 def share_loads(lowering: Lowering) -> None:
@@ -57,9 +59,10 @@ def _share_ring(lowering: Lowering, ring: Ring, differing: set[SSAValue]) -> boo
     if not chosen:
         lowering.note(feature, "its loads differ between the blocks of a cluster")
         return False
-    chosen = [op for op in chosen if _rows(op) % (blocks * _SWIZZLE_ROWS) == 0]
+    chosen = [op for op in chosen if _splits(op, blocks)]
     if not chosen:
-        lowering.note(feature, f"its rows do not split into {blocks} parts of {_SWIZZLE_ROWS}")
+        reason = f"its rows do not split into {blocks} parts of a multiple of {_DESTINATION} bytes"
+        lowering.note(feature, reason)
         return False
     for load in chosen:
         _multicast(lowering, load, blocks)
@@ -76,6 +79,15 @@ def _rows(load: hopper.TmaLoad) -> int:
     if len(kind.shape) < 2 or any(extent != 1 for extent in kind.shape[:-2]):
         return 0
     return kind.shape[-2]
+
+
+def _splits(load: hopper.TmaLoad, blocks: int) -> bool:
+    """Tell whether every block can load the same number of rows to an aligned place."""
+    kind, rows = load.view.type, _rows(load)
+    assert isinstance(kind, ViewType)
+    layout = kind.within.data
+    line = layout.panel * layout.bits // 8
+    return rows > 0 and rows % blocks == 0 and rows // blocks * line % _DESTINATION == 0
 
 
 def _multicast(lowering: Lowering, load: hopper.TmaLoad, blocks: int) -> None:

@@ -22,6 +22,8 @@ Declines when: the plan is cooperative. Raises `PlanError` when no loop of a rol
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Block, Operation
@@ -81,17 +83,41 @@ def _between_roles(lowering: Lowering) -> None:
 
 
 def _hurry(turn: aref.Turn) -> None:
-    """Pass the turn as soon as the tile's products are issued, not when they are complete."""
+    """Pass the turn as soon as the tile's products are issued, not when they are complete.
+
+    Its condition is computed there too, before other scalars of the tile: the next instance waits.
+    """
     branch = turn.parent_op()
     assert isinstance(branch, scf.IfOp)
     place = branch
-    while (earlier := place.prev_op) is not None and earlier is not branch.cond.owner:
+    while (earlier := place.prev_op) is not None:
         if any(isinstance(op, (hopper.Wgmma, hopper.Wait, aref.Turn)) for op in earlier.walk()):
             break
         place = earlier
-    if place is not branch:
-        branch.detach()
-        Emitter.before(place).put(branch)
+    if place is branch:
+        return
+    needed = {branch.cond.owner}
+    moved: list[Operation] = [branch]
+    before = branch.prev_op
+    while before is not None and before is not place.prev_op:
+        if before in needed:
+            moved.append(before)
+            needed.update(operand.owner for operand in before.operands)
+        before = before.prev_op
+    first = next((op for op in _from(place) if op not in moved), None)
+    if first is None:
+        return
+    for operation in reversed(moved):
+        operation.detach()
+        Emitter.before(first).put(operation)
+
+
+def _from(operation: Operation) -> Iterator[Operation]:
+    """Yield an operation and those after it."""
+    following: Operation | None = operation
+    while following is not None:
+        yield following
+        following = following.next_op
 
 
 def _is_product(operation: Operation) -> bool:

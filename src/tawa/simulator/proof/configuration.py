@@ -7,7 +7,8 @@ counts from one tile to the next.
 Trips of a loop that turns rings of D slots itself are 0, 1, D-1, D, D+1 and 2D+2: what a ring does
 repeats after 2D trips. A loop around such loops (over tiles) makes 0 to 3 trips and, where its
 inner loops make none or one, D+1, D the deepest ring it turns with them: only then does the
-producer come round to a slot while the consumer is still in the first tile.
+producer come round to a slot while the consumer is still in the first tile. Roles that take tiles
+in turn go round twice at least.
 """
 
 from __future__ import annotations

@@ -96,6 +96,8 @@ def nesting_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
     if not loops:
         return Site(operation, "inner", depth)
     nested = any(_loops_inside(loop.regions[-1].block, decoder) for loop in loops)
+    # Two rounds of the roles that take its trips in turn, the second with tiles before and after.
+    depth = max(depth, 2 * decoder.instances - 1)
     return Site(operation, "around" if nested else "outer", depth)
 
 

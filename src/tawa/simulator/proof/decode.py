@@ -56,7 +56,9 @@ def run_steps(steps: Iterable[Step]) -> Control:
 
 @dataclass(eq=False)
 class Decoder:
-    """Decodes the roles of a kernel. `rules` gives the step of each operation with an effect."""
+    """Decodes the roles of a kernel. `rules` gives the step of each operation with an effect,
+    `instances` how many roles take tiles in turn.
+    """
 
     kernel: tile.Kernel
     rules: dict[type[Operation], Rule]
@@ -66,6 +68,7 @@ class Decoder:
     written: frozenset[int] | None
     followed: dict[Operation, frozenset[int] | None]
     persistent: bool
+    instances: int
     numbers: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
     needed: set[SSAValue] = field(default_factory=set[SSAValue])
     tracked: set[SSAValue] = field(default_factory=set[SSAValue])
@@ -202,7 +205,7 @@ def compute(decoder: Decoder, operation: Operation) -> Step:
         case hopper.BlockId() | tile.ProgramId():
             return Step(_block_id(out, operation.axis.data))
         case hopper.NumBlocks() | tile.NumPrograms():
-            return _unknown(out, "num_blocks", operation.axis.data)
+            return Step(_num_blocks(out, operation.axis.data))
         case hopper.GridExtent():
             return _unknown(out, "grid_extent", operation.axis.data)
         case tile.Load() | tile.Atomic() | tile.CompareExchange():
@@ -230,6 +233,19 @@ def _unknown(out: int, kind: str, *key: object) -> Step:
 def _rank(out: int) -> Callable[[Agent], None]:
     def run(agent: Agent) -> None:
         agent.env[out] = agent.block
+
+    return run
+
+
+def _num_blocks(out: int, axis: int) -> Callable[[Agent], None]:
+    """A grid of clusters has a multiple of their size of blocks along axis 0."""
+
+    def run(agent: Agent) -> None:
+        scalars, size = agent.world.scalars, agent.world.cluster
+        if size == 1 or axis:
+            agent.env[out] = scalars.unknown("num_blocks", axis)
+            return
+        agent.env[out] = scalars.apply("mul", scalars.unknown("num_clusters", axis), size)
 
     return run
 

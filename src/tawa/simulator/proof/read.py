@@ -121,6 +121,7 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
         written_roots(kernel),
         followed_accesses(kernel),
         _is_persistent(kernel),
+        _instances(kernel),
     )
     for role in roles:
         follow_registers(decoder, role)
@@ -178,6 +179,12 @@ def _integer(value: Attribute | None, default: int) -> int:
             return number
         case _:
             return default
+
+
+def _instances(kernel: tile.Kernel) -> int:
+    """Return how many roles take tiles in turn: each has a barrier to meet the one before."""
+    barriers = (op for op in kernel.walk() if isinstance(op, hopper.NamedBarrier))
+    return max(1, len({op.id.data for op in barriers if op.scope.data == "roles"}))
 
 
 def _is_persistent(kernel: tile.Kernel) -> bool:

@@ -224,7 +224,7 @@ class Scalars:
         match item.function:
             case "block_id" | "cluster_id":
                 return self.block
-            case "num_blocks":
+            case "num_blocks" | "num_clusters":
                 return self.blocks
             case "grid_extent":
                 return 1
@@ -304,7 +304,7 @@ def _preference(item: Expr) -> tuple[int, int]:
             (axis,) = item.args
             assert isinstance(axis, int)
             return (1, axis)
-        case "num_blocks" | "block_id" | "cluster_id":
+        case "num_blocks" | "num_clusters" | "block_id" | "cluster_id":
             return (2, 0)
         case _:
             return (0, 0)
