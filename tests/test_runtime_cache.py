@@ -266,3 +266,21 @@ def test_cubins_by_their_text(tmp_path, monkeypatch):
     monkeypatch.setattr(nvrtc, "build", lambda *_, **__: first)
     store.put(cubins._key(text, "k", "sm_90a"), b"\5\0\0\0nothing")
     assert cubins.build(text, "k", store=store) is first
+
+
+def test_the_text_of_a_function_is_what_inspect_gives() -> None:
+    """Read without a tokenizer; functions of this module, of inspect and of the shipped kernels."""
+    import inspect
+
+    from tawa.kernels import attention, gemm, matmul, split
+    from tawa.runtime.fingerprint import source_of
+
+    modules = (inspect, attention, gemm, matmul, split, inspect.getmodule(source_of))
+    members = [getattr(item, "fn", item) for module in modules for item in vars(module).values()]
+    functions = [item for item in members if inspect.isfunction(item)]
+    functions = [item for item in functions if not hasattr(item, "__wrapped__")]
+    assert len(functions) > 100
+    for function in functions:
+        assert source_of(function).rstrip() == inspect.getsource(function).rstrip()
+    with pytest.raises(OSError, match="not to be had"):
+        source_of(eval("lambda: 1"))

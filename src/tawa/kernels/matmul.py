@@ -1,70 +1,52 @@
 """`matmul`: the product of two arrays by the best of the shipped kernels.
 
-On a GPU the first variants of `tawa.kernels.variants` are timed once for each kind of problem and
-the fastest is remembered; in the simulator, where time means nothing, the first that compiles is
-taken.
+On a GPU the first variants of `tawa.kernels.variants` are timed once for each kind of problem, and
+the fastest is remembered, in the process and on disk; in the simulator, where time means nothing,
+the first that compiles is taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-import tawa
-from tawa.errors import TawaError, TuningError
-from tawa.kernels.arrays import look
+from tawa.kernels import tuner as tuning
 from tawa.kernels.prepare import Launch, Operands, bind, prepare
 from tawa.kernels.variants import Problem, Variant, variants
+from tawa.runtime.store import DiskStore
 
 
-class Tuner:
-    """Remembers the fastest variant of each problem it has timed."""
+class Tuner(tuning.Tuner[Problem, Variant]):
+    """Remembers the fastest variant of each problem it has timed, in memory and on disk."""
 
-    def __init__(self) -> None:
-        self.best: dict[Problem, Variant] = {}
+    def __init__(self, *, store: DiskStore | None = None, keep: bool = True) -> None:
+        super().__init__("matmul", store=store, keep=keep)
 
-    def choose(
-        self, operands: Operands, time: Callable[[Callable[[], Any]], float] | None
-    ) -> Variant:
-        """Return the variant to use: the fastest by `time` (a call's ms), or the first that builds.
+    def choose(self, operands: Operands) -> Variant:
+        """Return the variant to use: the fastest, or in the simulator the first that builds.
 
         Raises `TuningError` with every reason when none can be built.
         """
-        if (known := self.best.get(operands.problem)) is not None:
-            return known
-        reasons: list[str] = []
-        timed: list[tuple[float, int, Variant]] = []
-        for index, variant in enumerate(variants(operands.problem)):
-            try:
-                launches = prepare(operands, variant)
-                for launch in launches:
-                    launch.compile()
-            except TawaError as error:
-                reasons.append(f"{variant}: {error.what}")
-                continue
-            if time is None:
-                timed.append((0.0, index, variant))
-                break
-            timed.append((time(lambda each=launches: _run(each)), index, variant))
-        if not timed:
-            raise TuningError(
-                f"no variant of matmul can be built for {operands.problem}",
-                why="\n".join(reasons),
-            )
-        self.best[operands.problem] = min(timed)[2]
-        return self.best[operands.problem]
+
+        def candidates() -> list[tuning.Candidate[Variant]]:
+            found = variants(operands.problem)
+            return [tuning.Candidate(each, partial(_ready, operands, each)) for each in found]
+
+        return self.settle(operands.problem, candidates, operands.a.array)
+
+
+def _ready(operands: Operands, variant: Variant) -> Callable[[], None]:
+    """Compile a variant's launches; return the call that runs them."""
+    launches = prepare(operands, variant)
+    for launch in launches:
+        launch.compile()
+    return partial(_run, launches)
 
 
 def _run(launches: Sequence[Launch]) -> None:
     for launch in launches:
         launch()
-
-
-def _time(call: Callable[[], Any]) -> float:
-    """Return a call's median time on the GPU in milliseconds."""
-    found = tawa.testing.do_bench(call)
-    assert isinstance(found, float), "no quantiles were asked for"
-    return found
 
 
 _TUNER = Tuner()
@@ -81,7 +63,7 @@ def matmul(
     scale_b: Any = None,
     out_dtype: str = "",
     variant: Variant | None = None,
-    tuner: Tuner = _TUNER,
+    tuner: Tuner | None = None,
 ) -> Any:
     """Return activation(scale_a * scale_b * (a @ b) + bias), for torch, CuPy or NumPy arrays.
 
@@ -116,7 +98,6 @@ def matmul(
     if 0 in operands.c.shape:
         return operands.c.array
     if variant is None:
-        time = _time if look(a).device.kind == "cuda" else None
-        variant = tuner.choose(operands, time)
+        variant = (_TUNER if tuner is None else tuner).choose(operands)
     _run(prepare(operands, variant))
     return operands.c.array

@@ -93,6 +93,8 @@ def _by_descriptors(operands: Operands, variant: Variant) -> list[Launch]:
             raise ArgumentError("a batched product takes no bias, scale or activation")
         batched = (*grid, problem.batch)
         return [Launch(gemm.matmul_batched, batched, (*maps, problem.k), options | turned)]
+    if options.get("COLUMNS_FIRST"):
+        grid = grid[::-1]
     if problem.plain:
         return [Launch(gemm.matmul_descriptors, grid, (*maps, problem.k), options | turned)]
     extra = (operands.scale_a, operands.scale_b, operands.bias)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import struct
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -29,9 +31,12 @@ def nvrtc_version() -> str:
     Read off the name of its metadata folder: importing importlib.metadata costs ten times as much
     as a whole cache hit may.
     """
-    pattern = "nvidia_cuda_nvrtc-*.dist-info"
-    found = (match.name for path in sys.path if path for match in Path(path).glob(pattern))
-    return next(found, "")
+    for path in filter(os.path.isdir, sys.path):
+        with suppress(OSError):
+            names = [name for name in os.listdir(path) if name.startswith("nvidia_cuda_nvrtc-")]
+            if names := [name for name in names if name.endswith(".dist-info")]:
+                return max(names)
+    return ""
 
 
 def build(

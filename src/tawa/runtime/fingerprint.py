@@ -11,13 +11,14 @@ import ast
 import builtins
 import hashlib
 import inspect
+import linecache
 import os
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import CellType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tawa.version import __version__
@@ -65,10 +66,8 @@ def _walk(
     seen: set[FunctionType],
 ) -> None:
     seen.add(function)
-    lines, first = inspect.getsourcelines(function)
-    source = "".join(lines)
-    code = function.__code__
-    parts += [function.__qualname__, code.co_filename, str(first), source]
+    source, code = source_of(function), function.__code__
+    parts += [function.__qualname__, code.co_filename, str(code.co_firstlineno), source]
     parts += [repr(function.__defaults__), repr(function.__kwdefaults__)]
     for chain in _chains(source):
         if (binding := _resolve(function, chain)) is None:
@@ -80,6 +79,42 @@ def _walk(
             parts += [".".join(chain), describe(binding.value)]
         elif helper not in seen:
             _walk(helper, parts, bindings, seen)
+
+
+def source_of(function: FunctionType) -> str:
+    """Return a function's text, decorators included; raises OSError when it is not to be had.
+
+    What inspect.getsource gives, without its tokenizer, which costs more than a whole cache hit
+    may: from the first line to the end of the last instruction, and on to the next line that stands
+    no deeper than the first.
+    """
+    code = function.__code__
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename, function.__globals__)[code.co_firstlineno - 1 :]
+    if not lines:
+        raise OSError(f"the source of {function.__qualname__} is not to be had")
+    depth = _indentation(lines[0])
+    last = end = _last_line(code) - code.co_firstlineno + 1
+    for number, line in enumerate(lines[last:], last + 1):
+        if line.isspace() or line.lstrip().startswith("#"):
+            continue
+        if _indentation(line) <= depth:
+            break
+        end = number
+    return "".join(lines[:end])
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _last_line(code: CodeType) -> int:
+    """Return the last line of a code object's instructions, those of inner functions included."""
+    lines = [code.co_firstlineno]
+    lines += [end for _, end, _, _ in code.co_positions() if end is not None]
+    lines += [line for _, _, line in code.co_lines() if line is not None]
+    lines += [_last_line(inner) for inner in code.co_consts if isinstance(inner, CodeType)]
+    return max(lines)
 
 
 def _may_change(binding: Binding) -> bool:
@@ -173,11 +208,16 @@ def compiler_digest() -> str:
     rest of a cache hit.
     """
     digest = hashlib.sha256(__version__.encode(), usedforsecurity=False)
-    root = Path(__file__).parent.parent
-    for folder, folders, files in os.walk(root):
-        folders.sort()
-        for name in sorted(name for name in files if name.endswith(".py")):
-            path = os.path.join(folder, name)
-            facts = os.stat(path)
-            digest.update(f"{path} {facts.st_size} {facts.st_mtime_ns}\n".encode())
+    for entry in sorted(_sources(str(Path(__file__).parent.parent)), key=lambda one: one.path):
+        facts = entry.stat()
+        digest.update(f"{entry.path} {facts.st_size} {facts.st_mtime_ns}\n".encode())
     return digest.hexdigest()
+
+
+def _sources(folder: str) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                yield entry
+            elif "." not in entry.name and entry.name != "__pycache__":
+                yield from _sources(entry.path)

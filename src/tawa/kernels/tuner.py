@@ -1,0 +1,158 @@
+"""Choosing among variants of a shipped kernel: timed once for each problem, kept on disk.
+
+All variants that build are timed one after the other; the few that are close to the fastest then
+take turns, since a chip under load drifts by more than they differ. The outcome goes to the cache
+folder under a key of device, compiler, kind of problem and candidates; it names its variant by its
+place and its text, so that a file of other candidates is a miss.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Generic, TypeVar
+
+import tawa
+from tawa.errors import TawaError, TuningError
+from tawa.kernels.arrays import look
+from tawa.runtime.dispatch import gpu_target
+from tawa.runtime.fingerprint import compiler_digest
+from tawa.runtime.store import DiskStore, cache_folder, store_at
+
+ProblemT = TypeVar("ProblemT", bound=Hashable)
+VariantT = TypeVar("VariantT")
+Call = Callable[[], Any]
+_CLOSE = 1.04
+_FINALISTS = 4
+_TURNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Generic[VariantT]):
+    """A variant; `ready` compiles it and returns the call to time."""
+
+    variant: VariantT
+    ready: Callable[[], Call]
+
+
+class Tuner(Generic[ProblemT, VariantT]):
+    """Remembers the fastest variant of each problem, in memory and on disk.
+
+    `family` names the kernels in keys and messages; `store` replaces the cache folder; `keep` false
+    leaves the disk alone.
+    """
+
+    def __init__(self, family: str, *, store: DiskStore | None = None, keep: bool = True) -> None:
+        self.family = family
+        self.best: dict[ProblemT, VariantT] = {}
+        self._store = store
+        self._keep = keep
+
+    def settle(
+        self,
+        problem: ProblemT,
+        candidates: Callable[[], Sequence[Candidate[VariantT]]],
+        array: Any,
+        time: Callable[[Call], float] | None = None,
+    ) -> VariantT:
+        """Return the variant to use: the fastest, or on a CPU the first that builds.
+
+        `array` tells the device; `time` gives a call's milliseconds (by default those of
+        `tawa.testing.do_bench`). Raises `TuningError` with every reason when none can be built.
+        """
+        if (known := self.best.get(problem)) is not None:
+            return known
+        device = look(array).device
+        found = candidates()
+        if device.kind != "cuda":
+            chosen = self._timed(problem, found, None)[0]
+        elif not self._keep:
+            chosen = self._timed(problem, found, time or time_call)[0]
+        else:
+            chosen = self._recalled(problem, found, device.ordinal, time or time_call)
+        return self.best.setdefault(problem, found[chosen].variant)
+
+    def _recalled(
+        self,
+        problem: ProblemT,
+        candidates: Sequence[Candidate[VariantT]],
+        device: int,
+        time: Callable[[Call], float],
+    ) -> int:
+        """Return what the disk says, or time and tell it."""
+        store = self._store or store_at(cache_folder())
+        labels = [str(candidate.variant) for candidate in candidates]
+        parts = ("variant", self.family, compiler_digest(), gpu_target(device), problem, labels)
+        key = repr(parts)
+        if (kept := _read(store.get(key), labels)) is not None:
+            return kept
+        best, times = self._timed(problem, candidates, time)
+        outcome = {"best": best, "label": labels[best], "times": times}
+        store.put(key, json.dumps(outcome).encode())
+        return best
+
+    def _timed(
+        self,
+        problem: ProblemT,
+        candidates: Sequence[Candidate[VariantT]],
+        time: Callable[[Call], float] | None,
+    ) -> tuple[int, dict[str, float]]:
+        """Return the place of the fastest candidate (without `time` the first), and all times."""
+        reasons: list[str] = []
+        times: dict[int, float] = {}
+        calls: dict[int, Call] = {}
+        for place, candidate in enumerate(candidates):
+            try:
+                calls[place] = candidate.ready()
+            except TawaError as error:
+                reasons.append(f"{candidate.variant}: {error.what}")
+                continue
+            if time is None:
+                return place, {}
+            times[place] = time(calls[place])
+        if not times or time is None:
+            raise TuningError(
+                f"no variant of {self.family} can be built for {problem}", why="\n".join(reasons)
+            )
+        _take_turns(times, calls, time)
+        named = {str(candidates[place].variant): each for place, each in times.items()}
+        return min(times, key=lambda place: times[place]), named
+
+
+def _take_turns(
+    times: dict[int, float], calls: dict[int, Call], time: Callable[[Call], float]
+) -> None:
+    """Time those close to the fastest again, in turns; their medians replace the first times."""
+    limit = _CLOSE * min(times.values())
+    close = sorted((each, place) for place, each in times.items() if each <= limit)
+    finalists = [place for _, place in close[:_FINALISTS]]
+    if len(finalists) == 1:
+        return
+    rounds = [[time(calls[place]) for place in finalists] for _ in range(_TURNS)]
+    for place, samples in zip(finalists, zip(*rounds)):
+        times[place] = median(samples)
+    slowest = max(times[place] for place in finalists)
+    for place in times:
+        if place not in finalists:
+            times[place] = max(times[place], slowest)
+
+
+def _read(data: bytes | None, labels: Sequence[str]) -> int | None:
+    """Return the place a stored outcome names; None when it is not of these candidates."""
+    if data is None:
+        return None
+    try:
+        outcome: Any = json.loads(data)
+        best: int = outcome["best"]
+        return best if best >= 0 and labels[best] == outcome["label"] else None
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
+
+
+def time_call(call: Call) -> float:
+    """Return a call's median time on the GPU in milliseconds, the L2 cache cold."""
+    found = tawa.testing.do_bench(call, warmup=10, rep=30)
+    assert isinstance(found, float), "no quantiles were asked for"
+    return found
