@@ -1,9 +1,10 @@
 # The targets do all their own set-up; they need Python 3.11 or later and nothing else.
 PYTHON ?= python3
 VENV ?= .venv
+MINUTES ?= 30
 BIN := $(VENV)/bin
 
-.PHONY: demo test long lint clean
+.PHONY: demo test long fuzz lint clean
 
 $(VENV)/run: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +26,9 @@ test: $(VENV)/test
 
 long: $(VENV)/test
 	$(BIN)/python -m pytest -n 2 -m ""
+
+fuzz: $(VENV)/test
+	PYTHONPATH=tests $(BIN)/python tests/fuzz_long.py --minutes $(MINUTES) --write benchmarks/results
 
 lint: $(VENV)/test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright --pythonpath $(BIN)/python

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,11 @@ TYPES = {
     "u8": "U8",
 }  # fmt: skip
 FORMATS = {"i32": "<i", "u32": "<I", "i64": "<q", "u64": "<Q", "f32": "<f", "f64": "<d", "i1": "<?"}
+NUMPY: dict[str, Any] = {
+    "f16": np.float16, "bf16": np.uint16, "f32": np.float32, "f64": np.float64, "i8": np.int8,
+    "i16": np.int16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16,
+    "u32": np.uint32, "u64": np.uint64, "f8e4m3": np.uint8, "f8e5m2": np.uint8, "i1": np.bool_,
+}  # fmt: skip
 LETTERS = {"e4m3": "4, 3", "e5m2": "5, 2"}
 
 FIXED = {
@@ -250,18 +256,26 @@ int main(int count, char** words) {{
 """
 
 
-def encode_map(parameter: TensorMapParameter, array: np.ndarray) -> bytes:
-    """The emulator's tensor map of an array; its address is filled in by the harness."""
-    extents = list(reversed(array.shape))
-    strides = list(reversed(array.strides))
-    box = list(reversed(parameter.box))
-    rank = array.ndim
+def encode_map(parameter: TensorMapParameter, named: Mapping[str, Any]) -> tuple[bytes, int]:
+    """The emulator's tensor map, and the place of its tensor: the harness fills the address in."""
+    if parameter.source:
+        described = named[parameter.source]
+        extents, strides = described.extents, described.strides
+        place, size = described.base, described.itemsize
+    else:
+        extents = [eval(text, {}, dict(named)) for text in parameter.extents]
+        strides = [eval(text, {}, dict(named)) for text in parameter.strides]
+        place = eval(parameter.base, {}, dict(named))
+        size = np.dtype(NUMPY[parameter.dtype]).itemsize
+    rank = len(extents)
     pad = [1] * (5 - rank)
+    box = list(reversed(parameter.box))
     shift = parameter.swizzle.bit_length() - 1 if parameter.swizzle else 0
+    steps = [stride * size for stride in reversed(strides)]
     return struct.pack(
-        "<q5q5q5i4B", 0, *extents, *pad, *strides, *pad, *box, *pad, rank, array.itemsize, shift,
+        "<q5q5q5i4B", 0, *reversed(extents), *pad, *steps, *pad, *box, *pad, rank, size, shift,
         parameter.padding == "nan",
-    )  # fmt: skip
+    ), place  # fmt: skip
 
 
 def emulate(
@@ -284,12 +298,12 @@ def emulate(
     for name, array in arrays.items():
         start[name] = place
         place += 4096 * (-(-array.nbytes // 4096)) + 4096
+    named = scope(arguments, start)
     for parameter in source.parameters:
         offset = -1
         match parameter:
             case TensorMapParameter():
-                name = parameter.source or parameter.base
-                row, offset = encode_map(parameter, arrays[name]), start[name]
+                row, offset = encode_map(parameter, named)
             case PointerParameter():
                 row, offset = b"", start[parameter.name]
             case GridParameter():
@@ -297,7 +311,7 @@ def emulate(
             case ScalarParameter(expression=text) if text.endswith(".base"):
                 row, offset = b"", start[text.removesuffix(".base")]
             case ScalarParameter():
-                value = eval(parameter.expression, {}, scope(plain))
+                value = eval(parameter.expression, {}, dict(named))
                 row = struct.pack(FORMATS[parameter.dtype], value)
         rows.append(row.ljust(128, b"\0"))
         offsets.append(offset)
@@ -312,19 +326,39 @@ def emulate(
         array[...] = np.frombuffer(data, array.dtype).reshape(array.shape)
 
 
+@dataclass(frozen=True)
 class Described:
-    """What expressions may ask of a descriptor argument."""
+    """A descriptor argument as expressions see it: `base` is its place in the blob of memory."""
 
-    def __init__(self, array: np.ndarray) -> None:
+    base: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+
+
+class Placed(int):
+    """An array argument: a place in memory as a pointer, and what a descriptor of all of it has."""
+
+    def described(self, array: np.ndarray) -> Placed:
+        self.base = int(self)
         self.extents = array.shape
         self.strides = tuple(step // array.itemsize for step in array.strides)
+        self.itemsize = array.itemsize
+        return self
 
 
-def scope(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: Described(value) if isinstance(value, np.ndarray) else value
-        for name, value in arguments.items()
-    }
+def scope(arguments: Mapping[str, Any], start: Mapping[str, int]) -> dict[str, Any]:
+    """The names that host expressions may use."""
+    named: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if isinstance(value, np.ndarray):
+            named[name] = Placed(start[name]).described(value)
+        elif name in start:  # a descriptor of the simulator's
+            shape, strides = tuple(value.shape), tuple(value.strides)
+            named[name] = Described(start[name], shape, strides, value.base.itemsize)
+        else:
+            named[name] = value
+    return named
 
 
 # Zig's compiler adds the undefined-behaviour checks by itself; the others take the flag as well.

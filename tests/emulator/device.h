@@ -360,7 +360,7 @@ inline void tma_load(
         unsigned place = to - low + swizzle(map, low + offset);
         unsigned char* p = at(place, map.element, target);
         if (from) std::memcpy(p, from, map.element);
-        else std::memset(p, 0, map.element);
+        else std::memset(p, map.padding_nan ? 0xFF : 0, map.element);  // NaN in every float type
       });
       MBarrier& b = barrier(target, address);
       b.bytes -= bytes;

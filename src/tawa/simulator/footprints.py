@@ -83,9 +83,10 @@ def touch(
     """Record an ordinary access to a tile of which each warp of the role touches what it `held`.
 
     `kind` 0: by the warps themselves; 2: by their cp.async copy `number`. With no `held` each warp
-    touches the whole tile. Raises ProtocolError for a race.
+    touches the whole tile. Where a layout replicates an element, its holders write the same value
+    at once: those are one access, and no race. Raises ProtocolError for a race.
     """
-    clocks = role.clocks
+    clocks, batch = role.clocks, object()
     parts = [(0, role.active)] if role.one or held is None else groups_of(role)
     for warp, rows in parts:
         own = clocks.numbers(rows)
@@ -95,5 +96,5 @@ def touch(
         if held is not None and not role.one:
             part = Footprint(operation, view.place, view.base, warp, 1, held)
             spans = part.spans(own.size) if role.warps > 4 else spans
-        access = Access(spans, write, False, columns, now, role.where, operation, part)
+        access = Access(spans, write, False, columns, now, role.where, operation, part, batch)
         role.block.shared.access(access, rows)

@@ -144,7 +144,8 @@ class Footprint:
 class Access:
     """One access: its bytes, and the events (column, clock) that together are it.
 
-    `part(i)` gives the byte offsets that event i touches; None: each touches all bytes.
+    `part(i)` gives the byte offsets that event i touches; None: each touches all bytes. Accesses of
+    one `batch` are one operation's, which writes the same values wherever its threads overlap.
     """
 
     spans: Spans
@@ -155,6 +156,7 @@ class Access:
     role: str
     operation: Operation
     part: Footprint | None = None
+    batch: object = None
 
     def __str__(self) -> str:
         kind = ("async " if self.asynchronous else "") + ("write" if self.write else "read")
@@ -238,6 +240,9 @@ class SharedMemory:
         kept: list[Access] = []
         for old in self.records:
             if not _overlap(old.spans, new.spans):
+                kept.append(old)
+                continue
+            if new.batch is not None and old.batch is new.batch:
                 kept.append(old)
                 continue
             ordered = self._ordered(old, new, rows)

@@ -57,7 +57,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
     lower_rings(lowering)
     for role in lowering.roles:
         let_copies_lag(lowering, role)
-        rotate_waits(role)
+        rotate_waits(lowering, role)
         order_accesses(lowering, role)
         lower_loads(lowering, role)
         broadcast_atomics(lowering, role)

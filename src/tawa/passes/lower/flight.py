@@ -171,15 +171,21 @@ def carried_anew(end: Operation) -> list[SSAValue]:
 def carried_as(operation: Operation) -> list[SSAValue]:
     """Return the carried values whose registers an operation's results will be.
 
-    A result that its loop carries on is computed in the registers of the value it replaces.
+    A result that its loop carries on is computed in the registers of the value it replaces, also
+    where a pin, which is no copy, stands between.
     """
-    return [
-        use.operation.parent_op().body.block.args[use.index + 1]  # pyright: ignore
-        for result in operation.results
-        for use in result.uses
-        if isinstance(use.operation, scf.YieldOp)
-        and isinstance(use.operation.parent_op(), scf.ForOp)
-    ]
+    found: list[SSAValue] = []
+    work = list(operation.results)
+    while work:
+        for use in work.pop().uses:
+            match use.operation:
+                case scf.YieldOp() as end if isinstance(loop := end.parent_op(), scf.ForOp):
+                    found.append(loop.body.block.args[use.index + 1])
+                case hopper.Pin() as pin:
+                    work.append(pin.res[use.index])
+                case _:
+                    continue
+    return found
 
 
 def follows(operation: Operation, wait: Operation) -> bool:

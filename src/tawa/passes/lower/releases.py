@@ -16,7 +16,7 @@ from tawa.ir import hopper
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.dots import trip_counter
 from tawa.passes.lower.emit import Emitter, append_operands, new_region, terminator, widen_for
-from tawa.passes.lower.flight import Flight, Read
+from tawa.passes.lower.flight import Flight, Read, follows, used_from
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import root_slot
 
@@ -78,8 +78,12 @@ def let_lag(
 
 
 def _drain(loop: scf.ForOp, flight: Flight, after: Emitter) -> None:
-    """Wait for all products of a loop; its accumulators are readable from here on."""
+    """Wait for all products; accumulators are readable from here on, also those that were in flight
+    round the loop.
+    """
+    in_flight = [thing for thing in flight.ages if isinstance(thing, SSAValue)]
     values = [value for value in loop.results if value in flight.ages and value.first_use]
+    values += [v for v in in_flight if v.owner is not loop and used_from(v, loop)]
     flight.wait(0)
     wait = after.put(
         hopper.WgmmaWait(
@@ -90,7 +94,9 @@ def _drain(loop: scf.ForOp, flight: Flight, after: Emitter) -> None:
     )
     for value, ready in zip(values, wait.res):
         ready.name_hint = value.name_hint
-        value.replace_uses_with_if(ready, lambda use: use.operation is not wait)
+        value.replace_uses_with_if(
+            ready, lambda use: use.operation is not wait and follows(use.operation, wait)
+        )
 
 
 def _bare_wait(pending: int) -> hopper.WgmmaWait:

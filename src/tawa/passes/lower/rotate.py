@@ -13,7 +13,8 @@ Before -> after:
                                                     }
                                                   }
 Requires: rings lowered. Ensures: each wait is done once for each trip, as before, and before what
-it stood before. Declines when: never; a loop whose first wait is not for a carried slot stays.
+it stood before. Declines when: never; a loop whose first wait is not for a carried slot stays, and
+one that would wait for a slot while it holds all slots of the ring.
 """
 
 from __future__ import annotations
@@ -23,22 +24,25 @@ from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.traits import Pure
 
 from tawa.ir import hopper
+from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase, new_region, terminator
 
 
-def rotate_waits(role: hopper.Role) -> None:
+def rotate_waits(lowering: Lowering, role: hopper.Role) -> None:
     """Rotate the first wait of each loop of `role` that pins values."""
     for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
         pins = [op for op in loop.body.block.ops if isinstance(op, hopper.Pin)]
         if pins:
-            _rotate(loop, pins[-1])
+            _rotate(lowering, loop, pins[-1])
 
 
-def _rotate(loop: scf.ForOp, pin: hopper.Pin) -> None:
+def _rotate(lowering: Lowering, loop: scf.ForOp, pin: hopper.Pin) -> None:
     block = loop.body.block
     wait = _first_wait(block)
     anchor = pin.next_op
     if wait is None or anchor is None or not wait.is_before_in_block(pin):
+        return
+    if _holds_all(lowering, wait, anchor):
         return
     end = terminator(block)
     slot, phase = wait.slot, wait.phase
@@ -55,6 +59,23 @@ def _rotate(loop: scf.ForOp, pin: hopper.Pin) -> None:
     more = emitter.apply("lt", after, loop.ub, hint="another")
     emitter.put(scf.IfOp(more, [], _waiting(wait, following)))
     erase(wait)
+
+
+def _holds_all(lowering: Lowering, wait: hopper.Wait, anchor: Operation) -> bool:
+    """Tell whether at `anchor` the role may hold every slot of the ring that it would wait for.
+
+    What it frees after `anchor` it holds there: the trip's own slot, and one more for a slot of the
+    trip before, whose release the schedule has put off.
+    """
+    ring = next(r for r in lowering.rings.values() if r.filled.result is wait.barriers)
+    late = [
+        op.slot
+        for op in wait.parent_block().ops  # pyright: ignore[reportOptionalMemberAccess]
+        if isinstance(op, hopper.Arrive)
+        and op.barriers is ring.freed.result
+        and not op.is_before_in_block(anchor)
+    ]
+    return bool(late) and ring.depth <= 1 + any(slot is not wait.slot for slot in late)
 
 
 def _first_wait(block: Block) -> hopper.Wait | None:

@@ -11,12 +11,13 @@ from collections.abc import Generator
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.ir import hopper
+from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType
 from tawa.simulator.proof.configuration import Site
 from tawa.simulator.proof.counted import counted
 from tawa.simulator.proof.decode import Decoder, Step, run_steps, terminator
 from tawa.simulator.proof.machine import Agent, Blocked
+from tawa.simulator.proof.products import Register
 from tawa.simulator.proof.rules import Unproved
 
 Run = Generator[Blocked, None, None]
@@ -42,6 +43,23 @@ def _move(agent: Agent, moves: Moves) -> None:
     values = [env[origin] for _, origin in moves]
     for (target, _), value in zip(moves, values):
         env[target] = value
+
+
+def _filled(decoder: Decoder, loop: scf.ForOp) -> tuple[int, ...]:
+    """Return the places of carried tensors that start as a constant: each has registers of its own,
+    which threads fill when the loop begins, though the constant is one value.
+    """
+    return tuple(
+        decoder.number(target)
+        for target, origin in zip(loop.body.block.args[1:], loop.iter_args, strict=True)
+        if target in decoder.tracked and isinstance(origin.owner, tile.Constant)
+    )
+
+
+def _fill(agent: Agent, places: tuple[int, ...]) -> None:
+    for place in places:
+        if isinstance(agent.env[place], Register):
+            agent.env[place] = Register(agent.products.tick())
 
 
 def _has_steps(block: Block, decoder: Decoder) -> bool:
@@ -122,6 +140,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     block = loop.body.block
     carried, end = tuple(block.args[1:]), terminator(block)
     start = _moves(decoder, carried, tuple(loop.iter_args))
+    filled = _filled(decoder, loop)
     back = _moves(decoder, carried, tuple(end.operands))
     final = _moves(decoder, tuple(loop.results), carried)
     effects = _has_steps(block, decoder)
@@ -139,6 +158,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
         trips = world.trips(site, low, high, by)
         first, step = world.scalars.value(low), world.scalars.value(by)
         _move(agent, start)
+        _fill(agent, filled)
         for trip in trips:
             if programs:
                 agent.program_index = trip

@@ -1,0 +1,220 @@
+"""The long fuzz: random kernels for some minutes, and a page of what became of them.
+
+    python tests/fuzz_long.py --minutes 30 --seed 0 --write benchmarks/results
+
+Every kernel runs through the oracle and the simulator, one in `--emulate` through the emulated text
+and one in `--nvrtc` through NVRTC. A counterexample is made small and printed; the run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from codegen_emulator import COMPILER
+from fuzz_kernels import Case, cases
+from fuzz_reduce import failure, reduce
+from fuzz_run import Counterexample, run_case
+
+ROUND = 50  # kernels for each seed of hypothesis
+
+
+@dataclass
+class Tally:
+    """What a run has seen."""
+
+    count: int = 0
+    equal: int = 0
+    specialized: int = 0
+    emulated: int = 0
+    built: int = 0
+    runs: int = 0
+    states: int = 0
+    declined: Counter[str] = field(default_factory=Counter[str])
+    features: Counter[str] = field(default_factory=Counter[str])
+    counterexamples: list[dict[str, str]] = field(default_factory=list)
+
+
+def features_of(case: Case) -> list[str]:
+    """What a kernel has, for the page: how often each was tried."""
+    lines = case.source.splitlines()
+    heads = [line for line in lines if line.strip().startswith(("for", "while"))]
+    loops = [(len(line) - len(line.lstrip())) // 4 for line in heads]
+    dots = case.source.count("tl.dot(")
+    found = [f"dots: {dots}" if dots < 5 else "dots: 5 or more"]
+    found += [f"loops nested {max(loops)} deep" if loops else "no loop"]
+    marks = {
+        "branch": "if ", "gather": "_rows", "data-dependent trips": "range(0, t", "while": "while ",
+        "chained product": " p", "store in a loop": "more_desc", "two accumulators": "acc1",
+        "transposed operand": ".T", "reduction": "tl.sum(", "pointer loads": "_ptr + ",
+    }  # fmt: skip
+    found += [name for name, mark in marks.items() if mark in case.source]
+    return found + [f"option {name}" for name in case.options]
+
+
+class Run:
+    """One long run."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.tally = Tally()
+        self.stop = time.monotonic() + 60 * options.minutes
+
+    def one(self, case: Case) -> None:
+        """Run one case and count it."""
+        if time.monotonic() > self.stop:
+            return
+        tally, number = self.tally, self.tally.count
+        tally.count += 1
+        how = {
+            "emulated": number % self.options.emulate == 0,
+            "nvrtc": number % self.options.nvrtc == 1,
+        }
+        tally.features.update(features_of(case))
+        try:
+            outcome = run_case(case, seeds=self.options.seeds, **how)
+        except Counterexample as error:
+            self.keep(case, error, how)
+            return
+        if outcome.verdict == "declined":
+            tally.declined[outcome.reason] += 1
+            return
+        tally.equal += 1
+        tally.specialized += outcome.specialized
+        tally.emulated += how["emulated"]
+        tally.built += how["nvrtc"]
+        tally.runs += outcome.runs
+        tally.states += outcome.states
+
+    def keep(self, case: Case, error: Counterexample, how: dict[str, Any]) -> None:
+        """Make a counterexample small and keep it."""
+        want = failure(case, seeds=self.options.seeds, **how)
+        known = {item["what"] for item in self.tally.counterexamples}
+        if want and want not in known:
+            same = lambda other: failure(other, seeds=self.options.seeds, **how) == want  # noqa: E731
+            case = reduce(case, same, attempts=120)
+        found = {"what": want or str(error).partition("\n")[0], "case": str(case)}
+        self.tally.counterexamples.append(found)
+        print(f"counterexample: {error}\n{case}\n", flush=True)
+
+    def rounds(self) -> int:
+        """Run rounds of kernels until the time is over; return how many."""
+        number = 0
+        while time.monotonic() < self.stop:
+            seed(self.options.seed + number)(
+                settings(
+                    max_examples=ROUND,
+                    database=None,
+                    deadline=None,
+                    phases=(Phase.generate,),
+                    suppress_health_check=list(HealthCheck),
+                )(given(cases())(self.one))
+            )()
+            number += 1
+            print(f"{self.tally.count} kernels, {self.tally.equal} equal", flush=True)
+        return number
+
+
+def facts(run: Run, rounds: int, minutes: float) -> dict[str, Any]:
+    """The run as JSON."""
+    import numpy
+    import xdsl
+
+    head = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
+    tally = run.tally
+    return {
+        "command": "python tests/fuzz_long.py " + " ".join(sys.argv[1:]),
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "commit": commit,
+        "versions": {
+            "python": platform.python_version(),
+            "numpy": numpy.__version__,
+            "xdsl": xdsl.__version__,
+            "compiler": " ".join(COMPILER or ()),
+        },
+        "minutes": round(minutes, 1),
+        "seeds": [run.options.seed, run.options.seed + rounds - 1],
+        "kernels": tally.count,
+        "equal": tally.equal,
+        "specialized": tally.specialized,
+        "simulated and emulated runs": tally.runs,
+        "through the emulated text": tally.emulated,
+        "through NVRTC": tally.built,
+        "states of the proof": tally.states,
+        "declined": dict(tally.declined.most_common()),
+        "features": dict(tally.features.most_common()),
+        "counterexamples": tally.counterexamples,
+    }
+
+
+def page(found: dict[str, Any]) -> str:
+    """The run as a page."""
+    declined = sum(found["declined"].values())
+    lines = [
+        f"# Fuzzing, {found['date']}",
+        "",
+        f"`{found['command']}` at {found['commit']}: {found['minutes']} minutes, seeds "
+        f"{found['seeds'][0]} to {found['seeds'][1]}, "
+        + ", ".join(f"{name} {version}" for name, version in found["versions"].items()),
+        "",
+        "| | |",
+        "|---|---:|",
+        f"| kernels | {found['kernels']:,} |",
+        f"| equal to the oracle bit for bit | {found['equal']:,} |",
+        f"| of these specialized | {found['specialized']:,} |",
+        f"| simulated and emulated runs | {found['simulated and emulated runs']:,} |",
+        f"| through the emulated text | {found['through the emulated text']:,} |",
+        f"| built by NVRTC | {found['through NVRTC']:,} |",
+        f"| states of the proof | {found['states of the proof']:,} |",
+        f"| declined with a named reason | {declined:,} |",
+        f"| counterexamples | {len(found['counterexamples']):,} |",
+        "",
+        "Declined, by reason (numbers replaced by N):",
+        "",
+        *(f"- {count}: {reason}" for reason, count in found["declined"].items()),
+        "",
+        "What the kernels had: "
+        + "; ".join(f"{name} {count}" for name, count in found["features"].items())
+        + ".",
+    ]
+    for item in found["counterexamples"]:
+        lines += ["", f"Counterexample: {item['what']}", "", "```", item["case"], "```"]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Run; return 1 when there is a counterexample."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=2, help="simulated runs of each kernel")
+    parser.add_argument("--emulate", type=int, default=4, help="one kernel in so many")
+    parser.add_argument("--nvrtc", type=int, default=10, help="one kernel in so many")
+    parser.add_argument("--write", type=Path, help="the folder of the page and its JSON")
+    run = Run(parser.parse_args())
+    started = time.monotonic()
+    rounds = run.rounds()
+    found = facts(run, rounds, (time.monotonic() - started) / 60)
+    text = page(found)
+    if run.options.write is not None:
+        name = f"fuzz-{found['date']}"
+        (run.options.write / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+        (run.options.write / f"{name}.md").write_text(text)
+    print(text)
+    return 1 if found["counterexamples"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

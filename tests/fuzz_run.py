@@ -1,0 +1,157 @@
+"""Runs one random kernel every way there is, and says how it went.
+
+The oracle (tile IR, one statement after the other) defines the result; the simulated hopper IR
+under several seeds and schedules, and the generated text run on the host, must give the same bits.
+A kernel may be declined instead, by an error that names the reason.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from codegen_emulator import emulate
+from fuzz_kernels import Case
+from tawa.errors import InternalError, ProtocolError, TawaError, UnprovedProtocol
+from tawa.ir import parse
+from tawa.plan.text import parse_plan, print_plan
+from tawa.runtime.compiled import CompiledKernel
+from tawa.runtime.dispatch import guards_hold, parse_stage, simulate_stage
+from tawa.runtime.jit import JitFunction
+from tawa.runtime.store import DiskStore
+
+MULTIPROCESSORS = 2
+"""Blocks resident at a time: persistent kernels walk over several tiles."""
+
+
+class Counterexample(AssertionError):
+    """A kernel that runs otherwise than the oracle, or whose compilation fails by accident."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a case went: "equal" or "declined", and what it was about."""
+
+    verdict: str
+    reason: str = ""
+    specialized: bool = False
+    runs: int = 0
+    states: int = 0
+
+
+class NoStore(DiskStore):
+    """Keeps nothing: every case is compiled."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("/nowhere"))
+
+    def get(self, key: str) -> bytes | None:
+        return None
+
+    def put(self, key: str, body: bytes) -> None:
+        return None
+
+
+def same(want: dict[str, Any], got: dict[str, Any], how: str, case: Case) -> None:
+    """Raise Counterexample unless all arrays agree bit for bit."""
+    for name, array in want.items():
+        if not isinstance(array, np.ndarray):
+            continue
+        # Through float64: NaNs of all kinds are equal, and so are zeros of both signs.
+        expected, actual = (np.asarray(x, np.float64) for x in (array, got[name]))
+        if np.array_equal(expected, actual, equal_nan=True):
+            continue
+        wrong = (expected != actual) & ~(np.isnan(expected) & np.isnan(actual))
+        first = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise Counterexample(
+            f"{how}: {name}{list(first)} is {actual[first]}, the oracle's is {expected[first]}; "
+            f"{int(wrong.sum())} of {wrong.size} differ\n{case}"
+        )
+
+
+def schedules(case: Case, seeds: int, compiled: Any) -> list[dict[str, Any]]:
+    """The ways a case is simulated: a seed each, the first of them drawn from all schedules."""
+    random = Random(case.seed)
+    roles = [role.label for role in compiled.plan.roles] or ["main"]
+    ways = ["random", *(f"starve={role}" for role in roles)]
+    return [
+        {
+            "seed": random.randrange(1 << 30),
+            "schedule": random.choice(ways),
+            "late": random.choice(("random", "late", "early")),
+        }
+        for _ in range(seeds)
+    ]
+
+
+def run_case(case: Case, *, seeds: int = 2, emulated: bool = False, nvrtc: bool = False) -> Outcome:
+    """Compile and run a case; raises Counterexample. `nvrtc` builds the text as well."""
+    with ExitStack() as stack:
+        if not nvrtc:
+            stack.enter_context(mock.patch("tawa.runtime.nvrtc.is_available", return_value=False))
+        return _run(case, seeds, emulated)
+
+
+def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
+    kernel = JitFunction(case.function(), store=NoStore())
+    keywords = {**case.constants, **case.options, "grid": case.grid}
+    try:
+        made = kernel.compile(*case.given(case.data()).values(), **keywords)
+    except (InternalError, ProtocolError) as error:
+        if not isinstance(error, UnprovedProtocol):
+            raise Counterexample(f"{type(error).__name__}: {error}\n{case}") from error
+        return Outcome("declined", reason_of(error))
+    except TawaError as error:
+        return Outcome("declined", reason_of(error))
+    except Exception as error:
+        raise Counterexample(f"compile: {type(error).__name__}: {error}\n{case}") from error
+    if parse_plan(print_plan(made.plan)) != made.plan:
+        raise Counterexample(f"the plan's text reads back otherwise\n{made.plan}\n{case}")
+    if not made.proof.ok:
+        raise Counterexample(f"not proved, and compiled: {made.proof.verdict}\n{case}")
+
+    def ran(how: str, call: Any) -> dict[str, Any]:
+        data = case.data()
+        try:
+            call(data)
+        except Exception as error:
+            text = f"{how}: {type(error).__name__}: {error}"
+            raise Counterexample(f"{text}\n{case}") from error
+        return data
+
+    def simulated(kernel: CompiledKernel, level: Any, **how: Any) -> dict[str, Any]:
+        program = parse_stage(kernel, level)
+        how |= {"multiprocessors": MULTIPROCESSORS}
+        return ran(
+            f"{level} {how}",
+            lambda data: simulate_stage(program, case.given(data), case.grid, level, **how),
+        )
+
+    expected = simulated(made, "tile")
+    if not guards_hold(made, case.given(case.data()), case.grid):
+        made = kernel.compile_plain(*case.given(case.data()).values(), **keywords)
+    ways = schedules(case, seeds, made)
+    for how in ways:
+        same(expected, simulated(made, "hopper", **how), f"hopper {how}", case)
+    if emulated:
+        program = parse(made.asm.text("hopper"))
+
+        def call(data: dict[str, Any]) -> None:
+            emulate(program, data, case.grid, blocks=MULTIPROCESSORS, seed=case.seed)
+
+        same(expected, ran("emulated", call), "emulated", case)
+    return Outcome("equal", "", made.plan.specialized, len(ways) + emulated, made.proof.states)
+
+
+def reason_of(error: TawaError) -> str:
+    """The class of an error and the first words of its reason, numbers left out."""
+    import re
+
+    text = f"{error.what}: {error.why}" if error.why else error.what
+    return f"{type(error).__name__}: {re.sub(r'[0-9][0-9,.]*', 'N', text)[:140]}"

@@ -1,0 +1,85 @@
+"""Random kernels: oracle, simulated hopper IR and the generated text on the host give equal bits.
+
+`make fuzz` looks further, and writes what it saw to benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import tawa.language as tl
+from codegen_emulator import needs_compiler
+from fuzz_kernels import Array, Case, cases, written
+from fuzz_reduce import reduce
+from fuzz_run import Counterexample, run_case
+
+SHORT = settings(suppress_health_check=list(HealthCheck))
+
+
+@SHORT
+@given(cases())
+def test_the_simulated_program_equals_the_oracle(case: Case) -> None:
+    run_case(case, seeds=2)
+
+
+@needs_compiler
+@settings(SHORT, max_examples=4)
+@given(cases())
+def test_the_emulated_text_equals_the_oracle(case: Case) -> None:
+    run_case(case, seeds=0, emulated=True)
+
+
+def kernel(a_desc, c_desc, BM: tl.constexpr, BN: tl.constexpr):
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, 2):
+        acc += a_desc.load([0, k * BN]).to(tl.float32)
+        if k > 0:
+            acc += 1
+    c_desc.store([0, 0], acc)
+
+
+def small() -> Case:
+    arguments = {
+        "a_desc": Array((16, 64), "f16", (16, 32)),
+        "c_desc": Array((16, 32), "f32", (16, 32), 0, 0),
+    }
+    shape = {"BM": 16, "BN": 32}
+    return written(kernel, arguments, constants=shape, grid=(1, 1, 1), options={"num_stages": 2})
+
+
+def test_data_are_equal_at_every_call_and_results_start_as_nan() -> None:
+    one, two = small().data(), small().data()
+    assert (one["a_desc"] == two["a_desc"]).all()
+    assert (one["c_desc"] != one["c_desc"]).all()
+
+
+def test_a_wrong_result_is_a_counterexample(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fuzz_run
+
+    real = fuzz_run.simulate_stage
+
+    def wrong(program, arguments, grid, level, **how):
+        real(program, arguments, grid, level, **how)
+        if level == "hopper":
+            arguments["c_desc"].base[3, 4] += 1
+
+    monkeypatch.setattr(fuzz_run, "simulate_stage", wrong)
+    with pytest.raises(Counterexample, match=r"c_desc\[3, 4\] is .*; 1 of 512 differ"):
+        run_case(small(), seeds=1)
+
+
+def test_a_failure_of_the_compiler_is_a_counterexample(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr("tawa.runtime.compiler.rank_plans", broken)
+    with pytest.raises(Counterexample, match="lost"):
+        run_case(small())
+
+
+def test_reduction_leaves_what_fails() -> None:
+    found = reduce(small(), lambda case: "acc += 1" in case.source)
+    assert found.source.splitlines()[1:] == ["    acc += 1"]
+    assert found.arguments == {}
+    assert found.options == {}
