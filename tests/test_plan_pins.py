@@ -114,6 +114,7 @@ OF_ROLES: list[tuple[dict[str, Any], str]] = [
     ({"arrangement": "pingpong"}, "arrangement='pingpong'"),
     ({"cluster": 2}, "cluster=2"),
     ({"group": 8}, "group=8"),
+    ({"walk": "serpentine"}, "walk='serpentine'"),
     ({"parts": 2}, "parts=2"),
 ]
 
@@ -135,7 +136,9 @@ def test_all_pins_of_roles_are_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    "pins", [{}, {"persistent": False}, {"cluster": 1}, {"group": 0}, {"parts": 1}], ids=str
+    "pins",
+    [{}, {"persistent": False}, {"cluster": 1}, {"group": 0}, {"walk": "forward"}, {"parts": 1}],
+    ids=str,
 )
 def test_what_an_ordinary_kernel_honours(pins: dict[str, Any]) -> None:
     assert not plan_for(kernel_of("gemm"), H200, Pins(specialize=False, **pins)).specialized

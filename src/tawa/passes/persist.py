@@ -9,6 +9,8 @@ Before -> after::
                                         tile.desc_store ..
                                       }
 
+With `walk` "serpentine" every other round of blocks takes its tiles backwards.
+
 Requires: tile IR; a plan with `persistent` (the planner has checked the licence: programs do not
 communicate). Ensures: each program of the user's grid runs exactly once, whatever the number of
 blocks launched along axis 0; `tile.program_id` and `tile.num_programs` are gone.
@@ -53,7 +55,10 @@ def persist(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, 
     inner = Block(arg_types=[i32])
     inner.args[0].name_hint = "program"
     emit = _Emitter(inner)
-    ids = _place(emit, inner.args[0], walked, plan.group)
+    program_id = inner.args[0]
+    if plan.walk == "serpentine":
+        program_id = _serpentine(emit, program_id, first, stride, tiles)
+    ids = _place(emit, program_id, walked, plan.group)
     if plan.cluster > 1:
         rank = emit.add(hopper.ClusterRank(result_types=[i32]), "rank")
         row = emit.apply("add", emit.apply("mul", ids[0], emit.number(plan.cluster, "")), rank)
@@ -130,6 +135,22 @@ class _Emitter:
 
     def number(self, value: int, name: str) -> SSAValue:
         return self.add(constant(value, i32), name)
+
+
+def _serpentine(
+    emit: _Emitter, program: SSAValue, first: SSAValue, stride: SSAValue, tiles: SSAValue
+) -> SSAValue:
+    """Return the tile of a block's turn `program`: odd rounds run backwards.
+
+    A round is the tiles that all blocks take in one turn; the last one may be shorter.
+    """
+    start = emit.apply("sub", program, first, name="round")
+    width = emit.apply("min", stride, emit.apply("sub", tiles, start), name="width")
+    last = emit.apply("sub", width, emit.number(1, ""))
+    back = emit.apply("add", start, emit.apply("sub", last, first), name="back")
+    odd = emit.apply("and", emit.apply("idiv", start, stride), emit.number(1, ""))
+    turned = emit.apply("eq", odd, emit.number(1, ""), name="turned")
+    return emit.apply("select", turned, back, program, name="tile")
 
 
 def _place(

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from xdsl.dialects import scf
 
-from tawa.analysis.cluster import obstacles
+from tawa.analysis.cluster import influenced, obstacles
 from tawa.analysis.effects import ATOMICS, is_volatile
 from tawa.analysis.liveness import needed_by
 from tawa.analysis.naming import name_of
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.plan.plan import Declined
+from tawa.plan.plan import Declined, Walk
 from tawa.plan.problem import Problem
 
 GROUP = 8
@@ -88,6 +88,39 @@ def choose_group(problem: Problem, persistent: bool) -> int:
             f"this one uses axes {sorted(axes)}, persistent: {persistent}",
         )
     return problem.pins.group
+
+
+def choose_walk(problem: Problem, persistent: bool) -> Walk:
+    """Return the order of a block's tiles: back and forth where their costs differ.
+
+    They differ where the trips of a loop depend on the program. Raises PlanError for a pin that
+    cannot be honoured.
+    """
+    pinned = problem.pins.walk
+    if pinned is not None:
+        check_walk(pinned, persistent)
+        return pinned
+    if not persistent:
+        return "forward"
+    ids = [op.result for op in problem.kernel.walk() if isinstance(op, tile.ProgramId)]
+    varying = influenced(ids)
+    uneven = any(
+        bound in varying
+        for loop in problem.statements.values()
+        if isinstance(loop, scf.ForOp)
+        for bound in (loop.lb, loop.ub, loop.step)
+    )
+    return "serpentine" if uneven else "forward"
+
+
+def check_walk(walk: Walk, persistent: bool) -> None:
+    """Raise PlanError where there are no rounds of tiles to walk back and forth."""
+    if walk == "serpentine" and not persistent:
+        raise PlanError(
+            "walk='serpentine'",
+            why="a block that is not persistent computes one tile",
+            remedy="leave walk out",
+        )
 
 
 def choose_cluster(problem: Problem, cluster: int | None, persistent: bool) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, cast, get_args
 
 from tawa.errors import PlanError
-from tawa.plan.plan import Arrangement, Plan, Schedule
+from tawa.plan.plan import Arrangement, Plan, Schedule, Walk
 
 ByName = int | Mapping[str, int] | tuple[tuple[str, int], ...] | None
 StoreWay = Literal["tma", "registers"]
@@ -26,6 +26,7 @@ _WORDS = {
     "arrangement": get_args(Arrangement),
     "schedule": get_args(Schedule),
     "store": get_args(StoreWay),
+    "walk": get_args(Walk),
 }
 # The least a count can be, and what the least means.
 _COUNTS = {
@@ -61,6 +62,7 @@ class Pins:
     cluster: int | None = None
     registers: Mapping[str, int] | tuple[tuple[str, int], ...] | None = None
     group: int | None = None
+    walk: Walk | None = None
     store: StoreWay | None = None
     parts: int | None = None
     plan: Plan | str | None = None
@@ -89,7 +91,7 @@ class Pins:
     def of_roles(self) -> tuple[str, ...]:
         """The pins, as ``name=value``, that only a kernel split into roles can honour.
 
-        ``persistent=False``, ``cluster=1``, ``group=0`` and ``parts=1`` hold for an ordinary kernel
+        ``persistent=False``, ``cluster=1``, ``group=0``, ``walk="forward"`` and ``parts=1`` hold for an ordinary kernel
         too.
         """
         values = {
@@ -102,6 +104,7 @@ class Pins:
             "persistent": self.persistent or None,
             "registers": self.registers,
             "group": self.group or None,
+            "walk": self.walk if self.walk != "forward" else None,
             "parts": self.parts if self.parts != 1 else None,
         }
         return tuple(

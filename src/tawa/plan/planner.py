@@ -24,7 +24,13 @@ from tawa.plan.consumers import (
     ordinary_warps,
 )
 from tawa.plan.loops import plan_loops
-from tawa.plan.order import choose_cluster, choose_group, choose_persistence
+from tawa.plan.order import (
+    check_walk,
+    choose_cluster,
+    choose_group,
+    choose_persistence,
+    choose_walk,
+)
 from tawa.plan.pins import Pins, check_keys
 from tawa.plan.plan import Declined, Plan, RolePlan, StorePlan
 from tawa.plan.problem import Problem, number_of
@@ -128,6 +134,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
         sharing = max((role.warps // 4 for role in plan.roles), default=1)
         check_turns(problem, plan.arrangement, sharing)
     choose_cluster(problem, plan.cluster, plan.persistent and plan.specialized)
+    check_walk(plan.walk, plan.persistent)
     check_shared(plan, problem.statements, problem.target)
     if plan.specialized:
         check_register_sum(plan, problem.target)
@@ -200,6 +207,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         warps=4 * (1 + consumers),
         persistent=persistent,
         group=choose_group(problem, persistent),
+        walk=choose_walk(problem, persistent),
         cluster=choose_cluster(problem, problem.pins.cluster, persistent),
         guards=_guards(problem),
     )

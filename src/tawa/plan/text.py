@@ -26,11 +26,12 @@ from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePl
 def print_plan(plan: Plan) -> str:
     """Return the text of a plan."""
     kind = "specialized" if plan.specialized else "ordinary"
+    walk = f" walk={plan.walk}" if plan.walk != "forward" else ""
     eviction = f" load_eviction={plan.load_eviction}" if plan.load_eviction else ""
     lines = [
         f"plan {kind} warps={plan.warps} arrangement={plan.arrangement} "
         f"persistent={'yes' if plan.persistent else 'no'} group={plan.group} "
-        f"cluster={plan.cluster}{eviction}"
+        f"cluster={plan.cluster}{walk}{eviction}"
     ]
     for role in plan.roles:
         copies = f" instances={role.instances}" if role.instances != 1 else ""
@@ -119,6 +120,7 @@ def _read_plan(rest: str) -> Plan:
             "persistent": _yes,
             "group": int,
             "cluster": int,
+            "walk": _one_of("forward", "serpentine"),
             "load_eviction": _one_of("last"),
         },
     )
