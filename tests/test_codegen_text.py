@@ -115,7 +115,7 @@ def golden(name: str, text: str) -> None:
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
     assert text == file.read_text()
-    assert text.count("\n") <= 60
+    assert text.count("\n") <= 64
 
 
 def function(source: CudaSource, name: str) -> str:

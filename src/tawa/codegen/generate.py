@@ -24,6 +24,7 @@ from tawa.codegen.source import CudaSource
 from tawa.codegen.storage import Storage, allocate
 from tawa.codegen.wrappers import NAMES
 from tawa.codegen.wrappers import barriers as w
+from tawa.codegen.wrappers.arithmetic import UNIFORM
 from tawa.codegen.wrappers.core import PRELUDE, closure
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
@@ -197,6 +198,9 @@ class _Generator:
             head.append("  const u32 lane = thread % 32;")
         if "warp" in e.uses_thread:
             head.append("  const u32 warp = thread / 32;")
+        if "warpgroup" in e.uses_thread:
+            # From one lane: ptxas then keeps what follows, addresses of operands, once for a warp.
+            head.append(f"  const u32 warpgroup = {self.module.call(UNIFORM, 'thread / 128')};")
         arguments = ["shared"] + [
             f"&{text}" if isinstance(item, Map) else text for text, (_, item) in distinct.items()
         ]

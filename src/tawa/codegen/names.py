@@ -13,8 +13,8 @@ _CPP = (
     "typename union unsigned using virtual void volatile while xor"
 )
 _OWN = (
-    "min max memory shared thread warp lane u8 u16 u32 u64 i64 threadIdx blockIdx gridDim blockDim "
-    "TensorMap printf r step block box part line"
+    "min max memory shared thread warp warpgroup lane u8 u16 u32 u64 i64 threadIdx blockIdx "
+    "gridDim blockDim TensorMap printf r step block box part line"
 )
 RESERVED = frozenset(f"{_CPP} {_OWN}".split(" "))
 

@@ -2,6 +2,7 @@ __device__ __forceinline__ void role_mma(const u32 shared, const int K, const Te
   const u32 thread = threadIdx.x - 128;
   const u32 lane = thread % 32;
   const u32 warp = thread / 32;
+  const u32 warpgroup = uniform(thread / 128);
   take_registers<232>();
   const int pid_m = (int)blockIdx.x;
   const int pid_n = (int)blockIdx.y;
@@ -27,9 +28,11 @@ __device__ __forceinline__ void role_mma(const u32 shared, const int K, const Te
     const u32 b = shared + B + slot * B_SLOT;
     wgmma_fence();
     const bool more = trip > 0;
+    const u64 a_operand = descriptor<1>(a + warpgroup * 8192, 16, 1024);
+    const u64 b_operand = descriptor<1>(b, 8192, 1024);
     #pragma unroll
     for (int step = 0; step < 4; ++step) {
-      wgmma_m64n256k16_f32_bf16_bf16_tb(acc, descriptor<1>(a + (thread / 128) * 8192 + step * 32, 16, 1024), descriptor<1>(b + step * 2048, 8192, 1024), more || step > 0);
+      wgmma_m64n256k16_f32_bf16_bf16_tb(acc, descriptor_at(a_operand, step * 32), descriptor_at(b_operand, step * 2048), more || step > 0);
     }
     wgmma_commit();
     wgmma_wait<1>();

@@ -85,7 +85,10 @@ class Emitter(Writer):
     @property
     def warpgroup(self) -> str:
         """The number of this warpgroup in the role."""
-        return f"{self.thread} / 128" if self.role.warpgroups > 1 else "0"
+        if self.role.warpgroups == 1:
+            return "0"
+        self.uses_thread |= {"thread", "warpgroup"}
+        return "warpgroup"
 
     def elected(self, by: str) -> str:
         """Return the condition that chooses the threads of `by`, empty for all."""

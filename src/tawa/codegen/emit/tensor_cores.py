@@ -97,8 +97,8 @@ def product(e: Emitter, op: Operation) -> None:
     flag = "1" if op.accumulate is None else e.scalar(op.accumulate).text
     # An accumulator that is never read needs no first value.
     acc = e.array(op.result) if flag == "false" else e.in_place(op.acc, op.result)
-    a_base = "" if left is None else _group_base(e, e.view(op.a), left, tiling, rows=True)
-    b_base = _group_base(e, e.view(op.b), right, tiling, rows=False)
+    a_base = "" if left is None else _first_descriptor(e, op.a, left, steps, rows=True)
+    b_base = _first_descriptor(e, op.b, right, steps, rows=False)
     with e.unrolled("step", steps.count) as step, e.unrolled("block", steps.blocks) as block:
         a = (
             _register_start(a_text, steps, block, step)
@@ -117,6 +117,22 @@ def _scale(flag: str, step: str) -> str:
     if step == "0":
         return flag
     return f"{step} > 0" if flag == "false" else f"{atom(flag)} || {step} > 0"
+
+
+def _first_descriptor(
+    e: Emitter, value: SSAValue, side: Operand, steps: Steps, *, rows: bool
+) -> str:
+    """Return the descriptor of this warpgroup's first block and step, under a name if others follow.
+
+    The others differ in the address alone, by constants.
+    """
+    address = _group_base(e, e.view(value), side, steps.tiling, rows=rows)
+    text = e.call(w.DESCRIPTOR, address, side.leading, side.stride, template=str(side.mode))
+    if steps.blocks == steps.count == 1:
+        return text
+    name = e.names.fresh(f"{value.name_hint or ''}_operand")
+    e.line(f"const u64 {name} = {text};")
+    return name
 
 
 def _group_base(e: Emitter, base: str, side: Operand, tiling: WgmmaTiling, *, rows: bool) -> str:
@@ -141,14 +157,14 @@ def _descriptor(
         for index, more in enumerate(over_steps):
             if side.offset(start, index * steps.k) != offset + more:
                 raise InternalError(f"operand {side.within} has no additive steps")
-    address = base
+    terms: list[str] = []
     for offsets, variable in ((over_blocks, block), (over_steps, step)):
         formula = fit(offsets)
         if formula is None:
             raise InternalError(f"operand steps at offsets {offsets}")
         if variable != "0" and any(offsets):
-            address += f" + {formula.render(variable)}"
-    return e.call(w.DESCRIPTOR, address, side.leading, side.stride, template=str(side.mode))
+            terms.append(formula.render(variable))
+    return e.call(w.DESCRIPTOR_AT, base, " + ".join(terms)) if terms else base
 
 
 def _registers(e: Emitter, value: SSAValue, steps: Steps, bits: int) -> str:

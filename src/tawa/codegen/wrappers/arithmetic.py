@@ -159,6 +159,14 @@ ROUND_TF32 = Wrapper(
 )
 
 
+UNIFORM = Wrapper(
+    "u32 uniform(u32 x)",
+    "return __shfl_sync(0xFFFFFFFFu, x, 0);",
+    "shfl",
+    "convergent",
+)
+
+
 def shuffle(kind: str, mode: str) -> Wrapper:
     """Return a warp shuffle of C type `kind`; `mode` xor (by a mask) or from (a lane)."""
     builtin = {"xor": "__shfl_xor_sync", "from": "__shfl_sync"}[mode]

@@ -29,6 +29,13 @@ DESCRIPTOR = Wrapper(
     "pure",
     template="int mode",
 )
+DESCRIPTOR_AT = Wrapper(
+    "u64 descriptor_at(u64 base, u32 offset)",
+    "// The address is the low word's: one addition, no carry.\n"
+    "return base & 0xFFFFFFFF00000000ull | (u32)base + (offset >> 4);",
+    "wgmma, Matrix Descriptor Format",
+    "pure",
+)
 WGMMA_FENCE = Wrapper(
     "void wgmma_fence()",
     asm("wgmma.fence.sync.aligned;", memory=True),
