@@ -16,6 +16,7 @@ from tawa.passes.coarse import overlap_products
 from tawa.passes.defer import defer_sums
 from tawa.passes.descriptors import promote
 from tawa.passes.distribute import distribute
+from tawa.passes.early import free_early
 from tawa.passes.instances import split_instances
 from tawa.passes.lower import lower
 from tawa.passes.persist import persist
@@ -46,6 +47,7 @@ AREF: tuple[Pass, ...] = (
     distribute,  # every role gets its own copy of what remains
     split_instances,  # the consumer's copy alone goes to tiles of its own
     overlap_products,  # the consumer's loops only: the producer runs ahead by itself
+    free_early,  # after it: what follows a pipelined loop reads less than the loop
 )
 
 # The last word on concurrency.

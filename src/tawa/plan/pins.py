@@ -91,8 +91,8 @@ class Pins:
     def of_roles(self) -> tuple[str, ...]:
         """The pins, as ``name=value``, that only a kernel split into roles can honour.
 
-        ``persistent=False``, ``cluster=1``, ``group=0``, ``walk="forward"`` and ``parts=1`` hold for an ordinary kernel
-        too.
+        ``persistent=False``, ``cluster=1``, ``group=0``, ``walk="forward"`` and ``parts=1`` hold
+        for an ordinary kernel too.
         """
         values = {
             "arrangement": self.arrangement,

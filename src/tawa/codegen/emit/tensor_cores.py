@@ -122,9 +122,9 @@ def _scale(flag: str, step: str) -> str:
 def _first_descriptor(
     e: Emitter, value: SSAValue, side: Operand, steps: Steps, *, rows: bool
 ) -> str:
-    """Return the descriptor of this warpgroup's first block and step, under a name if others follow.
+    """Return the descriptor of this warpgroup's first block and step.
 
-    The others differ in the address alone, by constants.
+    It has a name where others follow: they differ in the address alone, by constants.
     """
     address = _group_base(e, e.view(value), side, steps.tiling, rows=rows)
     text = e.call(w.DESCRIPTOR, address, side.leading, side.stride, template=str(side.mode))
