@@ -22,6 +22,7 @@ MOST_HEAD_DIM = 256
 # Heads walked side by side under a causal mask keep their keys and values in this share of L2.
 _L2_SHARE = 0.5
 _L2_BYTES = 50 << 20
+_LONG = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,11 @@ def variants(problem: Problem) -> Iterator[Variant]:
     for rows, columns, turns in tiles:
         pins = (("arrangement", turns),) if turns else ()
         ragged = problem.causal or problem.keys % columns
-        for split in (True, False) if ragged else (False,):
+        for split in (False, True) if ragged else (False,):
             yield Variant(rows, columns, split, pins)
+        if problem.causal:
+            # The hardware gives the next program to whoever is free first.
+            yield Variant(rows, columns, False, (*pins, ("persistent", False)))
     if problem.queries <= 64:
         yield Variant(64, tiles[0][1])
 
@@ -270,7 +274,7 @@ def prepare(operands: Operands, variant: Variant) -> Launch:
         problem.queries,
         problem.keys,
         problem.heads,
-        side_by_side(problem),
+        side_by_side(problem, persistent=dict(variant.pins).get("persistent", True)),
         operands.scale,
     )
     options = {
@@ -287,16 +291,20 @@ def prepare(operands: Operands, variant: Variant) -> Launch:
     return Launch(attention_forward, grid, arguments, options | dict(variant.pins))
 
 
-def side_by_side(problem: Problem) -> int:
+def side_by_side(problem: Problem, *, persistent: bool = True) -> int:
     """Return how many heads are walked together: all programs that are long start early then.
 
     Under a causal mask as many as leave their keys and values in L2; else one after the other.
+    A persistent kernel deals tiles out in fixed rounds, so it needs many rounds of falling length
+    to come out even: it walks more heads together, all of them where each is long.
     """
     if not problem.causal:
         return 1
     each = 2 * problem.keys * problem.head_dim * BYTES[problem.dtype] / problem.groups
     pairs = problem.batch * problem.heads
-    most = max(1, int(_L2_SHARE * _L2_BYTES / max(1.0, each)))
+    if persistent and problem.keys >= _LONG:
+        return pairs
+    most = max(1, int(_L2_SHARE * _L2_BYTES * (4 if persistent else 1) / max(1.0, each)))
     return max(n for n in range(1, min(most, pairs) + 1) if pairs % n == 0)
 
 
