@@ -104,7 +104,7 @@ FIXED = {
 }
 NOTHING = (
     "fence_", "wgmma_fence", "wgmma_commit", "wgmma_wait", "bulk_", "take_registers",
-    "give_registers", "pin", "copy_commit", "copy_wait",
+    "give_registers", "pin", "prefetch_map", "copy_commit", "copy_wait",
 )  # fmt: skip
 
 

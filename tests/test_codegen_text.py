@@ -20,6 +20,7 @@ GOLDEN = Path(__file__).parent / "golden" / "codegen"
 EFFECT = {
     hopper.InitBarriers: "barrier.init",
     hopper.FenceBarrierInit: "fence",
+    hopper.PrefetchMap: "hint",
     hopper.BlockSync: "sync",
     hopper.ClusterSync: "sync",
     hopper.NamedBarrier: "sync",
@@ -216,7 +217,7 @@ def test_every_operation_has_a_rule() -> None:
     """Set-up is read by the generator itself; tile operations that lowering removes have none."""
     setup = {
         hopper.TensorMap, hopper.Shared, hopper.Barriers, hopper.InitBarriers,
-        hopper.FenceBarrierInit, hopper.Role,
+        hopper.FenceBarrierInit, hopper.PrefetchMap, hopper.Role,
     }  # fmt: skip
     gone = {
         tile.Kernel, tile.ProgramId, tile.NumPrograms, tile.MakeDesc, tile.DescLoad,

@@ -8,6 +8,9 @@
   %c_stage = hopper.shared "c" {offset = #builtin.int<147456>} : !hopper.buffer<#builtin.int<1>, bf16, #hopper.shared_layout<"128x256 order(0,1) 16b swizzle128">>
   %filled = hopper.barriers "a+b@14 filled" {offset = #builtin.int<212992>, arrivals = #builtin.int<1>} : !hopper.barriers<#builtin.int<3>>
   %freed = hopper.barriers "a+b@14 freed" {offset = #builtin.int<213016>, arrivals = #builtin.int<2>} : !hopper.barriers<#builtin.int<3>>
+  hopper.prefetch_map %a_map : !hopper.tensor_map<bf16, [#builtin.int<128>, #builtin.int<64>]>
+  hopper.prefetch_map %b_map : !hopper.tensor_map<bf16, [#builtin.int<64>, #builtin.int<64>]>
+  hopper.prefetch_map %c_map : !hopper.tensor_map<bf16, [#builtin.int<64>, #builtin.int<64>]>
   hopper.init_barriers %filled : !hopper.barriers<#builtin.int<3>>
   hopper.init_barriers %freed : !hopper.barriers<#builtin.int<3>>
   hopper.fence_barrier_init

@@ -26,6 +26,7 @@ from tawa.codegen.wrappers import NAMES
 from tawa.codegen.wrappers import barriers as w
 from tawa.codegen.wrappers.arithmetic import UNIFORM
 from tawa.codegen.wrappers.core import PRELUDE, closure
+from tawa.codegen.wrappers.tma import PREFETCH_MAP
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, BufferType
@@ -131,32 +132,48 @@ class _Generator:
                 pass
 
     def _setup(self, e: Emitter, ops: list[Operation], roles: list[hopper.Role]) -> None:
-        """Write what stands outside the roles; set-up by thread 0 is gathered under one test."""
+        """Write what stands outside the roles; the set-up of one thread is gathered in one test."""
         first_role = roles[0] if roles else None
         used = _used_by_roles(ops, roles)
-        open_test = False
+        open_test: int | None = None
         for op in ops:
-            if isinstance(op, (hopper.InitBarriers, hopper.FenceBarrierInit)):
-                if not open_test:
-                    e.line("if (threadIdx.x == 0) {")
-                    open_test = True
-                self._thread_zero(e, op)
-                continue
-            if open_test:
+            thread = self._sets_up(op)
+            if open_test is not None and open_test != thread:
                 e.line("}")
-                open_test = False
+            if thread is not None:
+                if open_test != thread:
+                    e.line(f"if (threadIdx.x == {thread}) {{")
+                open_test = thread
+                self._by_one_thread(e, op)
+                continue
+            open_test = None
             if isinstance(op, (hopper.BlockSync, hopper.ClusterSync)):
                 if first_role is not None and first_role.is_before_in_block(op):
                     continue
                 e.operation(op)
             elif op in used:
                 e.operation(op)
-        if open_test:
+        if open_test is not None:
             e.line("}")
 
-    def _thread_zero(self, e: Emitter, op: Operation) -> None:
+    def _sets_up(self, op: Operation) -> int | None:
+        """Return the one thread that carries out a set-up operation, None for all others."""
+        match op:
+            case hopper.InitBarriers() | hopper.FenceBarrierInit():
+                return 0
+            case hopper.PrefetchMap():
+                return max(0, self.threads - 32)
+            case _:
+                return None
+
+    def _by_one_thread(self, e: Emitter, op: Operation) -> None:
         if isinstance(op, hopper.FenceBarrierInit):
             e.line("  " + e.call(w.FENCE_BARRIER_INIT) + ";")
+            return
+        if isinstance(op, hopper.PrefetchMap):
+            map_ = e.values[op.map]
+            assert isinstance(map_, Map)
+            e.line("  " + e.call(PREFETCH_MAP, f"&{map_.name}") + ";")
             return
         assert isinstance(op, hopper.InitBarriers)
         found = e.values[op.barriers]

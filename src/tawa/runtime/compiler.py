@@ -52,6 +52,13 @@ REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProto
 "not proved": a violated protocol is a fault of the compiler and is never passed over."""
 
 
+_REASONS = {
+    "guards": "pointer accesses became descriptor accesses",
+    "cluster_guards": "the blocks of a cluster share loads",
+}
+"""Attributes of a kernel that hold conditions of its launch, and why."""
+
+
 class Stopwatch:
     """Adds up seconds by phase, in the order the phases first ran."""
 
@@ -164,15 +171,16 @@ def _guards(kernel: tile.Kernel, plan: Plan) -> tuple[Guard, ...]:
         )
         for first, stored in plan.guards
     ]
-    match kernel.attributes.get("guards"):
-        case ArrayAttr() as texts:
-            found += [
-                Guard(f"never_negative({text.data})", "pointer accesses became descriptor accesses")
-                for text in texts
-                if isinstance(text, StringAttr)
-            ]
-        case _:
-            pass
+    for name, reason in _REASONS.items():
+        match kernel.attributes.get(name):
+            case ArrayAttr() as texts:
+                found += [
+                    Guard(f"never_negative({text.data})", reason)
+                    for text in texts
+                    if isinstance(text, StringAttr)
+                ]
+            case _:
+                pass
     return tuple(found)
 
 

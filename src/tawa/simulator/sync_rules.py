@@ -102,6 +102,13 @@ def _fence_barrier_init(operation: hopper.FenceBarrierInit) -> Callable[..., Any
     return fence
 
 
+def _prefetch_map(operation: hopper.PrefetchMap) -> Callable[..., Any]:
+    def prefetch(world: Role, map_: object) -> None:
+        pass
+
+    return prefetch
+
+
 def _block_sync(operation: hopper.BlockSync) -> Callable[..., Any]:
     def sync(world: Role) -> None:
         if world.one or world.threads != world.block.machine.threads:
@@ -378,6 +385,7 @@ SYNC_RULES: dict[type[Operation], Rule] = {
     hopper.Barriers: effect(_barriers),
     hopper.InitBarriers: effect(_init_barriers),
     hopper.FenceBarrierInit: effect(_fence_barrier_init),
+    hopper.PrefetchMap: effect(_prefetch_map),
     hopper.BlockSync: effect(_block_sync),
     hopper.ClusterSync: _cluster_sync,
     hopper.SetRegisters: _set_registers,

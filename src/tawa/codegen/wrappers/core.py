@@ -32,6 +32,7 @@ Effect = Literal[
     "global.write",
     "global.atomic",
     "pin",
+    "hint",
 ]
 """What a call does that the order of the program can see; "pure" calls may be removed."""
 

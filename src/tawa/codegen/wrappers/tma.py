@@ -89,6 +89,12 @@ def tma_store(rank: int, *, eviction: str = "", reduce: str = "") -> Wrapper:
     )
 
 
+PREFETCH_MAP = Wrapper(
+    "void prefetch_map(const TensorMap* map)",
+    asm("prefetch.tensormap [%0];", "", '"l"(map)', memory=True),
+    "prefetch, prefetchu",
+    "hint",
+)
 BULK_COMMIT = Wrapper(
     "void bulk_commit()",
     asm("cp.async.bulk.commit_group;", memory=True),

@@ -83,6 +83,20 @@ class FenceBarrierInit(IRDLOperation):
 
 
 @irdl_op_definition
+class PrefetchMap(IRDLOperation):
+    """Bring a tensor map near the copy engine, by the first thread of the block's last warp
+    (prefetch.tensormap). A hint: it orders nothing.
+
+    A first copy waits for its map, about as long as for its data; a store's comes when nothing
+    else is left to do.
+    """
+
+    name = "hopper.prefetch_map"
+    map = operand_def(TensorMapType)
+    assembly_format = EFFECT
+
+
+@irdl_op_definition
 class BlockSync(IRDLOperation):
     """All threads of the block meet (bar.sync 0). Stands outside roles."""
 

@@ -200,11 +200,14 @@ def _scalar(operation: Operation) -> bool:
 
 
 def initialise_barriers(lowering: Lowering) -> None:
-    """Initialise all mbarriers before the roles, visibly to all threads and to TMA."""
+    """Initialise all mbarriers before the roles, visibly to all threads and to TMA; fetch maps."""
     block = lowering.kernel.body.block
     first = lowering.roles[0]
     arrays = [op for op in block.ops if isinstance(op, hopper.Barriers)]
     emitter = Emitter.before(first)
+    for op in list(block.ops):
+        if isinstance(op, hopper.TensorMap):
+            emitter.put(hopper.PrefetchMap(operands=[op.result]))
     for barriers in arrays:
         emitter.put(hopper.InitBarriers(operands=[barriers.result]))
     if arrays:

@@ -14,12 +14,12 @@ split. Raises `PlanError` when no load is left to share.
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.ir import SSAValue
 
-from tawa.analysis.cluster import influenced
+from tawa.analysis.neighbours import Neighbours
 from tawa.errors import PlanError
-from tawa.ir import hopper, tile
+from tawa.ir import hopper
 from tawa.ir.types import ViewType
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.maps import tensor_map
@@ -34,14 +34,36 @@ def share_loads(lowering: Lowering) -> None:
     blocks = lowering.plan.cluster
     if blocks == 1:
         return
-    differing = _differing(lowering.kernel, blocks)
+    neighbours = _neighbours(lowering, blocks)
+    differing = neighbours.differing
     shared = [_share_ring(lowering, ring, differing) for ring in lowering.rings.values()]
+    if neighbours.assumed:
+        texts = [StringAttr(text) for text in neighbours.conditions(lowering.kernel)]
+        lowering.kernel.attributes["cluster_guards"] = ArrayAttr(texts)
     if not any(shared):
         raise PlanError(
             f"cluster={blocks}: no load is the same in all blocks of a cluster.",
             why="; ".join(f"{note.feature}: {note.reason}" for note in lowering.notes),
             remedy="leave cluster unset.",
         )
+
+
+def _neighbours(lowering: Lowering, blocks: int) -> Neighbours:
+    """Return what differs between neighbours.
+
+    Only if nothing were shared otherwise are sizes assumed to be even; the launcher checks them.
+    """
+    strict = Neighbours(lowering.kernel, blocks)
+    if any(_common(ring, strict.differing) for ring in lowering.rings.values()):
+        return strict
+    return Neighbours(lowering.kernel, blocks, assume=True)
+
+
+def _common(ring: Ring, differing: set[SSAValue]) -> list[hopper.TmaLoad]:
+    """Return the loads of a ring whose place is the same in all blocks of a cluster."""
+    loads = [use.operation for use in ring.filled.result.uses]
+    found = [op for op in loads if isinstance(op, hopper.TmaLoad)]
+    return [op for op in found if not any(offset in differing for offset in op.offsets)]
 
 
 def _share_ring(lowering: Lowering, ring: Ring, differing: set[SSAValue]) -> bool:
@@ -53,9 +75,7 @@ def _share_ring(lowering: Lowering, ring: Ring, differing: set[SSAValue]) -> boo
     if any(op.by.data != "warpgroup" for op in arrives):
         lowering.note(feature, "threads read its slots")
         return False
-    loads = [use.operation for use in ring.filled.result.uses]
-    chosen = [op for op in loads if isinstance(op, hopper.TmaLoad)]
-    chosen = [op for op in chosen if not any(offset in differing for offset in op.offsets)]
+    chosen = _common(ring, differing)
     if not chosen:
         lowering.note(feature, "its loads differ between the blocks of a cluster")
         return False
@@ -101,38 +121,3 @@ def _multicast(lowering: Lowering, load: hopper.TmaLoad, blocks: int) -> None:
     if not old.result.first_use:
         old.detach()
         old.erase()
-
-
-def _differing(kernel: tile.Kernel, blocks: int) -> set[SSAValue]:
-    """Return the scalars that may differ between the blocks of a cluster.
-
-    All that depends on the block's rank and index along axis 0, in which clusters lie, and on
-    anything read from memory. The index divided by the cluster's size is the cluster's own.
-    """
-    sources = (value for op in kernel.walk() if _differs(op) for value in op.results)
-    return influenced(sources, cut=lambda operation: _divides(operation, blocks))
-
-
-def _differs(operation: Operation) -> bool:
-    match operation:
-        case hopper.BlockId():
-            return operation.axis.data == 0
-        case hopper.ClusterRank() | hopper.SharedLoad():
-            return True
-        case tile.Load() | tile.Atomic() | tile.CompareExchange():
-            return True
-        case _:
-            return False
-
-
-def _divides(operation: Operation, blocks: int) -> bool:
-    """Tell whether this is the cluster's index: the block's over the cluster's size."""
-    if not isinstance(operation, tile.Elementwise) or operation.function.data != "idiv":
-        return False
-    index, size = operation.inputs
-    return (
-        isinstance(index.owner, hopper.BlockId)
-        and index.owner.axis.data == 0
-        and isinstance(size.owner, tile.Constant)
-        and size.owner.value == IntAttr(blocks)
-    )

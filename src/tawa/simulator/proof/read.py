@@ -20,6 +20,7 @@ from tawa.simulator.proof.run import Model, RoleModel
 from tawa.target import Target
 
 _SETUP = (hopper.InitBarriers, hopper.FenceBarrierInit, hopper.BlockSync, hopper.ClusterSync)
+_DECLARED = (hopper.Shared, hopper.Barriers, hopper.TensorMap, hopper.PrefetchMap)
 _WARPGROUP = 4
 
 
@@ -129,8 +130,7 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
     preamble = [
         step
         for op in operations[:first]
-        if not isinstance(op, (*_SETUP, hopper.Shared, hopper.Barriers, hopper.TensorMap))
-        and (step := decoder.operation(op)) is not None
+        if not isinstance(op, (*_SETUP, *_DECLARED)) and (step := decoder.operation(op)) is not None
     ]
     threads = launch.get("threads", 0) or _threads(roles)
     registers = launch.get("registers", 0) or target.registers_at_launch(threads)
@@ -155,9 +155,8 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
 
 
 def _check_top(operations: list[Operation], first: int, last: int) -> None:
-    declared = (hopper.Shared, hopper.Barriers, hopper.TensorMap)
     for operation in operations[:first]:
-        if not isinstance(operation, (*_SETUP, *declared)) and not operation.has_trait(Pure):
+        if not isinstance(operation, (*_SETUP, *_DECLARED)) and not operation.has_trait(Pure):
             raise Unproved(f"the proof does not know {operation.name} before the roles", operation)
     for operation in operations[first : last + 1]:
         if not isinstance(operation, hopper.Role):
