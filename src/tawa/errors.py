@@ -2,7 +2,10 @@
 
 A message answers, in this order: what is wrong, where (Python file, line, caret), why (the rule,
 with numbers), what to do. `TawaError` formats it; the classes fix the kind. The documentation page
-of each class is generated from its docstring.
+of each class is generated from its docstring, whose example is run by a test that compares the
+message word for word (the file stands as ``kernel.py``, under the two imports of tawa).
+
+Length: the docstrings are the pages of the manual.
 """
 
 from __future__ import annotations
@@ -49,6 +52,11 @@ class TawaError(Exception):
         self.remedy = remedy
         super().__init__(self._render())
 
+    @property
+    def brief(self) -> str:
+        """What is wrong and why, in one line, for lists of several."""
+        return f"{self.what}: {self.why.splitlines()[0]}" if self.why else self.what
+
     def _render(self) -> str:
         lines = [self.what]
         if self.place is not None:
@@ -62,60 +70,433 @@ class TawaError(Exception):
 
 
 class UnsupportedSyntax(TawaError):  # noqa: N818
-    """The kernel uses a Python construct or a `tl` function that the language does not have."""
+    """The kernel uses a Python construct or a `tl` function that the language does not have.
+
+    Why: A kernel becomes one program for all threads of a block: only what has a meaning there
+    can stand in it. The message names the construct and what can be written instead.
+
+    Remedy: Write what the message proposes; compute what needs all of Python outside of the
+    kernel and pass it in.
+
+    Example::
+
+        @tawa.jit
+        def first_zero(x, out, n):
+            for i in range(n):
+                if tl.load(x + i) == 0:
+                    break
+            tl.store(out, i)
+
+        first_zero.compile(tawa.array((64,), "i32"), tawa.array((1,), "i32"), 64)
+
+    Message::
+
+        break cannot stand in a kernel
+          at kernel.py:8
+                        break
+                        ^^^^^
+          why: a kernel has assignments, if, for, while, return and assert
+          do:  use a while loop with a condition
+    """
 
 
 class TypeMismatch(TawaError):  # noqa: N818
-    """Types, shapes or constants of an operation do not fit together."""
+    """Types, shapes or constants of an operation do not fit together.
+
+    Why: Shapes and types are known when a kernel is compiled, and follow Triton's rules of
+    broadcasting and promotion. What does not fit would be another program than the one meant.
+
+    Remedy: Compare the two types in the message: transpose, reshape or cast one of them.
+
+    Example::
+
+        @tawa.jit
+        def scores(q_desc, k_desc, out):
+            q = q_desc.load([0, 0])
+            k = k_desc.load([0, 0])
+            tl.store(out, tl.max(tl.dot(q, k)))
+
+        rows = tawa.TensorDescriptor.from_tensor(tawa.array((512, 128), "bf16"), [64, 128])
+        scores.compile(rows, rows, tawa.array((1,), "f32"))
+
+    Message::
+
+        the operands of tl.dot do not fit: bf16[64, 128] and bf16[64, 128]
+          at kernel.py:8
+                tl.store(out, tl.max(tl.dot(q, k)))
+                                     ^^^^^^^^^^^^
+          why: the first has 128 columns (K), the second 64 rows
+          do:  transpose one with .T, or make the block sizes of K equal
+    """
 
 
 class UnknownName(TawaError):  # noqa: N818
-    """The kernel uses a name that is not defined, or a global that is not a constant."""
+    """The kernel uses a name that is not defined, or a global that is not a constant.
+
+    Why: A kernel is compiled once and launched many times: a global read when it is compiled
+    would be frozen without notice. The types of the language, functions and `tl.constexpr` values
+    cannot change.
+
+    Remedy: Pass the value as an argument, or make the global a `tl.constexpr`.
+
+    Example::
+
+        BLOCK = 64
+
+        @tawa.jit
+        def copy(x, out):
+            at = tl.arange(0, BLOCK)
+            tl.store(out + at, tl.load(x + at))
+
+        copy.compile(tawa.array((64,), "f32"), tawa.array((64,), "f32"))
+
+    Message::
+
+        the global BLOCK is not a compile-time constant
+          at kernel.py:8
+                at = tl.arange(0, BLOCK)
+                                  ^^^^^
+          why: a kernel reads globals when it is compiled: its value could change after the kernel is compiled
+          do:  write BLOCK = tl.constexpr(...), or pass it as an argument
+    """  # noqa: E501
 
 
 class ShapeUnsupported(TawaError):  # noqa: N818
-    """A block shape that no instruction takes."""
+    """A block shape that no instruction takes.
+
+    Why: The elements of a block are spread over threads and instructions, whose sizes are powers
+    of two and small multiples of eight.
+
+    Remedy: Round the extent up (`tawa.next_power_of_2`) and mask what lies outside.
+
+    Example::
+
+        @tawa.jit
+        def row_sum(x, out, COLUMNS: tl.constexpr):
+            at = tl.arange(0, COLUMNS)
+            tl.store(out, tl.sum(tl.load(x + at)))
+
+        row_sum.compile(tawa.array((50257,), "f32"), tawa.array((1,), "f32"), COLUMNS=50257)
+
+    Message::
+
+        a block of shape [50257] has an extent of 50257
+          at kernel.py:6
+                at = tl.arange(0, COLUMNS)
+                     ^^^^^^^^^^^^^^^^^^^^^
+          why: the extents of a block are powers of two or multiples of 8
+          do:  round the extent up and mask what lies outside
+    """
 
 
 class DescriptorError(TawaError):
-    """Strides, alignment, extents or box of a tensor that TMA cannot take."""
+    """Strides, alignment, extents or box of a tensor that TMA cannot take.
+
+    Why: The copy engine takes addresses and strides in multiples of 16 bytes, boxes of at most
+    256 elements a side, up to five dimensions. All is checked before the launch, as a wrong
+    descriptor stops the whole process on a GPU.
+
+    Remedy: Pad the rows of the tensor, or load it through pointers: they have no such rule.
+
+    Example::
+
+        import numpy as np
+
+        @tawa.jit
+        def copy(x_desc, out_desc):
+            out_desc.store([0, 0], x_desc.load([0, 0]))
+
+        describe = tawa.TensorDescriptor.from_tensor
+        x, out = np.zeros((128, 65), np.float16), np.zeros((128, 64), np.float16)
+        copy[(1,)](describe(x[:, :64], [64, 64]), describe(out, [64, 64]))
+
+    Message::
+
+        x_desc: TMA needs strides that are multiples of 16 bytes, got 130 (65 x f16) along dimension 0
+          do:  pad the rows of x_desc to 72 elements, or load it through pointers
+    """  # noqa: E501
 
 
 class OverBudget(TawaError):  # noqa: N818
-    """Shared memory or registers exceed what a block has; the message lists the buffers."""
+    """Shared memory or registers exceed what a block has; the message lists the buffers.
+
+    Why: A block has 227 KiB of shared memory and 64 Ki registers. Without pins the planner stays
+    within both; with them, or with very large blocks, nothing may be left to choose.
+
+    Remedy: Use smaller blocks or a smaller depth, as the list of buffers suggests.
+
+    Example::
+
+        from tawa.tools.samples import matmul
+
+        matrix, describe = tawa.array((8192, 8192), "bf16"), tawa.TensorDescriptor.from_tensor
+        a, b, c = (describe(matrix, block) for block in ([128, 64], [64, 256], [128, 256]))
+        matmul.compile(a, b, c, 8192, BM=128, BN=256, BK=64, depth=5)
+
+    Message::
+
+        the plan needs 311376 bytes of shared memory
+          why: a block has 231424; a@28 x 5 slots: 81920, b@29 x 5 slots: 163840, barriers of a@28+b@29: 80, stage of c_desc@31: 65536
+          do:  use smaller blocks, or a smaller depth=
+    """  # noqa: E501
 
 
 class PlanError(TawaError):
-    """A pinned field of the plan cannot be honoured."""
+    """A pinned field of the plan cannot be honoured.
+
+    Why: A pin is a promise that the kernel is compiled so and not otherwise. Where a fact of the
+    kernel stands in the way, the message names it; nothing else is compiled in its place.
+
+    Remedy: Change the pin as proposed, or leave it to the planner.
+
+    Example::
+
+        from tawa.tools.samples import matmul
+
+        matrix, describe = tawa.array((8192, 8192), "bf16"), tawa.TensorDescriptor.from_tensor
+        a, b, c = (describe(matrix, block) for block in ([128, 64], [64, 128], [128, 128]))
+        matmul.compile(a, b, c, 8192, BM=128, BN=128, BK=64, consumers=3)
+
+    Message::
+
+        consumers=3
+          why: a warpgroup takes a multiple of 64 rows of a product; the products have [128] rows, so [1, 2] warpgroups can share them
+          do:  change the block size, or the pin
+    """  # noqa: E501
 
 
 class ProtocolError(TawaError):
-    """The proof found a hang, a race or a leftover; the message holds the trace."""
+    """The proof found a hang, a race or a leftover; the message holds the trace.
+
+    Why: Every compile ends with a proof that the synchronization of the kernel is right. A kernel
+    that fails it would hang, or read memory that is not written yet, so it is not run. The rows
+    of the trace are the last steps of each role; arrived/needed are those of a barrier's phase.
+
+    Remedy: It is a fault of the compiler, never of the kernel: report it with the folder that the
+    last line of the traceback names. `specialize=False` compiles a kernel without roles
+    meanwhile.
+
+    Example::
+
+        from tawa import ir
+        from tawa.simulator.proof import prove
+        from tawa.target import H200
+        from tawa.tools.samples import matmul
+
+        matrix, describe = tawa.array((8192, 8192), "bf16"), tawa.TensorDescriptor.from_tensor
+        a, b, c = (describe(matrix, block) for block in ([64, 64], [64, 64], [64, 64]))
+        compiled = matmul.compile(a, b, c, 8192, BM=64, BN=64, BK=64, depth=2, persistent=False)
+        kernel = ir.parse(compiled.asm.text("hopper"))
+        expect = next(op for op in kernel.walk() if isinstance(op, ir.hopper.Expect))
+        expect.detach()  # as a compiler would that forgot it
+        prove(kernel, H200)
+
+    Message::
+
+        matmul: mma waits for phase 0 of a@28+b@29 filled[0], which has 0/1 arrivals and 16384 of the 0 bytes it expects: nobody can go on.
+          when: for 1
+            step  role  line  does or waits for              phase         arrived/needed
+            6     mma   -     has 240 registers a thread     -             -
+            7     mma   -     has 240 registers a thread     -             -
+            1     mma   -     waits for a@28+b@29 filled[0]  0 (parity 0)  0/1, 16384 of 0 bytes
+          why: rule "no hang": every wait is answered: an order of the roles in which nobody is left waiting exists (PTX ISA, "mbarrier.try_wait", "barrier").
+          do:  this is a fault of the compiler, not of the kernel: report it with this text.
+    """  # noqa: E501
 
 
 class UnprovedProtocol(ProtocolError):  # noqa: N818
-    """The proof ran out of its state budget: nothing is known, so nothing is run."""
+    """The proof ran out of its state budget: nothing is known, so nothing is run.
+
+    Why: The proof enumerates the trip counts of loops and the outcomes of conditions, and follows
+    each to its end. Where that is too much, or an operation is unknown to it, it says so.
+
+    Remedy: Split the kernel, or compile it with `specialize=False`, which leaves less to prove.
+
+    Example::
+
+        from tawa import ir
+        from tawa.simulator.proof import prove
+        from tawa.target import H200
+        from tawa.tools.samples import double
+
+        compiled = double.compile(tawa.array((64,), "f32"), tawa.array((64,), "f32"), COUNT=64)
+        prove(ir.parse(compiled.asm.text("tile")), H200)  # the proof speaks of hopper IR
+
+    Message::
+
+        double is not proved: the kernel has no roles: it is not hopper IR
+          why: a kernel that is not proved free of hangs and races is not run.
+          do:  compile it with specialize=False, which leaves less to prove, or split it.
+    """
 
 
 class BuildError(TawaError):
-    """NVRTC refused the generated source, or its log shows a defect (serialised wgmma, spills)."""
+    """NVRTC refused the generated source, or its log shows a defect (serialised wgmma, spills).
+
+    Why: A kernel whose products are serialised, or whose loop spills registers, runs at a
+    fraction of its speed without any sign of it. Such a build is refused and the next plan tried;
+    the error is raised when none is left.
+
+    Remedy: Use a smaller tile or fewer stages; source that does not compile at all is a fault of
+    ours to report.
+
+    Example::
+
+        from tawa.runtime import nvrtc
+
+        text = 'extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= factor; }'
+        nvrtc.build(text, "scale")
+
+    Message::
+
+        NVRTC refused the code generated for scale
+          why: scale.cu(1): error: identifier "factor" is undefined
+          extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= factor; }
+                                                                         ^
+
+        1 error detected in the compilation of "scale.cu".
+          do:  report this with the kernel: generated code must always compile
+    """
 
 
 class ArgumentError(TawaError):
-    """A launch argument is missing, unknown, of the wrong type, dtype, device or layout."""
+    """A launch argument is missing, unknown, of the wrong type, dtype, device or layout.
+
+    Why: Arguments are checked by name before anything is compiled or launched.
+
+    Remedy: Pass what the message names.
+
+    Example::
+
+        import numpy as np
+
+        @tawa.jit
+        def scale(x, out, factor, n, B: tl.constexpr):
+            at = tl.program_id(0) * B + tl.arange(0, B)
+            tl.store(out + at, tl.load(x + at, mask=at < n) * factor, mask=at < n)
+
+        x = np.ones(1000, np.float32)
+        scale[(8,)](x, np.empty_like(x), 2.0, B=128)
+
+    Message::
+
+        scale needs 'n', which the call does not give
+          why: its parameters are x, out, factor, n, B
+          do:  pass n=...
+    """
 
 
 class LaunchError(TawaError):
-    """The driver refused a launch, or a kernel failed on the device."""
+    """The driver refused a launch, or a kernel failed on the device.
+
+    Why: Kernels run behind the program that launches them, so a fault shows at a later call;
+    after it the GPU takes nothing more from the process. The message lists what was launched
+    last.
+
+    Remedy: Start the process anew with CUDA_LAUNCH_BLOCKING=1, under which the launch at fault
+    reports itself, or run the kernel by `tawa.simulate`, which checks every access.
+
+    Example::
+
+        import torch
+
+        @tawa.jit
+        def fill(x, n, B: tl.constexpr):
+            at = tl.program_id(0) * B + tl.arange(0, B)
+            tl.store(x + at, 1.0)  # without a mask
+
+        fill[(1 << 20,)](torch.empty(1000, device="cuda"), 1000, B=1024)
+        fill[(1,)](torch.empty(1000, device="cuda"), 1000, B=1024)
+
+    Message::
+
+        TODO
+    """
 
 
 class NoDriver(TawaError):  # noqa: N818
-    """There is no NVIDIA driver, or it is too old, and the arguments live on a GPU."""
+    """There is no NVIDIA driver, or it is too old, and the arguments live on a GPU.
+
+    Why: Kernels are compiled to binaries of CUDA 13.0, which need driver 580 or newer.
+
+    Remedy: Install or update the driver; or pass NumPy arrays, which run in the simulator.
+
+    Example::
+
+        from tawa.runtime.driver import check_version
+
+        check_version(12_040)  # what cuDriverGetVersion says on a machine with driver 550
+
+    Message::
+
+        the NVIDIA driver is too old: it serves CUDA 12.4
+          why: the kernels are CUDA 13.0 binaries, which need driver 580 or newer
+          do:  update the driver, or run it in the simulator: pass NumPy arrays, or call tawa.simulate
+    """  # noqa: E501
 
 
 class TuningError(TawaError):
-    """No configuration of an autotune space could be built; the message lists each reason."""
+    """No configuration of an autotune space could be built; the message lists each reason.
+
+    Why: A configuration that cannot be built is skipped and its reason kept. With none left there
+    is nothing to launch.
+
+    Remedy: Add a configuration that takes less, as the reasons suggest.
+
+    Example::
+
+        from tawa.tools.samples import matmul
+
+        configs = [tawa.Config({}, depth=8), tawa.Config({}, consumers=3)]
+        tuned = tawa.autotune(configs, key=["K"])(matmul)
+        matrix, describe = tawa.array((8192, 8192), "bf16"), tawa.TensorDescriptor.from_tensor
+        a, b, c = (describe(matrix, block) for block in ([128, 64], [64, 256], [128, 256]))
+        tuned.compile(a, b, c, 8192, BM=128, BN=256, BK=64)
+
+    Message::
+
+        none of the 2 configurations of matmul can be built
+          why: each has its reason:
+            depth=8: the plan needs 458880 bytes of shared memory: a block has 231424; a@28 x 8 slots: 131072, b@29 x 8 slots: 262144, barriers of a@28+b@29: 128, stage of c_desc@31: 65536
+            consumers=3: consumers=3: a warpgroup takes a multiple of 64 rows of a product; the products have [128] rows, so [1, 2] warpgroups can share them
+          do:  add a configuration with smaller blocks or fewer stages
+    """  # noqa: E501
 
 
 class InternalError(TawaError):
-    """The compiler failed through no fault of the user's; the message names a dump folder."""
+    """The compiler failed through no fault of the user's; the message names a dump folder.
+
+    Why: An exception that no pass should raise reaches the user as this error: it names the step,
+    the line of the kernel that was being compiled, and a folder with what a report needs (the
+    kernel's source, the IR before the step, the plan, the traceback and the versions; no data of
+    arrays).
+
+    Remedy: Report it with the folder attached. `specialize=False` may compile meanwhile.
+
+    Example::
+
+        from tawa.ir import tile
+        from tawa.passes import pipeline
+
+        def broken(kernel, plan, target):
+            for operation in kernel.walk():
+                if isinstance(operation, tile.Load):
+                    raise KeyError(operation.name)
+
+        @tawa.jit
+        def copy(x, out, B: tl.constexpr):
+            at = tl.arange(0, B)
+            tl.store(out + at, tl.load(x + at))
+
+        pipeline.TILE = (*pipeline.TILE, broken)  # as a compiler would that has such a fault
+        copy.compile(tawa.array((64,), "f32"), tawa.array((64,), "f32"), B=64)
+
+    Message::
+
+        the compiler failed on copy in broken (passes.pipeline): KeyError: 'tile.load'
+          at kernel.py:15
+                tl.store(out + at, tl.load(x + at))
+                                   ^
+          why: this is a fault of the compiler, and none of the kernel
+          do:  please report it: attach the folder .../reports/copy-...
+    """

@@ -55,7 +55,16 @@ HOPPER: tuple[Pass, ...] = (lower,)
 
 
 def run(
-    passes: tuple[Pass, ...], kernel: tile.Kernel, plan: Plan, target: Target
+    passes: tuple[Pass, ...],
+    kernel: tile.Kernel,
+    plan: Plan,
+    target: Target,
+    begin: Callable[[str, tile.Kernel, Plan], object] | None = None,
 ) -> tuple[Declined, ...]:
-    """Run `passes` in order; return what they declined."""
-    return tuple(note for one in passes for note in one(kernel, plan, target))
+    """Run `passes` in order; return what they declined. `begin` is told of each before it runs."""
+    notes: list[Declined] = []
+    for one in passes:
+        if begin is not None:
+            begin(one.__name__, kernel, plan)
+        notes += one(kernel, plan, target)
+    return tuple(notes)

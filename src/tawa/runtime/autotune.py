@@ -203,7 +203,7 @@ class Autotuner(Launchable):
             except TawaError as error:
                 if not _concerns_configuration(error):
                     raise
-                skipped[config] = error.what
+                skipped[config] = error.brief
                 continue
             return Tuning(config, skipped=skipped, note=note)
         raise self._none_left(skipped)
@@ -217,7 +217,7 @@ class Autotuner(Launchable):
             except TawaError as error:
                 if not _concerns_configuration(error):
                     raise
-                skipped[config] = error.what
+                skipped[config] = error.brief
         if not times:
             raise self._none_left(skipped)
         best = min(times, key=lambda config: times[config][0])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
@@ -18,8 +18,10 @@ from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from tawa.codegen import CudaSource, generate
 from tawa.errors import (
     BuildError,
+    InternalError,
     OverBudget,
     PlanError,
+    ProtocolError,
     ShapeUnsupported,
     TawaError,
     UnprovedProtocol,
@@ -31,7 +33,7 @@ from tawa.passes import pipeline
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.planner import rank_plans
-from tawa.runtime import cubins, nvrtc
+from tawa.runtime import crash, cubins, nvrtc
 from tawa.runtime.compiled import (
     CompiledKernel,
     Guard,
@@ -42,6 +44,7 @@ from tawa.runtime.compiled import (
     SharedBuffer,
     Stage,
 )
+from tawa.runtime.crash import Steps
 from tawa.runtime.stages import with_later
 from tawa.simulator.proof import prove
 from tawa.target import Target
@@ -60,14 +63,18 @@ _REASONS = {
 
 
 class Stopwatch:
-    """Adds up seconds by phase, in the order the phases first ran."""
+    """Adds up seconds by phase, in the order the phases first ran; each phase is a step."""
 
-    def __init__(self) -> None:
+    def __init__(self, steps: Steps) -> None:
         self.seconds: dict[str, float] = {}
+        self.steps = steps
 
     @contextmanager
-    def phase(self, name: str) -> Generator[None]:
-        """Time the body under `name`."""
+    def phase(
+        self, name: str, kernel: tile.Kernel | None = None, plan: Plan | None = None
+    ) -> Generator[None]:
+        """Time the body, which works on `kernel` under `plan`, under `name`."""
+        self.steps.begin(name, kernel, plan)
         start = time.perf_counter()
         try:
             yield
@@ -91,16 +98,66 @@ def compile_kernel(
     not hold); `strict` forbids re-association. Raises the errors of `tawa.errors`, all before
     anything runs.
     """
-    watch = Stopwatch()
+
+    def attempt(steps: Steps) -> CompiledKernel:
+        return _compile(
+            function, signature, options, pins, target, descriptors, strict, Stopwatch(steps)
+        )
+
+    try:
+        return attempt(Steps())
+    except UnprovedProtocol:
+        raise
+    except (InternalError, ProtocolError) as error:
+        failure: Exception = error
+    except (TawaError, MemoryError):
+        raise
+    except Exception as error:  # no exception of a pass reaches a user bare, whatever it is
+        failure = error
+    settings = {
+        "options": dict(options),
+        "pins": pins,
+        "target": target,
+        "descriptors": descriptors,
+        "strict": strict,
+    }
+    request = crash.Request(function, signature, settings)
+    steps = _again(attempt)
+    if isinstance(failure, ProtocolError):
+        failure.add_note(f"for a report: {crash.save(failure, request, steps)}")
+        raise failure
+    raise crash.internal_error(failure, request, steps) from failure
+
+
+def _again(attempt: Callable[[Steps], object]) -> Steps:
+    """Repeat a failed compilation and return its last step with the IR that it began with."""
+    steps = Steps(keep=True)
+    with suppress(Exception):
+        attempt(steps)
+    return steps
+
+
+def _compile(
+    function: Callable[..., Any],
+    signature: Signature,
+    options: Mapping[str, Any],
+    pins: Pins,
+    target: Target,
+    descriptors: bool,
+    strict: bool,
+    watch: Stopwatch,
+) -> CompiledKernel:
+    """Compile by the first plan that can be carried out."""
     with watch.phase("frontend"):
         kernel = build_tile(function, signature, options)
     stages: dict[str, Stage] = {"tile": str(kernel)}
+    begin = watch.steps.begin
     with watch.phase("tile passes"):
         passes = pipeline.TILE if descriptors else pipeline.TILE_PLAIN
-        notes = pipeline.run(passes, kernel, Plan(), target)
+        notes = pipeline.run(passes, kernel, Plan(), target, begin)
         if not strict:
-            notes += pipeline.run(pipeline.REASSOCIATE, kernel, Plan(), target)
-    with watch.phase("plan"):
+            notes += pipeline.run(pipeline.REASSOCIATE, kernel, Plan(), target, begin)
+    with watch.phase("plan", kernel):
         plans = rank_plans(kernel, target, pins, notes)
     errors: list[TawaError] = []
     for plan in plans[:ATTEMPTS]:
@@ -126,20 +183,21 @@ def _carry_out(
     """Carry out one plan on a copy of the kernel: lower, prove, generate, build."""
     work = kernel.clone()
     made = dict(stages)
+    begin = watch.steps.begin
     with watch.phase("aref passes"):
-        notes += pipeline.run(pipeline.AREF, work, plan, target)
+        notes += pipeline.run(pipeline.AREF, work, plan, target, begin)
         made["aref"] = str(work)
     with watch.phase("lowering"):
-        notes += pipeline.run(pipeline.HOPPER, work, plan, target)
+        notes += pipeline.run(pipeline.HOPPER, work, plan, target, begin)
         made["hopper"] = str(work)
-    with watch.phase("proof"):
+    with watch.phase("proof", work, plan):
         proof = prove(work, target)
-    with watch.phase("code generation"):
+    with watch.phase("code generation", work, plan):
         source = generate(work)
         made["cuda"] = source.text
     spills: int | None = None
     if nvrtc.is_available():
-        with watch.phase("nvrtc"):
+        with watch.phase("nvrtc", work, plan):
             cubin = cubins.build(source.text, source.entry_name, arch=target.arch)
         made["cubin"] = cubin.data
         spills = cubin.spill_bytes

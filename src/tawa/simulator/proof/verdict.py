@@ -72,6 +72,7 @@ def prove(kernel: tile.Kernel, target: Target) -> Proof:
             f"{kernel.sym_name.data} is not proved: {found.sentence}",
             place=_place(found.operation),
             why="a kernel that is not proved free of hangs and races is not run.",
+            remedy="compile it with specialize=False, which leaves less to prove, or split it.",
         ) from None
     seconds = time.perf_counter() - began
     verdict = (

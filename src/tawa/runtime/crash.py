@@ -1,0 +1,189 @@
+"""What is kept when the compiler itself fails: an error that names the pass and the kernel's line,
+and a folder that holds what a report needs.
+
+The folder has the kernel's source, the signature, options and pins, the IR before the step that
+failed, the plan, the traceback and the versions; no data of the user's arrays. Its name is a hash
+of the failure, so that the same one is written once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import platform
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from xdsl.dialects.builtin import FileLineColLoc
+from xdsl.ir import Operation, SSAValue
+
+from tawa.errors import InternalError, Place
+from tawa.frontend.builder import Builder
+from tawa.frontend.context import Context
+from tawa.frontend.source import underlying
+from tawa.ir import tile
+from tawa.plan.plan import Plan
+from tawa.runtime.compiled import spell_signature
+from tawa.runtime.store import cache_folder
+from tawa.version import __version__
+
+_PACKAGES = ("xdsl", "numpy", "cuda-bindings", "nvidia-cuda-nvrtc")
+_PASS_HOMES = ("passes", "frontend", "plan", "codegen", "simulator", "analysis")
+
+
+@dataclass(slots=True)
+class Steps:
+    """The steps of one compilation as they begin; with `keep` also what each of them starts from.
+
+    Keeping costs a print of the IR a step, so it is done only when a failed compilation is run
+    again to tell about it.
+    """
+
+    keep: bool = False
+    name: str = ""
+    ir: str = ""
+    plan: str = ""
+
+    def begin(self, name: str, kernel: tile.Kernel | None = None, plan: Plan | None = None) -> None:
+        """Note that a step begins on a kernel, under a plan."""
+        self.name = name
+        if self.keep:
+            self.ir = "" if kernel is None else str(kernel)
+            self.plan = "" if plan is None else str(plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was being compiled: the kernel, and all that it was compiled for, by name."""
+
+    function: Any
+    signature: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return getattr(underlying(self.function), "__name__", "kernel")
+
+    @property
+    def place(self) -> Place | None:
+        """Where the kernel is defined."""
+        if (function := underlying(self.function)) is None:
+            return None
+        return Place(function.__code__.co_filename, function.__code__.co_firstlineno)
+
+
+def internal_error(error: Exception, request: Request, steps: Steps) -> InternalError:
+    """Return what a user sees of an exception that no step of the compiler should raise.
+
+    `steps` are those of the compilation, run again with `keep`. An InternalError keeps its words
+    and place, and gets the folder.
+    """
+    folder = save(error, request, steps)
+    kept = "what it needs could not be saved" if folder is None else f"attach the folder {folder}"
+    remedy = f"please report it: {kept}"
+    where = f"{steps.name} ({home})" if (home := _home(error)) else steps.name
+    if isinstance(error, InternalError):
+        place, what, why = error.place, error.what, error.why
+    else:
+        place, what, why = None, f"{type(error).__name__}: {error}", ""
+    return InternalError(
+        f"the compiler failed on {request.name} in {where}: {what}",
+        place=place or _place(error) or request.place,
+        why=why or "this is a fault of the compiler, and none of the kernel",
+        remedy=remedy,
+    )
+
+
+def save(error: Exception, request: Request, steps: Steps) -> Path | None:
+    """Write the folder of a failure and return it; None where nothing can be written."""
+    trace = "".join(traceback.format_exception(error))
+    files = {
+        "report.txt": _report(trace, request, steps),
+        "kernel.py": _source(request.function),
+        "before.mlir": steps.ir,
+        "plan.txt": steps.plan,
+    }
+    digest = hashlib.sha256("\0".join(files.values()).encode(), usedforsecurity=False).hexdigest()
+    name = f"{request.name}-{digest[:12]}"
+    for parent in (cache_folder() / "reports", Path(tempfile.gettempdir()) / "tawa-reports"):
+        with suppress(OSError):
+            folder = parent / name
+            folder.mkdir(parents=True, exist_ok=True)
+            for file, text in files.items():
+                if text:
+                    (folder / file).write_text(text, encoding="utf-8")
+            return folder
+    return None
+
+
+def _report(trace: str, request: Request, steps: Steps) -> str:
+    lines = [f"step: {steps.name}", "", "signature:"]
+    lines += [f"  {line}" for line in spell_signature(request.signature)]
+    lines += ["", "settings:", *(f"  {name} = {v!r}" for name, v in request.settings.items())]
+    lines += ["", "versions:", f"  tawa {__version__}", f"  python {platform.python_version()}"]
+    lines += [f"  {package} {_version(package)}" for package in _PACKAGES]
+    return "\n".join([*lines, f"  {platform.platform()}", "", trace])
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _source(function: Any) -> str:
+    plain = underlying(function)
+    try:
+        return inspect.getsource(plain) if plain is not None else ""
+    except (OSError, TypeError):
+        return ""
+
+
+def _frames(error: BaseException) -> Iterator[FrameType]:
+    """Yield the frames of a traceback, the one that raised first."""
+    found = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return reversed(found)
+
+
+def _home(error: Exception) -> str:
+    """Return the module of the compiler in which an exception arose: ``passes.lower.waits``."""
+    for frame in _frames(error):
+        package, _, module = str(frame.f_globals.get("__name__", "")).partition(".")
+        if package == "tawa" and module.partition(".")[0] in _PASS_HOMES:
+            return module
+    return ""
+
+
+def _place(error: Exception) -> Place | None:
+    """Return the line of the kernel that was being compiled, from what the frames were looking at.
+
+    The innermost frame that holds an operation with a place, or the frontend's state, says it.
+    """
+    for frame in _frames(error):
+        for value in frame.f_locals.values():
+            if (place := _place_of(value)) is not None:
+                return place
+    return None
+
+
+def _place_of(value: Any) -> Place | None:
+    match value:
+        case Builder():
+            return value.place
+        case Context():
+            return value.builder.place
+        case SSAValue():
+            return _place_of(value.owner) if isinstance(value.owner, Operation) else None
+        case Operation(location=FileLineColLoc() as where):
+            return Place(where.filename.data, where.line.data, where.column.data)
+        case _:
+            return None
