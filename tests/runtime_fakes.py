@@ -27,6 +27,7 @@ from tawa.runtime.compiled import (
     RoleRegisters,
     SharedBuffer,
 )
+from tawa.runtime.recent import Recent
 from tawa.target import H200
 
 
@@ -63,6 +64,7 @@ class FakeDriver:
         self.error = 0
         self.current = 0
         self.capturing = False
+        self.recent = Recent()
 
     def launch_ex(self, config: int, function: int, pointers: int, extra: Any) -> int:
         words = struct.unpack("<7I4xQQI4x", ctypes.string_at(config, 56))

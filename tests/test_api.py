@@ -143,7 +143,10 @@ def test_launch_errors():
         in str(error)
     )
     sticky = launch_error("matmul", "CUDA_ERROR_LAUNCH_FAILED (719)", 719, "K=3")
-    assert "nothing more runs in this process. Arguments: K=3" in str(sticky)
+    assert "nothing more runs in this process. The latest launches" in str(sticky)
+    assert "\n    matmul: K=3\n" in str(sticky)
+    assert sticky.lost
+    assert not error.lost
 
 
 def test_jit_with_and_without_options():

@@ -35,13 +35,16 @@ def a_gpu_on_which_kernels_fault(monkeypatch):
     """A driver that takes one launch and reports the fault of it at the next."""
     driver = FakeDriver(parameters=1)
     install(monkeypatch, driver)
+    fault = "CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered"
+    monkeypatch.setattr(driver, "describe", lambda code: fault)
     addresses = iter((0x7F0000000000, 0x7F0000010000))
 
     def empty(count, device):
         driver.error = 700 if driver.launches else 0
         return GpuArray((count,), address=next(addresses))
 
-    torch = SimpleNamespace(empty=empty, cuda=SimpleNamespace(is_available=lambda: False))
+    cuda = SimpleNamespace(is_available=lambda: False, is_initialized=lambda: False)
+    torch = SimpleNamespace(empty=empty, cuda=cuda, Tensor=type(None))
     monkeypatch.setitem(sys.modules, "torch", torch)
 
 

@@ -321,10 +321,38 @@ def test_a_refused_launch_names_kernel_and_arguments(driver, make):
     assert "factor=2.0" in str(caught.value)
 
 
-def test_a_sticky_error_says_that_the_process_is_lost(driver, make):
+def test_a_sticky_error_lists_the_launches_before_it(driver, make):
+    kernel = make(scale)
+    for n in range(16, 16 + 12):
+        kernel[(3,)](GpuArray((4,)), GpuArray((4,)), n, 2.0)
     driver.error = 700
-    with pytest.raises(LaunchError, match="the error is sticky: this kernel or one before it"):
+    with pytest.raises(LaunchError, match="this kernel or one before it failed") as caught:
+        kernel[(3,)](GpuArray((4,)), GpuArray((4,), address=0x7F0000001000), 5, 2.0)
+    assert caught.value.lost
+    before = [line for line in caught.value.why.splitlines() if "on grid (3,)" in line]
+    assert len(before) == 8  # the latest of them
+    where = "x = f32 at 0x7f0000000000, y = f32 at 0x7f0000000000"
+    assert before[0] == f"    scale on grid (3,): {where}, n = 27, factor = 2.0"
+    assert len(list(driver.recent)) == 8  # what was refused is not among them
+
+
+def test_the_kernel_at_fault_where_launches_wait(driver, make, monkeypatch):
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    driver.error = 719
+    with pytest.raises(LaunchError, match=r"scale failed on the GPU: .*719") as caught:
         make(scale)[(3,)](GpuArray((4,)), GpuArray((4,)), 16, 2.0)
+    assert caught.value.lost
+    assert (
+        caught.value.why
+        == "arguments: grid (3,); x=float32[4], y=float32[4], n=16, factor=2.0, BLOCK=64"
+    )
+
+
+def test_recent_launches_of_descriptors(driver, make):
+    make(gemm, parameters=5)[(1,)](descriptor(128, 256), descriptor(256, 64), 128, 64)
+    (line,) = driver.recent
+    a, b = f"bf16[128, 256] at {BASE:#x}", f"bf16[256, 64] at {BASE:#x}"
+    assert line == f"gemm on grid (1,): a = {a}, b = {b}, M = 128, N = 64"
 
 
 def test_a_thread_without_a_context_gets_one(driver, make):

@@ -410,8 +410,15 @@ class LaunchError(TawaError):
 
     Message::
 
-        TODO
-    """
+        the GPU reported an error at the launch of fill: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered
+          why: this kernel or one before it failed on the device, and nothing more runs in this process. The latest launches, this one first:
+            fill: grid (1,); x=float32[1000], n=1000, B=1024
+            fill on grid (1048576,): x = f32 at 0x7f0000000000, n = 1000
+          do:  start the process anew with CUDA_LAUNCH_BLOCKING=1, which shows the kernel at fault; tawa.simulate checks a kernel without a GPU
+    """  # noqa: E501
+
+    lost = False
+    """Whether the GPU takes nothing more from this process."""
 
 
 class NoDriver(TawaError):  # noqa: N818

@@ -15,6 +15,7 @@ from typing import Any
 from tawa.errors import (
     ArgumentError,
     InternalError,
+    LaunchError,
     NoDriver,
     ProtocolError,
     TawaError,
@@ -26,7 +27,7 @@ from tawa.errors import (
 from tawa.plan.plan import Declined
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.config import Config
-from tawa.runtime.dispatch import devices_of
+from tawa.runtime.dispatch import devices_of, refuse_capture
 from tawa.runtime.fingerprint import compiler_digest
 from tawa.runtime.heuristics import Heuristics
 from tawa.runtime.jit import JitFunction, Launchable
@@ -179,18 +180,19 @@ class Autotuner(Launchable):
         if len(self.configs) == 1:
             return Tuning(self.configs[0])
         named = self._named(args, keywords)
-        devices = devices_of(named).values()
-        if not any(device.kind == "cuda" for device in devices):
+        gpus = [d.ordinal for d in devices_of(named).values() if d.kind == "cuda"]
+        if not gpus:
             note = "there is no GPU to time on: the first configuration that builds is taken"
             return self._first_feasible(args, keywords, note)
-        if not self._keep:
-            return self._time_all(grid, args, keywords)
         store = self._store or store_at(cache_folder())
-        disk_key = self._disk_key(key, next(iter(devices)).ordinal)
-        if (kept := Tuning.decode(store.get(disk_key), self.configs)) is not None:
+        disk_key = self._disk_key(key, gpus[0])
+        kept = Tuning.decode(store.get(disk_key), self.configs) if self._keep else None
+        if kept is not None:
             return kept
+        refuse_capture(f"the tuning of {self.name}", "timing a kernel", named, gpus[0])
         tuning = self._time_all(grid, args, keywords)
-        store.put(disk_key, tuning.encode(self.configs))
+        if self._keep:
+            store.put(disk_key, tuning.encode(self.configs))
         return tuning
 
     def _first_feasible(
@@ -218,6 +220,9 @@ class Autotuner(Launchable):
                 if not _concerns_configuration(error):
                     raise
                 skipped[config] = error.brief
+            except Exception as error:  # of torch, for a fault of the kernel that is timed
+                error.add_note(f"while {self.name} was timed with {config}")
+                raise
         if not times:
             raise self._none_left(skipped)
         best = min(times, key=lambda config: times[config][0])
@@ -296,6 +301,8 @@ def _concerns_configuration(error: TawaError) -> bool:
     """Tell whether an error speaks of one configuration, so that others may still do."""
     if isinstance(error, ProtocolError):
         return isinstance(error, UnprovedProtocol)
+    if isinstance(error, LaunchError):
+        return not error.lost
     return not isinstance(error, _NOT_THE_CONFIGURATION)
 
 

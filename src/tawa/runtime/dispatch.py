@@ -102,6 +102,16 @@ def current_device(machine: Driver) -> Callable[[], int]:
     return machine.current_device
 
 
+def refuse_capture(what: str, work: str, values: Mapping[str, Any], device: int) -> None:
+    """Raise LaunchError where the stream of a call is being captured into a CUDA graph."""
+    if connect().is_capturing(current_stream(values)(device)):
+        raise LaunchError(
+            f"{what} is inside a CUDA graph capture",
+            why=f"{work} cannot be captured",
+            remedy="launch it once before the capture",
+        )
+
+
 class GpuKernel:
     """A compiled kernel on the GPUs: loaded once, prepared once for each device."""
 
@@ -119,25 +129,35 @@ class GpuKernel:
         `otherwise` gives the launcher to use where a guard of the kernel does not hold.
         """
         machine = connect()
-        stream = current_stream(values)
-        if machine.is_capturing(stream(device)):
-            raise LaunchError(
-                f"the first launch of {self.kernel.name} with these arguments is inside a CUDA"
-                " graph capture",
-                why="compiling and loading a kernel cannot be captured",
-                remedy="launch it once before the capture",
-            )
+        refuse_capture(
+            f"the first launch of {self.kernel.name} with these arguments",
+            "compiling and loading a kernel",
+            values,
+            device,
+        )
         with self._lock:
+            loaded = self._ready(machine, device)
+        place = Place(device, current_stream(values), current_device(machine), self._blocks[device])
+        return make_launcher(
+            self.kernel, values, place, loaded.function, machine, otherwise
+        ).function
+
+    def _ready(self, machine: Driver, device: int) -> LoadedKernel:
+        """Return the kernel on the GPUs, with all that a launch on a device needs."""
+        try:
             if self._loaded is None:
                 shape = self.kernel.launch
                 self._loaded = LoadedKernel(machine, self.kernel.cubin, self.kernel.entry, shape)
             if device not in self._blocks:
                 self._loaded.prepare(device)
                 self._blocks[device] = self._loaded.resident_blocks(device)
-        place = Place(device, stream, current_device(machine), self._blocks[device])
-        return make_launcher(
-            self.kernel, values, place, self._loaded.function, machine, otherwise
-        ).function
+        except LaunchError as error:
+            raise LaunchError(
+                f"{self.kernel.name} cannot be loaded on cuda:{device}: {error.what}",
+                why=error.why or "\n    ".join(["launched before it:", *machine.recent]),
+                remedy=error.remedy,
+            ) from error
+        return self._loaded
 
 
 def simulated_launcher(

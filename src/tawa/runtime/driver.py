@@ -8,7 +8,8 @@ which costs more than the driver itself.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -16,10 +17,12 @@ from typing import Any
 
 from tawa.errors import LaunchError, NoDriver
 from tawa.runtime.compiled import LaunchShape
+from tawa.runtime.recent import Recent
 from tawa.target import H200, Target
 
 _OLDEST = 13_000  # CUDA 13.0, driver 580: what the cubins of NVRTC 13 need
 _STICKY = frozenset((700, 702, 714, 715, 716, 717, 718, 719, 720))  # the context is lost
+_IMPLICIT = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
 _SIMULATOR = "run it in the simulator: pass NumPy arrays, or call tawa.simulate"
 
 
@@ -50,6 +53,14 @@ def connect() -> Driver:
     return Driver(driver)
 
 
+def recent_launches() -> list[str]:
+    """Return the latest launches of this process with their arguments, the latest first.
+
+    What to look at when a library reports a fault of the GPU; the list is kept after it.
+    """
+    return list(connect().recent)
+
+
 def check_version(version: int) -> None:
     """Raise NoDriver for a driver older than CUDA 13.0 (`version` = 1000 major + 10 minor)."""
     if version >= _OLDEST:
@@ -66,6 +77,7 @@ class Driver:
 
     def __init__(self, bindings: Any) -> None:
         self.cu = bindings
+        self.recent = Recent()
         self.launch_ex = self._foreign("cuLaunchKernelEx", *[ctypes.c_void_p] * 4)
         self.encode_tiled = self._foreign(
             "cuTensorMapEncodeTiled",
@@ -136,8 +148,13 @@ class Driver:
         return replace(H200, multiprocessors=self.attribute("MULTIPROCESSOR_COUNT", device))
 
     def is_capturing(self, stream: int) -> bool:
-        """Tell whether a stream is being captured into a CUDA graph."""
-        return int(self.call("cuStreamIsCapturing", self.cu.CUstream(stream))) != 0
+        """Tell whether a stream is being captured into a CUDA graph, or must not be asked now."""
+        code, *values = self.cu.cuStreamIsCapturing(self.cu.CUstream(stream))
+        if int(code) == _IMPLICIT:  # the legacy stream, while another one is captured
+            return True
+        if int(code) != 0:
+            raise LaunchError(f"cuStreamIsCapturing failed: {self.describe(int(code))}")
+        return int(values[0]) != 0
 
 
 class LoadedKernel:
@@ -190,17 +207,34 @@ class LoadedKernel:
         return int(clusters) * self._launch.cluster
 
 
-def launch_error(kernel: str, problem: str, code: int, arguments: str) -> LaunchError:
-    """Return the error for a failed launch; a sticky one says that the context is lost."""
-    if code in _STICKY:
+def launch_error(
+    kernel: str, problem: str, code: int, arguments: str, recent: Iterable[str] = ()
+) -> LaunchError:
+    """Return the error for a failed launch; a sticky one says that the context is lost.
+
+    `recent` are the launches before it, the latest first: the fault may be of any of them, unless
+    launches wait for their kernels.
+    """
+    if code not in _STICKY:
         return LaunchError(
-            f"the GPU reported an error at the launch of {kernel}: {problem}",
-            why="the error is sticky: this kernel or one before it failed on the device, and"
-            f" nothing more runs in this process. Arguments: {arguments}",
-            remedy="start the process anew; CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer shows"
-            " which kernel it was, tawa.simulate checks this one without a GPU",
+            f"the driver refused the launch of {kernel}: {problem}",
+            why=f"arguments: {arguments}",
         )
-    return LaunchError(
-        f"the driver refused the launch of {kernel}: {problem}",
-        why=f"arguments: {arguments}",
-    )
+    if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
+        error = LaunchError(
+            f"{kernel} failed on the GPU: {problem}",
+            why=f"arguments: {arguments}",
+            remedy="start the process anew, nothing more runs in this one; compute-sanitizer shows"
+            " the access at fault, tawa.simulate checks the kernel without a GPU",
+        )
+    else:
+        latest = "".join(f"\n    {line}" for line in (f"{kernel}: {arguments}", *recent))
+        error = LaunchError(
+            f"the GPU reported an error at the launch of {kernel}: {problem}",
+            why="this kernel or one before it failed on the device, and nothing more runs in this"
+            f" process. The latest launches, this one first:{latest}",
+            remedy="start the process anew with CUDA_LAUNCH_BLOCKING=1, which shows the kernel at"
+            " fault; tawa.simulate checks a kernel without a GPU",
+        )
+    error.lost = True
+    return error

@@ -30,6 +30,7 @@ from tawa.runtime.forms import Generated, generate, launch_names
 from tawa.runtime.grid import launches, resolve_grid
 from tawa.runtime.guards import Guards, facts_of
 from tawa.runtime.maps import spell_map
+from tawa.runtime.recent import Recent
 from tawa.runtime.refusals import fail, refuse
 from tawa.runtime.tensor_map import MapBuffer, Tensor, encode
 
@@ -45,6 +46,7 @@ class Machine(Protocol):
 
     launch_ex: Callable[..., int]
     encode_tiled: Callable[..., int]
+    recent: Recent
 
     def current_device(self) -> int:
         """Return the device of the current context."""
@@ -234,6 +236,8 @@ def make_launcher(
         "__launches": launches,
         "__refuse": refuse,
         "__fail": fail,
+        "__note": machine.recent.notes.append,
+        "__facts_of": tuple(facts_of(names, (*values, *extra))),
         "__machine": machine,
         "__submit": machine.launch_ex,
         "__function": function,
@@ -264,6 +268,7 @@ def _text(
     meta = "{" + "".join(f"{name!r}: {name}, " for name in values) + "**__options}"
     again = f"{kernel.name}(__grid, __options, {names})"
     packed = "".join(f", {text}" for text in writer.packed)
+    facts = "".join(f"{name}, " for name in facts_of(writer.names, (*values, *extra)))
     lines = [
         f"def {kernel.name}(__grid, __options, {names}):",
         "    if type(__grid) is not tuple:",
@@ -293,6 +298,7 @@ def _text(
         "            __machine.enter(__device)  # this thread had no context",
         f"            return {again}",
         f"        __fail(__error, __kernel, __machine, __grid, {meta})",
+        f"    __note((__kernel, __facts_of, ({facts}), __grid))",
         "    return __kernel",
     ]
     return "\n".join(lines) + "\n"

@@ -12,10 +12,13 @@ from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.driver import launch_error
 from tawa.runtime.dtypes import PACK, bf16_bits
 from tawa.runtime.grid import resolve_grid
+from tawa.runtime.recent import Recent
 
 
 class Describes(Protocol):
-    """What knows the driver's errors by their codes."""
+    """What knows the driver's errors by their codes, and the launches before this one."""
+
+    recent: Recent
 
     def describe(self, code: int) -> str:
         """Return the name and meaning of an error."""
@@ -58,7 +61,7 @@ def fail(
 ) -> None:
     """Raise the error for a launch that the driver refused."""
     arguments = f"grid {tuple(grid)}; {spell_arguments(values)}"
-    raise launch_error(kernel.name, machine.describe(code), code, arguments)
+    raise launch_error(kernel.name, machine.describe(code), code, arguments, machine.recent)
 
 
 def spell_arguments(values: Mapping[str, Any]) -> str:

@@ -1,8 +1,9 @@
 """The disk cache: a folder of immutable files, written whole and checked when read.
 
-A file is a SHA-256 of its content followed by the content, so that a truncated or damaged file is
-recognised and rebuilt. Writers rename a finished file into place; readers see all of it or nothing.
-A folder that cannot be written costs a warning and nothing else.
+A file is a SHA-256 of its key and content followed by the content, so that a truncated or damaged
+file, and one that belongs to another key, is recognised and rebuilt. Writers rename a finished file
+into place; readers see all of it or nothing. A folder that cannot be written, or is full, costs a
+warning and nothing else: compiled kernels stay in memory.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import os
 import sys
 import threading
+import time
 import warnings
 from contextlib import suppress
 from functools import cache
@@ -18,23 +20,27 @@ from pathlib import Path
 
 _LIMIT = 1 << 30  # bytes kept on disk; the files read longest ago go first
 _SWEEP_EVERY = 64  # writes between two looks at the folder's size
+_DRAFT = ".draft-"
+_ABANDONED = 3600  # seconds after which nobody writes a draft any more
 
 
 def cache_folder() -> Path:
     """Return the folder of the cache: ``$TAWA_CACHE_DIR``, else the user's cache folder."""
     if (folder := os.environ.get("TAWA_CACHE_DIR")) is not None:
         return Path(folder)
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user without a home: a folder that cannot be made says the rest
+        return Path(os.devnull) / "tawa"
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "tawa"
+        return home / "Library" / "Caches" / "tawa"
     base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
-    return (Path(base) if base else Path.home() / ".cache") / "tawa"
+    return (Path(base) if base else home / ".cache") / "tawa"
 
 
 def _write_whole(path: Path, content: bytes) -> None:
     """Write a file beside `path`, for its owner only, and rename it into place."""
-    draft = path.with_name(f".{os.getpid()}-{threading.get_ident()}")
-    with suppress(FileNotFoundError):
-        draft.unlink()  # left by a process of the same number that was killed
+    draft = path.with_name(f"{_DRAFT}{os.urandom(8).hex()}")  # processes of other machines too
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "wb") as file:
@@ -44,6 +50,13 @@ def _write_whole(path: Path, content: bytes) -> None:
         with suppress(OSError):
             draft.unlink()
         raise
+
+
+def _digest(key: str, body: bytes) -> bytes:
+    """Return what stands in front of a file's content."""
+    digest = hashlib.sha256(f"{key}\0".encode(), usedforsecurity=False)
+    digest.update(body)
+    return digest.digest()
 
 
 class DiskStore:
@@ -62,14 +75,14 @@ class DiskStore:
         return self.folder / digest[:2] / digest[2:]
 
     def get(self, key: str) -> bytes | None:
-        """Return the bytes stored under `key`, or None when absent or damaged."""
+        """Return the bytes stored under `key`, or None when absent, damaged or another key's."""
         path = self.path(key)
         try:
             content = path.read_bytes()
         except OSError:
             return None
         body = content[32:]
-        if hashlib.sha256(body, usedforsecurity=False).digest() != content[:32]:
+        if _digest(key, body) != content[:32]:
             with suppress(OSError):
                 path.unlink()
             return None
@@ -82,10 +95,9 @@ class DiskStore:
         if not self._writable:
             return
         path = self.path(key)
-        digest = hashlib.sha256(body, usedforsecurity=False).digest()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write_whole(path, digest + body)
+            _write_whole(path, _digest(key, body) + body)
         except OSError as error:
             self._writable = False
             warnings.warn(
@@ -110,11 +122,16 @@ class DiskStore:
             self.sweep()
 
     def sweep(self) -> None:
-        """Remove the files used longest ago until the folder is within its limit."""
+        """Remove abandoned drafts, and the files used longest ago until the limit is kept."""
         files: list[tuple[float, int, Path]] = []
+        now = time.time()
         for path in self.folder.glob("??/*"):
             with suppress(OSError):
                 facts = path.stat()
+                if path.name.startswith(_DRAFT):
+                    if now - facts.st_mtime > _ABANDONED:
+                        path.unlink()  # of a process that was killed
+                    continue
                 files.append((facts.st_mtime, facts.st_size, path))
         excess = sum(size for _, size, _ in files) - self.limit
         for _, size, path in sorted(files):
