@@ -10,7 +10,7 @@ outcomes is tried that no input produces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 Scalar: TypeAlias = "int | Expr"
@@ -145,17 +145,12 @@ class Scalars:
         """Return the number a scalar is under the present binding, None when still open."""
         if not isinstance(scalar, Expr):
             return scalar
-        known = self._known.get(scalar)
-        if known is None:
-            known = self._evaluate(scalar, {})
-            if known is not None:
-                self._known[scalar] = known
-        return known
+        return self._evaluate(scalar, {})
 
     def _evaluate(self, scalar: object, trial: dict[Expr, int]) -> int | None:
         if not isinstance(scalar, Expr):
             return scalar if isinstance(scalar, int) else None
-        if not trial and (known := self._known.get(scalar)) is not None:
+        if (known := self._known.get(scalar)) is not None:
             return known
         if scalar.unknown:
             found = self.bound.get(scalar)
@@ -166,24 +161,31 @@ class Scalars:
             if value is None:
                 return None
             values.append(value)
-        return FUNCTIONS[scalar.function](*values)
+        known = FUNCTIONS[scalar.function](*values)
+        if not trial:
+            self._known[scalar] = known
+        return known
 
     def open(self, scalars: Iterable[Scalar]) -> list[Expr]:
         """Return the unbound unknowns of some scalars, in order of appearance."""
         found: dict[Expr, None] = {}
-        for scalar in scalars:
-            self._collect(scalar, found)
+        for item in self._parts(scalars):
+            if isinstance(item, Expr) and item.unknown and item not in self.bound:
+                found[item] = None
         return list(found)
 
-    def _collect(self, scalar: object, found: dict[Expr, None]) -> None:
-        if not isinstance(scalar, Expr):
-            return
-        if scalar.unknown:
-            if scalar not in self.bound:
-                found[scalar] = None
-            return
-        for arg in scalar.args:
-            self._collect(arg, found)
+    def _parts(self, scalars: Iterable[object]) -> Iterator[object]:
+        """Yield all an expression is made of, each once: a while loop's are thousands deep."""
+        seen: set[object] = set()
+        left = [*scalars][::-1]
+        while left:
+            item = left.pop()
+            if item in seen:
+                continue
+            seen.add(item)
+            yield item
+            if isinstance(item, Expr) and not item.unknown:
+                left += item.args[::-1]
 
     def settle(
         self, scalars: tuple[Scalar, ...], outcome: Callable[..., int], wish: int, ragged: bool
@@ -233,16 +235,11 @@ class Scalars:
                 return scale * max(constants[-1], 1) // unit * unit
 
     def _constants(self, scalars: Iterable[object]) -> set[int]:
-        found: set[int] = set()
-        for scalar in scalars:
-            if isinstance(scalar, Expr) and not scalar.unknown:
-                found |= self._constants(scalar.args)
-            elif isinstance(scalar, Expr):
-                number = self.bound.get(scalar, 0)
-                found |= {number} if 0 < number < 1 << 20 else set()
-            elif isinstance(scalar, int) and 0 < scalar < 1 << 20:
-                found.add(scalar)
-        return found
+        found = (
+            self.bound.get(item, 0) if isinstance(item, Expr) else item
+            for item in self._parts(scalars)
+        )
+        return {item for item in found if isinstance(item, int) and 0 < item < 1 << 20}
 
 
 def _search(
@@ -262,6 +259,10 @@ def _search(
         for number in (wish * size, (wish - 1) * size, (wish + 1) * size, size - 1, size + 1):
             if number >= 0 and at(number) == wish:
                 return _edge(at, number // unit * unit, wish, unit, constants[-1], ragged)
+    number = constants[-1]
+    while (number := 2 * number) < 1 << 20:  # the least that will do: the run is as long as it says
+        if at(number) == wish:
+            return _edge(at, number // unit * unit, wish, unit, constants[-1], ragged)
     low, high = 0, 1 << 20
     rising = at(low) <= at(high)
     while high - low > unit:
