@@ -10,6 +10,7 @@ import tawa.language as tl
 from tawa.errors import UnsupportedSyntax
 from tawa.frontend.attributes import DESCRIPTOR_METHODS, TENSOR_METHODS
 from tawa.frontend.handlers import HANDLERS
+from tawa.language.written import Written
 
 # The names a kernel of Triton 3.6 may use and tawa has a meaning for.
 TYPES = (
@@ -55,7 +56,7 @@ def test_importing_the_language_imports_no_compiler():
 def test_every_function_is_documented_compiled_and_refused_outside(name):
     function = getattr(tl, name)
     assert inspect.getdoc(function)
-    assert name in HANDLERS
+    assert name in HANDLERS or isinstance(function, Written)
     values = [1 for _ in inspect.signature(function).parameters]
     with pytest.raises(UnsupportedSyntax, match=f"tl.{name} was called outside a kernel"):
         function(*values)
@@ -63,6 +64,8 @@ def test_every_function_is_documented_compiled_and_refused_outside(name):
 
 def test_handlers_take_what_the_documentation_says():
     for name in functions():
+        if isinstance(getattr(tl, name), Written):
+            continue  # its body is its own handler
         handler = inspect.signature(HANDLERS[name]).parameters
         stub = inspect.signature(getattr(tl, name)).parameters
         required = [p for p in handler.values() if p.default is p.empty]

@@ -16,6 +16,7 @@ import tawa.language as tl
 from tawa.frontend.source import Source, underlying
 from tawa.frontend.values import Const, Tuple, Value
 from tawa.language import dtypes
+from tawa.language.written import Written
 
 _LIBRARIES = ("triton.language", "tawa.language")
 _TYPES = {name: dtypes.dtype(name) for name in dtypes._TABLE}  # pyright: ignore[reportPrivateUsage]
@@ -130,6 +131,8 @@ def _function(value: Any) -> object:
     if isinstance(value, (ModuleType, MethodType)):
         return value
     inner = underlying(value) if not isinstance(value, type) else None
+    if isinstance(value, Written):
+        return Helper(inner)
     if type(value).__name__ == "ConstexprFunction" and inner is not None:
         return HostFunction(inner)
     owner: Any = inner if inner is not None else value

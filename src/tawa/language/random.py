@@ -1,0 +1,93 @@
+"""Random numbers from a counter: Philox 4x32-10, the numbers that Triton gives.
+
+J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3",
+SC 2011, section 4.3: ten rounds on a counter of four 32-bit words under a key of two. The counter
+is `offset` and three zeros, the key the 64 bits of `seed`; so a number depends on its offset alone,
+not on tiles, warps or the order of execution.
+"""
+
+# The bodies are tile code, which pyright cannot type: it is typed where it is compiled.
+# pyright: basic, reportOperatorIssue=false, reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportIndexIssue=false, reportGeneralTypeIssues=false
+
+from __future__ import annotations
+
+import tawa.language as tl
+from tawa.language.written import Written
+
+
+@Written
+def philox(seed, c0, c1, c2, c3, n_rounds: tl.constexpr = 10):
+    """Encrypt four uint32 counters under a 64-bit seed; returns four uint32 blocks."""
+    key = seed.to(tl.uint64)
+    k0 = (key & 0xFFFFFFFF).to(tl.uint32)
+    k1 = (key >> 32).to(tl.uint32)
+    c0, c1, c2, c3 = c0.to(tl.uint32), c1.to(tl.uint32), c2.to(tl.uint32), c3.to(tl.uint32)
+    a = tl.full((), 0xD2511F53, tl.uint32)
+    b = tl.full((), 0xCD9E8D57, tl.uint32)
+    for _ in tl.static_range(n_rounds):
+        high_a, high_b = tl.umulhi(c0 * 0 + a, c0), tl.umulhi(c2 * 0 + b, c2)
+        c0, c1, c2, c3 = high_b ^ c1 ^ k0, c2 * b, high_a ^ c3 ^ k1, c0 * a
+        k0 = (k0 + 0x9E3779B9).to(tl.uint32)
+        k1 = (k1 + 0xBB67AE85).to(tl.uint32)
+    return c0, c1, c2, c3
+
+
+@Written
+def randint4x(seed, offset, n_rounds: tl.constexpr = 10):
+    """Give four blocks of uint32, uniform, from a scalar seed and a block of int32 offsets."""
+    zero = offset * 0
+    return tl.philox(tl.to_tensor(seed), offset, zero, zero, zero, n_rounds)
+
+
+@Written
+def randint(seed, offset, n_rounds: tl.constexpr = 10):
+    """Give a block of uint32, uniform, from a scalar seed and a block of int32 offsets."""
+    first, _, _, _ = tl.randint4x(seed, offset, n_rounds)
+    return first
+
+
+@Written
+def uint_to_uniform_float(x):
+    """Turn uniform 32-bit integers into float32, uniform in [0, 1)."""
+    signed = x.to(tl.int32, bitcast=True)
+    # 2**-31 less a hair: the largest integer must stay under 1 when rounded.
+    return tl.where(signed < 0, -signed - 1, signed) * 4.6566127342e-10
+
+
+@Written
+def pair_uniform_to_normal(u1, u2):
+    """Turn two uniform float32 blocks into two normal ones (Box and Muller, 1958)."""
+    radius = tl.sqrt(-2.0 * tl.log(tl.maximum(u1, 1.0e-7)))
+    angle = 6.283185307179586 * u2
+    return radius * tl.cos(angle), radius * tl.sin(angle)
+
+
+@Written
+def rand(seed, offset, n_rounds: tl.constexpr = 10):
+    """Give a block of float32, uniform in [0, 1), from a scalar seed and int32 offsets."""
+    return tl.uint_to_uniform_float(tl.randint(seed, offset, n_rounds))
+
+
+@Written
+def rand4x(seed, offset, n_rounds: tl.constexpr = 10):
+    """Give four blocks of float32, uniform in [0, 1), for the price of one."""
+    i0, i1, i2, i3 = tl.randint4x(seed, offset, n_rounds)
+    u0, u1 = tl.uint_to_uniform_float(i0), tl.uint_to_uniform_float(i1)
+    return u0, u1, tl.uint_to_uniform_float(i2), tl.uint_to_uniform_float(i3)
+
+
+@Written
+def randn(seed, offset, n_rounds: tl.constexpr = 10):
+    """Give a block of float32, normal (mean 0, deviation 1), from a scalar seed and offsets."""
+    i0, i1, _, _ = tl.randint4x(seed, offset, n_rounds)
+    first, _ = tl.pair_uniform_to_normal(tl.uint_to_uniform_float(i0), tl.uint_to_uniform_float(i1))
+    return first
+
+
+@Written
+def randn4x(seed, offset, n_rounds: tl.constexpr = 10):
+    """Give four blocks of float32, normal (mean 0, deviation 1), for the price of one."""
+    u0, u1, u2, u3 = tl.rand4x(seed, offset, n_rounds)
+    n0, n1 = tl.pair_uniform_to_normal(u0, u1)
+    n2, n3 = tl.pair_uniform_to_normal(u2, u3)
+    return n0, n1, n2, n3
