@@ -18,11 +18,15 @@ Bind = Callable[[Inputs], Call]
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A way to compute a case; `warm` compiles it ahead, in any process."""
+    """A way to compute a case; `warm` compiles it ahead, in any process.
+
+    `bound`: it computes something else, whose time is what any peer's is compared with.
+    """
 
     label: str
     bind: Bind
     warm: Callable[[Any], object] | None = None
+    bound: bool = False
 
 
 class Peer(Protocol):
@@ -45,7 +49,8 @@ def candidates(peer: Peer, case: Case, sets: Sequence[Inputs]) -> Iterator[Candi
     """Bind a peer's offers to every set; one that declines becomes a candidate without calls."""
     for offer in peer.offers(case):
         try:
-            yield Candidate(offer.label, [offer.bind(inputs) for inputs in sets])
+            calls = [offer.bind(inputs) for inputs in sets]
+            yield Candidate(offer.label, calls, bound=offer.bound)
         except peer.failures() as error:
             lines = str(error).strip().splitlines() or [type(error).__name__]
             yield Candidate(offer.label, [], note=lines[0][:200])

@@ -58,12 +58,13 @@ def environment() -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return TFLOP/s: shapes down, peers across, the best marked; then why others are missing."""
+    """Return rates: shapes down, peers across, the best marked; then why others are missing."""
     lines: list[str] = []
     for dtype in dict.fromkeys(row["dtype"] for row in rows):
         timed = [row for row in rows if row["dtype"] == dtype and row["tflops"] is not None]
         peers = list(dict.fromkeys(row["peer"] for row in timed))
-        lines += ["", f"{dtype}, TFLOP/s", " " * 30 + "".join(f"{peer:>20}" for peer in peers)]
+        unit = timed[0].get("unit", "TFLOP/s") if timed else "TFLOP/s"
+        lines += ["", f"{dtype}, {unit}", " " * 30 + "".join(f"{peer:>20}" for peer in peers)]
         for shape in dict.fromkeys(row["shape"] for row in timed):
             here = {row["peer"]: row for row in timed if row["shape"] == shape}
             best = max(row["tflops"] for row in here.values())
@@ -130,7 +131,7 @@ def write(
 
 
 def chart(path: Path, rows: Sequence[Row], facts: Mapping[str, Any], title: str) -> None:
-    """Draw one panel a dtype: TFLOP/s by shape, a line for each peer."""
+    """Draw one panel a dtype: rates by shape, a line for each peer."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -161,7 +162,7 @@ def chart(path: Path, rows: Sequence[Row], facts: Mapping[str, Any], title: str)
             )
         panel.set_xticks(range(len(shapes)), shapes, rotation=35, ha="right", fontsize=7)
         panel.set_title(dtype)
-        panel.set_ylabel("TFLOP/s")
+        panel.set_ylabel(here[0].get("unit", "TFLOP/s"))
         panel.set_ylim(bottom=0)
         panel.grid(alpha=0.3)
         panel.legend(fontsize=7)

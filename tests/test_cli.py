@@ -111,17 +111,19 @@ def test_demo_is_right(capsys):
     text = capsys.readouterr().out
     assert "def matmul(" in text
     assert "proof" in text
-    assert "right, relative error" in text
+    assert "def attention(" in text
+    assert text.count("right, relative error") == 2
 
 
 def test_demo_as_facts(capsys):
     assert cli.main(["demo", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts["result"]["error"] < 8e-3
-    assert facts["compiled"]["proof"]["ok"] is True
+    for part in ("product", "attention"):
+        assert facts[part]["result"]["error"] < 8e-3
+        assert facts[part]["compiled"]["proof"]["ok"] is True
 
 
-@pytest.mark.parametrize("name", ["01_gemm", "02_explain", "03_trace"])
+@pytest.mark.parametrize("name", ["01_gemm", "02_explain", "03_trace", "04_attention"])
 def test_examples_run(name, tmp_path, monkeypatch, capsys):
     import runpy
     import sys

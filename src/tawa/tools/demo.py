@@ -1,7 +1,7 @@
-"""`tawa demo`: one plain GEMM, from source to plan, proof and result.
+"""`tawa demo`: a plain GEMM and plain attention, from source to plan, proof and result.
 
-On a Hopper GPU (with torch) it also times the kernel beside cuBLAS; without a GPU the specialized
-program runs in the simulator, and the demo says so.
+On a Hopper GPU (with torch) it also times the kernels beside cuBLAS and cuDNN; without a GPU the
+specialized programs run in the simulator, and the demo says so. Attention is in `demo_attention`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,34 @@ BLOCKS = {"BM": 128, "BN": 256, "BK": 64}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Where the product ran, its shape, its error against NumPy or torch, its speed if timed."""
+    """Where a kernel ran, its sizes, its error against NumPy or torch, its speed if timed.
+
+    `peer` is the library it was timed beside.
+    """
 
     place: str
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     error: float
     seconds: float
     tflops: float | None = None
-    cublas_tflops: float | None = None
+    peer_tflops: float | None = None
+    peer: str = "cuBLAS (torch.mm)"
 
     @property
     def ok(self) -> bool:
         """Whether the result is right to the rounding of bfloat16."""
         return self.error < 8e-3
+
+    def describe(self, what: str) -> str:
+        """Return the result, and the speed if timed, of the problem `what` says."""
+        reference = "NumPy" if self.tflops is None else "float64"
+        verdict = "right" if self.ok else "WRONG"
+        text = f"{what} on {self.place}: {verdict}, "
+        text += f"relative error {self.error:.1e} against {reference}"
+        if self.tflops is None or self.peer_tflops is None:
+            return text
+        text += f"\n{self.tflops:.0f} TFLOP/s; {self.peer} {self.peer_tflops:.0f}"
+        return text + f" in the same run: {self.tflops / self.peer_tflops:.2f} of it"
 
 
 def grid_of(m: int, n: int) -> tuple[int, int]:
@@ -82,7 +97,7 @@ def run_on_gpu(torch: Any, m: int = 8192, n: int = 8192, k: int = 4096) -> Outco
     launch(*arguments, **BLOCKS)
     want = a.double() @ b.double()
     error = float((c.double() - want).norm() / want.norm())
-    ours, theirs = _take_turns(
+    ours, theirs = take_turns(
         torch,
         lambda: launch(*arguments, **BLOCKS),
         lambda: torch.mm(a, b, out=c),
@@ -92,7 +107,7 @@ def run_on_gpu(torch: Any, m: int = 8192, n: int = 8192, k: int = 4096) -> Outco
     return Outcome(place, (m, n, k), error, ours, work / ours / 1e12, work / theirs / 1e12)
 
 
-def _take_turns(torch: Any, *calls: Any, rounds: int = 4, times: int = 20) -> list[float]:
+def take_turns(torch: Any, *calls: Any, rounds: int = 4, times: int = 20) -> list[float]:
     """Return each call's mean seconds in its best round, the calls taking turns."""
     best = [float("inf")] * len(calls)
     for _ in range(rounds):
@@ -121,30 +136,30 @@ def torch_with_hopper() -> Any | None:
 
 
 def main() -> int:
-    """Print source, report and result; return 0 if the result is right."""
-    print("The kernel, plain tile code with no trace of warps:\n")
+    """Print sources, reports and results; return 0 if the results are right."""
+    from tawa.tools import demo_attention
+
+    torch = torch_with_hopper()
+    print("A kernel, plain tile code with no trace of warps:\n")
     print(inspect.getsource(samples.matmul.fn))
     compiled = compile_sample()
     print("What the compiler made of it:\n")
     print(compiled)
-    torch = torch_with_hopper()
-    outcome = simulate() if torch is None else run_on_gpu(torch)
     print()
     if torch is None:
-        print("No Hopper GPU here: ran in the simulator, the same program, instruction by")
+        print("No Hopper GPU here: run in the simulator, the same program, instruction by")
         print("instruction, with barriers, TMA and tensor cores completing in any legal order.")
-    m, n, k = outcome.shape
-    verdict = "right" if outcome.ok else "WRONG"
-    reference = "NumPy" if torch is None else "float64"
-    print(
-        f"{m} x {n} x {k} in bf16 on {outcome.place}: {verdict}, "
-        f"relative error {outcome.error:.1e} against {reference}"
-    )
-    if outcome.tflops is not None and outcome.cublas_tflops is not None:
-        ratio = outcome.tflops / outcome.cublas_tflops
-        print(
-            f"{outcome.tflops:.0f} TFLOP/s; cuBLAS (torch.mm) {outcome.cublas_tflops:.0f}"
-            f" in the same run: {ratio:.2f} of it"
-        )
+    product = simulate() if torch is None else run_on_gpu(torch)
+    print(product.describe("{} x {} x {} in bf16".format(*product.shape)))
     sys.stdout.flush()
-    return 0 if outcome.ok else 1
+    print("\nAnother, whose products stand around a softmax:\n")
+    print(inspect.getsource(samples.attention.fn))
+    print("What the compiler made of it, in short:\n")
+    print(demo_attention.summary(demo_attention.compile_sample()))
+    print()
+    attention = demo_attention.simulate() if torch is None else demo_attention.run_on_gpu(torch)
+    heads, length, width = attention.shape
+    sizes = f"{heads} heads of {width}, causal, {length} queries and keys, in f16"
+    print(attention.describe(sizes))
+    sys.stdout.flush()
+    return 0 if product.ok and attention.ok else 1

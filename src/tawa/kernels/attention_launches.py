@@ -1,0 +1,262 @@
+"""From an attention problem with options to its launches, in order.
+
+Three kernels stand beside the plain one of `flash`: with options (`flash_options`), and for few
+queries or paged keys the split one and its combination (`flash_decode`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tawa
+from tawa.kernels.arrays import View, empty_beside, look
+from tawa.kernels.attention_operands import Operands, Options, Problem, settled
+from tawa.kernels.flash_decode import attention_split, combine_splits
+from tawa.kernels.flash_options import attention_options, list_tiles
+from tawa.kernels.prepare import Launch
+from tawa.target import H200
+
+LOG2_E = math.log2(math.e)
+# A tile of packed rows: the least the tensor cores take.
+ROWS = 64
+MOST_SPLITS = 128
+# What a program costs beside its tiles of keys, and the combination of parts, in such tiles.
+_PROLOGUE, _COMBINATION = 1.5, 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A tile of `rows` queries by `columns` keys, and the plan's pins.
+
+    `split` gives the tiles that need a mask a loop of their own.
+    """
+
+    rows: int
+    columns: int
+    split: bool = False
+    pins: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        """Return tile, loops and pins in one line."""
+        named = [f"{name}={value}" for name, value in self.pins]
+        return " ".join([f"{self.rows}x{self.columns}", *(["split"] if self.split else []), *named])
+
+
+def padded(head_dim: int) -> int:
+    """Return the width of the tiles for a head: whole swizzled panels of 64 columns.
+
+    Copies give zeros for columns past the head's end and drop those written there.
+    """
+    return -(-head_dim // 64) * 64
+
+
+def form(problem: Problem) -> str:
+    """Return which kernel computes a problem: "plain", "options" or "decode"."""
+    options = problem.options
+    if options.page or options.lengths:
+        return "decode"
+    few = problem.queries * problem.groups <= ROWS and problem.keys > problem.queries
+    if few and not (options.packed or options.bias):
+        return "decode"
+    return "plain" if options == Options() else "options"
+
+
+def variants(problem: Problem) -> Iterator[Variant]:
+    """Return the tiles of a problem with options, or of few queries, the likely best first."""
+    wide = padded(problem.head_dim) > 128
+    if form(problem) == "decode":
+        most = 64 if wide else 128
+        page = problem.options.page
+        yield Variant(ROWS, next(n for n in (128, 64, 32, 16) if n <= most and page % n == 0))
+        return
+    options = problem.options
+    masked = problem.causal or options.left or options.right
+    rows, columns = (128, 64) if wide or options.bias else (128, 128)
+    turns = (("arrangement", "pingpong"),)
+    if not options.packed and problem.queries <= 64:
+        yield Variant(64, columns, bool(masked))
+    yield Variant(rows, columns, bool(masked), turns)
+    yield Variant(rows, columns, bool(masked))
+    yield Variant(rows, 64)
+    yield Variant(64, 64)
+
+
+def prepare(operands: Operands, variant: Variant) -> list[Launch]:
+    """Return the launches that compute a problem by `variant`, in order."""
+    return (_decode if form(operands.problem) == "decode" else _options)(operands, variant)
+
+
+def describe(array: Any, rows: int, width: int) -> Any:
+    """Return a descriptor of (batch, heads, sequence, dim) by tiles of `rows` x `width`."""
+    view = look(array)
+    return tawa.TensorDescriptor(array, view.shape, settled(view), [1, 1, rows, width])
+
+
+def _factors(operands: Operands) -> tuple[float, float]:
+    """Return `factor` and `cap` of the kernels: scores in base two, the exponent of tanh."""
+    cap, scale = operands.extras.softcap, operands.scale
+    if not cap:
+        return scale * LOG2_E, 0.0
+    return 2 * scale * LOG2_E / cap, cap * LOG2_E
+
+
+def _outer(view: View) -> tuple[int, int, int]:
+    """Return the strides of batch, head and row of an array with contiguous rows."""
+    batch, head, row, _ = view.strides
+    return batch, head, row
+
+
+# --- options ------------------------------------------------------------------------------------
+
+
+def _options(operands: Operands, variant: Variant) -> list[Launch]:
+    problem, extras, options = operands.problem, operands.extras, operands.problem.options
+    width = padded(problem.head_dim)
+    tiles = -(-problem.queries // variant.rows)
+    before: list[Launch] = []
+    table = None
+    if options.packed:
+        count = look(extras.starts[0]).shape[0] - 1
+        tiles = problem.queries // variant.rows + count
+        table = empty_beside(operands.q, (tiles, 2), "i32")
+        sizes = {"BLOCK_M": variant.rows, "ALL": 1 << count.bit_length(), "CHUNK": 128}
+        before.append(
+            Launch(list_tiles, (count + 1,), (extras.starts[0], table, count, tiles), sizes)
+        )
+    _, o_head, o_step = _outer(look(operands.out))
+    arguments = (
+        describe(operands.q, variant.rows, width),
+        describe(operands.k, variant.columns, width),
+        describe(operands.v, variant.columns, width),
+        None if options.packed else describe(operands.out, variant.rows, width),
+        operands.out if options.packed else None,
+        operands.lse,
+        extras.sink,
+        extras.alibi,
+        extras.bias,
+        table,
+        *extras.starts,
+        problem.queries,
+        problem.keys,
+        problem.heads,
+        tiles,
+        *_factors(operands),
+        extras.left,
+        extras.right,
+        *extras.bias_strides,
+        *(o_head, o_step, problem.queries, problem.head_dim),
+    )
+    bounded = problem.causal or options.right
+    # Under a causal mask the rows that exist see no key past the end.
+    ragged = options.packed or problem.keys % variant.columns != 0
+    constants = {
+        "GROUP": problem.groups,
+        "BLOCK_M": variant.rows,
+        "BLOCK_N": variant.columns,
+        "HEAD_DIM": width,
+        "SPLIT": variant.split,
+        "LEFT": options.left,
+        "RIGHT": bounded,
+        "TAIL": ragged and not problem.causal,
+        "CAP": options.softcap,
+        "SLOPES": options.alibi,
+        "BIAS": options.bias,
+        "SINK": options.sink,
+        "PACKED": options.packed,
+        "LSE": operands.lse is not None,
+    }
+    grid = (tiles * problem.heads * problem.batch,)
+    main = Launch(attention_options, grid, arguments, constants | dict(variant.pins))
+    return [*before, main]
+
+
+# --- few queries, pages -------------------------------------------------------------------------
+
+
+def splits_of(problem: Problem, columns: int, processors: int = H200.multiprocessors) -> int:
+    """Return over how many programs to split the keys of a block of rows.
+
+    The model: programs run in waves of one a multiprocessor, each as long as its tiles of keys and
+    a prologue; parts must be combined, unless there is one.
+    """
+    shared = problem.heads // problem.groups
+    programs = problem.batch * shared * -(-problem.queries * problem.groups // ROWS)
+    tiles = -(-problem.keys // columns)
+
+    def cost(splits: int) -> float:
+        waves = -(-programs * splits // processors)
+        return waves * (-(-tiles // splits) + _PROLOGUE) + (_COMBINATION if splits > 1 else 0)
+
+    return min(range(1, max(1, min(tiles, MOST_SPLITS)) + 1), key=cost)
+
+
+def _decode(operands: Operands, variant: Variant) -> list[Launch]:
+    problem, extras, options = operands.problem, operands.extras, operands.problem.options
+    width, dim = padded(problem.head_dim), problem.head_dim
+    shared = problem.heads // problem.groups
+    splits = splits_of(problem, variant.columns)
+    rows = problem.batch * problem.heads * problem.queries
+    parts, sums, strides = operands.out, operands.lse, _outer(look(operands.out))
+    if splits > 1:
+        parts = empty_beside(operands.q, (splits, rows, dim), "f32")
+        sums = empty_beside(operands.q, (splits, rows), "f32")
+        head = problem.queries * dim
+        strides = (problem.heads * head, head, dim)
+    arguments = (
+        operands.q,
+        describe(operands.k, variant.columns, width),
+        describe(operands.v, variant.columns, width),
+        parts,
+        sums,
+        extras.sink,
+        extras.alibi,
+        extras.table,
+        extras.lengths,
+        problem.queries,
+        problem.keys,
+        shared,
+        splits,
+        *_factors(operands),
+        extras.left,
+        extras.right,
+        *_outer(look(operands.q)),
+        rows * dim,
+        *strides,
+        rows,
+        look(extras.table).strides[0] if options.page else 0,
+        dim,
+    )
+    constants = {
+        "GROUP": problem.groups,
+        "BLOCK_M": variant.rows,
+        "BLOCK_N": variant.columns,
+        "HEAD_DIM": width,
+        "PAGE": options.page,
+        "LENGTHS": options.lengths,
+        "LEFT": options.left,
+        "RIGHT": problem.causal or options.right,
+        "CAP": options.softcap,
+        "SLOPES": options.alibi,
+        "SINK": options.sink,
+        "LSE": sums is not None,
+        "SCALE": 1.0 if splits > 1 else math.log(2),
+    }
+    blocks = -(-problem.queries * problem.groups // variant.rows)
+    grid = (splits, shared * problem.batch, blocks)
+    main = Launch(attention_split, grid, arguments, constants | dict(variant.pins))
+    if splits == 1:
+        return [main]
+    into = _outer(look(operands.out))
+    combined = (parts, sums, operands.out, operands.lse, problem.queries, problem.heads, splits)
+    finish = {
+        "SPLITS": 1 << (splits - 1).bit_length(),
+        "HEAD_DIM": 1 << (dim - 1).bit_length(),
+        "LSE": operands.lse is not None,
+    }
+    return [main, Launch(combine_splits, (rows,), (*combined, rows, dim, *into), finish)]
+
+
+__all__ = ["Variant", "describe", "form", "padded", "prepare", "splits_of", "variants"]

@@ -1,0 +1,377 @@
+"""The arrays of an attention problem, checked against one another, and what a choice depends on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tawa.errors import ArgumentError
+from tawa.kernels.arrays import View, empty_beside, fits_tma, look
+
+TYPES = ("f16", "bf16")
+BIAS_TYPES = ("f16", "bf16", "f32")
+MOST_HEAD_DIM = 256
+
+Window: TypeAlias = "int | tuple[int | None, int | None] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Which options a problem has; what they hold is in `Operands`.
+
+    `left` and `right` tell whether a row's keys end that many before and after its position, the
+    latter other than by a causal mask; `page` is the rows of a page of keys, 0 without pages.
+    """
+
+    left: bool = False
+    right: bool = False
+    softcap: bool = False
+    alibi: bool = False
+    bias: bool = False
+    sink: bool = False
+    packed: bool = False
+    lengths: bool = False
+    page: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a choice depends on; `heads` are those of the queries, `groups` share a head of keys.
+
+    `queries` and `keys` are the most of a sequence, of packed sequences the sum of all.
+    """
+
+    dtype: str
+    batch: int
+    heads: int
+    groups: int
+    queries: int
+    keys: int
+    head_dim: int
+    causal: bool
+    options: Options = Options()
+
+    @property
+    def flops(self) -> float:
+        """4 * batch * heads * queries * keys * head_dim, half of it under a causal mask."""
+        whole = 4.0 * self.batch * self.heads * self.queries * self.keys * self.head_dim
+        return whole / 2 if self.causal else whole
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """The arrays and numbers of the options; a window's unbounded side is 0 and not looked at.
+
+    `bias_strides` are those of batch, head and query, in elements, 0 where it is repeated.
+    """
+
+    left: int = 0
+    right: int = 0
+    softcap: float = 0.0
+    alibi: Any = None
+    sink: Any = None
+    bias: Any = None
+    bias_strides: tuple[int, int, int] = (0, 0, 0)
+    starts: tuple[Any, Any] = (None, None)
+    table: Any = None
+    lengths: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The arrays of one problem, checked against one another."""
+
+    problem: Problem
+    q: Any
+    k: Any
+    v: Any
+    out: Any
+    lse: Any
+    scale: float
+    extras: Extras = field(default_factory=Extras)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Shape of the output."""
+        problem = self.problem
+        return (problem.batch, problem.heads, problem.queries, problem.head_dim)
+
+
+def bind(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    window: Window = None,
+    softcap: float | None = None,
+    bias: Any = None,
+    alibi: Any = None,
+    sink: Any = None,
+    cu_seqlens: Any = None,
+    block_table: Any = None,
+    lengths: Any = None,
+    out: Any = None,
+    lse: bool = False,
+) -> Operands:
+    """Check arrays against one another, make what is missing; raises `ArgumentError`."""
+    views = {"q": look(q), "k": look(k), "v": look(v)}
+    for name, view in views.items():
+        _check_rank(name, view)
+    batch, heads, queries, dim = views["q"].shape
+    places, shared, keys, _ = views["k"].shape
+    page = keys if block_table is not None else 0
+    wanted = (places if page else batch, shared, keys, dim)
+    for name in ("k", "v"):
+        _check_shape(name, views[name], wanted)
+    _check_heads(heads, shared, dim)
+    dtype = views["q"].dtype
+    _check_types(views)
+    if out is None:
+        out = empty_beside(q, (batch, heads, queries, dim), dtype)
+    views["out"] = look(out)
+    _check_shape("out", views["out"], (batch, heads, queries, dim))
+    if views["out"].dtype != dtype:
+        raise ArgumentError(f"out holds {views['out'].dtype}", why=f"q holds {dtype}")
+    for name, view in views.items():
+        _check_strides(name, view)
+    if page:
+        keys = page * _pages(block_table, batch, page)
+    left, right = _window(window, causal)
+    extras = Extras(
+        left=left or 0,
+        right=right or 0,
+        softcap=_softcap(softcap),
+        alibi=_per_head("alibi", alibi, heads),
+        sink=_per_head("sink", sink, heads),
+        bias=bias,
+        bias_strides=_bias_strides(bias, (batch, heads, queries, keys)),
+        starts=_starts(cu_seqlens, batch),
+        table=block_table,
+        lengths=_lengths(lengths, batch),
+    )
+    options = Options(
+        left=left is not None,
+        right=right is not None and right > 0,
+        softcap=extras.softcap > 0,
+        alibi=alibi is not None,
+        bias=bias is not None,
+        sink=sink is not None,
+        packed=cu_seqlens is not None,
+        lengths=lengths is not None,
+        page=page,
+    )
+    _check_together(options)
+    groups = heads // max(1, shared)
+    problem = Problem(dtype, batch, heads, groups, queries, keys, dim, right == 0, options)
+    sums = empty_beside(q, (batch, heads, queries), "f32") if lse else None
+    factor = 1 / math.sqrt(dim) if scale is None and dim else scale
+    return Operands(problem, q, k, v, out, sums, float(factor or 0.0), extras)
+
+
+# --- the arrays every problem has ---------------------------------------------------------------
+
+
+def _check_rank(name: str, view: View) -> None:
+    if len(view.shape) != 4:
+        raise ArgumentError(
+            f"{name} has shape {tuple(view.shape)}",
+            why="attention takes arrays of shape (batch, heads, sequence, head_dim)",
+        )
+
+
+def _check_shape(name: str, view: View, wanted: tuple[int, ...]) -> None:
+    if tuple(view.shape) != wanted:
+        raise ArgumentError(
+            f"{name} has shape {tuple(view.shape)}",
+            why=f"beside the other arrays it must have {wanted}",
+        )
+
+
+def _check_heads(heads: int, shared: int, dim: int) -> None:
+    if heads and (shared == 0 or heads % shared):
+        raise ArgumentError(
+            f"q has {heads} heads, k and v have {shared}",
+            why="a head of keys serves a whole number of query heads",
+        )
+    if dim > MOST_HEAD_DIM:
+        raise ArgumentError(
+            f"head_dim is {dim}",
+            why=f"tiles of more than {MOST_HEAD_DIM} columns do not fit registers",
+        )
+
+
+def _check_types(views: dict[str, View]) -> None:
+    kinds = {name: view.dtype for name, view in views.items()}
+    if len(set(kinds.values())) > 1 or kinds["q"] not in TYPES:
+        listed = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
+        raise ArgumentError(f"element types {listed}", why=f"all must be one of {', '.join(TYPES)}")
+
+
+def settled(view: View) -> tuple[int, ...]:
+    """Return the strides with those of single indices, which libraries give any value, made fit."""
+    strides = list(view.strides)
+    size = max(1, 16 // view.itemsize)
+    behind = 1
+    for axis in reversed(range(len(strides))):
+        if view.shape[axis] == 1:
+            last = axis == len(strides) - 1
+            strides[axis] = 1 if last else -(-behind // size) * size
+        behind = strides[axis] * view.shape[axis]
+    return tuple(strides)
+
+
+def _check_strides(name: str, view: View) -> None:
+    if 0 in view.shape:
+        return
+    strides = settled(view)
+    if strides[-1] != 1 or not fits_tma(view, strides):
+        raise ArgumentError(
+            f"{name} has strides {tuple(view.strides)} at address {view.address:#x}",
+            why="TMA takes contiguous rows whose bases and strides are multiples of 16 bytes",
+            remedy=f"pass {name}.contiguous(), or a head_dim that is a multiple of 8",
+        )
+
+
+# --- options ------------------------------------------------------------------------------------
+
+
+def _window(window: Window, causal: bool) -> tuple[int | None, int | None]:
+    """Return how many keys before and after its position a query sees; None: all of them."""
+    match window:
+        case None:
+            left, right = None, None
+        case (left, right):
+            pass
+        case _:
+            left = right = int(window) - 1
+    for side in (left, right):
+        if side is not None and side < 0:
+            raise ArgumentError(
+                f"window is {window}",
+                why="a window of n keys has n >= 1, one of (left, right) no negative side",
+            )
+    if causal:
+        right = 0
+    return left, right
+
+
+def _softcap(softcap: float | None) -> float:
+    if softcap is not None and not softcap > 0:
+        raise ArgumentError(
+            f"softcap is {softcap}",
+            why="scores become softcap * tanh(scores / softcap)",
+            remedy="pass a positive number, or None",
+        )
+    return float(softcap or 0.0)
+
+
+def _check_array(name: str, view: View, shape: tuple[int, ...], dtype: str) -> None:
+    """Check a dense array of an option."""
+    if view.dtype != dtype or tuple(view.shape) != shape:
+        raise ArgumentError(
+            f"{name} is {view.dtype} {tuple(view.shape)}", why=f"it must be {dtype} {shape}"
+        )
+    if view.strides and view.strides[-1] != 1 and view.shape[-1] > 1:
+        raise ArgumentError(
+            f"{name} has strides {tuple(view.strides)}",
+            why="its last axis must be contiguous",
+            remedy=f"pass {name}.contiguous()",
+        )
+
+
+def _per_head(name: str, array: Any, heads: int) -> Any:
+    if array is not None:
+        _check_array(name, look(array), (heads,), "f32")
+    return array
+
+
+def _lengths(lengths: Any, batch: int) -> Any:
+    if lengths is not None:
+        _check_array("lengths", look(lengths), (batch,), "i32")
+    return lengths
+
+
+def _pages(block_table: Any, batch: int, page: int) -> int:
+    """Return how many pages a batch has at most."""
+    view = look(block_table)
+    if len(view.shape) != 2:
+        raise ArgumentError(
+            f"block_table has shape {tuple(view.shape)}", why="it is [batch, pages of a sequence]"
+        )
+    _check_array("block_table", view, (batch, view.shape[1]), "i32")
+    if page % 64 and page not in (16, 32):
+        raise ArgumentError(
+            f"a page has {page} rows",
+            why="tiles of keys lie in one page: 16, 32 or a multiple of 64 rows",
+        )
+    return view.shape[1]
+
+
+def _starts(cu_seqlens: Any, batch: int) -> tuple[Any, Any]:
+    """Return the arrays of where sequences of queries and of keys start."""
+    if cu_seqlens is None:
+        return None, None
+    match cu_seqlens:
+        case (of_queries, of_keys):
+            both: tuple[Any, Any] = (of_queries, of_keys)
+        case _:
+            both = (cu_seqlens, cu_seqlens)
+    if batch != 1:
+        raise ArgumentError(
+            f"cu_seqlens beside a batch of {batch}",
+            why="sequences lie one after the other along the third axis of q, k and v, of batch 1; "
+            "cu_seqlens is one array, or one for queries and one for keys",
+        )
+    count = look(both[0]).shape
+    for name, each in zip(("cu_seqlens", "cu_seqlens of the keys"), both):
+        view = look(each)
+        if len(view.shape) != 1 or view.shape[0] < 1:
+            raise ArgumentError(
+                f"{name} has shape {tuple(view.shape)}", why="it is [sequences + 1], from 0 on"
+            )
+        _check_array(name, view, count, "i32")
+    return both
+
+
+def _bias_strides(bias: Any, wanted: tuple[int, int, int, int]) -> tuple[int, int, int]:
+    """Return the strides of batch, head and query, 0 along what is repeated."""
+    if bias is None:
+        return (0, 0, 0)
+    view = look(bias)
+    shape, strides = tuple(view.shape), tuple(view.strides)
+    fits = len(shape) == 4 and all(a in (1, b) for a, b in zip(shape[:3], wanted[:3]))
+    if not fits or shape[3] != wanted[3]:
+        raise ArgumentError(
+            f"bias has shape {shape}",
+            why=f"it is added to scores of shape {wanted}; all but the last may be 1",
+        )
+    if view.dtype not in BIAS_TYPES:
+        raise ArgumentError(f"bias holds {view.dtype}", why=f"one of {', '.join(BIAS_TYPES)}")
+    if strides[3] != 1 and shape[3] > 1:
+        raise ArgumentError(
+            f"bias has strides {strides}",
+            why="its rows must be contiguous",
+            remedy="pass bias.contiguous()",
+        )
+    batch, head, line = (0 if extent == 1 else step for extent, step in zip(shape[:3], strides[:3]))
+    return batch, head, line
+
+
+def _check_together(options: Options) -> None:
+    """Raise ArgumentError for options that no kernel here has at once."""
+    keyed = options.page or options.lengths
+    if options.bias and (options.packed or keyed):
+        raise ArgumentError(
+            "bias beside cu_seqlens, block_table or lengths",
+            why="its rows and columns are those of one dense batch",
+            remedy="use alibi, a window or a soft cap, or one call for each sequence",
+        )
+    if options.packed and keyed:
+        raise ArgumentError(
+            f"cu_seqlens beside {'block_table' if options.page else 'lengths'}",
+            why="packed sequences have their keys in k and v, one after the other",
+            remedy="pass queries of one length as a batch",
+        )

@@ -1,0 +1,329 @@
+"""`attention` with its options in the simulator, against float64 in NumPy."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from tawa.errors import ArgumentError
+from tawa.kernels.attention import Tuner, Variant, attention, bind, launches
+from tawa.kernels.attention_launches import form, splits_of
+from tawa.runtime.dtypes import numpy_dtype
+
+
+def normal(*shape, dtype="f16", seed=0):
+    values = np.random.default_rng(seed).standard_normal(shape, np.float32)
+    return values.astype(numpy_dtype(dtype))
+
+
+def inputs(batch=1, heads=2, queries=128, keys=128, dim=64, groups=1, dtype="f16"):
+    return (
+        normal(batch, heads, queries, dim, dtype=dtype),
+        normal(batch, heads // groups, keys, dim, dtype=dtype, seed=1),
+        normal(batch, heads // groups, keys, dim, dtype=dtype, seed=2),
+    )
+
+
+def reference(
+    q, k, v, causal=False, scale=None, window=None, softcap=None, bias=None, alibi=None, sink=None
+):
+    """Return attention and log-sum-exp in float64."""
+    groups = q.shape[1] // k.shape[1]
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
+    scores = q @ k.swapaxes(2, 3) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    rows, columns = np.indices(scores.shape[-2:])
+    away = columns - (rows + k.shape[2] - q.shape[2])
+    if softcap is not None:
+        scores = softcap * np.tanh(scores / softcap)
+    if alibi is not None:
+        scores = scores - alibi.astype(np.float64)[:, None, None] * np.abs(away)
+    if bias is not None:
+        scores = scores + bias.astype(np.float64)
+    left, right = window if isinstance(window, tuple) else (window and window - 1,) * 2
+    right = 0 if causal else right
+    seen = np.ones(away.shape, bool)
+    seen &= away >= (-math.inf if left is None else -left)
+    seen &= away <= (math.inf if right is None else right)
+    scores = np.where(seen, scores, -np.inf)
+    extra = np.full(q.shape[1], -np.inf) if sink is None else sink.astype(np.float64)
+    top = np.maximum(scores.max(-1, keepdims=True, initial=-1e30), extra[:, None, None])
+    weights = np.exp(scores - top)
+    total = weights.sum(-1, keepdims=True) + np.exp(extra[:, None, None] - top)
+    with np.errstate(divide="ignore"):
+        lse = (np.log(total) + top)[..., 0]
+    return weights / np.where(total > 0, total, 1) @ v, lse
+
+
+def error(found, want):
+    return np.linalg.norm(found.astype(np.float64) - want) / max(1e-9, np.linalg.norm(want))
+
+
+def agree(found, lse, want, sums, most=1e-3):
+    assert error(found, want) < most
+    seen = np.isfinite(sums)
+    assert (np.isneginf(lse) == ~seen).all()
+    assert np.abs(lse[seen] - sums[seen]).max(initial=0) < 2e-3
+
+
+def check(q, k, v, variant=None, most=1e-3, **options):
+    out = np.full_like(q, np.nan)
+    _, lse = attention(q, k, v, out=out, return_lse=True, variant=variant, tuner=Tuner(), **options)
+    agree(out, lse, *reference(q, k, v, **options), most)
+
+
+SMALL = Variant(128, 64)
+SPLIT = Variant(128, 64, True)
+HEADS = 2
+SLOPES = np.array([0.5, 0.0625], np.float32)
+SINKS = np.array([1.5, -0.5], np.float32)
+OPTIONS = {
+    "window": {"window": 40, "causal": True},
+    "window both sides": {"window": (70, 30)},
+    "window before": {"window": (50, None)},
+    "softcap": {"softcap": 1.5},
+    "alibi": {"alibi": SLOPES},
+    "sink": {"sink": SINKS},
+    "bias": {"bias": normal(1, HEADS, 200, 152, seed=5)},
+    "bias of keys": {"bias": normal(1, 1, 1, 152, dtype="f32", seed=5)},
+    "all": {
+        "causal": True,
+        "window": 100,
+        "softcap": 2.0,
+        "alibi": SLOPES,
+        "sink": SINKS,
+        "bias": normal(1, 1, 200, 152, dtype="bf16", seed=5),
+        "scale": 0.3,
+    },
+}
+
+
+def long(*values):
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("variant", [SMALL, long(SPLIT)], ids=str)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("window both sides", "alibi", "bias of keys", "all") else long(name)
+        for name in OPTIONS
+    ],
+)
+def test_options_over_tails(name, variant):
+    check(*inputs(queries=200, keys=152, groups=2), variant, **OPTIONS[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("window", 8),
+        ("window both sides", 320),
+        *(long("window", keys) for keys in (64, 128, 320)),
+        *(long("window both sides", keys) for keys in (8, 64, 128)),
+    ],
+)
+def test_windows_in_loops_of_their_own(name, keys):
+    """Trips of each of the three loops from none on."""
+    check(*inputs(queries=64, keys=keys), Variant(64, 64, True), **OPTIONS[name])
+
+
+def test_a_window_beyond_the_keys():
+    """The first rows stand before all keys and see none; the last see them through the window."""
+    check(*inputs(queries=200, keys=40), SPLIT, causal=True, window=20)
+
+
+@pytest.mark.parametrize("dim", [96, long(192)])
+def test_widths_with_options(dim):
+    check(*inputs(queries=72, keys=72, dim=dim), softcap=2.0, causal=True)
+
+
+def test_masks_by_infinite_bias():
+    bias = np.where(normal(1, 1, 128, 64, seed=7) > 0, 0.0, -np.inf).astype(np.float16)
+    bias[0, 0, 5] = -np.inf
+    check(*inputs(keys=64), bias=bias)
+
+
+# --- packed sequences ---------------------------------------------------------------------------
+
+
+def packed(lengths, heads, dim=64, seed=0):
+    total = sum(lengths)
+    starts = np.cumsum([0, *lengths]).astype(np.int32)
+    return normal(total, heads, dim, seed=seed).swapaxes(0, 1)[None], starts
+
+
+@pytest.mark.parametrize(
+    ("of_queries", "of_keys", "options"),
+    [
+        ((100, 0, 256, 30), (100, 20, 256, 70), {}),
+        long((129, 1, 64), (129, 1, 64), {"causal": True}),
+        ((40, 130), (90, 0), {"causal": True, "window": 33, "sink": SINKS}),
+        ((0, 0), (0, 8), {}),
+        long((50,), (60,), {"softcap": 2.0, "alibi": SLOPES}),
+    ],
+    ids=str,
+)
+def test_packed_sequences(of_queries, of_keys, options):
+    q, q_starts = packed(of_queries, 2)
+    (k, k_starts), (v, _) = (packed(of_keys, 1, seed=seed) for seed in (1, 2))
+    out = np.full_like(q, np.nan)
+    starts = q_starts if of_queries == of_keys else (q_starts, k_starts)
+    _, lse = attention(
+        q, k, v, cu_seqlens=starts, out=out, return_lse=True, tuner=Tuner(), **options
+    )
+    for index in range(len(of_queries)):
+        rows, columns = (slice(*s[index : index + 2]) for s in (q_starts, k_starts))
+        want = reference(q[:, :, rows], k[:, :, columns], v[:, :, columns], **options)
+        agree(out[:, :, rows], lse[:, :, rows], *want)
+
+
+# --- few queries, pages -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ({"heads": 6, "groups": 3, "queries": 1, "keys": 300}, {}),
+        long({"heads": 2, "queries": 1, "keys": 2}, {}),
+        long({"heads": 8, "groups": 8, "queries": 3, "keys": 500}, {"causal": True, "window": 90}),
+        ({"heads": 2, "groups": 2, "queries": 5, "keys": 150}, OPTIONS["all"] | {"bias": None}),
+        long({"heads": 2, "queries": 1, "keys": 200, "dim": 192, "batch": 2}, {}),
+    ],
+    ids=str,
+)
+def test_few_queries(sizes, options):
+    arrays = inputs(**sizes)
+    assert form(bind(*arrays, **options).problem) == "decode"
+    check(*arrays, **options)
+
+
+def paged(k, v, page, seed=3):
+    """Return pages in a random order, with pages that no sequence has, and the table."""
+    batch, heads, keys, dim = k.shape
+    count = -(-keys // page)
+    table = np.random.default_rng(seed).permutation(batch * count + 2)[: batch * count]
+    table = table.reshape(batch, count).astype(np.int32)
+    held = []
+    for array in (k, v):
+        pages = normal(batch * count + 2, heads, page, dim, seed=seed)
+        for b in range(batch):
+            for j in range(count):
+                part = array[b, :, j * page : (j + 1) * page]
+                pages[table[b, j], :, : part.shape[1]] = part
+        held.append(pages)
+    return *held, table
+
+
+@pytest.mark.parametrize(
+    ("page", "queries", "lengths", "options"),
+    [
+        (128, 1, (300, 77), {}),
+        long(64, 3, (300, 65), {"causal": True}),
+        (16, 1, (100, 0), {"sink": SINKS}),
+        (64, 70, (130, 100), {"causal": True, "window": (40, None), "softcap": 2.0}),
+    ],
+    ids=str,
+)
+def test_pages_of_keys(page, queries, lengths, options):
+    q, k, v = inputs(batch=2, queries=queries, keys=max(lengths), groups=2)
+    k_pages, v_pages, table = paged(k, v, page)
+    held = np.array(lengths, np.int32)
+    out, lse = attention(
+        q, k_pages, v_pages, block_table=table, lengths=held, return_lse=True, tuner=Tuner(),
+        **options,
+    )  # fmt: skip
+    for b, length in enumerate(lengths):
+        one = slice(b, b + 1)
+        want = reference(q[one], k[one, :, :length], v[one, :, :length], **options)
+        agree(out[one], lse[one], *want)
+
+
+@pytest.mark.parametrize("splits", [1, long(2), long(7)])
+def test_parts_are_combined(splits, monkeypatch):
+    monkeypatch.setattr("tawa.kernels.attention_launches.splits_of", lambda *_: splits)
+    check(*inputs(heads=4, groups=2, queries=2, keys=260), causal=True, sink=normal(4, dtype="f32"))
+
+
+def test_splits_fill_the_machine():
+    def splits(batch, heads, keys):
+        q = tawa_array(batch, heads, 1, 128)
+        k = tawa_array(batch, heads, keys, 128)
+        return splits_of(bind(q, k, k).problem, 128)
+
+    assert splits(1, 8, 1 << 17) * 8 in range(120, 133)
+    assert splits(64, 8, 4096) == 1
+    assert splits(1, 1, 128) == 1
+
+
+def tawa_array(*shape):
+    import tawa
+
+    return tawa.array(shape, "f16")
+
+
+def test_packed_and_few_are_not_tuned_for_each_length():
+    tuner = Tuner()
+    for keys in (100, 200):
+        operands = bind(*inputs(queries=1, keys=keys))
+        assert tuner.choose(operands, None) == Variant(64, 128)
+    assert len(tuner.best) == 1
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+STARTS = np.array([0, 128], np.int32)
+TABLE = np.zeros((1, 2), np.int32)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"window": 0}, "window is 0"),
+        ({"window": (-1, 3)}, "window is"),
+        ({"softcap": -2.0}, "softcap is -2.0"),
+        ({"alibi": np.ones(3, np.float32)}, "alibi is f32 (3,)"),
+        ({"sink": np.ones(2, np.float16)}, "sink is f16 (2,)"),
+        ({"sink": np.ones(4, np.float32)[::2]}, "sink has strides"),
+        ({"bias": normal(1, 2, 128, 64)}, "bias has shape (1, 2, 128, 64)"),
+        ({"bias": np.zeros((1, 1, 128, 128), np.float64)}, "bias holds f64"),
+        ({"bias": normal(1, 1, 128, 256)[..., ::2]}, "bias has strides"),
+        ({"cu_seqlens": STARTS.astype(np.int64)}, "cu_seqlens is i64"),
+        ({"cu_seqlens": STARTS[None]}, "cu_seqlens has shape"),
+        ({"cu_seqlens": (STARTS, TABLE[0, :1])}, "cu_seqlens of the keys is i32 (1,)"),
+        ({"cu_seqlens": STARTS, "lengths": np.array([5], np.int32)}, "cu_seqlens beside lengths"),
+        ({"cu_seqlens": STARTS, "bias": normal(1, 1, 128, 128)}, "bias beside"),
+        ({"lengths": np.array([5, 6], np.int32)}, "lengths is i32 (2,)"),
+        ({"block_table": TABLE[0]}, "block_table has shape"),
+        ({"block_table": TABLE.astype(np.int64)}, "block_table is i64"),
+        ({"block_table": np.zeros((2, 2), np.int32)}, "block_table is i32 (2, 2)"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_options_that_do_not_fit_are_refused_by_name(options, message):
+    with pytest.raises(ArgumentError, match=re.escape(message)):
+        attention(*inputs(), **options)
+
+
+def test_pages_that_no_tile_divides_are_refused():
+    with pytest.raises(ArgumentError, match="a page has 40 rows"):
+        attention(*inputs(keys=40), block_table=TABLE)
+
+
+def test_packed_arrays_have_a_batch_of_one():
+    with pytest.raises(ArgumentError, match="batch of 2"):
+        attention(*inputs(batch=2), cu_seqlens=STARTS)
+
+
+def test_no_keys_at_all_but_a_sink():
+    q, k, v = inputs(keys=0)
+    out, lse = attention(q, k, v, sink=SINKS, return_lse=True)
+    assert (out == 0).all()
+    assert np.allclose(lse, SINKS[:, None])
+
+
+def test_an_option_that_is_off_leaves_the_plain_kernel():
+    assert form(bind(*inputs()).problem) == "plain"
+    (launch,) = launches(bind(*inputs()), SMALL)
+    assert launch.kernel.fn.__name__ == "attention_forward"
