@@ -22,6 +22,9 @@ def arrive(e: Emitter, op: Operation) -> None:
     """The elected threads arrive, here or (lane i for block i) in every block of the cluster."""
     assert isinstance(op, hopper.Arrive)
     barrier = e.barrier(op.barriers, op.slot)
+    if op.by.data == "warp":
+        # The arrive stands for what all lanes have done, and lanes may have drifted apart.
+        e.do(w.WARP_SYNC)
     if op.cluster is None or op.cluster.data == 1:
         with e.block(_if(e.elected(op.by.data))):
             e.do(w.BARRIER_ARRIVE, barrier)

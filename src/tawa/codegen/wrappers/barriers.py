@@ -77,6 +77,7 @@ FENCE_PROXY_ASYNC = Wrapper(
     "fence",
 )
 BLOCK_SYNC = Wrapper("void block_sync()", "__syncthreads();", "bar", "sync")
+WARP_SYNC = Wrapper("void warp_sync()", "__syncwarp();", "bar.warp.sync", "convergent")
 CLUSTER_SYNC = Wrapper(
     "void cluster_sync()",
     asm(

@@ -24,7 +24,7 @@ class Wait(IRDLOperation):
 
 @irdl_op_definition
 class Arrive(IRDLOperation):
-    """Arrive once for each thread chosen by `by` at barrier `slot`.
+    """Arrive once for each thread chosen by `by` at barrier `slot`; "warp" converges first.
 
     Without `cluster` at this block's barrier; with `cluster` = n each of n elected threads of the
     group (lane i for block i) arrives at block i's barrier (mapa + mbarrier.arrive, no scope

@@ -1,0 +1,36 @@
+// What generated code calls without a wrapper.
+#pragma once
+
+#include "products.h"
+
+#define threadIdx (emu::self().thread)
+#define blockIdx (emu::self().block->index)
+#define gridDim (emu::machine->grid)
+
+template <class T>
+inline T __shfl_xor_sync(unsigned, T value, int mask) {
+  return emu::shuffle(value, emu::self().lane ^ mask);
+}
+template <class T>
+inline T __shfl_sync(unsigned, T value, int lane) {
+  return emu::shuffle(value, lane);
+}
+inline float __uint_as_float(unsigned x) { return emu::bits<float>(x); }
+inline float __int_as_float(int x) { return emu::bits<float>(x); }
+inline unsigned __float_as_uint(float x) { return emu::bits<unsigned>(x); }
+inline int __float_as_int(float x) { return emu::bits<int>(x); }
+inline double __longlong_as_double(long long x) { return emu::bits<double>(x); }
+inline long long __double_as_longlong(double x) { return emu::bits<long long>(x); }
+inline float __fdiv_rn(float x, float y) { return x / y; }
+inline int __mulhi(int x, int y) { return (int)((long long)x * y >> 32); }
+inline unsigned __umulhi(unsigned x, unsigned y) {
+  return (unsigned)((unsigned long long)x * y >> 32);
+}
+inline long long __mul64hi(long long x, long long y) { return (long long)((__int128)x * y >> 64); }
+inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y) {
+  return (unsigned long long)((unsigned __int128)x * y >> 64);
+}
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
+inline void __trap() { throw std::logic_error("trap"); }
+using std::max;
+using std::min;

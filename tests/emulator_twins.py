@@ -1,0 +1,167 @@
+"""Twins of the device functions: what each wrapper of generated text does on the host.
+
+`hosted` rewrites a text: bodies with asm become calls of `emulator/*.h`, the rest stays.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tawa.codegen import CudaSource
+from tawa.codegen.wrappers.core import PRELUDE
+
+TYPES = {
+    "f16": "F16", "bf16": "BF16", "f32": "TF32", "f8e4m3": "E4M3", "f8e5m2": "E5M2", "i8": "S8",
+    "u8": "U8",
+}  # fmt: skip
+LETTERS = {"e4m3": "4, 3", "e5m2": "5, 2"}
+
+FIXED = {
+    "shared_address": "return emu::SHARED;",
+    "barrier_init": "emu::self().block->barriers[barrier] = {(int)arrivals, (int)arrivals, 0, 0};",
+    "barrier_expect": ("emu::arrive_expecting(emu::barrier(emu::self().block, barrier), bytes);"),
+    "barrier_wait": (
+        "emu::MBarrier& b = emu::barrier(emu::self().block, barrier); "
+        "emu::until([&] { return b.phase != (int)phase; });"
+    ),
+    "barrier_arrive": "emu::arrive(emu::barrier(emu::self().block, barrier));",
+    "barrier_arrive_cluster": (
+        "emu::arrive(emu::barrier(emu::machine->blocks[block].get(), barrier));"
+    ),
+    "block_sync": (
+        "emu::meet(emu::self().block->named[0], "
+        "(int)(emu::machine->fibers.size() / emu::machine->blocks.size()));"
+    ),
+    "warp_sync": "emu::meet(emu::self().warp->meeting, 32);",
+    "cluster_sync": "emu::meet(emu::machine->cluster, (int)emu::machine->fibers.size());",
+    "cluster_rank": "return emu::self().block->rank;",
+    "named_sync": "emu::meet(emu::self().block->named[id], threads);",
+    "named_arrive": "emu::meet(emu::self().block->named[id], threads, false);",
+    "named_sync_of_group": "emu::meet(emu::self().block->named[id], threads);",
+    "named_arrive_of_group": "emu::meet(emu::self().block->named[id], threads, false);",
+    "exp2_approx": "return std::exp2(x);",
+    "sqrt_approx": "return std::sqrt(x);",
+    "divide_full": "return x / y;",
+    "min_nan": "return std::isnan(x) || std::isnan(y) ? NAN : std::fmin(x, y);",
+    "max_nan": "return std::isnan(x) || std::isnan(y) ? NAN : std::fmax(x, y);",
+    "round_tf32": "u32 y = emu::bits<u32>(x); return (y + 0x1000) & 0xFFFFE000u;",
+    "policy_evict_first": "return 0;",
+    "policy_evict_last": "return 0;",
+    "fence_proxy_async": "emu::fence_proxy_async();",
+    "wgmma_fence": "emu::wgmma_fence();",
+    "wgmma_commit": "emu::wgmma_commit();",
+    "wgmma_wait": "emu::wgmma_wait(pending);",
+    "bulk_commit": "emu::bulk_commit();",
+    "bulk_wait": "emu::bulk_wait(pending, false);",
+    "bulk_wait_read": "emu::bulk_wait(pending, true);",
+    "copy_commit": "emu::copy_commit();",
+    "copy_wait": "emu::copy_wait(pending);",
+}
+NOTHING = ("fence_barrier_init", "take_registers", "give_registers", "pin", "prefetch_map")
+
+
+def twin(name: str, parameters: list[str]) -> str:
+    """The host body of a wrapper, from its name."""
+    if name in FIXED:
+        return FIXED[name]
+    arguments = [parameter.split()[-1].lstrip("*&") for parameter in parameters]
+    places = ", ".join(item for item in arguments if re.fullmatch(r"x\d", item))
+    if found := re.fullmatch(r"wgmma_m64n(\d+)k(\d+)_(\w+?)(_registers)?(_ta)?(_tb)?", name):
+        n, k, kinds = found[1], found[2], found[3].split("_")
+        _, a, b = kinds
+        flags = ", ".join(str(int(found[i] is not None)) for i in (4, 5, 6))
+        product = f"{n}, {k}, emu::F32, emu::{TYPES[a]}, emu::{TYPES[b]}, {flags}"
+        return f"emu::wgmma({{{product}}}, d, a, b, accumulate);"
+    if name.startswith(NOTHING):
+        return ""
+    if found := re.fullmatch(r"mma_m16n8k(\d+)_(\w+?)_(\w+?)_(\w+?)", name):
+        words = ", ".join(item for item in arguments if item != "d")
+        count = sum(item.startswith("a") for item in arguments)
+        kinds = f"emu::{TYPES[found[3]]}, emu::{TYPES[found[4]]}"
+        return f"emu::mma({found[1]}, {kinds}, d, {{{words}}}, {count});"
+    if name.startswith("tma_load"):
+        mask = "blocks" if "multicast" in name else "0"
+        return f"emu::tma_load(to, map, barrier, {{{places}}}, {mask});"
+    if name.startswith("tma_"):
+        kinds = ("add", "min", "max", "and", "or", "xor")
+        how = next((k.upper() for k in kinds if f"reduce_{k}_" in name), "PUT")
+        return f"emu::tma_store(map, from, {{{places}}}, emu::{how});"
+    if found := re.fullmatch(r"(st|ld)matrix_x\d(_trans)?", name):
+        words = ", ".join(f"&{item}" for item in arguments if item.startswith("m"))
+        store = str(found[1] == "st").lower()
+        return f"emu::matrices<{store}>(row, {{{words}}}, {int(found[2] is not None)});"
+    return memory_twin(name)
+
+
+def memory_twin(name: str) -> str:
+    """The host body of a load, store, atomic, copy or conversion."""
+    if found := re.fullmatch(r"shared_(load|store)_(\w+?)x(\d)", name):
+        size = f"{found[3]} * sizeof({found[2]})"
+        if found[1] == "load":
+            return f"std::memcpy(to, emu::at(address, {size}), {size});"
+        return f"emu::shared_write(address, from, {size});"
+    if found := re.fullmatch(r"shared_(load|store)_b(\d+)", name):
+        kind, size = f"u{found[2]}", int(found[2]) // 8
+        if found[1] == "load":
+            return f"return *({kind}*)emu::at(address, {size});"
+        return f"{kind} word = ({kind})value; emu::shared_write(address, &word, {size});"
+    if found := re.fullmatch(r"global_(load|store)_(u32|int|float|u64|i64|double)x(\d)\w*", name):
+        size = f"{found[3]} * sizeof({found[2]})"
+        check = f'if (address % ({size})) throw std::out_of_range("misaligned"); '
+        move = "to, (void*)address" if found[1] == "load" else "(void*)address, from"
+        return f"{check}std::memcpy({move}, {size});"
+    if found := re.fullmatch(r"global_(load|store)_b(\d+)\w*", name):
+        pointer = f"*(u{found[2]}*)address"
+        return f"return {pointer};" if found[1] == "load" else f"{pointer} = (u{found[2]})value;"
+    if found := re.fullmatch(r"copy_async_(\d+)", name):
+        return f"emu::copy_async(to, from, bytes, {found[1]});"
+    if found := re.fullmatch(r"atomic_(add|min|max|and|or|xor|exchange)_(\w+?)_(\w+)", name):
+        signs = {"add": "old + value", "and": "old & value", "or": "old | value",
+                 "xor": "old ^ value", "exchange": "value", "min": "min(old, value)",
+                 "max": "max(old, value)"}  # fmt: skip
+        return (
+            f"auto* p = (decltype(value)*)address; auto old = *p; *p = {signs[found[1]]}; "
+            "return old;"
+        )
+    if name.startswith("compare_exchange"):
+        return (
+            "auto* p = (decltype(value)*)address; auto old = *p; "
+            "if (old == expected) *p = value; return old;"
+        )
+    return conversion_twin(name)
+
+
+def conversion_twin(name: str) -> str:
+    """The host body of a conversion between floats."""
+    if found := re.fullmatch(r"(bf16|f16)_to_float", name):
+        return f"return emu::from_{found[1]}(x);"
+    if found := re.fullmatch(r"float_to_(bf16|f16)", name):
+        return f"return emu::to_{found[1]}(x);"
+    if found := re.fullmatch(r"f8(e4m3|e5m2)_to_float", name):
+        return f"return emu::from_f8(x, {LETTERS[found[1]]});"
+    if found := re.fullmatch(r"pack_(bf16|f16)", name):
+        return f"return emu::to_{found[1]}(x0) | (u32)emu::to_{found[1]}(x1) << 16;"
+    if found := re.fullmatch(r"pack_f8(e4m3|e5m2)", name):
+        kind = LETTERS[found[1]]
+        return f"return emu::to_f8(x0, {kind}) | (u32)emu::to_f8(x1, {kind}) << 8;"
+    raise KeyError(f"the emulator has no twin of {name}")
+
+
+DEFINITION = re.compile(r"__device__ __forceinline__ (.+?\b(\w+)\((.*?)\)) \{\n(.*)\n\}", re.DOTALL)
+
+
+def hosted(source: CudaSource) -> str:
+    """The text with every wrapper that holds asm replaced by its twin."""
+    parts: list[str] = []
+    for part in source.text.split("\n\n"):
+        found = DEFINITION.search(part)
+        if found is None or found[2].startswith("role_"):
+            parts.append("" if part.strip() == PRELUDE.strip() else part)
+            continue
+        name, parameters = found[2], [item for item in found[3].split(", ") if item]
+        if "asm" in found[4] or name in FIXED:
+            head = part[: found.start(4)]
+            parts.append(f"{head}  {twin(name, parameters)}\n}}")
+        else:
+            parts.append(part)
+    return "\n\n".join(parts)
