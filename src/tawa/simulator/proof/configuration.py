@@ -2,13 +2,13 @@
 
 A *site* is a loop or condition whose outcome depends on unknowns. Each configuration gives each
 site a sequence of wishes, used in turn: an inner loop under a loop over tiles meets different trip
-counts from one tile to the next.
+counts from one tile to the next. docs/design/proof.md has the theorem: which counts are enough, and
+why. Here is what follows from it.
 
-Trips of a loop that turns rings of D slots itself are 0, 1, D-1, D, D+1 and 2D+2: what a ring does
-repeats after 2D trips. A loop around such loops (over tiles) makes 0 to 3 trips and, where its
-inner loops make none or one, D+1, D the deepest ring it turns with them: only then does the
-producer come round to a slot while the consumer is still in the first tile. Roles that take tiles
-in turn go round twice at least.
+D is the deepest ring, c the trip from which on conditions on the number of a trip are steady (and
+their period). A loop that turns rings itself makes 0, 1, ... D+c+1 trips, and 2D+2+c: in these a
+ring takes every position. A loop around such loops (over tiles) makes, for T trips of them, so many
+turns that D+c+2 trips lie side by side; for one trip 2D+1, so that a tile begins at every position.
 """
 
 from __future__ import annotations
@@ -18,24 +18,10 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Operation
 
-Count = tuple[int, int]
-"""A number of trips a*D + b as (a, b), D the depth of the rings the site turns."""
+Wishes = tuple[int, ...]
 
-Wishes = tuple[Count, ...]
-
-INNER: Wishes = ((0, 0), (0, 1), (1, -1), (1, 0), (1, 1), (2, 2))
-DEEP: Count = (1, 1)
-_IF: dict[str, Wishes] = {
-    "no": ((0, 0),),
-    "yes": ((0, 1),),
-    "no, yes": ((0, 0), (0, 1)),
-    "yes, no": ((0, 1), (0, 0)),
-}
-
-
-def _times(count: int) -> Wishes:
-    """Return the outcomes of a condition of a while loop that makes `count` trips."""
-    return ((0, 1),) * count + ((0, 0),)
+_IF: dict[str, Wishes] = {"no": (0,), "yes": (1,), "no, yes": (0, 1), "yes, no": (1, 0)}
+_MANY = 24  # more steady trips than this are not all run: those between are like their neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +30,38 @@ class Site:
 
     operation: Operation
     kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides how many trips are enough: the deepest ring, the trips before loops are steady,
+    and how many roles share out the tiles; `varying` tells whether tiles make unlike trips.
+    """
+
     depth: int
+    settle: int
+    instances: int
+    varying: bool
+
+    @property
+    def long(self) -> int:
+        """Trips in which every ring takes every position after all conditions are steady."""
+        return 2 * self.depth + 2 + self.settle
+
+    def counts(self) -> Iterator[int]:
+        """Yield the trip counts of a loop that turns rings."""
+        for count in range(self.depth + self.settle + 2):
+            if self.settle <= _MANY or count < self.depth + 2 or count >= self.settle - 1:
+                yield count
+
+    def tiles(self, count: int) -> int:
+        """Return the trips of a loop over tiles, each of `count` trips."""
+        if not count:
+            return self.instances * max(3, self.depth + 1)
+        if count == 1:
+            return self.instances * (2 * self.depth + 1)
+        window = self.depth + self.settle + 2
+        return self.instances * max(2, -(-window // count) + 1)
 
 
 @dataclass(eq=False, slots=True)
@@ -53,7 +70,9 @@ class Configuration:
     gives a trip count, so that the last trip is a partial one. `block` and `blocks` are the block's
     number and the size of the grid, where no choice depends on them: in causal attention the number
     of a tile is also the trip count of its loop. `turn` says which of several unknowns is chosen
-    to reach a wish.
+    to reach a wish, `late` how many trips a condition on the trip keeps its first outcome, `seed`
+    (if not 0) has the other unknowns drawn at random, `free` has the ends of loops chosen as if
+    nothing were known of them: more than any input can do.
     """
 
     kinds: Mapping[str, Wishes]
@@ -62,17 +81,16 @@ class Configuration:
     block: int = 0
     blocks: int = 1
     turn: int = 0
+    late: int = 1
+    seed: int = 0
+    free: bool = False
     outcomes: dict[Site, list[int]] = field(default_factory=dict[Site, list[int]])
 
     def wish(self, site: Site) -> int:
         """Return the outcome wanted now at a site."""
         turn = len(self.outcomes.setdefault(site, []))
         wishes = self.sites.get(site.operation) or self.kinds[site.kind]
-        factor, more = wishes[turn % len(wishes)]
-        count = max(0, factor * site.depth + more)
-        if site.kind == "outer" and factor:
-            return max(3, count)
-        return count
+        return wishes[turn % len(wishes)]
 
     def reached(self, site: Site, outcome: int) -> None:
         """Note the outcome reached at a site."""
@@ -88,70 +106,120 @@ class Configuration:
         return "; ".join(parts) or "no choice"
 
 
+def _kinds(tiles: int, trips: int, choice: str, around: int = 1) -> dict[str, Wishes]:
+    return {
+        "around": (around,),
+        "outer": (tiles,),
+        "inner": (trips,),
+        "pure": (min(trips, 2),),
+        "while": (1,) * tiles + (0,),
+        "if": _IF[choice],
+    }
+
+
 def _uniform(
-    outer: Count, inner: Count, choice: str, around: int = 1, long: int = 0, turn: int = 0
+    tiles: int, trips: int, choice: str, around: int = 1, long: int = 0, turn: int = 0
 ) -> Configuration:
-    tiles = 3 if outer == DEEP else outer[1]
     return Configuration(
-        {
-            "around": ((0, around),),
-            "outer": (outer,),
-            "inner": (inner,),
-            "pure": (inner if not inner[0] else (0, 2),),
-            "while": _times(tiles),
-            "if": _IF[choice],
-        },
-        ragged=bool(inner[1] & 1),
+        _kinds(tiles, trips, choice, around),
+        ragged=bool(trips & 1),
         block=2 * long + 1 if long else 0,
         blocks=max(1, long),
         turn=turn or int(long == 2),
     )
 
 
-def configurations(seen: list[Configuration]) -> Iterator[Configuration]:
+def configurations(seen: list[Configuration], shape: Shape) -> Iterator[Configuration]:
     """Yield configurations, small ones first; `seen` gathers those that were run, with their sites.
 
-    Kernels without choices have one, those with one loop six.
+    Kernels without choices have one.
     """
-    yield _uniform((0, 1), (0, 0), "no", 0)
+    yield _uniform(1, 0, "no", 0)
     if not seen[0].outcomes:
         return
-    yield _uniform((0, 1), (0, 1), "yes")
-    for step, count in enumerate(INNER):
-        if step < 3:
-            yield _uniform(DEEP if step < 2 else (0, 3), count, "yes", 2)
-        else:
-            yield _uniform((0, 2), count, "yes", 1, step - 2)
+    yield _uniform(1, 1, "yes")
+    for count in shape.counts():
+        long = max(0, min(3, count - shape.depth + 2)) if count > 1 else 0
+        yield _uniform(shape.tiles(count), count, "yes", 2 if count < 2 else 1, long)
+    yield _uniform(shape.instances, shape.long, "yes", 1, 3)
     sites = {site for one in seen for site in one.outcomes}
     if any(site.kind == "outer" for site in sites):
-        yield _uniform(DEEP, (0, 1), "yes", 1, 0, 1)  # tiles that differ in another axis only
+        yield _uniform(shape.tiles(0), 1, "yes", 1, 0, 1)  # tiles that differ in another axis only
     if len(sites) == 1 and not any(site.kind == "if" for site in sites):
         return
-    yield _uniform((0, 0), (0, 1), "yes")
-    yield from _one_by_one(sites)
-    if any(site.kind in ("outer", "while") for site in sites):
-        yield from _mixed()
+    yield _uniform(0, 1, "yes")
+    yield from _one_by_one(sites, shape)
+    yield from _conditions(sites, shape)
+    if shape.varying and any(site.kind in ("outer", "while") for site in sites):
+        yield from _mixed(shape)
 
 
-def _one_by_one(sites: set[Site]) -> Iterator[Configuration]:
+def _one_by_one(sites: set[Site], shape: Shape) -> Iterator[Configuration]:
     """Vary each site while the others stay: loops of unlike trip counts, conditions both ways."""
     inner = [site for site in sites if site.kind == "inner"]
-    around = _uniform(DEEP, (0, 1), "yes").kinds
+    around = _kinds(shape.tiles(0), 1, "yes")
     if len(inner) > 1:
         for site in inner:
-            for count in INNER:
+            for count in sorted({0, 1, 2, shape.depth, shape.depth + shape.settle}):
                 yield Configuration(around, {site.operation: (count,)})
+            yield Configuration(around, {site.operation: (shape.long,)})
     for site in sites:
         if site.kind == "if":
             for wishes in _IF.values():
                 yield Configuration(around, {site.operation: wishes}, ragged=True)
         elif site.kind == "pure":
             for trips in (0, 1, 3):
-                yield Configuration(around, {site.operation: ((0, trips),)})
+                yield Configuration(around, {site.operation: (trips,)})
 
 
-def _mixed() -> Iterator[Configuration]:
-    """Tiles of unlike trip counts: a long one before an empty one, and the other way round."""
-    around = _uniform(DEEP, (0, 1), "yes").kinds
-    for inner in (((1, 1), (0, 0), (0, 1)), ((0, 0), (1, 1), (1, -1), (0, 0))):
+def _conditions(sites: set[Site], shape: Shape) -> Iterator[Configuration]:
+    """Conditions in a loop: every sequence of outcomes of a few trips, and late changes."""
+    choices = [site for site in sites if site.kind == "if"]
+    if not choices:
+        return
+    word = sequence_of(min(4, shape.depth + 1))
+    kinds = _kinds(2 * shape.instances, len(word), "yes")
+    yield Configuration({**kinds, "if": word})
+    for choice in ("no", "yes"):
+        for late in sorted({2, shape.depth, shape.depth + 1}):
+            yield Configuration(_kinds(2, late + 2, choice), late=late)
+
+
+def sequence_of(order: int) -> Wishes:
+    """Return a sequence of 0 and 1 that holds every sequence of length `order` (de Bruijn)."""
+    word = [0] * order
+    seen = {tuple(word)}
+    while True:
+        for bit in (1, 0):
+            following = (*word[len(word) - order + 1 :], bit)
+            if following not in seen:
+                seen.add(following)
+                word.append(bit)
+                break
+        else:
+            return tuple(word)
+
+
+def _mixed(shape: Shape) -> Iterator[Configuration]:
+    """Tiles of unlike trip counts: a long one before an empty one, and every pair of short ones."""
+    depth = shape.depth
+    around = _kinds(shape.tiles(0), 1, "yes")
+    for inner in ((depth + 1, 0, 1), (0, depth + 1, max(0, depth - 1), 0)):
         yield Configuration({**around, "inner": inner})
+    pairs = tuple(number for a in range(3) for b in range(a, 3) for number in (a, b))
+    for free in (False, True):
+        yield Configuration({**_kinds(len(pairs), 1, "yes"), "inner": pairs}, free=free)
+
+
+def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[Configuration]:
+    """Yield configurations with numbers drawn at random, for what no other has reached."""
+    around = {site.operation for one in seen for site in one.outcomes if site.kind == "around"}
+    for loop in around:
+        for free in (False, True):
+            yield Configuration(_kinds(1, 1, "yes"), {loop: (shape.tiles(1),)}, free=free)
+    trips = (3, 4, 2, shape.depth + 1, 1)
+    for seed in range(1, tries + 1):
+        tiles = (shape.tiles(1), 2, 1, shape.tiles(2))[seed % 4]
+        kinds = _kinds(tiles, trips[seed % len(trips)], ("yes", "no, yes")[seed // 2 % 2])
+        yield Configuration(kinds, free=True)
+        yield Configuration(kinds, seed=seed, blocks=1 + seed % 3, block=seed % 4, turn=seed % 3)

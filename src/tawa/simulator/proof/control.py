@@ -12,7 +12,6 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import BarriersType
 from tawa.simulator.proof.configuration import Site
 from tawa.simulator.proof.counted import counted
 from tawa.simulator.proof.decode import Decoder, Step, run_steps, terminator
@@ -90,33 +89,27 @@ def _loops_inside(block: Block, decoder: Decoder) -> list[scf.ForOp | scf.WhileO
 
 
 def site_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
-    """Return the site of a loop: how deep it nests, and the deepest ring it turns."""
+    """Return the site of a loop: how deep it nests."""
     if isinstance(operation, scf.WhileOp):
-        return Site(operation, "while", _deepest(block))
+        return Site(operation, "while")
     return nesting_of(operation, block, decoder)
-
-
-def _deepest(block: Block) -> int:
-    depth = 1
-    for item in block.walk():
-        if isinstance(item, (hopper.Wait, hopper.Arrive)):
-            kind = item.barriers.type
-            assert isinstance(kind, BarriersType)
-            depth = max(depth, kind.count.data)
-    return depth
 
 
 def nesting_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
     """Return the site of a loop whose trips follow from its bounds."""
-    loops, depth = _loops_inside(block, decoder), _deepest(block)
+    loops = _loops_inside(block, decoder)
     if not _has_steps(block, decoder):
-        return Site(operation, "pure", depth)
+        return Site(operation, "pure")
     if not loops:
-        return Site(operation, "inner", depth)
+        return Site(operation, "inner")
     nested = any(_loops_inside(loop.regions[-1].block, decoder) for loop in loops)
-    # Two rounds of the roles that take its trips in turn, the second with tiles before and after.
-    depth = max(depth, 2 * decoder.instances - 1)
-    return Site(operation, "around" if nested else "outer", depth)
+    return Site(operation, "around" if nested else "outer")
+
+
+def _orbits(decoder: Decoder, loop: Operation) -> tuple[tuple[int, ...], ...]:
+    """Return the places of the carried scalars of a loop that must recur, in groups."""
+    groups = decoder.uniform.orbits.get(loop, ())
+    return tuple(tuple(decoder.number(value) for value in group) for group in groups)
 
 
 def control_roots(operation: Operation, decoder: Decoder) -> list[SSAValue]:
@@ -151,6 +144,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     index = decoder.number(block.args[0]) if block.args[0] in decoder.needed else -1
     site = site_of(loop, block, decoder)
     programs = decoder.persistent and isinstance(loop.step.owner, hopper.NumBlocks)
+    orbits = _orbits(decoder, loop)
 
     def run(agent: Agent) -> Run:
         env, world = agent.env, agent.world
@@ -159,13 +153,19 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
         first, step = world.scalars.value(low), world.scalars.value(by)
         _move(agent, start)
         _fill(agent, filled)
+        if trips:
+            world.entered.add((loop, 0))
         for trip in trips:
             if programs:
                 agent.program_index = trip
             if index >= 0:
                 env[index] = first + trip * step
+            if orbits and agent.leader:
+                world.stepped(loop, orbits, env)
             yield from body(agent)
             _move(agent, back)
+        if orbits and agent.leader:
+            world.ended(loop, orbits, env)
         _move(agent, final)
 
     return Step(run, True)
@@ -187,10 +187,11 @@ def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
         bodies.append(run_steps(()))
         ends.append(())
     condition = decoder.number(branch.cond)
-    site = Site(branch, "if", 1)
+    site = Site(branch, "if")
 
     def run(agent: Agent) -> Run:
         taken = 0 if agent.world.condition(site, agent.env[condition]) else 1
+        agent.world.entered.add((branch, taken))
         yield from bodies[taken](agent)
         _move(agent, ends[taken])
 
@@ -216,6 +217,7 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
     count = counted(loop)
     low, high = (decoder.number(v) for v in (count.start, count.end)) if count else (-1, -1)
     trips = nesting_of(loop, after, decoder)
+    orbits = _orbits(decoder, loop)
 
     def run(agent: Agent) -> Run:
         world = agent.world
@@ -223,15 +225,21 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
             end = world.scalars.apply("add", agent.env[high], count.more)
             world.trips(trips, agent.env[low], end, count.step)
         _move(agent, start)
+        world.entered.add((loop, 0))
         for _ in range(world.limit):
             yield from check(agent)
             if not world.condition(site, agent.env[condition]):
                 break
+            world.entered.add((loop, 1))
+            if orbits and agent.leader:
+                world.stepped(loop, orbits, agent.env)
             _move(agent, passed)
             yield from body(agent)
             _move(agent, back)
         else:
             raise Unproved(f"a while loop runs more than {world.limit} times", loop)
+        if orbits and agent.leader:
+            world.ended(loop, orbits, agent.env)
         _move(agent, final)
 
     return Step(run, True)

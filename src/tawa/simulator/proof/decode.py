@@ -17,12 +17,14 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.traits import Pure
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import BarriersType, BufferType, Real, TensorMapType, ViewType
+from tawa.ir.types import Real
+from tawa.simulator.proof.counting import is_scalar, terminator
 from tawa.simulator.proof.globals import may_change
 from tawa.simulator.proof.machine import Agent, Blocked
 from tawa.simulator.proof.regions import Buffer, Footprint, footprint
 from tawa.simulator.proof.rules import Unproved
 from tawa.simulator.proof.scalars import FUNCTIONS, Scalar
+from tawa.simulator.proof.uniform import Uniform
 
 Action: TypeAlias = Callable[[Agent], Blocked | None]
 Control: TypeAlias = Callable[[Agent], Generator[Blocked, None, None]]
@@ -69,6 +71,7 @@ class Decoder:
     followed: dict[Operation, frozenset[int] | None]
     persistent: bool
     instances: int
+    uniform: Uniform = field(default_factory=lambda: Uniform({}, {}))
     numbers: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
     needed: set[SSAValue] = field(default_factory=set[SSAValue])
     tracked: set[SSAValue] = field(default_factory=set[SSAValue])
@@ -134,12 +137,6 @@ SILENT: tuple[type[Operation], ...] = (
 )
 
 
-def is_scalar(value: SSAValue) -> bool:
-    """Tell whether a value is a number, an address or a descriptor."""
-    kind = value.type
-    return not isinstance(kind, (TensorType, ViewType, BufferType, BarriersType, TensorMapType))
-
-
 def sources(value: SSAValue) -> list[SSAValue]:
     """Return the values a scalar is computed from, through control flow."""
     if isinstance(value, BlockArgument):
@@ -176,13 +173,6 @@ def _argument_sources(value: BlockArgument) -> list[SSAValue]:
             return [terminator(parent.before_region.block).operands[value.index + 1]]
         case _:
             return []
-
-
-def terminator(block: Block) -> Operation:
-    """Return the last operation of a block."""
-    last = block.last_op
-    assert last is not None
-    return last
 
 
 # --- scalars --------------------------------------------------------------------------------------

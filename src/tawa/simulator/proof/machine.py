@@ -100,7 +100,7 @@ class World:
         self.agents: list[Agent] = []
         self.ready: deque[Agent] = deque()
         self.events = 0
-        self.steps = 0
+        self.steps: int = 0
         self.by_threads = 0
         self.remote: list[tuple[int, int, str, Operation]] = []
         self.trace: list[Row] | None = [] if trace else None
@@ -115,14 +115,6 @@ class World:
         if queue:
             self.ready.extend(queue)
             queue.clear()
-
-    def step(self, agent: Agent, operation: Operation, what: str, phase: object = "-") -> None:
-        """Count a step, and keep it where a trace is asked for."""
-        agent.steps += 1
-        self.steps += 1
-        if self.trace is not None:
-            row = Row(self.steps, agent.label, line_of(operation), what, str(phase))
-            self.trace.append(row)
 
     def run(self, start: Callable[[Agent], Generator[Blocked, None, None]]) -> None:
         """Run all agents until each has ended. Raises Violation "no hang"."""

@@ -17,6 +17,7 @@ from tawa.simulator.proof.regions import collect_buffers
 from tawa.simulator.proof.registers import follow_registers, touch_rule
 from tawa.simulator.proof.rules import Unproved, Violation
 from tawa.simulator.proof.run import Model, RoleModel
+from tawa.simulator.proof.uniform import read_uniform, ring_operands
 from tawa.target import Target
 
 _SETUP = (hopper.InitBarriers, hopper.FenceBarrierInit, hopper.BlockSync, hopper.ClusterSync)
@@ -127,6 +128,9 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
     for role in roles:
         follow_registers(decoder, role)
     decoder.slice(_roots(decoder, kernel))
+    decoder.uniform = read_uniform(
+        ring_operands(kernel), _conditions(decoder, roles), list(kernel.walk())
+    )
     preamble = [
         step
         for op in operations[:first]
@@ -217,6 +221,15 @@ def _roots(decoder: Decoder, kernel: tile.Kernel) -> Iterator[SSAValue]:
                 yield from control.control_roots(operation, decoder)
             case _:
                 continue
+
+
+def _conditions(decoder: Decoder, roles: list[hopper.Role]) -> Iterator[tuple[Operation, SSAValue]]:
+    """Yield what decides whether something that synchronizes, or registers in flight, is run."""
+    for role in roles:
+        for operation in role.walk():
+            if isinstance(operation, (scf.IfOp, scf.WhileOp)):
+                for condition in control.control_roots(operation, decoder):
+                    yield operation, condition
 
 
 def _role(decoder: Decoder, role: hopper.Role) -> RoleModel:

@@ -189,3 +189,7 @@ class Unproved(Exception):  # noqa: N818
         self.sentence = sentence
         self.operation = operation
         super().__init__(sentence)
+
+
+class OutOfSteps(Unproved):
+    """A run took more steps than it was given."""

@@ -10,13 +10,14 @@ from collections import defaultdict
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from math import lcm
+from typing import Any
 
 from xdsl.ir import Operation, SSAValue
 
-from tawa.ir import hopper, tile
+from tawa.ir import hopper, line_of, tile
 from tawa.ir.types import BarriersType, DescType, PtrType
 from tawa.simulator.proof.barriers import Mbarrier, NamedBarrier, Pool
-from tawa.simulator.proof.configuration import Configuration, Site
+from tawa.simulator.proof.configuration import Configuration, Shape, Site
 from tawa.simulator.proof.copies import Groups
 from tawa.simulator.proof.decode import Control, Decoder
 from tawa.simulator.proof.globals import GlobalMemory
@@ -24,10 +25,12 @@ from tawa.simulator.proof.leftovers import check_end
 from tawa.simulator.proof.machine import Agent, Blocked, World
 from tawa.simulator.proof.memory import Bucket
 from tawa.simulator.proof.products import Engine, Products
-from tawa.simulator.proof.rules import Unproved, Violation
-from tawa.simulator.proof.scalars import Scalar, Scalars
+from tawa.simulator.proof.rules import OutOfSteps, Row, Unproved, Violation
+from tawa.simulator.proof.scalars import Expr, Scalar, Scalars
+from tawa.simulator.proof.uniform import Steadiness
 
 _WARPGROUP = 4
+_TRIPS = 4096
 _KEPT = 8  # trips of a long loop that are run beyond whole turns of its rings
 
 
@@ -69,7 +72,23 @@ class Model:
     def turn(self) -> int:
         """Trips after which all rings are where they were: slot and phase."""
         counts = (array.result.type for array in self.arrays)
-        return 2 * lcm(*(kind.count.data for kind in counts))
+        return 2 * lcm(*(kind.count.data for kind in counts)) * self.steady.period
+
+    @property
+    def steady(self) -> Steadiness:
+        """After how many trips all loops are steady, and the period of their conditions then."""
+        found = self.decoder.uniform.steady.values()
+        trips = max((item.trips for item in found), default=0)
+        return Steadiness(trips, lcm(*(item.period for item in found)))
+
+    @property
+    def shape(self) -> Shape:
+        """What decides how many trips the configurations make."""
+        steady = self.steady
+        depth = max((item.result.type.count.data for item in self.arrays), default=1)
+        settle = steady.trips + steady.period - 1
+        varying = bool(self.decoder.uniform.varying)
+        return Shape(depth, settle, self.decoder.instances, varying)
 
 
 @dataclass(eq=False)
@@ -85,6 +104,19 @@ class BlockState:
         default_factory=lambda: defaultdict[int, NamedBarrier]()
     )
     engines: dict[tuple[int, int], Engine] = field(default_factory=dict[tuple[int, int], Engine])
+
+
+Orbits = tuple[tuple[int, ...], ...]
+Entry = tuple[Operation, int]
+"""A loop or condition and one of its regions."""
+
+
+@dataclass(eq=False, slots=True)
+class Orbit:
+    """The values with which trips of a loop began, and those with which the loop ended."""
+
+    begun: set[tuple[int | None, ...]] = field(default_factory=set[tuple[int | None, ...]])
+    ended: set[tuple[int | None, ...]] = field(default_factory=set[tuple[int | None, ...]])
 
 
 class _Named(defaultdict[int, NamedBarrier]):
@@ -106,16 +138,18 @@ class Run(World):
         trace: bool = False,
         short: bool = True,
     ) -> None:
-        scalars = Scalars(configuration.block, configuration.blocks, configuration.turn)
+        scalars = Scalars(configuration)
         super().__init__(scalars, trace)
         self.model = model
         self.configuration = configuration
         self.cluster = model.cluster
-        self.limit = 4096
+        self.limit = _TRIPS if not configuration.free else _TRIPS // 16
         self.budget = budget
         self.short = short
         self.shortened: dict[int, int] = {}
         self.reached: set[Operation] = set()
+        self.entered: set[Entry] = set()
+        self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.flying: list[tuple[int, Agent, Operation]] = []
         self.globals = GlobalMemory(model.decoder.followed, scalars)
         self.blocks = [self._block(rank) for rank in range(model.cluster)]
@@ -248,16 +282,21 @@ class Run(World):
 
     def step(self, agent: Agent, operation: Operation, what: str, phase: object = "-") -> None:
         """Count a step against the budget."""
-        super().step(agent, operation, what, phase)
+        agent.steps += 1
+        self.steps += 1
         self.reached.add(operation)
+        if self.trace is not None:
+            self.trace.append(Row(self.steps, agent.label, line_of(operation), what, str(phase)))
         if self.steps > self.budget:
-            raise Unproved(
+            raise OutOfSteps(
                 f"a run takes more than {self.budget} steps; nothing is known about it", operation
             )
 
     def trips(self, site: Site, low: Scalar, high: Scalar, by: Scalar) -> Sequence[int]:
         """Return the trips of a loop: those its bounds give, or those the configuration wants."""
         value = self.scalars.value
+        if self.configuration.free and isinstance(high, Expr):
+            self._set_free(site, low, high, by)
         a, b, c = value(low), value(high), value(by)
         if a is None or b is None or c is None:
             wish = self.configuration.wish(site)
@@ -269,20 +308,55 @@ class Run(World):
         count = _count(b, a, c)
         return range(count) if site.kind == "pure" else self._shorten(count)
 
+    def _set_free(self, site: Site, low: Scalar, high: Expr, by: Scalar) -> None:
+        """Take the end of a loop as an unknown of its own, whatever it is computed from."""
+        scalars = self.scalars
+        if high in scalars.assigned:
+            return
+        if scalars.open((low, by)):
+            scalars.settle((low, by), lambda *_: 0, 0, False)
+        first, step = scalars.value(low), scalars.value(by)
+        if first is None or step is None:
+            raise Unproved(f"a loop runs from {first} by {step}", site.operation)
+        wish = self.configuration.wish(site)
+        scalars.assign(high, first + wish * step)
+        self.configuration.reached(site, wish)
+
     def _shorten(self, count: int) -> Sequence[int]:
         """Leave out whole turns of all rings from the middle of a long loop.
 
         Slots and phases are the same after them. Loops whose counts are close to one another, such
         as one with its first trip peeled off, leave out the same turns.
         """
-        turn = self.model.turn
-        if not self.short or count <= 3 * turn + _KEPT:
+        turn, settle = self.model.turn, self.model.steady.trips
+        if not self.short or count <= 3 * turn + _KEPT + settle:
             return range(count)
         close = (left for other, left in self.shortened.items() if abs(other - count) <= turn)
-        left = next(close, (count - 2 * turn - _KEPT) // turn * turn)
+        left = next(close, (count - 2 * turn - _KEPT - settle) // turn * turn)
         self.shortened.setdefault(count, left)
-        first = (count - left + 1) // 2
+        first = settle + (count - settle - left + 1) // 2
         return (*range(first), *range(first + left, count))
+
+    def stepped(self, loop: Operation, orbits: Orbits, env: list[Any]) -> None:
+        """Note that a trip begins with these values of the carried scalars that must recur."""
+        for group in orbits:
+            self._orbit(loop, group).begun.add(self._values(group, env))
+
+    def ended(self, loop: Operation, orbits: Orbits, env: list[Any]) -> None:
+        """Note that a loop ends with these values of the carried scalars that must recur."""
+        for group in orbits:
+            values = self._values(group, env)
+            if None not in values:
+                self._orbit(loop, group).ended.add(values)
+
+    def _orbit(self, loop: Operation, group: tuple[int, ...]) -> Orbit:
+        found = self.orbits.get((loop, group))
+        if found is None:
+            found = self.orbits[loop, group] = Orbit()
+        return found
+
+    def _values(self, group: tuple[int, ...], env: list[Any]) -> tuple[int | None, ...]:
+        return tuple(self.scalars.value(env[place]) for place in group)
 
     def condition(self, site: Site, scalar: Scalar) -> bool:
         """Return a condition: what it is, or what the configuration wants."""

@@ -11,9 +11,15 @@ outcomes is tried that no input produces.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeAlias
+from random import Random
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from tawa.simulator.proof.configuration import Configuration
 
 Scalar: TypeAlias = "int | Expr"
+
+_DRAWS = 60
 
 
 class Expr:
@@ -103,13 +109,16 @@ _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"
 class Scalars:
     """The expressions of one run and what its unknowns are bound to."""
 
-    def __init__(self, block: int = 0, blocks: int = 1, turn: int = 0) -> None:
-        self.block = block
-        self.blocks = blocks
-        self.turn = turn
+    def __init__(self, configuration: Configuration) -> None:
+        self.block = configuration.block
+        self.blocks = configuration.blocks
+        self.turn = configuration.turn
+        self.late = configuration.late
+        self.random = Random(configuration.seed) if configuration.seed else None
         self.table: dict[tuple[object, ...], Expr] = {}
         self.bound: dict[Expr, int] = {}
         self.units: dict[Expr, int] = {}
+        self.assigned: set[Expr] = set()
         self._known: dict[Expr, int] = {}
 
     def unknown(self, kind: str, *key: object, unit: int = 1) -> Expr:
@@ -166,6 +175,11 @@ class Scalars:
             self._known[scalar] = known
         return known
 
+    def assign(self, scalar: Expr, number: int) -> None:
+        """Give an expression a number, whatever its parts are."""
+        self.assigned.add(scalar)
+        self._known[scalar] = number
+
     def open(self, scalars: Iterable[Scalar]) -> list[Expr]:
         """Return the unbound unknowns of some scalars, in order of appearance."""
         found: dict[Expr, None] = {}
@@ -198,6 +212,8 @@ class Scalars:
         unknowns = sorted(self.open(scalars), key=_preference)
         unknowns = unknowns[self.turn % len(unknowns) :] + unknowns[: self.turn % len(unknowns)]
         constants = sorted(self._constants(scalars)) or [1]
+        if self.random is not None:
+            return self._draw(scalars, outcome, wish, unknowns, constants)
         best: tuple[int, dict[Expr, int]] | None = None
         for scale in (4, 1, 0):
             for chosen in unknowns:
@@ -210,7 +226,10 @@ class Scalars:
                     values = [self._evaluate(item, trial) for item in scalars]
                     return outcome(*values)
 
-                number = _search(probe, wish, self.units.get(chosen, 1), constants, ragged)
+                unit = self.units.get(chosen, 1)
+                number = self._late(probe, wish, unit, constants)
+                if number is None:
+                    number = _search(probe, wish, unit, constants, ragged)
                 reached = probe(number)
                 if best is None or abs(reached - wish) < abs(best[0] - wish):
                     best = (reached, dict(trial))
@@ -221,6 +240,46 @@ class Scalars:
         assert best is not None, "settle is called only where something is open"
         self.bound.update(best[1])
         return best[0]
+
+    def _late(
+        self, probe: Callable[[int], int], wish: int, unit: int, constants: list[int]
+    ) -> int | None:
+        """Return a number that gives the wish and, of a bound on a count, keeps it a while."""
+        if self.late == 1:
+            return None
+        tried = (self.late * size // unit * unit for size in constants)
+        return next((number for number in tried if probe(number) == wish), None)
+
+    def _draw(
+        self,
+        scalars: tuple[Scalar, ...],
+        outcome: Callable[..., int],
+        wish: int,
+        unknowns: list[Expr],
+        constants: list[int],
+    ) -> int:
+        """Bind the unknowns to numbers drawn at random: the best of some draws."""
+        assert self.random is not None
+        best: tuple[int, dict[Expr, int]] | None = None
+        for _ in range(_DRAWS):
+            trial = {item: self._random(item, constants) for item in unknowns}
+            reached = outcome(*(self._evaluate(item, trial) for item in scalars))
+            if best is None or abs(reached - wish) < abs(best[0] - wish):
+                best = (reached, trial)
+            if reached == wish:
+                break
+        assert best is not None
+        self.bound.update(best[1])
+        return best[0]
+
+    def _random(self, item: Expr, constants: list[int]) -> int:
+        assert self.random is not None
+        if item.function in ("block_id", "cluster_id", "num_blocks", "num_clusters"):
+            return self._default(item, 0, constants)
+        number = self.random.choice(constants) * self.random.randrange(6)
+        number += self.random.choice((0, 0, self.random.randrange(1 + constants[-1])))
+        unit = self.units.get(item, 1)
+        return number // unit * unit
 
     def _default(self, item: Expr, scale: int, constants: list[int]) -> int:
         match item.function:

@@ -1,0 +1,148 @@
+"""Scalars that count: linear in the numbers of trips, and the values carried round loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd
+from typing import TypeAlias
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr, TensorType
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+
+from tawa.ir import tile
+from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType
+
+Loop: TypeAlias = scf.ForOp | scf.WhileOp
+
+LATEST = 512
+"""The latest trip at which synchronization may change: it is run, so it must be near."""
+
+
+@dataclass(eq=False, slots=True)
+class Form:
+    """A linear form over the numbers of trips; remainders by constants are its periods."""
+
+    constant: int = 0
+    trips: dict[Loop, int] = field(default_factory=dict["Loop", int])
+    periods: list[tuple[Loop, int]] = field(default_factory=list["tuple[Loop, int]"])
+
+    def add(self, value: SSAValue, factor: int) -> bool:
+        """Add factor * value; False where it is no such form."""
+        if isinstance(value, BlockArgument):
+            return self._count(value, factor)
+        match value.owner:
+            case tile.Constant(value=IntAttr() as number):
+                self.constant += factor * number.data
+                return True
+            case tile.Cast() | tile.Bitcast() as cast:
+                return self.add(cast.operands[0], factor)
+            case tile.Elementwise(function=function, inputs=inputs):
+                return self._function(function.data, list(inputs), factor)
+            case scf.ForOp() as loop:
+                place = list(loop.results).index(value)  # pyright: ignore[reportArgumentType]
+                return self._count(loop.body.block.args[place + 1], factor)
+            case _:
+                return False
+
+    def _function(self, name: str, inputs: list[SSAValue], factor: int) -> bool:
+        match name:
+            case "add":
+                return all(self.add(item, factor) for item in inputs)
+            case "sub":
+                first = self.add(inputs[0], factor)
+                return first and self.add(inputs[1], -factor)
+            case "neg":
+                return self.add(inputs[0], -factor)
+            case "mul":
+                for item, other in (inputs, inputs[::-1]):
+                    if (number := constant_of(item)) is not None:
+                        return self.add(other, factor * number)
+                return False
+            case "irem":
+                return self._remainder(inputs[0], constant_of(inputs[1]))
+            case _:
+                return False
+
+    def _remainder(self, value: SSAValue, by: int | None) -> bool:
+        inner = Form()
+        if not by or not inner.add(value, 1) or inner.periods:
+            return False
+        by = abs(by)
+        self.periods += [(loop, by // gcd(by, step)) for loop, step in inner.trips.items() if step]
+        return all(period <= LATEST for _, period in self.periods)
+
+    def _count(self, value: BlockArgument, factor: int) -> bool:
+        loop = value.owner.parent_op()
+        if isinstance(loop, scf.ForOp) and value.index == 0:
+            first, by = loop.lb, constant_of(loop.step)
+        elif isinstance(loop, (scf.ForOp, scf.WhileOp)):
+            recurrence = recurrence_of(value)
+            if recurrence is None:
+                return False
+            first, by = recurrence[0], counts(value, recurrence[1])
+        else:
+            return False
+        if not by:
+            return False
+        self.trips[loop] = self.trips.get(loop, 0) + factor * by
+        return self.add(first, factor)
+
+
+def recurrence_of(value: BlockArgument) -> tuple[SSAValue, SSAValue] | None:
+    """Return the first value of a carried scalar, and the one a trip hands back."""
+    loop = value.owner.parent_op()
+    match loop:
+        case scf.ForOp() if value.index:
+            return loop.iter_args[value.index - 1], terminator(value.owner).operands[
+                value.index - 1
+            ]
+        case scf.WhileOp() if value.owner is loop.before_region.block:
+            end = terminator(loop.after_region.block)
+            return loop.arguments[value.index], end.operands[value.index]
+        case _:
+            return None
+
+
+def counts(value: BlockArgument, back: SSAValue) -> int:
+    """Return by how much a carried scalar counts a trip, 0 where it does anything else."""
+    match back.owner:
+        case tile.Elementwise(function=function, inputs=(one, other)) if function.data == "add":
+            if _same(one, value):
+                return constant_of(other) or 0
+            return (constant_of(one) or 0) if _same(other, value) else 0
+        case _:
+            return 0
+
+
+def _same(value: SSAValue, argument: BlockArgument) -> bool:
+    """Tell whether a value is a carried scalar, perhaps passed on by the test of a while loop."""
+    if value is argument:
+        return True
+    loop = argument.owner.parent_op()
+    if not isinstance(loop, scf.WhileOp) or not isinstance(value, BlockArgument):
+        return False
+    passed = terminator(loop.before_region.block).operands
+    return value.owner is loop.after_region.block and passed[value.index + 1] is argument
+
+
+def constant_of(value: SSAValue) -> int | None:
+    """Return an integer constant's value."""
+    match value.owner:
+        case tile.Constant(value=IntAttr() as number):
+            return number.data
+        case _:
+            return None
+
+
+def is_scalar(value: SSAValue) -> bool:
+    """Tell whether a value is a number, an address or a descriptor."""
+    kind = value.type
+    return not isinstance(kind, (TensorType, ViewType, BufferType, BarriersType, TensorMapType))
+
+
+def terminator(block: Block) -> Operation:
+    """Return the last operation of a block."""
+    last = block.last_op
+    assert last is not None
+    return last

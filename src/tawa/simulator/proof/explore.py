@@ -1,0 +1,148 @@
+"""All configurations of a kernel, one run each, until everything in it has been seen to work.
+
+Beyond the configurations that every kernel gets, numbers are drawn at random while an operation
+that synchronizes has not been reached, or a slot and phase with which a loop ended were not seen to
+begin a trip. What stays open then is *unproved*: nothing that was never run is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+from xdsl.dialects import scf
+from xdsl.ir import Operation
+
+from tawa.ir import hopper
+from tawa.simulator.proof.configuration import Configuration, configurations, searching
+from tawa.simulator.proof.read import STEPPED
+from tawa.simulator.proof.rules import OutOfSteps, Unproved, Violation
+from tawa.simulator.proof.run import Entry, Model, Orbit, Run
+
+STEPS = 400_000
+"""Steps of all runs together before a kernel is called unproved."""
+
+_SEARCHES = 32
+_SEARCH_STEPS = 10_000
+
+
+class Exploration:
+    """The runs of a kernel so far: `run` is the one at hand, `seen` the configurations done."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.seen: list[Configuration] = []
+        self.states = 0
+        self.run: Run | None = None
+        self.reached: set[Operation] = set()
+        self.entered: set[Entry] = set()
+        self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
+        self.stepped = [
+            operation
+            for role in model.roles
+            for operation in role.operation.walk()
+            if isinstance(operation, STEPPED)
+        ]
+
+    def explore(self) -> None:
+        """Run all configurations. Raises Violation or Unproved."""
+        shape = self.model.shape
+        for configuration in configurations(self.seen, shape):
+            self._try(configuration)
+        for configuration in searching(self.seen, _SEARCHES, shape):
+            if self._missing() is None and self._not_recurring() is None:
+                return
+            with suppress(OutOfSteps):
+                self._try(configuration, _SEARCH_STEPS)
+        if (missing := self._missing()) is not None:
+            raise Unproved(f"no input was found that reaches {missing.name}", missing)
+        if (loop := self._not_recurring()) is not None:
+            raise Unproved(
+                "the slots and phases of a loop were not seen to recur: later trips may "
+                "synchronize in another way",
+                loop,
+            )
+
+    def _try(self, configuration: Configuration, steps: int = STEPS) -> None:
+        try:
+            run: Run = self._run(configuration, min(steps, STEPS - self.states))
+        except (Violation, Unproved) as found:
+            if configuration.free:
+                return  # no input may do this: it proves nothing, and convicts nobody
+            if isinstance(found, Unproved) or self.run is None or not self.run.shortened:
+                raise
+            # What was left out may be what is missed: only a whole run convicts.
+            run = self._run(replace(configuration, outcomes={}), STEPS, short=False)
+        self.states += run.steps
+        self.seen.append(run.configuration)
+        self.reached |= run.reached
+        self.entered |= run.entered
+        for key, orbit in run.orbits.items():
+            kept = self.orbits.setdefault(key, Orbit())
+            kept.begun |= orbit.begun
+            kept.ended |= orbit.ended
+
+    def _run(self, configuration: Configuration, steps: int, short: bool = True) -> Run:
+        run = Run(self.model, configuration, steps, short=short)
+        self.run = run
+        run.execute()
+        return run
+
+    # --- what has not been seen -----------------------------------------------------------------
+
+    def _missing(self) -> Operation | None:
+        """Return an operation that was not reached though some input may reach it."""
+        return next(
+            (
+                operation
+                for operation in self.stepped
+                if operation not in self.reached and not self._is_dead(operation)
+            ),
+            None,
+        )
+
+    def _is_dead(self, operation: Operation) -> bool:
+        """Tell whether the outermost choice that keeps an operation from running is a constant."""
+        blocked: Operation | None = None
+        for control, region in _controls(operation):
+            if (control, region) not in self.entered:
+                blocked = control
+        return blocked is not None and blocked in self.model.decoder.uniform.fixed
+
+    def dead(self) -> tuple[int, ...]:
+        """Return the places in `kernel.walk()` of the operations that no input reaches."""
+        return tuple(
+            place
+            for place, operation in enumerate(self.model.kernel.walk())
+            if isinstance(operation, STEPPED)
+            and operation not in self.reached
+            and _in_role(operation)
+        )
+
+    def _not_recurring(self) -> Operation | None:
+        """Return a loop that ended with slots or phases with which no trip was seen to begin."""
+        fixed = self.model.decoder.uniform.fixed
+        for (loop, _), orbit in self.orbits.items():
+            if loop not in fixed and orbit.ended - orbit.begun:
+                return loop
+        return None
+
+
+def _controls(operation: Operation) -> Iterator[Entry]:
+    """Yield the loops and conditions around an operation, inside first, and the region it is in."""
+    parent = operation.parent_region()
+    while parent is not None:
+        owner = parent.parent
+        if owner is None or isinstance(owner, hopper.Role):
+            return
+        if isinstance(owner, (scf.ForOp, scf.IfOp, scf.WhileOp)):
+            yield owner, owner.regions.index(parent)
+        parent = owner.parent_region()
+
+
+def _in_role(operation: Operation) -> bool:
+    parent = operation.parent_op()
+    while parent is not None and not isinstance(parent, hopper.Role):
+        parent = parent.parent_op()
+    return parent is not None

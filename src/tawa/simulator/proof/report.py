@@ -1,0 +1,79 @@
+"""What a reader gets when a proof fails: the rule, the sentence, the shortest trace as a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from xdsl.dialects.builtin import FileLineColLoc
+from xdsl.ir import Operation
+
+from tawa.errors import Place, ProtocolError, UnprovedProtocol
+from tawa.ir import tile
+from tawa.simulator.proof.rules import Row, Unproved, Violation
+from tawa.simulator.proof.run import Run
+
+_TRACE_ROWS = 12
+
+
+def unproved(kernel: tile.Kernel, found: Unproved) -> UnprovedProtocol:
+    """Return the error of a kernel about which nothing is known."""
+    return UnprovedProtocol(
+        f"{kernel.sym_name.data} is not proved: {found.sentence}",
+        place=_place(found.operation),
+        why="a kernel that is not proved free of hangs and races is not run.",
+        remedy="compile it with specialize=False, which leaves less to prove, or split it.",
+    )
+
+
+def violated(kernel: tile.Kernel, found: Violation, run: Run | None) -> ProtocolError:
+    """Return the error of a kernel that breaks a rule, with the steps that lead there."""
+    rows = list(found.rows)
+    when = run.configuration.describe() if run is not None else "before any role runs"
+    if run is not None:
+        rows = _trace(run, rows)
+    why = f'rule "{found.rule.name}": {found.rule.holds} ({found.rule.source}).'
+    table = f"\n{render(rows)}" if rows else ""
+    return ProtocolError(
+        f"{kernel.sym_name.data}: {found.sentence}\n  when: {when}{table}",
+        place=_place(found.operation),
+        why=why,
+        remedy="this is a fault of the compiler, not of the kernel: report it with this text.",
+    )
+
+
+def _trace(run: Run, rows: list[Row]) -> list[Row]:
+    """Repeat the run with a trace; keep the last steps of the roles that `rows` name."""
+    fresh = replace(run.configuration, outcomes={})
+    again = Run(run.model, fresh, run.budget, trace=True, short=run.short)
+    try:
+        again.execute()
+    except Violation as same:
+        rows = list(same.rows)
+    assert again.trace is not None
+    roles = {row.role for row in rows}
+    steps = [row for row in again.trace if not roles or row.role in roles]
+    return steps[-_TRACE_ROWS + len(rows) :] + rows if len(rows) < _TRACE_ROWS else rows
+
+
+def render(rows: list[Row]) -> str:
+    """Return rows as a table."""
+    head = ("step", "role", "line", "does or waits for", "phase", "arrived/needed")
+    lines = [head] + [
+        (str(row.step), row.role, str(row.line or "-"), row.what, row.phase, row.need)
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "\n".join(
+        "    " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
+        for line in lines
+    )
+
+
+def _place(operation: Operation | None) -> Place | None:
+    if operation is None or not isinstance(operation.location, FileLineColLoc):
+        return None
+    where = operation.location
+    return Place(where.filename.data, where.line.data, where.column.data)
+
+
+__all__ = ["render", "unproved", "violated"]

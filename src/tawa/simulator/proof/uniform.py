@@ -1,0 +1,322 @@
+"""Uniformity: how synchronization may depend on the number of a trip.
+
+The theorem about trip counts (docs/design/proof.md) needs that a trip does what the trip before it
+did, one slot further. This module reads from the program on what the scalars that decide
+synchronization depend, and refuses, as unproved, what the theorem does not cover:
+
+- a slot or a phase may come from the ring's own recurrence and from numbers fixed at launch, never
+  from the number of the trip alone;
+- a condition that is a function of the number of the trip alone must settle: a comparison changes
+  at one trip, a remainder repeats. `Steadiness` says after how many trips.
+
+Scalars carried from trip to trip without counting (slots, phases, flags) form `orbits`: the runs
+note which values they take, and the proof ends only when each of them has been stepped from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import lcm
+
+from xdsl.dialects import scf
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.simulator.proof.counting import (
+    LATEST,
+    Form,
+    Loop,
+    counts,
+    is_scalar,
+    recurrence_of,
+    terminator,
+)
+from tawa.simulator.proof.rules import Unproved
+
+_COMPARE = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+_LAUNCH = (
+    hopper.BlockId,
+    hopper.NumBlocks,
+    hopper.GridExtent,
+    hopper.ClusterRank,
+    tile.ProgramId,
+    tile.NumPrograms,
+)
+_JOIN = frozenset({"and", "or", "xor", "not", "select"})
+
+
+@dataclass(eq=False, slots=True)
+class Leaves:
+    """What a scalar depends on: loops whose trips it counts, conditions that choose between its
+    values, carried values, numbers that the program does not say (`open`), and memory (`reads`).
+    """
+
+    loops: dict[Loop, None] = field(default_factory=dict["Loop", None])
+    branches: dict[scf.IfOp, None] = field(default_factory=dict["scf.IfOp", None])
+    carried: dict[BlockArgument, None] = field(default_factory=dict[BlockArgument, None])
+    open: bool = False
+    reads: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Steadiness:
+    """After `trips` trips of a loop its conditions repeat every `period` trips."""
+
+    trips: int = 0
+    period: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform:
+    """What holds of a kernel: when each loop is steady, the carried scalars that must recur, the
+    loops and conditions that no input decides, and the loops whose trips are not the same each
+    time: their bounds depend on the trip of another loop, or on memory.
+    """
+
+    steady: dict[Operation, Steadiness]
+    orbits: dict[Operation, tuple[tuple[BlockArgument, ...], ...]]
+    fixed: frozenset[Operation] = frozenset()
+    varying: frozenset[Operation] = frozenset()
+
+
+def read_uniform(
+    roots: Iterable[tuple[Operation, SSAValue, str]],
+    conditions: Iterable[tuple[Operation, SSAValue]],
+    controls: Iterable[Operation],
+) -> Uniform:
+    """Read what slots, phases and conditions depend on.
+
+    `roots` are (operation, operand, "slot" or "phase"), `conditions` (operation, condition) of all
+    that guards synchronization, `controls` all loops and conditions. Raises Unproved for what the
+    theorem does not cover.
+    """
+    reader = _Reader()
+    for operation, value, what in roots:
+        reader.ring(operation, value, what)
+    for operation, value in conditions:
+        reader.condition(operation, value)
+    around = list(controls)
+    fixed = frozenset(item for item in around if not reader.is_open(item))
+    varying = frozenset(item for item in around if reader.varies(item))
+    return Uniform(reader.steady, reader.components(), fixed, varying)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.known: dict[tuple[SSAValue, bool], Leaves] = {}
+        self.steady: dict[Operation, Steadiness] = {}
+        self.tracked: dict[BlockArgument, None] = {}
+
+    # --- what decides ---------------------------------------------------------------------------
+
+    def ring(self, operation: Operation, value: SSAValue, what: str) -> None:
+        """A slot or a phase: not a function of the number of the trip."""
+        leaves = self.leaves(value, False)
+        for branch in leaves.branches:
+            self.condition(branch, branch.cond)
+        if leaves.loops and not leaves.open:
+            raise Unproved(
+                f"the {what} of {operation.name} is computed from the number of the trip: trips "
+                "beyond those that are run may synchronize in another way",
+                operation,
+            )
+        self.tracked |= leaves.carried
+
+    def condition(self, operation: Operation, value: SSAValue) -> None:
+        """A condition: where it is a function of the number of a trip alone, it must settle."""
+        leaves = self.leaves(value)
+        if leaves.open:
+            return
+        self.tracked |= leaves.carried
+        for argument in leaves.carried:
+            loop = argument.owner.parent_op()
+            assert isinstance(loop, (scf.ForOp, scf.WhileOp))
+            self._at(loop).period = lcm(self._at(loop).period, 2)
+        if leaves.loops:
+            self._settles(operation, value)
+
+    def _at(self, loop: Operation) -> Steadiness:
+        return self.steady.setdefault(loop, Steadiness())
+
+    def _settles(self, operation: Operation, value: SSAValue) -> None:
+        """Find the trip at which a condition on the number of the trip changes last."""
+        owner = value.owner
+        if isinstance(owner, tile.Constant):
+            return
+        if not isinstance(owner, tile.Elementwise):
+            raise _unsettled(operation)
+        name, inputs = owner.function.data, owner.inputs
+        if name in _JOIN:
+            for item in inputs:
+                self._settles(operation, item)
+        elif name in _COMPARE and len(inputs) == 2:
+            form = Form()
+            if not (form.add(inputs[0], 1) and form.add(inputs[1], -1)):
+                raise _unsettled(operation)
+            self._crossing(operation, form)
+        elif self.leaves(value).loops:
+            raise _unsettled(operation)
+
+    def _crossing(self, operation: Operation, form: Form) -> None:
+        for loop, period in form.periods:
+            self._at(loop).period = lcm(self._at(loop).period, period)
+        terms = [(loop, factor) for loop, factor in form.trips.items() if factor]
+        if not terms:
+            return
+        if len(terms) > 1 or form.periods:
+            raise _unsettled(operation)
+        ((loop, factor),) = terms
+        change = max(0, -(form.constant // factor)) + 1
+        if change > LATEST:
+            raise Unproved(
+                f"{operation.name} changes what is synchronized at trip {change - 1} of a loop, "
+                f"beyond the {LATEST} that are run",
+                operation,
+            )
+        self._at(loop).trips = max(self._at(loop).trips, change)
+
+    def is_open(self, control: Operation) -> bool:
+        """Tell whether an input decides what a loop or condition does."""
+        return any(self.leaves(value).open for value in decisive(control))
+
+    def varies(self, control: Operation) -> bool:
+        """Tell whether a loop need not make the same trips each time it is entered."""
+        if not isinstance(control, (scf.ForOp, scf.WhileOp)):
+            return False
+        leaves = [self.leaves(value) for value in decisive(control)]
+        own = {control}
+        return any(item.loops.keys() - own or item.carried or item.reads for item in leaves)
+
+    # --- what a scalar depends on ---------------------------------------------------------------
+
+    def leaves(self, value: SSAValue, conditions: bool = True) -> Leaves:
+        """Return what a scalar depends on, through control flow; `conditions` that choose between
+        its values count.
+        """
+        found = self.known.get((value, conditions))
+        if found is None:
+            found = self.known[value, conditions] = Leaves()
+            seen: set[SSAValue] = set()
+            work = [value]
+            while work:
+                item = work.pop()
+                if item not in seen:
+                    seen.add(item)
+                    work.extend(self._sources(item, found))
+                if conditions and not work:
+                    work = [branch.cond for branch in found.branches if branch.cond not in seen]
+        return found
+
+    def _sources(self, value: SSAValue, into: Leaves) -> list[SSAValue]:
+        if isinstance(value, BlockArgument):
+            return self._argument(value, into)
+        owner = value.owner
+        assert isinstance(owner, Operation)
+        index = list(owner.results).index(value)  # pyright: ignore[reportArgumentType]
+        match owner:
+            case tile.Constant():
+                return []
+            case tile.Elementwise() | tile.Cast() | tile.Bitcast():
+                return list(owner.operands)
+            case scf.ForOp():
+                return [owner.body.block.args[index + 1]]
+            case scf.IfOp():
+                ends = [terminator(region.block) for region in owner.regions if region.blocks]
+                into.branches[owner] = None
+                return [end.operands[index] for end in ends]
+            case scf.WhileOp():
+                return [terminator(owner.before_region.block).operands[index + 1]]
+            case _:
+                into.open = True
+                into.reads |= not isinstance(owner, _LAUNCH)
+                return []
+
+    def _argument(self, value: BlockArgument, into: Leaves) -> list[SSAValue]:
+        loop = value.owner.parent_op()
+        match loop:
+            case scf.ForOp() if value.index == 0:
+                into.loops[loop] = None
+                return [loop.lb, loop.step]
+            case scf.ForOp() | scf.WhileOp():
+                recurrence = recurrence_of(value)
+                if recurrence is None:  # what the test of a while loop passes on
+                    assert isinstance(loop, scf.WhileOp)
+                    return [terminator(loop.before_region.block).operands[value.index + 1]]
+                first, back = recurrence
+                if counts(value, back):
+                    into.loops[loop] = None
+                    return [first]
+                if back is value:
+                    return [first]
+                into.carried[value] = None
+                return [first, back]
+            case _:
+                into.open = True
+                return []
+
+    # --- orbits ---------------------------------------------------------------------------------
+
+    def components(self) -> dict[Operation, tuple[tuple[BlockArgument, ...], ...]]:
+        """Group the carried scalars of each loop that depend on one another."""
+        by_loop: dict[Operation, list[BlockArgument]] = {}
+        for argument in self.tracked:
+            loop, recurrence = argument.owner.parent_op(), recurrence_of(argument)
+            assert loop is not None
+            if recurrence is not None and self.leaves(recurrence[1], False).open:
+                continue  # it jumps by a number fixed at launch: over the trips of other roles
+            by_loop.setdefault(loop, []).append(argument)
+        return {loop: self._groups(arguments) for loop, arguments in by_loop.items()}
+
+    def _groups(self, arguments: list[BlockArgument]) -> tuple[tuple[BlockArgument, ...], ...]:
+        groups: list[set[BlockArgument]] = []
+        for argument in arguments:
+            recurrence = recurrence_of(argument)
+            linked = {argument}
+            if recurrence is not None:
+                linked |= self.leaves(recurrence[1], False).carried.keys() & set(arguments)
+            apart = [group for group in groups if not group & linked]
+            for group in groups:
+                linked |= group if group & linked else set()
+            groups = [*apart, linked]
+        return tuple(tuple(sorted(group, key=lambda item: item.index)) for group in groups)
+
+
+def _unsettled(operation: Operation) -> Unproved:
+    return Unproved(
+        f"{operation.name} guards synchronization by a function of the number of the trip that is "
+        "no comparison of sums with constants: it may change at any later trip",
+        operation,
+    )
+
+
+def decisive(control: Operation) -> list[SSAValue]:
+    """Return the scalars that decide what a loop or condition does."""
+    match control:
+        case scf.ForOp():
+            return [control.lb, control.ub, control.step]
+        case scf.IfOp():
+            return [control.cond]
+        case scf.WhileOp():
+            return [terminator(control.before_region.block).operands[0]]
+        case _:
+            return []
+
+
+def ring_operands(kernel: tile.Kernel) -> list[tuple[Operation, SSAValue, str]]:
+    """Return the operands that say which slot and which phase an operation means."""
+    found: list[tuple[Operation, SSAValue, str]] = []
+    for operation in kernel.walk():
+        match operation:
+            case hopper.Wait():
+                found += [
+                    (operation, operation.slot, "slot"),
+                    (operation, operation.phase, "phase"),
+                ]
+            case hopper.Arrive() | hopper.Expect() | hopper.TmaLoad():
+                found.append((operation, operation.slot, "slot"))
+            case hopper.Slot():
+                found.append((operation, operation.index, "slot"))
+            case _:
+                continue
+    return [item for item in found if is_scalar(item[1])]

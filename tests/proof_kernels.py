@@ -1,0 +1,189 @@
+"""Every hopper kernel of the tests, by name: what the proof is measured on and mutants are made of.
+
+`KERNELS[name]()` lowers one, from its Python source or tile IR, by the pipeline a compile runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import tawa
+import test_lower_copy_async as copies
+import test_lower_instances as instances
+import test_lower_pingpong as pingpong
+import test_proof_counted as counted
+from codegen_kernels import ATTENTION, ORDINARY, attention, matmul_nn, matmul_nt, matmul_tt
+from frontend_kernels import of
+from lower_kernels import CASES, Case, lowered, product
+from tawa.frontend import build
+from tawa.frontend.signature import DescriptorArg
+from tawa.ir import parse, tile
+from tawa.kernels import attention as flash
+from tawa.kernels import prepare, variants
+from tawa.passes import pipeline
+from tawa.plan.pins import Pins
+from tawa.plan.plan import Plan
+from tawa.plan.planner import plan_for, rank_plans
+from tawa.runtime.specialize import bind, derive_signature
+from tawa.target import H200
+from tile_shapes import SHAPES, text_of
+
+DATA = Path(__file__).parent / "data"
+Make = Callable[[], tile.Kernel]
+
+
+def lower(kernel: tile.Kernel, pins: Pins, promote: bool = True) -> tile.Kernel:
+    """Lower tile IR to hopper IR under the first plan of the planner."""
+    pipeline.run(pipeline.TILE if promote else pipeline.TILE_PLAIN, kernel, Plan(), H200)
+    pipeline.run(pipeline.REASSOCIATE, kernel, Plan(), H200)
+    plan = plan_for(kernel, H200, pins) if pins != Pins() else rank_plans(kernel, H200, pins)[0]
+    pipeline.run((*pipeline.AREF, *pipeline.HOPPER), kernel, plan, H200)
+    return kernel
+
+
+def _function(function: Any, signature: Any, **pins: Any) -> tile.Kernel:
+    return lower(build(function, signature, {}), Pins(**pins))
+
+
+def _case(case: Case) -> tile.Kernel:
+    return lower(build(case.function, case.signature, case.options), case.pins)
+
+
+def _sample(name: str) -> tile.Kernel:
+    return parse((DATA / f"{name}.hopper.mlir").read_text())
+
+
+def _shape(name: str, **pins: Any) -> tile.Kernel:
+    return lower(parse(text_of(name)), Pins(**pins))
+
+
+def _launch(launch: prepare.Launch) -> tile.Kernel:
+    """Lower what a launch of the library would compile."""
+    jit = launch.kernel
+    call = bind(jit.kernel, launch.arguments, dict(launch.options))
+    signature = derive_signature(jit.kernel, call.values)
+    return lower(build(jit.fn, signature, call.options), call.pins)
+
+
+def _gemm(form: str, index: int, **options: Any) -> tile.Kernel:
+    """Lower a launch of a product of the library, of `index` in the order they are made."""
+    a, b = tawa.array((512, 1024), "bf16"), tawa.array((1024, 512), "bf16")
+    operands = prepare.bind(a, b)
+    sizes = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}
+    if form in ("stream", "pointers"):
+        sizes["GROUP_M"] = 8
+    if form == "stream":
+        sizes["PROGRAMS"] = 12
+    variant = variants.Variant(form, tawa.Config(sizes, **options), 3 if form == "split" else 1)
+    return _launch(prepare.prepare(operands, variant)[index])
+
+
+def _flash(dim: int, causal: bool, variant: flash.Variant) -> tile.Kernel:
+    q, k, v = (tawa.array((1, 4, 512, dim), "f16") for _ in range(3))
+    return _launch(flash.prepare(flash.bind(q, k, v, causal=causal), variant))
+
+
+def _library() -> Iterator[tuple[str, Make]]:
+    for form, count in (("descriptors", 1), ("pointers", 1), ("split", 2), ("stream", 2)):
+        for index in range(count):
+            yield f"library {form} {index}", partial(_gemm, form, index)
+    turns = (("arrangement", "pingpong"),)
+    for dim in (64, 128, 256):
+        columns = 64 if dim == 256 else 128
+        for causal in (False, True):
+            for split in (False, True) if causal else (False,):
+                for pins in ((), turns):
+                    name = f"flash {dim}{' causal' * causal}{' split' * split}"
+                    name += " in turns" * bool(pins)
+                    variant = flash.Variant(128, columns, split, pins)
+                    yield name, partial(_flash, dim, causal, variant)
+    three = flash.Variant(192, 128, pins=(("consumers", 3), *turns))
+    yield "flash 64 three in turns", partial(_flash, 64, False, three)
+    for schedule in ("fine", "coarse"):
+        variant = flash.Variant(128, 64, True, (("schedule", schedule),))
+        yield f"flash 64 causal split {schedule}", partial(_flash, 64, True, variant)
+
+
+def _codegen() -> Iterator[tuple[str, Make]]:
+    tiles = {"a_desc": (128, 64), "b_desc": (64, 128), "c_desc": (128, 128)}
+    for function in (matmul_nn, matmul_nt, matmul_tt):
+        blocks = dict(tiles)
+        if function is not matmul_nn:
+            blocks["b_desc"] = (128, 64)
+        if function is matmul_tt:
+            blocks["a_desc"] = (64, 128)
+        described = {name: DescriptorArg("bf16", block) for name, block in blocks.items()}
+        signature = of(**described, K="i32/16", BM=128, BN=128, BK=64)
+        yield f"codegen {function.__name__}", partial(_function, function, signature)
+    yield "codegen attention", partial(_function, attention, ATTENTION)
+    for name, (function, signature) in ORDINARY.items():
+        yield f"codegen {name}", partial(_function, function, signature)
+
+
+def _special() -> Iterator[tuple[str, Make]]:
+    for function in (instances.gemm, instances.residual, instances.twice):
+        for depth in (1, 2):
+            name = f"instances {function.__name__} depth {depth}"
+            yield name, partial(instances._lowered, function, depth=depth)
+    yield "instances three", partial(instances._lowered, consumers=3, depth=2)
+    for function in (pingpong.attention, pingpong.filtered):
+        for schedule in ("none", "fine", "coarse")[: 3 if function is pingpong.attention else 2]:
+            name = f"turns {function.__name__} {schedule}"
+            yield name, partial(_turns, function, schedule=schedule, depth=2)
+    yield "turns not persistent", partial(_turns, pingpong.attention, persistent=False)
+    yield "turns three", partial(_turns, pingpong.attention, bm=192, depth=2)
+    for function in copies.KERNELS:
+        yield f"copies {function.__name__}", partial(_copies, function)
+    yield "copies depth 4", partial(_copies, copies.gather, depth=4)
+    yield (
+        "copies paged",
+        partial(_function, copies.paged, copies.paged_signature()),
+    )
+    for name, case in {
+        "cluster": product(bn=256, cluster=2),
+        "cluster not persistent": product(m=200, cluster=2, persistent=False),
+        "cluster in groups": product(m=520, n=300, cluster=2, group=2),
+        "not persistent": product(persistent=False),
+        "depth 2": product(depth=2),
+        "depth 5": product(bn=64, depth=5, mma_depth=3),
+    }.items():
+        yield f"plan {name}", partial(_case, case)
+    for function in (counted.up_to, counted.up_to_and_with):
+        yield f"while {function.__name__}", partial(counted.lowered, function)
+
+
+def _turns(function: Any, bm: int = 128, **pins: Any) -> tile.Kernel:
+    return pingpong._lowered(function, bm, **pins)[0]
+
+
+def _copies(function: Any, **pins: Any) -> tile.Kernel:
+    return copies.lowered(function, **pins).clone()
+
+
+def _registry() -> Iterator[tuple[str, Make]]:
+    for path in sorted(DATA.glob("*.hopper.mlir")):
+        name = path.name.removesuffix(".hopper.mlir")
+        yield f"sample {name}", partial(_sample, name)
+    for name in CASES:
+        yield name, lambda name=name: lowered(name)[0].clone()
+    for name in SHAPES:
+        yield f"shape {name}", partial(_shape, name)
+        yield f"shape {name} ordinary", partial(_shape, name, specialize=False)
+    yield from _codegen()
+    yield from _special()
+    yield from _library()
+
+
+KERNELS: dict[str, Make] = dict(_registry())
+
+
+@cache
+def text(name: str) -> str:
+    """Return the hopper IR of a kernel as text, lowered once in a process."""
+    return str(KERNELS[name]())
+
+
+__all__ = ["KERNELS", "lower", "text"]
