@@ -332,7 +332,10 @@ def _independent(computes: Operation, sync: Operation) -> bool:
     """Tell whether a computation commutes with a synchronization: it touches no memory, and no
     registers the other one waits for or fences.
     """
-    if not (computes.has_trait(Pure) or isinstance(computes, (hopper.Barriers, hopper.Shared, hopper.PrefetchMap))):
+    if not (
+        computes.has_trait(Pure)
+        or isinstance(computes, (hopper.Barriers, hopper.Shared, hopper.PrefetchMap))
+    ):
         return False
     registers = any(
         isinstance(value.type, TensorType) and not isinstance(value.owner, hopper.SharedLoad)
