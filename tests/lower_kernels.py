@@ -459,6 +459,7 @@ CASES: dict[str, Case] = {
     "matmul depth 3": product(mma_depth=3, depth=4),
     "matmul depth 1": product(mma_depth=1, depth=1),
     "matmul in 4 parts": product(bn=256, parts=4),
+    "matmul in 3 unequal parts": product(matmul_nt, bn=168, parts=3),
     "matmul ordinary": product(specialize=False),
     "matmul f32 out": product(bn=64, out="f32"),
     "matmul nt": product(matmul_nt),

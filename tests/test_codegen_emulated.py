@@ -84,7 +84,7 @@ MATMULS = {
         (256, 336, 128),
         "bf16",
         "nt",
-        Pins(arrangement="pingpong", cluster=2),
+        Pins(arrangement="pingpong", cluster=2, parts=3),
     ),
     "in parts": Matmul("bf16", (128, 256, 64), (128, 256, 64), "bf16", "nt", Pins(parts=2)),
     "from registers": Matmul(

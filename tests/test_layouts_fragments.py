@@ -153,3 +153,18 @@ def test_dimensions_come_and_go() -> None:
     assert fragments.with_dimension(row, 1).register_table == ((0, 0), (8, 0))
     turned = fragments.permuted(layout, (1, 0))
     assert turned.register_table == tuple((b, a) for a, b in layout.register_table)
+
+
+@pytest.mark.parametrize("columns", [64, 40, 168])
+def test_narrowed_accumulators_are_columns_of_the_whole(columns: int) -> None:
+    whole = fragments.wgmma_accumulator(128, 168, 4)
+    part = fragments.narrowed(whole, columns)
+    assert part is not None
+    assert covers_once(part)
+    assert (part.lane_table, part.warp_table) == (whole.lane_table, whole.warp_table)
+    assert set(part.register_table) <= set(whole.register_table)
+
+
+def test_columns_over_threads_or_of_half_a_digit_are_not_narrowed() -> None:
+    assert fragments.narrowed(fragments.wgmma_accumulator(64, 256, 8), 64) is None
+    assert fragments.narrowed(fragments.wgmma_accumulator(64, 64, 4), 12) is None

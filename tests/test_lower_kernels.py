@@ -7,7 +7,8 @@ import pytest
 
 from lower_kernels import CASES, fresh, lowered, tile_kernel
 from tawa.codegen import generate
-from tawa.ir import verify
+from tawa.errors import ProtocolError
+from tawa.ir import hopper, verify
 from tawa.runtime import nvrtc
 from tawa.simulator import simulate
 from tawa.simulator.proof import prove
@@ -47,6 +48,7 @@ def test_protocol_is_proved(name: str) -> None:
     [
         "matmul 128x256",
         "matmul in 4 parts",
+        "matmul in 3 unequal parts",
         "matmul 16x128",
         "matmul fp8 nn",
         "matmul fp8 runs of 32",
@@ -63,3 +65,19 @@ def test_protocol_is_proved(name: str) -> None:
 def test_generated_text_builds_without_spills(name: str) -> None:
     source = generate(lowered(name)[0])
     assert nvrtc.build(source, source.entry_name).spill_bytes == 0
+
+
+def test_parts_of_unlike_layouts_in_one_place_need_every_wait() -> None:
+    kernel = lowered("matmul in 3 unequal parts")[0]
+    stages = [op for op in kernel.walk() if isinstance(op, hopper.Shared) and "stage" in str(op)]
+    assert len(stages) == 2
+    assert stages[0].offset == stages[1].offset
+    kinds = (hopper.BulkWait, hopper.ProxyFence, hopper.NamedBarrier)
+    count = sum(isinstance(op, kinds) for op in kernel.walk())
+    for index in range(count):
+        mutant = kernel.clone()
+        op = [op for op in mutant.walk() if isinstance(op, kinds)][index]
+        op.detach()
+        op.erase()
+        with pytest.raises(ProtocolError):
+            prove(mutant, H200)

@@ -200,7 +200,7 @@ def test_not_specialized_when_asked() -> None:
         (Pins(registers={"mma": 240}), "setmaxnreg would wait for ever"),
         (Pins(registers={"mma": 230}), "multiples of 8 in 24..256"),
         (Pins(persistent=False, group=8), "persistent: False"),
-        (Pins(parts=3), "whole number"),
+        (Pins(parts=3), "runs of whole panels"),
     ],
 )
 def test_pin_that_cannot_be_honoured(pins: Pins, why: str) -> None:

@@ -244,6 +244,30 @@ def with_dimension(layout: RegisterLayout, dim: int) -> RegisterLayout:
     )
 
 
+def narrowed(layout: RegisterLayout, columns: int) -> RegisterLayout | None:
+    """Return the layout of that many neighbouring columns (last dimension), wherever they start.
+
+    None unless each thread holds its share of them in whole digits of one register axis.
+    """
+    last = len(layout.shape) - 1
+    widest = max(layout.registers, key=lambda axis: axis.step[last], default=None)
+    if widest is None or any(widest.step[:last]):
+        return None
+    rest = [axis for axis in layout.registers if axis is not widest]
+    unit = widest.step[last]
+    inside = sum((a.extent - 1) * a.step[last] for a in (*rest, *layout.lanes, *layout.warps))
+    if not unit or inside >= unit or columns % unit:
+        return None
+    count = columns // unit
+    kept = [Axis(count, a.step) if a is widest else a for a in layout.registers]
+    return RegisterLayout(
+        (*layout.shape[:last], columns),
+        tuple(axis for axis in kept if axis.extent > 1),
+        layout.lanes,
+        layout.warps,
+    )
+
+
 def permuted(layout: RegisterLayout, permutation: Coordinate) -> RegisterLayout:
     """Return the layout of the transposed tensor: dimension i is `permutation[i]` of `layout`."""
 

@@ -14,6 +14,21 @@ from math import prod
 Coordinate = tuple[int, ...]
 
 
+def split_columns(columns: int, bits: int, parts: int) -> tuple[int, ...] | None:
+    """Return the widths of `parts` runs of columns: whole panels of 128 bytes, fewer in the last.
+
+    None where there are not as many panels, or they do not come out in `parts`.
+    """
+    panel = 128 * 8 // bits
+    panels = -(-columns // panel)
+    each = -(-panels // parts) * panel
+    if parts == 1:
+        return (columns,)
+    if panels < parts or -(-columns // each) != parts:
+        return None
+    return (*(each for _ in range(parts - 1)), columns - each * (parts - 1))
+
+
 @dataclass(frozen=True, slots=True)
 class SharedLayout:
     """Placement of one tile (one slot) in shared memory.

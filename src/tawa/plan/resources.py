@@ -22,6 +22,7 @@ from tawa.analysis.naming import name_of
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType, bit_width, element_type, shape_of
+from tawa.layouts.shared import split_columns
 from tawa.plan.plan import Plan
 from tawa.target import Target
 
@@ -54,12 +55,14 @@ def tile_bytes(kind: Attribute) -> int:
 
 
 def stage_bytes(store: Operation, parts: int) -> int:
-    """Return the bytes of the buffer a TMA store goes through, `parts` sub-tiles of its block."""
+    """Return the bytes of the buffer a TMA store goes through in `parts`: of the widest of them."""
     match store:
         case tile.DescStore() | tile.DescAtomic():
             kind = store.desc.type
             assert isinstance(kind, DescType), "a descriptor store goes through a descriptor"
-            size = prod(kind.block_shape) * bit_width(kind.element) // 8 // parts
+            bits, columns = max(8, bit_width(kind.element)), kind.block_shape[-1]
+            widths = split_columns(columns, bits, parts) or (columns,)
+            size = prod(kind.block_shape[:-1]) * widths[0] * bits // 8
             return -(-size // TILE_ALIGNMENT) * TILE_ALIGNMENT
         case _:
             return 0
@@ -121,6 +124,7 @@ def _wide_bytes(kind: Attribute) -> int:
 def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
     """Return the shared memory a plan asks for, buffer by buffer."""
     found: list[Buffer] = []
+    instances = max((role.instances for role in plan.roles), default=1)
     for ring in plan.arefs:
         for name in ring.payload:
             slot = tile_bytes(statements[name].results[0].type)
@@ -128,7 +132,8 @@ def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
         found.append(Buffer(f"barriers of {ring.label}", 16 * ring.depth))
     for store in plan.stores:
         if store.via == "tma":
-            size = stage_bytes(statements[store.store], store.parts)
+            # Instances of a role have a stage each.
+            size = stage_bytes(statements[store.store], store.parts) * instances
             found.append(Buffer(f"stage of {store.store}", size))
     if plan.specialized:
         loads = [

@@ -16,6 +16,9 @@ from tawa.analysis.effects import enclosing, enclosing_loops
 from tawa.analysis.naming import name_of
 from tawa.analysis.roles import Partition, Payload
 from tawa.errors import PlanError
+from tawa.ir import tile
+from tawa.ir.types import DescType, bit_width
+from tawa.layouts.shared import split_columns
 from tawa.plan.pins import Pins, pick
 from tawa.plan.plan import ArefPlan
 from tawa.plan.resources import aliases, stage_bytes, tile_bytes
@@ -75,7 +78,7 @@ def arrange_rings(
 
     `stores` are those that leave by TMA.
     """
-    choices = (pins.parts,) if pins.parts is not None else (1, 2, 4)
+    choices = (pins.parts,) if pins.parts is not None else (1, 2, 3, 4)
     best: tuple[int, list[_Ring], int] | None = None
     for parts in choices:
         if any(not _divisible(store, parts) for store in stores):
@@ -90,8 +93,8 @@ def arrange_rings(
     if best is None:
         raise PlanError(
             f"parts={pins.parts}",
-            why="each part of a store must be a whole number of 128-byte columns",
-            remedy="use 1 or 2",
+            why="a store goes in runs of whole panels of 128 bytes, the last one narrower",
+            remedy="use a number of parts that the columns have panels for, or leave parts= out",
         )
     _, rings, parts = best
     depths: dict[Operation, int] = {}
@@ -107,8 +110,12 @@ def arrange_rings(
 
 
 def _divisible(store: Operation, parts: int) -> bool:
-    """Tell whether a store's block splits along its columns into whole swizzled panels."""
-    return parts == 1 or stage_bytes(store, 1) == parts * stage_bytes(store, parts)
+    """Tell whether the columns of a store's block make that many parts."""
+    assert isinstance(store, tile.DescStore | tile.DescAtomic), "a store by TMA"
+    kind = store.desc.type
+    assert isinstance(kind, DescType), "a descriptor store goes through a descriptor"
+    bits = max(8, bit_width(kind.element))
+    return split_columns(kind.block_shape[-1], bits, parts) is not None
 
 
 def _make_rings(partition: Partition, pins: Pins) -> list[_Ring]:

@@ -197,6 +197,12 @@ def _convert_layout(operation: hopper.ConvertLayout) -> Unary:
     return lambda value: value
 
 
+def _columns(operation: hopper.Columns) -> Unary:
+    start = operation.start.data
+    stop = start + shape_of(operation.result.type)[-1]
+    return lambda value: value[..., start:stop]
+
+
 def _pin(decoder: Decoder, operation: hopper.Pin) -> Step:
     """hopper.pin: the same registers, which must be readable."""
     values, results = decoder.numbered(operation.values), decoder.numbered(operation.res)
@@ -226,6 +232,7 @@ MMA_RULES: dict[type[Operation], Rule] = {
     hopper.Mma: pure(_mma),
     hopper.FmaDot: _fma_dot,
     hopper.ConvertLayout: pure(_convert_layout),
+    hopper.Columns: pure(_columns),
     hopper.Uninitialized: pure(_uninitialized),
     hopper.Pin: _pin,
 }

@@ -43,6 +43,9 @@ def view_map(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]] | None:
             rank = len(target.shape)
             last = (0,) * rank + (0 if value is op.first else 1,)
             return op.value, _required(op, source, with_dimension(target, rank), last)
+        case hopper.Columns() as op:
+            first = (0,) * (len(target.shape) - 1) + (op.start.data,)
+            return op.value, _required(op, layout_of(op.value.type), target, first)
         case hopper.ConvertLayout() as op:
             found = register_map(layout_of(op.value.type), target)
             return None if found is None else (op.value, found)
@@ -249,6 +252,7 @@ RULES: dict[type[Operation], Handler] = {
     tile.Transpose: view,
     tile.Reshape: view,
     tile.Split: view,
+    hopper.Columns: view,
     tile.Join: join,
     tile.PtrAdd: pointer_add,
     hopper.ConvertLayout: convert_layout,

@@ -27,7 +27,7 @@ from tawa.ir.hopper.copies import (
     TmaStore,
 )
 from tawa.ir.hopper.products import FmaDot, Mma, Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
-from tawa.ir.hopper.registers import ConvertLayout, Pin, Uninitialized
+from tawa.ir.hopper.registers import Columns, ConvertLayout, Pin, Uninitialized
 from tawa.ir.hopper.setup import (
     Barriers,
     BlockId,
@@ -107,6 +107,7 @@ Hopper = Dialect(
         Mma,
         FmaDot,
         ConvertLayout,
+        Columns,
         Uninitialized,
         Pin,
     ],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from xdsl.dialects.builtin import IntAttr
 from xdsl.irdl import (
     IRDLOperation,
+    attr_def,
     irdl_op_definition,
     operand_def,
     result_def,
@@ -25,6 +27,20 @@ class ConvertLayout(IRDLOperation):
 
     name = "hopper.convert_layout"
     value = operand_def()
+    result = result_def()
+    traits = traits_def(Pure())
+    assembly_format = PLAIN
+
+
+@irdl_op_definition
+class Columns(IRDLOperation):
+    """The columns (last dimension) of a tensor from `start` on, as many as the result has: the same
+    registers, none of another thread.
+    """
+
+    name = "hopper.columns"
+    value = operand_def()
+    start = attr_def(IntAttr)
     result = result_def()
     traits = traits_def(Pure())
     assembly_format = PLAIN

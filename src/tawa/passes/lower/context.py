@@ -36,9 +36,11 @@ class Lowering:
 
     Set-up operations are appended in three groups (maps, buffers, barriers) before the roles.
     `scratch` lists the groups of buffers each role may lay over one another: their uses are
-    separated by the role's barrier. `freed_apart` are the rings a role frees in other blocks than
-    it gets them, `single` the roles that one thread runs, `direct` the stores that the plan wants
-    straight from registers. `widest_run` bounds the panels of 8-bit tiles (bytes). `trips` gives
+    separated by the role's barrier. `over` gives the buffer, no smaller, that another lies over:
+    their uses are separated where they stand. `freed_apart` are the rings a role frees in other
+    blocks than it gets them, `single` the roles that one thread runs, `direct` the stores that the
+    plan wants straight from registers. `widest_run` bounds the panels of 8-bit tiles (bytes).
+    `trips` gives
     the block argument that counts a loop's trips.
     """
 
@@ -48,6 +50,9 @@ class Lowering:
     rings: dict[SSAValue, Ring] = field(default_factory=dict[SSAValue, Ring])
     scratch: dict[hopper.Role, list[list[hopper.Shared]]] = field(
         default_factory=dict[hopper.Role, list[list[hopper.Shared]]]
+    )
+    over: dict[hopper.Shared, hopper.Shared] = field(
+        default_factory=dict[hopper.Shared, hopper.Shared]
     )
     freed_apart: set[tuple[hopper.Role, Ring]] = field(
         default_factory=set[tuple[hopper.Role, Ring]]

@@ -35,6 +35,7 @@ def place_buffers(lowering: Lowering) -> int:
     rows: list[tuple[str, int, int]] = []
     block = lowering.kernel.body.block
     buffers = [op for op in block.ops if isinstance(op, hopper.Shared) and op not in shared]
+    buffers = [buffer for buffer in buffers if buffer not in lowering.over]
     # Largest alignment first would not help: every slot is a multiple of its own alignment.
     for buffer in buffers:
         offset = _place(buffer, offset)
@@ -44,6 +45,9 @@ def place_buffers(lowering: Lowering) -> int:
         for group in groups:
             offset = max(offset, _place_all(group, start))
         rows.append((f"scratch of {role.label.data}", 1, offset - start))
+    for buffer, below in lowering.over.items():
+        assert _kind(buffer).bytes <= _kind(below).bytes, "a buffer lies over a smaller one"
+        buffer.attributes["offset"] = below.offset
     barrier_bytes = 0
     offset = _round_up(offset, _BARRIER_BYTES)
     for barriers in (op for op in block.ops if isinstance(op, hopper.Barriers)):

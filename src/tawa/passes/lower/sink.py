@@ -7,7 +7,9 @@ Before -> after:
     %acc = scf.for ... { hopper.wgmma ... }   %m = ...
     hopper.tma_store %map[%m, ..]             hopper.tma_store %map[%m, ..]
 Requires: waits placed; what is sunk lands before the wait that drains the loop.
-Ensures: the same values. Declines when: a use stands before or inside the loop.
+Ensures: the same values. Declines when: a use stands before or inside the loop; a block takes
+turns: there scalars are computed while another instance has the turn, and nothing may come between
+the last product of a turn and its end.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation
 from xdsl.traits import IsTerminator, Pure
 
-from tawa.ir import hopper
+from tawa.ir import aref, hopper
 
 
 def sink_scalars(role: hopper.Role) -> None:
@@ -31,7 +33,8 @@ def sink_scalars(role: hopper.Role) -> None:
 def _sink(block: Block) -> None:
     order = {operation: float(place) for place, operation in enumerate(block.ops)}
     loops = [op for op in order if _multiplies(op)]
-    if not loops:
+    turns = any(isinstance(op, aref.Turn) for branch in order for op in branch.walk())
+    if not loops or turns:
         return
     # Last first: what a statement feeds has found its place before the statement is looked at, and
     # of two that move to one place the earlier ends up in front.

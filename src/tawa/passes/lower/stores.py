@@ -7,33 +7,35 @@ Before -> after:
                                     hopper.proxy_fence; hopper.named_barrier     (all have written)
                                     hopper.tma_store; hopper.bulk_commit
 and at the end of the role ``hopper.bulk_wait {read = false}``. With `parts` in the plan the columns
-go one sub-tile after the other through a smaller stage.
+go one sub-tile after the other through a smaller stage; the last one may be narrower, and then lies
+there in a layout of its own.
 Requires: layouts converted. Ensures: a warpgroup that owns its rows stores them by itself; else one
 thread of the role stores the tile. A later load of the role sees what was stored before it.
-Declines when: `parts` that do not divide the columns into whole panels (one part is used).
+Declines when: the columns do not make `parts` runs of whole panels (one part is used).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeAlias
 
-from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.ir import Attribute, SSAValue
 
 from tawa.analysis.naming import name_of
 from tawa.ir import hopper, tile
-from tawa.ir.types import element_type, int_array, layout_of, shape_of, with_shape
-from tawa.layouts.fragments import permuted
+from tawa.ir.types import bit_width, element_type, layout_of, shape_of, with_shape
+from tawa.layouts.fragments import narrowed
 from tawa.layouts.register import RegisterLayout
+from tawa.layouts.shared import split_columns
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import with_layout
 from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.maps import load_boxes, tensor_map
 from tawa.passes.lower.order import bulk_wait
 from tawa.passes.lower.placement import choose_layout
-from tawa.passes.lower.relate import reshaped, split_of
-from tawa.passes.lower.views import whole_buffer
+from tawa.passes.lower.views import buffer_kind, store_shared, whole_buffer
 
 _WARPGROUP = 4
 _SWIZZLE_ROWS = 8  # a share must start where the swizzle pattern does
@@ -60,7 +62,7 @@ def lower_stores(lowering: Lowering, role: hopper.Role) -> None:
     stores = [op for op in role.walk() if isinstance(op, (tile.DescStore, tile.DescAtomic))]
     if not stores:
         return
-    whos = {store: _who(role, layout_of(store.value.type)) for store in stores}
+    whos = {store: _who(lowering, role, store) for store in stores}
     everyone = sorted(set(whos.values()), key=lambda who: who.by)
     _name_waiters(role, everyone)
     pending = {store: _left_reading(store, stores, whos) for store in stores}
@@ -90,11 +92,18 @@ def _name_waiters(role: hopper.Role, everyone: list[_Who]) -> None:
             erase(wait)
 
 
-def _who(role: hopper.Role, layout: RegisterLayout) -> _Who:
-    """Let each warpgroup store for itself where it owns an equal run of the tile's rows."""
-    warps = role.warps.data
+def _who(lowering: Lowering, role: hopper.Role, store: _Store) -> _Who:
+    """Let each warpgroup store for itself where it owns an equal run of the tile's rows.
+
+    Not where parts of unlike widths take turns in one place: there its rows of one part lie where
+    another's of the next do.
+    """
+    layout, warps = layout_of(store.value.type), role.warps.data
     groups = warps // _WARPGROUP
     whole = _Who("role", 1)
+    parts = _columns(lowering, store, lowering.store_plan(store).parts)
+    if groups > 1 and len({part.layout for part in parts}) > 1:
+        return whole
     if warps % _WARPGROUP or len(layout.shape) < 2 or layout.shape[-2] % groups:
         return whole
     if any(extent != 1 for extent in layout.shape[:-2]):
@@ -117,32 +126,30 @@ def _lower_store(
 ) -> None:
     plan = lowering.store_plan(store)
     emitter = Emitter.before(store)
-    parts = _columns(lowering, emitter, store, plan.parts)
-    shape = shape_of(parts[0].type)
-    width, height = shape[-1], shape[-2] if len(shape) > 1 else 1
-    layout = choose_layout(shape, element_type(store.value.type))
-    buffer = lowering.new_buffer(f"{name_of(store)} stage", layout, element_type(store.value.type))
-    buffer.result.name_hint = f"{store.desc.name_hint or 'store'}_stage"
-    map_ = tensor_map(lowering, store.desc, layout, height // who.shares)
+    parts = _columns(lowering, store, plan.parts)
+    stages = _Stages(lowering, store)
     how = {"eviction": StringAttr(plan.eviction)} if plan.eviction else {}
     if isinstance(store, tile.DescAtomic):
         how["reduce"] = store.function
-    for index, value in enumerate(parts):
+    start = 0
+    for part in parts:
         # Bulk groups belong to the thread that committed them: it waits, then all meet.
-        emitter.put(bulk_wait(who.by, read=True, pending=0 if index else pending))
+        emitter.put(bulk_wait(who.by, read=True, pending=0 if start else pending))
         emitter.put(who.barrier(lowering, role))
-        view = whole_buffer(emitter, buffer)
-        emitter.put(
-            hopper.SharedStore(
-                operands=[value, view],
-                attributes={"via": StringAttr("plain")},
-            )
+        value = part.value(emitter)
+        shape = shape_of(value.type)
+        width, height = shape[-1], shape[-2] if len(shape) > 1 else 1
+        buffer = stages.of(shape)
+        map_ = tensor_map(
+            lowering, store.desc, buffer_kind(buffer).layout.data, height // who.shares
         )
+        view = whole_buffer(emitter, buffer)
+        store_shared(emitter, value, view)
         emitter.put(hopper.ProxyFence())
         emitter.put(who.barrier(lowering, role))
         offsets = list(store.offsets)
-        if index:
-            offsets[-1] = emitter.apply("add", offsets[-1], emitter.constant(index * width))
+        if start:
+            offsets[-1] = emitter.apply("add", offsets[-1], emitter.constant(start))
         pieces = [(offsets, view)] if who.shares > 1 else load_boxes(emitter, map_, offsets, view)
         for where, piece in pieces:
             emitter.put(
@@ -152,56 +159,96 @@ def _lower_store(
                 )
             )
         emitter.put(hopper.BulkCommit(attributes={"by": StringAttr(who.by)}))
+        start += width
     erase(store)
 
 
-def _columns(lowering: Lowering, emitter: Emitter, store: _Store, parts: int) -> list[SSAValue]:
-    """Split the stored tensor into `parts` runs of columns, without moving data."""
+class _Stages:
+    """The buffers a store's parts go through: one place, a buffer for each width of a part."""
+
+    def __init__(self, lowering: Lowering, store: _Store) -> None:
+        self._lowering = lowering
+        self._store = store
+        self._made: dict[tuple[int, ...], hopper.Shared] = {}
+
+    def of(self, shape: tuple[int, ...]) -> hopper.Shared:
+        """Return the buffer for parts of `shape`."""
+        if shape not in self._made:
+            element = element_type(self._store.value.type)
+            layout = choose_layout(shape, element)
+            label = f"{name_of(self._store)} stage"
+            buffer = self._lowering.new_buffer(label, layout, element)
+            buffer.result.name_hint = f"{self._store.desc.name_hint or 'store'}_stage"
+            if self._made:
+                self._lowering.over[buffer] = next(iter(self._made.values()))
+            self._made[shape] = buffer
+        return self._made[shape]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Columns of a stored tensor, all of them where `layout` is None. `cast` makes the tensor, if
+    that can wait until a part is stored.
+    """
+
+    whole: SSAValue
+    cast: tile.Cast | None = None
+    start: int = 0
+    layout: RegisterLayout | None = None
+
+    def value(self, emitter: Emitter) -> SSAValue:
+        """Return the part, without moving data. Elements are converted part by part, so that no
+        more than one part of them is held beside what they are made from.
+        """
+        if self.layout is None:
+            return self.whole
+        source = self.cast.value if self.cast is not None else self.whole
+        columns = emitter.put(
+            hopper.Columns(
+                operands=[source],
+                attributes={"start": IntAttr(self.start)},
+                result_types=[self._kind(source)],
+            )
+        ).result
+        if self.cast is None:
+            return columns
+        attributes = dict(self.cast.attributes)
+        kind = self._kind(self.whole)
+        made = tile.Cast(operands=[columns], attributes=attributes, result_types=[kind])
+        return emitter.put(made).result
+
+    def _kind(self, like: SSAValue) -> Attribute:
+        assert self.layout is not None
+        return with_layout(with_shape(self.layout.shape, element_type(like.type)), self.layout)
+
+
+def _columns(lowering: Lowering, store: _Store, parts: int) -> list[_Part]:
+    """Split the stored tensor into `parts` runs of columns; into one where it cannot be."""
     value = store.value
-    width = shape_of(value.type)[-1]
-    panel = choose_layout(shape_of(value.type), element_type(value.type)).panel
     if parts == 1:
-        return [value]
-    power_of_two = parts & (parts - 1) == 0
-    if not power_of_two or width % (parts * panel) or len(shape_of(value.type)) < 2:
-        lowering.note(
-            f"{parts} parts of {name_of(store)}",
-            f"{width} columns are not 2, 4 ... times whole panels of {panel}",
-        )
-        return [value]
-    values = [value]
-    while len(values) < parts:
-        halves = [_halve(emitter, each) for each in values]
-        if any(half is None for half in halves):
-            lowering.note(f"{parts} parts of {name_of(store)}", "columns are spread over threads")
-            return [value]
-        values = [part for half in halves if half is not None for part in half]
-    return values
+        return [_Part(value)]
+    columns = shape_of(value.type)[-1]
+    feature = f"{parts} parts of {name_of(store)}"
+    widths = split_columns(columns, max(8, bit_width(element_type(value.type))), parts)
+    if widths is None or len(shape_of(value.type)) < 2:
+        lowering.note(feature, f"{columns} columns are not that many runs of 128 bytes")
+        return [_Part(value)]
+    layouts = [narrowed(layout_of(value.type), width) for width in widths]
+    if any(layout is None for layout in layouts):
+        lowering.note(feature, "columns are spread over threads")
+        return [_Part(value)]
+    cast = _late_cast(store)
+    starts = accumulate(widths[:-1], initial=0)
+    return [_Part(value, cast, start, layout) for start, layout in zip(starts, layouts)]
 
 
-def _halve(emitter: Emitter, value: SSAValue) -> tuple[SSAValue, SSAValue] | None:
-    """Return the left and right half of the columns: reshape, transpose and split of registers."""
-    *outer, columns = shape_of(value.type)
-    layout = layout_of(value.type)
-    element = element_type(value.type)
-    folded = reshaped(layout, (*outer, 2, columns // 2))
-    if folded is None:
+def _late_cast(store: _Store) -> tile.Cast | None:
+    """Return the conversion of a stored tensor, where its operand may as well live until then."""
+    cast = store.value.owner
+    if not isinstance(cast, tile.Cast) or cast.parent is not store.parent:
         return None
-    order = (*range(len(outer)), len(outer) + 1, len(outer))
-    turned = permuted(folded, order)
-    half = split_of(turned)
-    if half is None:
-        return None
-    kind = with_layout(with_shape(folded.shape, element), folded)
-    apart = emitter.put(tile.Reshape(operands=[value], result_types=[kind])).result
-    kind = with_layout(with_shape(turned.shape, element), turned)
-    last = emitter.put(
-        tile.Transpose(
-            operands=[apart],
-            attributes={"permutation": int_array(order)},
-            result_types=[kind],
-        )
-    ).result
-    kind = with_layout(with_shape(half.shape, element), half)
-    split = emitter.put(tile.Split(operands=[last], result_types=[kind, kind]))
-    return split.first, split.second
+    alone = all(value.has_one_use() for value in (cast.value, cast.result))
+    between = cast.next_op
+    while between is not None and between is not store and not between.regions:
+        between = between.next_op
+    return cast if alone and between is store else None

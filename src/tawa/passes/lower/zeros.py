@@ -6,7 +6,8 @@ Before -> after:
       hopper.wgmma .., %a if %more                  hopper.wgmma .., %a if %more
     }                                             }
     %c = hopper.wgmma_wait of %acc                %d = hopper.wgmma_wait of %acc
-    use %c                                        %c = scf.if %trips > 0 { %d } else { %zero }
+    use %c                                        %c = scf.if %trips > 0 { %d }
+                                                       else { hopper.pin %zero }
 Requires: waits placed. Ensures: zeros where the loop does not run.
 Declines when: the accumulator is used otherwise than by that product, or read inside the loop.
 """
@@ -58,7 +59,10 @@ def _leave(lowering: Lowering, loop: scf.ForOp, index: int) -> None:
     trips = loop.results[lowering.trips[block].index - 1]
     ran = after.apply("gt", trips, after.constant(0), hint="ran")
     fill = tile.Constant(attributes={"value": Real(0.0)}, result_types=[zero.type])
-    other = Block([fill, scf.YieldOp(fill.result)])
+    # Pinned, the zeros stay in a branch of their own that is not taken; else the compiler would
+    # choose between each register and zero, one instruction each, in every tile.
+    pinned = hopper.Pin(operands=[[fill.result]], result_types=[[zero.type]])
+    other = Block([fill, pinned, scf.YieldOp(pinned.res[0])])
     choice = scf.IfOp(ran, [result.type], Region(Block([scf.YieldOp(ready)])), Region(other))
     uses = [use for use in ready.uses if use.operation.parent_op() is not choice]
     after.put(choice)
