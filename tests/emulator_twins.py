@@ -45,6 +45,11 @@ FIXED = {
     "min_nan": "return std::isnan(x) || std::isnan(y) ? NAN : std::fmin(x, y);",
     "max_nan": "return std::isnan(x) || std::isnan(y) ? NAN : std::fmax(x, y);",
     "round_tf32": "u32 y = emu::bits<u32>(x); return (y + 0x1000) & 0xFFFFE000u;",
+    "permute_bytes": (
+        "u64 both = (u64)high << 32 | low; u32 made = 0; "
+        "for (int i = 0; i < 4; ++i) "
+        "made |= (u32)(both >> (selector >> 4 * i & 7) * 8 & 0xFF) << 8 * i; return made;"
+    ),
     "policy_evict_first": "return 0;",
     "policy_evict_last": "return 0;",
     "fence_proxy_async": "emu::fence_proxy_async();",

@@ -166,7 +166,7 @@ def attention(q_desc, k_desc, v_desc, o_desc, n, BM: tl.constexpr, BN: tl.conste
         scale = tl.exp2(top - new)
         total = total * scale + tl.sum(p, 1)
         v = v_desc.load([j, 0])
-        acc = tl.dot(p.to(tl.float16), v, acc * scale[:, None])
+        acc = tl.dot(p.to(v_desc.dtype), v, acc * scale[:, None])
         top = new
     o_desc.store([row, 0], (acc / total[:, None]).to(tl.float16))
 
@@ -356,14 +356,14 @@ def product(
     return Case(function, signature, (-(-m // bm), -(-n // bn), 1), arguments, Pins(**pins))
 
 
-def _attention(**pins) -> Case:
-    half = {name: DescriptorArg("f16", (128, 64)) for name in ("q_desc", "k_desc", "v_desc")}
+def _attention(dtype="f16", **pins) -> Case:
+    half = {name: DescriptorArg(dtype, (128, 64)) for name in ("q_desc", "k_desc", "v_desc")}
     signature = half | {"o_desc": DescriptorArg("f16", (128, 64)), "n": ScalarArg("i32")}
     signature |= {"BM": ConstantArg(128), "BN": ConstantArg(128)}
     arguments = {
-        "q_desc": (integers((256, 64), "f16", -1, 2), (128, 64)),
-        "k_desc": (integers((384, 64), "f16", -1, 2), (128, 64)),
-        "v_desc": (integers((384, 64), "f16"), (128, 64)),
+        "q_desc": (integers((256, 64), dtype, -1, 2), (128, 64)),
+        "k_desc": (integers((384, 64), dtype, -1, 2), (128, 64)),
+        "v_desc": (integers((384, 64), dtype), (128, 64)),
         "o_desc": (np.full((256, 64), np.nan, np.float16), (128, 64)),
         "n": 384,
     }
@@ -466,6 +466,11 @@ CASES: dict[str, Case] = {
     "matmul tn": product(matmul_tn),
     "matmul fp8": product(matmul_nt, bk=128, dtype="f8e4m3"),
     "matmul fp8 nn": product(matmul, bk=128, dtype="f8e4m3", depth=4),
+    "matmul fp8 tn": product(matmul_tn, bk=64, dtype="f8e4m3"),
+    "matmul fp8 nn in turns": product(
+        matmul, bm=64, bk=64, dtype="f8e4m3", arrangement="pingpong", depth=2
+    ),
+    "matmul fp8 nn ordinary": product(matmul, bk=64, dtype="f8e4m3", specialize=False),
     "matmul fp8 runs of 32": product(promoted, bk=128, dtype="f8e4m3", constants=(("RUN", 32),)),
     "matmul fp8 runs of 128": product(
         promoted, bk=256, dtype="f8e4m3", depth=2, constants=(("RUN", 128),)
@@ -492,6 +497,8 @@ CASES: dict[str, Case] = {
     "under an if": product(skipping),
     "no loop": product(no_loop, k=64),
     "attention": _attention(),
+    "attention fp8": _attention("f8e4m3"),
+    "attention fp8 in turns": _attention("f8e4m3", arrangement="pingpong"),
     "attention ordinary": _attention(specialize=False),
     "pointers": _pointers(),
     "in place": _blocks(in_place, {"x_desc": (32, 64)}, (1, 1, 1), n=3),

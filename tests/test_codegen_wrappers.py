@@ -10,7 +10,15 @@ from tawa.runtime import nvrtc
 
 pytestmark = pytest.mark.skipif(not nvrtc.is_available(), reason="NVRTC is not installed")
 
-IMMEDIATES = {"id": 1, "threads": 128, "count": 40, "pending": 1, "mode": 1, "chunks": 112}
+IMMEDIATES = {
+    "id": 1,
+    "threads": 128,
+    "count": 40,
+    "pending": 1,
+    "mode": 1,
+    "chunks": 112,
+    "swaps": 1,
+}
 
 SMALL_FLOATS = ("bf16", "f16", "f8e4m3", "f8e5m2")
 WORDS = ("u32", "int", "float", "u64", "i64", "double")

@@ -16,6 +16,8 @@ CHOSEN = [
     pytest.param("matmul 16x128", marks=pytest.mark.long),
     pytest.param("matmul fp8 runs of 32", marks=pytest.mark.long),
     "matmul fp8 nn",
+    "matmul fp8 tn",
+    "attention fp8",
     "matmul tf32 tn",
     "row sums",
     "many tiles split",
@@ -34,4 +36,7 @@ def test_emulated_text_equals_the_oracle(name: str) -> None:
     emulate(lowered(name)[0], arguments | actual, case.grid, blocks=2)
     for array in expected:
         want, got = (np.asarray(x[array], np.float64) for x in (expected, actual))
-        assert np.array_equal(want, got, equal_nan=True), array
+        if case.exact:
+            assert np.array_equal(want, got, equal_nan=True), array
+        else:
+            assert np.allclose(want, got, rtol=2e-3, atol=1e-5), array

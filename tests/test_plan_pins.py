@@ -73,7 +73,12 @@ def refusal(pins: dict[str, Any]) -> PlanError:
         ({"mma_depth": {"for k": 0}}, "mma_depth['for k']=0", "1 waits for each", "use 1 or more"),
         ({"registers": (24, 240)}, "registers=(24, 240)", "by name", "registers={'load': 40,"),
         ({"registers": 240}, "registers=240", "each role has its own", "registers={'load': 40,"),
-        ({"registers": {"nope": 200}}, "no role 'nope'", "the roles load, mma", "these names"),
+        (
+            {"registers": {"nope": 200}},
+            "no role 'nope'",
+            "the roles load, transpose, mma",
+            "these names",
+        ),
         ({"registers": {"mma": "many"}}, "registers['mma']='many'", NUMBER, "an int of"),
         ({"registers": {"mma": 0}}, "registers['mma']=0", "multiples of 8 in 24..256", "or more"),
         ({"plan": 3}, "plan=3", "a Plan or its text", "use kernel.plan"),

@@ -62,6 +62,7 @@ class _Generator:
         self.kernel = kernel
         self.arch = arch
         self.threads = _integer(launch, "threads")
+        self.registers = _integer(launch, "registers", 255)
         self.shared = _integer(launch, "shared")
         self.cluster = _integer(launch, "cluster", 1)
         self.persistent = _flag(launch, "persistent")
@@ -188,7 +189,7 @@ class _Generator:
     # --- roles --------------------------------------------------------------------------------
 
     def _role(self, op: hopper.Role) -> Function:
-        shape = RoleShape(op.label.data, op.first_warp.data, op.warps.data)
+        shape = RoleShape(op.label.data, op.first_warp.data, op.warps.data, self.registers)
         captured = self._captured(op)
         names = [(value, item) for value, item in captured if isinstance(item, (Map, Scalar))]
         distinct: dict[str, tuple[SSAValue, Map | Scalar]] = {}

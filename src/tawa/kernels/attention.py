@@ -186,6 +186,7 @@ def prepare(operands: Operands, variant: Variant) -> Launch:
         problem.heads,
         side_by_side(problem, persistent=dict(variant.pins).get("persistent", True)),
         operands.scale,
+        1.0,
     )
     options = {
         "GROUP": problem.groups,
@@ -196,6 +197,7 @@ def prepare(operands: Operands, variant: Variant) -> Launch:
         "TAIL": problem.keys % variant.columns != 0,
         "SPLIT": variant.split,
         "LSE": operands.lse is not None,
+        "LIFT": 0,
     }
     grid = (blocks * problem.batch * problem.heads,)
     return Launch(attention_forward, grid, arguments, options | dict(variant.pins))

@@ -35,11 +35,13 @@ def attend(
     HEAD_DIM: tl.constexpr,
     MASK: tl.constexpr,
     CAUSAL: tl.constexpr,
+    LIFT: tl.constexpr,
 ):
     """Take the keys low .. high-1 into the running (acc, total, top) of a block of queries.
 
     `first` is the last key that the block's first row sees under a causal mask. `MASK` is "" where
-    every row sees every key, "all" where each tile is masked, "edge" where tiles are asked.
+    every row sees every key, "all" where each tile is masked, "edge" where tiles are asked. Weights
+    are 2 ** `LIFT` times their value: narrow types have more room above 1 than below.
     """
     for start in range(low, high, BLOCK_N):
         k = k_desc.load([batch, head, start, 0]).reshape(BLOCK_N, HEAD_DIM)
@@ -50,7 +52,10 @@ def attend(
             if start + BLOCK_N > (first + 1 if CAUSAL else keys):
                 scores = hide(scores, start, first, keys, BLOCK_M, BLOCK_N, CAUSAL)
         above = tl.maximum(top, tl.max(scores, 1) * factor)
-        weights = tl.exp2(scores * factor - above[:, None])
+        base = above
+        if LIFT:
+            base = above - LIFT
+        weights = tl.exp2(scores * factor - base[:, None])
         rescale = tl.exp2(top - above)
         total = total * rescale + tl.sum(weights, 1)
         acc = acc * rescale[:, None]
@@ -93,6 +98,7 @@ def attention_forward(
     heads,
     together,
     scale,
+    value_scale,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -101,6 +107,7 @@ def attention_forward(
     TAIL: tl.constexpr,
     SPLIT: tl.constexpr,
     LSE: tl.constexpr,
+    LIFT: tl.constexpr,
 ):
     """O = softmax(scale * Q K^T) V; grid (cdiv(queries, BLOCK_M) * heads * batch,).
 
@@ -108,7 +115,9 @@ def attention_forward(
     `CAUSAL` lets query i see keys up to i + keys - queries; rows that see no key become zero.
     `TAIL` tells that `BLOCK_N` does not divide `keys`; `SPLIT` gives the tiles that need a mask a
     loop of their own. `LSE` writes the natural logarithm of each row's sum to `lse_ptr`, float32
-    [batch, heads, queries] dense, -inf for rows that see nothing. `together`, a divisor of
+    [batch, heads, queries] dense, -inf for rows that see nothing. Operands of 8 bits: `LIFT` brings
+    the weights into the middle of their range, `scale` contains the scales of q and k, and
+    `value_scale` that of v. `together`, a divisor of
     batch * heads, is how many heads are walked side by side.
     """
     # Of the heads walked together, the programs with the most keys come first.
@@ -142,20 +151,25 @@ def attention_forward(
         whole = whole // BLOCK_N * BLOCK_N
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, batch, keep, 0, whole, seen, keys, factor,
-            BLOCK_M, BLOCK_N, HEAD_DIM, "", CAUSAL,
+            BLOCK_M, BLOCK_N, HEAD_DIM, "", CAUSAL, LIFT,
         )  # fmt: skip
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, batch, keep, whole, end, seen, keys, factor,
-            BLOCK_M, BLOCK_N, HEAD_DIM, "all", CAUSAL,
+            BLOCK_M, BLOCK_N, HEAD_DIM, "all", CAUSAL, LIFT,
         )  # fmt: skip
     else:
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, batch, keep, 0, end, seen, keys, factor,
-            BLOCK_M, BLOCK_N, HEAD_DIM, "edge" if CAUSAL or TAIL else "", CAUSAL,
+            BLOCK_M, BLOCK_N, HEAD_DIM, "edge" if CAUSAL or TAIL else "", CAUSAL, LIFT,
         )  # fmt: skip
-    acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+    sums = tl.where(total > 0, total, 1.0)
+    if LIFT:
+        sums = sums / value_scale
+    acc = acc / sums[:, None]
     o_desc.store([batch, head, first, 0], acc.to(o_desc.dtype).reshape(1, 1, BLOCK_M, HEAD_DIM))
     if LSE:
         rows = first + tl.arange(0, BLOCK_M)
         line = (top + tl.log2(total)) * 0.6931471805599453
+        if LIFT:
+            line = line - LIFT * 0.6931471805599453
         tl.store(lse_ptr + pair.to(tl.int64) * queries + rows, line, mask=rows < queries)

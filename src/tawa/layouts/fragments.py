@@ -295,8 +295,11 @@ class WgmmaTiling:
     groups: tuple[Coordinate, ...]
 
 
-def wgmma_tiling(layout: RegisterLayout) -> WgmmaTiling | None:
-    """Read an accumulator's layout back as wgmma instructions; None where it is no such layout."""
+def wgmma_tiling(layout: RegisterLayout, limit: int = 256) -> WgmmaTiling | None:
+    """Read an accumulator's layout back as wgmma instructions; None where it is no such layout.
+
+    Instructions are at most `limit` columns wide.
+    """
     registers, warps = layout.register_table, layout.warp_table
     if layout.lane_table != wgmma_accumulator(64, 8, 4).lane_table or len(warps) % WARPGROUP:
         return None
@@ -309,7 +312,7 @@ def wgmma_tiling(layout: RegisterLayout) -> WgmmaTiling | None:
     per_group = layout.shape[1]
     for column in sorted({column for _, column in groups} - {0})[:1]:
         per_group = column
-    n = instruction_n(per_group) if per_group % 8 == 0 else 0
+    n = instruction_n(per_group, limit) if per_group % 8 == 0 else 0
     size = n // 2
     if not n or len(registers) % size:
         return None

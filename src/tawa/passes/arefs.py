@@ -25,6 +25,7 @@ Declines: never.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import Block, Operation, SSAValue
@@ -35,6 +36,7 @@ from tawa.errors import PlanError
 from tawa.ir import aref, tile
 from tawa.ir.types import ArefType, SlotType, shape_of
 from tawa.passes.copies import prepare_copy
+from tawa.passes.relay import hand_on, ring_of_turned, use_turned, way_of
 from tawa.plan.plan import ArefPlan, Declined, Plan
 from tawa.target import Target
 
@@ -43,16 +45,37 @@ def insert_arefs(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decli
     """Connect the loads named by the plan's rings to their uses."""
     statements = name_statements(kernel)
     first = kernel.body.block.first_op
-    for ring in plan.arefs:
+    assert first is not None, "a kernel with loads has statements"
+    relays = {(ring.payload, ring.also): ring for ring in plan.arefs if ring.via == "transpose"}
+    for ring in [each for each in plan.arefs if each.via != "transpose"]:
         sites = [_find(names, statements) for names in (ring.payload, *ring.also)]
         if ring.via == "copy_async":
             sites = [list(map(prepare_copy, loads)) for loads in sites]
         create = _create(ring, sites)
-        assert first is not None, "a kernel with loads has statements"
         kernel.body.block.insert_op_before(create, first)
+        relay = _relay(relays.get((ring.payload, ring.also)), sites)
+        if relay is not None:
+            kernel.body.block.insert_op_before(relay.create, first)
         for loads in sites:
-            _connect(create, loads)
+            _connect(create, loads, relay)
     return ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Relay:
+    """The second ring of tiles that are transposed on the way."""
+
+    create: aref.Create
+    interleaved: bool
+
+
+def _relay(ring: ArefPlan | None, sites: list[list[Operation]]) -> _Relay | None:
+    if ring is None:
+        return None
+    create = ring_of_turned(ring.label, ring.depth, sites[0])
+    names = "_".join(name.split("@")[0].split("#")[0] for name in ring.payload)
+    create.result.name_hint = f"{names}_transposed"
+    return _Relay(create, ring.interleaved)
 
 
 def _find(names: Sequence[str], statements: Mapping[str, Operation]) -> list[Operation]:
@@ -83,13 +106,14 @@ def _create(ring: ArefPlan, sites: list[list[Operation]]) -> aref.Create:
     return create
 
 
-def _connect(create: aref.Create, loads: list[Operation]) -> None:
+def _connect(create: aref.Create, loads: list[Operation], relay: _Relay | None) -> None:
     block = loads[0].parent
     assert block is not None, "a load stands in a block"
     if any(load.parent is not block for load in loads):
         names = ", ".join(map(name_of, loads))
         raise PlanError(f"one payload holds {names}", why="they stand in different blocks")
     uses = {place for load in loads for place in places(load)}
+    ways = [way_of(load) for load in loads] if relay is not None else []
     ordered = sorted(uses, key=block.get_operation_index)
     put_exit = _put(create, loads, block)
     if not ordered:
@@ -99,7 +123,17 @@ def _connect(create: aref.Create, loads: list[Operation]) -> None:
             f"payload {'+'.join(map(name_of, loads))}",
             why=f"{ordered[0].name} uses a tile before the last of them is loaded",
         )
-    _get(create, loads, put_exit, ordered, block)
+    if relay is None:
+        values = _get(create, loads, put_exit, ordered, block)
+        for load, value in zip(loads, values.results, strict=True):
+            _replace_but(load.results[0], value, put_exit)
+        return
+    flag = relay.interleaved
+    last = hand_on(create, relay.create, loads, put_exit, interleaved=flag)
+    ordered = [last if each is put_exit else each for each in ordered]
+    borrowed = _get(relay.create, loads, last, ordered, block)
+    for way, value in zip(ways, borrowed.results, strict=True):
+        use_turned(way, value, borrowed, interleaved=flag)
 
 
 def _put(create: aref.Create, loads: list[Operation], block: Block) -> Operation:
@@ -125,7 +159,7 @@ def _get(
     put_exit: Operation,
     uses: list[Operation],
     block: Block,
-) -> None:
+) -> aref.GetEnter:
     """Borrow the slot from before the first to after the last statement that uses its tiles.
 
     A scalar is copied to a register when it is got: its slot is free again at once, and the value
@@ -142,7 +176,7 @@ def _get(
         block.insert_op_after(exit_, uses[-1])
     for load, value in zip(loads, enter.values, strict=True):
         value.name_hint = load.results[0].name_hint
-        _replace_but(load.results[0], value, put_exit)
+    return enter
 
 
 def _is_scalar(create: aref.Create) -> bool:

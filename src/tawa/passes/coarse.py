@@ -23,10 +23,10 @@ Declines when: the products of a trip do not feed one another, or a ring has too
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue, Use
 
 from tawa.analysis.effects import VIEWS, is_pure
 from tawa.analysis.liveness import block_end
@@ -215,13 +215,21 @@ def _operand_phase(operation: Operation, stages: Stages, issued: Mapping[Operati
     A product of the iteration before may still read them: the conversion that fills a register
     operand waits for it, or the operand would be held, and copied, twice.
     """
-    if not isinstance(operation, tile.Cast):
+    if not isinstance(operation, (tile.Cast, *VIEWS)):
         return 0
-    uses = list(operation.result.uses)
+    uses = list(_uses_through_views(operation))
     dots = [use.operation for use in uses if isinstance(use.operation, tile.Dot)]
     if len(dots) != len(uses) or any(use.index != 0 for use in uses):
         return 0
     return max((issued[dot] for dot in dots if stages.of[dot] > stages.of[operation]), default=0)
+
+
+def _uses_through_views(operation: Operation) -> Iterator[Use]:
+    for use in operation.results[0].uses:
+        if isinstance(use.operation, VIEWS):
+            yield from _uses_through_views(use.operation)
+        else:
+            yield use
 
 
 def _meetings(

@@ -12,9 +12,10 @@ Before -> after::
     }                                                            }
     tile.desc_store ..
 
-The producer keeps puts, and atomics whose result it sends; the consumer everything else that has
-an effect. Dead-code elimination then keeps what these need in each copy: indices, bounds and
-conditions stand in both, carried values only where they are used.
+The producer keeps puts, and atomics whose result it sends; the role "transpose" what takes tiles
+from one ring and puts them to another; the consumer everything else that has an effect. Dead-code
+elimination then keeps what these need in each copy: indices, bounds and conditions stand in all,
+carried values only where they are used.
 
 Requires: the output of `insert_arefs`. Ensures: aref IR; both copies have the same control flow
 around puts and gets of a ring, so each put meets one get. Descriptors made from arguments stand
@@ -24,14 +25,17 @@ Declines: never; a plan that is not specialized leaves the kernel as it is.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tawa.analysis.effects import ATOMICS, has_effect
+from tawa.analysis.effects import ATOMICS, VIEWS, has_effect
 from tawa.analysis.liveness import Keep, needed_by
 from tawa.analysis.roles import is_host_made
 from tawa.errors import InternalError
 from tawa.ir import aref, tile
+from tawa.ir.types import ArefType, shape_of
 from tawa.passes.dead import sweep
 from tawa.plan.plan import Declined, Plan, RolePlan
 from tawa.target import Target
@@ -45,18 +49,87 @@ def distribute(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
     _hoist_descriptors(kernel)
     setup = _setup(body)
     program = [operation for operation in body.ops if operation not in setup]
-    producer, *consumers = plan.roles
-    roles = [_make_role(producer, program, _is_producers)]
+    links = _links(program)
+    roles = [_make_role(role, program) for role in plan.roles]
     _short_circuit(roles[0].body.block)
-    roles.extend(_make_role(role, program, _is_consumers) for role in consumers)
     for operation in reversed(program):
         operation.detach()
         operation.erase()
-    for role, keep in zip(roles, (_is_producers, *(_is_consumers for _ in consumers))):
+    for index, (role, planned) in enumerate(zip(roles, plan.roles, strict=True)):
         body.add_op(role)
-        sweep(role.body.block, keep)
+        sweep(role.body.block, links.keeps(index, planned))
     _check(roles[0])
     return ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """Which rings the role "transpose" takes tiles from (`taken`) and puts them to (`given`)."""
+
+    taken: frozenset[SSAValue]
+    given: frozenset[SSAValue]
+
+    def keeps(self, index: int, role: RolePlan) -> Keep:
+        """Return which statements with an effect the role of a place in the plan keeps."""
+        if index == 0:
+            return self._is_producers
+        return self._is_transposers if role.label == "transpose" else self._is_consumers
+
+    def _is_producers(self, operation: Operation) -> bool:
+        ring = _put_to(operation)
+        return _is_sent(operation) or (ring is not None and ring not in self.given)
+
+    def _is_transposers(self, operation: Operation) -> bool:
+        """Its puts and gets, and the gets of scalars, which every role takes."""
+        match operation:
+            case aref.GetEnter() | aref.GetExit():
+                return operation.aref in self.taken or _holds_scalars(operation.aref)
+            case _:
+                return _put_to(operation) in self.given
+
+    def _is_consumers(self, operation: Operation) -> bool:
+        match operation:
+            case aref.PutEnter() | aref.PutExit():
+                return False
+            case aref.GetEnter() | aref.GetExit():
+                return operation.aref not in self.taken
+            case _:
+                return not _is_sent(operation) and has_effect(operation)
+
+
+def _put_to(operation: Operation) -> SSAValue | None:
+    """Return the ring that a put goes to."""
+    match operation:
+        case aref.PutEnter():
+            return operation.aref
+        case aref.PutExit(slot=slot) if isinstance(slot.owner, aref.PutEnter):
+            return slot.owner.aref
+        case _:
+            return None
+
+
+def _holds_scalars(ring: SSAValue) -> bool:
+    kind = ring.type
+    assert isinstance(kind, ArefType)
+    return not any(shape_of(item) for item in kind.payload)
+
+
+def _links(program: list[Operation]) -> _Links:
+    """Find the rings whose tiles are handed on: what a put holds comes from a get."""
+    taken: set[SSAValue] = set()
+    given: set[SSAValue] = set()
+    for operation in (inner for top in program for inner in top.walk()):
+        if not isinstance(operation, aref.PutExit):
+            continue
+        for value in operation.values:
+            while isinstance(value.owner, VIEWS):
+                value = value.owner.operands[0]
+            if isinstance(value.owner, aref.GetEnter):
+                taken.add(value.owner.aref)
+                ring = _put_to(operation)
+                assert ring is not None, "a slot is entered before it is published"
+                given.add(ring)
+    return _Links(frozenset(taken), frozenset(given))
 
 
 def _hoist_descriptors(kernel: tile.Kernel) -> None:
@@ -88,7 +161,7 @@ def _setup(body: Block) -> set[Operation]:
     return {op for op in body.ops if isinstance(op, aref.Create)} | needed_by(*makers)
 
 
-def _make_role(plan: RolePlan, program: list[Operation], keep: Keep) -> aref.Role:
+def _make_role(plan: RolePlan, program: list[Operation]) -> aref.Role:
     block = Block()
     copies: dict[SSAValue, SSAValue] = {}
     for operation in program:
@@ -107,16 +180,6 @@ def _is_sent(operation: Operation) -> bool:
     return isinstance(operation, ATOMICS) and any(
         isinstance(use.operation, aref.PutExit) for use in operation.results[0].uses
     )
-
-
-def _is_producers(operation: Operation) -> bool:
-    return isinstance(operation, (aref.PutEnter, aref.PutExit)) or _is_sent(operation)
-
-
-def _is_consumers(operation: Operation) -> bool:
-    if isinstance(operation, (aref.PutEnter, aref.PutExit)) or _is_sent(operation):
-        return False
-    return has_effect(operation)
 
 
 def _short_circuit(block: Block) -> None:

@@ -42,7 +42,12 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
     needs = {n: register_need(problem.kernel, 4 * n, loads) for n in choices}
     copying = producer_need(loads)
-    budgets = {n: split_registers(n, needs[n], problem.target, copying)[1] for n in choices}
+    budgets = {
+        n: split_registers(
+            n, needs[n], problem.target, copying, transposer=bool(problem.turned)
+        ).consumer
+        for n in choices
+    }
     if fitting := [(n, needs[n]) for n in choices if needs[n] <= budgets[n]]:
         return fitting
     best = min(choices, key=lambda n: needs[n] / budgets[n])
@@ -92,7 +97,9 @@ def _apart(problem: Problem) -> list[tuple[int, int]]:
         )
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
     needed = register_need(problem.kernel, 4, loads)
-    budget = split_registers(count, needed, problem.target, producer_need(loads))[1]
+    budget = split_registers(
+        count, needed, problem.target, producer_need(loads), transposer=bool(problem.turned)
+    ).consumer
     held, listed = carried_need(problem.kernel, 4)
     if held + 24 > budget:
         raise OverBudget(

@@ -18,7 +18,7 @@ from tawa.plan.plan import Arrangement, Plan, Schedule, Walk
 ByName = int | Mapping[str, int] | tuple[tuple[str, int], ...] | None
 StoreWay = Literal["tma", "registers"]
 
-ROLES = ("load", "mma")
+ROLES = ("load", "transpose", "mma")
 """The roles the planner makes, by the names a pin of registers uses."""
 
 _YES_OR_NO = ("specialize", "persistent")

@@ -29,13 +29,16 @@ class ArefPlan:
     """A ring: the loads in its payload and its depth D (slots).
 
     `also` are further payloads of the same types, of later loops, that turn through the same slots.
-    `via` is who moves the tiles: the copy engine, or the producer's threads by cp.async.
+    `via` is who moves the tiles: the copy engine, the producer's threads by cp.async, or the role
+    "transpose", which takes them from the ring that loads them and turns them round for wgmma;
+    `interleaved` then brings K into the order in which registers hold the other operand.
     """
 
     payload: tuple[str, ...]
     depth: int
     also: tuple[tuple[str, ...], ...] = ()
-    via: Literal["tma", "copy_async"] = "tma"
+    via: Literal["tma", "copy_async", "transpose"] = "tma"
+    interleaved: bool = False
 
     @property
     def label(self) -> str:
@@ -108,6 +111,11 @@ class Plan:
         from tawa.plan.text import print_plan
 
         return print_plan(self)
+
+    @property
+    def consumers(self) -> tuple[RolePlan, ...]:
+        """The roles that compute."""
+        return tuple(role for role in self.roles if role.label not in ("load", "transpose"))
 
     @property
     def specialized(self) -> bool:

@@ -35,6 +35,7 @@ from tawa.plan.pins import Pins, check_keys
 from tawa.plan.plan import Declined, Plan, RolePlan, StorePlan
 from tawa.plan.problem import Problem, number_of
 from tawa.plan.resources import (
+    aliases,
     check_register_sum,
     check_shared,
     producer_need,
@@ -43,6 +44,7 @@ from tawa.plan.resources import (
 )
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
 from tawa.plan.time import estimate
+from tawa.plan.turning import ROLE, TRANSPOSERS, check_turned, find_turned, notes
 from tawa.plan.unhonoured import refuse_loops, refuse_roles, refuse_stores
 from tawa.target import H200, Target
 
@@ -75,7 +77,7 @@ def rank_plans(
         return (_ordinary(problem, Declined("specialization", reason)),)
     refuse_loops(problem)
     try:
-        made = [_specialized(problem, *choice) for choice in choose_consumers(problem)]
+        made = _specialized_plans(problem)
     except OverBudget as error:
         if pins != NO_PINS:
             raise
@@ -117,7 +119,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
                 why = reasons.get(f"asynchronous load {name}", "the kernel has no such load")
                 raise PlanError(f"the plan sends {name} through an aref", why=why)
             by_threads = isinstance(problem.statements.get(name), tile.Load)
-            if by_threads != (ring.via == "copy_async"):
+            if ring.via != ROLE and by_threads != (ring.via == "copy_async"):
                 raise PlanError(
                     f"the plan moves {name} via={ring.via}",
                     why="TMA follows descriptors, cp.async pointers",
@@ -129,9 +131,10 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
                 f"the plan speaks of {name}",
                 why=f"the kernel has: {', '.join(problem.statements)}",
             )
+    check_turned(problem, plan)
     check_apart(problem, plan)
     if all(role.instances == 1 for role in plan.roles):
-        sharing = max((role.warps // 4 for role in plan.roles), default=1)
+        sharing = max((role.warps // 4 for role in plan.consumers), default=1)
         check_turns(problem, plan.arrangement, sharing)
     choose_cluster(problem, plan.cluster, plan.persistent and plan.specialized)
     check_walk(plan.walk, plan.persistent)
@@ -184,16 +187,45 @@ def _ordinary(problem: Problem, *declined: Declined) -> Plan:
 # --- the specialized plan -----------------------------------------------------------------------
 
 
+def _specialized_plans(problem: Problem) -> list[Plan]:
+    """Return a plan for each number of consumers that fits.
+
+    Tiles that lie the wrong way round are transposed by a role of their own where there is room for
+    it, else by the consumers.
+    """
+    turning, declined = find_turned(problem)
+    if turning.turned:
+        declined.extend(notes(turning))
+        try:
+            made = [_specialized(turning, *choice) for choice in choose_consumers(turning)]
+            return [replace(plan, declined=(*plan.declined, *declined)) for plan in made]
+        except OverBudget as error:
+            declined = [Declined("transposing tiles on the way", f"{error.what}: {error.why}")]
+    made = [_specialized(problem, *choice) for choice in choose_consumers(problem)]
+    return [replace(plan, declined=(*plan.declined, *declined)) for plan in made]
+
+
 def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     apart = computes_apart(problem)
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
-    producer, budget = split_registers(consumers, needed, problem.target, producer_need(loads))
+    turning = bool(problem.turned)
+    budgets = split_registers(
+        consumers, needed, problem.target, producer_need(loads), transposer=turning
+    )
     pinned: dict[str, int] = dict(problem.pins.registers or {})
+    if ROLE in pinned and not turning:
+        raise PlanError(
+            f"registers={{{ROLE!r}: {pinned[ROLE]}}}",
+            why="no tile of this kernel is transposed on its way to a product",
+            remedy="drop the pin",
+        )
+    mma = pinned.get("mma", budgets.consumer)
     roles = (
-        RolePlan("load", 4, pinned.get("load", producer)),
-        RolePlan("mma", 4, pinned.get("mma", budget), instances=consumers)
+        RolePlan("load", 4, pinned.get("load", budgets.producer)),
+        *([RolePlan(ROLE, TRANSPOSERS, pinned.get(ROLE, budgets.transposer))] if turning else []),
+        RolePlan("mma", 4, mma, instances=consumers)
         if apart
-        else RolePlan("mma", 4 * consumers, pinned.get("mma", budget)),
+        else RolePlan("mma", 4 * consumers, mma),
     )
     declined = list(problem.declined)
     persistent = choose_persistence(problem, declined)
@@ -204,7 +236,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         loops=plan_loops(problem, rings, 1 if apart else consumers),
         stores=_stores(problem, rings.parts),
         arrangement=problem.pins.arrangement or "cooperative",
-        warps=4 * (1 + consumers),
+        warps=sum(role.warps * role.instances for role in roles),
         persistent=persistent,
         group=choose_group(problem, persistent),
         walk=choose_walk(problem, persistent),
@@ -230,9 +262,11 @@ def _rings(problem: Problem, persistent: bool, instances: int) -> Rings:
     stores = [
         problem.statements[store.store] for store in _stores(problem, 1) if store.via == "tma"
     ] * instances  # each has a stage of its own
-    scratch = scratch_bytes(problem.statements.values(), tiles_of(problem.partition))
+    scratch = scratch_bytes(
+        problem.statements.values(), tiles_of(problem.partition), aliases(problem.turned)
+    )
     room = problem.target.shared_per_block - scratch
-    return arrange_rings(problem.partition, stores, persistent, room, problem.pins)
+    return arrange_rings(problem.partition, problem.turned, stores, persistent, room, problem.pins)
 
 
 def _stores(problem: Problem, parts: int) -> tuple[StorePlan, ...]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import IntAttr, IntegerAttr
 from xdsl.ir import Attribute, Operation
 
 from tawa.analysis.roles import Partition
+from tawa.analysis.turned import Turned
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 from tawa.plan.pins import Pins
@@ -18,13 +19,17 @@ from tawa.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """All that the decisions of one plan read."""
+    """All that the decisions of one plan read.
+
+    `turned` are the loads whose tiles a role of its own transposes for the products.
+    """
 
     kernel: tile.Kernel
     target: Target
     pins: Pins
     statements: Mapping[str, Operation]
     partition: Partition
+    turned: Mapping[Operation, Turned] = field(default_factory=dict[Operation, Turned])
 
     @property
     def dots(self) -> list[tile.Dot]:

@@ -8,7 +8,7 @@ of the role, plus slack for scalars and addresses; ptxas has the last word.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from xdsl.dialects import scf
@@ -23,7 +23,7 @@ from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType, bit_width, element_type, shape_of
 from tawa.layouts.shared import split_columns
-from tawa.plan.plan import Plan
+from tawa.plan.plan import ArefPlan, Plan
 from tawa.target import Target
 
 TILE_ALIGNMENT = 1024
@@ -32,6 +32,19 @@ SLACK = 40
 """Registers for addresses, loop counters and barriers beside the tensors, from built kernels."""
 COPYING = (56, 72, 88, 104, 128, 152)
 """Register budgets of a producer whose threads copy."""
+
+
+TRANSPOSING = (32, 24)
+"""Register budgets of a role that transposes tiles: four words in flight, addresses, barriers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Registers a thread of each role; `transposer` 0 where no role transposes."""
+
+    producer: int
+    consumer: int
+    transposer: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +81,17 @@ def stage_bytes(store: Operation, parts: int) -> int:
             return 0
 
 
-def scratch_bytes(statements: Iterable[Operation], in_ring: Container[SSAValue]) -> int:
+def scratch_bytes(
+    statements: Iterable[Operation],
+    in_ring: Container[SSAValue],
+    turned: Container[SSAValue] = frozenset(),
+) -> int:
     """Return the bytes through which a role moves tiles between its threads, and to its products.
 
     Tiles written to memory by threads (from the fragments of a product to whole rows), tiles loaded
     by the consumer itself: needed one after the other, so the largest counts. Operands of products
-    that are computed in registers or lie the wrong way round have a buffer each.
+    that are computed in registers or lie the wrong way round have a buffer each, unless they are
+    `turned` round on the way.
     """
     sizes, operands = [0], 0
     for operation in statements:
@@ -86,7 +104,7 @@ def scratch_bytes(statements: Iterable[Operation], in_ring: Container[SSAValue])
                 operands += sum(
                     tile_bytes(value.type)
                     for value, k in _operands_in_shared(operation)
-                    if value not in in_ring or not _in_place(value, k)
+                    if value not in turned and (value not in in_ring or not _in_place(value, k))
                 )
             case _:
                 pass
@@ -135,16 +153,19 @@ def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
             # Instances of a role have a stage each.
             size = stage_bytes(statements[store.store], store.parts) * instances
             found.append(Buffer(f"stage of {store.store}", size))
-    if plan.specialized:
-        loads = [
-            statements[name]
-            for ring in plan.arefs
-            for names in (ring.payload, *ring.also)
-            for name in names
-        ]
-        if size := scratch_bytes(statements.values(), aliases(loads)):
-            found.append(Buffer("scratch", size))
+    in_ring = aliases(_loads_of(plan.arefs, statements))
+    relayed = [ring for ring in plan.arefs if ring.via == "transpose"]
+    turned = aliases(_loads_of(relayed, statements))
+    size = scratch_bytes(statements.values(), in_ring, turned) if plan.specialized else 0
+    if size:
+        found.append(Buffer("scratch", size))
     return found
+
+
+def _loads_of(rings: Iterable[ArefPlan], statements: Mapping[str, Operation]) -> list[Operation]:
+    return [
+        statements[name] for ring in rings for names in (ring.payload, *ring.also) for name in names
+    ]
 
 
 def total(items: Iterable[Buffer]) -> int:
@@ -182,18 +203,41 @@ def producer_need(loads: Iterable[Operation]) -> int:
 
 
 def split_registers(
-    consumers: int, needed: int, target: Target, producer_needs: int = 0
-) -> tuple[int, int]:
-    """Return the register budgets (producer, consumer) a thread, for `consumers` warpgroups.
+    consumers: int,
+    needed: int,
+    target: Target,
+    producer_needs: int = 0,
+    *,
+    transposer: bool = False,
+) -> Budgets:
+    """Return the register budgets a thread, for `consumers` warpgroups.
 
     setmaxnreg moves registers inside the block: the sum over warpgroups may not exceed what the
     kernel is launched with. A producer that starts TMA copies gets 40, or less where the consumers
     then get more of what would be lost to rounding, or need it; one whose threads copy gets what
-    they need (`producer_needs`), less where the consumers need it.
+    they need (`producer_needs`), less where the consumers need it. A `transposer` gets 32, or 24
+    where the consumers need the rest.
     """
-    pool = target.registers_at_launch(128 * (1 + consumers)) * (1 + consumers)
+    if not transposer:
+        groups = 1 + consumers
+        pool = target.registers_at_launch(128 * groups) * groups
+        return _split(consumers, needed, target, producer_needs, pool)
+    groups = 2 + consumers
+    pool = target.registers_at_launch(128 * groups) * groups
+    found = Budgets(0, 0)
+    for own in TRANSPOSING:
+        made = _split(consumers, needed, target, producer_needs, pool - own)
+        if made.consumer > found.consumer:
+            found = replace(made, transposer=own)
+        if needed <= found.consumer:
+            break
+    return found
+
+
+def _split(consumers: int, needed: int, target: Target, producer_needs: int, pool: int) -> Budgets:
+    """Share a pool between one producer and the consumers."""
     most = target.registers_max - 16  # 240: above it ptxas has no use for a budget
-    best = (0, 0)
+    best = Budgets(0, 0)
     choices = (40, 32, 24)
     if producer_needs:
         most_useful = next((n for n in COPYING if n >= producer_needs), COPYING[-1])
@@ -202,9 +246,11 @@ def split_registers(
         left = (pool - producer) // consumers // 8 * 8
         budget = min(most, left)
         wasted = pool - producer - left * consumers
-        if not best[0] or (budget > best[1] and (wasted == 0 or needed > best[1])):
-            best = (producer, budget)
-        if needed <= best[1] and (wasted == 0 or budget == most):
+        if not best.producer or (
+            budget > best.consumer and (wasted == 0 or needed > best.consumer)
+        ):
+            best = Budgets(producer, budget)
+        if needed <= best.consumer and (wasted == 0 or budget == most):
             break
     return best
 

@@ -7,7 +7,7 @@ the store takes the room, the store goes out in parts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.ir import Operation, SSAValue
@@ -15,6 +15,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.analysis.effects import enclosing, enclosing_loops
 from tawa.analysis.naming import name_of
 from tawa.analysis.roles import Partition, Payload
+from tawa.analysis.turned import Turned
 from tawa.errors import PlanError
 from tawa.ir import tile
 from tawa.ir.types import DescType, bit_width
@@ -43,10 +44,14 @@ class Rings:
 
 @dataclass(slots=True, eq=False)
 class _Ring:
+    """A ring under way. `turned`: it holds tiles transposed; `feeds`: a role transposes from it."""
+
     sites: list[Payload]
     slot: int
     depth: int
     pinned: int | None
+    turned: Turned | None = None
+    feeds: bool = False
 
     @property
     def loop(self) -> Operation | None:
@@ -72,11 +77,17 @@ class _Ring:
 
 
 def arrange_rings(
-    partition: Partition, stores: Sequence[Operation], persistent: bool, room: int, pins: Pins
+    partition: Partition,
+    turned: Mapping[Operation, Turned],
+    stores: Sequence[Operation],
+    persistent: bool,
+    room: int,
+    pins: Pins,
 ) -> Rings:
     """Choose rings and depths within `room` bytes, together with the stages of `stores`.
 
-    `stores` are those that leave by TMA.
+    `stores` are those that leave by TMA. Payloads of `turned` loads have two rings: as loaded, and
+    transposed.
     """
     choices = (pins.parts,) if pins.parts is not None else (1, 2, 3, 4)
     best: tuple[int, list[_Ring], int] | None = None
@@ -84,8 +95,8 @@ def arrange_rings(
         if any(not _divisible(store, parts) for store in stores):
             continue
         left = room - sum(stage_bytes(store, parts) for store in stores)
-        rings = _deepen(_make_rings(partition, pins), persistent, left)
-        reached = min((min(ring.depth, 3) for ring in rings if ring.loop is not None), default=1)
+        rings = _deepen(_make_rings(partition, turned, pins), persistent, left)
+        reached = min((min(ring.depth, 3) for ring in _waited(rings)), default=1)
         if sum(ring.bytes for ring in rings) > left:
             reached = 0
         if best is None or reached > best[0]:
@@ -98,15 +109,22 @@ def arrange_rings(
         )
     _, rings, parts = best
     depths: dict[Operation, int] = {}
-    for ring in rings:
+    for ring in _waited(rings):
         for loop in ring.loops:
             depths[loop] = min(depths.get(loop, ring.depth), ring.depth)
     return Rings(
-        tuple(_plan(ring) for ring in rings) + _sent_rings(partition, pins),
+        # What loads a tile stands before what holds it transposed.
+        tuple(map(_plan, sorted(rings, key=lambda ring: ring.turned is not None)))
+        + _sent_rings(partition, pins),
         parts,
         depths,
         frozenset(tiles_of(partition)),
     )
+
+
+def _waited(rings: list[_Ring]) -> list[_Ring]:
+    """Return the rings of loops that the products wait for."""
+    return [ring for ring in rings if ring.loop is not None and not ring.feeds]
 
 
 def _divisible(store: Operation, parts: int) -> bool:
@@ -118,15 +136,16 @@ def _divisible(store: Operation, parts: int) -> bool:
     return split_columns(kind.block_shape[-1], bits, parts) is not None
 
 
-def _make_rings(partition: Partition, pins: Pins) -> list[_Ring]:
+def _make_rings(
+    partition: Partition, turned: Mapping[Operation, Turned], pins: Pins
+) -> list[_Ring]:
     rings: list[_Ring] = []
     for payload in partition.payloads:
-        shared = next((ring for ring in rings if _turns_with(ring, payload)), None)
-        if shared is not None:
-            shared.sites.append(payload)
-        else:
-            slot = sum(tile_bytes(kind) for kind in payload.types)
-            rings.append(_Ring([payload], slot, 1, None))
+        how = turned.get(payload.loads[0])
+        if how is not None:
+            # First, so that it is the first to get slots: it is what the products wait for.
+            _join(rings, payload, how, feeds=False)
+        _join(rings, payload, None, feeds=how is not None)
     for ring in rings:
         names = tuple(name for site in ring.sites for name in site.names)
         ring.pinned = pick(pins.depth, names, "depth")
@@ -134,6 +153,21 @@ def _make_rings(partition: Partition, pins: Pins) -> list[_Ring]:
             raise PlanError(f"depth={ring.pinned} for {'+'.join(names)}", why="a ring has slots")
         ring.depth = ring.pinned or 1
     return rings
+
+
+def _join(rings: list[_Ring], payload: Payload, turned: Turned | None, *, feeds: bool) -> None:
+    """Let a payload turn through a ring that suits it, or through one of its own."""
+    for ring in rings:
+        same = _way(ring.turned) == _way(turned) and ring.feeds == feeds
+        if same and _turns_with(ring, payload):
+            ring.sites.append(payload)
+            return
+    slot = sum(tile_bytes(kind) for kind in payload.types)
+    rings.append(_Ring([payload], slot, 1, None, turned, feeds))
+
+
+def _way(turned: Turned | None) -> tuple[bool, bool]:
+    return turned is not None, turned is not None and turned.interleaved
 
 
 def _turns_with(ring: _Ring, payload: Payload) -> bool:
@@ -189,8 +223,10 @@ def _deepen(rings: list[_Ring], persistent: bool, room: int) -> list[_Ring]:
 
 def _plan(ring: _Ring) -> ArefPlan:
     first, *others = ring.sites
-    via = "copy_async" if first.by_threads else "tma"
-    return ArefPlan(first.names, ring.depth, tuple(site.names for site in others), via)
+    also = tuple(site.names for site in others)
+    if ring.turned is not None:
+        return ArefPlan(first.names, ring.depth, also, "transpose", ring.turned.interleaved)
+    return ArefPlan(first.names, ring.depth, also, "copy_async" if first.by_threads else "tma")
 
 
 def _sent_rings(partition: Partition, pins: Pins) -> tuple[ArefPlan, ...]:

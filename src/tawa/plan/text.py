@@ -39,6 +39,7 @@ def print_plan(plan: Plan) -> str:
     for ring in plan.arefs:
         payloads = " = ".join(" + ".join(payload) for payload in (ring.payload, *ring.also))
         via = f" via={ring.via}" if ring.via != "tma" else ""
+        via += " interleaved=yes" if ring.interleaved else ""
         lines.append(f"aref {payloads} depth={ring.depth}{via}")
     for loop in plan.loops:
         pins = " pins=yes" if loop.pins else ""
@@ -136,7 +137,8 @@ def _read_role(plan: Plan, rest: str) -> Plan:
 
 
 def _read_aref(plan: Plan, rest: str) -> Plan:
-    names, options = _split(rest, {"depth": int, "via": _one_of("tma", "copy_async")})
+    vias = _one_of("tma", "copy_async", "transpose")
+    names, options = _split(rest, {"depth": int, "via": vias, "interleaved": _yes})
     first, *others = (tuple(payload.split(" + ")) for payload in names.split(" = "))
     ring = ArefPlan(first, also=tuple(others), **_need(options, "depth"))
     return replace(plan, arefs=(*plan.arefs, ring))

@@ -72,7 +72,7 @@ def estimate(kernel: tile.Kernel, plan: Plan, statements: Mapping[str, Operation
         for name in names
     }
     _add(kernel.body.block, 1, plan, depths, total)
-    consumers = sum(role.warps * role.instances for role in plan.roles[1:]) // 4
+    consumers = sum(role.warps * role.instances for role in plan.consumers) // 4
     if consumers > 1:
         # One warpgroup's wait is another's turn.
         total.exposed /= consumers

@@ -242,8 +242,16 @@ def _roles(kernel: CompiledKernel) -> list[str]:
 
 
 def _arefs(plan: Plan) -> list[str]:
-    by = {"tma": "by TMA", "copy_async": "by cp.async of the producer's threads"}
-    return [f"{aref.label}: depth {aref.depth}, {by[aref.via]}" for aref in plan.arefs]
+    by = {
+        "tma": "by TMA",
+        "copy_async": "by cp.async of the producer's threads",
+        "transpose": "transposed by the role transpose",
+    }
+    return [
+        f"{aref.label}: depth {aref.depth}, {by[aref.via]}"
+        + (", K interleaved" if aref.interleaved else "")
+        for aref in plan.arefs
+    ]
 
 
 def _loops(plan: Plan) -> list[str]:

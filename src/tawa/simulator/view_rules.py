@@ -10,8 +10,9 @@ from xdsl.ir import Operation
 
 from tawa.ir import hopper
 from tawa.ir.types import ViewType, shape_of
+from tawa.layouts.transpose import INTERLEAVED, given, taken
 from tawa.simulator.decode import Binary, Decoder, Frame, Rule, Step, pure
-from tawa.simulator.footprints import register_owners, touch
+from tawa.simulator.footprints import owners, register_owners, touch
 from tawa.simulator.role import Role
 from tawa.simulator.shared import Placement, View
 from tawa.simulator.sync_rules import acting, pick
@@ -90,6 +91,26 @@ def _shared_store(decoder: Decoder, operation: hopper.SharedStore) -> Step:
     return acting(store)
 
 
+def _shared_transpose(decoder: Decoder, operation: hopper.SharedTranspose) -> Step:
+    source, target = decoder.number(operation.source), decoder.number(operation.view)
+    kind = operation.source.type
+    assert isinstance(kind, ViewType), "hopper.shared_transpose reads a view; report this"
+    rows, columns = kind.shape
+    runs = np.arange(rows).reshape(-1, len(INTERLEAVED))
+    order = runs[:, list(INTERLEAVED) if bool(operation.interleaved) else slice(None)].ravel()
+
+    def transpose(role: Role, frame: Frame) -> None:
+        have: View = frame.values[source]
+        made: View = frame.values[target]
+        shared = role.block.shared
+        touch(role, have, False, owners(taken((rows, columns), role.warps)), operation)
+        data = shared.read(have, role.where, operation)
+        touch(role, made, True, owners(given((rows, columns), role.warps)), operation)
+        shared.write(made, data[order].T)
+
+    return acting(transpose)
+
+
 VIEW_RULES: dict[type[Operation], Rule] = {
     hopper.Slot: pure(_slot),
     hopper.TransposeView: pure(_transpose_view),
@@ -97,5 +118,6 @@ VIEW_RULES: dict[type[Operation], Rule] = {
     hopper.ReshapeView: pure(_reshape_view),
     hopper.SharedLoad: _shared_load,
     hopper.SharedStore: _shared_store,
+    hopper.SharedTranspose: _shared_transpose,
 }
 """Views and register traffic, by class."""

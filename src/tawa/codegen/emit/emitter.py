@@ -227,25 +227,28 @@ class Emitter(Writer):
         if isinstance(found, Array):
             return found
         array = self.temporary(found, value.name_hint or "copy")
-        self.fill(array, found.at)
+        self.copy(array, found)
         return array
 
     # --- registers ----------------------------------------------------------------------------
 
-    def pack_expression(self, element: Element, items: Sequence[str]) -> str:
-        """Return one word made of elements given in the compute type."""
+    def pack_expression(self, element: Element, items: Sequence[str], *, bits: bool = False) -> str:
+        """Return one word made of elements given in the compute type, or of their `bits`."""
         if element.packed == 1:
             return items[0]
+        if bits:
+            return self.call(arithmetic.packer(element.bits), *items)
         if element.is_small_float and element.bits == 16:
             return self.call(arithmetic.pack(element.name), *items)
         if element.is_small_float:
             halves = [self.call(arithmetic.pack(element.name), *items[i : i + 2]) for i in (0, 2)]
             return self.call(arithmetic.PACK_HALVES, *halves)
-        packer = arithmetic.PACK_HALVES if element.bits == 16 else arithmetic.PACK_BYTES
-        return self.call(packer, *items)
+        return self.call(arithmetic.packer(element.bits), *items)
 
-    def fill(self, array: Array, at: Callable[[str], str]) -> None:
-        """Write every element of an array in an unrolled loop; `at` gives the element."""
+    def fill(self, array: Array, at: Callable[[str], str], *, bits: bool = False) -> None:
+        """Write every element of an array in an unrolled loop; `at` gives the element, or its
+        `bits`.
+        """
         packed = array.element.packed
         self.use_accessors(array.element)
         with self.unrolled("r", array.count, packed) as r:
@@ -258,7 +261,9 @@ class Emitter(Writer):
                 for i, place in enumerate(places)
             ]
             index = r if packed == 1 or r == "0" else f"{r} / {packed}"
-            self.line(f"{array.name}[{index}] = {self.pack_expression(array.element, items)};")
+            self.line(
+                f"{array.name}[{index}] = {self.pack_expression(array.element, items, bits=bits)};"
+            )
 
     def copy(self, target: Array, source: Tensor) -> None:
         """Copy a tensor to an array, word by word where both are arrays."""
@@ -269,6 +274,10 @@ class Emitter(Writer):
                 self.line(f"{target.name}[{r}] = {source.name}[{r}];")
             return
         self.use_accessors(source.element)
+        if isinstance(source, Mapped) and target.element.packed > 1 and source.bits_at("0"):
+            # Elements that only change places are never widened.
+            self.fill(target, lambda r: source.bits_at(r) or "", bits=True)
+            return
         self.fill(target, source.at)
 
     def pin(self, array: Array) -> None:

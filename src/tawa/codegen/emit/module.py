@@ -50,11 +50,12 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class RoleShape:
-    """Where a role's threads lie in the block."""
+    """Where a role's threads lie in the block; `registers` is what a thread is built with."""
 
     label: str
     first_warp: int
     warps: int
+    registers: int = 255
 
     @property
     def warpgroups(self) -> int:

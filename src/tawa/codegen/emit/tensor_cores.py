@@ -22,6 +22,9 @@ from tawa.layouts.fragments import WARPGROUP, WgmmaTiling, wgmma_operand, wgmma_
 from tawa.layouts.indexing import fit
 from tawa.layouts.operands import STEP_BYTES, Operand, operand
 
+_BESIDE = 32
+"""Registers of an instruction's operands and addresses, beside its accumulator."""
+
 
 @dataclass(frozen=True, slots=True)
 class Steps:
@@ -66,7 +69,7 @@ def product(e: Emitter, op: Operation) -> None:
     """Write one product: every k step, every m64 block of the warpgroup."""
     assert isinstance(op, hopper.Wgmma)
     layout = layout_of(op.result.type)
-    tiling = wgmma_tiling(layout)
+    tiling = wgmma_tiling(layout, _widest(e.role.registers))
     if tiling is None or layout.warp_count != e.role.warps:
         raise InternalError(f"a wgmma accumulator in layout {layout} of {e.role.warps} warps")
     b_kind = op.b.type
@@ -108,6 +111,15 @@ def product(e: Emitter, op: Operation) -> None:
         b = _descriptor(e, b_base, right, steps, block, step, rows=False)
         d = acc.name if block == "0" else f"{acc.name} + {block} * {shape.registers}"
         e.do(w.wgmma(shape), d, a, b, _scale(flag, step))
+
+
+def _widest(registers: int) -> int:
+    """Return the most columns of one instruction in a kernel built with `registers` a thread.
+
+    ptxas gives one instruction no more than that (C7602), whatever setmaxnreg adds: half a register
+    a column for the accumulator, and some 30 more.
+    """
+    return max(8, min(256, 2 * (registers - _BESIDE) // 8 * 8))
 
 
 def _scale(flag: str, step: str) -> str:
@@ -193,8 +205,10 @@ def _registers(e: Emitter, value: SSAValue, steps: Steps, bits: int) -> str:
 
 def _register_start(name: str, steps: Steps, block: str, step: str) -> str:
     text = name
-    if block != "0":
-        text += f" + {block} * {4 * steps.count}"
+    across = len({column for _, column in steps.tiling.blocks})
+    if block != "0" and steps.blocks > across:
+        rows = block if across == 1 else f"{block} / {across}"
+        text += f" + {rows} * {4 * steps.count}"
     return text if step == "0" else f"{text} + {step} * 4"
 
 

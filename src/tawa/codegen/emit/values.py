@@ -90,12 +90,18 @@ class Array:
 
     def at(self, r: str) -> str:
         """Return element `r`; unpacked and widened where the array is packed."""
+        bits = self.bits_at(r)
         if self.element.packed == 1:
-            return f"{self.name}[{bare(r)}]"
-        bits = f"{'half' if self.element.bits == 16 else 'byte'}_at({self.name}, {bare(r)})"
+            return bits
         if self.element.is_small_float:
             return f"{self.element.name}_to_float({bits})"
         return f"({self.element.storage}){bits}" if self.element.is_signed else bits
+
+    def bits_at(self, r: str) -> str:
+        """Return the bits of element `r`, not widened."""
+        if self.element.packed == 1:
+            return f"{self.name}[{bare(r)}]"
+        return f"{'half' if self.element.bits == 16 else 'byte'}_at({self.name}, {bare(r)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +153,10 @@ class Mapped:
     def at(self, r: str) -> str:
         """Return the inner tensor's element for register `r`."""
         return self.inner.at(atom(self.index(r)))
+
+    def bits_at(self, r: str) -> str | None:
+        """Return the bits of the element for register `r`; None where no array holds them."""
+        return self.inner.bits_at(atom(self.index(r))) if isinstance(self.inner, Array) else None
 
     def index(self, r: str) -> str:
         """Return the inner register as an expression of `r`."""

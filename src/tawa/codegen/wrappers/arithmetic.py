@@ -76,6 +76,11 @@ PACK_BYTES = Wrapper(
 )
 
 
+def packer(bits: int) -> Wrapper:
+    """Return the wrapper that packs elements of 8 or 16 bits into a word."""
+    return PACK_HALVES if bits == 16 else PACK_BYTES
+
+
 def widen(element: str) -> Wrapper:
     """Return the exact conversion of a small float's bits to float."""
     if element == "bf16":

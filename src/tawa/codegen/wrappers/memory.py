@@ -121,6 +121,49 @@ SWIZZLED = Wrapper(
 """Exchange the row bits of a tile's offset into its 16-byte chunk bits (TMA swizzle modes)."""
 
 
+TAKEN_ROW = Wrapper(
+    "u32 taken_row(u32 lane)",
+    "const u32 pair = lane >> 1 & 3;\n"
+    "return (lane >> 4) * 16 + 4 * pair + (lane & 1) + 2 * ((lane >> 3 & 1) ^ (pair >> 1));",
+    "",
+    "pure",
+)
+"""The row of a 32 x 16 block that ldmatrix.x4 reads for a lane: `tawa.layouts.transpose`."""
+
+GIVEN_ROW = Wrapper(
+    "u32 given_row(u32 lane)",
+    "return 2 * (lane & 7) + ((lane >> 3 & 1) ^ (lane >> 2 & 1));",
+    "",
+    "pure",
+)
+"""The row of the transposed block that stmatrix.x4 writes for a lane."""
+
+BYTE_SELECTOR = Wrapper(
+    "u32 byte_selector(u32 lane)",
+    "const u32 chosen = lane & 16 ? 0x7531u : 0x6420u;\n"
+    "return swaps && (lane & 2) ? (chosen >> 8 | chosen << 8) & 0xffffu : chosen;",
+    "",
+    "pure",
+    template="bool swaps",
+)
+"""The byte permutation of two words of ldmatrix.trans that makes the first word to be written."""
+
+PERMUTE_BYTES = Wrapper(
+    "u32 permute_bytes(u32 low, u32 high, u32 selector)",
+    "u32 value;\n"
+    + asm(
+        "prmt.b32 %0, %1, %2, %3;",
+        '"=r"(value)',
+        '"r"(low), "r"(high), "r"(selector)',
+        volatile=False,
+    )
+    + "\nreturn value;",
+    "prmt",
+    "pure",
+)
+"""The four bytes of `low` and `high` that the nibbles of a selector name."""
+
+
 def stmatrix(count: int, *, transposed: bool = False) -> Wrapper:
     """Return the store of `count` 8x8 matrices of 16-bit elements; lane l addresses row l % 8 of
     matrix l / 8.

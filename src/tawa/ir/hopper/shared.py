@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntAttr, StringAttr
 from xdsl.irdl import (
     IRDLOperation,
     attr_def,
@@ -87,6 +87,23 @@ class SharedStore(IRDLOperation):
     view = operand_def(ViewType)
     via = attr_def(StringAttr)
     assembly_format = "$via $value `,` $view attr-dict `:` type(operands)"
+
+
+@irdl_op_definition
+class SharedTranspose(IRDLOperation):
+    """Each warp copies its part of a [R, C] tile of 8-bit elements, row-major at `source`, to the
+    [C, R] tile at `view`: what wgmma reads with R as the reduction dimension.
+
+    ldmatrix.trans moves pairs of bytes, a byte permutation parts them, stmatrix writes them: see
+    `tawa.layouts.transpose`. `interleaved`: each run of 16 rows of the source stands in the order
+    0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15, that of an accumulator's columns packed to 8 bits.
+    """
+
+    name = "hopper.shared_transpose"
+    source = operand_def(ViewType)
+    view = operand_def(ViewType)
+    interleaved = attr_def(BoolAttr)
+    assembly_format = "$source `,` $view attr-dict `:` type(operands)"
 
 
 @irdl_op_definition

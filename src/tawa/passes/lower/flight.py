@@ -70,6 +70,9 @@ class Flight:
             self.ages[new] = min(age, self.ages.get(new, age))
 
 
+_WRITERS = (hopper.SharedStore, hopper.SharedTranspose, hopper.TmaLoad, hopper.CopyAsync)
+
+
 def has_products_or_waits(operation: Operation) -> bool:
     """Tell whether an operation holds products, or waits that another role must end."""
     return any(isinstance(op, (hopper.Wgmma, hopper.Wait)) for op in operation.walk())
@@ -229,7 +232,7 @@ def written_after(barrier: hopper.NamedBarrier) -> set[SSAValue]:
     operation = barrier.next_op
     while operation is not None and not isinstance(operation, hopper.NamedBarrier):
         for inner in operation.walk():
-            if isinstance(inner, (hopper.SharedStore, hopper.TmaLoad, hopper.CopyAsync)):
+            if isinstance(inner, _WRITERS):
                 written.add(root_slot(inner.view).buffer)
         operation = operation.next_op
     return written

@@ -3,10 +3,11 @@
 Purpose: decide, for every tensor value of a role, which thread holds which element.
 Before -> after: ``tensor<128x256xf32>`` -> ``tensor<128x256xf32, #hopper.layout<"...">>`` (types
 are set by `convert`, which also inserts the conversions between neighbours that disagree).
-Anchors, strongest first: accumulators of products; register operands of products; loads, then
-stores (coalesced); scans; all else. From each anchor its layout floods through element functions,
-reshapes and loop-carried values to all that have none yet. *Cheap* values (constants, ranges,
-splats and functions of them) get none: they are recomputed in whatever layout a user wants.
+Anchors, strongest first: 8-bit register operands that an accumulator's threads hold already, up to
+their conversion from wider elements; accumulators of products; register operands of products;
+loads, then stores (coalesced); scans; all else. From each anchor its layout floods through element
+functions, reshapes and loop-carried values to all that have none yet. *Cheap* values (constants,
+ranges, splats and functions of them) get none: they are recomputed in whatever layout a user wants.
 Requires: dots lowered. Declines when: never.
 """
 
@@ -23,6 +24,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.layouts import fragments
+from tawa.layouts.convert import register_map
 from tawa.layouts.register import Axis, RegisterLayout
 from tawa.passes.lower.access import contiguous_axis
 from tawa.passes.lower.context import Lowering
@@ -74,6 +76,7 @@ def assign_layouts(lowering: Lowering, role: hopper.Role) -> Assignment:
     chosen.cheap = set(cheap_values(role))
     operations = list(role.body.walk())
     _measure(chosen, operations)
+    chosen.of.update(_packed_operands(chosen, operations))
     for value, layout in _product_seeds(chosen, operations):
         _flood(chosen, value, layout)
     for value, layout in _operand_seeds(chosen, operations):
@@ -182,6 +185,69 @@ def operand_layouts(
             }
         case _:
             return {}
+
+
+def _packed_operands(
+    chosen: Assignment, operations: list[Operation]
+) -> dict[SSAValue, RegisterLayout]:
+    """Return the layouts of 8-bit operands that are accumulators converted, in other registers.
+
+    Wide elements change places by being named otherwise, packed ones by instructions: the change
+    comes before the conversion, where each thread already holds what it needs.
+    """
+    found: dict[SSAValue, RegisterLayout] = {}
+    for operation in operations:
+        if not isinstance(operation, hopper.Wgmma) or not is_tensor(operation.a):
+            continue
+        if bit_width(element_type(operation.a.type)) != 8:
+            continue
+        wanted = operand_layouts(operation, _accumulator(operation, chosen.warps), chosen.warps)[0]
+        found.update(_trace(chosen, operation.a, wanted) or {})
+    return found
+
+
+def _accumulator(operation: hopper.Wgmma, warps: int) -> RegisterLayout:
+    m, n = shape_of(operation.result.type)
+    return fragments.wgmma_accumulator(m, n, warps)
+
+
+def _trace(
+    chosen: Assignment, start: SSAValue, layout: RegisterLayout
+) -> dict[SSAValue, RegisterLayout] | None:
+    """Follow an operand through views and loops to conversions from wider elements.
+
+    None where it comes from elsewhere, or from other threads than an accumulator's.
+    """
+    found: dict[SSAValue, RegisterLayout] = {}
+    pending = [(start, layout)]
+    while pending:
+        value, wanted = pending.pop()
+        if value in found or value in chosen.cheap:
+            continue
+        found[value] = wanted
+        pending.extend((other, wanted) for other in ties(value))
+        match value.owner:
+            case tile.Cast() as cast if bit_width(element_type(cast.value.type)) > 8:
+                if not _by_accumulators(wanted, chosen.warps):
+                    return None
+            case tile.Reshape() | tile.Transpose() as view:
+                inner = [item for item in propose(view, value, wanted) if item[0] is view.value]
+                if not inner:
+                    return None
+                pending.extend(inner)
+            case Operation() if not isinstance(value.owner, (scf.ForOp, scf.IfOp, scf.WhileOp)):
+                return None
+            case _:
+                pass
+    return found
+
+
+def _by_accumulators(layout: RegisterLayout, warps: int) -> bool:
+    """Tell whether each thread holds of a matrix what it holds of an accumulator of its shape."""
+    if len(layout.shape) != 2 or layout.shape[1] % 8:
+        return False
+    held = fragments.wgmma_accumulator(*layout.shape, warps)
+    return register_map(held, layout) is not None
 
 
 def _operand_seeds(

@@ -2,7 +2,8 @@
 
 Purpose: lower `aref.put_exit` once its slot is known.
 Before -> after: a tile from `tile.desc_load` becomes its share of one `hopper.expect` and a
-`hopper.tma_load`; a computed tensor becomes `hopper.shared_store`, `hopper.proxy_fence` and an
+`hopper.tma_load`; a tile of another slot, transposed, becomes `hopper.shared_transpose` and an
+arrive by each warp; a computed tensor becomes `hopper.shared_store`, `hopper.proxy_fence` and an
 arrive by each warp; a tile from a `tile.load` marked `contiguous` becomes `hopper.copy_async`, its
 group, the wait for it, a fence and an arrive by each warp (`copies` lets these lag); a scalar is
 stored by one thread.
@@ -25,6 +26,7 @@ from tawa.passes.lower.context import Lowering, Ring, place_of
 from tawa.passes.lower.emit import Emitter, erase, new_region
 from tawa.passes.lower.maps import load_boxes, tensor_map
 from tawa.passes.lower.scalars import store_scalar
+from tawa.passes.lower.transpose import transposition
 from tawa.passes.lower.views import reshape_view, slot_view
 
 
@@ -41,7 +43,10 @@ def publish(
     tensors = [pair for pair in stored if isinstance(pair[1].type, TensorType)]
     scalars = [pair for pair in stored if not isinstance(pair[1].type, TensorType)]
     if tensors:
-        started = [_fill(emitter, at, slot_view(emitter, buffer, slot)) for buffer, at in tensors]
+        started = [
+            _fill(emitter, at, slot_view(emitter, buffer, slot), exit_, role)
+            for buffer, at in tensors
+        ]
         if any(started):
             emitter.put(hopper.CopyAsyncCommit())
             emitter.put(hopper.CopyAsyncWait(attributes={"pending": IntAttr(0)}))
@@ -114,9 +119,14 @@ def _is_copy(value: SSAValue) -> bool:
     return isinstance(value.owner, tile.Load) and "contiguous" in value.owner.attributes
 
 
-def _fill(emitter: Emitter, value: SSAValue, view: SSAValue) -> bool:
+def _fill(
+    emitter: Emitter, value: SSAValue, view: SSAValue, exit_: aref.PutExit, role: hopper.Role
+) -> bool:
     """Store a tile to its slot, or start its copies; return whether copies were started."""
     load = value.owner
+    if copy := transposition(emitter, value, view, exit_, role.warps.data):
+        emitter.put(copy)
+        return False
     if not isinstance(load, tile.Load) or not _is_copy(value):
         emitter.put(_store(value, view))
         return False

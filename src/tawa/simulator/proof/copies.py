@@ -11,6 +11,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.ir import hopper
 from tawa.ir.types import LayoutAttr
 from tawa.layouts.register import RegisterLayout
+from tawa.layouts.transpose import given, taken
 from tawa.simulator.proof.decode import Decoder, Step, compute, concrete, run_steps
 from tawa.simulator.proof.effects import alone, barrier_of, elected, together
 from tawa.simulator.proof.globals import box_of
@@ -118,6 +119,35 @@ def shared_store_rule(decoder: Decoder, store: hopper.SharedStore) -> Step:
             content[place.buffer.number, index] = agent.env[scalar]
 
     return Step(run)
+
+
+def shared_transpose_rule(decoder: Decoder, move: hopper.SharedTranspose) -> Step:
+    """Each warp copies its part of one tile to another."""
+    source, from_slot = decoder.view(move.source)
+    target, to_slot = decoder.view(move.view)
+    rows, columns = source.shape
+    warps = _role_of(move).warps.data
+    parts = taken((rows, columns), warps), given((rows, columns), warps)
+
+    def run(agent: Agent) -> None:
+        together(agent, move)
+        have = source.share(parts[0], agent.warps)
+        made = target.share(parts[1], agent.warps)
+        index = concrete(agent, from_slot, "slot", move)
+        touch_shared(agent, source, index, have, False, move, "shared_transpose")
+        index = concrete(agent, to_slot, "slot", move)
+        touch_shared(agent, target, index, made, True, move, "shared_transpose")
+
+    return Step(run)
+
+
+def _role_of(operation: Operation) -> hopper.Role:
+    parent = operation.parent_op()
+    while not isinstance(parent, hopper.Role):
+        if parent is None:
+            raise Violation("form", f"{operation.name} stands outside roles.", operation)
+        parent = parent.parent_op()
+    return parent
 
 
 def shared_load_rule(decoder: Decoder, load: hopper.SharedLoad) -> Step:

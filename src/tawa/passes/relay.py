@@ -1,0 +1,188 @@
+"""Purpose: hand loaded tiles on through a second ring, transposed on the way.
+
+Before -> after (part of `insert_arefs`)::
+
+    aref.put_exit %slot(%v)               aref.put_exit %slot(%v)
+    %v2 = aref.get_enter %v_ring          %v2 = aref.get_enter %v_ring
+    %acc2 = tile.dot %p, %v2, %acc   ->   %slot2 = aref.put_enter %vt_ring
+    aref.get_exit %v_ring                 %t = tile.transpose %v2
+                                          aref.put_exit %slot2(%t)
+                                          aref.get_exit %v_ring
+                                          %t2 = aref.get_enter %vt_ring
+                                          %v3 = tile.transpose %t2
+                                          %acc2 = tile.dot %p, %v3, %acc
+                                          aref.get_exit %vt_ring
+
+The role "transpose" keeps what stands between the two rings. A transposed view of a tile costs
+nothing, so the products read [K, N] and [M, K] as ever; their bytes lie with K contiguous.
+
+*Interleaved* tiles have K in the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15 of each 16: the one in
+which a thread holds an accumulator's columns. The other operand, computed in registers, is brought
+into the same order, which for its fragments is a change of names; a sum does not mind its order.
+
+Requires: loads that `tawa.analysis.turned` accepts. Ensures: the same values.
+Declines: never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.ir import Attribute, Block, Operation, SSAValue
+
+from tawa.analysis.effects import VIEWS
+from tawa.analysis.naming import name_of
+from tawa.analysis.turned import Turned, plane, turned
+from tawa.errors import PlanError
+from tawa.ir import aref, tile
+from tawa.ir.types import ArefType, SlotType, element_type, int_array, shape_of, with_shape
+
+
+def ring_of_turned(label: str, depth: int, loads: Sequence[Operation]) -> aref.Create:
+    """Return a ring for the tiles of `loads`, transposed."""
+    kinds = [_turned_type(load) for load in loads]
+    create = aref.Create.build(
+        attributes={"label": StringAttr(f"{label} transposed"), "depth": IntAttr(depth)},
+        result_types=[ArefType(ArrayAttr(kinds))],
+    )
+    create.location = loads[0].location
+    return create
+
+
+def hand_on(
+    source: aref.Create,
+    target: aref.Create,
+    loads: Sequence[Operation],
+    put_exit: Operation,
+    *,
+    interleaved: bool,
+) -> Operation:
+    """After the slot of `source` is published, take its tiles and put them to `target`, transposed.
+
+    Returns the statement that publishes them.
+    """
+    block = put_exit.parent
+    following = put_exit.next_op
+    assert block is not None, "a put stands in a block"
+    assert following is not None, "a load is followed by a use"
+    emit = _Emitter(block, following, put_exit)
+    payload = [load.results[0].type for load in loads]
+    get = emit.put(aref.GetEnter.build(operands=[source.result], result_types=[payload]))
+    kinds = ArrayAttr([_turned_type(load) for load in loads])
+    enter = emit.put(aref.PutEnter.build(operands=[target.result], result_types=[SlotType(kinds)]))
+    enter.results[0].name_hint = "slot"
+    tiles: list[SSAValue] = []
+    for load, value in zip(loads, get.results, strict=True):
+        value.name_hint = load.results[0].name_hint
+        flat = emit.reshape(value, plane(shape_of(value.type)))
+        made = emit.transpose(flat, (1, 0))
+        tiles.append(emit.interleave(made, 1) if interleaved else made)
+    exit_ = emit.put(aref.PutExit.build(operands=[enter.results[0], tiles]))
+    emit.put(aref.GetExit.build(operands=[source.result]))
+    return exit_
+
+
+def way_of(load: Operation) -> Turned:
+    """Return how a load's tile is transposed. Raises `PlanError` where it cannot be."""
+    how = turned(load)
+    if not isinstance(how, Turned):
+        raise PlanError(f"the plan transposes {name_of(load)}", why=how or "nothing asks for it")
+    return how
+
+
+def use_turned(how: Turned, tile_: SSAValue, get: Operation, *, interleaved: bool) -> None:
+    """Let the products that used a load use `tile_`, its transposed copy, borrowed at `get`."""
+    load = how.load
+    block, following = get.parent, get.next_op
+    assert block is not None, "a get stands in a block"
+    assert following is not None, "a borrowed slot is given back"
+    if not interleaved:
+        emit = _Emitter(block, following, get)
+        value = emit.transpose(tile_, (1, 0))
+        shape = shape_of(load.results[0].type)
+        tile_ = emit.reshape(value, shape)
+        tile_.name_hint = load.results[0].name_hint
+        load.results[0].replace_uses_with_if(tile_, lambda use: use.operation in _users(how, load))
+        return
+    for use in how.uses:
+        place = use.dot.parent
+        assert place is not None
+        emit = _Emitter(place, use.dot, use.dot)
+        use.dot.operands[1] = emit.transpose(tile_, (1, 0))
+        use.dot.operands[0] = emit.interleave(use.dot.a, 1)
+    _drop_views(load)
+
+
+def _users(how: Turned, load: Operation) -> set[Operation]:
+    """Return the statements through which the products see the tile: the first of each chain."""
+    found: set[Operation] = set()
+    for use in how.uses:
+        user: Operation = use.dot
+        value = use.dot.operands[use.index]
+        while value is not load.results[0]:
+            assert isinstance(value.owner, Operation)
+            user, value = value.owner, value.owner.operands[0]
+        found.add(user)
+    return found
+
+
+def _drop_views(load: Operation) -> None:
+    """Remove the views of a tile that nothing reads any more."""
+    for use in list(load.results[0].uses):
+        if isinstance(use.operation, VIEWS):
+            _drop_views(use.operation)
+            if use.operation.results[0].first_use is None:
+                use.operation.detach()
+                use.operation.erase()
+
+
+def _turned_type(load: Operation) -> Attribute:
+    kind = load.results[0].type
+    rows, columns = plane(shape_of(kind))
+    return with_shape((columns, rows), element_type(kind))
+
+
+class _Emitter:
+    """Inserts statements of one place before an operation."""
+
+    def __init__(self, block: Block, before: Operation, like: Operation) -> None:
+        self._block = block
+        self._before = before
+        self._like = like
+
+    def put(self, operation: Operation) -> Operation:
+        """Insert an operation."""
+        operation.location = self._like.location
+        self._block.insert_op_before(operation, self._before)
+        return operation
+
+    def transpose(self, value: SSAValue, permutation: Sequence[int]) -> SSAValue:
+        """Return a value with its dimensions permuted."""
+        shape = shape_of(value.type)
+        kind = with_shape([shape[dim] for dim in permutation], element_type(value.type))
+        made = tile.Transpose(
+            operands=[value],
+            attributes={"permutation": int_array(permutation)},
+            result_types=[kind],
+        )
+        return self.put(made).results[0]
+
+    def reshape(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
+        """Return a value under another shape."""
+        if tuple(shape) == shape_of(value.type):
+            return value
+        kind = with_shape(shape, element_type(value.type))
+        return self.put(tile.Reshape(operands=[value], result_types=[kind])).results[0]
+
+    def interleave(self, value: SSAValue, dim: int) -> SSAValue:
+        """Return a matrix with each 16 elements along `dim` in the order of fragments.
+
+        Element 8 j + 2 q + b comes to stand at 4 q + 2 j + b.
+        """
+        shape = shape_of(value.type)
+        runs = (shape[dim] // 16, 2, 4, 2)
+        parts = self.reshape(value, (*shape[:dim], *runs, *shape[dim + 1 :]))
+        order = list(range(len(shape) + 3))
+        order[dim + 1], order[dim + 2] = dim + 2, dim + 1
+        return self.reshape(self.transpose(parts, order), shape)
