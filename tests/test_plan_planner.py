@@ -8,10 +8,11 @@ from tawa.analysis.naming import name_statements
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import parse, tile
 from tawa.passes.simplify import simplify_kernel
+from tawa.plan.budgets import split_registers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import ArefPlan, Plan, RolePlan
 from tawa.plan.planner import NO_PINS, plan_for, rank_plans
-from tawa.plan.resources import register_need, split_registers
+from tawa.plan.resources import register_need
 from tawa.plan.text import print_plan
 from tawa.plan.time import estimate
 from tawa.target import H200
@@ -88,13 +89,16 @@ def test_block_decides_roles_and_depth(
 def test_registers_never_exceed_the_block() -> None:
     for consumers in (1, 2, 3):
         for needed in range(0, 260, 10):
-            producer, budget = split_registers(consumers, needed, H200)
-            threads = 128 * (1 + consumers)
-            pool = H200.registers_at_launch(threads) * (1 + consumers)
-            assert producer + consumers * budget <= pool
-            assert producer % 8 == budget % 8 == 0
-            assert 24 <= producer <= 40
-            assert budget <= 240
+            for transposer in (False, True):
+                found = split_registers(consumers, needed, H200, transposer=transposer)
+                groups = 1 + consumers + transposer
+                pool = H200.registers_at_launch(128 * groups) * groups
+                budgets = (found.producer, found.transposer, found.consumer)
+                assert found.producer + found.transposer + consumers * found.consumer <= pool
+                assert all(budget % 8 == 0 for budget in budgets)
+                assert 24 <= found.producer <= 40
+                assert found.transposer in ((24, 32) if transposer else (0,))
+                assert found.consumer <= 240
 
 
 def test_store_goes_out_in_parts_when_slots_are_worth_more() -> None:

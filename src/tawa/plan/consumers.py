@@ -11,9 +11,10 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.turns import takes_turns, trip
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
+from tawa.plan.budgets import producer_need, split_registers
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
-from tawa.plan.resources import carried_need, producer_need, register_need, split_registers
+from tawa.plan.resources import carried_need, register_need
 
 _PINGPONG = "arrangement='pingpong'"
 

@@ -16,6 +16,7 @@ from tawa.analysis.naming import name_of, name_statements
 from tawa.analysis.roles import is_host_made, partition
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
+from tawa.plan.budgets import check_register_sum, producer_need, split_registers
 from tawa.plan.consumers import (
     check_apart,
     check_turns,
@@ -34,14 +35,7 @@ from tawa.plan.order import (
 from tawa.plan.pins import Pins, check_keys
 from tawa.plan.plan import Declined, Plan, RolePlan, StorePlan
 from tawa.plan.problem import Problem, number_of
-from tawa.plan.resources import (
-    aliases,
-    check_register_sum,
-    check_shared,
-    producer_need,
-    scratch_bytes,
-    split_registers,
-)
+from tawa.plan.resources import aliases, check_shared, scratch_bytes
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
 from tawa.plan.time import estimate
 from tawa.plan.turning import ROLE, TRANSPOSERS, check_turned, find_turned, notes

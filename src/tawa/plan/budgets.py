@@ -1,0 +1,125 @@
+"""How the registers of a block are shared out to its roles: setmaxnreg moves what it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import prod
+
+from xdsl.ir import Operation
+
+from tawa.analysis.copies import Run, copy_run
+from tawa.errors import PlanError
+from tawa.ir import tile
+from tawa.ir.types import shape_of
+from tawa.plan.plan import Plan
+from tawa.plan.resources import SLACK
+from tawa.target import Target
+
+COPYING = (56, 72, 88, 104, 128, 152)
+"""Register budgets of a producer whose threads copy."""
+
+
+TRANSPOSING = (32, 24)
+"""Register budgets of a role that transposes tiles: four words in flight, addresses, barriers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Registers a thread of each role; `transposer` 0 where no role transposes."""
+
+    producer: int
+    consumer: int
+    transposer: int = 0
+
+
+def producer_need(loads: Iterable[Operation]) -> int:
+    """Return the registers a producer's thread needs to copy the tiles of `loads` by cp.async.
+
+    Two a copy for its address, one for its mask; 0 where TMA moves all tiles.
+    """
+    copies = 0
+    for load in loads:
+        run = copy_run(load) if isinstance(load, tile.Load) else ""
+        if isinstance(run, Run):
+            copies += prod(shape_of(load.results[0].type)) // (run.elements * 128)
+    return SLACK + 3 * copies if copies else 0
+
+
+def split_registers(
+    consumers: int,
+    needed: int,
+    target: Target,
+    producer_needs: int = 0,
+    *,
+    transposer: bool = False,
+) -> Budgets:
+    """Return the register budgets a thread, for `consumers` warpgroups.
+
+    setmaxnreg moves registers inside the block: the sum over warpgroups may not exceed what the
+    kernel is launched with. A producer that starts TMA copies gets 40, or less where the consumers
+    then get more of what would be lost to rounding, or need it; one whose threads copy gets what
+    they need (`producer_needs`), less where the consumers need it. A `transposer` gets 32, or 24
+    where the consumers need the rest.
+    """
+    if not transposer:
+        groups = 1 + consumers
+        pool = target.registers_at_launch(128 * groups) * groups
+        return _split(consumers, needed, target, producer_needs, pool)
+    groups = 2 + consumers
+    pool = target.registers_at_launch(128 * groups) * groups
+    found = Budgets(0, 0)
+    for own in TRANSPOSING:
+        made = _split(consumers, needed, target, producer_needs, pool - own)
+        if made.consumer > found.consumer:
+            found = replace(made, transposer=own)
+        if needed <= found.consumer:
+            break
+    return found
+
+
+def _split(consumers: int, needed: int, target: Target, producer_needs: int, pool: int) -> Budgets:
+    """Share a pool between one producer and the consumers."""
+    most = target.registers_max - 16  # 240: above it ptxas has no use for a budget
+    best = Budgets(0, 0)
+    choices = (40, 32, 24)
+    if producer_needs:
+        most_useful = next((n for n in COPYING if n >= producer_needs), COPYING[-1])
+        choices = tuple(n for n in reversed(COPYING) if n <= most_useful)
+    for producer in choices:
+        left = (pool - producer) // consumers // 8 * 8
+        budget = min(most, left)
+        wasted = pool - producer - left * consumers
+        if not best.producer or (
+            budget > best.consumer and (wasted == 0 or needed > best.consumer)
+        ):
+            best = Budgets(producer, budget)
+        if needed <= best.consumer and (wasted == 0 or budget == most):
+            break
+    return best
+
+
+def check_register_sum(plan: Plan, target: Target) -> None:
+    """Raise PlanError when the roles' budgets exceed what the block is launched with."""
+    threads = sum(role.warps * role.instances for role in plan.roles) * 32
+    each = target.registers_at_launch(threads)
+    asked = sum(role.registers * role.warps * 32 * role.instances for role in plan.roles)
+    for role in plan.roles:
+        low, high = target.registers_min, target.registers_max
+        if role.registers % target.register_unit or not low <= role.registers <= high:
+            raise PlanError(
+                f"registers of role {role.label}: {role.registers}",
+                why=f"setmaxnreg takes multiples of {target.register_unit} in {low}..{high}",
+                remedy="round the pinned value",
+            )
+    if asked > each * threads:
+        listed = ", ".join(
+            f"{role.label} {role.warps * role.instances} warps x {role.registers}"
+            for role in plan.roles
+        )
+        raise PlanError(
+            f"the roles' registers sum to {asked}, more than the block's {each * threads}",
+            why=f"{threads} threads are launched with {each} registers each; {listed}. "
+            "setmaxnreg would wait for ever",
+            remedy="lower registers= of one role",
+        )
