@@ -12,7 +12,7 @@ import re
 import struct
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,22 @@ NUMBERS = {
 }  # fmt: skip
 
 
-def harness(source: CudaSource) -> str:
-    """main(): reads the arguments' blob, launches, writes the memory back."""
+def call(source: CudaSource) -> str:
+    """The call of an entry with the arguments of the blob."""
     head = re.search(rf"\n{source.entry_name}\((.*?)\) \{{", source.text)
     assert head is not None
     kinds = [item.removeprefix("const ").replace("__grid_constant__ ", "").rsplit(" ", 1)[0]
              for item in head[1].split(", ") if item]  # fmt: skip
     passed = ", ".join(f"*(const {kind}*)(blob + {i} * 128)" for i, kind in enumerate(kinds))
+    return (
+        f"emu::launch([=] {{ {source.entry_name}({passed}); }}, grid, {source.threads}, "
+        f"{source.shared_bytes}, {source.cluster}, seed); break;"
+    )
+
+
+def harness(sources: Sequence[CudaSource]) -> str:
+    """main(): reads the arguments' blob, launches an entry, writes the memory back."""
+    cases = "\n".join(f"      case {i}: {call(source)}" for i, source in enumerate(sources))
     return f"""
 alignas(1024) unsigned char memory[1];  // its address is never asked for: see shared_address
 
@@ -70,8 +79,10 @@ int main(int count, char** words) {{
   }}
   unsigned x = atoi(words[3]), y = atoi(words[4]), z = atoi(words[5]), seed = atoi(words[6]);
   try {{
-    emu::launch([=] {{ {source.entry_name}({passed}); }}, {{x, y, z}}, {source.threads},
-                {source.shared_bytes}, {source.cluster}, seed);
+    emu::Index grid{{x, y, z}};
+    switch (atoi(words[7])) {{
+{cases}
+    }}
   }} catch (const std::exception& error) {{
     fprintf(stderr, "%s\\n", error.what());
     return 3;
@@ -113,8 +124,12 @@ def emulate(
     *,
     blocks: int | None = None,
     seed: int = 1,
+    among: Sequence[CudaSource] = (),
 ) -> None:
-    """Run a kernel at hopper level; `grid` is the user's, `blocks` a persistent kernel's own."""
+    """Run a kernel at hopper level; `grid` is the user's, `blocks` a persistent kernel's own.
+
+    `among` are all kernels of the same text, which is compiled once for all of them.
+    """
     source = kernel if isinstance(kernel, CudaSource) else generate(kernel)
     plain = {name: getattr(value, "base", value) for name, value in arguments.items()}
     plain = {n: v if isinstance(v, np.ndarray) else arguments[n] for n, v in plain.items()}
@@ -148,7 +163,7 @@ def emulate(
     for name, array in arrays.items():
         memory[start[name] : start[name] + array.nbytes] = array.tobytes()
     launched = (blocks, 1, 1) if source.persistent and blocks is not None else grid
-    result = run(source, bytes(memory), offsets, launched, seed)
+    result = run(source, bytes(memory), offsets, launched, seed, among or [source])
     for name, array in arrays.items():
         data = result[start[name] : start[name] + array.nbytes]
         array[...] = np.frombuffer(data, array.dtype).reshape(array.shape)
@@ -190,14 +205,19 @@ def scope(arguments: Mapping[str, Any], start: Mapping[str, int]) -> dict[str, A
 
 
 def run(
-    source: CudaSource, memory: bytes, offsets: list[int], grid: tuple[int, int, int], seed: int
+    source: CudaSource,
+    memory: bytes,
+    offsets: list[int],
+    grid: tuple[int, int, int],
+    seed: int,
+    among: Sequence[CudaSource],
 ) -> bytes:
     """Compile and run the host program on a file of memory."""
-    path = program(f"{PRELUDE}\n{hosted(source)}\n{harness(source)}")
+    path = program(f"{PRELUDE}\n{hosted(source)}\n{harness(among)}")
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         (base / "memory").write_bytes(memory)
-        words = [len(offsets), *grid, seed, 0, 0, *offsets]
+        words = [len(offsets), *grid, seed, among.index(source), 0, *offsets]
         done = subprocess.run(
             [str(path), "memory", *map(str, words)],
             cwd=base, capture_output=True, text=True, check=False, timeout=120,
