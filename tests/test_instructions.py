@@ -5,7 +5,6 @@ import pytest
 from codegen_emulator import emulate, needs_compiler
 from instructions_all import PROGRAMS, SOURCES
 
-
 NUMBERS = [pytest.param(i, id=program.name) for i, program in enumerate(PROGRAMS)]
 
 
