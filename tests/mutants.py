@@ -107,6 +107,8 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
             return "a group may be closed after a wait that does not wait for it"
         case _ if kind == "swap" and isinstance(following, hopper.Turn):
             return "turns order no accesses"
+        case hopper.PrefetchMap() if kind == "swap":
+            return "a hint orders nothing"
         case hopper.Turn() if kind == "swap":
             return "turns order no accesses"
         case hopper.BulkWait() | hopper.NamedBarrier() if not _same_buffers(operation):
