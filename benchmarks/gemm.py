@@ -70,7 +70,7 @@ def everyone(most: int) -> list[Any]:
         who.TorchRows(),
         who.CublasLtBest(),
         who.Tawa(most),
-        who.TawaPointers(),
+        who.TawaPointers(most),
         who.TawaPersistent(),
         triton_peers.TritonPointers(),
         triton_peers.TritonPersistent(),

@@ -205,7 +205,7 @@ class Tawa:
 
 
 class TawaPointers(Tawa):
-    """The pointer kernel (Triton's tutorial 03 form) through tawa."""
+    """The pointer kernel (Triton's tutorial 03 form) through tawa, with the pins of the others."""
 
     name = "tawa_pointers"
 
@@ -216,8 +216,11 @@ class TawaPointers(Tawa):
         if case.batch > 1:
             raise Missing("the pointer kernel takes no batch")
         return [
-            Variant("pointers", tawa.Config(tile_of(*tile) | {"GROUP_M": 8}))
-            for tile in our_tiles(case)
+            Variant(
+                "pointers", tawa.Config({**each.config.kwargs, "GROUP_M": 8}, **each.config.pins)
+            )
+            for each in super().variants(case)
+            if each.form == "descriptors"
         ]
 
 

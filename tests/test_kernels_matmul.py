@@ -52,6 +52,29 @@ def test_split(splits):
     assert error(matmul(a, b, variant=variant("split", splits)), a, b) < 8e-3
 
 
+@pytest.mark.parametrize(("m", "splits"), [(16, 3), (40, 2)])
+def test_split_in_one_launch(m, splits):
+    a, b, bias = normal(m, 456), normal(456, 72, seed=1), normal(72, seed=2)
+    chosen = variant("split_once", splits, BLOCK_M=16 if m == 16 else 64)
+    assert error(matmul(a, b, variant=chosen), a, b) < 8e-3
+    c = matmul(a, b, bias=bias, activation="relu", variant=chosen)
+    want = np.maximum(a.astype(np.float64) @ b.astype(np.float64) + bias.astype(np.float64), 0)
+    assert np.linalg.norm(c.astype(np.float64) - want) < 8e-3 * np.linalg.norm(want)
+
+
+def test_the_last_to_arrive_leaves_the_counters_zero():
+    from tawa.kernels.prepare import bind, prepare
+
+    operands = bind(normal(16, 256), normal(256, 136, seed=1))
+    (launch,) = prepare(operands, variant("split_once", 4, BLOCK_M=16))
+    launch()
+    first = operands.c.array.copy()
+    counts = launch.arguments[4]
+    assert not counts.any()
+    launch()
+    assert np.array_equal(first, operands.c.array), "the order of sums is fixed"
+
+
 def test_stream():
     a, b = normal(264, 328), normal(328, 200, seed=1)
     chosen = variant("stream", GROUP_M=2, PROGRAMS=7, persistent=False)

@@ -23,7 +23,41 @@ def test_large_products_take_the_large_tile_first():
 
 
 def test_few_tiles_and_much_depth_split_k():
-    assert any(each.form == "split" for each in variants(Problem(16, 4096, 14336, "bf16", "bf16")))
+    first, *_ = variants(Problem(16, 512, 14336, "bf16", "bf16"))
+    assert first.form == "split_once"
+    assert any(each.form == "split" for each in variants(Problem(256, 512, 14336, "bf16", "bf16")))
+
+
+def tiles(m, n, k, dtype="bf16"):
+    found = variants(Problem(m, n, k, dtype, dtype))
+    return [tuple(each.config.kwargs[f"BLOCK_{axis}"] for axis in "MNK") for each in found]
+
+
+@pytest.mark.parametrize(("m", "rows"), [(1, 16), (16, 16), (17, 32), (33, 64), (64, 64)])
+def test_few_rows_are_a_tile_of_few_rows(m, rows):
+    found = tiles(m, 6144, 4096)
+    assert {tile[0] for tile in found} == {rows}
+    if rows < 64:  # operands are swapped: the columns are wgmma's M
+        assert all(tile[1] % 64 == 0 for tile in found)
+
+
+def test_64_rows_have_tiles_that_fill_the_gpu_evenly():
+    assert (64, 48, 128) in tiles(64, 6144, 4096)
+    assert (64, 32, 128) in tiles(64, 4096, 4096)
+    first = variants(Problem(64, 6144, 4096, "bf16", "bf16"))[0]
+    assert first.config.pins == {"persistent": False}
+
+
+def test_a_width_is_fitted_where_waves_would_be_ragged():
+    assert (128, 224, 64) in tiles(512, 28672, 4096)
+    assert {tile[1] % 64 for tile in tiles(8192, 8192, 4096)} <= {0, 32}
+
+
+def test_programs_of_one_wave_need_no_order():
+    found = variants(Problem(1024, 1024, 1024, "bf16", "bf16"))
+    assert any(each.config.pins == {"persistent": False} for each in found)
+    found = variants(Problem(8192, 8192, 1024, "bf16", "bf16"))
+    assert all("persistent" not in each.config.pins for each in found)
 
 
 def test_a_batch_is_never_split():

@@ -118,3 +118,16 @@ def test_defects_count_in_the_main_loop_only(inside: str, membars: int, spills: 
     assert bool(report.defects) == bool(membars or spills)
     # The persistent loop's spill and fence are outside the main loop.
     assert report.local_accesses == 1 + spills
+
+
+def test_an_output_of_one_byte_is_not_written_into_a_shared_object() -> None:
+    """NVRTC gives an empty log as one zero byte; ``b" " * 1`` is the space of the whole process."""
+    import ctypes
+
+    def get(program: object, buffer: bytes) -> tuple[int]:
+        ctypes.memset(buffer, 0, 1)
+        return (0,)
+
+    assert nvrtc._read(lambda program: (0, 1), get, None) == b""
+    assert bytes([32]) == b"\x20"
+    assert bytes([32])[0] == 32

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 from tawa.errors import ArgumentError
 from tawa.runtime.arrays import View, is_tensor, look, row_major
 from tawa.runtime.arrays import array as placeholder
+from tawa.runtime.dispatch import current_stream
+from tawa.runtime.driver import connect
 from tawa.runtime.dtypes import BYTES, numpy_dtype
 
 PRODUCTS = ("f16", "bf16", "f32", "f8e4m3", "f8e5m2")
 """The element types tensor cores multiply with float32 accumulation (f32 through tf32)."""
+
+_COUNTERS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,4 +74,47 @@ def empty_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
     return library.empty(shape, dtype=kind)
 
 
-__all__ = ["BYTES", "PRODUCTS", "Operand", "View", "empty_beside", "fits_tma", "look", "operand"]
+def counters_beside(array: Any, count: int) -> Any:
+    """Return at least `count` int32 zeros on `array`'s device, for kernels that leave them zero.
+
+    Those of a stream are made once: kernels of one stream run one after the other. In a CUDA graph
+    capture they are made anew, so that a replay clears them.
+    """
+    device = look(array).device
+    size = max(_COUNTERS, 1 << (count - 1).bit_length())
+    if device.kind != "cuda":
+        zeros = empty_beside(array, (size,), "i32")
+        if device.kind == "cpu":
+            zeros[...] = 0
+        return zeros
+    stream = current_stream({"array": array})(device.ordinal)
+    library = "torch" if is_tensor(array) else "cupy"
+    if connect().is_capturing(stream):
+        return _zeros(library, device.ordinal, size)
+    return _kept_zeros(library, device.ordinal, stream, size)
+
+
+@cache
+def _kept_zeros(library: str, device: int, stream: int, count: int) -> Any:
+    return _zeros(library, device, count)
+
+
+def _zeros(library: str, device: int, count: int) -> Any:
+    made: Any = sys.modules[library]
+    if library == "torch":
+        return made.zeros(count, dtype=made.int32, device=f"cuda:{device}")
+    with made.cuda.Device(device):
+        return made.zeros(count, dtype="int32")
+
+
+__all__ = [
+    "BYTES",
+    "PRODUCTS",
+    "Operand",
+    "View",
+    "counters_beside",
+    "empty_beside",
+    "fits_tma",
+    "look",
+    "operand",
+]

@@ -40,17 +40,6 @@ def grouped_tile(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr):
 
 
 @tawa.jit
-def own_tile(COLUMNS_FIRST: tl.constexpr):
-    """Return (row, column) of a program's tile on a grid with rows along axis 0, or with columns.
-
-    Blocks of a cluster are neighbours along axis 0: the operand they share is B, or else A.
-    """
-    if COLUMNS_FIRST:
-        return tl.program_id(1), tl.program_id(0)
-    return tl.program_id(0), tl.program_id(1)
-
-
-@tawa.jit
 def activate(x, ACTIVATION: tl.constexpr):
     """Apply "relu", "leaky_relu", "silu" or "gelu" (the tanh form); "" leaves `x` as it is."""
     if ACTIVATION == "relu":
@@ -75,15 +64,10 @@ def matmul_descriptors(
     BLOCK_K: tl.constexpr,
     TRANS_A: tl.constexpr = False,
     TRANS_B: tl.constexpr = False,
-    COLUMNS_FIRST: tl.constexpr = False,
 ):
-    """C = A @ B over host descriptors.
-
-    Grid (cdiv(M, BLOCK_M), cdiv(N, BLOCK_N)), the other way round where `COLUMNS_FIRST` is set.
-    """
-    tile_m, tile_n = own_tile(COLUMNS_FIRST)
-    row = tile_m * BLOCK_M
-    column = tile_n * BLOCK_N
+    """C = A @ B over host descriptors; grid (cdiv(M, BLOCK_M), cdiv(N, BLOCK_N))."""
+    row = tl.program_id(0) * BLOCK_M
+    column = tl.program_id(1) * BLOCK_N
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
         if TRANS_A:
@@ -284,16 +268,14 @@ def matmul_epilogue(
     SCALES: tl.constexpr = "",
     BIAS: tl.constexpr = False,
     ACTIVATION: tl.constexpr = "",
-    COLUMNS_FIRST: tl.constexpr = False,
 ):
     """C = activation(scale_a * scale_b * (A @ B) + bias); grid as `matmul_descriptors`.
 
     `SCALES` is "" (none), "tensor" (one float32 each) or "row" (float32 [M] and [N]); `bias` is
     [N]. Pointers of what is not used are None.
     """
-    tile_m, tile_n = own_tile(COLUMNS_FIRST)
-    row = tile_m * BLOCK_M
-    column = tile_n * BLOCK_N
+    row = tl.program_id(0) * BLOCK_M
+    column = tl.program_id(1) * BLOCK_N
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
         if TRANS_A:

@@ -77,7 +77,7 @@ def matmul(
         activation: "", "relu", "leaky_relu", "silu" or "gelu".
         scale_a: float32, one element or [M]; with `scale_b`, one element or [N].
         variant: the form and configuration to use instead of tuning.
-        tuner: remembers what was fastest; by default one for the whole process.
+        tuner: remembers what was fastest; by default one for the whole process, and the disk.
 
     Raises:
         ArgumentError: shapes, types or strides do not fit together.

@@ -10,7 +10,15 @@ from typing import Any
 import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import gemm, split
-from tawa.kernels.arrays import PRODUCTS, Operand, empty_beside, fits_tma, look, operand
+from tawa.kernels.arrays import (
+    PRODUCTS,
+    Operand,
+    counters_beside,
+    empty_beside,
+    fits_tma,
+    look,
+    operand,
+)
 from tawa.kernels.variants import Problem, Variant
 
 ACTIVATIONS = ("", "relu", "leaky_relu", "silu", "gelu")
@@ -77,6 +85,8 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
             return _by_pointers(operands, variant)
         case "split":
             return _by_split(operands, variant)
+        case "split_once":
+            return _by_split_once(operands, variant)
         case "stream":
             return _by_stream(operands, variant)
         case _:
@@ -93,8 +103,6 @@ def _by_descriptors(operands: Operands, variant: Variant) -> list[Launch]:
             raise ArgumentError("a batched product takes no bias, scale or activation")
         batched = (*grid, problem.batch)
         return [Launch(gemm.matmul_batched, batched, (*maps, problem.k), options | turned)]
-    if options.get("COLUMNS_FIRST"):
-        grid = grid[::-1]
     if problem.plain:
         return [Launch(gemm.matmul_descriptors, grid, (*maps, problem.k), options | turned)]
     extra = (operands.scale_a, operands.scale_b, operands.bias)
@@ -144,6 +152,28 @@ def _by_split(operands: Operands, variant: Variant) -> list[Launch]:
         Launch(split.matmul_split, grid, (a, b, part, problem.k), options | turned),
         Launch(split.add_parts, (ceil(m * n / 1024),), arguments, finish),
     ]
+
+
+def _by_split_once(operands: Operands, variant: Variant) -> list[Launch]:
+    problem, options = operands.problem, variant.config.all_kwargs()
+    rows, columns, depth = options["BLOCK_M"], options["BLOCK_N"], options["BLOCK_K"]
+    chunk = ceil(problem.k / variant.splits / depth) * depth
+    splits = ceil(problem.k / chunk)
+    tiles = ceil(problem.m / rows) * ceil(problem.n / columns)
+    parts = empty_beside(operands.c.array, (tiles * splits * rows * columns,), "f32")
+    counts = counters_beside(operands.c.array, tiles)
+    options |= {
+        "TRANS_A": operands.a.transposed,
+        "TRANS_B": operands.b.transposed,
+        "CHUNK": chunk,
+        "SPLITS": splits,
+        "BIAS": problem.bias,
+        "ACTIVATION": problem.activation,
+    }
+    grid = (ceil(problem.m / rows), ceil(problem.n / columns), splits)
+    maps = _blocks(operands, options)
+    arguments = (*maps, parts, counts, operands.bias, problem.n, problem.k)
+    return [Launch(split.matmul_split_once, grid, arguments, options)]
 
 
 def _by_stream(operands: Operands, variant: Variant) -> list[Launch]:

@@ -5,8 +5,8 @@
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false
 """Products whose K is dealt out over several programs: for shapes with too few tiles for the GPU.
 
-Both kinds leave partial sums in float32 and add them up in a fixed order in a second launch, so
-that results do not change from run to run.
+All leave partial sums in float32, which are added up in a fixed order, so that results do not
+change from run to run: in a second launch, or by the last program of a tile to arrive.
 
 - Split-K: every tile's K is cut into the same number of chunks.
 - Stream-K: as many tiles as fill whole waves are computed whole; the K steps of the rest, laid end
@@ -79,6 +79,64 @@ def add_parts(
         total += tl.load(bias_ptr + where % N, mask=inside, other=0.0).to(tl.float32)
     out = activate(total, ACTIVATION).to(out_ptr.dtype.element_ty)
     tl.store(out_ptr + where, out, mask=inside)
+
+
+@tawa.jit
+def matmul_split_once(
+    a_desc,
+    b_desc,
+    c_desc,
+    part_ptr,
+    count_ptr,
+    bias_ptr,
+    N,
+    K,
+    CHUNK: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    TRANS_A: tl.constexpr = False,
+    TRANS_B: tl.constexpr = False,
+    BIAS: tl.constexpr = False,
+    ACTIVATION: tl.constexpr = "",
+):
+    """C = activation(A @ B + bias), each tile's K cut into `SPLITS` chunks, in one launch.
+
+    Every program leaves its sum in `part`, float32 [tiles, SPLITS, BLOCK_M, BLOCK_N]; the last of a
+    tile's programs to arrive adds all of them up, always in the same order. `count` holds an int32
+    for each tile, zero before and after. `CHUNK` is a multiple of BLOCK_K. Grid
+    (cdiv(M, BLOCK_M), cdiv(N, BLOCK_N), SPLITS).
+    """
+    row = tl.program_id(0) * BLOCK_M
+    column = tl.program_id(1) * BLOCK_N
+    split = tl.program_id(2)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(split * CHUNK, min(split * CHUNK + CHUNK, K), BLOCK_K):
+        if TRANS_A:
+            a = a_desc.load([k, row]).T
+        else:
+            a = a_desc.load([row, k])
+        if TRANS_B:
+            b = b_desc.load([column, k]).T
+        else:
+            b = b_desc.load([k, column])
+        acc = tl.dot(a, b, acc)
+    tile = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+    columns = tl.arange(0, BLOCK_N)
+    inside = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + columns[None, :]
+    part = part_ptr + tile * (SPLITS * BLOCK_M * BLOCK_N) + inside
+    tl.store(part + split * (BLOCK_M * BLOCK_N), acc)
+    before = tl.atomic_add(count_ptr + tile, 1)
+    if before == SPLITS - 1:
+        total = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for other in tl.static_range(SPLITS):
+            total += tl.load(part + other * (BLOCK_M * BLOCK_N))
+        if BIAS:
+            bias = tl.load(bias_ptr + column + columns, mask=column + columns < N, other=0.0)
+            total = total + bias.to(tl.float32)[None, :]
+        c_desc.store([row, column], activate(total, ACTIVATION).to(c_desc.dtype))
+        tl.store(count_ptr + tile, 0)
 
 
 @tawa.jit

@@ -9,55 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import tawa
 from tawa.kernels.arrays import BYTES
+from tawa.kernels.few_rows import MOST_ROWS, few_rows
+from tawa.kernels.problem import Problem, Variant, tile_sizes
 from tawa.target import H200, Target
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """What a choice depends on: C[batch, m, n] = A[batch, m, k] @ B[batch, k, n]."""
-
-    m: int
-    n: int
-    k: int
-    dtype: str
-    out: str
-    batch: int = 1
-    trans_a: bool = False
-    trans_b: bool = False
-    aligned: bool = True  # every base and stride fits TMA
-    scales: str = ""
-    bias: bool = False
-    activation: str = ""
-
-    @property
-    def plain(self) -> bool:
-        """Whether nothing happens between the product and the store."""
-        return not (self.scales or self.bias or self.activation)
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A form ("descriptors", "pointers", "split", "stream") and its configuration."""
-
-    form: str
-    config: tawa.Config
-    splits: int = 1
-
-    def __str__(self) -> str:
-        """Return the form, the tile and the pins in one line."""
-        values = self.config.all_kwargs()
-        tile = "x".join(str(values[name]) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
-        rest = {name: value for name, value in values.items() if not name.startswith("BLOCK_")}
-        if self.splits > 1:
-            rest["splits"] = self.splits
-        return " ".join([self.form, tile, *(f"{name}={value}" for name, value in rest.items())])
-
 
 # (BLOCK_M, BLOCK_N, share of the peak rate that a full multiprocessor reaches with this tile). The
 # larger the tile, the fewer bytes of shared memory the tensor cores read for each product.
@@ -83,13 +42,15 @@ _OWN_TILES = {128: 0.88, 160: 0.91, 192: 0.99}
 _RATE = {1: 9.8e12, 2: 4.9e12, 4: 2.4e12}
 _BANDWIDTH = 4.3e12
 _FIXED = 4e-6
+# Seconds until a persistent program knows its first tile.
+_ORDERING = 0.4e-6
 
 
 def _seconds(problem: Problem, tile: tuple[int, int, float], splits: int, target: Target) -> float:
     """Estimate a variant's time: waves of tiles, or the bytes, whichever is longer."""
     rows, columns, share = tile
     item = BYTES[problem.dtype]
-    tiles = ceil(problem.m / rows) * ceil(problem.n / columns) * problem.batch * splits
+    tiles = _tiles(problem, rows, columns) * splits
     waves = ceil(tiles / target.multiprocessors)
     one = 2 * rows * columns * ceil(problem.k / splits) / (_RATE[item] * share)
     busy = min(1.0, tiles / target.multiprocessors)
@@ -105,25 +66,51 @@ def _seconds(problem: Problem, tile: tuple[int, int, float], splits: int, target
 def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Variant]:
     """Return the variants worth trying for `problem`, the likely best first, at most `most`."""
     depth = 128 // BYTES[problem.dtype]
+    ranked: list[tuple[float, Variant]]
     if not problem.aligned:
         return [
-            Variant("pointers", tawa.Config(_tile(rows, columns, depth) | {"GROUP_M": 8}))
+            Variant("pointers", tawa.Config(tile_sizes(rows, columns, depth) | {"GROUP_M": 8}))
             for rows, columns, _ in _TILES
             if _fits(problem, rows, columns)
         ][:most]
-    ranked: list[tuple[float, Variant]] = []
-    for tile in _TILES:
+    if problem.m <= MOST_ROWS:
+        ranked = sorted(few_rows(problem, target), key=lambda pair: pair[0])
+        return _mixed([variant for _, variant in ranked], most)
+    ranked = []
+    for tile in (*_TILES, *_fitted(problem, target)):
         rows, columns, _ = tile
         if not _fits(problem, rows, columns):
             continue
-        sizes = _tile(rows, columns, depth)
+        sizes = tile_sizes(rows, columns, depth)
         seconds = _seconds(problem, tile, 1, target)
         ranked.append((seconds, Variant("descriptors", tawa.Config(sizes))))
+        if _tiles(problem, rows, columns) <= target.multiprocessors:
+            once = Variant("descriptors", tawa.Config(sizes, persistent=False))
+            ranked.append((seconds - _ORDERING, once))
         for pins, gain in _arrangements(problem, rows, columns):
             ranked.append((seconds * gain, Variant("descriptors", tawa.Config(sizes, **pins))))
         ranked += _cut(problem, tile, sizes, target)
     ranked.sort(key=lambda pair: pair[0])
     return _mixed([variant for _, variant in ranked], most)
+
+
+def _tiles(problem: Problem, rows: int, columns: int) -> int:
+    return ceil(problem.m / rows) * ceil(problem.n / columns) * problem.batch
+
+
+def _fitted(problem: Problem, target: Target) -> list[tuple[int, int, float]]:
+    """Return a tile whose width makes the waves come out even, where that promises 1 %."""
+    shares = {(rows, columns): share for rows, columns, share in _TILES}
+    found: list[tuple[float, tuple[int, int, float]]] = []
+    for rows, narrow, wide in ((128, 128, 160), (128, 160, 192), (128, 192, 256), (256, 64, 128)):
+        low, high = shares.get((rows, narrow), 0.90), shares[rows, wide]
+        for columns in range(narrow + 16, wide, 16):
+            share = low + (high - low) * (columns - narrow) / (wide - narrow)
+            tile = (rows, columns, share)
+            found.append((_seconds(problem, tile, 1, target), tile))
+    best = min(_seconds(problem, tile, 1, target) for tile in _TILES)
+    seconds, tile = min(found)
+    return [tile] if seconds < 0.99 * best else []
 
 
 def _mixed(ranked: list[Variant], most: int) -> list[Variant]:
@@ -163,10 +150,6 @@ def _arrangements(
         yield {"cluster": 2}, 1.0005
     if problem.k >= 2048:
         yield {"parts": 2}, 1.001
-
-
-def _tile(rows: int, columns: int, depth: int) -> dict[str, Any]:
-    return {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth}
 
 
 def _fits(problem: Problem, rows: int, columns: int) -> bool:

@@ -104,9 +104,10 @@ def _checked(result: Sequence[Any]) -> Sequence[Any]:
 def _read(size: Any, get: Any, program: Any, *, trim: bool = True) -> bytes:
     """Read one of a program's outputs; texts end with a zero byte."""
     (count,) = _checked(size(program))
-    buffer = b" " * count
+    # NVRTC writes into the object: two bytes at least, since Python shares those of one byte.
+    buffer = b" " * max(count, 2)
     _checked(get(program, buffer))
-    return buffer.rstrip(b"\0") if trim else buffer
+    return buffer[:count].rstrip(b"\0") if trim else buffer[:count]
 
 
 def _usage(log: str) -> tuple[int, int]:
