@@ -36,7 +36,7 @@ from tawa.plan.pins import Pins, check_keys
 from tawa.plan.plan import Declined, Plan, RolePlan, StorePlan
 from tawa.plan.problem import Problem, number_of
 from tawa.plan.resources import aliases, check_shared, scratch_bytes
-from tawa.plan.rings import Rings, arrange_rings, tiles_of
+from tawa.plan.rings import ENOUGH_BESIDE, ENOUGH_SLOTS, Rings, arrange_rings, tiles_of
 from tawa.plan.time import estimate
 from tawa.plan.turning import ROLE, TRANSPOSERS, check_turned, find_turned, notes
 from tawa.plan.unhonoured import refuse_loops, refuse_roles, refuse_stores
@@ -260,7 +260,10 @@ def _rings(problem: Problem, persistent: bool, instances: int) -> Rings:
         problem.statements.values(), tiles_of(problem.partition), aliases(problem.turned)
     )
     room = problem.target.shared_per_block - scratch
-    return arrange_rings(problem.partition, problem.turned, stores, persistent, room, problem.pins)
+    enough = ENOUGH_BESIDE if instances > 1 else ENOUGH_SLOTS
+    return arrange_rings(
+        problem.partition, problem.turned, stores, persistent, room, problem.pins, enough
+    )
 
 
 def _stores(problem: Problem, parts: int) -> tuple[StorePlan, ...]:
