@@ -16,10 +16,29 @@ def turned(rows, columns, dtype="bf16"):
     return placeholder(rows, columns, dtype=dtype, strides=(1, rows))
 
 
-def test_large_products_take_the_large_tile_first():
-    first = variants(Problem(8192, 8192, 4096, "bf16", "bf16"))[0]
-    assert first.form == "descriptors"
-    assert (first.config.kwargs["BLOCK_M"], first.config.kwargs["BLOCK_N"]) == (128, 256)
+def shape_of(variant):
+    return variant.config.kwargs["BLOCK_M"], variant.config.kwargs["BLOCK_N"]
+
+
+@pytest.mark.parametrize("k", [256, 1024, 8192])
+def test_many_tiles_are_consumers_of_their_own_or_large(k):
+    found = variants(Problem(8192, 8192, k, "bf16", "bf16", trans_b=True))
+    assert {each.form for each in found} == {"descriptors"}
+    own = [each for each in found if each.config.pins.get("arrangement") == "pingpong"]
+    assert {shape_of(each)[1] for each in own} == {128, 160, 168, 176, 192}
+    assert any(each.config.pins.get("cluster") == 2 for each in own) == (k >= 512)
+    assert any(shape_of(each) == (128, 256) for each in found if each not in own)
+
+
+def test_few_tiles_are_shared():
+    found = variants(Problem(2048, 2048, 2048, "bf16", "bf16", trans_b=True))
+    assert all("arrangement" not in each.config.pins for each in found)
+
+
+def test_columns_side_by_side_come_in_whole_panels():
+    found = variants(Problem(8192, 8192, 2048, "bf16", "bf16"))
+    own = [each for each in found if "arrangement" in each.config.pins]
+    assert {shape_of(each)[1] for each in own} == {128, 192}
 
 
 def test_few_tiles_and_much_depth_split_k():

@@ -34,9 +34,17 @@ _TILES = (
     (64, 64, 0.40),
     (64, 32, 0.22),
 )
-# Columns of a tile of 128 rows that one consumer computes alone, and the time of the tile then, of
-# what it takes shared: the epilogue is hidden.
-_OWN_TILES = {128: 0.88, 160: 0.91, 192: 0.99}
+# The same of tiles that one consumer computes alone while another stores: the epilogue is hidden.
+# Measured on an H200, M = N = 8192, K from 512 to 16384.
+_OWN_TILES = (
+    (128, 192, 1.05),
+    (128, 176, 1.05),
+    (128, 168, 1.04),
+    (128, 160, 1.02),
+    (128, 128, 1.02),
+)
+# Tiles each consumer needs for its epilogues to be hidden.
+_OWN_WAVES = 2
 # Products a second of one multiprocessor at full rate, by bytes of an element; bytes a second of
 # the memory; seconds to fill the pipeline and drain the last store. H200, rounded.
 _RATE = {1: 9.8e12, 2: 4.9e12, 4: 2.4e12}
@@ -90,6 +98,7 @@ def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Va
         for pins, gain in _arrangements(problem, rows, columns):
             ranked.append((seconds * gain, Variant("descriptors", tawa.Config(sizes, **pins))))
         ranked += _cut(problem, tile, sizes, target)
+    ranked += _own(problem, depth, target)
     ranked.sort(key=lambda pair: pair[0])
     return _mixed([variant for _, variant in ranked], most)
 
@@ -137,12 +146,9 @@ def _arrangements(
 ) -> Iterator[tuple[dict[str, Any], float]]:
     """Yield pins worth trying beside the planner's own choice, and the time they promise of it.
 
-    Consumers with tiles of their own, one storing while the other multiplies, make up for a smaller
-    tile; the other number of products in flight; storing a large tile in parts leaves room for one
-    more slot; blocks in pairs share one operand by multicast. The last two pay where K is long.
+    The other number of products in flight; storing a large tile in parts leaves room for one more
+    slot; blocks in pairs share one operand by multicast. The last two pay where K is long.
     """
-    if rows == 128 and columns in _OWN_TILES:
-        yield {"arrangement": "pingpong"}, _OWN_TILES[columns]
     if rows * columns < 128 * 192:
         return
     yield {"mma_depth": 2 if columns >= 256 else 1}, 1.0002
@@ -150,6 +156,24 @@ def _arrangements(
         yield {"cluster": 2}, 1.0005
     if problem.k >= 2048:
         yield {"parts": 2}, 1.001
+
+
+def _own(problem: Problem, depth: int, target: Target) -> Iterator[tuple[float, Variant]]:
+    """Yield variants in which consumers take tiles of their own, alone and in pairs of blocks."""
+    for tile in _OWN_TILES:
+        rows, columns, _ = tile
+        waves = _tiles(problem, rows, columns) / target.multiprocessors
+        # Columns that B holds side by side are read in whole swizzled panels.
+        whole = problem.trans_b or columns * BYTES[problem.dtype] % 128 == 0
+        if not _fits(problem, rows, columns) or not whole or waves < 2 * _OWN_WAVES:
+            continue
+        seconds = _seconds(problem, tile, 1, target)
+        sizes = tile_sizes(rows, columns, depth)
+        alone = tawa.Config(sizes, arrangement="pingpong")
+        yield seconds, Variant("descriptors", alone)
+        if problem.k >= 512 and columns >= 176 and ceil(problem.m / rows) % 2 == 0:
+            pairs = tawa.Config(sizes, arrangement="pingpong", cluster=2)
+            yield seconds * 1.002, Variant("descriptors", pairs)
 
 
 def _fits(problem: Problem, rows: int, columns: int) -> bool:
