@@ -20,8 +20,10 @@ from dataclasses import dataclass, field
 from math import lcm
 
 from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from tawa.analysis.polynomial import polynomial
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.counting import (
     LATEST,
@@ -178,6 +180,8 @@ class _Reader:
 
     def is_open(self, control: Operation) -> bool:
         """Tell whether an input decides what a loop or condition does."""
+        if any(_apart(first, second) is not None for first, second in _compared(control)):
+            return False
         return any(self.leaves(value).open for value in decisive(control))
 
     def varies(self, control: Operation) -> bool:
@@ -288,6 +292,28 @@ def _unsettled(operation: Operation) -> Unproved:
         "no comparison of sums with constants: it may change at any later trip",
         operation,
     )
+
+
+def _compared(control: Operation) -> list[tuple[SSAValue, SSAValue]]:
+    """Return the two scalars whose distance alone decides what a loop or condition does."""
+    match control:
+        case scf.ForOp() if polynomial(control.step).as_constant is not None:
+            return [(control.lb, control.ub)]
+        case scf.IfOp():
+            match control.cond.owner:
+                case tile.Elementwise(function=name, inputs=(a, b)) if name.data in _COMPARE:
+                    return [(a, b)]
+                case _:
+                    return []
+        case _:
+            return []
+
+
+def _apart(first: SSAValue, second: SSAValue) -> int | None:
+    """Return second - first where it is one number for all inputs: ``row + 64`` - `row`."""
+    if not isinstance(first.type, IntegerType):
+        return None  # a float may be NaN
+    return (polynomial(second) - polynomial(first)).as_constant
 
 
 def decisive(control: Operation) -> list[SSAValue]:
