@@ -267,7 +267,7 @@ def test_packed_and_few_are_not_tuned_for_each_length():
     tuner = Tuner()
     for keys in (100, 200):
         operands = bind(*inputs(queries=1, keys=keys))
-        assert tuner.choose(operands, None) == Variant(64, 128)
+        assert tuner.choose(operands, None).columns == 128
     assert len(tuner.best) == 1
 
 

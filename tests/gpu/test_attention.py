@@ -1,10 +1,12 @@
 """Attention on the GPU: the forms its authors write, every option, packed, paged and decoding."""
 
 import math
+from pathlib import Path
 
 import pytest
 
 import attention_kernels as forms
+import tawa
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(
@@ -63,13 +65,13 @@ def reference(
     return weights / total.where(total > 0, 1.0) @ v, lse
 
 
-def agree(out, lse, want, sums, most=1e-3):
+def agree(out, lse, want, sums, most=1e-3, away=5e-3):
     norm = want.norm()
     assert float((out.double() - want).norm()) <= most * float(norm)
     seen = sums.isfinite()
     assert bool((lse.isneginf() == ~seen).all())
     if bool(seen.any()):
-        assert float((lse.double() - sums)[seen].abs().max()) < 5e-3
+        assert float((lse.double() - sums)[seen].abs().max()) < away
 
 
 # --- forms --------------------------------------------------------------------------------------
@@ -100,13 +102,26 @@ def test_two_stages_with_8_bit_floats(causal):
     grid, arguments, constants = forms.call_two_stages(q, k, values, out, lines, 128, 128, causal)
     forms.two_stages[grid](*arguments, **constants)
     want, sums = reference(q, k, v, causal, 0.5)
-    agree(out, lines * math.log(2), want, sums, 8e-2)
+    agree(out, lines * math.log(2), want, sums, 8e-2, 5e-2)  # scores of fp8 products
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_two_stages_made_of_triton_objects(inside, monkeypatch):
+    """The same source with triton.language as its language, decorated by Triton, given to tawa."""
+    pytest.importorskip("triton")
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    from twin import twin
+
+    q, k, v = (normal(2, 2, 512, 128) for _ in range(3))
+    out, lines = torch.full_like(q, math.nan), torch.full(q.shape[:3], math.nan, device="cuda")
+    grid, arguments, constants = forms.call_two_stages(q, k, v, out, lines, 128, 64, True, inside)
+    tawa.jit(twin(forms.two_stages))[grid](*arguments, **constants)
+    want, sums = reference(q, k, v, True, 0.5)
+    agree(out, lines * math.log(2), want, sums)
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_one_loop(causal):
-    import tawa
-
     q, k, v = (normal(2, 2, 512, 64) for _ in range(3))
     out = torch.full_like(q, math.nan)
     wide = [

@@ -22,6 +22,8 @@ from tawa.target import H200
 LOG2_E = math.log2(math.e)
 # A tile of packed rows: the least the tensor cores take.
 ROWS = 64
+# So few queries that their rows are packed, whatever the heads that share keys.
+FEW = 16
 MOST_SPLITS = 128
 # What a program costs beside its tiles of keys, and the combination of parts, in such tiles.
 _PROLOGUE, _COMBINATION = 1.5, 3.0
@@ -58,8 +60,8 @@ def form(problem: Problem) -> str:
     options = problem.options
     if options.page or options.lengths:
         return "decode"
-    few = problem.queries * problem.groups <= ROWS and problem.keys > problem.queries
-    if few and not (options.packed or options.bias):
+    few = problem.queries * problem.groups <= ROWS or problem.queries <= FEW
+    if few and problem.keys > problem.queries and not (options.packed or options.bias):
         return "decode"
     return "plain" if options == Options() else "options"
 
@@ -70,7 +72,9 @@ def variants(problem: Problem) -> Iterator[Variant]:
     if form(problem) == "decode":
         most = 64 if wide else 128
         page = problem.options.page
-        yield Variant(ROWS, next(n for n in (128, 64, 32, 16) if n <= most and page % n == 0))
+        columns = next(n for n in (128, 64, 32, 16) if n <= most and page % n == 0)
+        # A tile of queries is small beside those of keys, whose rings get its second slot.
+        yield Variant(ROWS, columns, pins=(("depth", {"q": 1}),))
         return
     options = problem.options
     masked = problem.causal or options.left or options.right
@@ -126,7 +130,7 @@ def _options(operands: Operands, variant: Variant) -> list[Launch]:
         before.append(
             Launch(list_tiles, (count + 1,), (extras.starts[0], table, count, tiles), sizes)
         )
-    _, o_head, o_step = _outer(look(operands.out))
+    _, o_head, o_step = settled(look(operands.out))[:3]
     arguments = (
         describe(operands.q, variant.rows, width),
         describe(operands.k, variant.columns, width),
@@ -182,8 +186,7 @@ def splits_of(problem: Problem, columns: int, processors: int = H200.multiproces
     The model: programs run in waves of one a multiprocessor, each as long as its tiles of keys and
     a prologue; parts must be combined, unless there is one.
     """
-    shared = problem.heads // problem.groups
-    programs = problem.batch * shared * -(-problem.queries * problem.groups // ROWS)
+    programs = problem.batch * problem.heads // problem.groups * _packed(problem)[1]
     tiles = -(-problem.keys // columns)
 
     def cost(splits: int) -> float:
@@ -193,11 +196,35 @@ def splits_of(problem: Problem, columns: int, processors: int = H200.multiproces
     return min(range(1, max(1, min(tiles, MOST_SPLITS)) + 1), key=cost)
 
 
+def _packed(problem: Problem) -> tuple[int, int]:
+    """Return how many heads are side by side in a tile of rows, and how many tiles there are."""
+    pack = min(ROWS, 1 << (problem.groups - 1).bit_length())
+    return pack, -(-problem.queries // (ROWS // pack)) * -(-problem.groups // pack)
+
+
+def _heads_inside(operands: Operands, pack: int, width: int) -> Any:
+    """Return the descriptor of queries as (batch, kv_heads, queries, heads of those, dim)."""
+    problem = operands.problem
+    view = look(operands.q)
+    batch, head, row, unit = settled(view)
+    shape = (
+        problem.batch,
+        problem.heads // problem.groups,
+        problem.queries,
+        problem.groups,
+        problem.head_dim,
+    )
+    strides = (batch, head * problem.groups, row, head, unit)
+    block = [1, 1, ROWS // pack, pack, width]
+    return tawa.TensorDescriptor(operands.q, shape, strides, block)
+
+
 def _decode(operands: Operands, variant: Variant) -> list[Launch]:
     problem, extras, options = operands.problem, operands.extras, operands.problem.options
     width, dim = padded(problem.head_dim), problem.head_dim
     shared = problem.heads // problem.groups
     splits = splits_of(problem, variant.columns)
+    pack, blocks = _packed(problem)
     rows = problem.batch * problem.heads * problem.queries
     parts, sums, strides = operands.out, operands.lse, _outer(look(operands.out))
     if splits > 1:
@@ -206,7 +233,7 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         head = problem.queries * dim
         strides = (problem.heads * head, head, dim)
     arguments = (
-        operands.q,
+        _heads_inside(operands, pack, width),
         describe(operands.k, variant.columns, width),
         describe(operands.v, variant.columns, width),
         parts,
@@ -222,7 +249,6 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         *_factors(operands),
         extras.left,
         extras.right,
-        *_outer(look(operands.q)),
         rows * dim,
         *strides,
         rows,
@@ -231,7 +257,8 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
     )
     constants = {
         "GROUP": problem.groups,
-        "BLOCK_M": variant.rows,
+        "PACK": pack,
+        "BLOCK_M": ROWS,
         "BLOCK_N": variant.columns,
         "HEAD_DIM": width,
         "PAGE": options.page,
@@ -244,7 +271,6 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         "LSE": sums is not None,
         "SCALE": 1.0 if splits > 1 else math.log(2),
     }
-    blocks = -(-problem.queries * problem.groups // variant.rows)
     grid = (splits, shared * problem.batch, blocks)
     main = Launch(attention_split, grid, arguments, constants | dict(variant.pins))
     if splits == 1:

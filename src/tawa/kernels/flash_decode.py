@@ -18,10 +18,11 @@ from tawa.kernels.flash_scores import LOG2_E, attend, span
 
 @tawa.jit
 def attention_split(
-    q_ptr, k_desc, v_desc, out_ptr, lse_ptr, sink_ptr, slopes_ptr, table_ptr, lengths_ptr,
+    q_desc, k_desc, v_desc, out_ptr, lse_ptr, sink_ptr, slopes_ptr, table_ptr, lengths_ptr,
     queries, keys, kv_heads, splits, factor, cap, left, right,
-    q_batch, q_head, q_step, o_split, o_batch, o_head, o_step, l_split, table_step, dim,
+    o_split, o_batch, o_head, o_step, l_split, table_step, dim,
     GROUP: tl.constexpr,
+    PACK: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -35,13 +36,15 @@ def attention_split(
     LSE: tl.constexpr,
     SCALE: tl.constexpr,
 ):  # fmt: skip
-    """A part of attention; grid (splits, kv_heads * batch, cdiv(queries * GROUP, BLOCK_M)).
+    """A part of attention; grid (splits, kv_heads * batch, blocks).
 
-    Row r of the tiles of a head of keys is query r // GROUP of its head r % GROUP. Part s gets the
-    s-th share of the tiles of keys, writes its output, normalised, at out_ptr + s * o_split and
-    the log-sum-exp of its rows at lse_ptr + s * l_split, times SCALE (from base two).
-    Descriptors have shape (batch, kv_heads, keys, dim), with `PAGE`, a multiple of `BLOCK_N`,
-    (pages, kv_heads, PAGE, dim): key j of a batch is row j % PAGE of page table[batch, j // PAGE].
+    A block has BLOCK_M / PACK queries of PACK of the GROUP heads that share a head of keys: row r
+    is query r // PACK of head r % PACK; there are cdiv(queries, BLOCK_M / PACK) * cdiv(GROUP, PACK)
+    blocks, those of the same queries side by side. Part s gets the s-th share of the tiles of keys,
+    writes its output, normalised, at out_ptr + s * o_split and the log-sum-exp of its rows at
+    lse_ptr + s * l_split, times SCALE (from base two). `q_desc` has shape (batch, kv_heads,
+    queries, GROUP, dim), the others (batch, kv_heads, keys, dim), with `PAGE`, a multiple of
+    `BLOCK_N`, (pages, kv_heads, PAGE, dim): key j is row j % PAGE of page table[batch, j // PAGE].
     `LENGTHS`: a batch has lengths_ptr[batch] keys. The other arguments are those of
     `attention_options`.
     """
@@ -54,25 +57,26 @@ def attention_split(
         keys = tl.load(lengths_ptr + batch)
     if PAGE:
         table_ptr = table_ptr + batch.to(tl.int64) * table_step
-    packed = block * BLOCK_M + tl.arange(0, BLOCK_M)
-    lines = packed // GROUP
-    members = packed - lines * GROUP
+    chunks = tl.cdiv(GROUP, PACK)
+    lot = block // chunks
+    member = (block - lot * chunks) * PACK
+    first = lot * (BLOCK_M // PACK)
+    packed = tl.arange(0, BLOCK_M)
+    lines = first + packed // PACK
+    members = member + packed % PACK
+    real = (lines < queries) & (members < GROUP)
     rows = lines + keys - queries
-    position = block * BLOCK_M // GROUP + keys - queries
-    last = tl.minimum((block * BLOCK_M + BLOCK_M - 1) // GROUP, queries - 1) + keys - queries
+    position = first + keys - queries
+    last = tl.minimum(first + BLOCK_M // PACK, queries) - 1 + keys - queries
     low, high, whole_low, whole_high = span(position, last, keys, left, right, BLOCK_N, LEFT, RIGHT)
     share = tl.cdiv(tl.cdiv(high - low, BLOCK_N), splits) * BLOCK_N
     begin = low + split * share
     end = tl.minimum(high, begin + share)
 
-    columns = tl.arange(0, HEAD_DIM)
-    there = (lines[:, None] < queries) & (columns[None, :] < dim)
     query_heads = head * GROUP + members
-    at = batch.to(tl.int64) * q_batch + query_heads.to(tl.int64) * q_head + lines * q_step
-    q = tl.load(q_ptr + at[:, None] + columns[None, :], mask=there, other=0.0)
+    q = q_desc.load([batch, head, first, member, 0]).reshape(BLOCK_M, HEAD_DIM)
     top = tl.full((BLOCK_M,), -1e30, tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
-    real = lines < queries
     if SINK:
         # The logit without a value is in the first part alone.
         sink = tl.load(sink_ptr + query_heads, mask=real, other=0.0) * LOG2_E
@@ -90,6 +94,8 @@ def attention_split(
     )  # fmt: skip
     acc = acc / tl.where(total > 0, total, 1.0)[:, None]
     at = batch.to(tl.int64) * o_batch + query_heads.to(tl.int64) * o_head + lines * o_step
+    columns = tl.arange(0, HEAD_DIM)
+    there = real[:, None] & (columns[None, :] < dim)
     out = out_ptr + split.to(tl.int64) * o_split + at[:, None] + columns[None, :]
     tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=there)
     if LSE:
