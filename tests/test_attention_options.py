@@ -129,6 +129,22 @@ def test_windows_in_loops_of_their_own(name, keys):
     check(*inputs(queries=64, keys=keys), Variant(64, 64, True), **OPTIONS[name])
 
 
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("trips", [long(1), 2, long(3), long(4)])
+def test_every_trip_count_with_two_slots(trips, split):
+    """The blocks of a causal mask have from no trip on; rings of two slots turn twice."""
+    two = Variant(64, 32, split, (("depth", {"k": 2, "v": 2}),))
+    q, k, v = inputs(queries=32 * trips + 64, keys=32 * trips)
+    check(q, k, v, two, causal=True, sink=SINKS)
+
+
+@pytest.mark.parametrize("trips", [1, long(2), long(3), long(4)])
+def test_every_trip_count_of_few_queries(trips, monkeypatch):
+    monkeypatch.setattr("tawa.kernels.attention_launches.splits_of", lambda *_: 2)
+    two = Variant(64, 32, pins=(("depth", {"k": 2, "v": 2}),))
+    check(*inputs(queries=1, keys=32 * trips), two)
+
+
 def test_a_window_beyond_the_keys():
     """The first rows stand before all keys and see none; the last see them through the window."""
     check(*inputs(queries=200, keys=40), SPLIT, causal=True, window=20)

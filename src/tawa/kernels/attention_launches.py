@@ -72,7 +72,7 @@ def variants(problem: Problem) -> Iterator[Variant]:
     if form(problem) == "decode":
         most = 64 if wide else 128
         page = problem.options.page
-        columns = next(n for n in (128, 64, 32, 16) if n <= most and page % n == 0)
+        columns = most if page < 64 else next(n for n in (128, 64) if n <= most and page % n == 0)
         # A tile of queries is small beside those of keys, whose rings get its second slot.
         yield Variant(ROWS, columns, pins=(("depth", {"q": 1}),))
         return
@@ -232,10 +232,14 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         sums = empty_beside(operands.q, (splits, rows), "f32")
         head = problem.queries * dim
         strides = (problem.heads * head, head, dim)
+    # A tile of keys lies in one page, or its rows are gathered.
+    gathered = options.page % variant.columns != 0
+    held = [operands.k, operands.v]
+    if not gathered:
+        held = [describe(each, variant.columns, width) for each in held]
     arguments = (
         _heads_inside(operands, pack, width),
-        describe(operands.k, variant.columns, width),
-        describe(operands.v, variant.columns, width),
+        *held,
         parts,
         sums,
         extras.sink,
@@ -253,6 +257,8 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         *strides,
         rows,
         look(extras.table).strides[0] if options.page else 0,
+        *settled(look(operands.k))[:3],
+        *settled(look(operands.v))[:3],
         dim,
     )
     constants = {
@@ -262,6 +268,7 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         "BLOCK_N": variant.columns,
         "HEAD_DIM": width,
         "PAGE": options.page,
+        "GATHER": gathered,
         "LENGTHS": options.lengths,
         "LEFT": options.left,
         "RIGHT": problem.causal or options.right,

@@ -20,13 +20,15 @@ from tawa.kernels.flash_scores import LOG2_E, attend, span
 def attention_split(
     q_desc, k_desc, v_desc, out_ptr, lse_ptr, sink_ptr, slopes_ptr, table_ptr, lengths_ptr,
     queries, keys, kv_heads, splits, factor, cap, left, right,
-    o_split, o_batch, o_head, o_step, l_split, table_step, dim,
+    o_split, o_batch, o_head, o_step, l_split, table_step,
+    k_page, k_head, k_step, v_page, v_head, v_step, dim,
     GROUP: tl.constexpr,
     PACK: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     PAGE: tl.constexpr,
+    GATHER: tl.constexpr,
     LENGTHS: tl.constexpr,
     LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
@@ -45,6 +47,7 @@ def attention_split(
     lse_ptr + s * l_split, times SCALE (from base two). `q_desc` has shape (batch, kv_heads,
     queries, GROUP, dim), the others (batch, kv_heads, keys, dim), with `PAGE`, a multiple of
     `BLOCK_N`, (pages, kv_heads, PAGE, dim): key j is row j % PAGE of page table[batch, j // PAGE].
+    With `GATHER`, for smaller pages, k_desc and v_desc are pointers, with strides before the last.
     `LENGTHS`: a batch has lengths_ptr[batch] keys. The other arguments are those of
     `attention_options`.
     """
@@ -57,6 +60,9 @@ def attention_split(
         keys = tl.load(lengths_ptr + batch)
     if PAGE:
         table_ptr = table_ptr + batch.to(tl.int64) * table_step
+    if GATHER:
+        k_desc = k_desc + head.to(tl.int64) * k_head
+        v_desc = v_desc + head.to(tl.int64) * v_head
     chunks = tl.cdiv(GROUP, PACK)
     lot = block // chunks
     member = (block - lot * chunks) * PACK
@@ -89,7 +95,8 @@ def attention_split(
     acc, total, top = attend(
         acc, total, top, q, k_desc, v_desc, table_ptr, batch, head, 0,
         begin, end, whole_low, whole_high, rows, keys, left, right, factor, cap,
-        slopes, None, 0, queries, 0, BLOCK_M, BLOCK_N, HEAD_DIM, PAGE,
+        slopes, None, 0, queries, 0, k_page, k_step, v_page, v_step, dim,
+        BLOCK_M, BLOCK_N, HEAD_DIM, PAGE, GATHER,
         "edge", LEFT, RIGHT, True, CAP, SLOPES, False,
     )  # fmt: skip
     acc = acc / tl.where(total > 0, total, 1.0)[:, None]

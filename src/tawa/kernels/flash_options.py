@@ -94,26 +94,27 @@ def attention_options(
             acc, total, top = attend(
                 acc, total, top, q, k_desc, v_desc, None, batch, keep, k_start,
                 low, whole_low, whole_low, whole_high, rows, keys, left, right, factor, cap,
-                slopes, bias_ptr, bias_step, queries, first, BLOCK_M, BLOCK_N, HEAD_DIM, 0,
-                "all", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
+                slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim,
+                BLOCK_M, BLOCK_N, HEAD_DIM, 0, False, "all", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
             )  # fmt: skip
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, None, batch, keep, k_start,
             whole_low, whole_high, whole_low, whole_high, rows, keys, left, right, factor, cap,
-            slopes, bias_ptr, bias_step, queries, first, BLOCK_M, BLOCK_N, HEAD_DIM, 0,
-            "", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
+            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim,
+            BLOCK_M, BLOCK_N, HEAD_DIM, 0, False, "", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
         )  # fmt: skip
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, None, batch, keep, k_start,
             whole_high, high, whole_low, whole_high, rows, keys, left, right, factor, cap,
-            slopes, bias_ptr, bias_step, queries, first, BLOCK_M, BLOCK_N, HEAD_DIM, 0,
-            "all", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
+            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim,
+            BLOCK_M, BLOCK_N, HEAD_DIM, 0, False, "all", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
         )  # fmt: skip
     else:
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, None, batch, keep, k_start,
             low, high, whole_low, whole_high, rows, keys, left, right, factor, cap,
-            slopes, bias_ptr, bias_step, queries, first, BLOCK_M, BLOCK_N, HEAD_DIM, 0,
+            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim,
+            BLOCK_M, BLOCK_N, HEAD_DIM, 0, False,
             "edge" if LEFT or RIGHT or TAIL else "", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
         )  # fmt: skip
     out = acc / tl.where(total > 0, total, 1.0)[:, None]

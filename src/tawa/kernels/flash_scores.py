@@ -73,11 +73,12 @@ def weigh(
 def attend(
     acc, total, top, q, k_desc, v_desc, table_ptr, batch, head, base,
     low, high, whole_low, whole_high, rows, keys, left, right, factor, cap,
-    slopes, bias_ptr, bias_step, queries, first,
+    slopes, bias_ptr, bias_step, queries, first, k_page, k_step, v_page, v_step, dim,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     PAGE: tl.constexpr,
+    GATHER: tl.constexpr,
     MASK: tl.constexpr,
     LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
@@ -90,16 +91,26 @@ def attend(
 
     Tiles within whole_low .. whole_high need no mask. `MASK` is "" where that is so of all, "all"
     where each is masked, "edge" where tiles are asked. Keys lie from row `base` of `batch`, or with
-    `PAGE` in the pages that `table_ptr` names.
+    `PAGE` in the pages that `table_ptr` names; with `GATHER` a tile has rows of several pages, and
+    k_desc and v_desc are pointers to the head in page 0, with steps from page to page and row to
+    row, and `dim` columns.
     """
     for start in range(low, high, BLOCK_N):
-        if PAGE:
-            where = tl.load(table_ptr + start // PAGE)
-            line = start % PAGE
+        if GATHER:
+            spots = start + tl.arange(0, BLOCK_N)
+            columns = tl.arange(0, HEAD_DIM)
+            there = (spots < keys)[:, None] & (columns < dim)[None, :]
+            pages = tl.load(table_ptr + spots // PAGE, mask=spots < keys, other=0).to(tl.int64)
+            lines = pages * k_page + spots % PAGE * k_step
+            k = tl.load(k_desc + lines[:, None] + columns[None, :], mask=there, other=0.0)
         else:
-            where = batch
-            line = base + start
-        k = k_desc.load([where, head, line, 0]).reshape(BLOCK_N, HEAD_DIM)
+            if PAGE:
+                where = tl.load(table_ptr + start // PAGE)
+                line = start % PAGE
+            else:
+                where = batch
+                line = base + start
+            k = k_desc.load([where, head, line, 0]).reshape(BLOCK_N, HEAD_DIM)
         scores = tl.dot(q, k.T)
         if CAP or SLOPES or BIAS:
             scores = weigh(
@@ -121,8 +132,12 @@ def attend(
         rescale = tl.exp2(top - above)
         total = total * rescale + tl.sum(weights, 1)
         acc = acc * rescale[:, None]
-        v = v_desc.load([where, head, line, 0]).reshape(BLOCK_N, HEAD_DIM)
-        acc = tl.dot(weights.to(v_desc.dtype), v, acc)
+        if GATHER:
+            lines = pages * v_page + spots % PAGE * v_step
+            v = tl.load(v_desc + lines[:, None] + columns[None, :], mask=there, other=0.0)
+        else:
+            v = v_desc.load([where, head, line, 0]).reshape(BLOCK_N, HEAD_DIM)
+        acc = tl.dot(weights.to(v.dtype), v, acc)
         top = above
     return acc, total, top
 
