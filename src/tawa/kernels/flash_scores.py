@@ -2,7 +2,7 @@
 # Kernel code is read by the compiler, not run: its values have no Python types.
 # pyright: basic, reportArgumentType=false, reportOperatorIssue=false
 # pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportReturnType=false
-# pyright: reportCallIssue=false, reportGeneralTypeIssues=false
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportUnboundVariable=false
 """The step that every kernel of attention with options shares: a tile of keys into a running sum.
 
 Positions are those of the keys: a row at position p sees the keys p - left .. p + right that exist.
