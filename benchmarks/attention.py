@@ -3,6 +3,7 @@
     python benchmarks/attention.py --section d128,d128_causal --dtype f16
     python benchmarks/attention.py --section all --budget 560
     python benchmarks/attention.py --section all --dry      (compiles everything, times nothing)
+    python benchmarks/attention.py --section d128,d256 --dtype e4m3    (beside our own f16)
 
 Hidden size 2048 and 16k tokens in all, at sequence lengths from 512 to 16k; flops are
 4 * batch * heads * length^2 * head_dim, half of them under a causal mask. How figures are made is
@@ -14,14 +15,14 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import gemm
 import peers as who
 from fa3 import FlashAttention3
-from harness import Call, Case, empty_inputs, torch_dtype
+from harness import OUTPUT, Call, Case, Missing, empty_inputs, torch_dtype
 from peers import Offer
 from triton_peers import TritonPeer
 
@@ -33,6 +34,8 @@ SECTIONS = {
     for causal in (False, True)
 }
 SAMPLED_HEADS = 4
+NARROW = {"e4m3": "f8e4m3"}
+"""Types of 8 bits, by the names tawa has for them."""
 
 
 @dataclass(slots=True)
@@ -93,10 +96,14 @@ class Attention:
         kind = torch_dtype(self.dtype)
 
         def normal() -> Any:
-            empty = torch.empty(self.sizes, device="cuda", dtype=kind)
-            return empty.normal_(generator=generator)
+            wide = torch.float16 if self.dtype in NARROW else kind
+            empty = torch.empty(self.sizes, device="cuda", dtype=wide)
+            return empty.normal_(generator=generator).to(kind)
 
-        return [Arrays(normal(), normal(), normal(), torch.empty_like(normal())) for _ in "ab"]
+        def output() -> Any:
+            return torch.empty(self.sizes, device="cuda", dtype=torch_dtype(OUTPUT[self.dtype]))
+
+        return [Arrays(normal(), normal(), normal(), output()) for _ in "ab"]
 
     def reference(self, inputs: Arrays) -> Reference:
         return Reference(self, inputs)
@@ -149,7 +156,8 @@ class TawaAttention(who.Tawa):
     def stand_ins(self, case: Any) -> Arrays:
         import tawa
 
-        return Arrays(*(tawa.array(case.sizes, case.dtype) for _ in range(4)))
+        kinds = (*[case.dtype] * 3, OUTPUT[case.dtype])
+        return Arrays(*(tawa.array(case.sizes, NARROW.get(kind, kind)) for kind in kinds))
 
     def bound(self, inputs: Any, case: Any) -> Any:
         from tawa.kernels.attention import bind
@@ -174,6 +182,36 @@ class TawaAttention(who.Tawa):
 _TURNS = (("arrangement", "pingpong"),)
 
 
+class TawaHalf(TawaAttention):
+    """The same problem of 8-bit arrays in f16: what narrow operands are worth."""
+
+    name = "tawa_f16"
+
+    def offers(self, case: Any) -> Iterator[Offer]:
+        if case.dtype not in NARROW:
+            raise Missing("the arrays are no narrower")
+        wide = replace(case, dtype="f16")
+        for offer in super().offers(wide):
+            yield Offer(offer.label, _widened(offer.bind), offer.warm)
+
+    def stand_ins(self, case: Any) -> Arrays:
+        return super().stand_ins(replace(case, dtype="f16"))
+
+
+def _widened(bind: Callable[[Any], Call]) -> Callable[[Any], Call]:
+    def bound(inputs: Arrays) -> Call:
+        half = Arrays(*(each.half() for each in (inputs.q, inputs.k, inputs.v, inputs.out)))
+        call = bind(half)
+
+        def once() -> None:
+            call()
+            inputs.c = half.c
+
+        return once
+
+    return bound
+
+
 class Sdpa:
     """torch's scaled_dot_product_attention through one of its backends."""
 
@@ -187,6 +225,8 @@ class Sdpa:
         return (RuntimeError,)
 
     def offers(self, case: Attention) -> Iterator[Offer]:
+        if case.dtype in NARROW:
+            raise Missing("takes no 8-bit arrays")
         import torch
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -254,6 +294,7 @@ class TritonAttention(TritonPeer):
 def everyone(most: int) -> list[Any]:
     return [
         TawaAttention(most),
+        TawaHalf(most),
         Sdpa("cudnn", "CUDNN_ATTENTION"),
         Sdpa("flash2", "FLASH_ATTENTION"),
         TritonAttention(),
@@ -277,6 +318,6 @@ if __name__ == "__main__":
     names = ["all", *SECTIONS]
     title = "Attention forward"
     suite = gemm.Suite(
-        title, __doc__ or "", names, ("f16", "bf16"), ("all", "f16"), cases_of, everyone
+        title, __doc__ or "", names, ("f16", "bf16", *NARROW), ("all", "f16"), cases_of, everyone
     )
     sys.exit(gemm.main(suite))

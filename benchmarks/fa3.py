@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from harness import Call, Missing
+from harness import OUTPUT, Call, Missing, torch_dtype
 from peers import Offer
 
 
@@ -75,7 +75,7 @@ def _vllm(path: str, case: Any) -> Any:
         rows = torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device="cuda")
         dense = [x.transpose(1, 2).contiguous() for x in (inputs.q, inputs.k, inputs.v)]
         q, k, v = (x.view(batch * length, heads, dim) for x in dense)
-        out = torch.empty_like(q)
+        out = torch.empty_like(q, dtype=torch_dtype(OUTPUT[case.dtype]))
         before = (None, None, None, out, rows, rows, None, None, None, length, length)
         scales = (None,) * 9  # paging, rotary embedding, the scales of fp8
         window = (scale, case.causal, -1, -1, 0.0)

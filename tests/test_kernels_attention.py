@@ -202,3 +202,46 @@ def test_what_does_not_fit_is_refused_by_name(change, message):
 def test_heads_too_wide_are_refused():
     with pytest.raises(ArgumentError, match="head_dim is 320"):
         attention(*inputs(dim=320))
+
+
+@pytest.mark.parametrize(
+    ("variant", "sizes"),
+    [
+        (Variant(128, 64), {"keys": 200, "queries": 136}),
+        (Variant(128, 96, True), {"dim": 128, "causal": True, "queries": 160, "keys": 160}),
+        (Variant(128, 128, False, pins(arrangement="pingpong")), {"heads": 2, "groups": 2}),
+    ],
+)
+def test_eight_bits(variant, sizes):
+    causal = sizes.pop("causal", False)
+    q, k, v = inputs(dtype="f8e4m3", **sizes)
+    out, lse = attention(
+        q, k, v, causal=causal, descale=(2.0, 0.5, 3.0), return_lse=True, variant=variant
+    )
+    want, sums = reference(q, k, v, causal)
+    assert out.dtype == numpy_dtype("bf16")
+    assert error(out, 3 * want) < 2.8e-2
+    assert np.allclose(lse, sums, atol=1e-4)
+
+
+def test_weights_of_eight_bits_keep_what_is_far_below_the_largest():
+    """One key is far above the rest, which together weigh as much: below 2 ** -9 each."""
+    q, k, v = inputs(queries=64, keys=1024, dtype="f8e4m3")
+    q[...], k[...] = 0, 0
+    q[..., 0], k[..., 0, 0] = 1, 6.5
+    out = attention(q, k, v, scale=1.0, variant=Variant(64, 64), out=np.zeros(q.shape, np.float16))
+    assert error(out, reference(q, k, v, scale=1.0)[0]) < 4e-2
+
+
+@pytest.mark.parametrize(
+    ("dtype", "change", "message"),
+    [
+        ("f16", {"descale": (1.0, 1.0, 1.0)}, "descale beside arrays of f16"),
+        ("f8e4m3", {"descale": (1.0, 1.0)}, "2 numbers"),
+        ("f8e4m3", {"softcap": 2.0}, "softcap beside arrays of f8e4m3"),
+        ("f8e4m3", {"out": np.zeros((1, 1, 128, 64), np.float32)}, "out holds f32"),
+    ],
+)
+def test_what_eight_bits_do_not_take_is_refused_by_name(dtype, change, message):
+    with pytest.raises(ArgumentError, match=message):
+        attention(*inputs(dtype=dtype), **change)

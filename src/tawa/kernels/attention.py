@@ -44,6 +44,21 @@ _TILES: dict[int, tuple[tuple[int, int, str], ...]] = {
     ),
     256: ((128, 64, "pingpong"), (128, 64, "")),
 }
+# The same for 8-bit operands: products take half the time, so that longer tiles pay.
+_TILES_8: dict[int, tuple[tuple[int, int, str], ...]] = {
+    64: ((192, 128, "pingpong"), (192, 128, ""), (128, 192, "pingpong"), (128, 128, "pingpong")),
+    128: (
+        (128, 192, "pingpong"),
+        (128, 224, "pingpong"),
+        (128, 160, "pingpong"),
+        (128, 128, "pingpong"),
+        (128, 192, ""),
+        (128, 128, ""),
+    ),
+    256: ((128, 96, ""), (128, 96, "pingpong"), (128, 64, "pingpong"), (128, 64, "")),
+}
+# Weights are 2 ** LIFT times their value in 8 bits: e4m3 holds numbers from 2 ** -9 to 448.
+_LIFT = 8
 
 
 def variants(problem: Problem) -> Iterator[Variant]:
@@ -52,7 +67,8 @@ def variants(problem: Problem) -> Iterator[Variant]:
         yield from attention_launches.variants(problem)
         return
     width = padded(problem.head_dim)
-    tiles = _TILES[64 if width <= 64 else 128 if width <= 128 else 256]
+    narrow = BYTES[problem.dtype] == 1
+    tiles = (_TILES_8 if narrow else _TILES)[64 if width <= 64 else 128 if width <= 128 else 256]
     for rows, columns, turns in tiles:
         pins = (("arrangement", turns),) if turns else ()
         ragged = problem.causal or problem.keys % columns
@@ -80,6 +96,7 @@ def attention(
     cu_seqlens: Any = None,
     block_table: Any = None,
     lengths: Any = None,
+    descale: tuple[float, float, float] | None = None,
     out: Any = None,
     return_lse: bool = False,
     variant: Variant | None = None,
@@ -91,7 +108,7 @@ def attention(
     the last key. A row that sees no key becomes zero.
 
     Args:
-        q: [batch, heads, queries, head_dim], f16 or bf16, any strides with contiguous rows.
+        q: [batch, heads, queries, head_dim], f16, bf16 or f8e4m3, any strides with contiguous rows.
         k: [batch, kv_heads, keys, head_dim]; kv_heads divides heads (grouped queries).
         v: like `k`.
         causal: a query sees no key after its position.
@@ -109,7 +126,8 @@ def attention(
             of a page, head_dim], and row j of a batch is row j % rows of page table[batch, j //
             rows]. What pages hold past the length must be finite numbers.
         lengths: int32 [batch], how many keys a batch has, where not all (a cache).
-        out: like `q`, made here if not given.
+        descale: what the elements of 8-bit q, k and v are multiplied by, one number each.
+        out: like `q`, made here if not given; bf16 or f16 where q is f8e4m3.
         return_lse: return (out, lse) with the natural logarithm of each row's sum of exponentials,
             the sink's included, float32 [batch, heads, queries], -inf for rows that see no key.
         variant: the tile and pins to use instead of tuning.
@@ -140,6 +158,7 @@ def attention(
         cu_seqlens=cu_seqlens,
         block_table=block_table,
         lengths=lengths,
+        descale=descale,
         out=out,
         lse=return_lse,
     )
@@ -186,7 +205,7 @@ def prepare(operands: Operands, variant: Variant) -> Launch:
         problem.heads,
         side_by_side(problem, persistent=dict(variant.pins).get("persistent", True)),
         operands.scale,
-        1.0,
+        operands.value_scale,
     )
     options = {
         "GROUP": problem.groups,
@@ -197,7 +216,7 @@ def prepare(operands: Operands, variant: Variant) -> Launch:
         "TAIL": problem.keys % variant.columns != 0,
         "SPLIT": variant.split,
         "LSE": operands.lse is not None,
-        "LIFT": 0,
+        "LIFT": _LIFT if BYTES[problem.dtype] == 1 else 0,
     }
     grid = (blocks * problem.batch * problem.heads,)
     return Launch(attention_forward, grid, arguments, options | dict(variant.pins))

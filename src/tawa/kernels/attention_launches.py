@@ -60,6 +60,8 @@ def form(problem: Problem) -> str:
     options = problem.options
     if options.page or options.lengths:
         return "decode"
+    if problem.dtype.startswith("f8"):
+        return "plain"
     few = problem.queries * problem.groups <= ROWS or problem.queries <= FEW
     if few and problem.keys > problem.queries and not (options.packed or options.bias):
         return "decode"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
 from tawa.errors import ArgumentError
 from tawa.kernels.arrays import View, empty_beside, fits_tma, look
+from tawa.kernels.descale import check_descale
 
-TYPES = ("f16", "bf16")
+TYPES = ("f16", "bf16", "f8e4m3")
+OUT_TYPES = {"f16": ("f16",), "bf16": ("bf16",), "f8e4m3": ("bf16", "f16")}
+"""Element types of the output, by those of the operands; the first is what is made."""
 BIAS_TYPES = ("f16", "bf16", "f32")
 MOST_HEAD_DIM = 256
 
@@ -80,7 +83,10 @@ class Extras:
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The arrays of one problem, checked against one another."""
+    """The arrays of one problem, checked against one another.
+
+    `scale` contains the scales of 8-bit q and k, `value_scale` is that of v.
+    """
 
     problem: Problem
     q: Any
@@ -90,6 +96,7 @@ class Operands:
     lse: Any
     scale: float
     extras: Extras = field(default_factory=Extras)
+    value_scale: float = 1.0
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -113,6 +120,7 @@ def bind(
     cu_seqlens: Any = None,
     block_table: Any = None,
     lengths: Any = None,
+    descale: tuple[float, float, float] | None = None,
     out: Any = None,
     lse: bool = False,
 ) -> Operands:
@@ -130,11 +138,14 @@ def bind(
     dtype = views["q"].dtype
     _check_types(views)
     if out is None:
-        out = empty_beside(q, (batch, heads, queries, dim), dtype)
+        out = empty_beside(q, (batch, heads, queries, dim), OUT_TYPES[dtype][0])
     views["out"] = look(out)
     _check_shape("out", views["out"], (batch, heads, queries, dim))
-    if views["out"].dtype != dtype:
-        raise ArgumentError(f"out holds {views['out'].dtype}", why=f"q holds {dtype}")
+    if views["out"].dtype not in OUT_TYPES[dtype]:
+        allowed = " or ".join(OUT_TYPES[dtype])
+        raise ArgumentError(
+            f"out holds {views['out'].dtype}", why=f"q holds {dtype}, so out holds {allowed}"
+        )
     for name, view in views.items():
         _check_strides(name, view)
     if page:
@@ -164,11 +175,14 @@ def bind(
         page=page,
     )
     _check_together(options)
+    given = [name for name, on in asdict(options).items() if on]
+    of_q, of_k, of_v = check_descale(descale, dtype, given)
     groups = heads // max(1, shared)
     problem = Problem(dtype, batch, heads, groups, queries, keys, dim, right == 0, options)
     sums = empty_beside(q, (batch, heads, queries), "f32") if lse else None
     factor = 1 / math.sqrt(dim) if scale is None and dim else scale
-    return Operands(problem, q, k, v, out, sums, float(factor or 0.0), extras)
+    factor = float(factor or 0.0) * of_q * of_k
+    return Operands(problem, q, k, v, out, sums, factor, extras, of_v)
 
 
 # --- the arrays every problem has ---------------------------------------------------------------
