@@ -11,16 +11,7 @@ import numpy as np
 
 import tawa
 from tawa.kernels.gemm import matmul_descriptors
-from tawa.tools.trace import record
-
-
-def covered(spans):
-    """Return how long at least one of `spans` lasts: loads in flight overlap."""
-    total, reached = 0.0, 0.0
-    for span in sorted(spans, key=lambda each: each.start):
-        total += max(0.0, span.end - max(span.start, reached))
-        reached = max(reached, span.end)
-    return total
+from tawa.tools.trace import busy
 
 
 def main(path):
@@ -29,22 +20,22 @@ def main(path):
     b = random.standard_normal((512, 128)).astype(np.float16)
     c = np.full((128, 128), np.nan, dtype=np.float16)
     describe = tawa.TensorDescriptor.from_tensor
-    timeline = record(
+    timeline = tawa.simulate(
         matmul_descriptors,
         describe(a, [128, 64]),
         describe(b, [64, 128]),
         describe(c, [128, 128]),
         512,
         grid=(1, 1),
-        path=path,
+        timeline=path,
         BLOCK_M=128,
         BLOCK_N=128,
         BLOCK_K=64,
         depth=3,
     )
-    for role, engine in sorted({(span.role, span.engine) for span in timeline.spans}):
-        spans = [s for s in timeline.spans if (s.role, s.engine) == (role, engine)]
-        print(f"{role:<8} {engine:<14} busy {covered(spans):8.0f} of {timeline.end:.0f} ns")
+    for track, spent in busy(timeline).items():
+        work, wait = spent["work"], spent["wait"]
+        print(f"{track:<24} works {work:6.0f}, waits {wait:6.0f} of {timeline.end:.0f} ns")
     print(f"timeline in {path}")
 
 

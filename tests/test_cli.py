@@ -97,6 +97,23 @@ def test_doctor_as_facts(capsys):
     assert json.loads(capsys.readouterr().out)["able"]["run in the simulator"] is True
 
 
+def test_trace_writes_a_timeline(tmp_path, capsys):
+    small = [text.replace("512", "256") for text in ARGS]
+    out = str(tmp_path / "timeline.json")
+    words = ["trace", GEMM, *small, "--grid", "2", "2", "--out", out]
+    assert cli.main([*words, "--schedule", "starve=mma+late"]) == 0
+    text = capsys.readouterr().out
+    assert "tensor cores" in text
+    assert "mma warpgroup 1" in text
+    events = json.loads(Path(out).read_text())["traceEvents"]
+    assert len({event["pid"] for event in events}) == 4  # blocks
+    assert cli.main([*words, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert any(spent["wait"] > 0 for spent in facts["tracks"].values())
+    assert cli.main([*words, "--schedule", "starve=nobody"]) == 2
+    assert "its roles are load, mma" in capsys.readouterr().err
+
+
 def test_abilities_follow_from_findings():
     found = [
         Finding("nvrtc", "ok", ""),

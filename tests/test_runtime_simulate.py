@@ -144,3 +144,40 @@ def test_persistent_clusters_ask_for_their_rank():
     how = {"grid": (4, 1), "level": "aref", "cluster": 2, "persistent": True}
     tawa.simulate(matmul, *describe(a, b, c), 128, **how, **BLOCKS)
     np.testing.assert_array_equal(c, expected)
+
+
+def test_every_adversarial_schedule_gives_the_same(tmp_path):
+    from tawa.runtime.dispatch import parse_stage
+    from tawa.simulator.schedules import adversarial
+
+    a, b, c, expected = matrices(64, 128, 192)
+    how = {"grid": (1, 2), **BLOCKS}
+    program = parse_stage(matmul.compile(*describe(a, b, c), 192, **how), "hopper")
+    names = adversarial(program)
+    assert {"random", "late", "early", "starve=load", "starve=mma+late"} <= set(names)
+    for seed, schedule in enumerate(names):
+        c[:] = np.nan
+        file = tmp_path / f"{seed}.json"
+        arguments = *describe(a, b, c), 192
+        tawa.simulate(matmul, *arguments, seed=seed, schedule=schedule, timeline=file, **how)
+        np.testing.assert_array_equal(c, expected)
+        assert file.stat().st_size > 1000
+
+
+def test_words_of_the_pin_reach_the_compiler():
+    a, b, c, expected = matrices(64, 64, 128)
+    tawa.simulate(matmul, *describe(a, b, c), 128, grid=(1, 1), schedule="none", **BLOCKS)
+    np.testing.assert_array_equal(c, expected)
+
+
+@pytest.mark.parametrize("schedule", ["fair", "starve=", "late+early", "starve=load+starve=mma"])
+def test_schedules_that_mean_nothing(schedule):
+    a, b, c, _ = matrices(64, 64, 64)
+    with pytest.raises(ArgumentError, match="schedule="):
+        tawa.simulate(matmul, *describe(a, b, c), 64, grid=(1, 1), schedule=schedule, **BLOCKS)
+
+
+def test_a_role_that_is_not_there():
+    a, b, c, _ = matrices(64, 64, 64)
+    with pytest.raises(ArgumentError, match="its roles are load, mma"):
+        tawa.simulate(matmul, *describe(a, b, c), 64, grid=(1, 1), schedule="starve=x", **BLOCKS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -168,17 +169,32 @@ def test_a_race_names_both_accesses():
 def test_the_timeline_has_a_track_for_each_engine(tmp_path):
     trace = gemm(gemm_kernel("hopper"), "hopper", 128, 256, 640)[3]
     tracks = {(span.role, span.engine) for span in trace.spans}
-    assert {("load", "TMA"), ("mma", "tensor cores"), ("mma", "TMA"), ("mma", "warps")} <= tracks
+    threads = {("mma", "warpgroup 0"), ("mma", "warpgroup 1")}
+    assert {("load", "TMA"), ("mma", "tensor cores"), ("mma", "TMA"), *threads} <= tracks
     for track in tracks - {("load", "TMA"), ("mma", "TMA")}:
         spans = [s for s in trace.spans if (s.role, s.engine) == track]
         assert all(a.end <= b.start for a, b in pairwise(spans))
     products = [s for s in trace.spans if s.engine == "tensor cores"]
     assert len(products) == 10
+
+
+def test_the_timeline_as_a_chrome_trace(tmp_path):
+    trace = gemm(gemm_kernel("hopper"), "hopper", 128, 256, 640)[3]
     trace.write_chrome(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    names = {event["args"]["name"] for event in events if event["ph"] == "M"}
-    assert {"load", "mma", "TMA", "tensor cores", "warps"} <= names
-    assert sum(event["ph"] == "X" for event in events) == len(trace.spans)
+    kinds = Counter(event["name"] for event in events if event["ph"] == "M")
+    names = [event["args"]["name"] for event in events if event["name"] == "thread_name"]
+    assert kinds["process_name"] == 1
+    assert kinds["thread_name"] == kinds["thread_sort_index"] == len(names)
+    assert {"load", "mma warpgroup 0", "mma warpgroup 1", "TMA", "tensor cores"} <= set(names)
+    assert names.index("tensor cores") == len(names) - 1  # engines below roles
+    drawn = [event for event in events if event["ph"] == "X"]
+    assert len(drawn) == len(trace.spans)
+    assert {event["cat"] for event in drawn} == {"work", "wait"}
+    for thread in range(len(names)):
+        mine = sorted((e["ts"], e["ts"] + e["dur"]) for e in drawn if e["tid"] == thread)
+        # A track draws one thing at a time: copies in flight together have tracks of their own.
+        assert all(end <= start + 1e-9 for (_, end), (start, _) in pairwise(mine))
 
 
 def test_the_aref_timeline_shows_roles_side_by_side():

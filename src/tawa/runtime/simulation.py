@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 from tawa.errors import ArgumentError
+from tawa.plan.plan import Schedule as PinnedSchedule
 from tawa.runtime.dispatch import common_device, guards_hold, parse_stage, simulate_stage
 from tawa.runtime.grid import resolve_grid
 from tawa.runtime.jit import Launchable, wrap
@@ -23,13 +25,22 @@ def simulate(
     level: Level = "hopper",
     seed: int = 0,
     schedule: str = "random",
+    timeline: str | Path | None = None,
     **meta: Any,
 ) -> Trace:
     """Compile `kernel` and run it in the simulator; arrays are changed in place.
 
     `level` "tile" runs the sequential program (the oracle), "aref" and "hopper" the concurrent one
-    under the scheduler's `seed` and `schedule` ("random", or "starve=ROLE"); races and deadlocks
-    raise ProtocolError. Where a guard of the kernel fails the ordinary kernel runs, as in a launch.
+    under the scheduler's `seed` and `schedule`; races and deadlocks raise ProtocolError.
+
+    Schedules are "random"; "late" and "early", when asynchronous work completes as late or as early
+    as legal; "starve=ROLE", when a role runs only when nothing else can; two are joined by "+", as
+    "starve=mma+late". The pin `schedule` of loops has other words ("none", "fine", "coarse"), which
+    are passed on to the compiler. With `timeline` the run is also written there as Chrome trace
+    JSON, for ui.perfetto.dev: a process for each block, a track for each warpgroup of each role,
+    for TMA and for the tensor cores; times are those of a simple machine.
+
+    Where a guard of the kernel fails the ordinary kernel runs, as in a launch.
     Arrays are NumPy's or CPU tensors. Returns the trace of what happened when.
     """
     if level not in SIMULATED:
@@ -37,6 +48,8 @@ def simulate(
             f"level={level!r} is not a stage that can run",
             why=f"the stages are {', '.join(SIMULATED)}",
         )
+    if schedule in get_args(PinnedSchedule):
+        meta, schedule = {**meta, "schedule": schedule}, "random"
     launchable: Launchable = wrap(kernel)
     compiled = launchable.compile(*args, grid=grid, **meta)
     names = launchable.arg_names
@@ -55,6 +68,9 @@ def simulate(
         compiled = launchable.compile_plain(*args, grid=grid, **meta)
     program = parse_stage(compiled, level)
     cluster = compiled.plan.cluster if level == "aref" else None
-    return simulate_stage(
+    trace = simulate_stage(
         program, arguments, extents, level, seed=seed, schedule=schedule, cluster=cluster
     )
+    if timeline is not None:
+        trace.write_chrome(timeline)
+    return trace

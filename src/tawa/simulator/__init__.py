@@ -31,9 +31,10 @@ def simulate(
     """Run a kernel's IR of a level on CPU arrays, in place, and return what happened when.
 
     `arguments` by name: NumPy arrays, numbers, `tawa.simulator.memory.HostDescriptor`s. `schedule`
-    is "random" or "starve=ROLE", `late` "random", "late" or "early": when asynchronous work
-    completes. `multiprocessors` bounds the resident blocks (the target's number if None); `cluster`
-    is the plan's cluster, which aref IR does not say.
+    is a name of `tawa.simulator.schedules` ("random", "late", "early", "starve=ROLE", two joined by
+    "+"); `late` says when asynchronous work completes where the name does not. `multiprocessors`
+    bounds the resident blocks (the target's number if None); `cluster` is the plan's cluster, which
+    aref IR does not say.
     """
     from tawa.errors import ArgumentError
     from tawa.simulator.aref import run_aref

@@ -31,6 +31,7 @@ from tawa.simulator.rings import Ring, Slot
 from tawa.simulator.role import Role
 from tawa.simulator.rules import RULES
 from tawa.simulator.scheduler import Blocked, Need, Scheduler, Task
+from tawa.simulator.schedules import check_schedule
 from tawa.simulator.shared import SharedMemory
 from tawa.simulator.sync_rules import ID_RULES
 from tawa.simulator.tile import checked_grid
@@ -339,6 +340,7 @@ def run_aref(
     attribute does). Arguments as for `run_tile`. Raises ProtocolError for a deadlock, a race on
     global memory, or a slot left entered, filled or borrowed at the end.
     """
+    check_schedule(kernel, schedule)
     size = launch_number(kernel, "cluster", 0) if cluster is None else cluster
     blocks = launch_blocks(kernel, grid, multiprocessors, size or 1)
     if not size and any(isinstance(op, hopper.ClusterRank) for op in kernel.walk()):

@@ -76,8 +76,8 @@ def _timed(block: Block, role: Role, count: int, name: str) -> float:
     busy, latency = tma_time(count)
     start = max(role.time, block.tma_time)
     block.tma_time = start + busy
-    where = role.where
-    block.machine.trace.add(where, "TMA", start, start + busy + latency, name)
+    end = start + busy + latency
+    block.machine.trace.add(role.label, "TMA", start, end, name, block.label)
     return start + busy + latency
 
 

@@ -29,6 +29,7 @@ from tawa.simulator.memory import GlobalMemory
 from tawa.simulator.races import GlobalRaces, written_arguments
 from tawa.simulator.role import Role
 from tawa.simulator.scheduler import BLOCK, Blocked, Need, Scheduler, Task
+from tawa.simulator.schedules import check_schedule
 from tawa.simulator.shared import SharedMemory
 from tawa.simulator.tile import checked_grid
 from tawa.simulator.trace import Trace
@@ -233,10 +234,12 @@ def run_hopper(
     """Run hopper IR concurrently, in place on the argument arrays, and return the timeline.
 
     `grid` is the user's grid of programs; arguments as for `run_tile`. Equal `seed`, `schedule`
-    (see `Scheduler`) and `late` give equal runs; `multiprocessors` blocks are resident at a time.
+    (see `tawa.simulator.schedules`) and `late` give equal runs; `multiprocessors` blocks are
+    resident at a time.
     Raises ProtocolError for a race, a deadlock, an early read or anything left over, LaunchError
     for an access out of bounds.
     """
+    check_schedule(kernel, schedule)
     blocks = launch_blocks(kernel, grid, multiprocessors)
     memory = GlobalMemory()
     program = _decode(kernel, bind_arguments(kernel, arguments, memory))

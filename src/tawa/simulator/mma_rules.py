@@ -99,7 +99,9 @@ def _wgmma(decoder: Decoder, operation: hopper.Wgmma) -> Step:
 
         start = max(role.time, block.mma_time)
         end = block.mma_time = start + product_time(m, n, k, right.dtype)
-        block.machine.trace.add(role.where, "tensor cores", start, end, f"{m}x{n}x{k}")
+        name = f"{m}x{n}x{k}"
+        trace = block.machine.trace
+        trace.add(role.label, "tensor cores", start, end, name, block.label)
         role.products.append(Product(run, end))
         role.scheduler.post(f"wgmma of {role.where}", lambda: _compute(role))
 

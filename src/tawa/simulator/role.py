@@ -220,9 +220,12 @@ class Role:
 
     def spent(self, duration: float, name: str) -> None:
         """Record that the role did one thing for a while."""
-        trace = self.block.machine.trace
-        trace.add(self.where, "warps", self.time, self.time + duration, name)
-        self.time += duration
+        trace, end = self.block.machine.trace, self.time + duration
+        groups = self.warps // 4 if self.warps > 4 else 1
+        for group in range(groups):
+            engine = "warps" if groups == 1 else f"warpgroup {group}"
+            trace.add(self.label, engine, self.time, end, name, self.block.label)
+        self.time = end
 
     def remote(self, barrier: Mbarrier, rank: int, operation: Operation) -> Mbarrier:
         """Return the barrier at the same place in another block of the cluster (mapa)."""

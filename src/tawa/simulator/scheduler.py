@@ -16,6 +16,7 @@ from xdsl.ir import Operation
 
 from tawa.errors import ArgumentError, ProtocolError
 from tawa.ir import line_of
+from tawa.simulator.schedules import read_schedule
 from tawa.simulator.values import place_of
 
 # The task that owns a block's set-up and then waits for its roles: no line in a deadlock's table.
@@ -70,9 +71,9 @@ class Event:
 class Scheduler:
     """Runs tasks and events until none is left.
 
-    `schedule` is "random", or "starve=LABEL": the role of that label runs only when nothing else
-    can. `late` says when asynchronous work completes: "random", "late" (only when every task waits)
-    or "early" (before any task goes on).
+    `schedule` is a name of `tawa.simulator.schedules`; `late` says when asynchronous work completes
+    where the name does not: "random", "late" (only when every task waits) or "early" (before any
+    task goes on).
     """
 
     seed: int = 0
@@ -87,12 +88,10 @@ class Scheduler:
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
         self._turns = 0
-        self._starved = self.schedule.removeprefix("starve=")
-        self._starves = self._starved != self.schedule
-        if not self._starves and self.schedule != "random":
-            raise ArgumentError(
-                f"schedule={self.schedule!r}", remedy='use "random" or "starve=LABEL"'
-            )
+        named = read_schedule(self.schedule)
+        self._starved, self._starves = named.starved, bool(named.starved)
+        if named.completions != "random":
+            self.late = named.completions
         if self.late not in ("random", "late", "early"):
             raise ArgumentError(f"late={self.late!r}", remedy='use "random", "late" or "early"')
 

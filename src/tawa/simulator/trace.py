@@ -14,6 +14,9 @@ from typing import Any
 
 from tawa.simulator.values import F8E4M3, F8E5M2, F32, DType
 
+ENGINES = ("TMA", "tensor cores")
+"""What a block has one of, below its roles."""
+
 _GHZ = 1.755  # H200 boost clock
 _TMA_LATENCY = 600 / _GHZ
 _TMA_BYTES = 64 * _GHZ  # bytes a nanosecond one multiprocessor draws from L2, at most
@@ -22,13 +25,30 @@ _LANES = 32
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One stretch of work: `role` is the track's group, `engine` the track, times in ns."""
+    """One stretch of work of a block, times in ns.
+
+    `engine` is "TMA" or "tensor cores", which a block has one of, or the threads of `role` that
+    work or wait: "warps", or "warpgroup N" of several.
+    """
 
     role: str
     engine: str
     start: float
     end: float
     name: str
+    block: str = "block"
+
+    @property
+    def track(self) -> str:
+        """The track of its block that it is drawn on."""
+        if self.engine in ENGINES:
+            return self.engine
+        return self.role if self.engine == "warps" else f"{self.role} {self.engine}"
+
+    @property
+    def waits(self) -> bool:
+        """Whether threads wait for something."""
+        return self.name.startswith(("wait", "named barrier"))
 
 
 @dataclass(slots=True)
@@ -38,47 +58,79 @@ class Trace:
     spans: list[Span] = field(default_factory=list[Span])
     steps: int = 0
 
-    def add(self, role: str, engine: str, start: float, end: float, name: str) -> None:
+    def add(
+        self, role: str, engine: str, start: float, end: float, name: str, block: str = "block"
+    ) -> None:
         """Record one stretch of work."""
-        self.spans.append(Span(role, engine, start, end, name))
+        self.spans.append(Span(role, engine, start, end, name, block))
 
     @property
     def end(self) -> float:
         """When the last work ends, in ns."""
         return max((span.end for span in self.spans), default=0.0)
 
+    def chrome(self) -> dict[str, Any]:
+        """Return the timeline as Chrome trace JSON (Perfetto reads it), times in microseconds.
+
+        A process is a block; its tracks are the warpgroups of its roles, then TMA and the tensor
+        cores. Copies in flight at the same time lie on tracks of their own ("TMA", "TMA 2" ..).
+        """
+        events: list[dict[str, Any]] = []
+        blocks = list(dict.fromkeys(span.block for span in self.spans))
+        for process, block in enumerate(blocks):
+            spans = [span for span in self.spans if span.block == block]
+            names = sorted({span.track for span in spans}, key=_rank)
+            lanes = [(name, lane) for name in names for lane in _lanes(spans, name)]
+            events.append(_named("process_name", process, {"name": block}))
+            for thread, (name, lane) in enumerate(lanes):
+                number = sum(other == name for other, _ in lanes[:thread])
+                label = f"{name} {number + 1}" if number else name
+                events.append(_named("thread_name", process, {"name": label}, thread))
+                order = {"sort_index": thread}
+                events.append(_named("thread_sort_index", process, order, thread))
+                events += [_event(span, process, thread) for span in lane]
+        return {"traceEvents": events, "displayTimeUnit": "ns"}
+
     def write_chrome(self, path: str | Path) -> None:
-        """Write the timeline as Chrome trace JSON: a process for each role, a thread an engine."""
-        roles = sorted({span.role for span in self.spans})
-        tracks = sorted({(span.role, span.engine) for span in self.spans})
-        process = {role: number for number, role in enumerate(roles)}
-        thread = {track: number for number, track in enumerate(tracks)}
-        events: list[dict[str, Any]] = [
-            {"ph": "M", "name": "process_name", "pid": process[role], "args": {"name": role}}
-            for role in roles
-        ]
-        events += [
-            {
-                "ph": "M",
-                "name": "thread_name",
-                "pid": process[role],
-                "tid": number,
-                "args": {"name": engine},
-            }
-            for (role, engine), number in thread.items()
-        ]
-        events += [
-            {
-                "ph": "X",
-                "name": span.name,
-                "pid": process[span.role],
-                "tid": thread[span.role, span.engine],
-                "ts": span.start / 1000,
-                "dur": (span.end - span.start) / 1000,
-            }
-            for span in self.spans
-        ]
-        Path(path).write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
+        """Write the timeline as Chrome trace JSON, for ui.perfetto.dev or chrome://tracing."""
+        Path(path).write_text(json.dumps(self.chrome()))
+
+
+def _rank(track: str) -> tuple[int, str]:
+    """Roles first, engines below them."""
+    return (ENGINES.index(track) + 1 if track in ENGINES else 0), track
+
+
+def _lanes(spans: list[Span], track: str) -> list[list[Span]]:
+    """Return a track's spans, those that overlap apart: a track draws one thing at a time."""
+    lanes: list[list[Span]] = []
+    for span in sorted((s for s in spans if s.track == track), key=lambda s: (s.start, s.end)):
+        lane = next((lane for lane in lanes if lane[-1].end <= span.start), None)
+        if lane is None:
+            lanes.append([span])
+        else:
+            lane.append(span)
+    return lanes
+
+
+def _named(
+    kind: str, process: int, arguments: dict[str, Any], thread: int | None = None
+) -> dict[str, Any]:
+    event: dict[str, Any] = {"ph": "M", "name": kind, "pid": process, "args": arguments}
+    return event if thread is None else event | {"tid": thread}
+
+
+def _event(span: Span, process: int, thread: int) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "name": span.name,
+        "cat": "wait" if span.waits else "work",
+        "pid": process,
+        "tid": thread,
+        "ts": span.start / 1000,
+        "dur": (span.end - span.start) / 1000,
+        "args": {"role": span.role},
+    }
 
 
 def tma_time(count: int) -> tuple[float, float]:

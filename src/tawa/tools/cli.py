@@ -1,4 +1,6 @@
-"""The command line: `tawa demo`, `tawa explain FILE:KERNEL`, `tawa doctor`."""
+"""The command line: `tawa demo`, `tawa explain FILE:KERNEL`, `tawa trace FILE:KERNEL` and
+`tawa doctor`.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +35,20 @@ def make_parser() -> argparse.ArgumentParser:
     explain.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE")
     explain.add_argument("--show", choices=STAGES, help="print a stage instead of the report")
     explain.add_argument("--json", action="store_true", help="print facts instead of prose")
+    trace = commands.add_parser(
+        "trace",
+        help="run a kernel in the simulator and write its timeline",
+        description="Compile a kernel for arguments given as text, as `explain` reads them, run it "
+        "in the simulator on small integers, and write the timeline as Chrome trace JSON for "
+        "ui.perfetto.dev: a track for each warpgroup of each role, for TMA and the tensor cores.",
+    )
+    trace.add_argument("kernel", metavar="FILE:KERNEL", help="FILE.py or a module, and the name")
+    trace.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE")
+    trace.add_argument("--grid", nargs="*", type=int, default=[1], metavar="N", help="default 1")
+    trace.add_argument("--out", default="timeline.json", metavar="FILE")
+    trace.add_argument("--seed", type=int, default=0)
+    trace.add_argument("--schedule", default="random", help="as of tawa.simulate")
+    trace.add_argument("--json", action="store_true", help="print facts instead of prose")
     doctor = commands.add_parser("doctor", help="say what this machine can do")
     doctor.add_argument("--json", action="store_true", help="print facts instead of prose")
     return parser
@@ -47,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _demo(options.json)
             case "explain":
                 return _explain(options)
+            case "trace":
+                return _trace(options)
             case _:
                 return _doctor(options.json)
     except TawaError as error:
@@ -90,6 +108,28 @@ def _explain(options: argparse.Namespace) -> int:
         print(json.dumps(describe(compiled), indent=1))
     else:
         print(compiled)
+    return 0
+
+
+def _trace(options: argparse.Namespace) -> int:
+    from tawa.runtime.simulation import simulate
+    from tawa.tools.arguments import read_arguments
+    from tawa.tools.explain import check_arguments, find_kernel
+    from tawa.tools.trace import busy, filled
+
+    kernel = find_kernel(options.kernel)
+    given = read_arguments(options.args)
+    check_arguments(kernel, given)
+    how = {"seed": options.seed, "schedule": options.schedule, "timeline": options.out}
+    timeline = simulate(kernel, grid=tuple(options.grid), **how, **filled(given, options.seed))
+    tracks = busy(timeline)
+    if options.json:
+        print(json.dumps({"end": timeline.end, "tracks": tracks, "file": options.out}, indent=1))
+        return 0
+    width = max((len(name) for name in tracks), default=0)
+    for name, spent in tracks.items():
+        print(f"{name:<{width}}  works {spent['work']:8.0f}, waits {spent['wait']:8.0f} ns")
+    print(f"{timeline.end:.0f} ns of the simple machine; timeline in {options.out}")
     return 0
 
 

@@ -1,40 +1,65 @@
-"""The timeline of a kernel's run in the simulator: who waited for what, and what overlapped."""
+"""What `tawa trace` needs: data for arguments given as text, and how busy each track was."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tawa.runtime.jit import wrap
-
 if TYPE_CHECKING:
-    from tawa.simulator.trace import Trace
+    from tawa.simulator.trace import Span, Trace
 
 
-def record(
-    kernel: Any,
-    *arguments: Any,
-    grid: tuple[int, ...],
-    seed: int = 0,
-    path: str | Path | None = None,
-    **meta: Any,
-) -> Trace:
-    """Run a kernel's hopper program in the simulator and return its timeline.
-
-    Arrays are NumPy's or CPU tensors, and are changed in place. With `path` the timeline is also
-    written as Chrome trace JSON, for ui.perfetto.dev: a process for each role, a track for each
-    engine. Times are those of a simple machine; they show order and overlap, not a GPU's speed.
+def filled(given: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
+    """Return arguments with placeholders, also those of descriptors, as NumPy arrays of small
+    integers from 0 to 3.
     """
-    from tawa import ir
-    from tawa.runtime.dispatch import host_argument
-    from tawa.simulator import simulate
+    import numpy as np
 
-    launchable = wrap(kernel)
-    compiled = launchable.compile(*arguments, grid=grid, **meta)
-    given = dict(zip(launchable.arg_names, arguments)) | meta
-    program = ir.parse(compiled.asm.text("hopper"))
-    values = {name: host_argument(given[name]) for name in program.argument_names}
-    timeline = simulate(program, grid, values, level="hopper", seed=seed)
-    if path is not None:
-        timeline.write_chrome(path)
-    return timeline
+    random = np.random.default_rng(seed)
+    return {name: _filled(value, random) for name, value in given.items()}
+
+
+def _filled(value: Any, random: Any) -> Any:
+    import numpy as np
+
+    from tawa.runtime.arrays import Placeholder
+    from tawa.runtime.descriptors import TensorDescriptor, is_descriptor
+    from tawa.runtime.dtypes import numpy_dtype
+
+    if is_descriptor(value):
+        base = _filled(value.base, random)
+        return TensorDescriptor(base, value.shape, value.strides, value.block_shape, value.padding)
+    if not isinstance(value, Placeholder):
+        return value
+    dtype: Any = numpy_dtype(value.dtype)
+    size = np.dtype(dtype).itemsize
+    last = sum((extent - 1) * step for extent, step in zip(value.shape, value.strides))
+    memory = random.integers(0, 4, last + 1 if all(value.shape) else 0).astype(dtype)
+    # Words of the same size: NumPy cannot take strides of every dtype of ml_dtypes.
+    words = memory.view(f"u{size}")
+    steps = tuple(step * size for step in value.strides)
+    return np.lib.stride_tricks.as_strided(words, value.shape, steps).view(dtype)
+
+
+def busy(trace: Trace) -> dict[str, dict[str, float]]:
+    """Return for each track of each block how many ns it works and waits: {"work", "wait"}."""
+    tracks: dict[str, list[Span]] = defaultdict(list)
+    for span in trace.spans:
+        tracks[f"{span.block}: {span.track}"].append(span)
+    return {
+        name: {
+            "work": _covered([span for span in spans if not span.waits]),
+            "wait": _covered([span for span in spans if span.waits]),
+        }
+        for name, spans in tracks.items()
+    }
+
+
+def _covered(spans: list[Span]) -> float:
+    """Return how long at least one of `spans` lasts: copies in flight overlap."""
+    total, reached = 0.0, 0.0
+    for span in sorted(spans, key=lambda each: each.start):
+        total += max(0.0, span.end - max(span.start, reached))
+        reached = max(reached, span.end)
+    return total
