@@ -1,0 +1,211 @@
+"""Protocols that were shipped elsewhere and hang or race, each named by its public thread: written
+into the hopper IR of a good kernel, each is refused by its rule; and what others refused in error
+is accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import Operation
+
+from tawa.errors import ProtocolError, UnprovedProtocol
+from tawa.ir import hopper, parse, tile
+from tawa.simulator.proof import prove
+from tawa.target import H200
+
+DATA = Path(__file__).parent / "data"
+
+
+def sample(name: str = "gemm") -> tile.Kernel:
+    return parse((DATA / f"{name}.hopper.mlir").read_text())
+
+
+def written(old: str, new: str, name: str = "gemm") -> tile.Kernel:
+    text = (DATA / f"{name}.hopper.mlir").read_text()
+    assert old in text
+    return parse(text.replace(old, new))
+
+
+def find(kernel: tile.Kernel, kind: type[Operation], index: int = 0) -> Operation:
+    return [op for op in kernel.walk() if isinstance(op, kind)][index]
+
+
+def drop(kind: type[Operation], index: int = 0, name: str = "gemm") -> tile.Kernel:
+    kernel = sample(name)
+    operation = find(kernel, kind, index)
+    operation.detach()
+    operation.erase()
+    return kernel
+
+
+def move(kernel: tile.Kernel, operation: Operation, before: Operation) -> tile.Kernel:
+    operation.detach()
+    block = before.parent
+    assert block is not None
+    block.insert_op_before(operation, before)
+    return kernel
+
+
+def bytes_without_an_arrival() -> tile.Kernel:
+    """The copies bring their bytes, and nobody arrives for them."""
+    return drop(hopper.Expect)
+
+
+def released_while_products_read() -> tile.Kernel:
+    """The slot is given back before the wait that covers its product."""
+    kernel = sample()
+    wait = find(kernel, hopper.WgmmaWait)
+    return move(kernel, wait, wait.parent.last_op)
+
+
+def arrivals_of_other_warps() -> tile.Kernel:
+    """The barrier was counted for one warpgroup, and two arrive."""
+    return written(
+        '"a+b@14 freed" {offset = #builtin.int<213016>, arrivals = #builtin.int<2>}',
+        '"a+b@14 freed" {offset = #builtin.int<213016>, arrivals = #builtin.int<1>}',
+    )
+
+
+def arrivals_of_warps_that_are_gone() -> tile.Kernel:
+    """The barrier was counted for four warpgroups, and two arrive."""
+    return written(
+        '"a+b@14 freed" {offset = #builtin.int<213016>, arrivals = #builtin.int<2>}',
+        '"a+b@14 freed" {offset = #builtin.int<213016>, arrivals = #builtin.int<4>}',
+    )
+
+
+def each_waits_for_the_other() -> tile.Kernel:
+    """The producer waits until its own slot is filled, the consumer until it is."""
+    return written("hopper.wait %freed[%slot], %phase", "hopper.wait %filled[%slot], %zero")
+
+
+def fewer_bytes_expected() -> tile.Kernel:
+    """One of the two tiles of the slot is not expected."""
+    kernel = sample()
+    find(kernel, hopper.Expect).attributes["bytes"] = IntAttr(16384)
+    return kernel
+
+
+def more_bytes_expected() -> tile.Kernel:
+    """A tile more is expected than is loaded."""
+    kernel = sample()
+    find(kernel, hopper.Expect).attributes["bytes"] = IntAttr(65536)
+    return kernel
+
+
+def fewer_barriers_than_slots() -> tile.Kernel:
+    """The ring has three slots, the barriers are two."""
+    kernel = parse((DATA / "gemm.hopper.mlir").read_text())
+    text = str(kernel).replace(
+        "!hopper.barriers<#builtin.int<3>>", "!hopper.barriers<#builtin.int<2>>"
+    )
+    return parse(text)
+
+
+def no_synchronization_after_initialisation() -> tile.Kernel:
+    """Barriers are used before the block has seen them initialised."""
+    return drop(hopper.BlockSync)
+
+
+def a_slot_taken_without_a_wait() -> tile.Kernel:
+    """The producer writes the next trip's tile without asking whether the last was read."""
+    return drop(hopper.Wait, 0)
+
+
+def a_tile_read_without_a_wait() -> tile.Kernel:
+    """The consumer does not wait until the tile has landed."""
+    return drop(hopper.Wait, 1)
+
+
+def memory_over_live_barriers() -> tile.Kernel:
+    """The stage of the store lies where the barriers are."""
+    return written("offset = #builtin.int<212992>", "offset = #builtin.int<212000>")
+
+
+def registers_of_two_blocks() -> tile.Kernel:
+    """The kernel is built for two blocks on a multiprocessor: half the registers a thread."""
+    return written("registers = #builtin.int<168>, shared", "registers = #builtin.int<80>, shared")
+
+
+def an_arrival_that_does_not_wait() -> tile.Kernel:
+    """Some threads pass the barrier around the stage without waiting there."""
+    kernel = sample()
+    find(kernel, hopper.NamedBarrier, 1).attributes["threads"] = IntAttr(96)
+    return kernel
+
+
+def a_phase_that_does_not_turn() -> tile.Kernel:
+    """The producer's phase is never flipped when the ring turns."""
+    return written(
+        '%phase_out = tile.elementwise "select"(%slot_out_wraps, %phase_out_flip, %phase)',
+        '%phase_out = tile.elementwise "select"(%slot_out_wraps, %phase, %phase)',
+    )
+
+
+REFUSED: dict[str, tuple[Callable[[], tile.Kernel], str]] = {
+    "tilelang#2566 expect without an arrival": (bytes_without_an_arrival, "0/1 arrivals"),
+    "facebookexperimental/triton#1278 release before the product is done": (
+        released_while_products_read,
+        "may still read it",
+    ),
+    "triton#7561 counted for fewer warps": (arrivals_of_other_warps, "not ordered after"),
+    "triton#7561 counted for more warps": (arrivals_of_warps_that_are_gone, "of 4 arrivals"),
+    "facebookexperimental/triton#1121 circular wait": (
+        each_waits_for_the_other,
+        "nobody can go on",
+    ),
+    "cutlass#2365 fewer bytes expected": (fewer_bytes_expected, "not ordered after the completion"),
+    "cutlass#2365 more bytes expected": (more_bytes_expected, "of the 65536 bytes"),
+    "NVIDIA/Fuser#5862 too few barriers": (fewer_barriers_than_slots, "it has 2 barriers"),
+    "NVIDIA/Fuser#1552 no synchronization after initialisation": (
+        no_synchronization_after_initialisation,
+        "no synchronization of the block",
+    ),
+    "tilelang#2613 no barrier on the way back": (a_slot_taken_without_a_wait, "filled[0]"),
+    "triton#7157 read before the copy has landed": (
+        a_tile_read_without_a_wait,
+        "before the bytes of tma_load of load are known to have landed",
+    ),
+    "triton#8285 the phase does not turn": (
+        a_phase_that_does_not_turn,
+        "for which load has not waited",
+    ),
+    "triton#11244 memory over live barriers": (memory_over_live_barriers, "overlap"),
+    "tilelang#2559 registers of two blocks": (registers_of_two_blocks, "registers"),
+    "vllm#26026 an arrival that does not wait": (an_arrival_that_does_not_wait, "96 threads"),
+}
+
+
+@pytest.mark.parametrize("thread", REFUSED)
+def test_a_protocol_that_failed_elsewhere_is_refused(thread: str) -> None:
+    make, sentence = REFUSED[thread]
+    with pytest.raises(ProtocolError) as caught:
+        prove(make(), H200)
+    assert not isinstance(caught.value, UnprovedProtocol)
+    assert sentence in str(caught.value)
+
+
+def test_cutlass_3654_only_the_thread_that_loads_waits() -> None:
+    """Lanes that wait without loading can miss the phase: here one thread does all of it."""
+    kernel = sample()
+    wait = find(kernel, hopper.Wait)
+    only = wait.parent_op().parent_op()
+    assert isinstance(only, hopper.OneThread)
+    assert prove(kernel, H200).ok
+
+
+def test_triton_9046_two_copies_into_one_barrier_are_no_hang() -> None:
+    """A false alarm elsewhere: each copy was taken for an arrival of its own."""
+    kernel = sample()
+    assert len([op for op in kernel.walk() if isinstance(op, hopper.TmaLoad)]) == 2
+    assert prove(kernel, H200).ok
+
+
+def test_fb_triton_2614_a_role_that_ends_early_is_no_hang() -> None:
+    """A false alarm elsewhere: the producer has ended while the consumer still computes."""
+    for name in ("gemm", "gemm_persistent"):
+        assert prove(sample(name), H200).ok
