@@ -47,8 +47,6 @@ def _gemm(name: str, *arguments: str, budget_s: int) -> Check:
 
 JOBS = str(max(1, (os.cpu_count() or 2) - 2))
 CHECKS = (
-    Check("contact_right", ("benchmarks/first_contact.py", "right", "--json", "{json}"), 60),
-    Check("contact_speed", ("benchmarks/first_contact.py", "speed", "--json", "{json}"), 60),
     # All kernels of the checks below, so that each of them only runs.
     Check("compile", ("benchmarks/right.py", "--dry", "--jobs", JOBS), 200),
     _right("right_basic", "basic,tails,turned", 60),

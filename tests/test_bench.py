@@ -149,7 +149,7 @@ def test_checks_kill_what_hangs_and_reports_all(tmp_path):
 def test_checks_are_listed():
     done = run("gpu_checks.py", "--list")
     assert done.returncode == 0
-    assert "contact_right" in done.stdout
+    assert "right_basic" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,6 @@ def test_checks_are_listed():
     [
         "gemm.py",
         "attention.py",
-        "first_contact.py",
         "gpu_checks.py",
         "ablation.py",
         "compile_time.py",
