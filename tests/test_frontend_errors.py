@@ -217,6 +217,30 @@ def test_unsupported_function_of_triton():
 
     error = refused(UnknownName, kernel, x="i32*")
     assert error.what == "tawa.language.nonsense does not exist"
+    assert error.remedy == "use what tawa.language has"
+
+
+def test_a_misspelt_function():
+    def kernel(x):
+        tl.atomic_ad(x, 1)
+
+    error = refused(UnknownName, kernel, x="i32*")
+    assert error.remedy == "did you mean atomic_and or atomic_add or atomic_max?"
+
+
+def test_a_misspelt_variable():
+    def kernel(destination):
+        tl.store(destnation, 1)  # noqa: F821
+
+    assert refused(UnknownName, kernel, destination="i32*").remedy == "did you mean destination?"
+
+
+def test_a_format_that_a_constant_has_not():
+    def kernel(x, B: tl.constexpr):
+        tl.static_print(f"{B:zz}")
+
+    error = refused(TypeMismatch, kernel, x="i32*", B=4)
+    assert error.what == "constant 4 has no format 'zz'"
 
 
 # --- names -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import IntAttr, StringAttr
 
 from tawa.errors import TypeMismatch, UnknownName
 from tawa.frontend.context import Context
-from tawa.frontend.names import Builtin, NotConstant, lift
+from tawa.frontend.names import Builtin, NotConstant, lift, suggest
 from tawa.frontend.values import (
     BlockPointer,
     Const,
@@ -168,7 +168,10 @@ def _of_module(c: Context, module: ModuleType, name: str) -> Value:
     path = f"{module.__name__}.{name}"
     if not hasattr(module, name):
         raise c.builder.error(
-            UnknownName, f"{path} does not exist", why=f"module {module.__name__} has no {name}"
+            UnknownName,
+            f"{path} does not exist",
+            why=f"module {module.__name__} has no {name}",
+            remedy=suggest(name, dir(module), f"use what {module.__name__} has"),
         )
     try:
         return lift(getattr(module, name))

@@ -12,7 +12,7 @@ from tawa.frontend import arithmetic
 from tawa.frontend.attributes import get_attribute
 from tawa.frontend.calls import call
 from tawa.frontend.context import Context
-from tawa.frontend.names import NotConstant, lift, resolve
+from tawa.frontend.names import NotConstant, lift, resolve, suggest
 from tawa.frontend.operators import binary, both, compare, static_items, truth, unary
 from tawa.frontend.regions import emit_if, only_computes, splice
 from tawa.frontend.subscripts import subscript
@@ -99,6 +99,11 @@ def _name(c: Context, node: ast.Name) -> Value:
             UnknownName,
             f"{node.id} is not defined",
             why=f"it is no variable of {c.frame.source.name}, no global and no builtin",
+            remedy=suggest(
+                node.id,
+                (*c.frame.names, *c.frame.source.function.__globals__),
+                "give it a value before, or pass it as an argument",
+            ),
         )
     return found
 
@@ -258,7 +263,15 @@ def _formatted(c: Context, node: ast.expr) -> str:
         value = {"r": repr, "s": str, "a": ascii}[chr(node.conversion)](value)
     layout = node.format_spec
     pattern = "".join(_formatted(c, part) for part in layout.values) if layout else ""  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
-    return format(value, pattern)
+    try:
+        return format(value, pattern)
+    except (TypeError, ValueError) as error:
+        raise c.builder.error(
+            TypeMismatch,
+            f"{describe(lift(value))} has no format {pattern!r}",
+            why=str(error),
+            remedy="change the part after the colon",
+        ) from None
 
 
 def _plain(value: Value) -> object:

@@ -6,8 +6,9 @@ builtin by qualified name, a dtype by ``.name``, a constexpr by ``.value``, a he
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import EnumType
 from types import BuiltinFunctionType, MethodType, ModuleType
 from typing import Any, cast
@@ -20,6 +21,12 @@ from tawa.language.written import Written
 
 _LIBRARIES = ("triton.language", "tawa.language")
 _TYPES = {name: dtypes.dtype(name) for name in dtypes._TABLE}  # pyright: ignore[reportPrivateUsage]
+
+
+def suggest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return what to do about an unknown name: the names like it, else `otherwise`."""
+    near = get_close_matches(name, [item for item in known if not item.startswith("_")])
+    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 @dataclass(frozen=True, slots=True)
