@@ -230,7 +230,7 @@ def test_a_misspelt_function():
 
 def test_a_misspelt_variable():
     def kernel(destination):
-        tl.store(destnation, 1)  # noqa: F821
+        tl.store(destinatin, 1)  # noqa: F821
 
     assert refused(UnknownName, kernel, destination="i32*").remedy == "did you mean destination?"
 

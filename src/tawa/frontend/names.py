@@ -25,7 +25,8 @@ _TYPES = {name: dtypes.dtype(name) for name in dtypes._TABLE}  # pyright: ignore
 
 def suggest(name: str, known: Iterable[str], otherwise: str) -> str:
     """Return what to do about an unknown name: the names like it, else `otherwise`."""
-    near = get_close_matches(name, [item for item in known if not item.startswith("_")])
+    public = [item for item in known if not item.startswith("_")]
+    near = get_close_matches(name, public, cutoff=0.75)
     return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 

@@ -1,9 +1,8 @@
-"""tl.dot: shapes and types checked, then one operation."""
+"""tl.dot: shapes and types checked, then one operation a matrix."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import prod
+from collections.abc import Callable, Sequence
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
 
@@ -11,6 +10,7 @@ from tawa.errors import TypeMismatch
 from tawa.frontend import arithmetic
 from tawa.frontend.context import Context
 from tawa.frontend.handlers import arguments as arg
+from tawa.frontend.handlers.batches import multiply_each
 from tawa.frontend.values import Const, Tensor, Value, describe, spell_type
 from tawa.ir import tile
 from tawa.language.dtypes import bfloat16, dtype, float16, float32, float64, int8, int32, uint8
@@ -38,21 +38,14 @@ def dot(
     start = _accumulator(c, acc, result, shape)
     precision = _precision(c, input_precision, allow_tf32)
     imprecise = _imprecise(c, left, right, max_num_imprecise_acc)
-    flat = [_batched(c, operand) for operand in (left, right, start)]
-    made = c.builder.op(
-        tile.Dot,
-        flat,
-        flat[2].type,
-        {"precision": StringAttr(precision), "max_imprecise": IntAttr(imprecise)},
-    )
-    return c.builder.reshape(made, shape)
+    attributes = {"precision": StringAttr(precision), "max_imprecise": IntAttr(imprecise)}
 
+    def multiply(operands: Sequence[Tensor]) -> Tensor:
+        return c.builder.op(tile.Dot, operands, operands[2].type, attributes)
 
-def _batched(c: Context, operand: Tensor) -> Tensor:
-    """Fold the leading dimensions of four or more into one batch."""
-    if len(operand.shape) <= 3:
-        return operand
-    return c.builder.reshape(operand, (prod(operand.shape[:-2]), *operand.shape[-2:]))
+    if len(shape) == 2:
+        return multiply((left, right, start))
+    return multiply_each(c, (left, right, start), multiply)
 
 
 def _check_operands(c: Context, left: Tensor, right: Tensor) -> None:
