@@ -39,11 +39,11 @@ class Bench:
     def tuner(self):
         return Tuner("product", store=self.store)
 
-    def settle(self, tuner, names, problem="p"):
+    def settle(self, tuner, names, problem="p", **how):
         def candidates():
             return [Candidate(name, lambda name=name: self.ready(name)) for name in names]
 
-        return tuner.settle(problem, candidates, None, self.time)
+        return tuner.settle(problem, candidates, None, self.time, **how)
 
 
 def test_the_fastest_is_found_once_and_kept_on_disk(monkeypatch, tmp_path):
@@ -101,6 +101,12 @@ def test_without_a_gpu_the_first_that_builds_is_taken(monkeypatch, tmp_path):
     assert bench.settle(bench.tuner(), ["big", "slow", "fast"]) == "slow"
     assert bench.timed == []
     assert not list(tmp_path.glob("??/*"))
+
+
+def test_what_changes_from_call_to_call_is_not_timed(monkeypatch, tmp_path):
+    bench = Bench(monkeypatch, tmp_path)
+    assert bench.settle(bench.tuner(), ["big", "slow", "fast"], timed=False) == "slow"
+    assert bench.timed == []
 
 
 def test_when_nothing_builds_every_reason_is_given(monkeypatch, tmp_path):

@@ -1,25 +1,25 @@
 """`attention`: softmax(scale * Q K^T) V of arrays of shape (batch, heads, sequence, head_dim).
 
-On a GPU the variants of a kind of problem are timed once and the fastest is remembered; in the
-simulator, where time means nothing, the first that compiles is taken. So it is for packed sequences
-and for few queries, whose lengths change from call to call.
+On a GPU the variants of a kind of problem are timed once and the fastest is remembered, in the
+process and on disk; in the simulator, where time means nothing, the first that compiles is taken.
+So it is for packed sequences and for few queries, whose lengths change from call to call.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import tawa
-from tawa.errors import TawaError, TuningError
 from tawa.kernels import attention_launches
-from tawa.kernels.arrays import BYTES, look
+from tawa.kernels import tuner as tuning
+from tawa.kernels.arrays import BYTES
 from tawa.kernels.attention_launches import Variant, describe, form, padded
 from tawa.kernels.attention_operands import Operands, Problem, Window, bind
 from tawa.kernels.flash import attention_forward
 from tawa.kernels.prepare import Launch
+from tawa.runtime.store import DiskStore
 
 # Heads walked side by side under a causal mask keep their keys and values in this share of L2.
 _L2_SHARE = 0.5
@@ -131,7 +131,7 @@ def attention(
         return_lse: return (out, lse) with the natural logarithm of each row's sum of exponentials,
             the sink's included, float32 [batch, heads, queries], -inf for rows that see no key.
         variant: the tile and pins to use instead of tuning.
-        tuner: remembers what was fastest; by default one for the whole process.
+        tuner: remembers what was fastest; by default one for the whole process, and the disk.
 
     Raises:
         ArgumentError: shapes, types or strides do not fit together.
@@ -167,8 +167,7 @@ def attention(
             _without_keys(operands)
         else:
             if variant is None:
-                time = _time if look(q).device.kind == "cuda" else None
-                variant = (_TUNER if tuner is None else tuner).choose(operands, time)
+                variant = (_TUNER if tuner is None else tuner).choose(operands)
             for launch in launches(operands, variant):
                 launch()
     return (operands.out, operands.lse) if return_lse else operands.out
@@ -239,58 +238,30 @@ def side_by_side(problem: Problem, *, persistent: bool = True) -> int:
     return max(n for n in range(1, min(most, pairs) + 1) if pairs % n == 0)
 
 
-class Tuner:
-    """Remembers the fastest variant of each problem it has timed."""
+class Tuner(tuning.Tuner[Problem, Variant]):
+    """Remembers the fastest variant of each problem it has timed, in memory and on disk."""
 
-    def __init__(self) -> None:
-        self.best: dict[Problem, Variant] = {}
+    def __init__(self, *, store: DiskStore | None = None, keep: bool = True) -> None:
+        super().__init__("attention", store=store, keep=keep)
 
-    def choose(
-        self, operands: Operands, time: Callable[[Callable[[], Any]], float] | None
-    ) -> Variant:
-        """Return the variant to use: the fastest by `time` (a call's ms), or the first that builds.
+    def choose(self, operands: Operands) -> Variant:
+        """Return the variant to use: the fastest, or in the simulator the first that builds.
 
         Raises `TuningError` with every reason when none can be built.
         """
-        key = operands.problem
-        if key.options.packed or form(key) == "decode":
+        problem = key = operands.problem
+        varying = problem.options.packed or form(problem) == "decode"
+        if varying:
             # Lengths change from call to call; the tiles do not depend on them.
-            time, key = None, replace(key, queries=min(key.queries, 128), keys=128)
-        if (known := self.best.get(key)) is not None:
-            return known
-        reasons: list[str] = []
-        timed: list[tuple[float, int, Variant]] = []
-        for index, variant in enumerate(variants(operands.problem)):
-            bound = launches(operands, variant)
-            try:
-                for launch in bound:
-                    launch.compile()
-            except TawaError as error:
-                reasons.append(f"{variant}: {error.what}")
-                continue
-            took = 0.0 if time is None else time(lambda each=bound: _run(each))
-            timed.append((took, index, variant))
-            if time is None:
-                break
-        if not timed:
-            raise TuningError(
-                f"no variant of attention can be built for {operands.problem}",
-                why="\n".join(reasons),
-            )
-        self.best[key] = min(timed)[2]
-        return self.best[key]
+            key = replace(problem, queries=min(problem.queries, 128), keys=128)
 
+        def candidates() -> list[tuning.Candidate[Variant]]:
+            return [
+                tuning.Candidate(each, lambda each=each: tuning.ready(launches(operands, each)))
+                for each in variants(problem)
+            ]
 
-def _run(bound: Sequence[Launch]) -> None:
-    for launch in bound:
-        launch()
-
-
-def _time(call: Callable[[], Any]) -> float:
-    """Return a call's median time on the GPU in milliseconds."""
-    found = tawa.testing.do_bench(call)
-    assert isinstance(found, float), "no quantiles were asked for"
-    return found
+        return self.settle(key, candidates, operands.q, timed=not varying)
 
 
 _TUNER = Tuner()

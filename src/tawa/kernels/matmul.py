@@ -7,12 +7,10 @@ the first that compiles is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from tawa.kernels import tuner as tuning
-from tawa.kernels.prepare import Launch, Operands, bind, prepare
+from tawa.kernels.prepare import Operands, bind, prepare
 from tawa.kernels.variants import Problem, Variant, variants
 from tawa.runtime.store import DiskStore
 
@@ -30,23 +28,12 @@ class Tuner(tuning.Tuner[Problem, Variant]):
         """
 
         def candidates() -> list[tuning.Candidate[Variant]]:
-            found = variants(operands.problem)
-            return [tuning.Candidate(each, partial(_ready, operands, each)) for each in found]
+            return [
+                tuning.Candidate(each, lambda each=each: tuning.ready(prepare(operands, each)))
+                for each in variants(operands.problem)
+            ]
 
         return self.settle(operands.problem, candidates, operands.a.array)
-
-
-def _ready(operands: Operands, variant: Variant) -> Callable[[], None]:
-    """Compile a variant's launches; return the call that runs them."""
-    launches = prepare(operands, variant)
-    for launch in launches:
-        launch.compile()
-    return partial(_run, launches)
-
-
-def _run(launches: Sequence[Launch]) -> None:
-    for launch in launches:
-        launch()
 
 
 _TUNER = Tuner()
@@ -99,5 +86,5 @@ def matmul(
         return operands.c.array
     if variant is None:
         variant = (_TUNER if tuner is None else tuner).choose(operands)
-    _run(prepare(operands, variant))
+    tuning.run(prepare(operands, variant))
     return operands.c.array

@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any, Generic, TypeVar
 
 import tawa
 from tawa.errors import TawaError, TuningError
 from tawa.kernels.arrays import look
+from tawa.kernels.prepare import Launch
 from tawa.runtime.dispatch import gpu_target
 from tawa.runtime.fingerprint import compiler_digest
 from tawa.runtime.store import DiskStore, cache_folder, store_at
@@ -56,8 +58,10 @@ class Tuner(Generic[ProblemT, VariantT]):
         candidates: Callable[[], Sequence[Candidate[VariantT]]],
         array: Any,
         time: Callable[[Call], float] | None = None,
+        *,
+        timed: bool = True,
     ) -> VariantT:
-        """Return the variant to use: the fastest, or on a CPU the first that builds.
+        """Return the variant to use: the fastest; on a CPU, or not `timed`, the first that builds.
 
         `array` tells the device; `time` gives a call's milliseconds (by default those of
         `tawa.testing.do_bench`). Raises `TuningError` with every reason when none can be built.
@@ -66,7 +70,7 @@ class Tuner(Generic[ProblemT, VariantT]):
             return known
         device = look(array).device
         found = candidates()
-        if device.kind != "cuda":
+        if device.kind != "cuda" or not timed:
             chosen = self._timed(problem, found, None)[0]
         elif not self._keep:
             chosen = self._timed(problem, found, time or time_call)[0]
@@ -149,6 +153,19 @@ def _read(data: bytes | None, labels: Sequence[str]) -> int | None:
         return best if best >= 0 and labels[best] == outcome["label"] else None
     except (KeyError, IndexError, TypeError, ValueError):
         return None
+
+
+def ready(launches: Sequence[Launch]) -> Call:
+    """Compile launches; return the call that runs them one after the other."""
+    for launch in launches:
+        launch.compile()
+    return partial(run, launches)
+
+
+def run(launches: Sequence[Launch]) -> None:
+    """Run launches one after the other."""
+    for launch in launches:
+        launch()
 
 
 def time_call(call: Call) -> float:
