@@ -71,7 +71,7 @@ def ours(rounds: int) -> list[dict[str, Any]]:
     assemble, texts = nvrtc.build, itertools.count()
 
     def anew(text: str, *args: Any, **options: Any) -> Any:
-        return assemble(f"{text}\ntypedef int text_{next(texts)};\n", *args, **options)
+        return assemble(f"{text}\n__device__ int text_{next(texts)};\n", *args, **options)
 
     nvrtc.build = anew  # newer NVRTC keeps what it built, by the text
     rows: list[dict[str, Any]] = []
@@ -250,6 +250,7 @@ def main() -> int:
         "processes": fresh,
         "triton": lambda: theirs(options.rounds),
     }
+    os.environ["CUDA_CACHE_DISABLE"] = "1"
     found = {name: run() for name, run in sections.items()}
     options.out.mkdir(parents=True, exist_ok=True)
     payload = {"environment": report.environment()} | found

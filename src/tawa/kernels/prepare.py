@@ -190,6 +190,7 @@ def _by_stream(operands: Operands, variant: Variant) -> list[Launch]:
     turned = {"TRANS_A": operands.a.transposed, "TRANS_B": operands.b.transposed}
     sizes = (problem.m, problem.n, problem.k, whole, share)
     finish = {name: value for name, value in options.items() if name != "PROGRAMS"}
+    finish["specialize"] = False  # a handful of loads, and sums: there is nothing to overlap
     return [
         Launch(split.matmul_stream, (programs,), (a, b, c, part, *sizes), options | turned),
         Launch(split.finish_stream, (tiles - whole,), (part, c, *sizes), finish),

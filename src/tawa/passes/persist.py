@@ -162,12 +162,15 @@ def _place(
     time share rows and columns of the operands; without groups axis 0 is fastest, as on the grid.
     """
     rows, columns = extents[0], extents[1]
+    if not group:
+        # One division for a kernel of one axis: consumers wait for it between two tiles.
+        row = emit.apply("irem", program, rows, name="pid_0")
+        above = emit.apply("idiv", program, rows)
+        column = emit.apply("irem", above, columns, name="pid_1")
+        return [row, column, emit.apply("idiv", above, columns, name="pid_2")]
     plane = emit.apply("mul", rows, columns)
     inside = emit.apply("irem", program, plane)
     depth = emit.apply("idiv", program, plane, name="pid_2")
-    if not group:
-        row = emit.apply("irem", inside, rows, name="pid_0")
-        return [row, emit.apply("idiv", inside, rows, name="pid_1"), depth]
     size = emit.number(group, "group")
     span = emit.apply("mul", size, columns)
     first = emit.apply("mul", emit.apply("idiv", inside, span), size, name="first_row")
