@@ -1,15 +1,22 @@
 """Tiles transposed on their way: what the planner chooses, what plans may say, what it refuses."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from lower_kernels import CASES, Case, lowered, matmul, matmul_tn, product, tile_kernel
+from codegen_emulator import emulate, needs_compiler
+from lower_kernels import CASES, Case, fresh, lowered, matmul, matmul_tn, product, tile_kernel
 from tawa.errors import PlanError
 from tawa.ir import hopper
 from tawa.passes import pipeline
+from tawa.plan.budgets import split_registers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
 from tawa.plan.planner import plan_for
 from tawa.plan.text import parse_plan
+from tawa.simulator import simulate
+from tawa.simulator.proof import prove
 from tawa.target import H200
 
 
@@ -108,3 +115,54 @@ def test_where_shared_memory_is_short_the_consumers_transpose() -> None:
     plan = planned(product(matmul_tn, bn=256, bk=128, dtype="f8e4m3", depth=3))
     assert [ring.via for ring in plan.arefs] == ["tma"]
     assert any(item.feature == "transposing tiles on the way" for item in plan.declined)
+
+
+def by_producer(name: str) -> Case:
+    """A case whose plan has no role that transposes: the producer's threads do it."""
+    lines = str(planned(CASES[name])).splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("role transpose"))
+    return replace(CASES[name], pins=Pins(plan=text))
+
+
+@pytest.mark.parametrize("name", ["attention fp8", "matmul fp8 tn"])
+def test_the_producer_may_transpose(name: str) -> None:
+    case = by_producer(name)
+    kernel = tile_kernel(case)
+    pipeline.run(pipeline.TILE, kernel, Plan(), H200)
+    plan = plan_for(kernel, H200, case.pins)
+    assert [role.label for role in plan.roles] == ["load", "mma"]
+    pipeline.run(pipeline.AREF, kernel, plan, H200)
+    pipeline.run(pipeline.HOPPER, kernel, plan, H200)
+    assert prove(kernel, H200).ok
+    expected, arguments = fresh(case)
+    simulate(tile_kernel(case), case.grid, arguments, level="tile")
+    for seed in range(2):
+        actual, arguments = fresh(case)
+        simulate(kernel, case.grid, arguments, level="hopper", seed=seed, multiprocessors=2)
+        for array in expected:
+            want, got = (np.asarray(x[array], np.float64) for x in (expected, actual))
+            assert np.allclose(want, got, rtol=2e-3, atol=1e-5), (array, seed)
+
+
+@needs_compiler
+def test_what_the_producer_transposes_is_the_same_text_on_the_host() -> None:
+    case = by_producer("attention fp8")
+    kernel = tile_kernel(case)
+    pipeline.run(pipeline.TILE, kernel, Plan(), H200)
+    plan = plan_for(kernel, H200, case.pins)
+    pipeline.run(pipeline.AREF, kernel, plan, H200)
+    pipeline.run(pipeline.HOPPER, kernel, plan, H200)
+    expected, arguments = fresh(case)
+    simulate(tile_kernel(case), case.grid, arguments, level="tile")
+    actual, arguments = fresh(case)
+    emulate(kernel, arguments | actual, case.grid, blocks=2)
+    want, got = (np.asarray(x["o_desc"], np.float64) for x in (expected, actual))
+    assert np.allclose(want, got, rtol=2e-3, atol=1e-5)
+
+
+def test_the_producer_transposes_where_registers_are_short() -> None:
+    short = split_registers(2, 236, H200, transposer=True)
+    assert (short.producer, short.transposer, short.consumer) == (24, 0, 240)
+    alone = split_registers(2, 236, H200, transposer=True, alone=True)
+    assert (alone.transposer, alone.consumer) == (24, 232)
+    assert split_registers(2, 200, H200, transposer=True).transposer

@@ -13,9 +13,9 @@ Before -> after::
     tile.desc_store ..
 
 The producer keeps puts, and atomics whose result it sends; the role "transpose" what takes tiles
-from one ring and puts them to another; the consumer everything else that has an effect. Dead-code
-elimination then keeps what these need in each copy: indices, bounds and conditions stand in all,
-carried values only where they are used.
+from one ring and puts them to another (the producer, where there is no such role); the consumer
+everything else that has an effect. Dead-code elimination then keeps what these need in each copy:
+indices, bounds and conditions stand in all, carried values only where they are used.
 
 Requires: the output of `insert_arefs`. Ensures: aref IR; both copies have the same control flow
 around puts and gets of a ring, so each put meets one get. Descriptors made from arguments stand
@@ -49,9 +49,10 @@ def distribute(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
     _hoist_descriptors(kernel)
     setup = _setup(body)
     program = [operation for operation in body.ops if operation not in setup]
-    links = _links(program)
+    alone = any(role.label == "transpose" for role in plan.roles)
+    links = _links(program, alone)
     roles = [_make_role(role, program) for role in plan.roles]
-    _short_circuit(roles[0].body.block)
+    _short_circuit(roles[0].body.block, frozenset() if alone else links.taken)
     for operation in reversed(program):
         operation.detach()
         operation.erase()
@@ -64,10 +65,14 @@ def distribute(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """Which rings the role "transpose" takes tiles from (`taken`) and puts them to (`given`)."""
+    """Which rings tiles are taken from (`taken`) to be transposed and put to others (`given`).
+
+    A role of its own does it (`alone`), else the producer.
+    """
 
     taken: frozenset[SSAValue]
     given: frozenset[SSAValue]
+    alone: bool
 
     def keeps(self, index: int, role: RolePlan) -> Keep:
         """Return which statements with an effect the role of a place in the plan keeps."""
@@ -77,7 +82,10 @@ class _Links:
 
     def _is_producers(self, operation: Operation) -> bool:
         ring = _put_to(operation)
-        return _is_sent(operation) or (ring is not None and ring not in self.given)
+        if not self.alone and isinstance(operation, (aref.GetEnter, aref.GetExit)):
+            return operation.aref in self.taken
+        mine = ring is not None and (ring not in self.given or not self.alone)
+        return mine or _is_sent(operation)
 
     def _is_transposers(self, operation: Operation) -> bool:
         """Its puts and gets, and the gets of scalars, which every role takes."""
@@ -114,7 +122,7 @@ def _holds_scalars(ring: SSAValue) -> bool:
     return not any(shape_of(item) for item in kind.payload)
 
 
-def _links(program: list[Operation]) -> _Links:
+def _links(program: list[Operation], alone: bool) -> _Links:
     """Find the rings whose tiles are handed on: what a put holds comes from a get."""
     taken: set[SSAValue] = set()
     given: set[SSAValue] = set()
@@ -129,7 +137,7 @@ def _links(program: list[Operation]) -> _Links:
                 ring = _put_to(operation)
                 assert ring is not None, "a slot is entered before it is published"
                 given.add(ring)
-    return _Links(frozenset(taken), frozenset(given))
+    return _Links(frozenset(taken), frozenset(given), alone)
 
 
 def _hoist_descriptors(kernel: tile.Kernel) -> None:
@@ -182,10 +190,14 @@ def _is_sent(operation: Operation) -> bool:
     )
 
 
-def _short_circuit(block: Block) -> None:
-    """In the producer a value that was sent is the value it put: it never gets its own slots."""
+def _short_circuit(block: Block, taken: frozenset[SSAValue]) -> None:
+    """In the producer a value that was sent is the value it put: it never gets its own slots,
+    but for the tiles it transposes (`taken`), which it reads there.
+    """
     for operation in list(block.walk()):
         match operation:
+            case aref.GetEnter() | aref.GetExit() if operation.aref in taken:
+                pass
             case aref.GetEnter():
                 values = _put_before(operation)
                 for result, value in zip(operation.values, values, strict=True):

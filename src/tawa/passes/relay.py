@@ -13,8 +13,9 @@ Before -> after (part of `insert_arefs`)::
                                           %acc2 = tile.dot %p, %v3, %acc
                                           aref.get_exit %vt_ring
 
-The role "transpose" keeps what stands between the two rings. A transposed view of a tile costs
-nothing, so the products read [K, N] and [M, K] as ever; their bytes lie with K contiguous.
+The role "transpose", or the producer, keeps what stands between the two rings. A transposed view of
+a tile costs nothing, so the products read [K, N] and [M, K] as ever; their bytes lie with K
+contiguous.
 
 *Interleaved* tiles have K in the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15 of each 16: the one in
 which a thread holds an accumulator's columns. The other operand, computed in registers, is brought

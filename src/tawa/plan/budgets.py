@@ -53,6 +53,7 @@ def split_registers(
     producer_needs: int = 0,
     *,
     transposer: bool = False,
+    alone: bool = False,
 ) -> Budgets:
     """Return the register budgets a thread, for `consumers` warpgroups.
 
@@ -60,22 +61,30 @@ def split_registers(
     kernel is launched with. A producer that starts TMA copies gets 40, or less where the consumers
     then get more of what would be lost to rounding, or need it; one whose threads copy gets what
     they need (`producer_needs`), less where the consumers need it. A `transposer` gets 32, or 24
-    where the consumers need the rest.
+    where the consumers need the rest; where they need more than that, there is none, and the
+    producer transposes, unless it has to be a role (`alone`).
     """
     if not transposer:
-        groups = 1 + consumers
-        pool = target.registers_at_launch(128 * groups) * groups
+        pool = pool_of(1 + consumers, target)
         return _split(consumers, needed, target, producer_needs, pool)
-    groups = 2 + consumers
-    pool = target.registers_at_launch(128 * groups) * groups
+    pool = pool_of(2 + consumers, target)
     found = Budgets(0, 0)
     for own in TRANSPOSING:
         made = _split(consumers, needed, target, producer_needs, pool - own)
         if made.consumer > found.consumer:
             found = replace(made, transposer=own)
         if needed <= found.consumer:
-            break
-    return found
+            return found
+    if alone:
+        return found
+    # Then the producer's own threads transpose: 128 fewer have to have registers.
+    together = _split(consumers, needed, target, producer_needs, pool_of(1 + consumers, target))
+    return together if together.consumer > found.consumer else found
+
+
+def pool_of(groups: int, target: Target) -> int:
+    """Return the sum of the registers a thread of `groups` warpgroups that share a block."""
+    return target.registers_at_launch(128 * groups) * groups
 
 
 def _split(consumers: int, needed: int, target: Target, producer_needs: int, pool: int) -> Budgets:

@@ -30,8 +30,9 @@ class ArefPlan:
 
     `also` are further payloads of the same types, of later loops, that turn through the same slots.
     `via` is who moves the tiles: the copy engine, the producer's threads by cp.async, or the role
-    "transpose", which takes them from the ring that loads them and turns them round for wgmma;
-    `interleaved` then brings K into the order in which registers hold the other operand.
+    "transpose" (the producer, where there is none), which takes them from the ring that loads them
+    and turns them round for wgmma; `interleaved` then brings K into the order in which registers
+    hold the other operand.
     """
 
     payload: tuple[str, ...]

@@ -203,10 +203,15 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     apart = computes_apart(problem)
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
     turning = bool(problem.turned)
-    budgets = split_registers(
-        consumers, needed, problem.target, producer_need(loads), transposer=turning
-    )
     pinned: dict[str, int] = dict(problem.pins.registers or {})
+    budgets = split_registers(
+        consumers,
+        needed,
+        problem.target,
+        producer_need(loads),
+        transposer=turning,
+        alone=ROLE in pinned,
+    )
     if ROLE in pinned and not turning:
         raise PlanError(
             f"registers={{{ROLE!r}: {pinned[ROLE]}}}",
@@ -216,7 +221,11 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     mma = pinned.get("mma", budgets.consumer)
     roles = (
         RolePlan("load", 4, pinned.get("load", budgets.producer)),
-        *([RolePlan(ROLE, TRANSPOSERS, pinned.get(ROLE, budgets.transposer))] if turning else []),
+        *(
+            [RolePlan(ROLE, TRANSPOSERS, pinned.get(ROLE, budgets.transposer))]
+            if budgets.transposer
+            else []
+        ),
         RolePlan("mma", 4, mma, instances=consumers)
         if apart
         else RolePlan("mma", 4 * consumers, mma),

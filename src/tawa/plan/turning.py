@@ -67,13 +67,15 @@ def check_turned(problem: Problem, plan: Plan) -> None:
     roles = [role for role in plan.roles if role.label == ROLE]
     if not rings and not roles:
         return
-    if len(roles) != 1 or roles[0].warps != TRANSPOSERS or roles[0].instances != 1 or not rings:
+    who = roles or list(plan.roles[:1])
+    if len(who) != 1 or who[0].warps != TRANSPOSERS or who[0].instances != 1 or not rings:
         raise PlanError(
-            f"rings via={ROLE} and a role {ROLE} go together",
-            why=f"one role of {TRANSPOSERS} warps takes the tiles of all such rings",
+            f"the plan has {len(rings)} rings via={ROLE} and {len(roles)} roles {ROLE}",
+            why=f"one role of {TRANSPOSERS} warps takes the tiles of all such rings, {ROLE} or the "
+            "one that loads",
             remedy=f"write role {ROLE} warps={TRANSPOSERS} registers=32 after the role that loads",
         )
-    if plan.roles[1] is not roles[0]:
+    if roles and plan.roles[1] is not roles[0]:
         raise PlanError(f"role {ROLE} stands elsewhere than second", why="it follows the producer")
     sources = {(ring.payload, ring.also) for ring in plan.arefs if ring.via != ROLE}
     for ring in rings:

@@ -245,7 +245,7 @@ def _arefs(plan: Plan) -> list[str]:
     by = {
         "tma": "by TMA",
         "copy_async": "by cp.async of the producer's threads",
-        "transpose": "transposed by the role transpose",
+        "transpose": "transposed in shared memory",
     }
     return [
         f"{aref.label}: depth {aref.depth}, {by[aref.via]}"

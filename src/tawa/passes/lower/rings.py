@@ -44,9 +44,32 @@ def lower_rings(lowering: Lowering) -> None:
     for create in creates:
         lowering.rings[create.result] = _make_ring(lowering, create)
     for role in lowering.roles:
+        second = _second_names(lowering, role)
         _Weaver(lowering, role).run()
+        for name in second:
+            erase(name)
     for create in creates:
         erase(create)
+
+
+def _second_names(lowering: Lowering, role: hopper.Role) -> list[aref.Create]:
+    """Give the rings that a role fills and also takes from another name for what it takes.
+
+    It goes round such a ring twice: as the producer, and as a consumer with indices of its own.
+    """
+    names: dict[SSAValue, aref.Create] = {}
+    operations = list(role.walk())
+    filled = {op.aref for op in operations if isinstance(op, aref.PutEnter)}
+    for operation in operations:
+        if not isinstance(operation, (aref.GetEnter, aref.GetExit)) or operation.aref not in filled:
+            continue
+        ring = operation.aref
+        if ring not in names:
+            assert isinstance(ring.owner, aref.Create), "a ring is created before the roles"
+            names[ring] = Emitter.before(ring.owner).put(ring.owner.clone())
+            lowering.rings[names[ring].result] = lowering.rings[ring]
+        operation.operands[0] = names[ring].result
+    return list(names.values())
 
 
 def _make_ring(lowering: Lowering, create: aref.Create) -> Ring:
