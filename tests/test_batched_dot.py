@@ -70,6 +70,27 @@ def test_a_batch_of_two_axes():
     np.testing.assert_array_equal(got, a.astype(np.float64) @ b.astype(np.float64))
 
 
+def one_of_a_batch(a_desc, b_desc, c_desc, n, TURNED: tl.constexpr, B: tl.constexpr):
+    acc = tl.zeros((B, B), tl.float32)
+    for k in range(0, n, B):
+        a = tl.reshape(a_desc.load([0, 0, k]), (B, B))
+        if TURNED:
+            b = b_desc.load([0, 0, k]).reshape(B, B).T
+        else:
+            b = tl.reshape(b_desc.load([0, k, 0]), (B, B))
+        acc = tl.dot(a, b, acc)
+    c_desc.store([0, 0, 0], tl.reshape(acc.to(tl.float16), (1, B, B)))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_operands_that_are_reshaped_fill_one_slot(turned):
+    """A view between a load and its product keeps them in one payload, so on one barrier."""
+    array = tawa.array((2, 256, 256), "f16")
+    descs = [tawa.TensorDescriptor.from_tensor(array, [1, 64, 64]) for _ in range(3)]
+    kernel = tawa.jit(one_of_a_batch).compile(*descs, 256, turned, 64)
+    assert [len(ring.payload) for ring in kernel.plan.arefs] == [2]
+
+
 @needs_compiler
 def test_the_generated_text():
     a, b, c = integers(2, 16, 16), integers(2, 16, 16, low=0), blank(2, 16, 16)
