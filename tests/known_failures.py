@@ -44,7 +44,8 @@ def _copy(value: Any) -> Any:
     return value
 
 
-def _array(value: Any) -> np.ndarray | None:
+def array_of(value: Any) -> np.ndarray | None:
+    """Return the array of an argument, None for a number."""
     base = getattr(value, "base", None) if isinstance(value, tawa.TensorDescriptor) else value
     return base if isinstance(base, np.ndarray) else None
 
@@ -54,7 +55,7 @@ def _run(
 ) -> dict[str, np.ndarray]:
     copies = {name: _copy(value) for name, value in arguments.items()}
     simulate_stage(parse_stage(kernel, level), copies, grid, level, **how)
-    arrays = {name: _array(value) for name, value in copies.items()}
+    arrays = {name: array_of(value) for name, value in copies.items()}
     return {name: np.asarray(a, np.float64) for name, a in arrays.items() if a is not None}
 
 
