@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import errno
 import os
+import struct
 import subprocess
 import sys
 import textwrap
@@ -165,6 +166,28 @@ def test_a_kernel_of_another_compiler_is_rebuilt(tmp_path):
     changed = data.replace(b'"class": "LaunchShape"', b'"class": "LaunchShaqe"')
     assert changed != data
     store.put(request().disk_key, changed)
+    build(request(), compiler, store)
+    assert len(compiler.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b'"name": "matmul"', b'"name": "f(): x"'),
+        (b'"entry": "matmul"', b'"entry": "matmul;"'),
+        (b'"cluster": 1', b'"cluster": "1 or exit()"'),
+        (b'"threads": 384', b'"threads": [384]'),
+    ],
+    ids=str,
+)
+def test_what_a_launcher_spells_in_code_is_checked(tmp_path, change):
+    """A file may hold no more than names and numbers where a launcher is generated from it."""
+    store, compiler = DiskStore(tmp_path), FakeCompiler()
+    data = encode(sample_kernel(signature=request().signature))
+    (size,) = struct.unpack_from("<I", data)
+    head = data[4 : 4 + size].replace(*change)
+    assert head != data[4 : 4 + size]
+    store.put(request().disk_key, struct.pack("<I", len(head)) + head + data[4 + size :])
     build(request(), compiler, store)
     assert len(compiler.requests) == 1
 

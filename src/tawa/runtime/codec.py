@@ -89,6 +89,20 @@ def _restore(value: Any) -> Any:
             return value
 
 
+def _check_spelled(facts: Mapping[str, Any]) -> None:
+    """Raise ValueError unless what a launcher spells in its generated code is what it must be.
+
+    Host expressions need no check: `tawa.runtime.expressions` rewrites them from a list of allowed
+    nodes.
+    """
+    names = (facts["name"], facts["entry"])
+    numbers = [getattr(facts["launch"], field.name) for field in fields(LaunchShape)]
+    if not all(isinstance(name, str) and name.isidentifier() for name in names):
+        raise ValueError(f"{names} are no names")
+    if not all(isinstance(number, int) for number in numbers):
+        raise ValueError(f"a launch of {numbers}")
+
+
 def encode(kernel: CompiledKernel) -> bytes:
     """Return a kernel as bytes; stages that are not at hand are left out."""
     stages = {level: stage for level, stage in kernel.asm.ready.items() if level != "sass"}
@@ -119,6 +133,7 @@ def decode(
         stages[level] = blob.decode() if is_text else blob
         start += size
     facts = {name: _restore(value) for name, value in content.items() if name != "timings"}
+    _check_spelled(facts)
     facts["timings"] = content["timings"]
     facts["signature"] = signature
     return facts, stages

@@ -124,7 +124,8 @@ def compile_kernel(
     request = crash.Request(function, signature, settings)
     steps = _again(attempt)
     if isinstance(failure, ProtocolError):
-        failure.add_note(f"for a report: {crash.save(failure, request, steps)}")
+        if (folder := crash.save(failure, request, steps)) is not None:
+            failure.add_note(f"for a report: {folder}")
         raise failure
     raise crash.internal_error(failure, request, steps) from failure
 

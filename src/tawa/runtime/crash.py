@@ -1,9 +1,9 @@
 """What is kept when the compiler itself fails: an error that names the pass and the kernel's line,
 and a folder that holds what a report needs.
 
-The folder has the kernel's source, the signature, options and pins, the IR before the step that
-failed, the plan, the traceback and the versions; no data of the user's arrays. Its name is a hash
-of the failure, so that the same one is written once.
+The folder has the source of the kernel and its helpers, the signature, options and pins, the IR
+before the step that failed, the plan, the traceback and the versions; no data of the user's arrays.
+Its name is a hash of the failure, so that the same one is written once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import inspect
 import platform
 import tempfile
+import textwrap
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -31,6 +32,7 @@ from tawa.frontend.source import underlying
 from tawa.ir import tile
 from tawa.plan.plan import Plan
 from tawa.runtime.compiled import spell_signature
+from tawa.runtime.fingerprint import functions_of
 from tawa.runtime.store import cache_folder
 from tawa.version import __version__
 
@@ -141,10 +143,16 @@ def _version(package: str) -> str:
 
 
 def _source(function: Any) -> str:
-    plain = underlying(function)
+    """Return the text of a kernel and its helpers, each with where it stands."""
+    if (plain := underlying(function)) is None:
+        return ""
     try:
-        return inspect.getsource(plain) if plain is not None else ""
-    except (OSError, TypeError):
+        return "\n\n".join(
+            f"# {item.__code__.co_filename}:{item.__code__.co_firstlineno}\n"
+            + textwrap.dedent(inspect.getsource(item))
+            for item in functions_of(plain)
+        )
+    except (OSError, TypeError, SyntaxError):
         return ""
 
 

@@ -59,6 +59,17 @@ def fingerprint(function: FunctionType) -> Fingerprint:
     return Fingerprint(digest, tuple(bindings.values()))
 
 
+def functions_of(function: FunctionType) -> tuple[FunctionType, ...]:
+    """Return a kernel's function and every helper of the user's that it calls, in source order.
+
+    Raises OSError where a source is not to be had.
+    """
+    seen: set[FunctionType] = set()
+    _walk(function, [], {}, seen)
+    code = {item: item.__code__ for item in seen}
+    return tuple(sorted(seen, key=lambda f: (code[f].co_filename, code[f].co_firstlineno)))
+
+
 def _walk(
     function: FunctionType,
     parts: list[str],
