@@ -23,6 +23,7 @@ from emulator_build import COMPILER, needs_compiler, program
 from emulator_twins import hosted
 from tawa.codegen import CudaSource, generate
 from tawa.codegen.parameters import (
+    CounterParameter,
     GridParameter,
     PointerParameter,
     ScalarParameter,
@@ -151,6 +152,8 @@ def emulate(
                 row, offset = b"", start[parameter.name]
             case GridParameter():
                 row = struct.pack("<i", grid[parameter.axis])
+            case CounterParameter():
+                row = struct.pack("<i", 1)
             case ScalarParameter(expression=text) if text.endswith(".base"):
                 row, offset = b"", start[text.removesuffix(".base")]
             case ScalarParameter():

@@ -133,6 +133,11 @@ def memory_twin(name: str) -> str:
             "auto* p = (decltype(value)*)address; auto old = *p; "
             "if (old == expected) *p = value; return old;"
         )
+    if name == "next_program":
+        return (
+            "static u32 counters[4096]; u32 old = counters[counter]; "
+            "counters[counter] = old >= (u32)programs - 1 ? 0 : old + 1; return old + gridDim.x;"
+        )
     return conversion_twin(name)
 
 

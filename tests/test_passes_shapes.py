@@ -93,7 +93,7 @@ def test_producer_only_loads(name: str) -> None:
             assert not any(shape_of(result.type) for result in operation.results)
         if isinstance(operation, aref.PutExit):
             for value in operation.values:
-                assert isinstance(value.owner, (tile.DescLoad, tile.Atomic))
+                assert isinstance(value.owner, (tile.DescLoad, tile.Atomic, hopper.NextProgram))
                 assert operation.slot.owner.is_before_in_block(value.owner)
 
 

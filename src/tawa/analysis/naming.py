@@ -12,7 +12,10 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import ATOMICS, READS, WRITES, accessed
-from tawa.ir import line_of, tile
+from tawa.ir import hopper, line_of, tile
+
+NEXT_PROGRAM = "next_program"
+"""The name of the ring through which the producer tells who computes which tile it has taken."""
 
 _LABEL = "label"
 
@@ -26,7 +29,8 @@ def _hint(value: SSAValue) -> str:
 
 def is_named(operation: Operation) -> bool:
     """Tell whether a plan may speak of this operation."""
-    return isinstance(operation, (*READS, *WRITES, tile.Dot, scf.ForOp, scf.WhileOp))
+    kinds = (*READS, *WRITES, tile.Dot, scf.ForOp, scf.WhileOp, hopper.NextProgram)
+    return isinstance(operation, kinds)
 
 
 def _base_name(operation: Operation) -> str:
@@ -39,6 +43,8 @@ def _base_name(operation: Operation) -> str:
             return f"while{at}"
         case tile.Store() | tile.DescStore() | tile.DescAtomic():
             return f"{_hint(accessed(operation))}{at}"
+        case hopper.NextProgram():
+            return NEXT_PROGRAM
         case _ if isinstance(operation, (*READS, *ATOMICS, tile.Dot)):
             return f"{_hint(operation.results[0])}{at}"
         case _:

@@ -15,6 +15,7 @@ from tawa.codegen.elements import element_of
 from tawa.codegen.emit.values import Map, Scalar
 from tawa.codegen.names import Names
 from tawa.codegen.parameters import (
+    CounterParameter,
     GridParameter,
     Parameter,
     PointerParameter,
@@ -52,6 +53,7 @@ def collect(kernel: tile.Kernel, names: Names) -> list[Input]:
         found.append(_argument(value, name, names))
     found.extend(_extents(kernel, arguments, names))
     found.extend(_grid(kernel, names))
+    found.extend(_counter(kernel, names))
     return found
 
 
@@ -149,6 +151,12 @@ def _grid(kernel: tile.Kernel, names: Names) -> list[Input]:
         _scalar(names.fresh(f"grid_{'xyz'[axis]}"), GridParameter(axis), tuple(values))
         for axis, values in sorted(groups.items())
     ]
+
+
+def _counter(kernel: tile.Kernel, names: Names) -> list[Input]:
+    """Return the parameter that says which counter is this launch's, if the kernel asks."""
+    values = tuple(op.result for op in kernel.walk() if isinstance(op, hopper.Counter))
+    return [_scalar(names.fresh("counter"), CounterParameter(), values)] if values else []
 
 
 _PYTHON = {

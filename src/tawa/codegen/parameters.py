@@ -34,6 +34,14 @@ class GridParameter:
 
 
 @dataclass(frozen=True, slots=True)
+class CounterParameter:
+    """Which of the kernel's `COUNTERS` counters this launch uses (i32).
+
+    All are 0 between launches; launches that may run at the same time use different ones.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class TensorMapParameter:
     """A CUtensorMap by value (128 bytes, __grid_constant__).
 
@@ -52,4 +60,9 @@ class TensorMapParameter:
     strides: tuple[str, ...] = ()
 
 
-Parameter: TypeAlias = ScalarParameter | PointerParameter | GridParameter | TensorMapParameter
+Parameter: TypeAlias = (
+    ScalarParameter | PointerParameter | GridParameter | CounterParameter | TensorMapParameter
+)
+
+COUNTERS = 4096
+"""The counters of a kernel that asks for its programs one by one: 16 KiB of the GPU's memory."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from tawa.kernels import attention_launches
@@ -24,7 +25,6 @@ from tawa.runtime.store import DiskStore
 # Heads walked side by side under a causal mask keep their keys and values in this share of L2.
 _L2_SHARE = 0.5
 _L2_BYTES = 50 << 20
-_LONG = 2048
 
 # Tiles by the head's width, the likely best first: queries, keys, turns of the warpgroups.
 _TILES: dict[int, tuple[tuple[int, int, str], ...]] = {
@@ -75,8 +75,7 @@ def variants(problem: Problem) -> Iterator[Variant]:
         for split in (False, True) if ragged else (False,):
             yield Variant(rows, columns, split, pins)
         if problem.causal:
-            # The hardware gives the next program to whoever is free first.
-            yield Variant(rows, columns, False, (*pins, ("persistent", False)))
+            yield Variant(rows, columns, False, (*pins, ("walk", "serpentine")))
     if problem.queries <= 64:
         yield Variant(64, tiles[0][1])
 
@@ -202,7 +201,7 @@ def prepare(operands: Operands, variant: Variant) -> Launch:
         problem.queries,
         problem.keys,
         problem.heads,
-        side_by_side(problem, persistent=dict(variant.pins).get("persistent", True)),
+        side_by_side(problem, dict(variant.pins).get("walk", "")),
         operands.scale,
         operands.value_scale,
     )
@@ -217,24 +216,26 @@ def prepare(operands: Operands, variant: Variant) -> Launch:
         "LSE": operands.lse is not None,
         "LIFT": _LIFT if BYTES[problem.dtype] == 1 else 0,
     }
-    grid = (blocks * problem.batch * problem.heads,)
+    grid = (blocks, problem.heads, problem.batch)
+    if problem.causal:
+        grid = (prod(grid),)
     return Launch(attention_forward, grid, arguments, options | dict(variant.pins))
 
 
-def side_by_side(problem: Problem, *, persistent: bool = True) -> int:
+def side_by_side(problem: Problem, walk: str = "") -> int:
     """Return how many heads are walked together: all programs that are long start early then.
 
     Under a causal mask as many as leave their keys and values in L2; else one after the other.
-    A persistent kernel deals tiles out in fixed rounds, so it needs many rounds of falling length
-    to come out even: it walks more heads together, all of them where each is long.
+    Where tiles are dealt out in fixed rounds (`walk` "serpentine") all heads: only rounds whose
+    lengths fall from first to last come out even.
     """
+    pairs = problem.batch * problem.heads
     if not problem.causal:
         return 1
-    each = 2 * problem.keys * problem.head_dim * BYTES[problem.dtype] / problem.groups
-    pairs = problem.batch * problem.heads
-    if persistent and problem.keys >= _LONG:
+    if walk == "serpentine":
         return pairs
-    most = max(1, int(_L2_SHARE * _L2_BYTES * (4 if persistent else 1) / max(1.0, each)))
+    each = 2 * problem.keys * problem.head_dim * BYTES[problem.dtype] / problem.groups
+    most = max(1, int(_L2_SHARE * _L2_BYTES / max(1.0, each)))
     return max(n for n in range(1, min(most, pairs) + 1) if pairs % n == 0)
 
 

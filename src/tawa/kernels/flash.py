@@ -109,7 +109,9 @@ def attention_forward(
     LSE: tl.constexpr,
     LIFT: tl.constexpr,
 ):
-    """O = softmax(scale * Q K^T) V; grid (cdiv(queries, BLOCK_M) * heads * batch,).
+    """O = softmax(scale * Q K^T) V.
+
+    Grid (cdiv(queries, BLOCK_M), heads, batch), under a causal mask the product of these alone.
 
     Descriptors have shape (batch, heads, sequence, dim); `GROUP` query heads share a head of keys.
     `CAUSAL` lets query i see keys up to i + keys - queries; rows that see no key become zero.
@@ -120,17 +122,22 @@ def attention_forward(
     `value_scale` that of v. `together`, a divisor of
     batch * heads, is how many heads are walked side by side.
     """
-    # Of the heads walked together, the programs with the most keys come first.
-    tile = tl.program_id(0)
-    blocks = tl.cdiv(queries, BLOCK_M)
-    section = tile // (together * blocks)
-    place = tile - section * together * blocks
-    block = place // together
-    pair = section * together + place - block * together
-    batch = pair // heads
-    head = pair - batch * heads
     if CAUSAL:
+        # Of the heads walked together, the programs with the most keys come first.
+        tile = tl.program_id(0)
+        blocks = tl.cdiv(queries, BLOCK_M)
+        section = tile // (together * blocks)
+        place = tile - section * together * blocks
+        block = place // together
+        pair = section * together + place - block * together
+        batch = pair // heads
+        head = pair - batch * heads
         block = blocks - 1 - block
+    else:
+        block = tl.program_id(0)
+        head = tl.program_id(1)
+        batch = tl.program_id(2)
+        pair = batch * heads + head
     first = block * BLOCK_M
     seen = first + keys - queries
     end = keys

@@ -34,7 +34,7 @@ from tawa.analysis.effects import ATOMICS, VIEWS, has_effect
 from tawa.analysis.liveness import Keep, needed_by
 from tawa.analysis.roles import is_host_made
 from tawa.errors import InternalError
-from tawa.ir import aref, tile
+from tawa.ir import aref, hopper, tile
 from tawa.ir.types import ArefType, shape_of
 from tawa.passes.dead import sweep
 from tawa.plan.plan import Declined, Plan, RolePlan
@@ -185,7 +185,7 @@ def _make_role(plan: RolePlan, program: list[Operation]) -> aref.Role:
 
 
 def _is_sent(operation: Operation) -> bool:
-    return isinstance(operation, ATOMICS) and any(
+    return isinstance(operation, (*ATOMICS, hopper.NextProgram)) and any(
         isinstance(use.operation, aref.PutExit) for use in operation.results[0].uses
     )
 

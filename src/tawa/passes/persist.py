@@ -9,7 +9,8 @@ Before -> after::
                                         tile.desc_store ..
                                       }
 
-With `walk` "serpentine" every other round of blocks takes its tiles backwards.
+With `walk` "serpentine" every other round of blocks takes its tiles backwards. With "dynamic" the
+loop is an scf.while: the next tile is the one that `hopper.next_program` gives.
 
 Requires: tile IR; a plan with `persistent` (the planner has checked the licence: programs do not
 communicate). Ensures: each program of the user's grid runs exactly once, whatever the number of
@@ -20,7 +21,7 @@ Declines: never; a plan that is not persistent leaves the kernel as it is.
 from __future__ import annotations
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, TensorType
+from xdsl.dialects.builtin import IntAttr, TensorType, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.traits import Pure
 
@@ -70,10 +71,27 @@ def persist(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, 
     _replace_ids(program, ids, extents)
     if plan.cluster > 1:
         _guard_effects(program, ids[0], extents[0])
-    inner.add_op(scf.YieldOp())
-    body.add_op(scf.ForOp(first, tiles, stride, [], Region(inner)))
+    if plan.walk == "dynamic":
+        body.add_op(_while_tiles(setup, inner, first, tiles))
+    else:
+        inner.add_op(scf.YieldOp())
+        body.add_op(scf.ForOp(first, tiles, stride, [], Region(inner)))
     sweep(body, has_effect)
     return ()
+
+
+def _while_tiles(setup: _Emitter, inner: Block, first: SSAValue, tiles: SSAValue) -> scf.WhileOp:
+    """Return the loop that takes tile after tile while there are any."""
+    counter = setup.add(hopper.Counter(result_types=[i32]), "counter")
+    test = Block(arg_types=[i32])
+    test.args[0].name_hint = "program"
+    more = _Emitter(test).apply("lt", test.args[0], tiles, name="more")
+    test.add_op(scf.ConditionOp(more, test.args[0]))
+    following = hopper.NextProgram(operands=[counter, tiles], result_types=[i32])
+    inner.add_op(scf.YieldOp(_Emitter(inner).add(following, "next_program")))
+    loop = scf.WhileOp([first], [i32], Region(test), Region(inner))
+    loop.attributes[hopper.PROGRAMS] = UnitAttr()
+    return loop
 
 
 def _guard_effects(program: list[Operation], row: SSAValue, rows: SSAValue) -> None:

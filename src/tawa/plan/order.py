@@ -7,6 +7,8 @@ them one after the other could wait for itself.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from xdsl.dialects import scf
 
 from tawa.analysis.cluster import influenced, obstacles
@@ -15,7 +17,8 @@ from tawa.analysis.liveness import needed_by
 from tawa.analysis.naming import name_of
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.plan.plan import Declined, Walk
+from tawa.plan.consumers import computes_apart
+from tawa.plan.plan import Declined, Plan, Walk
 from tawa.plan.problem import Problem
 
 GROUP = 8
@@ -90,17 +93,18 @@ def choose_group(problem: Problem, persistent: bool) -> int:
     return problem.pins.group
 
 
-def choose_walk(problem: Problem, persistent: bool) -> Walk:
-    """Return the order of a block's tiles: back and forth where their costs differ.
+def choose_walk(problem: Problem, plan: Plan) -> Walk:
+    """Return the order of a block's tiles: whichever comes next where their costs differ.
 
-    They differ where the trips of a loop depend on the program. Raises PlanError for a pin that
-    cannot be honoured.
+    They differ where the trips of a loop depend on the program. To go back and forth is a pin: it
+    gains where costs fall over the whole grid, and loses where the pattern is shorter than a round.
+    Raises PlanError for a pin that cannot be honoured.
     """
     pinned = problem.pins.walk
     if pinned is not None:
-        check_walk(pinned, persistent)
+        check_walk(problem, replace(plan, walk=pinned))
         return pinned
-    if not persistent:
+    if not plan.persistent:
         return "forward"
     ids = [op.result for op in problem.kernel.walk() if isinstance(op, tile.ProgramId)]
     varying = influenced(ids)
@@ -110,17 +114,31 @@ def choose_walk(problem: Problem, persistent: bool) -> Walk:
         if isinstance(loop, scf.ForOp)
         for bound in (loop.lb, loop.ub, loop.step)
     )
-    return "serpentine" if uneven else "forward"
+    if not uneven:
+        return "forward"
+    return "forward" if _why_not_dynamic(problem, plan) else "dynamic"
 
 
-def check_walk(walk: Walk, persistent: bool) -> None:
-    """Raise PlanError where there are no rounds of tiles to walk back and forth."""
-    if walk == "serpentine" and not persistent:
-        raise PlanError(
-            "walk='serpentine'",
-            why="a block that is not persistent computes one tile",
-            remedy="leave walk out",
-        )
+def check_walk(problem: Problem, plan: Plan) -> None:
+    """Raise PlanError where a block's tiles cannot come in this order."""
+    why = ""
+    if plan.walk != "forward" and not plan.persistent:
+        why = "a block that is not persistent computes one tile"
+    elif plan.walk == "dynamic":
+        why = _why_not_dynamic(problem, plan)
+    if why:
+        raise PlanError(f"walk={plan.walk!r}", why=why, remedy="leave walk out")
+
+
+def _why_not_dynamic(problem: Problem, plan: Plan) -> str:
+    """Return why the producer cannot ask for tiles one by one, or nothing."""
+    if plan.cluster > 1:
+        return "the blocks of a cluster take their tiles together"
+    if computes_apart(problem):
+        return "consumers with tiles of their own know beforehand which are theirs"
+    if any(ring.via != "tma" for ring in plan.arefs):
+        return "one thread asks, and this producer's threads all move tiles"
+    return ""
 
 
 def choose_cluster(problem: Problem, cluster: int | None, persistent: bool) -> int:

@@ -11,7 +11,7 @@ from typing import Literal
 
 Arrangement = Literal["cooperative", "pingpong"]
 Schedule = Literal["none", "fine", "coarse"]
-Walk = Literal["forward", "serpentine"]
+Walk = Literal["forward", "serpentine", "dynamic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,14 @@ class Declined:
 class Plan:
     """Everything that is decided about one kernel.
 
-    `arrangement` "pingpong": consumers take turns at the tensor cores. Those of one role share
-    a tile; instances of a role compute tiles of their own. `roles` empty means: not
-    specialized, an ordinary kernel of `warps` warps. `group` is the number of tile rows walked
-    together for the L2 cache (0: the program order); `walk` "serpentine": every other round of
-    blocks takes its tiles backwards, so that who had the longest of one round has the shortest
-    of the next; `cluster` the blocks that share loads by multicast. `guards` are pairs of
-    arguments (loaded, stored) whose memory must not overlap: where it does at a launch, the
-    ordinary kernel runs.
+    `arrangement` "pingpong": consumers take turns at the tensor cores. Those of one role share a
+    tile; instances of a role compute tiles of their own. `roles` empty means: not specialized, an
+    ordinary kernel of `warps` warps. `group` is the number of tile rows walked together for the L2
+    cache (0: the program order); `walk` "serpentine": every other round of blocks takes its tiles
+    backwards, so that who had the longest of one round has the shortest of the next; "dynamic": a
+    block that is done takes the next tile nobody has taken; `cluster` the blocks that share loads
+    by multicast. `guards` are pairs of arguments (loaded, stored) whose memory must not overlap:
+    where it does at a launch, the ordinary kernel runs.
     """
 
     roles: tuple[RolePlan, ...] = ()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from xdsl.dialects import scf
 
 from tawa.analysis.effects import enclosing_loops
-from tawa.analysis.naming import name_of, name_statements
+from tawa.analysis.naming import NEXT_PROGRAM, name_of, name_statements
 from tawa.analysis.roles import is_host_made, partition
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
@@ -33,7 +33,7 @@ from tawa.plan.order import (
     choose_walk,
 )
 from tawa.plan.pins import Pins, check_keys
-from tawa.plan.plan import Declined, Plan, RolePlan, StorePlan
+from tawa.plan.plan import ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
 from tawa.plan.problem import Problem, number_of
 from tawa.plan.resources import aliases, check_shared, scratch_bytes
 from tawa.plan.rings import ENOUGH_BESIDE, ENOUGH_SLOTS, Rings, arrange_rings, tiles_of
@@ -106,6 +106,14 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
     _check_counts(plan)
     allowed = {name for payload in problem.partition.payloads for name in payload.names}
     allowed |= {name_of(operation) for operation in problem.partition.sent}
+    asked = {ring.payload for ring in _asked(plan.walk)}
+    if missing := asked - {ring.payload for ring in plan.arefs}:
+        raise PlanError(
+            f"the plan has no ring {next(iter(missing))[0]}",
+            why=f"walk={plan.walk}: the consumers learn through it which tile comes next",
+            remedy=f"write aref {next(iter(missing))[0]} depth=2",
+        )
+    allowed |= {name for names in asked for name in names}
     reasons = dict(problem.partition.declined)
     for ring in plan.arefs:
         for name in (*ring.payload, *(name for also in ring.also for name in also)):
@@ -131,7 +139,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
         sharing = max((role.warps // 4 for role in plan.consumers), default=1)
         check_turns(problem, plan.arrangement, sharing)
     choose_cluster(problem, plan.cluster, plan.persistent and plan.specialized)
-    check_walk(plan.walk, plan.persistent)
+    check_walk(problem, plan)
     check_shared(plan, problem.statements, problem.target)
     if plan.specialized:
         check_register_sum(plan, problem.target)
@@ -242,15 +250,21 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         warps=sum(role.warps * role.instances for role in roles),
         persistent=persistent,
         group=choose_group(problem, persistent),
-        walk=choose_walk(problem, persistent),
         cluster=choose_cluster(problem, problem.pins.cluster, persistent),
         guards=_guards(problem),
     )
+    walk = choose_walk(problem, plan)
+    plan = replace(plan, walk=walk, arefs=(*plan.arefs, *_asked(walk)))
     check_apart(problem, plan)
     check_register_sum(plan, problem.target)
     check_shared(plan, problem.statements, problem.target)
     declined.extend(_unmet(problem, consumers, rings))
     return replace(plan, declined=tuple(declined))
+
+
+def _asked(walk: Walk) -> tuple[ArefPlan, ...]:
+    """Return the ring through which consumers learn the next tile: the producer is one ahead."""
+    return (ArefPlan((NEXT_PROGRAM,), 2),) if walk == "dynamic" else ()
 
 
 def _guards(problem: Problem) -> tuple[tuple[str, str], ...]:

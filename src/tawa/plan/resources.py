@@ -20,7 +20,7 @@ from tawa.analysis.liveness import Liveness
 from tawa.analysis.naming import name_of
 from tawa.errors import OverBudget
 from tawa.ir import tile
-from tawa.ir.types import DescType, PtrType, bit_width, element_type, shape_of
+from tawa.ir.types import DescType, PtrType, bit_width, element_type, i32, shape_of
 from tawa.layouts.shared import split_columns
 from tawa.plan.plan import ArefPlan, Plan
 from tawa.target import Target
@@ -129,7 +129,8 @@ def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
     instances = max((role.instances for role in plan.roles), default=1)
     for ring in plan.arefs:
         for name in ring.payload:
-            slot = tile_bytes(statements[name].results[0].type)
+            # What is asked for while the kernel runs is a number, and no statement of the kernel.
+            slot = tile_bytes(statements[name].results[0].type if name in statements else i32)
             found.append(Buffer(f"{name} x {ring.depth} slots", slot * ring.depth))
         found.append(Buffer(f"barriers of {ring.label}", 16 * ring.depth))
     for store in plan.stores:
@@ -147,9 +148,8 @@ def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
 
 
 def _loads_of(rings: Iterable[ArefPlan], statements: Mapping[str, Operation]) -> list[Operation]:
-    return [
-        statements[name] for ring in rings for names in (ring.payload, *ring.also) for name in names
-    ]
+    names = [name for ring in rings for one in (ring.payload, *ring.also) for name in one]
+    return [statements[name] for name in names if name in statements]
 
 
 def total(items: Iterable[Buffer]) -> int:

@@ -121,7 +121,7 @@ def _read_plan(rest: str) -> Plan:
             "persistent": _yes,
             "group": int,
             "cluster": int,
-            "walk": _one_of("forward", "serpentine"),
+            "walk": _one_of("forward", "serpentine", "dynamic"),
             "load_eviction": _one_of("last"),
         },
     )

@@ -70,6 +70,7 @@ def estimate(kernel: tile.Kernel, plan: Plan, statements: Mapping[str, Operation
         for ring in plan.arefs
         for names in (ring.payload, *ring.also)
         for name in names
+        if name in statements
     }
     _add(kernel.body.block, 1, plan, depths, total)
     consumers = sum(role.warps * role.instances for role in plan.consumers) // 4

@@ -13,6 +13,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from tawa.codegen.parameters import (
+    CounterParameter,
     GridParameter,
     PointerParameter,
     ScalarParameter,
@@ -35,6 +36,7 @@ _CLASSES: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         ArefPlan,
+        CounterParameter,
         Declined,
         GridParameter,
         Guard,

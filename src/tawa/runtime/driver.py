@@ -88,6 +88,7 @@ class Driver:
             *[ctypes.c_uint] * 4,
         )
         self._context_device = self._foreign("cuCtxGetDevice", ctypes.c_void_p)
+        self._capturing = self._foreign("cuStreamIsCapturing", *[ctypes.c_void_p] * 2)
 
     def _foreign(self, name: str, *types: Any) -> Callable[..., int]:
         """Return a driver function as a ctypes call that releases the interpreter lock."""
@@ -102,6 +103,16 @@ class Driver:
         if int(code) != 0:
             raise LaunchError(f"{name} failed: {self.describe(int(code))}")
         return values[0] if len(values) == 1 else tuple(values)
+
+    def is_capturing(self, stream: int) -> bool:
+        """Tell whether a stream is being captured into a CUDA graph, or must not be asked now."""
+        status = ctypes.c_int(0)
+        code = self._capturing(stream, ctypes.addressof(status))
+        if code == _IMPLICIT:  # the legacy stream, while another one is captured
+            return True
+        if code != 0:
+            raise LaunchError(f"cuStreamIsCapturing failed: {self.describe(code)}")
+        return status.value != 0
 
     def describe(self, code: int) -> str:
         """Return the name and the sentence of an error code."""
@@ -146,15 +157,6 @@ class Driver:
                 remedy=_SIMULATOR,
             )
         return replace(H200, multiprocessors=self.attribute("MULTIPROCESSOR_COUNT", device))
-
-    def is_capturing(self, stream: int) -> bool:
-        """Tell whether a stream is being captured into a CUDA graph, or must not be asked now."""
-        code, *values = self.cu.cuStreamIsCapturing(self.cu.CUstream(stream))
-        if int(code) == _IMPLICIT:  # the legacy stream, while another one is captured
-            return True
-        if int(code) != 0:
-            raise LaunchError(f"cuStreamIsCapturing failed: {self.describe(int(code))}")
-        return int(values[0]) != 0
 
 
 class LoadedKernel:

@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from tawa.codegen.parameters import (
+    CounterParameter,
     GridParameter,
     Parameter,
     PointerParameter,
@@ -24,6 +25,7 @@ from tawa.codegen.parameters import (
     TensorMapParameter,
 )
 from tawa.runtime.compiled import CompiledKernel, LaunchShape
+from tawa.runtime.counters import Counters
 from tawa.runtime.dtypes import PACK, bf16_bits
 from tawa.runtime.expressions import Names, rewrite
 from tawa.runtime.forms import Generated, generate, launch_names
@@ -62,6 +64,10 @@ class Machine(Protocol):
 
     def describe(self, code: int) -> str:
         """Return the name and meaning of an error."""
+        ...
+
+    def is_capturing(self, stream: int) -> bool:
+        """Tell whether launches on a stream are recorded in a graph."""
         ...
 
 
@@ -157,6 +163,9 @@ class _Writer:
                 self._value(rewrite(parameter.expression, self.names), parameter.dtype)
             case GridParameter():
                 self._value(("__x", "__y", "__z")[parameter.axis], "i32")
+            case CounterParameter():
+                self.namespace["__counter"] = Counters(self.machine.is_capturing)
+                self._value("__counter(__stream(__device))", "i32")
             case TensorMapParameter():
                 self._map(index, parameter)
 

@@ -22,6 +22,7 @@ from tawa.simulator.barriers import RegisterPool
 from tawa.simulator.clocks import Clocks
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
 from tawa.simulator.hopper_decode import timed
+from tawa.simulator.id_rules import ID_RULES
 from tawa.simulator.launch import launch_blocks, launch_number
 from tawa.simulator.machine import Block, Cluster, Coroutine, Machine
 from tawa.simulator.memory import GlobalMemory
@@ -33,7 +34,6 @@ from tawa.simulator.rules import RULES
 from tawa.simulator.scheduler import Blocked, Need, Scheduler, Task
 from tawa.simulator.schedules import check_schedule
 from tawa.simulator.shared import SharedMemory
-from tawa.simulator.sync_rules import ID_RULES
 from tawa.simulator.tile import checked_grid
 from tawa.simulator.trace import Trace
 from tawa.simulator.values import is_array, place_of, poison

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,6 +36,13 @@ class Machine:
     registers: int
     shared: int
     cluster: int
+    taken: int = 0
+    """Programs that blocks have asked for, beyond the first of each."""
+
+    def next_program(self) -> int:
+        """Return the next program nobody has taken."""
+        self.taken += 1
+        return prod(self.blocks) + self.taken - 1
 
 
 @dataclass(eq=False, slots=True)

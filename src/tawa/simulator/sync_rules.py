@@ -17,6 +17,7 @@ from tawa.ir import hopper
 from tawa.ir.types import BarriersType, BufferType
 from tawa.simulator.barriers import Mbarrier, NamedBarrier, check_made
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, effect
+from tawa.simulator.id_rules import ID_RULES
 from tawa.simulator.role import Role
 from tawa.simulator.shared import View, placement
 from tawa.simulator.values import dtype_of, place_of
@@ -176,28 +177,6 @@ def _one_thread(decoder: Decoder, operation: hopper.OneThread) -> Step:
         frame.world.one = False
 
     return Step(wait, True) if body.blocking else Step(plain)
-
-
-# --- ids --------------------------------------------------------------------------------------
-
-
-def _block_id(operation: hopper.BlockId) -> Callable[[Role], Any]:
-    axis = operation.axis.data
-    return lambda world: np.int32(world.block.index[axis])
-
-
-def _num_blocks(operation: hopper.NumBlocks) -> Callable[[Role], Any]:
-    axis = operation.axis.data
-    return lambda world: np.int32(world.block.machine.blocks[axis])
-
-
-def _cluster_rank(operation: hopper.ClusterRank) -> Callable[[Role], Any]:
-    return lambda world: np.int32(world.block.rank)
-
-
-def _grid_extent(operation: hopper.GridExtent) -> Callable[[Role], Any]:
-    axis = operation.axis.data
-    return lambda world: np.int32(world.grid[axis])
 
 
 # --- mbarriers --------------------------------------------------------------------------------
@@ -369,14 +348,6 @@ def _proxy_fence(operation: hopper.ProxyFence) -> Callable[..., Any]:
 
     return fence
 
-
-ID_RULES: dict[type[Operation], Rule] = {
-    hopper.BlockId: effect(_block_id),
-    hopper.NumBlocks: effect(_num_blocks),
-    hopper.ClusterRank: effect(_cluster_rank),
-    hopper.GridExtent: effect(_grid_extent),
-}
-"""Where a block stands, by class: these operations appear from persistence on."""
 
 SYNC_RULES: dict[type[Operation], Rule] = {
     **ID_RULES,

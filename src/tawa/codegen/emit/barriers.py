@@ -6,6 +6,7 @@ from xdsl.ir import Operation
 
 from tawa.codegen.emit.emitter import Emitter
 from tawa.codegen.wrappers import barriers as w
+from tawa.codegen.wrappers.memory import NEXT_PROGRAM
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 
@@ -144,8 +145,17 @@ def kernel_parameter(e: Emitter, op: Operation) -> None:
     """A grid extent or a descriptor's extent: a parameter of the kernel, named from the start."""
 
 
+def next_program(e: Emitter, op: Operation) -> None:
+    """One thread takes the next program of the launch."""
+    assert isinstance(op, hopper.NextProgram)
+    place, programs = (e.scalar(value).text for value in (op.counter, op.programs))
+    e.define(op.result, e.call(NEXT_PROGRAM, place, programs), name=True)
+
+
 RULES = {
     hopper.GridExtent: kernel_parameter,
+    hopper.Counter: kernel_parameter,
+    hopper.NextProgram: next_program,
     tile.DescExtent: kernel_parameter,
     hopper.Wait: wait,
     hopper.Arrive: arrive,

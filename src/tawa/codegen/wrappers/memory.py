@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tawa.codegen.parameters import COUNTERS
 from tawa.codegen.wrappers.core import CONSTRAINT, Wrapper, asm
 
 _SUFFIX = {"u16": "b16", "u32": "b32", "int": "b32", "float": "b32"}
@@ -302,6 +303,22 @@ def global_store_narrow(bits: int) -> Wrapper:
         "global.write",
     )
 
+
+NEXT_PROGRAM = Wrapper(
+    "int next_program(int counter, int programs)",
+    f"static u32 counters[{COUNTERS}];\n"
+    "u32 old;\n"
+    + asm(
+        "atom.relaxed.gpu.inc.u32 %0, [%1], %2;",
+        '"=r"(old)',
+        '"l"(counters + counter), "r"(programs - 1)',
+        memory=True,
+    )
+    + "\n// The last of `programs` questions makes the counter 0 again.\n"
+    "return old + gridDim.x;",
+    "atom, .inc",
+    "global.atomic",
+)
 
 ATOMIC_TYPES = {
     "i32": ("int", "r", "s32"),

@@ -29,14 +29,19 @@ from tawa.ir.hopper.copies import (
 from tawa.ir.hopper.products import FmaDot, Mma, Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
 from tawa.ir.hopper.registers import Columns, ConvertLayout, Pin, Uninitialized
 from tawa.ir.hopper.setup import (
+    PROGRAMS as PROGRAMS,
+)
+from tawa.ir.hopper.setup import (
     Barriers,
     BlockId,
     BlockSync,
     ClusterRank,
     ClusterSync,
+    Counter,
     FenceBarrierInit,
     GridExtent,
     InitBarriers,
+    NextProgram,
     NumBlocks,
     OneThread,
     PrefetchMap,
@@ -82,6 +87,8 @@ Hopper = Dialect(
         NumBlocks,
         ClusterRank,
         GridExtent,
+        Counter,
+        NextProgram,
         Wait,
         Arrive,
         Expect,

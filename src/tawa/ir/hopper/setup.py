@@ -183,6 +183,39 @@ class ClusterRank(IRDLOperation):
     assembly_format = "attr-dict `:` type($result)"
 
 
+PROGRAMS = "programs"
+"""The attribute of an scf.while that walks over programs: its trips have no order."""
+
+
+@irdl_op_definition
+class Counter(IRDLOperation):
+    """Which of the kernel's counters in global memory counts the programs of this launch (i32).
+
+    A parameter: the launcher gives launches that may run at the same time different ones.
+    """
+
+    name = "hopper.counter"
+    result = result_def(i32)
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict `:` type($result)"
+
+
+@irdl_op_definition
+class NextProgram(IRDLOperation):
+    """The next of `programs` (i32) that no block of the launch has taken, `programs` or more where
+    none is left.
+
+    A block begins with the program of its own number and asks, by one thread, until none is left:
+    then `counter` is 0 again, as it was when the launch began.
+    """
+
+    name = "hopper.next_program"
+    counter = operand_def(i32)
+    programs = operand_def(i32)
+    result = result_def(i32)
+    assembly_format = "$counter `,` $programs attr-dict `:` functional-type(operands, results)"
+
+
 @irdl_op_definition
 class GridExtent(IRDLOperation):
     """The extent of the grid the user launched along `axis` (i32): a parameter of a persistent

@@ -25,14 +25,16 @@ def broadcast_atomics(lowering: Lowering, role: hopper.Role) -> None:
     if role in lowering.single:
         return
     for operation in list(role.body.walk()):
-        if not isinstance(operation, (tile.Atomic, tile.CompareExchange)):
+        if not isinstance(operation, (tile.Atomic, tile.CompareExchange, hopper.NextProgram)):
             continue
         if not is_tensor(operation.result) and operation.result.first_use is not None:
             _broadcast(lowering, role, operation)
 
 
 def _broadcast(
-    lowering: Lowering, role: hopper.Role, atomic: tile.Atomic | tile.CompareExchange
+    lowering: Lowering,
+    role: hopper.Role,
+    atomic: tile.Atomic | tile.CompareExchange | hopper.NextProgram,
 ) -> None:
     kind = atomic.result.type
     (buffer,) = scratch(lowering, role, [(word_layout(kind), stored_as(kind))])

@@ -89,11 +89,13 @@ class _Walk:
     def _while(self, loop: scf.WhileOp, open_: _Open) -> _Open:
         first, second = loop.before_region.block, loop.after_region.block
         left = self.block(second, self.block(first, open_))
+        if self._gives_programs(loop):
+            return open_ | left
         out = self.block(first, open_ | _next_trip(left, loop))
         self.block(second, out)
         return out
 
-    def _gives_programs(self, loop: scf.ForOp) -> bool:
+    def _gives_programs(self, loop: scf.ForOp | scf.WhileOp) -> bool:
         """Tell whether a loop runs over the programs of a persistent kernel: they have no order."""
         return self._lowering.plan.persistent and loop.parent_op() is self._role
 

@@ -215,6 +215,7 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
     condition = decoder.number(test.operands[0])
     site = site_of(loop, after, decoder)
     count = counted(loop)
+    programs = decoder.persistent and hopper.PROGRAMS in loop.attributes
     low, high = (decoder.number(v) for v in (count.start, count.end)) if count else (-1, -1)
     trips = nesting_of(loop, after, decoder)
     orbits = _orbits(decoder, loop)
@@ -226,7 +227,9 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
             world.trips(trips, agent.env[low], end, count.step)
         _move(agent, start)
         world.entered.add((loop, 0))
-        for _ in range(world.limit):
+        for trip in range(world.limit):
+            if programs:
+                agent.program_index = trip
             yield from check(agent)
             if not world.condition(site, agent.env[condition]):
                 break

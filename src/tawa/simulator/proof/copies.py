@@ -12,7 +12,8 @@ from tawa.ir import hopper
 from tawa.ir.types import LayoutAttr
 from tawa.layouts.register import RegisterLayout
 from tawa.layouts.transpose import given, taken
-from tawa.simulator.proof.decode import Decoder, Step, compute, concrete, run_steps
+from tawa.simulator.proof.counting import carries_scalar
+from tawa.simulator.proof.decode import Decoder, Step, compute, concrete, fresh, run_steps
 from tawa.simulator.proof.effects import alone, barrier_of, elected, together
 from tawa.simulator.proof.globals import box_of
 from tawa.simulator.proof.machine import Agent
@@ -107,7 +108,9 @@ def shared_store_rule(decoder: Decoder, store: hopper.SharedStore) -> Step:
     layout = _layout(store.value)
     share = _share(place, layout)
     check = decoder.touch(decoder, store)
-    scalar = -1 if isinstance(store.value.type, TensorType) else decoder.number(store.value)
+    # Bytes that other buffers share may have changed by the time they are read.
+    kept = carries_scalar(store.value) and place.buffer.alone
+    scalar = decoder.number(store.value) if kept else -1
 
     def run(agent: Agent) -> None:
         if check is not None:
@@ -157,6 +160,7 @@ def shared_load_rule(decoder: Decoder, load: hopper.SharedLoad) -> Step:
     share = _share(place, layout)
     check = decoder.touch(decoder, load)
     out = decoder.number(load.result) if load.result in decoder.needed else -1
+    other = fresh(load, out)
 
     def run(agent: Agent) -> None:
         if check is not None:
@@ -165,7 +169,11 @@ def shared_load_rule(decoder: Decoder, load: hopper.SharedLoad) -> Step:
         touch_shared(agent, place, index, share(agent), False, load, "shared_load")
         if out >= 0:
             content: dict[tuple[int, int], Scalar] = agent.home.scalars
-            agent.env[out] = content[place.buffer.number, index]
+            known = content.get((place.buffer.number, index)) if place.buffer.alone else None
+            if known is None:
+                other.run(agent)
+            else:
+                agent.env[out] = known
 
     return Step(run)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import gcd
+from math import gcd, prod
 from typing import TypeAlias
 
 from xdsl.dialects import scf
@@ -139,6 +139,12 @@ def is_scalar(value: SSAValue) -> bool:
     """Tell whether a value is a number, an address or a descriptor."""
     kind = value.type
     return not isinstance(kind, (TensorType, ViewType, BufferType, BarriersType, TensorMapType))
+
+
+def carries_scalar(value: SSAValue) -> bool:
+    """Tell whether a value is a scalar, or the tensor of one element as which it passes memory."""
+    kind = value.type
+    return is_scalar(value) or (isinstance(kind, TensorType) and prod(kind.get_shape()) == 1)
 
 
 def terminator(block: Block) -> Operation:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, TensorType
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.traits import Pure
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import Real
-from tawa.simulator.proof.counting import is_scalar, terminator
+from tawa.simulator.proof.counting import carries_scalar, terminator
 from tawa.simulator.proof.globals import may_change
 from tawa.simulator.proof.machine import Agent, Blocked
 from tawa.simulator.proof.regions import Buffer, Footprint, footprint
@@ -93,10 +93,10 @@ class Decoder:
 
     def slice(self, roots: Iterable[SSAValue]) -> None:
         """Mark the scalars that `roots` depend on."""
-        work = [value for value in roots if not isinstance(value.type, TensorType)]
+        work = list(roots)
         while work:
             value = work.pop()
-            if value in self.needed or not is_scalar(value):
+            if value in self.needed or not carries_scalar(value):
                 continue
             self.needed.add(value)
             work.extend(sources(value))
@@ -155,7 +155,7 @@ def sources(value: SSAValue) -> list[SSAValue]:
             condition = terminator(owner.before_region.block)
             return [condition.operands[0], condition.operands[index + 1]]
         case _:
-            return [operand for operand in owner.operands if is_scalar(operand)]
+            return [operand for operand in owner.operands if carries_scalar(operand)]
 
 
 def _argument_sources(value: BlockArgument) -> list[SSAValue]:
@@ -190,6 +190,8 @@ def compute(decoder: Decoder, operation: Operation) -> Step:
             return _elementwise(decoder, operation, out)
         case tile.Cast() | tile.Bitcast():
             return _cast(decoder, operation, out)
+        case tile.Splat(value=one) | tile.Reduce(inputs=(one,)) if carries_scalar(one):
+            return _same(decoder.number(one), out)
         case hopper.ClusterRank():
             return Step(_rank(out))
         case hopper.BlockId() | tile.ProgramId():
@@ -200,15 +202,22 @@ def compute(decoder: Decoder, operation: Operation) -> Step:
             return _unknown(out, "grid_extent", operation.axis.data)
         case tile.Load() | tile.Atomic() | tile.CompareExchange():
             return _read(decoder, operation, out)
-        case _ if operation.has_trait(Pure) and all(map(is_scalar, operation.operands)):
+        case _ if operation.has_trait(Pure) and all(map(carries_scalar, operation.operands)):
             return _opaque(decoder, operation, out)
         case _:
-            return _fresh(operation, out)
+            return fresh(operation, out)
 
 
 def _put(out: int, number: int) -> Step:
     def run(agent: Agent) -> None:
         agent.env[out] = number
+
+    return Step(run)
+
+
+def _same(source: int, out: int) -> Step:
+    def run(agent: Agent) -> None:
+        agent.env[out] = agent.env[source]
 
     return Step(run)
 
@@ -304,7 +313,7 @@ def _opaque(decoder: Decoder, operation: Operation, out: int) -> Step:
     return Step(run)
 
 
-def _fresh(operation: Operation, out: int) -> Step:
+def fresh(operation: Operation, out: int) -> Step:
     """A scalar that another role need not agree on: a new unknown at each execution."""
 
     def run(agent: Agent) -> None:
@@ -320,7 +329,7 @@ def _read(
 ) -> Step:
     """A word of memory: the same at each read only where nothing writes it."""
     if may_change(operation, decoder.written):
-        return _fresh(operation, out)
+        return fresh(operation, out)
     inputs = tuple(decoder.number(value) for value in operation.operands)
 
     def run(agent: Agent) -> None:

@@ -6,7 +6,7 @@ from xdsl.ir import Operation
 
 from tawa.ir import hopper
 from tawa.simulator.proof.barriers import Mbarrier
-from tawa.simulator.proof.decode import Decoder, Step, concrete
+from tawa.simulator.proof.decode import Decoder, Step, concrete, fresh
 from tawa.simulator.proof.machine import Agent, Blocked
 from tawa.simulator.proof.rules import Violation
 
@@ -131,6 +131,17 @@ def together(agent: Agent, operation: Operation) -> None:
     if agent.single:
         sentence = f"{operation.name} is executed by one thread of {agent.label} only."
         raise Violation("all threads of a warp", sentence, operation)
+
+
+def next_program_rule(decoder: Decoder, ask: hopper.NextProgram) -> Step:
+    """One thread takes a program: a number that nobody else is given."""
+    given = fresh(ask, decoder.number(ask.result))
+
+    def run(agent: Agent) -> None:
+        alone(agent, ask)
+        given.run(agent)
+
+    return Step(run)
 
 
 def named_barrier_rule(decoder: Decoder, meet: hopper.NamedBarrier) -> Step:

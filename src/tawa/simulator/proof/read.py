@@ -11,7 +11,8 @@ from xdsl.traits import Pure
 
 from tawa.ir import hopper, tile
 from tawa.simulator.proof import control, copies, effects, products
-from tawa.simulator.proof.decode import Decoder, Rule, is_scalar, run_steps
+from tawa.simulator.proof.counting import carries_scalar
+from tawa.simulator.proof.decode import Decoder, Rule, run_steps
 from tawa.simulator.proof.globals import followed_accesses, offsets_of, written_roots
 from tawa.simulator.proof.regions import collect_buffers
 from tawa.simulator.proof.registers import follow_registers, touch_rule
@@ -72,6 +73,7 @@ RULES: dict[type[Operation], Rule] = {
     hopper.TransposeView: _nothing,
     hopper.SliceView: _nothing,
     hopper.ReshapeView: _nothing,
+    hopper.NextProgram: effects.next_program_rule,
     tile.Load: copies.global_rule,
     tile.Store: copies.global_rule,
     tile.Atomic: copies.global_rule,
@@ -217,7 +219,7 @@ def _roots(decoder: Decoder, kernel: tile.Kernel) -> Iterator[SSAValue]:
                 yield operation.slot
             case hopper.Slot():
                 yield operation.index
-            case hopper.SharedStore() if is_scalar(operation.value):
+            case hopper.SharedStore() if carries_scalar(operation.value):
                 yield operation.value
             case scf.ForOp() | scf.IfOp() | scf.WhileOp():
                 yield from control.control_roots(operation, decoder)
