@@ -18,6 +18,7 @@ from tawa.analysis.effects import READS, VIEWS, has_effect, is_pure
 from tawa.analysis.liveness import block_end
 from tawa.analysis.naming import name_of
 from tawa.ir import aref, tile
+from tawa.ir.types import shape_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,24 @@ def root_of(loop: scf.ForOp, argument: SSAValue) -> Root | None:
 def defined_in(value: SSAValue, block: Block) -> bool:
     """Tell whether a statement of `block` itself defines a value."""
     return isinstance(value, OpResult) and value.owner.parent is block
+
+
+def comes_from_product(operation: Operation, block: Block, shape: tuple[int, ...]) -> bool:
+    """Tell whether a statement reads what a product of `block` gave, all of it tiles of `shape`."""
+    pending: list[Operation] = [operation]
+    seen: set[Operation] = set()
+    while pending:
+        for value in used_by(pending.pop()):
+            if not defined_in(value, block) or shape_of(value.type) != shape:
+                continue
+            source = value.owner
+            assert isinstance(source, Operation)
+            if isinstance(source, tile.Dot):
+                return True
+            if source not in seen:
+                seen.add(source)
+                pending.append(source)
+    return False
 
 
 def readers(value: SSAValue) -> Iterator[Operation]:

@@ -27,7 +27,7 @@ from xdsl.dialects.builtin import Float32Type, IntAttr
 from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 
 from tawa.analysis.liveness import block_end
-from tawa.analysis.stages import defined_in, used_by
+from tawa.analysis.stages import comes_from_product
 from tawa.ir import tile
 from tawa.ir.types import element_type, i1, i32, shape_of, with_shape
 from tawa.passes.fold import constant, elementwise
@@ -103,26 +103,9 @@ def _is_row_sum(reduce: tile.Reduce, block: Block) -> bool:
         case [tile.Elementwise() as combine, tile.Yield()]:
             adds = combine.function.data == "add"
             both = set(combine.inputs) == set(reduce.body.block.args)
-            return adds and both and _comes_from_product(reduce, block, shape)
+            return adds and both and comes_from_product(reduce, block, shape)
         case _:
             return False
-
-
-def _comes_from_product(reduce: tile.Reduce, block: Block, shape: tuple[int, ...]) -> bool:
-    pending: list[Operation] = [reduce]
-    seen: set[Operation] = set()
-    while pending:
-        for value in used_by(pending.pop()):
-            if not defined_in(value, block) or shape_of(value.type) != shape:
-                continue
-            source = value.owner
-            assert isinstance(source, Operation)
-            if isinstance(source, tile.Dot):
-                return True
-            if source not in seen:
-                seen.add(source)
-                pending.append(source)
-    return False
 
 
 def _defer(loop: scf.ForOp, found: _Sum) -> scf.ForOp:

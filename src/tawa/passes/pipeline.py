@@ -12,6 +12,7 @@ from typing import TypeAlias
 from tawa.ir import tile
 from tawa.passes.accumulate import accumulate
 from tawa.passes.arefs import insert_arefs
+from tawa.passes.ask_masks import ask_masks
 from tawa.passes.coarse import overlap_products
 from tawa.passes.defer import defer_sums
 from tawa.passes.descriptors import promote
@@ -30,11 +31,12 @@ Pass: TypeAlias = Callable[[tile.Kernel, Plan, Target], tuple[Declined, ...]]
 TILE: tuple[Pass, ...] = (
     simplify,
     promote,  # after simplify: equal strides must be one value for a stride of 1 to show
+    ask_masks,
     simplify,  # the address arithmetic of promoted accesses is dead now
 )
 
 # The same without promotion: what runs where a guard does not hold.
-TILE_PLAIN: tuple[Pass, ...] = (simplify,)
+TILE_PLAIN: tuple[Pass, ...] = (simplify, ask_masks, simplify)
 
 # What changes the order of sums; not run under `strict`.
 REASSOCIATE: tuple[Pass, ...] = (accumulate, defer_sums)

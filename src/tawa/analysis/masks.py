@@ -1,0 +1,155 @@
+"""Where a mask is the same for a whole tile: conditions on scalars, from the extremes of indices.
+
+A mask compares index tensors (``rows[:, None] >= columns[None, :]``). Each runs from a least to a
+greatest value, affine in the scalars of the kernel; when the least of one side is no smaller than
+the greatest of the other, the mask holds everywhere. Index arithmetic is taken not to overflow, as
+in `tawa.analysis.polynomial`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from xdsl.dialects.builtin import IntAttr, IntegerType
+from xdsl.ir import SSAValue
+
+from tawa.analysis.affine import Affine, affine_of
+from tawa.analysis.polynomial import keeps_number
+from tawa.ir import tile
+from tawa.ir.types import element_type, is_signed, shape_of
+
+
+@dataclass(frozen=True, slots=True)
+class NotNegative:
+    """An affine form of scalars is at least 0."""
+
+    form: Affine
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """A scalar truth value is `truth`."""
+
+    value: SSAValue
+    truth: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All of some conditions hold."""
+
+    parts: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """At least one of some conditions holds."""
+
+    parts: tuple[Condition, ...]
+
+
+Condition: TypeAlias = NotNegative | Holds | Every | Either
+
+
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """The least and the greatest element of an integer tensor."""
+
+    least: Affine
+    greatest: Affine
+
+    def plus(self, other: Extremes) -> Extremes:
+        """Return the extremes of a sum; of one index counted twice they are further out."""
+        return Extremes(self.least + other.least, self.greatest + other.greatest)
+
+    def times(self, factor: int) -> Extremes:
+        """Return the extremes of a multiple."""
+        ends = (self.least * factor, self.greatest * factor)
+        return Extremes(*(ends if factor >= 0 else ends[::-1]))
+
+
+def extremes(value: SSAValue) -> Extremes | None:
+    """Return the extremes of an integer tensor or scalar, None where no rule gives them."""
+    if not isinstance(element_type(value.type), IntegerType):
+        return None
+    if not shape_of(value.type):
+        form = affine_of(value)
+        return Extremes(form, form)
+    match value.owner:
+        case tile.Constant(value=IntAttr() as number):
+            return Extremes(Affine(number.data), Affine(number.data))
+        case tile.Arange(start=IntAttr() as start) as op:
+            last = start.data + shape_of(op.result.type)[0] - 1
+            return Extremes(Affine(start.data), Affine(last))
+        case tile.Splat() | tile.ExpandDims() | tile.Broadcast() | tile.Reshape() as op:
+            return extremes(op.value)
+        case tile.Transpose() as op:
+            return extremes(op.value)
+        case tile.Cast() as op if keeps_number(op):
+            return extremes(op.value)
+        case tile.Elementwise() as op:
+            return _combined(op)
+        case _:
+            return None
+
+
+def _combined(op: tile.Elementwise) -> Extremes | None:
+    parts = [extremes(item) for item in op.inputs]
+    match op.function.data, parts:
+        case "add", [Extremes() as a, Extremes() as b]:
+            return a.plus(b)
+        case "sub", [Extremes() as a, Extremes() as b]:
+            return a.plus(b.times(-1))
+        case "neg", [Extremes() as a]:
+            return a.times(-1)
+        case "mul", [Extremes() as a, Extremes() as b]:
+            for one, other in ((a, b), (b, a)):
+                if one == Extremes(one.least, one.least) and one.least.known is not None:
+                    return other.times(one.least.known)
+            return None
+        case _:
+            return None
+
+
+def uniform_when(mask: SSAValue, truth: bool) -> Condition | None:
+    """Return when every element of a mask surely is `truth`, None where nothing is known.
+
+    The condition is sufficient: the mask may be `truth` everywhere without it.
+    """
+    if not shape_of(mask.type):
+        return Holds(mask, truth)
+    match mask.owner:
+        case tile.Splat() | tile.ExpandDims() | tile.Broadcast() | tile.Reshape() as op:
+            return uniform_when(op.value, truth)
+        case tile.Transpose() as op:
+            return uniform_when(op.value, truth)
+        case tile.Elementwise() as op if op.function.data in ("and", "or"):
+            parts = [uniform_when(item, truth) for item in op.inputs]
+            known = tuple(part for part in parts if part is not None)
+            if (op.function.data == "and") is truth:
+                return Every(known) if len(known) == len(parts) else None
+            return Either(known) if known else None
+        case tile.Elementwise() as op:
+            return _compared(op, truth)
+        case _:
+            return None
+
+
+# a OP b, as (which side is the larger, how much larger it has to be).
+_ORDER = {"ge": (0, 0), "gt": (0, 1), "le": (1, 0), "lt": (1, 1)}
+_OPPOSITE = {"ge": "lt", "gt": "le", "le": "gt", "lt": "ge"}
+
+
+def _compared(op: tile.Elementwise, truth: bool) -> Condition | None:
+    function = op.function.data
+    if function not in _ORDER:
+        return None
+    kind = element_type(op.inputs[0].type)
+    if not is_signed(kind):
+        return None
+    place, more = _ORDER[function if truth else _OPPOSITE[function]]
+    large, small = extremes(op.inputs[place]), extremes(op.inputs[1 - place])
+    if large is None or small is None:
+        return None
+    return NotNegative(large.least - small.greatest + Affine(-more))

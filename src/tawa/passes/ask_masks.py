@@ -1,0 +1,193 @@
+"""Purpose: hide elements of a product only in the tiles that have any to hide.
+
+Before -> after, in a loop (a causal mask over scores)::
+
+    %s = tile.dot ..                          %s = tile.dot ..
+    %m = "ge"(%rows, %columns)                %whole = "ge"(%first_row, %last_column)    scalars
+    %t = "select"(%m, %s, %hidden)     ->     %t = scf.if %whole {
+                                                scf.yield %s
+                                              } else {
+                                                %m = "ge"(%rows, %columns)
+                                                scf.yield "select"(%m, %s, %hidden)
+                                              }
+
+The condition is a few scalar instructions, the mask a comparison and a selection of every element.
+Selections on top of one another are asked about once.
+Requires: tile IR. Ensures: the same values, bit for bit: the other side is taken only where the
+mask is the same in the whole tile (`tawa.analysis.masks`). Declines when: nothing is known of the
+mask, it is asked outside a loop, what it hides does not come from a product of the loop, or the
+tile is small (a branch costs more than it saves).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
+
+from tawa.analysis.affine import Affine
+from tawa.analysis.masks import Condition, Either, Every, Holds, NotNegative, uniform_when
+from tawa.analysis.stages import comes_from_product
+from tawa.ir import tile
+from tawa.ir.types import element_type, i1, i64, is_float, shape_of
+from tawa.passes.fold import constant, elementwise
+from tawa.plan.plan import Declined, Plan
+from tawa.target import Target
+
+_SMALLEST = 2048
+"""Elements of a tile worth a branch: sixteen a thread of a warpgroup."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Hiding:
+    """Selections on top of one another: from `shown` to the result of `last`."""
+
+    shown: SSAValue
+    last: tile.Elementwise
+    whole: Condition
+
+
+def ask_masks(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Put selections under the question whether they select anything."""
+    for operation in list(kernel.walk(reverse=True)):
+        if operation.parent is not None and (found := _find(operation)) is not None:
+            _ask(found)
+    return ()
+
+
+def _find(operation: Operation) -> _Hiding | None:
+    """Return the selections that end with `operation`, if asking about them pays."""
+    block = operation.parent
+    assert block is not None, "an operation of a kernel stands in a block"
+    if not isinstance(block.parent_op(), scf.ForOp):
+        return None
+    conditions: list[Condition] = []
+    current = operation
+    shown: SSAValue | None = None
+    while (step := _step(current, block)) is not None:
+        shown, condition = step
+        conditions.append(condition)
+        if not isinstance(shown, OpResult) or not shown.has_one_use():
+            break
+        current = shown.owner
+    if shown is None or not isinstance(operation, tile.Elementwise):
+        return None
+    source = shown.owner
+    if not isinstance(source, Operation) or source.parent is not block:
+        return None
+    shape = shape_of(shown.type)
+    if not isinstance(source, tile.Dot) and not comes_from_product(source, block, shape):
+        return None
+    return _Hiding(shown, operation, Every(tuple(reversed(conditions))))
+
+
+def _step(operation: Operation, block: Block) -> tuple[SSAValue, Condition] | None:
+    """Return what one selection shows where its mask is the same everywhere, and when that is."""
+    if not isinstance(operation, tile.Elementwise) or operation.function.data != "select":
+        return None
+    shape = shape_of(operation.result.type)
+    size = 1
+    for extent in shape:
+        size *= extent
+    kind = element_type(operation.result.type)
+    if operation.parent is not block or size < _SMALLEST or not is_float(kind):
+        return None
+    mask, first, second = operation.inputs
+    for shown, truth in ((first, True), (second, False)):
+        if _is_computed(shown) and (known := uniform_when(mask, truth)) is not None:
+            return shown, known
+    return None
+
+
+def _is_computed(value: SSAValue) -> bool:
+    """Tell whether a tile is more than one number repeated."""
+    return not isinstance(value.owner, tile.Constant | tile.Splat | Block)
+
+
+def _ask(found: _Hiding) -> None:
+    point = _Point(found.last)
+    whole = _emit(point, found.whole)
+    hidden = Block()
+    branch = scf.IfOp(
+        whole,
+        [found.last.result.type],
+        Region(Block([scf.YieldOp(found.shown)])),
+        Region(hidden),
+    )
+    branch.location = found.last.location
+    branch.results[0].name_hint = found.last.result.name_hint
+    point.put(branch)
+    found.last.result.replace_all_uses_with(branch.results[0])
+    end = scf.YieldOp(found.last.result)
+    hidden.add_op(end)
+    _sink(found.last, branch)
+
+
+def _sink(operation: Operation, branch: scf.IfOp) -> None:
+    """Move a statement to the start of the branch, and what then nothing outside needs."""
+    home = branch.false_region.block
+    first = home.first_op
+    assert first is not None, "the branch ends in its yield"
+    operation.detach()
+    home.insert_op_before(operation, first)
+    for value in list(operation.operands):
+        source = value.owner
+        if not isinstance(source, _PURE) or source.parent is not branch.parent:
+            continue
+        if all(use.operation.parent is home for use in value.uses):
+            _sink(source, branch)
+
+
+_PURE = (
+    *(tile.Constant, tile.Arange, tile.Splat, tile.ExpandDims, tile.Broadcast, tile.Reshape),
+    *(tile.Transpose, tile.Elementwise, tile.Cast),
+)
+
+
+class _Point:
+    """Inserts before an operation, at its place in the source."""
+
+    def __init__(self, anchor: Operation) -> None:
+        self._anchor = anchor
+
+    def put(self, operation: Operation) -> SSAValue:
+        block = self._anchor.parent
+        assert block is not None, "an operation of a kernel stands in a block"
+        block.insert_op_before(operation, self._anchor)
+        operation.location = self._anchor.location
+        return operation.results[0]
+
+
+def _emit(point: _Point, condition: Condition) -> SSAValue:
+    """Compute a condition before an operation."""
+    match condition:
+        case Holds(value, truth):
+            return value if truth else point.put(elementwise("xor", value, _one(point)))
+        case NotNegative(form):
+            zero = point.put(constant(0, i64))
+            return point.put(elementwise("ge", _sum(point, form), zero))
+        case Every(parts) | Either(parts):
+            function = "and" if isinstance(condition, Every) else "or"
+            total, *rest = (_emit(point, part) for part in parts)
+            for value in rest:
+                total = point.put(elementwise(function, total, value))
+            return total
+
+
+def _one(point: _Point) -> SSAValue:
+    return point.put(tile.Constant.build(attributes={"value": IntAttr(1)}, result_types=[i1]))
+
+
+def _sum(point: _Point, form: Affine) -> SSAValue:
+    """Compute an affine form in 64 bits, where nothing overflows."""
+    total = point.put(constant(form.constant, i64))
+    for symbol, factor in form.terms:
+        wide = symbol
+        if symbol.type != i64:
+            wide = point.put(tile.Cast.build(operands=[symbol], result_types=[i64]))
+        if factor != 1:
+            wide = point.put(elementwise("mul", wide, point.put(constant(factor, i64))))
+        total = point.put(elementwise("add", total, wide))
+    return total
