@@ -14,9 +14,10 @@ from tawa.errors import PlanError
 from tawa.ir import parse, tile
 from tawa.passes.simplify import simplify_kernel
 from tawa.plan.pins import Pins
-from tawa.plan.plan import Plan
+from tawa.plan.plan import Declined, Plan
 from tawa.plan.planner import plan_for
 from tawa.plan.text import parse_plan, print_plan
+from tawa.plan.unhonoured import refuse_declined
 from tawa.target import H200
 from tile_shapes import text_of
 
@@ -207,6 +208,44 @@ def test_a_store_that_tma_cannot_take(function: Any, why: str, pins: dict[str, A
         assert "out@" in caught.value.why or "desc@" in caught.value.why
     else:
         assert "this kernel has none" in caught.value.why
+
+
+def copies_rows_of_8_bytes(x_desc, out_desc):
+    out_desc.store([0, 0], x_desc.load([0, 0]))
+
+
+def test_what_the_lowering_declines_is_refused_where_it_is_pinned() -> None:
+    """The descriptor is the host's, and its box too narrow: only the lowering knows."""
+    describe = tawa.TensorDescriptor.from_tensor
+    descs = [describe(tawa.array((64, 64), "f16"), [64, 4]) for _ in range(2)]
+    kernel = tawa.jit(copies_rows_of_8_bytes)
+    assert not kernel.compile(*descs).plan.specialized
+    with pytest.raises(PlanError, match="TMA for out_desc@") as caught:
+        kernel.compile(*descs, store="tma")
+    assert caught.value.what == "store='tma'"
+    assert caught.value.remedy == "leave store= out"
+    plan = str(kernel.compile(*descs).plan)
+    assert kernel.compile(*descs, plan=plan).proof.ok  # a whole plan reads back
+
+
+@pytest.mark.parametrize(
+    ("pins", "feature", "what"),
+    [
+        ({"mma_depth": 3}, "mma_depth 3 of for k@7", "mma_depth=3"),
+        ({"mma_depth": {"for k": 2}}, "mma_depth 2 of for k@7", "mma_depth=2"),
+        ({"parts": 4}, "4 parts of c@9", "parts=4"),
+        ({"registers": {"mma": 200}}, "register reallocation", "registers={'mma': 200}"),
+    ],
+)
+def test_notes_of_the_lowering_that_speak_of_pins(
+    pins: dict[str, Any], feature: str, what: str
+) -> None:
+    note = Declined(feature, "it does not fit")
+    with pytest.raises(PlanError, match="it does not fit") as caught:
+        refuse_declined(Pins(**pins), Plan(), [note])
+    assert caught.value.what == what
+    refuse_declined(Pins(), Plan(), [note])
+    refuse_declined(Pins(**pins), Plan(), [Declined("wgmma for acc@8", "mma.sync is used")])
 
 
 # --- a plan's text ------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from tawa.analysis.effects import enclosing_loops
 from tawa.analysis.roles import is_host_made
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.plan.pins import Pins
-from tawa.plan.plan import Declined
+from tawa.plan.pins import Pins, pick
+from tawa.plan.plan import Declined, Plan
 from tawa.plan.problem import Problem
 
 
@@ -87,3 +87,32 @@ def refuse_stores(problem: Problem, notes: Iterable[Declined]) -> None:
             why="it counts the pieces of a store by TMA, and this kernel has none",
             remedy="leave parts= out",
         )
+
+
+def refuse_declined(pins: Pins, plan: Plan, notes: Iterable[Declined]) -> None:
+    """Raise PlanError where the lowering of a plan did not do what is pinned, and said why.
+
+    `notes` are those of the lowering. A whole plan that is given is carried out as far as it goes:
+    it is what an earlier compilation printed, with the same notes.
+    """
+    for note in notes:
+        if pin := _pin_of(pins, plan, note.feature):
+            raise PlanError(
+                pin,
+                why=f"{note.feature}: {note.reason}",
+                remedy=f"leave {pin.partition('=')[0]}= out",
+            )
+
+
+def _pin_of(pins: Pins, plan: Plan, feature: str) -> str:
+    """Return the pin that a note of the lowering speaks of, if it is pinned."""
+    kind, _, name = feature.partition(" of ")
+    if kind.startswith("mma_depth ") and (pick(pins.mma_depth, (name,), "mma_depth") or 1) > 1:
+        return kind.replace(" ", "=", 1)
+    if kind.endswith(" parts") and (pins.parts or 1) > 1:
+        return f"parts={pins.parts}"
+    if feature == "register reallocation" and pins.registers:
+        return f"registers={dict(pins.registers)}"
+    if pins.store == "tma" and feature in {f"TMA for {store.store}" for store in plan.stores}:
+        return "store='tma'"
+    return ""

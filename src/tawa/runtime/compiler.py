@@ -33,6 +33,7 @@ from tawa.passes import pipeline
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.planner import rank_plans
+from tawa.plan.unhonoured import refuse_declined
 from tawa.runtime import crash, cubins, nvrtc
 from tawa.runtime.compiled import (
     CompiledKernel,
@@ -163,7 +164,7 @@ def _compile(
     errors: list[TawaError] = []
     for plan in plans[:ATTEMPTS]:
         try:
-            return _carry_out(kernel, plan, target, watch, stages, signature, notes, errors)
+            return _carry_out(kernel, plan, target, watch, stages, signature, notes, errors, pins)
         except REJECTIONS as error:
             errors.append(error)
     for number, other in enumerate(errors[1:], 2):
@@ -180,6 +181,7 @@ def _carry_out(
     signature: Signature,
     notes: tuple[Declined, ...],
     errors: list[TawaError],
+    pins: Pins,
 ) -> CompiledKernel:
     """Carry out one plan on a copy of the kernel: lower, prove, generate, build."""
     work = kernel.clone()
@@ -189,7 +191,9 @@ def _carry_out(
         notes += pipeline.run(pipeline.AREF, work, plan, target, begin)
         made["aref"] = str(work)
     with watch.phase("lowering"):
-        notes += pipeline.run(pipeline.HOPPER, work, plan, target, begin)
+        lowered = pipeline.run(pipeline.HOPPER, work, plan, target, begin)
+        refuse_declined(pins, plan, lowered)
+        notes += lowered
         made["hopper"] = str(work)
     with watch.phase("proof", work, plan):
         proof = prove(work, target)
