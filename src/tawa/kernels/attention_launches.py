@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tawa
-from tawa.kernels.arrays import View, empty_beside, look
+from tawa.kernels.arrays import empty_beside, look
 from tawa.kernels.attention_operands import Operands, Options, Problem, settled
 from tawa.kernels.flash_decode import attention_split, combine_splits
 from tawa.kernels.flash_options import attention_options, list_tiles
@@ -27,6 +27,7 @@ FEW = 16
 MOST_SPLITS = 128
 # What a program costs beside its tiles of keys, and the combination of parts, in such tiles.
 _PROLOGUE, _COMBINATION = 1.5, 3.0
+_PARTS_OF_A_WARP = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,18 @@ def variants(problem: Problem) -> Iterator[Variant]:
         return
     options = problem.options
     masked = problem.causal or options.left or options.right
-    rows, columns = (128, 64) if wide or options.bias else (128, 128)
     turns = (("arrangement", "pingpong"),)
-    if not options.packed and problem.queries <= 64:
+    if options.packed:
+        # The hardware gives the next tile to whoever is free: sequences differ in length.
+        free = (("persistent", False),)
+        if padded(problem.head_dim) <= 64:
+            yield Variant(192, 128, pins=(*turns, *free))
+        yield Variant(128, 64 if wide else 128, pins=free)
+        yield Variant(128, 64, pins=free)
+        yield Variant(64, 64)
+        return
+    rows, columns = (128, 64) if wide or options.bias else (128, 128)
+    if problem.queries <= 64:
         yield Variant(64, columns, bool(masked))
     yield Variant(rows, columns, bool(masked), turns)
     yield Variant(rows, columns, bool(masked))
@@ -107,12 +117,6 @@ def _factors(operands: Operands) -> tuple[float, float]:
     if not cap:
         return scale * LOG2_E, 0.0
     return 2 * scale * LOG2_E / cap, cap * LOG2_E
-
-
-def _outer(view: View) -> tuple[int, int, int]:
-    """Return the strides of batch, head and row of an array with contiguous rows."""
-    batch, head, row, _ = view.strides
-    return batch, head, row
 
 
 # --- options ------------------------------------------------------------------------------------
@@ -204,45 +208,49 @@ def _packed(problem: Problem) -> tuple[int, int]:
     return pack, -(-problem.queries // (ROWS // pack)) * -(-problem.groups // pack)
 
 
-def _heads_inside(operands: Operands, pack: int, width: int) -> Any:
-    """Return the descriptor of queries as (batch, kv_heads, queries, heads of those, dim)."""
-    problem = operands.problem
-    view = look(operands.q)
-    batch, head, row, unit = settled(view)
+def _heads_inside(
+    problem: Problem, array: Any, strides: tuple[int, ...], batches: int, pack: int
+) -> Any:
+    """Return the descriptor of rows as (batch, kv_heads, queries, heads of those, dim).
+
+    `strides` are those of batch, head, row and column.
+    """
+    batch, head, row, unit = strides
     shape = (
-        problem.batch,
+        batches,
         problem.heads // problem.groups,
         problem.queries,
         problem.groups,
         problem.head_dim,
     )
-    strides = (batch, head * problem.groups, row, head, unit)
-    block = [1, 1, ROWS // pack, pack, width]
-    return tawa.TensorDescriptor(operands.q, shape, strides, block)
+    inside = (batch, head * problem.groups, row, head, unit)
+    block = [1, 1, ROWS // pack, pack, padded(problem.head_dim)]
+    return tawa.TensorDescriptor(array, shape, inside, block)
 
 
 def _decode(operands: Operands, variant: Variant) -> list[Launch]:
     problem, extras, options = operands.problem, operands.extras, operands.problem.options
     width, dim = padded(problem.head_dim), problem.head_dim
+    batches = problem.batch
     shared = problem.heads // problem.groups
     splits = splits_of(problem, variant.columns)
     pack, blocks = _packed(problem)
     rows = problem.batch * problem.heads * problem.queries
-    parts, sums, strides = operands.out, operands.lse, _outer(look(operands.out))
+    parts, sums, strides = operands.out, operands.lse, settled(look(operands.out))
     if splits > 1:
         parts = empty_beside(operands.q, (splits, rows, dim), "f32")
         sums = empty_beside(operands.q, (splits, rows), "f32")
         head = problem.queries * dim
-        strides = (problem.heads * head, head, dim)
+        strides = (problem.heads * head, head, dim, 1)
     # A tile of keys lies in one page, or its rows are gathered.
     gathered = options.page % variant.columns != 0
     held = [operands.k, operands.v]
     if not gathered:
         held = [describe(each, variant.columns, width) for each in held]
     arguments = (
-        _heads_inside(operands, pack, width),
+        _heads_inside(problem, operands.q, settled(look(operands.q)), batches, pack),
         *held,
-        parts,
+        _heads_inside(problem, parts, strides, splits * batches, pack),
         sums,
         extras.sink,
         extras.alibi,
@@ -251,12 +259,11 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         problem.queries,
         problem.keys,
         shared,
+        batches,
         splits,
         *_factors(operands),
         extras.left,
         extras.right,
-        rows * dim,
-        *strides,
         rows,
         look(extras.table).strides[0] if options.page else 0,
         *settled(look(operands.k))[:3],
@@ -280,17 +287,16 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         "LSE": sums is not None,
         "SCALE": 1.0 if splits > 1 else math.log(2),
     }
-    grid = (splits, shared * problem.batch, blocks)
+    grid = (splits, shared * batches, blocks)
     main = Launch(attention_split, grid, arguments, constants | dict(variant.pins))
     if splits == 1:
         return [main]
-    into = _outer(look(operands.out))
+    into = settled(look(operands.out))[:3]
     combined = (parts, sums, operands.out, operands.lse, problem.queries, problem.heads, splits)
-    finish = {
-        "SPLITS": 1 << (splits - 1).bit_length(),
-        "HEAD_DIM": 1 << (dim - 1).bit_length(),
-        "LSE": operands.lse is not None,
-    }
+    part, across = 1 << (splits - 1).bit_length(), 1 << (dim - 1).bit_length()
+    finish = {"SPLITS": part, "HEAD_DIM": across, "LSE": operands.lse is not None}
+    # One warp has no barrier between its sums; more where its registers do not hold the parts.
+    finish["num_warps"] = 1 if part * across <= _PARTS_OF_A_WARP else 4
     return [main, Launch(combine_splits, (rows,), (*combined, rows, dim, *into), finish)]
 
 

@@ -18,9 +18,8 @@ from tawa.kernels.flash_scores import LOG2_E, attend, span
 
 @tawa.jit
 def attention_split(
-    q_desc, k_desc, v_desc, out_ptr, lse_ptr, sink_ptr, slopes_ptr, table_ptr, lengths_ptr,
-    queries, keys, kv_heads, splits, factor, cap, left, right,
-    o_split, o_batch, o_head, o_step, l_split, table_step,
+    q_desc, k_desc, v_desc, o_desc, lse_ptr, sink_ptr, slopes_ptr, table_ptr, lengths_ptr,
+    queries, keys, kv_heads, batches, splits, factor, cap, left, right, l_split, table_step,
     k_page, k_head, k_step, v_page, v_head, v_step, dim,
     GROUP: tl.constexpr,
     PACK: tl.constexpr,
@@ -43,10 +42,11 @@ def attention_split(
     A block has BLOCK_M / PACK queries of PACK of the GROUP heads that share a head of keys: row r
     is query r // PACK of head r % PACK; there are cdiv(queries, BLOCK_M / PACK) * cdiv(GROUP, PACK)
     blocks, those of the same queries side by side. Part s gets the s-th share of the tiles of keys,
-    writes its output, normalised, at out_ptr + s * o_split and the log-sum-exp of its rows at
-    lse_ptr + s * l_split, times SCALE (from base two). `q_desc` has shape (batch, kv_heads,
-    queries, GROUP, dim), the others (batch, kv_heads, keys, dim), with `PAGE`, a multiple of
-    `BLOCK_N`, (pages, kv_heads, PAGE, dim): key j is row j % PAGE of page table[batch, j // PAGE].
+    writes its output, normalised, as batch s * batches + batch of `o_desc`, and the log-sum-exp of
+    its rows at lse_ptr + s * l_split, times SCALE (from base two). `q_desc` and `o_desc` have shape
+    (batch, kv_heads, queries, GROUP, dim), the others (batch, kv_heads, keys, dim), with `PAGE`, a
+    multiple of `BLOCK_N`, (pages, kv_heads, PAGE, dim): key j is row j % PAGE of the page
+    table[batch, j // PAGE].
     With `GATHER`, for smaller pages, k_desc and v_desc are pointers, with strides before the last.
     `LENGTHS`: a batch has lengths_ptr[batch] keys. The other arguments are those of
     `attention_options`.
@@ -100,11 +100,8 @@ def attention_split(
         "edge", LEFT, RIGHT, True, CAP, SLOPES, False,
     )  # fmt: skip
     acc = acc / tl.where(total > 0, total, 1.0)[:, None]
-    at = batch.to(tl.int64) * o_batch + query_heads.to(tl.int64) * o_head + lines * o_step
-    columns = tl.arange(0, HEAD_DIM)
-    there = real[:, None] & (columns[None, :] < dim)
-    out = out_ptr + split.to(tl.int64) * o_split + at[:, None] + columns[None, :]
-    tl.store(out, acc.to(out_ptr.dtype.element_ty), mask=there)
+    out = acc.to(o_desc.dtype).reshape(1, 1, BLOCK_M // PACK, PACK, HEAD_DIM)
+    o_desc.store([split * batches + batch, head, first, member, 0], out)
     if LSE:
         at = (batch * kv_heads * GROUP + query_heads).to(tl.int64) * queries + lines
         line = (top + tl.log2(total)) * SCALE
@@ -121,21 +118,22 @@ def combine_splits(
 ):  # fmt: skip
     """Combine the parts of each row; grid (rows,), rows = batch * heads * queries.
 
-    `parts_ptr` f32 [splits, rows, dim] and `sums_ptr` f32 [splits, rows], in base two; `SPLITS` and
-    `HEAD_DIM` are powers of two that hold splits and dim. Parts without keys weigh nothing, and
-    rows without keys become zero.
+    `parts_ptr` f32 [splits, rows, dim] and `sums_ptr` f32 [splits, rows], in base two, rows as
+    (batch, heads, queries); `SPLITS` and `HEAD_DIM` are powers of two that hold splits and dim.
+    Parts without keys weigh nothing, and rows without keys become zero.
     """
     row = tl.program_id(0)
     part = tl.arange(0, SPLITS)
     columns = tl.arange(0, HEAD_DIM)
     here = part < splits
+    at = (part.to(tl.int64) * rows + row)[:, None] * dim + columns[None, :]
+    there = here[:, None] & (columns < dim)[None, :]
+    # Before the weights are known: one latency of memory less.
+    parts = tl.load(parts_ptr + at, mask=there, other=0.0)
     sums = tl.load(sums_ptr + part * rows + row, mask=here, other=float("-inf"))
     top = tl.maximum(tl.max(sums, 0), -1e30)
     weights = tl.exp2(sums - top)
     total = tl.sum(weights, 0)
-    at = (part.to(tl.int64) * rows + row)[:, None] * dim + columns[None, :]
-    there = here[:, None] & (columns < dim)[None, :]
-    parts = tl.load(parts_ptr + at, mask=there, other=0.0)
     out = tl.sum(parts * weights[:, None], 0) / tl.where(total > 0, total, 1.0)
     pair = row // queries
     batch = pair // heads

@@ -58,7 +58,7 @@ class SliceView(IRDLOperation):
 
 @irdl_op_definition
 class ReshapeView(IRDLOperation):
-    """The same bytes with unit dimensions dropped or added."""
+    """The same bytes with unit dimensions dropped or added, or rows counted by other dimensions."""
 
     name = "hopper.reshape_view"
     view = operand_def(ViewType)

@@ -1,8 +1,8 @@
 """Views: tensors that are tiles in shared memory, read there by instructions that can.
 
-A tensor loaded from a view may be transposed or lose unit dimensions without moving a byte;
-`as_view` finds the view behind such a chain. A value that outlives the loan of its slot is not a
-view any more: its registers are used.
+A tensor loaded from a view may be transposed, lose unit dimensions or count its rows by other
+dimensions without moving a byte; `as_view` finds the view behind such a chain. A value that
+outlives the loan of its slot is not a view any more: its registers are used.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def as_view(emitter: Emitter, value: SSAValue, use: Operation) -> SSAValue | Non
                 emitter, inner, tuple(item.data for item in transpose.permutation)
             )
         case tile.Reshape() | tile.ExpandDims() as reshape:
-            before, after = shape_of(reshape.value.type), shape_of(reshape.result.type)
-            if [x for x in before if x != 1] != [x for x in after if x != 1]:
-                return None
+            after = shape_of(reshape.result.type)
             inner = as_view(emitter, reshape.value, use)
-            return inner and reshape_view(emitter, inner, after)
+            if inner is None or _reshaped(view_kind(inner), after) is None:
+                return None
+            return reshape_view(emitter, inner, after)
         case _:
             return None
 
@@ -164,20 +164,34 @@ def load_view(
 
 
 def reshape_view(emitter: Emitter, view: SSAValue, shape: tuple[int, ...]) -> SSAValue:
-    """Return a view with unit dimensions dropped or added; memory order is kept."""
-    kind = view.type
-    assert isinstance(kind, ViewType)
-    layout = kind.layout.data
-    kept = [dim for dim in layout.order if layout.shape[dim] != 1]
-    ranks = {dim: rank for rank, dim in enumerate(sorted(kept))}
-    places = [dim for dim, extent in enumerate(shape) if extent != 1]
-    units = [dim for dim, extent in enumerate(shape) if extent == 1]
-    order = (*units, *(places[ranks[dim]] for dim in kept))
-    new = SharedLayoutAttr(SharedLayout(shape, order, layout.bits, layout.swizzle))
+    """Return a view of the same bytes with another shape: unit dimensions more or less, or rows
+    counted by other dimensions.
+    """
+    kind = view_kind(view)
+    layout = _reshaped(kind, shape)
+    assert layout is not None, "asked for by who knows that the bytes stay"
+    new = SharedLayoutAttr(layout)
     within = new if kind.within == kind.layout else kind.within
     return emitter.put(
         hopper.ReshapeView(operands=[view], result_types=[ViewType(kind.element, new, within)])
     ).result
+
+
+def _reshaped(kind: ViewType, shape: tuple[int, ...]) -> SharedLayout | None:
+    """Return the placement of a view under another shape, None where bytes would have to move."""
+    layout = kind.layout.data
+    if [x for x in layout.shape if x != 1] == [x for x in shape if x != 1]:
+        kept = [dim for dim in layout.order if layout.shape[dim] != 1]
+        ranks = {dim: rank for rank, dim in enumerate(sorted(kept))}
+        places = [dim for dim, extent in enumerate(shape) if extent != 1]
+        units = [dim for dim, extent in enumerate(shape) if extent == 1]
+        order = (*units, *(places[ranks[dim]] for dim in kept))
+        return SharedLayout(shape, order, layout.bits, layout.swizzle)
+    # Rows lie one after the other, whatever dimensions count them; panels are cut from the last.
+    natural = layout.order == tuple(range(len(layout.order)))
+    if kind.within != kind.layout or not natural or layout.shape[-1:] != shape[-1:]:
+        return None
+    return SharedLayout(shape, tuple(range(len(shape))), layout.bits, layout.swizzle)
 
 
 def slice_view(emitter: Emitter, view: SSAValue, dim: int, start: int, extent: int) -> SSAValue:
