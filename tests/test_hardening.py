@@ -5,6 +5,7 @@ in the middle of tuning, launches in graph captures, threads.
 from __future__ import annotations
 
 import ast
+import ctypes
 import errno
 import os
 import struct
@@ -375,24 +376,21 @@ def test_a_fault_that_torch_reports_names_the_configuration(driver, monkeypatch,
 def test_the_legacy_stream_beside_a_capture(monkeypatch):
     """The driver answers 906 when asked of stream 0 while another stream is captured."""
 
-    class Bindings:
-        answer = (906, None)
+    answer = [0, 0]  # the error, and whether the stream is captured
 
-        def CUstream(self, handle):
-            return handle
-
-        def cuStreamIsCapturing(self, stream):
-            return self.answer
+    def asked(stream: int, status: int) -> int:
+        ctypes.c_int.from_address(status).value = answer[1]
+        return answer[0]
 
     driver = object.__new__(Driver)
-    driver.cu = Bindings()
-    monkeypatch.setattr(driver, "describe", lambda code: f"error {code}", raising=False)
-    assert driver.is_capturing(0)
-    driver.cu.answer = (0, 0)
+    driver._capturing = asked
+    monkeypatch.setattr(Driver, "describe", lambda self, code: f"error {code}")
     assert not driver.is_capturing(0)
-    driver.cu.answer = (0, 1)
+    answer[:] = 0, 1
     assert driver.is_capturing(7)
-    driver.cu.answer = (400, None)
+    answer[:] = 906, 0
+    assert driver.is_capturing(0)
+    answer[:] = 400, 0
     with pytest.raises(LaunchError, match="cuStreamIsCapturing failed: error 400"):
         driver.is_capturing(7)
 
