@@ -22,7 +22,15 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from runtime_fakes import FakeCompiler, FakeDriver, GpuArray, install, sample_kernel
+from runtime_fakes import (
+    FakeCompiler,
+    FakeDriver,
+    GpuArray,
+    install,
+    parameters_of,
+    sample_kernel,
+)
+from tawa.codegen.parameters import CounterParameter
 from tawa.errors import LaunchError
 from tawa.frontend.signature import PointerArg
 from tawa.plan.pins import Pins
@@ -497,3 +505,31 @@ def test_threads_wait_for_a_compilation_that_fails(driver, tmp_path):
     before = len(attempts)
     work(0)
     assert len(attempts) == before + 1
+
+
+def asking(request):
+    """A kernel whose blocks ask for their programs, by a counter of the launch."""
+    parameters = (*parameters_of(request.signature), CounterParameter())
+    return sample_kernel(parameters, signature=request.signature)
+
+
+def test_launchers_of_one_kernel_share_its_counters(driver, monkeypatch, tmp_path):
+    """Two forms of a call (a subclass of the array) have a launcher each, and one kernel: launches
+    on two streams must not count on one counter.
+    """
+
+    class Subclass(GpuArray):
+        pass
+
+    jit = JitFunction(kernel, compiler=FakeCompiler(make=asking), store=DiskStore(tmp_path))
+    streams = iter((5, 6, 5, 6))
+    monkeypatch.setattr(dispatch, "current_stream", lambda values: lambda device: current[0])
+    current = [0]
+    used = []
+    for array in (GpuArray, Subclass, GpuArray, Subclass):
+        current[0] = next(streams)
+        jit[(1,)](array((4,)), 4)
+        used.append((driver.launches[-1].stream, driver.launches[-1].values[-1]))
+    assert used[0] == used[2]
+    assert used[1] == used[3]
+    assert used[0][1] != used[1][1]

@@ -18,12 +18,16 @@ _PER_THREAD = 2  # CU_STREAM_PER_THREAD: one handle, a stream for each thread
 
 
 class Counters:
-    """The counters of one kernel on one device; `is_capturing` asks whether a stream records."""
+    """The counters of one kernel on one device, for all its launchers and threads.
+
+    `is_capturing` asks whether a stream records.
+    """
 
     def __init__(self, is_capturing: Callable[[int], bool], count: int = COUNTERS) -> None:
         self._is_capturing = is_capturing
         self._free = count
         self._used: OrderedDict[object, int] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __call__(self, stream: int) -> int:
         """Return the counter of a launch on `stream` (a handle)."""
@@ -32,12 +36,12 @@ class Counters:
             key = object()  # never met again
         elif stream == _PER_THREAD:
             key = (stream, threading.get_ident())
-        number = self._used.get(key)
-        if number is None:
-            number = self._new()
-            self._used[key] = number
-        else:
-            self._used.move_to_end(key)
+        with self._lock:
+            number = self._used.get(key)
+            if number is None:
+                number = self._used[key] = self._new()
+            else:
+                self._used.move_to_end(key)
         return number
 
     def _new(self) -> int:

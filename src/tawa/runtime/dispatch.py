@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tawa.errors import ArgumentError, LaunchError
 from tawa.runtime.arrays import CPU, NOWHERE, Device, host_array, is_array, is_tensor, look
 from tawa.runtime.compiled import CompiledKernel
+from tawa.runtime.counters import Counters
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.driver import Driver, LoadedKernel, connect
 from tawa.runtime.forms import launch_names
@@ -119,6 +120,7 @@ class GpuKernel:
         self.kernel = kernel
         self._loaded: LoadedKernel | None = None
         self._blocks: dict[int, int] = {}
+        self._counters: dict[int, Counters] = {}
         self._lock = threading.Lock()
 
     def launcher(
@@ -137,7 +139,9 @@ class GpuKernel:
         )
         with self._lock:
             loaded = self._ready(machine, device)
-        place = Place(device, current_stream(values), current_device(machine), self._blocks[device])
+            counters = self._counters.setdefault(device, Counters(machine.is_capturing))
+        blocks = self._blocks[device]
+        place = Place(device, current_stream(values), current_device(machine), blocks, counters)
         return make_launcher(
             self.kernel, values, place, loaded.function, machine, otherwise
         ).function

@@ -66,19 +66,18 @@ class Machine(Protocol):
         """Return the name and meaning of an error."""
         ...
 
-    def is_capturing(self, stream: int) -> bool:
-        """Tell whether launches on a stream are recorded in a graph."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a launcher launches: the device, its current stream, the resident blocks."""
+    """Where a launcher launches: the device, its current stream, the resident blocks, the counters
+    that all launchers of the kernel there give out together.
+    """
 
     device: int
     stream: Callable[[int], int]
     current_device: Callable[[], int]
     resident_blocks: int
+    counters: Counters
 
 
 class Block:
@@ -164,7 +163,6 @@ class _Writer:
             case GridParameter():
                 self._value(("__x", "__y", "__z")[parameter.axis], "i32")
             case CounterParameter():
-                self.namespace["__counter"] = Counters(self.machine.is_capturing)
                 self._value("__counter(__stream(__device))", "i32")
             case TensorMapParameter():
                 self._map(index, parameter)
@@ -245,6 +243,7 @@ def make_launcher(
         "__launches": launches,
         "__refuse": refuse,
         "__fail": fail,
+        "__counter": place.counters,
         "__note": machine.recent.notes.append,
         "__facts_of": tuple(facts_of(names, (*values, *extra))),
         "__machine": machine,
