@@ -76,8 +76,10 @@ def variants(problem: Problem) -> Iterator[Variant]:
         most = 64 if wide else 128
         page = problem.options.page
         columns = most if page < 64 else next(n for n in (128, 64) if n <= most and page % n == 0)
-        # A tile of queries is small beside those of keys, whose rings get its second slot.
-        yield Variant(ROWS, columns, pins=(("depth", {"q": 1}),))
+        # A tile of queries is small beside those of keys, whose rings get its second slot. Memory
+        # sets the pace: to overlap the products of a step with another's pays for narrow heads.
+        ordered = (("schedule", "fine"),) if padded(problem.head_dim) > 64 else ()
+        yield Variant(ROWS, columns, pins=(("depth", {"q": 1}), *ordered))
         return
     options = problem.options
     masked = problem.causal or options.left or options.right
