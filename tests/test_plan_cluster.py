@@ -28,10 +28,11 @@ def lowered(case: Case) -> tuple[tile.Kernel, Plan]:
     return kernel, plan
 
 
-def _check(case: Case) -> None:
+def _check(case: Case, cluster: int = 2) -> None:
     kernel, plan = lowered(case)
-    assert plan.cluster == 2
-    assert any(isinstance(op, hopper.TmaLoad) and op.multicast for op in kernel.walk())
+    assert plan.cluster == cluster
+    shared = any(isinstance(op, hopper.TmaLoad) and op.multicast for op in kernel.walk())
+    assert shared == (cluster == 2)
     expected, reference = fresh(case)
     simulate(tile_kernel(case), case.grid, reference, level="tile")
     for late in ("late", "random"):
@@ -54,6 +55,23 @@ def test_blocks_of_a_kernel_that_is_not_persistent() -> None:
 
 def test_three_rows_in_groups() -> None:
     _check(product(m=520, n=300, cluster=2, group=2))
+
+
+@pytest.mark.parametrize("grouped", ["rows", "columns"])
+def test_tiles_in_groups_of_either_axis(grouped: str) -> None:
+    _check(product(m=520, n=300, cluster=2, group=2, grouped=grouped))
+
+
+def test_columns_of_tiles_walked_together_without_pairs() -> None:
+    assert lowered(product(cluster=2))[1].grouped == lowered(product())[1].grouped == "rows"
+    alone = product(m=520, n=800, group=3, grouped="columns")
+    assert lowered(alone)[1].grouped == "columns"
+    _check(alone, cluster=1)
+
+
+def test_columns_are_grouped_only_in_groups() -> None:
+    with pytest.raises(PlanError, match="no tiles are walked together"):
+        lowered(product(group=0, grouped="columns"))
 
 
 def test_the_protocol_of_pairs_is_proved() -> None:

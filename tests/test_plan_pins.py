@@ -120,6 +120,7 @@ OF_ROLES: list[tuple[dict[str, Any], str]] = [
     ({"arrangement": "pingpong"}, "arrangement='pingpong'"),
     ({"cluster": 2}, "cluster=2"),
     ({"group": 8}, "group=8"),
+    ({"grouped": "columns"}, "grouped='columns'"),
     ({"walk": "serpentine"}, "walk='serpentine'"),
     ({"parts": 2}, "parts=2"),
 ]

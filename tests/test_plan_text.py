@@ -51,6 +51,7 @@ plans = st.builds(
     persistent=st.booleans(),
     group=st.integers(0, 16),
     cluster=st.sampled_from([1, 2]),
+    grouped=st.sampled_from(["rows", "columns"]),
     walk=st.sampled_from(["forward", "serpentine"]),
     load_eviction=st.sampled_from(["", "last"]),
     declined=st.lists(st.builds(Declined, names.map("load {}".format), reasons), max_size=2).map(

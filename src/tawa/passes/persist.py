@@ -59,7 +59,7 @@ def persist(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, 
     program_id = inner.args[0]
     if plan.walk == "serpentine":
         program_id = _serpentine(emit, program_id, first, stride, tiles)
-    ids = _place(emit, program_id, walked, plan.group)
+    ids = _ordered(emit, program_id, walked, plan)
     if plan.cluster > 1:
         rank = emit.add(hopper.ClusterRank(result_types=[i32]), "rank")
         row = emit.apply("add", emit.apply("mul", ids[0], emit.number(plan.cluster, "")), rank)
@@ -169,6 +169,17 @@ def _serpentine(
     odd = emit.apply("and", emit.apply("idiv", start, stride), emit.number(1, ""))
     turned = emit.apply("eq", odd, emit.number(1, ""), name="turned")
     return emit.apply("select", turned, back, program, name="tile")
+
+
+def _ordered(
+    emit: _Emitter, program: SSAValue, extents: list[SSAValue], plan: Plan
+) -> list[SSAValue]:
+    """Return the program ids of tile number `program` in the plan's order."""
+    if plan.grouped == "rows":
+        return _place(emit, program, extents, plan.group)
+    rows, columns, planes = extents
+    column, row, plane = _place(emit, program, [columns, rows, planes], plan.group)
+    return [row, column, plane]
 
 
 def _place(

@@ -18,7 +18,7 @@ from tawa.analysis.naming import name_of
 from tawa.errors import PlanError
 from tawa.ir import tile
 from tawa.plan.consumers import computes_apart
-from tawa.plan.plan import Declined, Plan, Walk
+from tawa.plan.plan import Declined, Grouped, Plan, Walk
 from tawa.plan.problem import Problem
 
 GROUP = 8
@@ -91,6 +91,28 @@ def choose_group(problem: Problem, persistent: bool) -> int:
             f"this one uses axes {sorted(axes)}, persistent: {persistent}",
         )
     return problem.pins.group
+
+
+def choose_grouped(problem: Problem, group: int) -> Grouped:
+    """Return whether rows or columns of tiles are walked together: rows, unless pinned.
+
+    Neighbours in a group of rows load the same columns' operand at about the same time, which the
+    path to L2 merges; in a group of columns, the rows' operand. Raises PlanError for a pin that
+    cannot be honoured.
+    """
+    pinned = problem.pins.grouped or "rows"
+    check_grouped(pinned, group)
+    return pinned
+
+
+def check_grouped(grouped: Grouped, group: int) -> None:
+    """Raise PlanError where columns are to be walked together and nothing is."""
+    if grouped == "columns" and not group:
+        raise PlanError(
+            "grouped='columns'",
+            why="no tiles are walked together: group is 0",
+            remedy="give group=, of a persistent kernel over two axes, or leave grouped out",
+        )
 
 
 def choose_walk(problem: Problem, plan: Plan) -> Walk:

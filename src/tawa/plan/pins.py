@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, cast, get_args
 
 from tawa.errors import PlanError
-from tawa.plan.plan import Arrangement, Plan, Schedule, Walk
+from tawa.plan.plan import Arrangement, Grouped, Plan, Schedule, Walk
 
 ByName = int | Mapping[str, int] | tuple[tuple[str, int], ...] | None
 StoreWay = Literal["tma", "registers"]
@@ -24,6 +24,7 @@ ROLES = ("load", "transpose", "mma")
 _YES_OR_NO = ("specialize", "persistent")
 _WORDS = {
     "arrangement": get_args(Arrangement),
+    "grouped": get_args(Grouped),
     "schedule": get_args(Schedule),
     "store": get_args(StoreWay),
     "walk": get_args(Walk),
@@ -32,7 +33,7 @@ _WORDS = {
 _COUNTS = {
     "consumers": (1, "it counts the warpgroups that compute; 1 is one warpgroup"),
     "cluster": (1, "it counts the blocks that share loads; 1 is no cluster"),
-    "group": (0, "it counts the tile rows walked together; 0 is the program order"),
+    "group": (0, "it counts the tiles walked together; 0 is the program order"),
     "parts": (1, "it counts the pieces a store leaves in; 1 is the whole tile"),
 }
 _COUNTS_BY_NAME = {
@@ -62,6 +63,7 @@ class Pins:
     cluster: int | None = None
     registers: Mapping[str, int] | tuple[tuple[str, int], ...] | None = None
     group: int | None = None
+    grouped: Grouped | None = None
     walk: Walk | None = None
     store: StoreWay | None = None
     parts: int | None = None
@@ -91,8 +93,8 @@ class Pins:
     def of_roles(self) -> tuple[str, ...]:
         """The pins, as ``name=value``, that only a kernel split into roles can honour.
 
-        ``persistent=False``, ``cluster=1``, ``group=0``, ``walk="forward"`` and ``parts=1`` hold
-        for an ordinary kernel too.
+        ``persistent=False``, ``cluster=1``, ``group=0``, ``grouped="rows"``, ``walk="forward"``
+        and ``parts=1`` hold for an ordinary kernel too.
         """
         values = {
             "arrangement": self.arrangement,
@@ -104,6 +106,7 @@ class Pins:
             "persistent": self.persistent or None,
             "registers": self.registers,
             "group": self.group or None,
+            "grouped": self.grouped if self.grouped != "rows" else None,
             "walk": self.walk if self.walk != "forward" else None,
             "parts": self.parts if self.parts != 1 else None,
         }

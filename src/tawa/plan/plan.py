@@ -12,6 +12,7 @@ from typing import Literal
 Arrangement = Literal["cooperative", "pingpong"]
 Schedule = Literal["none", "fine", "coarse"]
 Walk = Literal["forward", "serpentine", "dynamic"]
+Grouped = Literal["rows", "columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +85,13 @@ class Plan:
 
     `arrangement` "pingpong": consumers take turns at the tensor cores. Those of one role share a
     tile; instances of a role compute tiles of their own. `roles` empty means: not specialized, an
-    ordinary kernel of `warps` warps. `group` is the number of tile rows walked together for the L2
-    cache (0: the program order); `walk` "serpentine": every other round of blocks takes its tiles
-    backwards, so that who had the longest of one round has the shortest of the next; "dynamic": a
-    block that is done takes the next tile nobody has taken; `cluster` the blocks that share loads
-    by multicast. `guards` are pairs of arguments (loaded, stored) whose memory must not overlap:
-    where it does at a launch, the ordinary kernel runs.
+    ordinary kernel of `warps` warps. `group` is the number of tiles walked together for the L2
+    cache (0: the program order), `grouped` says whether these are rows or columns of tiles;
+    `walk` "serpentine": every other round of blocks takes its tiles backwards, so that who had
+    the longest of one round has the shortest of the next; "dynamic": a block that is done takes
+    the next tile nobody has taken; `cluster` the blocks that share loads by multicast. `guards`
+    are pairs of arguments (loaded, stored) whose memory must not overlap: where it does at a
+    launch, the ordinary kernel runs.
     """
 
     roles: tuple[RolePlan, ...] = ()
@@ -100,6 +102,7 @@ class Plan:
     warps: int = 4
     persistent: bool = False
     group: int = 0
+    grouped: Grouped = "rows"
     walk: Walk = "forward"
     cluster: int = 1
     load_eviction: Literal["", "last"] = ""

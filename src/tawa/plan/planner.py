@@ -26,9 +26,11 @@ from tawa.plan.consumers import (
 )
 from tawa.plan.loops import plan_loops
 from tawa.plan.order import (
+    check_grouped,
     check_walk,
     choose_cluster,
     choose_group,
+    choose_grouped,
     choose_persistence,
     choose_walk,
 )
@@ -36,7 +38,7 @@ from tawa.plan.pins import Pins, check_keys
 from tawa.plan.plan import ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
 from tawa.plan.problem import Problem, number_of
 from tawa.plan.resources import aliases, check_shared, scratch_bytes
-from tawa.plan.rings import ENOUGH_BESIDE, ENOUGH_SLOTS, Rings, arrange_rings, tiles_of
+from tawa.plan.rings import Rings, arrange_rings, tiles_of
 from tawa.plan.time import estimate
 from tawa.plan.turning import ROLE, TRANSPOSERS, check_turned, find_turned, notes
 from tawa.plan.unhonoured import refuse_loops, refuse_roles, refuse_stores
@@ -140,6 +142,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
         check_turns(problem, plan.arrangement, sharing)
     choose_cluster(problem, plan.cluster, plan.persistent and plan.specialized)
     check_walk(problem, plan)
+    check_grouped(plan.grouped, plan.group)
     check_shared(plan, problem.statements, problem.target)
     if plan.specialized:
         check_register_sum(plan, problem.target)
@@ -240,6 +243,8 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     )
     declined = list(problem.declined)
     persistent = choose_persistence(problem, declined)
+    cluster = choose_cluster(problem, problem.pins.cluster, persistent)
+    group = choose_group(problem, persistent)
     rings = _rings(problem, persistent, consumers if apart else 1)
     plan = Plan(
         roles=roles,
@@ -249,8 +254,9 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         arrangement=problem.pins.arrangement or "cooperative",
         warps=sum(role.warps * role.instances for role in roles),
         persistent=persistent,
-        group=choose_group(problem, persistent),
-        cluster=choose_cluster(problem, problem.pins.cluster, persistent),
+        group=group,
+        grouped=choose_grouped(problem, group),
+        cluster=cluster,
         guards=_guards(problem),
     )
     walk = choose_walk(problem, plan)
@@ -283,9 +289,9 @@ def _rings(problem: Problem, persistent: bool, instances: int) -> Rings:
         problem.statements.values(), tiles_of(problem.partition), aliases(problem.turned)
     )
     room = problem.target.shared_per_block - scratch
-    enough = ENOUGH_BESIDE if instances > 1 else ENOUGH_SLOTS
+    beside = instances > 1
     return arrange_rings(
-        problem.partition, problem.turned, stores, persistent, room, problem.pins, enough
+        problem.partition, problem.turned, stores, persistent, room, problem.pins, beside
     )
 
 

@@ -29,8 +29,9 @@ MOST_SLOTS = 8
 ENOUGH_SLOTS = 3
 """For fewer a store goes in parts; for more it does not, since products wait for each part."""
 ENOUGH_BESIDE = 5
-"""The same where a store runs beside another consumer's products, and parts cost next to nothing:
-tiles of 128 x 168 x 64 run at 0.74, 0.88 and 0.93 of cuBLASLt with 3, 4 and 5 slots (H200, K 1024).
+"""The same where a store runs beside another consumer's products, and parts cost nothing: tiles of
+128 x 168 x 64 run at 0.74, 0.88 and 0.93 of cuBLASLt with 3, 4 and 5 slots; with 4 slots, those of
+128 x 192 at 0.95 in two parts and 0.98 in three (H200; K 1024 and 512).
 """
 
 
@@ -89,15 +90,17 @@ def arrange_rings(
     persistent: bool,
     room: int,
     pins: Pins,
-    enough: int = ENOUGH_SLOTS,
+    beside: bool = False,
 ) -> Rings:
     """Choose rings and depths within `room` bytes, together with the stages of `stores`.
 
-    `stores` are those that leave by TMA; they go in parts while a ring has fewer than `enough`
-    slots. Payloads of `turned` loads have two rings: as loaded, and
-    transposed.
+    `stores` are those that leave by TMA; they go in parts while a ring has too few slots, and in as
+    many as can be where they run `beside` the products of another consumer. Payloads of `turned`
+    loads have two rings: as loaded, and transposed.
     """
-    choices = (pins.parts,) if pins.parts is not None else (1, 2, 3, 4)
+    choices = (4, 3, 2, 1) if beside else (1, 2, 3, 4)
+    choices = (pins.parts,) if pins.parts is not None else choices
+    enough = ENOUGH_BESIDE if beside else ENOUGH_SLOTS
     best: tuple[int, list[_Ring], int] | None = None
     for parts in choices:
         if any(not _divisible(store, parts) for store in stores):
