@@ -16,7 +16,7 @@ from tawa.simulator.proof.configuration import Site
 from tawa.simulator.proof.counted import counted
 from tawa.simulator.proof.decode import Decoder, Step, run_steps, terminator
 from tawa.simulator.proof.machine import Agent, Blocked
-from tawa.simulator.proof.products import Register
+from tawa.simulator.proof.products import Name, Register
 from tawa.simulator.proof.rules import Unproved
 
 Run = Generator[Blocked, None, None]
@@ -57,8 +57,8 @@ def _filled(decoder: Decoder, loop: scf.ForOp) -> tuple[int, ...]:
 
 def _fill(agent: Agent, places: tuple[int, ...]) -> None:
     for place in places:
-        if isinstance(agent.env[place], Register):
-            agent.env[place] = Register(agent.products.tick())
+        if isinstance(agent.env[place], Name):
+            agent.env[place] = Name(Register(agent.products.tick()))
 
 
 def _has_steps(block: Block, decoder: Decoder) -> bool:

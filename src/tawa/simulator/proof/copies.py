@@ -388,10 +388,6 @@ def _follow(operation: Operation) -> Callable[[Agent], None]:
         event = world.event()
         world.by_threads |= event
         agent.known |= event
-        if agent.single:
-            agent.unfenced_one |= event
-        else:
-            agent.unfenced |= event
         world.globals.access(agent, operation, event, None)
 
     return run

@@ -158,10 +158,14 @@ class GlobalMemory:
             return False  # programs are independent: the order of two is nobody's
         if same and not (before.asynchronous or after.asynchronous):
             return False
-        if before.write and after.write:
-            return False
-        seen = second.fenced if after.asynchronous and not before.asynchronous else second.known
-        if seen & before.event:
+        if before.write and after.write and before.asynchronous == after.asynchronous:
+            return (
+                False  # writes of one program to one place by the same way: the author's business
+            )
+        # hopper.proxy_fence is one of shared memory: nothing brings what threads wrote to global
+        # memory before TMA's eyes.
+        across = before.write and after.asynchronous and not before.asynchronous
+        if second.known & before.event and not across:
             return False
         return before.box is None or after.box is None or not self._apart(before.box, after.box)
 

@@ -26,11 +26,38 @@ from tawa.simulator.proof.rules import Violation
 
 @dataclass(eq=False, slots=True)
 class Register:
-    """The registers of one tensor: when last touched by threads, and by which wgmma in flight."""
+    """The registers of one tensor: when last touched by threads, and by which wgmma in flight.
+
+    `filled` tells whether they hold numbers, `version` counts the products and waits that gave them
+    a new name.
+    """
 
     touched: int
     product: int = -1
     operand: int = -1
+    filled: bool = True
+    version: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Name:
+    """A tensor's name for its registers, good until a product or a wait gives them another: nothing
+    but the newest name ties an instruction to the wait before it.
+    """
+
+    register: Register
+    version: int = 0
+
+    @property
+    def stale(self) -> bool:
+        """Whether the registers have a newer name."""
+        return self.version != self.register.version
+
+
+def renamed(register: Register) -> Name:
+    """Give registers a new name: the others are stale."""
+    register.version += 1
+    return Name(register, register.version)
 
 
 @dataclass(eq=False, slots=True)
@@ -88,6 +115,7 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
     acc, out = decoder.number(wgmma.acc), decoder.number(wgmma.result)
     a = decoder.number(wgmma.a) if in_registers else -1
     constant = isinstance(wgmma.acc.owner, (tile.Constant, hopper.Uninitialized))
+    flag = decoder.number(wgmma.accumulate) if wgmma.accumulate is not None else -1
     shares: dict[int, list[list[tuple[int, int]]]] = {}
 
     def masks(agent: Agent, which: int, place: Footprint) -> list[int]:
@@ -140,13 +168,23 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
 
     def _own(agent: Agent, products: Products, index: int) -> None:
         env = agent.env
-        register: Register = env[acc]
-        old = env[out]
+        name: Name = env[acc]
+        register = name.register
+        last = env[out]
+        old: Register | None = last.register if isinstance(last, Name) else None
         if constant:
             # The registers are those of the result, which threads may have read since.
-            before = old.touched if isinstance(old, Register) else 0
-            register = Register(max(register.touched, before))
-        if isinstance(old, Register) and old is not register and old.product >= 0:
+            before = old.touched if old is not None else 0
+            register = Register(max(register.touched, before), filled=register.filled)
+        elif name.stale:
+            raise _stale(agent, wgmma, "accumulates into registers", "product")
+        if not register.filled and (flag < 0 or agent.world.scalars.value(env[flag]) != 0):
+            sentence = (
+                f"{agent.label} accumulates into registers that nothing has written: its first "
+                "product does not take them as zero."
+            )
+            raise Violation("accumulators written first", sentence, wgmma)
+        if old is not None and old is not register and old.product >= 0:
             sentence = (
                 f"{agent.label} starts a wgmma that writes the registers of its own result of "
                 "before, which no wait has named since."
@@ -155,7 +193,9 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
         if register.product < 0 and register.touched > products.fence:
             raise _unfenced(agent, wgmma, "its accumulator")
         if a >= 0:
-            operand: Register = env[a]
+            operand: Register = env[a].register
+            if env[a].stale:
+                raise _stale(agent, wgmma, "reads operand A", "wait")
             if operand.product >= 0:
                 sentence = f"{agent.label} feeds a product that is not waited for to a wgmma."
                 raise Violation("accumulators at rest", sentence, wgmma)
@@ -165,9 +205,18 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
         if not products.fence:
             raise _unfenced(agent, wgmma, "any register: none was executed before")
         register.product = index
-        env[out] = register
+        register.filled = True
+        env[out] = renamed(register)
 
     return Step(run)
+
+
+def _stale(agent: Agent, operation: Operation, what: str, by: str) -> Violation:
+    sentence = (
+        f"{agent.label} {what} by a name from before the last {by} on these registers: nothing "
+        "ties it to what it must come after."
+    )
+    return Violation("accumulators at rest", sentence, operation)
 
 
 def _unfenced(agent: Agent, wgmma: hopper.Wgmma, what: str) -> Violation:
@@ -238,7 +287,9 @@ def wgmma_wait_rule(decoder: Decoder, wait: hopper.WgmmaWait) -> Step:
     def _release(agent: Agent, products: Products, end: int) -> None:
         env = agent.env
         for value, result, name in pairs:
-            register: Register = env[value]
+            register: Register = env[value].register
+            if env[value].stale:
+                raise _stale(agent, wait, f"waits for {name}", "product or wait")
             if register.product >= end:
                 late = (
                     "was never committed"
@@ -252,7 +303,7 @@ def wgmma_wait_rule(decoder: Decoder, wait: hopper.WgmmaWait) -> Step:
                 rule = "wgmma commit" if "never" in late else "accumulators at rest"
                 raise Violation(rule, sentence, wait)
             register.product = -1
-            env[result] = register
+            env[result] = renamed(register)
 
     return Step(run)
 

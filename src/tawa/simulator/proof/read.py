@@ -13,6 +13,7 @@ from tawa.ir import hopper, tile
 from tawa.simulator.proof import control, copies, effects, products
 from tawa.simulator.proof.counting import carries_scalar
 from tawa.simulator.proof.decode import Decoder, Rule, run_steps
+from tawa.simulator.proof.form import check_form
 from tawa.simulator.proof.globals import followed_accesses, offsets_of, written_roots
 from tawa.simulator.proof.regions import collect_buffers
 from tawa.simulator.proof.registers import follow_registers, touch_rule
@@ -142,6 +143,7 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
     ]
     threads = launch.get("threads", 0) or _threads(roles)
     registers = launch.get("registers", 0) or target.registers_at_launch(threads)
+    check_form(kernel, launch, threads, registers, decoder.buffers, target)
     _check_roles(roles, threads, registers, target)
     arguments = tuple(
         (decoder.number(value), value, _unit(kernel, index))
@@ -219,6 +221,8 @@ def _roots(decoder: Decoder, kernel: tile.Kernel) -> Iterator[SSAValue]:
                 yield operation.slot
             case hopper.Slot():
                 yield operation.index
+            case hopper.Wgmma() if operation.accumulate is not None:
+                yield operation.accumulate
             case hopper.SharedStore() if carries_scalar(operation.value):
                 yield operation.value
             case scf.ForOp() | scf.IfOp() | scf.WhileOp():

@@ -158,6 +158,12 @@ class Footprint:
         return mask_of(*_placed(self.view))
 
     @property
+    def first_byte(self) -> int:
+        """Where in its slot the view's first element lies, in bytes."""
+        offsets, _ = _placed(self.view)
+        return int(offsets.flat[0])
+
+    @property
     def row_axis(self) -> int:
         """The dimension a tile is shared out by: the first of several elements but the last."""
         return next((axis for axis, extent in enumerate(self.shape[:-1]) if extent > 1), 0)

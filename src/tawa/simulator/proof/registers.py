@@ -13,7 +13,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.decode import Decoder, Step, terminator
 from tawa.simulator.proof.machine import Agent
-from tawa.simulator.proof.products import Products, Register
+from tawa.simulator.proof.products import Name, Products, Register
 from tawa.simulator.proof.rules import Violation
 
 _ALIAS = (hopper.WgmmaWait, hopper.Pin)
@@ -110,6 +110,7 @@ def touch_rule(decoder: Decoder, operation: Operation) -> Step | None:
     if not reads and not writes:
         return None
     alias = isinstance(operation, hopper.Pin)
+    filled = not isinstance(operation, hopper.Uninitialized)
 
     def run(agent: Agent) -> None:
         products: Products | None = agent.products
@@ -117,23 +118,35 @@ def touch_rule(decoder: Decoder, operation: Operation) -> Step | None:
             return
         env = agent.env
         for place, name in reads:
-            register = env[place]
+            register = env[place].register
             if register.product >= 0:
                 sentence = (
                     f"{agent.label} reads {name} by {operation.name} while the wgmma that "
                     "computes it may be running: no wgmma_wait that covers it has named it."
                 )
                 raise Violation("accumulators at rest", sentence, operation)
+            if env[place].stale:
+                sentence = (
+                    f"{agent.label} reads {name} by {operation.name} under a name from before the "
+                    "last product or wait on its registers: the compiler may move it ahead."
+                )
+                raise Violation("accumulators at rest", sentence, operation)
+            if not register.filled:
+                sentence = (
+                    f"{agent.label} reads {name} by {operation.name}: registers that nothing has "
+                    "written."
+                )
+                raise Violation("accumulators written first", sentence, operation)
             register.touched = products.tick()
         for place in writes:
             old = env[place]
-            if isinstance(old, Register) and old.operand >= products.finished:
+            if isinstance(old, Name) and old.register.operand >= products.finished:
                 sentence = (
                     f"{agent.label} computes operand A of a wgmma anew by {operation.name} while "
                     "the wgmma that reads its registers may be running."
                 )
                 raise Violation("accumulators at rest", sentence, operation)
-            env[place] = Register(products.tick())
+            env[place] = Name(Register(products.tick(), filled=filled))
         if alias:
             for result, operand in zip(operation.results, operation.operands, strict=True):
                 if result in decoder.tracked:

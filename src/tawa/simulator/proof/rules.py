@@ -83,6 +83,16 @@ _TABLE = (
         'PTX ISA, "Size and alignment of mbarrier object"',
     ),
     Rule(
+        "buffers in place",
+        "a buffer, its slots and the views that engines take start where their swizzle does",
+        'PTX ISA, "Swizzling modes", "Matrix descriptor"; CUDA driver API, tensor map swizzle',
+    ),
+    Rule(
+        "maps fit their views",
+        "the box and the swizzle of a tensor map are those of the view it fills or empties",
+        'CUDA driver API, "cuTensorMapEncodeTiled"',
+    ),
+    Rule(
         "nothing is left",
         "at exit no phase is open, no copy is in flight, every slot has been given back",
         'PTX ISA, "mbarrier.inval", "cp.async.bulk.wait_group"',
@@ -92,6 +102,12 @@ _TABLE = (
         "registers of a wgmma are read, written or copied only after a wait that names them and "
         "covers its group",
         'PTX ISA, "wgmma.mma_async", "wgmma.wait_group"',
+    ),
+    Rule(
+        "accumulators written first",
+        "registers are read, by a thread or by a product that adds to them, only after something "
+        "has written them",
+        'PTX ISA, "wgmma.mma_async", scale-d',
     ),
     Rule(
         "wgmma fence",
