@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr, TensorType
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import IsTerminator, Pure
 
@@ -105,6 +105,22 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
             return "an earlier fence covers it: no registers are touched in between"
         case hopper.WgmmaCommit() if kind == "swap" and isinstance(following, hopper.Wait):
             return "a group may be closed after a wait that does not wait for it"
+        case hopper.WgmmaFence() if kind == "to start" and _untouched_before(operation):
+            return "no registers are touched between the places of the fence"
+        case hopper.ProxyFence() if kind in ("drop", "swap") and _proxy_fenced_before(operation):
+            return "an earlier proxy fence of the same threads stands after their last access"
+        case hopper.Wgmma() if kind == "always adds" and _starts_as_zeros(operation):
+            return "its accumulator starts as zeros"
+        case hopper.WgmmaWait() if kind == "unnamed" and _feeds_products_only(operation):
+            return "products of the same queue alone use what it waits for"
+        case hopper.BulkWait() if kind == "to end" and not operation.pending.data:
+            return "it waits at the end of a tile, of all groups, before the next meets there"
+        case hopper.Arrive() if kind in ("by=role", "by=warpgroup") and _one_group(operation):
+            return "the role is one warpgroup: the elected thread is the same"
+        case hopper.NamedBarrier() if kind == "kind=sync":
+            return "it waits where it only announced itself: more order, and the run ends"
+        case hopper.NamedBarrier() if kind.startswith("id="):
+            return "another barrier of the block, at which nobody meets meanwhile"
         case _ if kind == "swap" and isinstance(following, hopper.Turn):
             return "turns order no accesses"
         case hopper.PrefetchMap() if kind == "swap":
@@ -127,6 +143,65 @@ def _fenced_before(fence: hopper.WgmmaFence) -> bool:
             return False
         before = before.prev_op
     return before is not None
+
+
+def _between(first: Operation | None, last: Operation) -> Iterator[Operation]:
+    while first is not None and first is not last:
+        yield from first.walk()
+        first = first.next_op
+
+
+def _untouched_before(fence: hopper.WgmmaFence) -> bool:
+    """Tell whether nothing from the start of the block to a fence touches registers of products."""
+    block = fence.parent
+    assert block is not None
+    quiet = (hopper.Wgmma, hopper.WgmmaCommit, hopper.WgmmaFence, hopper.Turn, tile.Constant)
+    return not any(
+        isinstance(value.type, TensorType)
+        for item in _between(block.first_op, fence)
+        if not isinstance(item, quiet)
+        for value in (*item.operands, *item.results)
+    )
+
+
+def _proxy_fenced_before(fence: hopper.ProxyFence) -> bool:
+    """Tell whether a fence stands before this one in its role, with no access in between."""
+    role = fence.parent_op()
+    while not isinstance(role, hopper.Role):
+        assert role is not None
+        role = role.parent_op()
+    fenced = False
+    for item in role.walk():
+        if item is fence:
+            return fenced
+        if isinstance(item, hopper.ProxyFence):
+            fenced = True
+        if isinstance(item, (hopper.SharedLoad, hopper.SharedStore, hopper.FmaDot, scf.ForOp)):
+            fenced = False
+    return False
+
+
+def _starts_as_zeros(wgmma: hopper.Wgmma) -> bool:
+    value = wgmma.acc
+    while isinstance(value, BlockArgument):
+        loop = value.owner.parent_op()
+        if not isinstance(loop, scf.ForOp):
+            return False
+        value = loop.iter_args[value.index - 1]
+    return isinstance(value.owner, tile.Constant)
+
+
+def _feeds_products_only(wait: hopper.WgmmaWait) -> bool:
+    users = [use.operation for result in wait.res for use in result.uses]
+    return all(isinstance(user, (hopper.Wgmma, hopper.WgmmaWait, scf.YieldOp)) for user in users)
+
+
+def _one_group(operation: Operation) -> bool:
+    parent = operation.parent_op()
+    while not isinstance(parent, hopper.Role):
+        assert parent is not None
+        parent = parent.parent_op()
+    return parent.warps.data <= 4
 
 
 def _thread_0_loads(kernel: tile.Kernel) -> bool:
@@ -247,6 +322,124 @@ def _swap_with_next(operation: Operation) -> None:
     block.insert_op_before(following, operation)
 
 
+def without(name: str) -> Callable[[Operation], None]:
+    return lambda operation: operation.attributes.__delitem__(name)
+
+
+def unname(wait: hopper.WgmmaWait) -> None:
+    """The wait stays, but the values it waits for keep their old names."""
+    for result, value in zip(wait.res, wait.values):
+        result.replace_all_uses_with(value)
+    bare = hopper.WgmmaWait(operands=[[]], attributes={"pending": wait.pending}, result_types=[[]])
+    Rewriter.insert_op(bare, InsertPoint.before(wait))
+    Rewriter.erase_op(wait)
+
+
+def _always_adds(wgmma: hopper.Wgmma) -> None:
+    """The accumulator is never taken as zero."""
+    plain = hopper.Wgmma(
+        operands=[wgmma.a, wgmma.b, wgmma.acc, []],
+        attributes=dict(wgmma.attributes),
+        result_types=[wgmma.result.type],
+    )
+    Rewriter.insert_op(plain, InsertPoint.before(wgmma))
+    wgmma.result.replace_all_uses_with(plain.result)
+    Rewriter.erase_op(wgmma)
+
+
+def ring_places(loop: scf.ForOp) -> list[tuple[int, int]]:
+    """Return (place, modulus) of the carried scalars of a loop at role level that are slots, of
+    their ring's depth, or phases, of 2, of a wait in it.
+    """
+    if not isinstance(loop.parent_op(), (hopper.Role, hopper.OneThread)):
+        return []
+    found: dict[int, int] = {}
+    for wait in loop.walk():
+        if not isinstance(wait, hopper.Wait):
+            continue
+        for value, modulus in ((wait.slot, wait.barriers.type.count.data), (wait.phase, 2)):
+            place = _carried_by(value, loop)
+            if place is not None and modulus > 1:
+                found[place] = modulus
+    return sorted(found.items())
+
+
+def _carried_by(value: SSAValue, loop: scf.ForOp) -> int | None:
+    """Return which value a loop carries is passed down, unchanged, to an operand in it."""
+    while isinstance(value, BlockArgument):
+        inner = value.owner.parent_op()
+        if not isinstance(inner, scf.ForOp) or not value.index:
+            return None
+        if inner is loop:
+            return value.index - 1
+        value = inner.iter_args[value.index - 1]
+    return None
+
+
+def _shift_start(place: int, modulus: int) -> Callable[[Operation], None]:
+    def change(loop: Operation) -> None:
+        operand = 3 + place
+        one = _constant(loop, 1)
+        more = _computed(loop, "add", loop.operands[operand], one)
+        loop.operands[operand] = _computed(loop, "irem", more, _constant(loop, modulus))
+
+    return change
+
+
+def _computed(before: Operation, name: str, a: SSAValue, b: SSAValue) -> SSAValue:
+    made = tile.Elementwise(
+        operands=[[a, b]], attributes={"function": StringAttr(name)}, result_types=[i32]
+    )
+    Rewriter.insert_op(made, InsertPoint.before(before))
+    return made.result
+
+
+def moves(kernel: tile.Kernel) -> Iterator[Mutant]:
+    """Waits moved to the end of their block, all that releases or publishes to its start."""
+    for index, operation in enumerate(kernel.walk()):
+        block = operation.parent
+        if not isinstance(block, Block) or not isinstance(operation, MOVED):
+            continue
+        late = isinstance(operation, (hopper.Wait, hopper.BulkWait, hopper.CopyAsyncWait))
+        end = block.last_op if late else block.first_op
+        if end is None or operation.next_op is end or operation.prev_op is end or operation is end:
+            continue
+        if not late and any(value.owner in block.ops for value in operation.operands):
+            continue
+        yield _mutant(kernel, operation, index, "to end" if late else "to start", _move_far(late))
+
+
+MOVED = (
+    hopper.Wait,
+    hopper.BulkWait,
+    hopper.CopyAsyncWait,
+    hopper.Arrive,
+    hopper.Expect,
+    hopper.ProxyFence,
+    hopper.BulkCommit,
+    hopper.CopyAsyncCommit,
+    hopper.WgmmaFence,
+    hopper.WgmmaCommit,
+)
+
+
+def _move_far(late: bool) -> Callable[[Operation], None]:
+    def change(operation: Operation) -> None:
+        block = operation.parent
+        assert block is not None
+        operation.detach()
+        last = block.last_op
+        if late and last is not None and last.has_trait(IsTerminator):
+            block.insert_op_before(operation, last)
+        elif late:
+            block.add_op(operation)
+        else:
+            assert block.first_op is not None
+            block.insert_op_before(operation, block.first_op)
+
+    return change
+
+
 def drops(kernel: tile.Kernel) -> Iterator[Mutant]:
     for index, operation in enumerate(kernel.walk()):
         if isinstance(operation, SYNC):
@@ -287,6 +480,8 @@ def changes(kernel: tile.Kernel) -> Iterator[Mutant]:
                         yield one(f"by={by}", set_attribute("by", StringAttr(by)))
                 if operation.barriers.type.count.data > 1:
                     yield one("slot 0", _fix_slot(1, 0))
+                if operation.cluster is not None:
+                    yield one("own block", without("cluster"))
             case hopper.Slot():
                 if operation.buffer.type.slots.data > 1:
                     yield one("slot 0", _fix_slot(1, 0))
@@ -294,7 +489,11 @@ def changes(kernel: tile.Kernel) -> Iterator[Mutant]:
                 if operation.barriers.type.count.data > 1:
                     place = len(operation.operands) - 1
                     yield one("slot 0", _fix_slot(place, 0))
+                if operation.multicast is not None:
+                    yield one("alone", without("multicast"))
             case hopper.WgmmaWait() | hopper.CopyAsyncWait() | hopper.BulkWait():
+                if isinstance(operation, hopper.WgmmaWait) and operation.values:
+                    yield one("unnamed", unname)
                 pending = IntAttr(operation.pending.data + 1)
                 yield one("pending+1", set_attribute("pending", pending))
                 if isinstance(operation, hopper.BulkWait) and not operation.read.value.data:
@@ -308,6 +507,28 @@ def changes(kernel: tile.Kernel) -> Iterator[Mutant]:
                 threads = operation.threads.data
                 for other in (threads - 32, threads + 32):
                     yield one(f"threads={other}", set_attribute("threads", IntAttr(other)))
+                other = "arrive" if operation.kind.data == "sync" else "sync"
+                yield one(f"kind={other}", set_attribute("kind", StringAttr(other)))
+                number = operation.id.data + 1
+                yield one(f"id={number}", set_attribute("id", IntAttr(number)))
+            case hopper.Turn():
+                other = {"take": "pass", "pass": "take", "open": "close", "close": "open"}
+                other = other[operation.kind.data]
+                yield one(f"kind={other}", set_attribute("kind", StringAttr(other)))
+            case hopper.Shared():
+                offset = operation.offset.data
+                yield one("offset+16", set_attribute("offset", IntAttr(offset + 16)))
+            case hopper.TensorMap():
+                other = 64 if operation.swizzle.data == 128 else 128
+                yield one(f"swizzle={other}", set_attribute("swizzle", IntAttr(other)))
+            case hopper.Wgmma() if operation.accumulate is not None:
+                yield one("always adds", _always_adds)
+            case hopper.Role():
+                more = IntAttr(operation.registers.data + 8)
+                yield one("registers+8", set_attribute("registers", more))
+            case scf.ForOp():
+                for place, depth in ring_places(operation):
+                    yield one(f"start {place} shifted", _shift_start(place, depth))
             case _:
                 continue
 
@@ -354,6 +575,7 @@ def mutants(kernel: tile.Kernel) -> Iterator[Mutant]:
     yield from drops(kernel)
     yield from changes(kernel)
     yield from swaps(kernel)
+    yield from moves(kernel)
 
 
 __all__ = ["Mutant", "changes", "drops", "mutants", "scf", "swaps", "sync_operations"]

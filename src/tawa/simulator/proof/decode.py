@@ -146,8 +146,7 @@ def sources(value: SSAValue) -> list[SSAValue]:
     index = owner.results.index(value)  # pyright: ignore[reportArgumentType]
     match owner:
         case scf.ForOp():
-            argument = owner.body.block.args[index + 1]
-            return [owner.lb, owner.ub, owner.step, *_argument_sources(argument)]
+            return [owner.lb, owner.ub, owner.step, owner.body.block.args[index + 1]]
         case scf.IfOp():
             ends = [terminator(region.block) for region in owner.regions if region.blocks]
             return [owner.cond, *(end.operands[index] for end in ends)]
