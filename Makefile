@@ -4,7 +4,7 @@ VENV ?= .venv
 MINUTES ?= 30
 BIN := $(VENV)/bin
 
-.PHONY: demo test long fuzz lint clean
+.PHONY: demo test mutants long fuzz lint clean
 
 $(VENV)/run: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -23,6 +23,9 @@ test: $(VENV)/test
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest -n 2
+
+mutants: $(VENV)/test
+	PYTHONPATH=tests $(BIN)/python tests/mutation.py
 
 long: $(VENV)/test
 	$(BIN)/python -m pytest -n 2 -m ""

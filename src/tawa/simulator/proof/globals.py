@@ -141,7 +141,7 @@ class GlobalMemory:
             agent,
             event,
             box,
-            agent.steps,
+            agent.world.steps,
             agent.program_index,
         )
         for before in self.accesses.values():

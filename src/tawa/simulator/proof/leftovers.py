@@ -9,7 +9,7 @@ from tawa.simulator.proof.barriers import Mbarrier
 from tawa.simulator.proof.copies import Groups
 from tawa.simulator.proof.machine import Agent
 from tawa.simulator.proof.products import Products
-from tawa.simulator.proof.rules import Violation
+from tawa.simulator.proof.rules import Row, Violation
 
 if TYPE_CHECKING:
     from tawa.simulator.proof.run import Run
@@ -57,22 +57,26 @@ def _finish_agent(run: Run, agent: Agent) -> None:
         rule = "nothing is left" if products.issued == committed else "wgmma commit"
         did = "waited for" if products.issued == committed else "committed"
         sentence = f"{agent.label} ends with wgmmas that were never {did}."
-        raise Violation(rule, sentence, products.last)
+        raise Violation(rule, sentence, products.last, _end(agent))
     bulk: Groups = agent.bulk
     if bulk.open:
         sentence = f"{agent.label} ends with TMA stores that were never committed."
-        raise Violation("bulk groups", sentence, bulk.last)
+        raise Violation("bulk groups", sentence, bulk.last, _end(agent))
     if bulk.written < len(bulk.reads):
         sentence = (
             f"{agent.label} ends before its TMA stores are known to have been written: "
             "no bulk_wait with read = false covers them."
         )
-        raise Violation("nothing is left", sentence, bulk.last)
+        raise Violation("nothing is left", sentence, bulk.last, _end(agent))
     copies: Groups = agent.copies
     if copies.open or copies.written < len(copies.reads):
         did = "committed" if copies.open else "waited for"
         sentence = f"{agent.label} ends with cp.async copies that were never {did}."
-        raise Violation("nothing is left", sentence, copies.last)
+        raise Violation("nothing is left", sentence, copies.last, _end(agent))
+
+
+def _end(agent: Agent) -> tuple[Row, ...]:
+    return (Row(agent.world.steps, agent.label, 0, "ends"),)
 
 
 def _finish_barrier(run: Run, barrier: Mbarrier) -> None:
@@ -108,15 +112,21 @@ def _finish_rings(run: Run) -> None:
                 if count == barrier.done or (spared and count + 1 == barrier.done):
                     continue
                 sentence = (
-                    f"{agent.label} waits {count} times for {barrier.name}, which completes "
-                    f"{barrier.done} times: "
+                    f"{agent.label} waits {count} times for {barrier.name}, of which "
+                    f"{_phases(barrier.done)}: "
                 )
                 sentence += (
                     "a slot it took is never given back."
                     if count > barrier.done
                     else "what was put there last is never taken."
                 )
-                raise Violation("nothing is left", sentence)
+                need = f"{barrier.done}/{count}"
+                row = Row(0, agent.label, 0, f"has waited for {barrier.name}", str(last), need)
+                raise Violation("nothing is left", sentence, None, (row,))
+
+
+def _phases(count: int) -> str:
+    return ("no phase completes", "1 phase completes")[count] if count < 2 else f"{count} complete"
 
 
 def _instances(run: Run) -> dict[int, set[int]]:

@@ -132,23 +132,21 @@ class World:
             raise self._hang(stuck)
 
     def _hang(self, stuck: list[Agent]) -> Violation:
-        rows: dict[tuple[str, str], Row] = {}
-        sentences: dict[tuple[str, str], str] = {}
+        alike: dict[tuple[Operation, str, str], list[Agent]] = {}
         for agent in stuck:
             item = agent.blocked
             assert item is not None
-            row = Row(
-                agent.steps,
-                agent.label,
-                line_of(item.operation),
-                f"waits for {item.what}",
-                item.phase,
-                item.need,
-            )
-            rows.setdefault((agent.label, item.what), row)
-            text = f"{agent.label} waits for {item.sentence}"
-            sentences.setdefault((agent.label, item.what), text)
-        text = "; ".join(sentences.values()) + ": nobody can go on."
+            alike.setdefault((item.operation, item.what, item.phase), []).append(agent)
+        rows: list[Row] = []
+        sentences: list[str] = []
+        for agents in alike.values():
+            item, label = agents[0].blocked, agents[0].label
+            assert item is not None
+            what = f"waits for {item.what}"
+            rows.append(Row(0, label, line_of(item.operation), what, item.phase, item.need))
+            more = f" (and {len(agents) - 1} more like it)" if len(agents) > 1 else ""
+            sentences.append(f"{label}{more} waits for {item.sentence}")
+        text = "; ".join(sentences) + ": nobody can go on."
         first = stuck[0].blocked
         assert first is not None
-        return Violation("no hang", text, first.operation, tuple(rows.values()))
+        return Violation("no hang", text, first.operation, tuple(rows))

@@ -154,7 +154,7 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
                     agent,
                     "wgmma",
                     wgmma,
-                    agent.steps,
+                    world.steps,
                 )
                 bucket.check(access)
                 if first:

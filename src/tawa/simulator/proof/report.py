@@ -30,7 +30,7 @@ def violated(kernel: tile.Kernel, found: Violation, run: Run | None) -> Protocol
     rows = list(found.rows)
     when = run.configuration.describe() if run is not None else "before any role runs"
     if run is not None:
-        rows = _trace(run, rows)
+        rows = _trace(run, found)
     why = f'rule "{found.rule.name}": {found.rule.holds} ({found.rule.source}).'
     table = f"\n{render(rows)}" if rows else ""
     return ProtocolError(
@@ -41,8 +41,9 @@ def violated(kernel: tile.Kernel, found: Violation, run: Run | None) -> Protocol
     )
 
 
-def _trace(run: Run, rows: list[Row]) -> list[Row]:
-    """Repeat the run with a trace; keep the last steps of the roles that `rows` name."""
+def _trace(run: Run, found: Violation) -> list[Row]:
+    """Repeat the run with a trace; keep the last steps of the roles that the finding names."""
+    rows = list(found.rows)
     fresh = replace(run.configuration, outcomes={})
     again = Run(run.model, fresh, run.budget, trace=True, short=run.short)
     try:
@@ -50,16 +51,28 @@ def _trace(run: Run, rows: list[Row]) -> list[Row]:
     except Violation as same:
         rows = list(same.rows)
     assert again.trace is not None
-    roles = {row.role for row in rows}
-    steps = [row for row in again.trace if not roles or row.role in roles]
-    return steps[-_TRACE_ROWS + len(rows) :] + rows if len(rows) < _TRACE_ROWS else rows
+    # A hang is everybody's: who waits is not who is at fault. Warps that follow are left out.
+    roles = set[str]() if found.rule.name == "no hang" else {row.role for row in rows}
+    told = {(row.step, row.role) for row in rows}
+    steps = [
+        row
+        for row in again.trace
+        if (row.role in roles or (not roles and not _follows(row.role)))
+        and (row.step, row.role) not in told
+    ]
+    kept = steps[-max(0, _TRACE_ROWS - len(rows)) :] if len(rows) < _TRACE_ROWS else []
+    return sorted([*kept, *rows], key=lambda row: row.step or 1 << 30)
+
+
+def _follows(role: str) -> bool:
+    return ", warp " in role or ", warps " in role
 
 
 def render(rows: list[Row]) -> str:
     """Return rows as a table."""
     head = ("step", "role", "line", "does or waits for", "phase", "arrived/needed")
     lines = [head] + [
-        (str(row.step), row.role, str(row.line or "-"), row.what, row.phase, row.need)
+        (str(row.step or "-"), row.role, str(row.line or "-"), row.what, row.phase, row.need)
         for row in rows
     ]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]

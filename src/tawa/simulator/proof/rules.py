@@ -171,7 +171,7 @@ RULES: dict[str, Rule] = {rule.name: rule for rule in _TABLE}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of the trace: who did or waits for what. `need` is "arrived/needed"."""
+    """A line of the trace: who did what, or (step 0) waits for it. `need` is "arrived/needed"."""
 
     step: int
     role: str

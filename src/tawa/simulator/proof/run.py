@@ -201,6 +201,8 @@ class Run(World):
             if self.cluster > 1:
                 label += f" (block {rank})"
             leader = place == 0
+            if not leader:
+                label += f", warp {part[0]}" if len(part) == 1 else f", warps {part[0]}-{part[-1]}"
             agent = Agent(
                 label,
                 rank,

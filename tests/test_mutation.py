@@ -1,0 +1,49 @@
+"""A sample of the mutation test: `make mutants` runs all of it, and writes the figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from mutation import Score, score, table
+from proof_kernels import KERNELS
+
+# A few of each kind; of each, every so manieth mutant, another one for each kernel.
+SAMPLE = (
+    "sample gemm",
+    "sample gemm_cluster",
+    "matmul in 4 parts",
+    "two products depth 2",
+    "instances gemm depth 2",
+    "copies gather",
+    "turns attention coarse",
+    "shape stores to what it later loads",
+    "library stream 0",
+    "flash 64 causal split",
+)
+EVERY = 9
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_mutants_of_the_sample(name: str) -> None:
+    found = score(name, EVERY, SAMPLE.index(name))
+    assert found.false_alarm == ""
+    assert found.mutants > 0
+    assert found.survivors == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", KERNELS)
+def test_mutants(name: str) -> None:
+    found = score(name, 5)
+    assert found.false_alarm == ""
+    assert found.survivors == []
+
+
+def test_the_page() -> None:
+    one = Score("gemm", mutants=3)
+    one.fates.update(proof=2, survivor=1)
+    one.survivors.append("drop wait #3 (survivor)")
+    page = table([one])
+    assert "1 kernels, 3 mutants; 0 of the originals flagged" in page
+    assert "| proof | 2 |" in page
+    assert "- gemm: drop wait #3 (survivor)" in page
