@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr, TensorType
@@ -164,6 +165,16 @@ def _untouched_before(fence: hopper.WgmmaFence) -> bool:
     )
 
 
+_ACCESSES = (
+    hopper.SharedLoad,
+    hopper.SharedStore,
+    hopper.SharedTranspose,
+    hopper.FmaDot,
+    hopper.CopyAsync,
+    hopper.CopyAsyncWait,
+)
+
+
 def _proxy_fenced_before(fence: hopper.ProxyFence) -> bool:
     """Tell whether a fence stands before this one in its role, with no access in between."""
     role = fence.parent_op()
@@ -176,7 +187,7 @@ def _proxy_fenced_before(fence: hopper.ProxyFence) -> bool:
             return fenced
         if isinstance(item, hopper.ProxyFence):
             fenced = True
-        if isinstance(item, (hopper.SharedLoad, hopper.SharedStore, hopper.FmaDot, scf.ForOp)):
+        if isinstance(item, (*_ACCESSES, scf.ForOp)):
             fenced = False
     return False
 
@@ -291,7 +302,7 @@ def _overlap(role: hopper.Role) -> bool:
         for op in block.ops
         if isinstance(op, hopper.Shared)
     )
-    return any(first[1] > second[0] for first, second in zip(spans, spans[1:]))
+    return any(first[1] > second[0] for first, second in pairwise(spans))
 
 
 # --- how to break a kernel ------------------------------------------------------------------------
