@@ -44,7 +44,6 @@ FIXED = {
     "divide_full": "return x / y;",
     "min_nan": "return std::isnan(x) || std::isnan(y) ? NAN : std::fmin(x, y);",
     "max_nan": "return std::isnan(x) || std::isnan(y) ? NAN : std::fmax(x, y);",
-    "round_tf32": "u32 y = emu::bits<u32>(x); return (y + 0x1000) & 0xFFFFE000u;",
     "permute_bytes": (
         "u64 both = (u64)high << 32 | low; u32 made = 0; "
         "for (int i = 0; i < 4; ++i) "

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
+from zlib import crc32
 
 import ml_dtypes
 import numpy as np
@@ -68,7 +69,7 @@ class Case:
         """The kernel; its source is found as that of a file."""
         import tawa.language as tl
 
-        name = f"<fuzz {abs(hash(self.source)):x}>"
+        name = f"<fuzz {crc32(self.source.encode()):08x}>"
         linecache.cache[name] = (len(self.source), None, self.source.splitlines(True), name)
         scope: dict[str, Any] = {"tl": tl, "__name__": "fuzz"}
         exec(compile(self.source, name, "exec"), scope)

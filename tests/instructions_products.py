@@ -183,10 +183,14 @@ def wgmmas() -> list[Program]:
     return made
 
 
-def mma(shape: t.MmaShape) -> Program:
+def mma(shape: t.MmaShape, values: str = "") -> Program:
     """mma.sync m16n8: fragments of "Matrix Fragments for mma.m16n8k16" and its like."""
     k, per = shape.k, 4 // np.dtype(DTYPES[shape.a]).itemsize
     a, b = bits(RANDOM, (16, k), DTYPES[shape.a]), bits(RANDOM, (k, 8), DTYPES[shape.b])
+    if values == "a":
+        a, b = np.resize(BETWEEN, (16, k)), np.eye(k, 8, dtype=np.float32)
+    if values == "b":
+        a, b = np.eye(16, k, dtype=np.float32), np.resize(BETWEEN, (k, 8))
     lane, e = np.mgrid[0:32, 0 : shape.a_words * per]
     word, inside = e // per, e % per
     words_a = a[lane // 4 + 8 * (word % 2), per * (lane % 4) + inside + 4 * per * (word // 2)]
@@ -196,18 +200,21 @@ def mma(shape: t.MmaShape) -> Program:
         [np.ascontiguousarray(x).view(np.uint32).reshape(32, -1) for x in (words_a, words_b)], 1
     )
     lane, r = np.mgrid[0:32, 0:4]
-    product = a.astype(np.float64) @ b.astype(np.float64)
-    expected = product[lane // 4 + 8 * (r // 2), 2 * (lane % 4) + r % 2] + 1
+    exact = truncated if shape.a == "f32" else (lambda x: x)
+    product = exact(a).astype(np.float64) @ exact(b).astype(np.float64)
+    one = 0 if values else 1
+    expected = product[lane // 4 + 8 * (r // 2), 2 * (lane % 4) + r % 2] + one
     wrapper = t.mma(shape)
     kind = wrapper.head.split("(")[1].split("*")[0]
     words = ", ".join(f"w[{i}]" for i in range(given.shape[1]))
     body = f"""\
 const u32* w = (const u32*)given + {given.shape[1]} * lane;
-{kind} d[4] = {{1, 1, 1, 1}};
+{kind} d[4] = {{{one}, {one}, {one}, {one}}};
 {wrapper.name}(d, {words});
 for (int i = 0; i < 4; ++i) (({kind}*)result)[4 * lane + i] = d[i];
 """
-    return Program(wrapper.name, (wrapper,), body, given, expected.astype(OUT[shape.d]))
+    name = f"{wrapper.name}, {values} not tf32" if values else wrapper.name
+    return Program(name, (wrapper,), body, given, expected.astype(OUT[shape.d]))
 
 
 SPECIAL = np.array(
@@ -255,19 +262,6 @@ def conversions() -> list[Program]:
                 nan=True,
             )
         )
-    raw = SPECIAL.view(np.uint32)
-    rounded = np.where(np.isinf(SPECIAL), raw, (raw + 0x1000) & 0xFFFFE000).astype(np.uint32)
-    made.append(
-        Program(
-            "round_tf32",
-            (arithmetic.ROUND_TF32,),
-            "((u32*)result)[lane] = round_tf32(((const float*)given)[lane]);",
-            np.concatenate([BETWEEN, SPECIAL[8:]]),
-            np.concatenate(
-                [(BETWEEN.view(np.uint32) + 0x1000) & np.uint32(0xFFFFE000), rounded[8:]]
-            ),
-        )
-    )
     return made
 
 
@@ -275,6 +269,8 @@ PROGRAMS = [
     *wgmmas(),
     mma(t.MmaShape(16, "f32", "bf16", "bf16")),
     mma(t.MmaShape(8, "f32", "f32", "f32")),
+    mma(t.MmaShape(8, "f32", "f32", "f32"), "a"),
+    mma(t.MmaShape(8, "f32", "f32", "f32"), "b"),
     mma(t.MmaShape(32, "i32", "i8", "u8")),
     *conversions(),
 ]

@@ -431,7 +431,7 @@ def test_tf32_precisions():
     acc = np.zeros((16, 16), np.float32)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     error = {p: np.abs(dot(a, b, acc, p) - exact).max() for p in ("tf32", "tf32x3", "ieee")}
-    assert 1e-4 < error["tf32"] < 2e-2
+    assert 1e-4 < error["tf32"] < 4e-2
     assert error["tf32x3"] < 1e-5
     assert error["ieee"] < 1e-5
-    assert to_tf32(np.array([1 + 2**-11], np.float32))[0] == 1 + 2**-10
+    assert to_tf32(np.array([1 + 2**-10 + 2**-11], np.float32))[0] == 1 + 2**-10

@@ -44,18 +44,25 @@ inline void boxed(const Map& map, const int* start, Visit visit) {
   }
 }
 
+inline void check_start(const Map& map, int column) {
+  // Not in PTX; an H200 stops with an illegal instruction.
+  if ((long)column * map.element % 16)
+    throw std::out_of_range("a box of TMA begins at a multiple of 16 bytes");
+}
+
 inline void tma_load(
     unsigned to, const void* source, unsigned address, std::vector<int> start, unsigned blocks) {
   const Map map = *(const Map*)source;
   if (to % 128) throw std::out_of_range("TMA writes from a multiple of 128 bytes on");
+  check_start(map, start[0]);
   for (auto& block : machine->blocks) {
     if (blocks ? !(blocks >> block->rank & 1) : block.get() != self().block) continue;
     Block* target = block.get();
     barrier(target, address);  // it must be there now
     post([=] {
       unsigned low = to & 1023;  // the swizzle looks at the address
-      unsigned char fill[8];
-      std::memset(fill, map.padding_nan ? 0xFF : 0, sizeof fill);  // NaN in every float type
+      unsigned char fill[8] = {};
+      for (int i = 0; i < 8 && map.padding_nan; ++i) fill[i] = i % 2 ? 0x7F : 0xF7;  // as an H200
       boxed(map, start.data(), [&](unsigned offset, unsigned char* from) {
         unsigned place = to - low + swizzle(map, low + offset);
         deliver(place, from ? from : fill, map.element, *target);
@@ -114,6 +121,7 @@ inline void combine(const Map& map, unsigned char* to, const unsigned char* from
 inline void tma_store(const void* target, unsigned from, std::vector<int> start, Combine how) {
   const Map map = *(const Map*)target;
   if (from % 128) throw std::out_of_range("TMA reads from a multiple of 128 bytes on");
+  check_start(map, start[0]);
   Block* block = self().block;
   auto store = std::make_shared<Store>();
   self().stores.push_back(store);

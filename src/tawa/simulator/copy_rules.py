@@ -6,14 +6,14 @@ knows then; their bytes move in an event that the scheduler runs at any later ti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 from xdsl.ir import Operation
 
-from tawa.errors import InternalError, ProtocolError
+from tawa.errors import InternalError, LaunchError, ProtocolError
 from tawa.ir import hopper
 from tawa.ir.types import TensorMapType, ViewType
 from tawa.simulator.barriers import check_made
@@ -71,6 +71,20 @@ def _block_shape(
     return tuple(full)
 
 
+def _check_start(at: Sequence[int], size: int, operation: Operation) -> None:
+    """Raise LaunchError where a box does not begin at a multiple of 16 bytes of its rows.
+
+    PTX does not say so; an H200 stops with an illegal instruction.
+    """
+    if at[-1] * size % 16:
+        raise LaunchError(
+            f"{operation.name} begins at column {at[-1]} of {size} bytes each",
+            place=place_of(operation),
+            why="TMA takes boxes that begin at a multiple of 16 bytes along the fastest dimension",
+            remedy="begin at such a column, or load through pointers",
+        )
+
+
 def _timed(block: Block, role: Role, count: int, name: str) -> float:
     """Account for a copy on the block's TMA unit; return when its bytes have landed."""
     busy, latency = tma_time(count)
@@ -100,6 +114,7 @@ def _tma_load(decoder: Decoder, operation: hopper.TmaLoad) -> Step:
             at[axis + len(at) - len(tile.place.shape)] += first
             tile = View(tile.label, tile.base, place, tile.dtype, tile.layout)
         shape = _block_shape(tile.place.shape, box, operation)
+        _check_start(at, desc.dtype.itemsize, operation)
         clocks = role.clocks
         known = clocks.now[row].copy()
         column, clock = clocks.operation(row)
@@ -154,6 +169,7 @@ def _tma_store(decoder: Decoder, operation: hopper.TmaStore) -> Step:
             at = [int(values[offset]) for offset in offsets]
             at[axis + len(at) - len(place.shape)] += first
             shape = _block_shape(place.shape, box, operation)
+            _check_start(at, desc.dtype.itemsize, operation)
             _start_store(role, row, tile, desc, tuple(at), shape, combine, operation)
 
     return acting(store)

@@ -16,10 +16,11 @@ from tawa.simulator.values import F8E4M3, F8E5M2, F16, F32, F64, Array, DType, c
 
 
 def to_tf32(value: Array) -> Array:
-    """Round f32 to the 10 mantissa bits of tf32, ties away from zero (cvt.rna.tf32)."""
+    """Return what the tensor cores read of f32 as tf32: its upper 19 bits. They do not round: an
+    H200 gives the same bits for operands in registers and in shared memory.
+    """
     bits = np.ascontiguousarray(value).view(np.uint32)
-    rounded = ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32)
-    return np.where(np.isfinite(value), rounded, value).astype(np.float32)
+    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 def _step(dtype: DType, precision: str) -> int:

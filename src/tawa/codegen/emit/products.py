@@ -9,7 +9,7 @@ from tawa.codegen.emit.arithmetic import apply, convert
 from tawa.codegen.emit.emitter import Emitter, Handler
 from tawa.codegen.emit.tensors import thread_offsets
 from tawa.codegen.emit.values import atom
-from tawa.codegen.wrappers import arithmetic, memory
+from tawa.codegen.wrappers import memory
 from tawa.codegen.wrappers import tensor_cores as w
 from tawa.errors import InternalError
 from tawa.ir import hopper
@@ -74,7 +74,7 @@ def mma(e: Emitter, op: Operation) -> None:
             for i in range(shape.b_words)
         ]
         if kinds[0].bits == 32:
-            items = [e.call(arithmetic.ROUND_TF32, item) for item in items]
+            items = [f"__float_as_uint({item})" for item in items]
         d = acc.name if block == "0" else f"{acc.name} + {block} * {acc_words}"
         e.do(wrapper, d, *items)
 

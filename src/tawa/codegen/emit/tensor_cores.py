@@ -13,7 +13,6 @@ from tawa.codegen.elements import element_of
 from tawa.codegen.emit.emitter import Emitter
 from tawa.codegen.emit.values import atom
 from tawa.codegen.storage import is_tensor
-from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers import tensor_cores as w
 from tawa.errors import InternalError
 from tawa.ir import hopper
@@ -194,11 +193,11 @@ def _registers(e: Emitter, value: SSAValue, steps: Steps, bits: int) -> str:
     tensor = e.tensor(value)
     if bits != 32:
         return e.materialized(value).name
-    # fp32 becomes tf32 as everywhere else: to nearest, ties away from zero.
+    # The tensor cores read the upper 19 bits, as they do of operands in shared memory.
     name = e.fresh(value, "a")
     e.line(f"u32 {name}[{tensor.count}];")
     with e.unrolled("r", tensor.count) as r:
-        e.line(f"{name}[{r}] = {e.call(arithmetic.ROUND_TF32, tensor.at(r))};")
+        e.line(f"{name}[{r}] = __float_as_uint({tensor.at(r)});")
     e.do(w.WGMMA_FENCE)  # orders these register writes too; PTX ISA, "wgmma.fence"
     return name
 

@@ -154,16 +154,6 @@ def pack(element: str) -> Wrapper:
     )
 
 
-ROUND_TF32 = Wrapper(
-    "u32 round_tf32(float x)",
-    "u32 y;\n"
-    + asm("cvt.rna.tf32.f32 %0, %1;", '"=r"(y)', '"f"(x)', volatile=False)
-    + "\nreturn y;",
-    "cvt",
-    "pure",
-)
-
-
 UNIFORM = Wrapper(
     "u32 uniform(u32 x)",
     "return __shfl_sync(0xFFFFFFFFu, x, 0);",
