@@ -340,45 +340,6 @@ class Flash2Varlen:
         yield Offer("_flash_attention_forward", bind)
 
 
-class CudnnNested:
-    """cuDNN through torch's SDPA of jagged nested tensors."""
-
-    name = "cudnn_nested"
-
-    def stand_ins(self, case: Any) -> None:
-        return None
-
-    def failures(self) -> tuple[type[Exception], ...]:
-        return (RuntimeError,)
-
-    def offers(self, case: Any) -> Iterator[Offer]:
-        if not isinstance(case, Packed):
-            raise Missing("nested tensors are for packed sequences")
-        import torch
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-        from torch.nn.functional import scaled_dot_product_attention
-
-        bounds = {"min_seqlen": min(case.lengths), "max_seqlen": max(case.lengths)}
-
-        def bind(inputs: Arrays) -> Call:
-            starts = inputs.more["cu_seqlens"].long()
-            q, k, v = (
-                torch.nested.nested_tensor_from_jagged(x[0].transpose(0, 1), starts, **bounds)
-                for x in _three(inputs)
-            )
-            q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-
-            def once() -> None:
-                with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-                    found = scaled_dot_product_attention(q, k, v, is_causal=case.causal)
-                inputs.c = found.transpose(1, 2).values().transpose(0, 1)[None]
-
-            once()
-            return once
-
-        yield Offer("cudnn_attention, nested", bind)
-
-
 def everyone(most: int) -> list[Any]:
     return [
         TawaServing(most),
@@ -386,7 +347,6 @@ def everyone(most: int) -> list[Any]:
         Sdpa("cudnn", "CUDNN_ATTENTION"),
         Sdpa("flash2_sdpa", "FLASH_ATTENTION"),
         Flash2Varlen(),
-        CudnnNested(),
     ]
 
 

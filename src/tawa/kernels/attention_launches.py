@@ -89,8 +89,11 @@ def variants(problem: Problem) -> Iterator[Variant]:
         free = (("persistent", False),)
         if padded(problem.head_dim) <= 64:
             yield Variant(192, 128, pins=(*turns, *free))
-        yield Variant(128, 64 if wide else 128, pins=free)
-        yield Variant(128, 64, pins=free)
+            yield Variant(192, 128, pins=turns)
+        most = 64 if wide else 128
+        yield Variant(128, most, pins=free)
+        yield Variant(128, most, pins=turns)
+        yield Variant(128, 64)
         yield Variant(64, 64)
         return
     rows, columns = (128, 64) if wide or options.bias else (128, 128)
