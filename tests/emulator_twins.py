@@ -40,6 +40,7 @@ FIXED = {
     "named_sync_of_group": "emu::meet(emu::self().block->named[id], threads);",
     "named_arrive_of_group": "emu::meet(emu::self().block->named[id], threads, false);",
     "exp2_approx": "return std::exp2(x);",
+    "exp2_fma": "return std::exp2(x);",
     "sqrt_approx": "return std::sqrt(x);",
     "divide_full": "return x / y;",
     "min_nan": "return std::isnan(x) || std::isnan(y) ? NAN : std::fmin(x, y);",

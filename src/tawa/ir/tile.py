@@ -189,11 +189,13 @@ class Elementwise(IRDLOperation):
     """Apply a function of `tawa.ir.functions` to each element.
 
     `function` names the row: "add", "fma", "exp2", "less", "select" ... Signedness and width come
-    from the element types; operands and result have one shape (scalars: none).
+    from the element types; operands and result have one shape (scalars: none). `fma_every` of a
+    tensor's "exp2": a thread computes each so-manieth by multiply-adds.
     """
 
     name = "tile.elementwise"
     function = attr_def(StringAttr)
+    fma_every = opt_attr_def(IntAttr)
     inputs = var_operand_def()
     result = result_def()
     traits = traits_def(Pure())

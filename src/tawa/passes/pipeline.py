@@ -18,6 +18,7 @@ from tawa.passes.defer import defer_sums
 from tawa.passes.descriptors import promote
 from tawa.passes.distribute import distribute
 from tawa.passes.early import free_early
+from tawa.passes.exponentials import share_exponentials
 from tawa.passes.instances import split_instances
 from tawa.passes.lower import lower
 from tawa.passes.persist import persist
@@ -43,6 +44,7 @@ REASSOCIATE: tuple[Pass, ...] = (accumulate, defer_sums)
 
 # One region for each role, arefs between them.
 AREF: tuple[Pass, ...] = (
+    share_exponentials,
     persist,  # before arefs: slots count on through the loop over tiles
     simplify,  # what does not change from tile to tile leaves the loop
     insert_arefs,

@@ -44,7 +44,10 @@ def print_plan(plan: Plan) -> str:
         lines.append(f"aref {payloads} depth={ring.depth}{via}")
     for loop in plan.loops:
         pins = " pins=yes" if loop.pins else ""
-        lines.append(f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}{pins}")
+        shared = f" fma_exp2={loop.fma_exp2}" if loop.fma_exp2 else ""
+        lines.append(
+            f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}{pins}{shared}"
+        )
     for store in plan.stores:
         first = f" eviction={store.eviction}" if store.eviction else ""
         lines.append(f"store {store.store} via={store.via} parts={store.parts}{first}")
@@ -53,7 +56,7 @@ def print_plan(plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-_OPTION = re.compile(r"\s+([a-z_]+)=([^\s=]+)$")
+_OPTION = re.compile(r"\s+([a-z_\d]+)=([^\s=]+)$")
 
 
 def parse_plan(text: str) -> Plan:
@@ -148,7 +151,13 @@ def _read_aref(plan: Plan, rest: str) -> Plan:
 
 def _read_loop(plan: Plan, rest: str) -> Plan:
     name, options = _split(
-        rest, {"schedule": _one_of("none", "fine", "coarse"), "mma_depth": int, "pins": _yes}
+        rest,
+        {
+            "schedule": _one_of("none", "fine", "coarse"),
+            "mma_depth": int,
+            "pins": _yes,
+            "fma_exp2": int,
+        },
     )
     return replace(plan, loops=(*plan.loops, LoopPlan(name, **options)))
 

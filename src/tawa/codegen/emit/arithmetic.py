@@ -234,9 +234,14 @@ def elementwise(e: Emitter, op: Operation) -> None:
         e.use_accessors(tensor.element)
     target = e.array(op.result)
 
+    every = op.fma_every.data if op.fma_every is not None and kind.compute == "float" else 0
+
     def at(r: str) -> str:
         text = apply(e, name, kind, [tensor.at(r) for tensor in tensors])
-        return text
+        if not every:
+            return text
+        other = e.call(arithmetic.EXP2_FMA, tensors[0].at(r))
+        return f"{r} % {every} == {every - 1} ? {other} : {text}"
 
     e.fill(target, at)
 
