@@ -114,7 +114,7 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
             return "its accumulator starts as zeros"
         case hopper.WgmmaWait() if kind == "unnamed" and _feeds_products_only(operation):
             return "products of the same queue alone use what it waits for"
-        case hopper.BulkWait() if kind == "to end" and not operation.pending.data:
+        case hopper.BulkWait() if kind == "to end" and _once_a_tile(operation):
             return "it waits at the end of a tile, of all groups, before the next meets there"
         case hopper.Arrive() if kind in _ELECTED and _one_group(operation):
             return "the role is one warpgroup: the elected thread is the same"
@@ -205,6 +205,14 @@ def _starts_as_zeros(wgmma: hopper.Wgmma) -> bool:
 def _feeds_products_only(wait: hopper.WgmmaWait) -> bool:
     users = [use.operation for result in wait.res for use in result.uses]
     return all(isinstance(user, (hopper.Wgmma, hopper.WgmmaWait)) for user in users)
+
+
+def _once_a_tile(wait: hopper.BulkWait) -> bool:
+    """Tell whether a wait for all groups is the only one of its kind in its block."""
+    block = wait.parent
+    assert block is not None
+    same = [op for op in block.ops if isinstance(op, hopper.BulkWait) and op.read == wait.read]
+    return not wait.pending.data and len(same) == 1
 
 
 _ELECTED = ("by=role", "by=warpgroup")

@@ -60,8 +60,8 @@ class Shape:
             return self.instances * max(3, self.depth + 1)
         if count == 1:
             return self.instances * (2 * self.depth + 1)
-        window = self.depth + self.settle + 2
-        return self.instances * max(2, -(-window // count) + 1)
+        # D+c+2 trips side by side, from each trip of a tile on.
+        return self.instances * max(2, -(-(self.depth + self.settle + 1) // count) + 1)
 
 
 @dataclass(eq=False, slots=True)
