@@ -12,6 +12,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 import tawa
 from tawa.ir import hopper
@@ -19,6 +20,11 @@ from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.dispatch import parse_stage, simulate_stage
 
 BF16 = ml_dtypes.bfloat16
+
+
+def long(*values: Any) -> list[Any]:
+    """Parameters that only the long run tries."""
+    return [pytest.param(value, marks=pytest.mark.long) for value in values]
 
 
 def integers(*shape: int, dtype: Any = np.float16, low: int = -2, high: int = 3) -> np.ndarray:

@@ -11,7 +11,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from known_failures import BF16, blank, blocks, declined, integers, result, tried
+from known_failures import BF16, blank, blocks, declined, integers, long, result, tried
 from tawa.errors import PlanError
 
 # --- triton#9728, #10284, tritonbench#1094: specialized loops that crash the compiler -----------
@@ -134,7 +134,7 @@ def product(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: t
     c_desc.store([m, n], acc.to(tl.float16))
 
 
-@pytest.mark.parametrize("columns", [8, 24, 40, 56, 72])
+@pytest.mark.parametrize("columns", [8, 24, *long(40, 56, 72)])
 def test_triton_8932_tilelang_2603_columns_of_one_instruction(columns):
     a, b, c = integers(64, 128), integers(128, columns), blank(64, columns, dtype=np.float16)
     arguments = {"a_desc": blocks(a, 64, 64), "b_desc": blocks(b, 64, columns)}
@@ -145,7 +145,7 @@ def test_triton_8932_tilelang_2603_columns_of_one_instruction(columns):
 # --- tilelang#2555: steps of K that are no power of two -----------------------------------------
 
 
-@pytest.mark.parametrize("step", [48, 80])
+@pytest.mark.parametrize("step", [48, *long(80)])
 def test_tilelang_2555_steps_of_48_and_80(step):
     k = 2 * step
     a, b, c = integers(64, k), integers(k, 64), blank(64, 64, dtype=np.float16)
@@ -166,7 +166,7 @@ def chunk_scan(c_desc, s_desc, cb_desc, x_desc, out_desc, n, B: tl.constexpr):
     out_desc.store([0, 0], acc.to(tl.float16))
 
 
-@pytest.mark.parametrize("n", [0, 64, 256])
+@pytest.mark.parametrize("n", [0, *long(64), 256])
 def test_tilelang_2547_an_accumulator_begun_before_the_loop(n):
     c, s = integers(64, 64), integers(64, 64, low=-1, high=2)
     cb, x = integers(64, max(n, 64)), integers(max(n, 64), 64)

@@ -16,6 +16,7 @@ from known_failures import (
     blocks,
     declined,
     integers,
+    long,
     operations,
     producer_loads,
     result,
@@ -37,7 +38,7 @@ def gemv(x, w_desc, out, BK: tl.constexpr, BN: tl.constexpr, TRIPS: tl.constexpr
     tl.store(out + n + tl.arange(0, BN), acc)
 
 
-@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize("stages", [*long(1), 3])
 @pytest.mark.parametrize("trips", [1, 2])
 def test_tilelang_2566_one_trip_of_a_split_gemv(trips, stages):
     x, w = integers(64 * trips, dtype=BF16), integers(64 * trips, 256, dtype=BF16)
@@ -65,8 +66,8 @@ def product(m, n, k, bm, bn, bk):
     return descs | {"K": k, "BM": bm, "BN": bn, "BK": bk}
 
 
-@pytest.mark.parametrize("depth", [1, 2, 4])
-@pytest.mark.parametrize("k", [0, 8, 64])
+@pytest.mark.parametrize("depth", [1, *long(2), 4])
+@pytest.mark.parametrize("k", [*long(0), 8, *long(64)])
 def test_tilelang_2566_one_trip_of_a_gemm(k, depth):
     tried(matmul, product(128, 128, k, 128, 128, 64), (1, 1), depth=depth)
 
@@ -91,7 +92,7 @@ def attention_backward(q_desc, k_desc, do_desc, lse, delta, dk_desc, n, B: tl.co
     dk_desc.store([tl.program_id(0) * B, 0], dk.to(tl.float16))
 
 
-@pytest.mark.parametrize("length", [250, 252, 256])
+@pytest.mark.parametrize("length", [250, *long(252, 256)])
 def test_tilelang_2567_an_unaligned_length(length):
     q, k, do = (integers(length, 64, low=0, high=2) * (i != 1) for i in range(3))
     k[:, :4] = integers(length, 4, low=-1, high=2)  # products of a few, so that powers are exact
@@ -128,7 +129,7 @@ def test_tilelang_2559_more_registers_than_there_are():
 # --- triton#7561: arrivals counted before the number of warps was settled -----------------------
 
 
-@pytest.mark.parametrize("warps", [2, 4, 8])
+@pytest.mark.parametrize("warps", [*long(2), 4, *long(8)])
 @pytest.mark.parametrize("consumers", [1, 2, 3])
 def test_triton_7561_arrivals_are_those_of_the_final_warps(consumers, warps):
     rows = 64 * consumers
@@ -212,7 +213,7 @@ def ragged(a_desc, b_desc, c_desc, trips, tiles, B: tl.constexpr):
         c_desc.store([tile * B, 0], acc.to(tl.float16))
 
 
-@pytest.mark.parametrize("trips", [(0, 0, 0, 0), (0, 3, 1, 0), (2, 0, 0, 5), (1, 1, 1, 1)])
+@pytest.mark.parametrize("trips", [(0, 3, 1, 0), *long((0, 0, 0, 0), (2, 0, 0, 5), (1, 1, 1, 1))])
 def test_vllm_26026_tiles_without_work(trips):
     arguments = {
         "a_desc": blocks(integers(256, 320), 64, 64),
@@ -243,7 +244,7 @@ def stream_k(a_desc, b_desc, out_desc, units, share, steps: tl.constexpr, B: tl.
         unit = end
 
 
-@pytest.mark.parametrize("share", [1, 2, 5])
+@pytest.mark.parametrize("share", [2, *long(1, 5)])
 def test_cutlass_1801_tilelang_2548_stream_k(share):
     arguments = {
         "a_desc": blocks(integers(192, 192), 64, 64),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tawa.language as tl
-from known_failures import blank, blocks, integers, operations, result, tried
+from known_failures import blank, blocks, integers, long, operations, result, tried
 from tawa.ir import hopper
 
 # --- tilelang#2613: an operand that two warpgroups read, taken away under one of them -----------
@@ -26,7 +26,7 @@ def shared_operand(a_desc, b_desc, d_desc, c_desc, e_desc, K, B: tl.constexpr):
     e_desc.store([0, 0], two.to(tl.float16))
 
 
-@pytest.mark.parametrize("pins", [{"depth": 1}, {"depth": 2}, {}], ids=str)
+@pytest.mark.parametrize("pins", [{"depth": 1}, *long({"depth": 2}), {}], ids=str)
 @pytest.mark.parametrize("consumers", [1, 2])
 def test_tilelang_2613_one_operand_of_two_products(consumers, pins):
     arrays = {
@@ -56,8 +56,10 @@ def block_sparse(a_desc, b_desc, mask, c_desc, steps, CONDITIONS: tl.constexpr, 
     c_desc.store([0, 0], acc.to(tl.float16))
 
 
-@pytest.mark.parametrize("mask", ["000000", "111111", "101010", "011001", "100000", "000001"])
-@pytest.mark.parametrize("conditions", [1, 2])
+@pytest.mark.parametrize(
+    "mask", ["101010", "011001", *long("000000", "111111", "100000", "000001")]
+)
+@pytest.mark.parametrize("conditions", [1, *long(2)])
 def test_tilelang_374_blocks_that_are_skipped(mask, conditions):
     wanted = np.repeat(np.array([int(bit) for bit in mask], np.int32), conditions)
     a, b = integers(64, 384), integers(384, 64)
@@ -81,7 +83,7 @@ def product(a_desc, b_desc, c_desc, K, B: tl.constexpr):
     c_desc.store([0, 0], acc.to(tl.float16))
 
 
-@pytest.mark.parametrize("depth", [2, 3, 4])
+@pytest.mark.parametrize("depth", [2, *long(3), 4])
 def test_fb_triton_1278_products_stay_in_flight_over_the_release(depth):
     """With P products in flight the slot of P - 1 trips ago is the one that is given back."""
     arrays = {"a_desc": integers(64, 640), "b_desc": integers(640, 64)}
@@ -113,7 +115,7 @@ def handed_on_blocks(a_desc, first_desc, out_desc, n, W: tl.constexpr):
     out_desc.store([0, 0], acc.to(tl.float16))
 
 
-@pytest.mark.parametrize("n", [0, 1, 8])
+@pytest.mark.parametrize("n", [*long(0), 1, *long(8)])
 def test_tilelang_2668_a_tile_handed_on_to_the_next_trip(n):
     a, first = integers(8, 32, dtype=np.int32), integers(32, dtype=np.int32)
     arguments = {"a": a, "first": first, "out": np.zeros(32, np.int32), "n": n, "W": 32}
