@@ -53,7 +53,6 @@ def split_registers(
     producer_needs: int = 0,
     *,
     transposer: bool = False,
-    alone: bool = False,
 ) -> Budgets:
     """Return the register budgets a thread, for `consumers` warpgroups.
 
@@ -61,8 +60,7 @@ def split_registers(
     kernel is launched with. A producer that starts TMA copies gets 40, or less where the consumers
     then get more of what would be lost to rounding, or need it; one whose threads copy gets what
     they need (`producer_needs`), less where the consumers need it. A `transposer` gets 32, or 24
-    where the consumers need the rest; where they need more than that, there is none, and the
-    producer transposes, unless it has to be a role (`alone`).
+    where the consumers need the rest.
     """
     if not transposer:
         pool = pool_of(1 + consumers, target)
@@ -74,12 +72,8 @@ def split_registers(
         if made.consumer > found.consumer:
             found = replace(made, transposer=own)
         if needed <= found.consumer:
-            return found
-    if alone:
-        return found
-    # Then the producer's own threads transpose: 128 fewer have to have registers.
-    together = _split(consumers, needed, target, producer_needs, pool_of(1 + consumers, target))
-    return together if together.consumer > found.consumer else found
+            break
+    return found
 
 
 def pool_of(groups: int, target: Target) -> int:

@@ -221,7 +221,6 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         problem.target,
         producer_need(loads),
         transposer=turning,
-        alone=ROLE in pinned,
     )
     if ROLE in pinned and not turning:
         raise PlanError(
