@@ -16,7 +16,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.analysis.copies import Run, copy_run
 from tawa.analysis.effects import VIEWS
 from tawa.analysis.naming import name_of
-from tawa.ir import tile
+from tawa.ir import line_of, tile
 from tawa.ir.types import bit_width, element_type, is_float, shape_of, spell
 from tawa.layouts.transpose import COLUMNS, ROWS, share_blocks
 
@@ -107,7 +107,9 @@ def _uses(value: SSAValue) -> Iterator[Use | Operation]:
 
 def _other(uses: list[Use | Operation], wrong: list[Use]) -> str:
     other = next(use for use in uses if use not in wrong)
-    return name_of(other.dot if isinstance(other, Use) else other)
+    if isinstance(other, Use):
+        return name_of(other.dot)
+    return f"{other.name} at line {line_of(other)}"  # not all that reads a tile has a name in plans
 
 
 def _is_contiguous(load: Operation, use: Use) -> bool:

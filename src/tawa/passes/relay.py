@@ -104,7 +104,8 @@ def use_turned(how: Turned, tile_: SSAValue, get: Operation, *, interleaved: boo
         shape = shape_of(load.results[0].type)
         tile_ = emit.reshape(value, shape)
         tile_.name_hint = load.results[0].name_hint
-        load.results[0].replace_uses_with_if(tile_, lambda use: use.operation in _users(how, load))
+        users = _users(how, load)  # before the first use is replaced
+        load.results[0].replace_uses_with_if(tile_, lambda use: use.operation in users)
         return
     for use in how.uses:
         place = use.dot.parent
