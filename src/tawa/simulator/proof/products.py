@@ -184,10 +184,11 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
                 "product does not take them as zero."
             )
             raise Violation("accumulators written first", sentence, wgmma)
-        if old is not None and old is not register and old.product >= 0:
+        # A wait that does not name a result that nobody reads any more ends its flight as well.
+        if old is not None and old is not register and old.product >= products.finished:
             sentence = (
                 f"{agent.label} starts a wgmma that writes the registers of its own result of "
-                "before, which no wait has named since."
+                "before, which no wait has covered since."
             )
             raise Violation("accumulators at rest", sentence, wgmma)
         if register.product < 0 and register.touched > products.fence:
