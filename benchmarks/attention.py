@@ -255,7 +255,10 @@ class _Into:
 
 
 class TritonAttention(TritonPeer):
-    """tawa.kernels.flash.attention_forward, the very same text, through Triton."""
+    """tawa.kernels.flash.attention_forward, the very same text, through Triton.
+
+    With Triton's own warp specialization and without: whichever is faster counts.
+    """
 
     name = "triton"
 
@@ -271,7 +274,8 @@ class TritonAttention(TritonPeer):
             for stages in (2, 3):
                 for split in (True, False) if case.causal else (False,):
                     label = f"{rows}x{columns} stages={stages} warps={warps} split={split}"
-                    yield label, (rows, columns, split, stages, warps)
+                    yield label, (rows, columns, split, stages, warps, False)
+                yield f"{label} specialized", (rows, columns, False, stages, warps, True)
 
     def launch(self, case: Any, variant: Any, inputs: Any) -> tuple[Any, Any, Any, Any]:
         from triton.tools.tensor_descriptor import TensorDescriptor
@@ -279,7 +283,7 @@ class TritonAttention(TritonPeer):
         from tawa.kernels.attention import Variant, bind, prepare
         from twin import twin
 
-        rows, columns, split, stages, warps = variant
+        rows, columns, split, stages, warps, specialized = variant
         operands = bind(inputs.q, inputs.k, inputs.v, causal=case.causal, out=inputs.to_write())
         ours = prepare(operands, Variant(rows, columns, split))
         blocks = [[1, 1, rows, case.head_dim], [1, 1, columns, case.head_dim]]
@@ -288,7 +292,7 @@ class TritonAttention(TritonPeer):
             for index, array in enumerate((inputs.q, inputs.k, inputs.v, inputs.out))
         ]
         options = dict(ours.options) | {"num_stages": stages, "num_warps": warps}
-        return twin(ours.kernel), ours.grid, (*maps, *ours.arguments[4:]), options
+        return twin(ours.kernel, specialized), ours.grid, (*maps, *ours.arguments[4:]), options
 
 
 def everyone(most: int) -> list[Any]:

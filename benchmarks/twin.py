@@ -2,11 +2,14 @@
 
 A kernel's Python function names its language as a global, `tl`. Its twin is the function with the
 same code in a namespace where `tl` is triton.language and every helper kernel is its own twin;
-Triton then reads the very same lines of the very same file.
+Triton then reads the very same lines of the very same file. `twin(kernel, specialized=True)` asks
+for Triton's own warp specialization: the loops that run on the GPU become
+``tl.range(..., warp_specialize=True)``, and nothing else changes.
 """
 
 from __future__ import annotations
 
+import re
 import types
 from functools import cache
 from typing import Any
@@ -16,8 +19,18 @@ def _is_kernel(value: object) -> bool:
     return isinstance(getattr(value, "fn", None), types.FunctionType)
 
 
+def specialized_source(source: str) -> str:
+    """Return a kernel's text with Triton's warp specialization asked for in each of its loops."""
+    return re.sub(
+        r"^(\s*for \w+ in )range\((.*)\):",
+        r"\1tl.range(\2, warp_specialize=True):",
+        source,
+        flags=re.M,
+    )
+
+
 @cache
-def twin(kernel: Any) -> Any:
+def twin(kernel: Any, specialized: bool = False) -> Any:
     """Return the Triton kernel of `kernel`'s source; needs triton."""
     import triton
     import triton.language
@@ -29,7 +42,7 @@ def twin(kernel: Any) -> Any:
         if isinstance(value, types.ModuleType) and value.__name__ == "tawa.language":
             scope[name] = triton.language
         elif _is_kernel(value):
-            scope[name] = twin(value)
+            scope[name] = twin(value, specialized)
     copy = types.FunctionType(
         plain.__code__, scope, plain.__name__, plain.__defaults__, plain.__closure__
     )
@@ -37,4 +50,7 @@ def twin(kernel: Any) -> Any:
     copy.__annotations__ = dict(plain.__annotations__)
     copy.__module__, copy.__qualname__ = plain.__module__, plain.__qualname__
     copy.__doc__ = plain.__doc__
-    return triton.jit(copy)
+    made = triton.jit(copy)
+    if specialized:
+        made._unsafe_update_src(specialized_source(made.src))
+    return made
