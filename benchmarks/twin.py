@@ -52,5 +52,7 @@ def twin(kernel: Any, specialized: bool = False) -> Any:
     copy.__doc__ = plain.__doc__
     made = triton.jit(copy)
     if specialized:
+        if not hasattr(made, "_unsafe_update_src"):
+            raise RuntimeError("this Triton does not let a kernel's text be changed")
         made._unsafe_update_src(specialized_source(made.src))
     return made

@@ -44,6 +44,8 @@ _TILES: dict[int, tuple[tuple[int, int, str], ...]] = {
     ),
     256: ((128, 64, "pingpong"), (128, 64, "")),
 }
+# Tiles that leave no room to stage the output: it is stored from registers.
+_UNSTAGED: dict[int, tuple[tuple[int, int], ...]] = {256: ((128, 80),)}
 # The same for 8-bit operands: products take half the time, so that longer tiles pay.
 _TILES_8: dict[int, tuple[tuple[int, int, str], ...]] = {
     64: ((192, 128, "pingpong"), (192, 128, ""), (128, 192, "pingpong"), (128, 128, "pingpong")),
@@ -76,6 +78,8 @@ def variants(problem: Problem) -> Iterator[Variant]:
             yield Variant(rows, columns, split, pins)
         if problem.causal:
             yield Variant(rows, columns, False, (*pins, ("walk", "serpentine")))
+    for rows, columns in () if narrow else _UNSTAGED.get(width, ()):
+        yield Variant(rows, columns, False, (("store", "registers"),))
     if problem.queries <= 64:
         yield Variant(64, tiles[0][1])
 
