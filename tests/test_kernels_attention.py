@@ -245,3 +245,8 @@ def test_weights_of_eight_bits_keep_what_is_far_below_the_largest():
 def test_what_eight_bits_do_not_take_is_refused_by_name(dtype, change, message):
     with pytest.raises(ArgumentError, match=message):
         attention(*inputs(dtype=dtype), **change)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_wide_heads_whose_output_is_not_staged(causal):
+    check(Variant(128, 80, pins=pins(store="registers")), dim=256, keys=200, causal=causal)
