@@ -129,6 +129,17 @@ def defined_in(value: SSAValue, block: Block) -> bool:
     return isinstance(value, OpResult) and value.owner.parent is block
 
 
+def loop_without(value: SSAValue, statement: Operation) -> Operation | None:
+    """Return the outermost loop around a statement that does not compute a value, None if none."""
+    found: Operation | None = None
+    around = statement.parent_op()
+    while around is not None and not around.is_ancestor(value.owner):
+        if isinstance(around, scf.ForOp | scf.WhileOp):
+            found = around
+        around = around.parent_op()
+    return found
+
+
 def comes_from_product(operation: Operation, block: Block, shape: tuple[int, ...]) -> bool:
     """Tell whether a statement reads what a product of `block` gave, all of it tiles of `shape`."""
     pending: list[Operation] = [operation]

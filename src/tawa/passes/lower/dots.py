@@ -146,7 +146,7 @@ def _emit_wgmma(lowering: Lowering, dot: tile.Dot, product: Product) -> None:
     if 0 <= dot.max_imprecise.data <= product.k and product.bits == 8:
         replace(dot, [_from_f32(emitter, _promoted(lowering, dot, acc), dot.result.type)])
         return
-    a = operand_a(emitter, dot)
+    a = operand_a(lowering, emitter, dot)
     b = operand_b(lowering, emitter, dot)
     accumulate = _accumulate(lowering, dot) if acc is dot.acc else None
     wgmma = emitter.put(

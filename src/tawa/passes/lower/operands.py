@@ -1,8 +1,8 @@
 """Operands of products: where wgmma finds them.
 
 Views of slots are read in place where the instruction can (K contiguous, or 16-bit elements).
-Operand A may be in registers; operand B that is computed, or lies the wrong way round, is stored
-first.
+Operand A may be in registers that a loop computes anew; operand B that is computed, or lies the
+wrong way round, is stored first.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.naming import name_of
+from tawa.analysis.stages import loop_without
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, shape_of, spell
 from tawa.layouts.shared import SharedLayout
@@ -25,20 +26,28 @@ def takes(layout: SharedLayout, k: int, bits: int) -> bool:
     return layout.order[-1] == k or bits == 16
 
 
-def operand_a(emitter: Emitter, dot: tile.Dot) -> SSAValue:
-    """Return operand A: the view of it where wgmma reads that, else its registers."""
+def operand_a(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
+    """Return operand A: the view of it where wgmma reads that, else its registers.
+
+    Registers that stay the same round a loop are stored once before it. ptxas 13.0 takes the
+    registers of an operand for free once the product has read them: with a branch in the loop it
+    gave them to other values, and later trips multiplied those.
+    """
     view = as_view(emitter, dot.a, dot)
     bits = bit_width(element_type(dot.a.type))
     if view is not None and takes(view_kind(view).layout.data, 1, bits):
         return view
-    return dot.a
+    loop = loop_without(dot.a, dot)
+    return dot.a if loop is None else _stored(lowering, Emitter.before(loop), dot)
 
 
 def operand_a_view(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
     """Return the view of operand A; registers are stored to shared memory first."""
-    found = operand_a(emitter, dot)
-    if found is not dot.a:
-        return found
+    found = operand_a(lowering, emitter, dot)
+    return _stored(lowering, emitter, dot) if found is dot.a else found
+
+
+def _stored(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
     element = element_type(dot.a.type)
     layout = lowering.placement(shape_of(dot.a.type), element)
     return stage(lowering, emitter, dot.a, layout, f"{name_of(dot)} operand a")
