@@ -18,6 +18,7 @@ from tawa.analysis.polynomial import (
     ONE,
     ZERO,
     Leaf,
+    Monomial,
     Polynomial,
     Trip,
     is_argument,
@@ -52,12 +53,14 @@ class Dim:
 class Block:
     """A block access: dimensions slowest first, the last with stride 1.
 
-    `nonnegative` are polynomials the launcher must find >= 0 over all programs.
+    `nonnegative` are polynomials the launcher must find >= 0 over all programs, `multiples` those
+    it must find to be multiples of a number.
     """
 
     base: SSAValue
     dims: tuple[Dim, ...]
     nonnegative: tuple[Polynomial, ...]
+    multiples: tuple[tuple[Polynomial, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,14 +246,39 @@ def _checked(form: PointerForm, dims: Sequence[Dim]) -> Block | Refusal:
         highest = _before_loops(item.offset)
         limits = (LAST - Polynomial.constant(item.block) - highest, item.stride - ONE, item.extent)
         checks.extend(limit for limit in limits if not _surely_nonnegative(limit))
-    return Block(form.base, tuple(dims), tuple(dict.fromkeys(checks)))
+    multiples = _starts(dims[-1].offset, 16 // min(size, 16))
+    if multiples is None:
+        return Refusal("a box may begin at an address that is no multiple of 16 bytes")
+    return Block(form.base, tuple(dims), tuple(dict.fromkeys(checks)), multiples)
+
+
+def _starts(offset: Polynomial, unit: int) -> tuple[tuple[Polynomial, int], ...] | None:
+    """Return what must be multiples for boxes to begin at multiples of `unit` elements.
+
+    None where one surely does not. PTX names no such rule for tiled copies; an H200 stops with an
+    illegal instruction.
+    """
+    found: list[tuple[Polynomial, int]] = []
+    for part in _without_trips(offset) or ():
+        open_terms = Polynomial(
+            frozenset(term for term in part.terms if not _is_multiple(term, unit))
+        )
+        if (number := open_terms.as_constant) is not None and number % unit:
+            return None
+        if not open_terms.is_zero:
+            found.append((open_terms, unit))
+    return tuple(dict.fromkeys(found))
 
 
 def _multiple_of(stride: Polynomial, unit: int) -> bool:
-    return all(
-        coefficient % unit == 0
-        or any(isinstance(atom, Leaf) and is_divisible(atom.value) for atom in monomial)
-        for monomial, coefficient in stride.terms
+    return all(_is_multiple(term, unit) for term in stride.terms)
+
+
+def _is_multiple(term: tuple[Monomial, int], unit: int) -> bool:
+    monomial, coefficient = term
+    return coefficient % unit == 0 or any(
+        isinstance(atom, Leaf) and is_argument(atom.value) and is_divisible(atom.value)
+        for atom in monomial
     )
 
 

@@ -48,7 +48,7 @@ class Neighbours:
         self.differing: set[SSAValue] = influenced(sources, cut=self._agrees)
 
     def conditions(self, kernel: tile.Kernel) -> list[str]:
-        """Return what a launch must find not to be negative, as Python over argument names."""
+        """Return what a launch must find true (`tawa.runtime.guards`), over argument names."""
         names = kernel.argument_names
 
         def spell(leaf: Leaf | Trip) -> str:
@@ -56,7 +56,7 @@ class Neighbours:
             assert is_argument(leaf.value), "what is assumed holds for all programs"
             return names[leaf.value.index]  # pyright: ignore
 
-        return [f"-abs(remainder({render(each, spell)}, {self._blocks}))" for each in self.assumed]
+        return [f"always_multiple({render(each, spell)}, {self._blocks})" for each in self.assumed]
 
     def _agrees(self, operation: Operation) -> bool:
         """Tell whether this is a quotient that is the same for all neighbours."""

@@ -10,13 +10,14 @@ Before -> after:
     %x = tile.desc_load %d[m, k]
 
 Requires tile IR. Ensures: every promoted access reads and writes the same elements for every launch
-that passes the guards the pass leaves on the kernel (attribute `guards`: expressions the launcher
-must find >= 0 over all programs, else it runs the kernel compiled without this pass).
+that passes the guards the pass leaves on the kernel (attribute `guards`: conditions that the
+launcher must find true, `tawa.runtime.guards`, else it runs the kernel compiled without this pass).
 
 Declines when (per access, the reason names the rule): the addresses are not affine; no stride is
 known to be 1; a stride or the base is not known to be a multiple of 16 bytes; the mask is not a
 conjunction of upper bounds; a bound is not a function of the arguments; masked-off elements are not
-zero; a wrapped index may reach a store; the access is volatile.
+zero; a wrapped index may reach a store; the access is volatile; a box surely begins at an address
+that is no multiple of 16 bytes.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str])
         _replace_load(op, desc, offsets, block)
     else:
         _replace_store(op, desc, offsets, block)
-    guards.extend(_guard_text(kernel, check) for check in block.nonnegative)
+    guards.extend(f"never_negative({_spelled(kernel, poly)})" for poly in block.nonnegative)
+    guards.extend(f"always_multiple({_spelled(kernel, p)}, {n})" for p, n in block.multiples)
     return ""
 
 
@@ -258,7 +260,7 @@ def _emit_at(poly: Polynomial, builder: Builder, kind: Attribute) -> SSAValue:
     return total if total is not None else constant(0)
 
 
-def _guard_text(kernel: tile.Kernel, poly: Polynomial) -> str:
+def _spelled(kernel: tile.Kernel, poly: Polynomial) -> str:
     """Return Python over argument names and program0, program1, program2, grid0 ..."""
     names = kernel.argument_names
 

@@ -238,9 +238,7 @@ def _guards(kernel: tile.Kernel, plan: Plan) -> tuple[Guard, ...]:
         match kernel.attributes.get(name):
             case ArrayAttr() as texts:
                 found += [
-                    Guard(f"never_negative({text.data})", reason)
-                    for text in texts
-                    if isinstance(text, StringAttr)
+                    Guard(text.data, reason) for text in texts if isinstance(text, StringAttr)
                 ]
             case _:
                 pass

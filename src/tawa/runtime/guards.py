@@ -2,8 +2,9 @@
 
 ``disjoint(a, b)``: the memory of two arguments does not overlap. ``never_negative(e)``: the host
 expression e, which may also use program0..2, grid0..2 and the functions of
-`tawa.analysis.polynomial.render` (C rules), is at least 0 in every program. Any other condition is
-a host expression that must be true.
+`tawa.analysis.polynomial.render` (C rules), is at least 0 in every program;
+``always_multiple(e, n)``: it is a multiple of n in every program. Any other condition is a host
+expression that must be true.
 
 A verdict is a function of the addresses, the numbers and the grid of a launch: that is all a kernel
 sees, so two launches that agree in them touch the same memory.
@@ -83,6 +84,9 @@ class Guards:
             case ast.Call(func=ast.Name("never_negative"), args=[inner]):
                 code = compile(rewrite(ast.unparse(inner), names), "<guard>", "eval")
                 self._checks.append(lambda scope: _never_negative(code, scope))
+            case ast.Call(func=ast.Name("always_multiple"), args=[inner, ast.Constant(int(unit))]):
+                code = compile(rewrite(ast.unparse(inner), names), "<guard>", "eval")
+                self._checks.append(lambda scope: _always_multiple(code, scope, unit))
             case _:
                 code = compile(rewrite(condition, names), "<guard>", "eval")
                 self._checks.append(lambda scope: bool(eval(code, {}, scope)))
@@ -118,7 +122,15 @@ class Guards:
 
 
 def _never_negative(code: Any, scope: Mapping[str, Any]) -> bool:
-    """Evaluate an expression for all programs at once and look at its least value."""
+    return bool((_over_programs(code, scope) >= 0).all())
+
+
+def _always_multiple(code: Any, scope: Mapping[str, Any], unit: int) -> bool:
+    return bool((_over_programs(code, scope) % unit == 0).all())
+
+
+def _over_programs(code: Any, scope: Mapping[str, Any]) -> Any:
+    """Evaluate an expression for all programs at once."""
     import numpy as np
 
     used = set(code.co_names)
@@ -138,23 +150,22 @@ def _never_negative(code: Any, scope: Mapping[str, Any]) -> bool:
             shape[axis] = -1
             full[name] = np.arange(scope[_GRID[axis]], dtype=np.int64).reshape(shape)
     try:
-        least = np.min(eval(code, {"abs": abs}, full))
+        return np.asarray(eval(code, {"abs": abs}, full))
     except (NameError, TypeError) as error:
         raise InternalError(
             f"a guard of the kernel cannot be evaluated: {error}",
             remedy="this is a fault of the compiler: please report it with the kernel",
         ) from error
-    return bool(least >= 0)
 
 
 def _divide(a: Any, b: Any) -> Any:
-    """C division, towards zero. A division by zero proves nothing: it gives a negative number."""
+    """C division, towards zero. A division by zero proves nothing: it gives a negative odd number."""
     import numpy as np
 
     a, b = np.asarray(a, np.int64), np.asarray(b, np.int64)
     safe = np.where(b == 0, 1, b)
     quotient = np.sign(a) * np.sign(safe) * (np.abs(a) // np.abs(safe))
-    return np.where(b == 0, np.iinfo(np.int64).min // 2, quotient)
+    return np.where(b == 0, np.iinfo(np.int64).min // 2 + 1, quotient)
 
 
 def _remainder(a: Any, b: Any) -> Any:
