@@ -159,7 +159,7 @@ def _over_programs(code: Any, scope: Mapping[str, Any]) -> Any:
 
 
 def _divide(a: Any, b: Any) -> Any:
-    """C division, towards zero. A division by zero proves nothing: it gives a negative odd number."""
+    """C division, towards zero. One by zero proves nothing: it gives a negative odd number."""
     import numpy as np
 
     a, b = np.asarray(a, np.int64), np.asarray(b, np.int64)
