@@ -85,7 +85,9 @@ def guarded_release(condition: Condition) -> tile.Kernel:
 
 
 @pytest.mark.parametrize(
-    "condition", [but(1), but(9), but(37), but(300), before(40), odd], ids=lambda item: str(item)
+    "condition",
+    [but(1), but(9), but(37), but(300), before(40), odd],
+    ids=["but 1", "but 9", "but 37", "but 300", "before 40", "odd"],
 )
 def test_a_change_at_one_later_trip_is_found(condition: Condition) -> None:
     with pytest.raises(ProtocolError) as caught:
