@@ -115,6 +115,9 @@ class _Placer:
                 elif isinstance(operation, scf.IfOp):
                     # What every branch needs is waited for once, and what it frees is free.
                     self._need(used_by_all(operation), flight, operation, emit=emit)
+                else:
+                    # Once, before the loop: a wait in it would be repeated, and after it as well.
+                    self._need(live_in(operation), flight, operation, emit=emit)
                 return self._structured(operation, flight, emit=emit)
             case scf.YieldOp() | scf.ConditionOp():
                 self._need(moved(operation), flight, operation, emit=emit)
