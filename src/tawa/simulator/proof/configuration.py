@@ -26,7 +26,9 @@ _MANY = 24  # more steady trips than this are not all run: those between are lik
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a choice is made: `kind` is "inner", "outer", "around", "pure", "while" or "if"."""
+    """Where a choice is made: `kind` is "inner", "outer", "around", "pure" or "if", for conditions
+    of while loops "while" or "while around".
+    """
 
     operation: Operation
     kind: str
@@ -112,9 +114,15 @@ def _kinds(tiles: int, trips: int, choice: str, around: int = 1) -> dict[str, Wi
         "outer": (tiles,),
         "inner": (trips,),
         "pure": (min(trips, 2),),
-        "while": (1,) * tiles + (0,),
+        "while": _times(tiles),
+        "while around": _times(around),
         "if": _IF[choice],
     }
+
+
+def _times(count: int) -> Wishes:
+    """Return the outcomes of the condition of a while loop that makes `count` trips."""
+    return (1,) * count + (0,)
 
 
 def _uniform(
@@ -213,10 +221,12 @@ def _mixed(shape: Shape) -> Iterator[Configuration]:
 
 def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[Configuration]:
     """Yield configurations with numbers drawn at random, for what no other has reached."""
-    around = {site.operation for one in seen for site in one.outcomes if site.kind == "around"}
-    for loop in around:
+    many = {"around": (shape.tiles(1),), "while around": _times(shape.tiles(1))}
+    around = {site for one in seen for site in one.outcomes if site.kind in many}
+    for site in around:
         for free in (False, True):
-            yield Configuration(_kinds(1, 1, "yes"), {loop: (shape.tiles(1),)}, free=free)
+            wishes = {site.operation: many[site.kind]}
+            yield Configuration(_kinds(1, 1, "yes"), wishes, free=free)
     trips = (3, 4, 2, shape.depth + 1, 1)
     for seed in range(1, tries + 1):
         tiles = (shape.tiles(1), 2, 1, shape.tiles(2))[seed % 4]

@@ -90,9 +90,10 @@ def _loops_inside(block: Block, decoder: Decoder) -> list[scf.ForOp | scf.WhileO
 
 def site_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
     """Return the site of a loop: how deep it nests."""
+    site = nesting_of(operation, block, decoder)
     if isinstance(operation, scf.WhileOp):
-        return Site(operation, "while")
-    return nesting_of(operation, block, decoder)
+        return Site(operation, "while around" if site.kind == "around" else "while")
+    return site
 
 
 def nesting_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
