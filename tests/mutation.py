@@ -193,7 +193,7 @@ def table(scores: list[Score], every: int = 1) -> str:
     lines = ["# Mutation test of the proof", ""]
     lines += [
         f"{len(scores)} kernels, {total} mutants; {len(alarms)} of the originals flagged.",
-        *([f"Each {every}th mutant was judged, from another one on in each kernel."] * (every > 1)),
+        *([f"One mutant of {every} was judged, from another one on in each kernel."] * (every > 1)),
         "`python tests/mutation.py` makes this page; its docstring says what the fates mean.",
         "",
         "| fate | mutants |",
