@@ -141,7 +141,7 @@ def facts(run: Run, rounds: int, minutes: float) -> dict[str, Any]:
         "versions": {
             "python": platform.python_version(),
             "numpy": numpy.__version__,
-            "xdsl": xdsl.__version__,
+            "xdsl": str(xdsl.__version__),
             "compiler": " ".join(COMPILER or ()),
         },
         "minutes": round(minutes, 1),
