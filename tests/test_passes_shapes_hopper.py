@@ -22,8 +22,16 @@ PLANS = {
 }
 
 
-@pytest.mark.parametrize("pins", PLANS)
-@pytest.mark.parametrize("name", [name for name in SHAPES if name != "atomic tile counter"])
+# Without a load there are no rings to pin.
+CASES = [
+    (name, pins)
+    for name in SHAPES
+    for pins in PLANS
+    if name != "atomic tile counter" and (name, pins) != ("no load", "one slot")
+]
+
+
+@pytest.mark.parametrize(("name", "pins"), CASES)
 def test_hopper_run_is_the_oracle(name: str, pins: str) -> None:
     kernel = parse(text_of(name))
     simplify_kernel(kernel)

@@ -12,10 +12,11 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from proof_kernels import KERNELS
 from tawa.errors import ProtocolError, UnprovedProtocol
-from tawa.ir import hopper, tile
+from tawa.ir import hopper, parse, tile
 from tawa.ir.types import i32
 from tawa.simulator.proof import prove
 from tawa.simulator.proof.configuration import Shape, sequence_of
+from tawa.simulator.proof.counting import most_trips
 from tawa.simulator.proof.read import read_kernel
 from tawa.target import H200
 
@@ -182,3 +183,42 @@ def test_a_sequence_holds_all_sequences(order: int) -> None:
 @pytest.mark.parametrize("name", ["flash 64 causal split", "library stream 0", "instances three"])
 def test_unlike_loops_are_reached_throughout(name: str) -> None:
     assert prove(KERNELS[name](), H200).unreached == ()
+
+
+def loop_under(condition: str, first: int, region: str) -> scf.ForOp:
+    """A loop from 0 to n by 16 in one region of `if first CONDITION n`."""
+    loop = """%r = scf.for %k = %zero to %n step %step iter_args(%x = %zero) -> (i32) : i32 {
+          scf.yield %x : i32
+        }"""
+    then, otherwise = (loop, "") if region == "then" else ("", loop)
+    kernel = parse(f""""tile.kernel"() ({{
+    ^bb0(%n : i32):
+      %zero = tile.constant {{value = #builtin.int<0>}} : i32
+      %step = tile.constant {{value = #builtin.int<16>}} : i32
+      %first = tile.constant {{value = #builtin.int<{first}>}} : i32
+      %more = tile.elementwise "{condition}"(%first, %n) : (i32, i32) -> i1
+      scf.if %more {{
+        {then}
+      }} else {{
+        {otherwise}
+      }}
+    }}) {{sym_name = "k", arguments = [{{name = "n"}}], options = {{}}}} : () -> ()""")
+    return all_of(kernel, scf.ForOp)[0]
+
+
+@pytest.mark.parametrize(
+    ("condition", "first", "region", "most"),
+    [
+        ("lt", 16, "else", 1),  # n <= 16
+        ("lt", 32, "else", 2),
+        ("le", 32, "else", 2),  # n < 32
+        ("gt", 17, "then", 1),  # n < 17
+        ("ge", 17, "then", 2),
+        ("ge", 0, "then", 0),
+        ("lt", 16, "then", None),
+        ("gt", 17, "else", None),
+        ("lt", 1024, "else", None),  # more than are worth telling
+    ],
+)
+def test_conditions_that_bound_a_loop(condition, first, region, most) -> None:
+    assert most_trips(loop_under(condition, first, region)) == most

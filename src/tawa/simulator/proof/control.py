@@ -14,6 +14,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.configuration import Site
 from tawa.simulator.proof.counted import counted
+from tawa.simulator.proof.counting import most_trips
 from tawa.simulator.proof.decode import Decoder, Step, run_steps, terminator
 from tawa.simulator.proof.machine import Agent, Blocked
 from tawa.simulator.proof.products import Name, Register
@@ -145,7 +146,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     index = decoder.number(block.args[0]) if block.args[0] in decoder.needed else -1
     site = site_of(loop, block, decoder)
     programs = decoder.persistent and isinstance(loop.step.owner, hopper.NumBlocks)
-    orbits = _orbits(decoder, loop)
+    orbits, most = _orbits(decoder, loop), most_trips(loop)
 
     def run(agent: Agent) -> Run:
         env, world = agent.env, agent.world
@@ -165,7 +166,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
                 world.stepped(loop, orbits, env)
             yield from body(agent)
             _move(agent, back)
-        if orbits and agent.leader:
+        if orbits and agent.leader and (most is None or len(trips) < most):
             world.ended(loop, orbits, env)
         _move(agent, final)
 

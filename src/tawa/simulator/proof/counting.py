@@ -7,9 +7,10 @@ from math import gcd, prod
 from typing import TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, TensorType
+from xdsl.dialects.builtin import IntAttr, IntegerType, TensorType
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
+from tawa.analysis.polynomial import Polynomial, polynomial
 from tawa.ir import tile
 from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType
 
@@ -152,3 +153,41 @@ def terminator(block: Block) -> Operation:
     last = block.last_op
     assert last is not None
     return last
+
+
+# a OP b in the region where it is true, as (the larger side, how much larger it is at least).
+_TRUE = {"lt": (1, 1), "le": (1, 0), "gt": (0, 1), "ge": (0, 0)}
+_FALSE = {"lt": (0, 0), "le": (0, 1), "gt": (1, 0), "ge": (1, 1)}
+_FEW = 8
+
+
+def most_trips(loop: scf.ForOp) -> int | None:
+    """Return how many trips a loop makes at most, where the conditions around it say so.
+
+    A loop that is run where another would not be worth while: ``if 2 * step < n: .. else: for``.
+    """
+    span = polynomial(loop.ub) - polynomial(loop.lb)
+    step = polynomial(loop.step)
+    inner: Operation = loop
+    while isinstance(around := inner.parent_op(), (scf.IfOp, scf.ForOp)):
+        if isinstance(around, scf.IfOp) and (spare := _at_least_zero(around, inner)) is not None:
+            for count in range(_FEW):
+                rest = (span - Polynomial.constant(count) * step + spare).as_constant
+                if rest is not None and rest <= 0:
+                    return count
+        inner = around
+    return None
+
+
+def _at_least_zero(branch: scf.IfOp, inside: Operation) -> Polynomial | None:
+    """Return what the condition of a branch says is >= 0 in the region that holds a statement."""
+    condition = branch.cond.owner
+    if not isinstance(condition, tile.Elementwise) or not is_scalar(branch.cond):
+        return None
+    holds = inside.parent_region() is branch.true_region
+    known = (_TRUE if holds else _FALSE).get(condition.function.data)
+    if known is None or not isinstance(condition.inputs[0].type, IntegerType):
+        return None
+    larger, by = known
+    sides = [polynomial(side) for side in condition.inputs]
+    return sides[larger] - sides[1 - larger] - Polynomial.constant(by)
