@@ -17,7 +17,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import IsTerminator, Pure
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import i32
+from tawa.ir.types import ViewType, i32
 
 SYNC = (
     hopper.InitBarriers,
@@ -96,6 +96,8 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
             return "the thread that fences is the only one that starts copies"
         case hopper.FenceBarrierInit() if _no_copy_or_block_waits(kernel):
             return "no copy and no other block uses barriers"
+        case hopper.Shared() if kind == "offset+16" and _by_threads(operation):
+            return "threads alone use it, and 16 bytes are all that they need"
         case hopper.SetRegisters() if not _takes_registers(kernel, kind, operation):
             return "no role takes registers, so none need be given back"
         case hopper.BulkCommit() if _commits_again(operation, kind):
@@ -132,6 +134,24 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
             if kind in ("drop", "pending+1", "swap"):
                 return "no memory is used both before and after it"
     return ""
+
+
+def _by_threads(buffer: hopper.Shared) -> bool:
+    """Tell whether no copy engine and no tensor core reads or writes a buffer."""
+    layout = buffer.result.type.layout.data
+    return not layout.swizzle and not any(
+        isinstance(op, hopper.TmaLoad | hopper.TmaStore | hopper.Wgmma)
+        for op in _users(buffer.result)
+    )
+
+
+def _users(value: SSAValue) -> Iterator[Operation]:
+    """Yield what uses a buffer, through views of it."""
+    for use in value.uses:
+        yield use.operation
+        for result in use.operation.results:
+            if isinstance(result.type, ViewType):
+                yield from _users(result)
 
 
 def _fenced_before(fence: hopper.WgmmaFence) -> bool:

@@ -191,6 +191,9 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
                 "before, which no wait has covered since."
             )
             raise Violation("accumulators at rest", sentence, wgmma)
+        if constant and products.clock > products.fence:
+            # It starts from zero in registers that any tensor at rest may have had until now.
+            raise _unfenced(agent, wgmma, "registers that its accumulator may take")
         if register.product < 0 and register.touched > products.fence:
             raise _unfenced(agent, wgmma, "its accumulator")
         if a >= 0:
