@@ -293,12 +293,15 @@ class ProtocolError(TawaError):
 
     Message::
 
-        matmul: mma waits for phase 0 of a@28+b@29 filled[0], which has 0/1 arrivals and 16384 of the 0 bytes it expects: nobody can go on.
+        matmul: mma (and 1 more like it) waits for phase 0 of a@28+b@29 filled[0], which has 0/1 arrivals and 16384 of the 0 bytes it expects: nobody can go on.
           when: for 1
             step  role  line  does or waits for              phase         arrived/needed
+            1     load  -     has 40 registers a thread      -             -
+            2     load  -     waited for a@28+b@29 freed[0]  -1            -
+            3     load  -     tma_load: slot 0 of a@28       -             -
+            4     load  -     tma_load: slot 0 of b@29       -             -
             6     mma   -     has 240 registers a thread     -             -
-            7     mma   -     has 240 registers a thread     -             -
-            1     mma   -     waits for a@28+b@29 filled[0]  0 (parity 0)  0/1, 16384 of 0 bytes
+            -     mma   -     waits for a@28+b@29 filled[0]  0 (parity 0)  0/1, 16384 of 0 bytes
           why: rule "no hang": every wait is answered: an order of the roles in which nobody is left waiting exists (PTX ISA, "mbarrier.try_wait", "barrier").
           do:  this is a fault of the compiler, not of the kernel: report it with this text.
     """  # noqa: E501

@@ -241,15 +241,16 @@ def while_loop(e: Emitter, op: Operation) -> None:
     """Write scf.while: test at the top, leave by break."""
     assert isinstance(op, scf.WhileOp)
     test, body = op.before_region.block, op.after_region.block
-    arguments, results = list(test.args), list(op.results)
+    arguments, condition = list(test.args), _terminator(test)
+    kept = [place for place, item in enumerate(op.results) if is_tensor(item) or item.first_use]
+    results = [op.results[place] for place in kept]
     variables(e, results)
     loop_variables(e, arguments, list(op.arguments))
-    condition = _terminator(test)
     with e.block("while (true)"):
         e.run(test)
         flag, *passed = condition.operands
         with e.block(f"if (!{atom(e.scalar(flag).text)})"):
-            carry(e, results, passed)
+            carry(e, results, [passed[place] for place in kept])
             e.line("break;")
         for argument, value in zip(body.args, passed, strict=True):
             _pass(e, argument, value)

@@ -38,6 +38,7 @@ class Exploration:
         self.reached: set[Operation] = set()
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
+        self.open: set[Operation] = set()
         self.stepped = [
             operation
             for role in model.roles
@@ -78,6 +79,7 @@ class Exploration:
         self.seen.append(run.configuration)
         self.reached |= run.reached
         self.entered |= run.entered
+        self.open |= run.open_conditions
         for key, orbit in run.orbits.items():
             kept = self.orbits.setdefault(key, Orbit())
             kept.begun |= orbit.begun
@@ -103,12 +105,19 @@ class Exploration:
         )
 
     def _is_dead(self, operation: Operation) -> bool:
-        """Tell whether the outermost choice that keeps an operation from running is a constant."""
+        """Tell whether the outermost choice that keeps an operation from running is no choice: a
+        constant, or the other side of a condition that surely held each time it was met.
+        """
         blocked: Operation | None = None
+        side = 0
         for control, region in _controls(operation):
             if (control, region) not in self.entered:
-                blocked = control
-        return blocked is not None and blocked in self.model.decoder.uniform.fixed
+                blocked, side = control, region
+        if blocked is None:
+            return False
+        met = isinstance(blocked, scf.IfOp) and (blocked, 0) in self.entered
+        certain = met and side == 1 and blocked not in self.open
+        return certain or blocked in self.model.decoder.uniform.fixed
 
     def dead(self) -> tuple[int, ...]:
         """Return the places in `kernel.walk()` of the operations that no input reaches."""

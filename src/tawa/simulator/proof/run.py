@@ -17,6 +17,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.ir import hopper, line_of, tile
 from tawa.ir.types import BarriersType, DescType, PtrType
 from tawa.simulator.proof.barriers import Mbarrier, NamedBarrier, Pool
+from tawa.simulator.proof.bounds import surely_holds
 from tawa.simulator.proof.configuration import Configuration, Shape, Site
 from tawa.simulator.proof.copies import Groups
 from tawa.simulator.proof.decode import Control, Decoder
@@ -150,6 +151,7 @@ class Run(World):
         self.reached: set[Operation] = set()
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
+        self.open_conditions: set[Operation] = set()
         self.flying: list[tuple[int, Agent, Operation]] = []
         self.globals = GlobalMemory(model.decoder.followed, scalars)
         self.blocks = [self._block(rank) for rank in range(model.cluster)]
@@ -362,6 +364,8 @@ class Run(World):
 
     def condition(self, site: Site, scalar: Scalar) -> bool:
         """Return a condition: what it is, or what the configuration wants."""
+        if not surely_holds(scalar):
+            self.open_conditions.add(site.operation)
         known = self.scalars.value(scalar)
         if known is None:
             wish = self.configuration.wish(site)
