@@ -89,15 +89,22 @@ def live_in(operation: Operation) -> list[SSAValue]:
     ]
 
 
-def used_by_all(branch: scf.IfOp) -> list[SSAValue]:
-    """Return values from outside that each region of a branch uses."""
-    if any(not region.blocks for region in branch.regions):
-        return []
+def needed_before(branch: scf.IfOp) -> list[SSAValue]:
+    """Return values from outside that each region of a branch uses, or one does and what follows.
+
+    A wait in one region would give these another name there, and the other path none.
+    """
     used = [
         {operand for inner in region.walk() for operand in inner.operands if is_tensor(operand)}
         for region in branch.regions
     ]
-    return [value for value in used[0] if value in used[1] and not is_inside(value, branch)]
+    everywhere = set.intersection(*used) if all(r.blocks for r in branch.regions) else set()
+    following = branch.next_op
+    return [
+        value
+        for value in dict.fromkeys(live_in(branch))
+        if value in everywhere or (following is not None and used_from(value, following))
+    ]
 
 
 def is_inside(value: SSAValue, operation: Operation) -> bool:

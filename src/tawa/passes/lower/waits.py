@@ -41,7 +41,7 @@ from tawa.passes.lower.flight import (
     has_products_or_waits,
     live_in,
     moved,
-    used_by_all,
+    needed_before,
     used_from,
     written_after,
 )
@@ -113,8 +113,8 @@ class _Placer:
                     self._force_all(held, flight, operation, emit=emit)
                     self._need(live_in(operation), flight, operation, emit=emit)
                 elif isinstance(operation, scf.IfOp):
-                    # What every branch needs is waited for once, and what it frees is free.
-                    self._need(used_by_all(operation), flight, operation, emit=emit)
+                    # Waited for once, before the paths part; and what that frees is free.
+                    self._need(needed_before(operation), flight, operation, emit=emit)
                 else:
                     # Once, before the loop: a wait in it would be repeated, and after it as well.
                     self._need(live_in(operation), flight, operation, emit=emit)
