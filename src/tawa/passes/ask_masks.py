@@ -33,6 +33,7 @@ from tawa.analysis.stages import comes_from_product
 from tawa.ir import tile
 from tawa.ir.types import element_type, i1, i64, is_float, shape_of
 from tawa.passes.fold import constant, elementwise
+from tawa.passes.point import Point
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -107,7 +108,7 @@ def _is_computed(value: SSAValue) -> bool:
 
 
 def _ask(found: _Hiding) -> None:
-    point = _Point(found.last)
+    point = Point(found.last)
     whole = _emit(point, found.whole)
     hidden = Block()
     branch = scf.IfOp(
@@ -146,21 +147,7 @@ _PURE = (
 )
 
 
-class _Point:
-    """Inserts before an operation, at its place in the source."""
-
-    def __init__(self, anchor: Operation) -> None:
-        self._anchor = anchor
-
-    def put(self, operation: Operation) -> SSAValue:
-        block = self._anchor.parent
-        assert block is not None, "an operation of a kernel stands in a block"
-        block.insert_op_before(operation, self._anchor)
-        operation.location = self._anchor.location
-        return operation.results[0]
-
-
-def _emit(point: _Point, condition: Condition) -> SSAValue:
+def _emit(point: Point, condition: Condition) -> SSAValue:
     """Compute a condition before an operation."""
     match condition:
         case Holds(value, truth):
@@ -176,11 +163,11 @@ def _emit(point: _Point, condition: Condition) -> SSAValue:
             return total
 
 
-def _one(point: _Point) -> SSAValue:
+def _one(point: Point) -> SSAValue:
     return point.put(tile.Constant.build(attributes={"value": IntAttr(1)}, result_types=[i1]))
 
 
-def _sum(point: _Point, form: Affine) -> SSAValue:
+def _sum(point: Point, form: Affine) -> SSAValue:
     """Compute an affine form in 64 bits, where nothing overflows."""
     total = point.put(constant(form.constant, i64))
     for symbol, factor in form.terms:

@@ -24,13 +24,14 @@ from dataclasses import dataclass
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float32Type, IntAttr
-from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
+from xdsl.ir import Attribute, Block, OpResult, Region, SSAValue
 
 from tawa.analysis.liveness import block_end
 from tawa.analysis.stages import comes_from_product
 from tawa.ir import tile
 from tawa.ir.types import element_type, i1, i32, shape_of, with_shape
 from tawa.passes.fold import constant, elementwise
+from tawa.passes.point import Point
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -113,9 +114,9 @@ def _defer(loop: scf.ForOp, found: _Sum) -> scf.ForOp:
     block = loop.body.block
     rows, columns = shape_of(found.reduce.inputs[0].type)
     kind = with_shape((rows, _LANES), element_type(found.reduce.inputs[0].type))
-    before = _Point(loop)
+    before = Point(loop)
     start = _beside_zeros(before, loop.iter_args[found.index], kind)
-    inside = _Point(found.total)
+    inside = Point(found.total)
     split = (rows, columns // (_PAIR * _LANES), _LANES, _PAIR)
     parts = inside.put(
         tile.Reshape.build(
@@ -142,7 +143,7 @@ def _defer(loop: scf.ForOp, found: _Sum) -> scf.ForOp:
     new.attributes.update(loop.attributes)
     new.location = loop.location
     before.put(new)
-    after = _Point(loop)
+    after = Point(loop)
     total = _reduced(after, new.results[-1], 1, found.reduce)
     for number, old in enumerate(loop.results):
         value = total if number == found.index else new.results[number]
@@ -157,21 +158,7 @@ def _defer(loop: scf.ForOp, found: _Sum) -> scf.ForOp:
     return new
 
 
-class _Point:
-    """Inserts before an operation, at its place in the source."""
-
-    def __init__(self, anchor: Operation) -> None:
-        self._anchor = anchor
-
-    def put(self, operation: Operation) -> SSAValue:
-        block = self._anchor.parent
-        assert block is not None, "an operation of a kernel stands in a block"
-        block.insert_op_before(operation, self._anchor)
-        operation.location = self._anchor.location
-        return operation.results[0]
-
-
-def _spread(point: _Point, row: SSAValue, kind: Attribute) -> SSAValue:
+def _spread(point: Point, row: SSAValue, kind: Attribute) -> SSAValue:
     """Return a row repeated in every column of a tensor of type `kind`."""
     rows = shape_of(row.type)[0]
     column = with_shape((rows, 1), element_type(row.type))
@@ -183,7 +170,7 @@ def _spread(point: _Point, row: SSAValue, kind: Attribute) -> SSAValue:
     return point.put(tile.Broadcast.build(operands=[tall], result_types=[kind]))
 
 
-def _beside_zeros(point: _Point, row: SSAValue, kind: Attribute) -> SSAValue:
+def _beside_zeros(point: Point, row: SSAValue, kind: Attribute) -> SSAValue:
     """Return the row as the first of four columns, the others zero."""
     lanes = with_shape((_LANES,), i32)
     count = point.put(tile.Arange.build(attributes={"start": IntAttr(0)}, result_types=[lanes]))
@@ -202,7 +189,7 @@ def _beside_zeros(point: _Point, row: SSAValue, kind: Attribute) -> SSAValue:
     return point.put(elementwise("select", mask, _spread(point, row, kind), zero))
 
 
-def _reduced(point: _Point, value: SSAValue, axis: int, like: tile.Reduce) -> SSAValue:
+def _reduced(point: Point, value: SSAValue, axis: int, like: tile.Reduce) -> SSAValue:
     shape = shape_of(value.type)
     kind = with_shape((*shape[:axis], *shape[axis + 1 :]), element_type(value.type))
     body = Region()

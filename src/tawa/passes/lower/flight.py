@@ -98,7 +98,8 @@ def needed_before(branch: scf.IfOp) -> list[SSAValue]:
         {operand for inner in region.walk() for operand in inner.operands if is_tensor(operand)}
         for region in branch.regions
     ]
-    everywhere = set.intersection(*used) if all(r.blocks for r in branch.regions) else set()
+    both = all(region.blocks for region in branch.regions)
+    everywhere = used[0].intersection(*used[1:]) if both else set[SSAValue]()
     following = branch.next_op
     return [
         value
