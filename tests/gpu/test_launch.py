@@ -132,6 +132,7 @@ def test_a_descriptor_without_elements():
 def test_the_current_stream_is_used():
     side = torch.cuda.Stream()
     x, y, out = random(1 << 20), random(1 << 20), poisoned(1 << 20)
+    add[(1,)](x, y, out, 256, BLOCK=256)  # compiled here, not behind the sleep
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
         torch.cuda._sleep(20_000_000)
