@@ -52,10 +52,17 @@ def call(source: CudaSource) -> str:
     kinds = [item.removeprefix("const ").replace("__grid_constant__ ", "").rsplit(" ", 1)[0]
              for item in head[1].split(", ") if item]  # fmt: skip
     passed = ", ".join(f"*(const {kind}*)(blob + {i} * 128)" for i, kind in enumerate(kinds))
-    return (
-        f"emu::launch([=] {{ {source.entry_name}({passed}); }}, grid, {source.threads}, "
-        f"{source.shared_bytes}, {source.cluster}, seed); break;"
-    )
+    shape = f"{{{source.threads}, {source.shared_bytes}, {source.cluster}, {resident(source)}}}"
+    entry = f"[=] {{ {source.entry_name}({passed}); }}"
+    return f"emu::launch({entry}, grid, {shape}, seed); break;"
+
+
+def resident(source: CudaSource) -> int:
+    """The blocks a multiprocessor is to hold at least: registers are shared out among them."""
+    bounds = rf"__launch_bounds__\((\d+), (\d+)\)\n{source.entry_name}\("
+    threads, blocks = map(int, re.search(bounds, source.text).groups())
+    assert threads == source.threads
+    return blocks
 
 
 def harness(sources: Sequence[CudaSource]) -> str:

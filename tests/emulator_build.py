@@ -38,9 +38,12 @@ COMPILER = find_compiler()
 needs_compiler = pytest.mark.skipif(
     COMPILER is None and not os.environ.get("CI"), reason="no C++ compiler"
 )
-HEADERS = sorted((Path(__file__).parent / "emulator").glob("*.h"))
+EMULATOR = Path(__file__).parent / "emulator"
+HEADERS = sorted(EMULATOR.glob("*.h"))
+SOURCES = sorted(EMULATOR.glob("*.cc"))
 # Zig's compiler adds the undefined-behaviour checks by itself; the others take the flag as well.
-FLAGS = ("-std=c++17", "-O1", "-w", "-fno-sanitize=undefined")
+FLAGS = ("-std=c++17", "-w", "-fno-sanitize=undefined")
+PROGRAM, LIBRARY = "-O1", "-O2"  # how the generated texts and the emulation itself are compiled
 # A product in flight reads its register operands after their block has ended: on the device these
 # are registers that ptxas keeps, here stack that no other variable may take over.
 NO_REUSE = {False: ("-fstack-reuse=none",), True: ("-Xclang", "-disable-lifetime-markers")}
@@ -71,7 +74,8 @@ def compiler() -> Toolchain:
     version = subprocess.run([*COMPILER, "--version"], capture_output=True, check=True).stdout
     clang = b"clang" in version
     words = (*COMPILER, *FLAGS, *NO_REUSE[clang])
-    parts = [*map(str.encode, words), version, *(path.read_bytes() for path in HEADERS)]
+    read = (path.read_bytes() for path in (*HEADERS, *SOURCES))
+    parts = [*map(str.encode, (*words, PROGRAM, LIBRARY)), version, *read]
     return Toolchain(words, clang, hashlib.sha256(b"\0".join(parts)).hexdigest())
 
 
@@ -98,7 +102,16 @@ def header() -> Path:
             for each in HEADERS:  # with their times: Clang compares those with a .pch's
                 shutil.copy2(each, scratch)
                 Path(scratch, each.name).replace(folder / each.name)
-        make(["-x", "c++-header", str(path)], translated)
+        make([PROGRAM, "-x", "c++-header", str(path)], translated)
+    return path
+
+
+@cache
+def library() -> Path:
+    """What is no template of the emulation, compiled once for all programs."""
+    path = header().with_name("library.o")
+    if not path.exists():
+        make([LIBRARY, "-c", str(EMULATOR / "library.cc")], path)
     return path
 
 
@@ -110,5 +123,5 @@ def program(text: str) -> Path:
         with tempfile.TemporaryDirectory() as folder:
             written = Path(folder) / "kernel.cc"
             written.write_text(text)
-            make(["-include", str(header()), str(written)], path)
+            make([PROGRAM, "-include", str(header()), str(written), str(library())], path)
     return path

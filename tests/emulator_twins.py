@@ -14,31 +14,27 @@ TYPES = {
     "f16": "F16", "bf16": "BF16", "f32": "TF32", "f8e4m3": "E4M3", "f8e5m2": "E5M2", "i8": "S8",
     "u8": "U8",
 }  # fmt: skip
+SUMS = {"f32": "F32", "f16": "F16", "i32": "S32"}
 LETTERS = {"e4m3": "4, 3", "e5m2": "5, 2"}
 
 FIXED = {
     "shared_address": "return emu::SHARED;",
-    "barrier_init": "emu::self().block->barriers[barrier] = {(int)arrivals, (int)arrivals, 0, 0};",
-    "barrier_expect": ("emu::arrive_expecting(emu::barrier(emu::self().block, barrier), bytes);"),
-    "barrier_wait": (
-        "emu::MBarrier& b = emu::barrier(emu::self().block, barrier); "
-        "emu::until([&] { return b.phase != (int)phase; });"
-    ),
-    "barrier_arrive": "emu::arrive(emu::barrier(emu::self().block, barrier));",
-    "barrier_arrive_cluster": (
-        "emu::arrive(emu::barrier(emu::machine->blocks[block].get(), barrier));"
-    ),
-    "block_sync": (
-        "emu::meet(emu::self().block->named[0], "
-        "(int)(emu::machine->fibers.size() / emu::machine->blocks.size()));"
-    ),
-    "warp_sync": "emu::meet(emu::self().warp->meeting, 32);",
-    "cluster_sync": "emu::meet(emu::machine->cluster, (int)emu::machine->fibers.size());",
+    "barrier_init": "emu::init_barrier(barrier, arrivals);",
+    "fence_barrier_init": "emu::fence_barrier_init();",
+    "barrier_expect": "emu::arrive_expecting(barrier, bytes);",
+    "barrier_wait": "emu::wait_for_phase(barrier, phase);",
+    "barrier_arrive": "emu::arrive(barrier);",
+    "barrier_arrive_cluster": "emu::arrive_at(barrier, block);",
+    "block_sync": "emu::meet_block();",
+    "warp_sync": "emu::meet_warp();",
+    "cluster_sync": "emu::meet_cluster();",
     "cluster_rank": "return emu::self().block->rank;",
-    "named_sync": "emu::meet(emu::self().block->named[id], threads);",
-    "named_arrive": "emu::meet(emu::self().block->named[id], threads, false);",
-    "named_sync_of_group": "emu::meet(emu::self().block->named[id], threads);",
-    "named_arrive_of_group": "emu::meet(emu::self().block->named[id], threads, false);",
+    "named_sync": "emu::meet_named(id, threads, true);",
+    "named_arrive": "emu::meet_named(id, threads, false);",
+    "named_sync_of_group": "emu::meet_named(id, threads, true);",
+    "named_arrive_of_group": "emu::meet_named(id, threads, false);",
+    "take_registers": "emu::set_registers(count, true);",
+    "give_registers": "emu::set_registers(count, false);",
     "exp2_approx": "return std::exp2(x);",
     "exp2_fma": "return std::exp2(x);",
     "sqrt_approx": "return std::sqrt(x);",
@@ -62,7 +58,7 @@ FIXED = {
     "copy_commit": "emu::copy_commit();",
     "copy_wait": "emu::copy_wait(pending);",
 }
-NOTHING = ("fence_barrier_init", "take_registers", "give_registers", "pin", "prefetch_map")
+NOTHING = ("pin", "prefetch_map")
 
 
 def twin(name: str, parameters: list[str]) -> str:
@@ -73,17 +69,17 @@ def twin(name: str, parameters: list[str]) -> str:
     places = ", ".join(item for item in arguments if re.fullmatch(r"x\d", item))
     if found := re.fullmatch(r"wgmma_m64n(\d+)k(\d+)_(\w+?)(_registers)?(_ta)?(_tb)?", name):
         n, k, kinds = found[1], found[2], found[3].split("_")
-        _, a, b = kinds
+        d, a, b = kinds
         flags = ", ".join(str(int(found[i] is not None)) for i in (4, 5, 6))
-        product = f"{n}, {k}, emu::F32, emu::{TYPES[a]}, emu::{TYPES[b]}, {flags}"
+        product = f"{n}, {k}, emu::{SUMS[d]}, emu::{TYPES[a]}, emu::{TYPES[b]}, {flags}"
         return f"emu::wgmma({{{product}}}, d, a, b, accumulate);"
     if name.startswith(NOTHING):
         return ""
     if found := re.fullmatch(r"mma_m16n8k(\d+)_(\w+?)_(\w+?)_(\w+?)", name):
         words = ", ".join(item for item in arguments if item != "d")
         count = sum(item.startswith("a") for item in arguments)
-        kinds = f"emu::{TYPES[found[3]]}, emu::{TYPES[found[4]]}"
-        return f"emu::mma({found[1]}, {kinds}, d, {{{words}}}, {count});"
+        kinds = f"emu::{SUMS[found[2]]}, emu::{TYPES[found[3]]}, emu::{TYPES[found[4]]}"
+        return f"emu::mma({{{found[1]}, {kinds}, {count}}}, d, {{{words}}});"
     if name.startswith("tma_load"):
         mask = "blocks" if "multicast" in name else "0"
         return f"emu::tma_load(to, map, barrier, {{{places}}}, {mask});"
@@ -93,8 +89,8 @@ def twin(name: str, parameters: list[str]) -> str:
         return f"emu::tma_store(map, from, {{{places}}}, emu::{how});"
     if found := re.fullmatch(r"(st|ld)matrix_x\d(_trans)?", name):
         words = ", ".join(f"&{item}" for item in arguments if item.startswith("m"))
-        store = str(found[1] == "st").lower()
-        return f"emu::matrices<{store}>(row, {{{words}}}, {int(found[2] is not None)});"
+        flags = f"{int(found[2] is not None)}, {int(found[1] == 'st')}"
+        return f"emu::matrices(row, {{{words}}}, {flags});"
     return memory_twin(name)
 
 

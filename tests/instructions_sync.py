@@ -172,10 +172,10 @@ cluster_sync();
 
 
 def registers() -> Program:
-    """A warpgroup gives registers back, the other takes them."""
+    """A warpgroup gives registers back, two others take all of them: 24 + 2 x 240 = 3 x 168."""
     body = """\
-if (thread < 128) give_registers<40>();
-else take_registers<160>();
+if (thread < 128) give_registers<24>();
+else take_registers<240>();
 ((u32*)result)[thread] = thread;
 """
     return Program(
@@ -183,8 +183,8 @@ else take_registers<160>();
         (b.GIVE_REGISTERS, b.TAKE_REGISTERS),
         body,
         GIVEN[:4],
-        np.arange(256, dtype=np.uint32),
-        threads=256,
+        np.arange(384, dtype=np.uint32),
+        threads=384,
     )
 
 

@@ -1,19 +1,34 @@
 // What generated code calls without a wrapper.
 #pragma once
 
+#include "copies.h"
 #include "products.h"
 
 #define threadIdx (emu::self().thread)
 #define blockIdx (emu::self().block->index)
 #define gridDim (emu::machine->grid)
 
+namespace emu {
+
 template <class T>
-inline T __shfl_xor_sync(unsigned, T value, int mask) {
-  return emu::shuffle(value, emu::self().lane ^ mask);
+inline T shuffled(T value, int lane, unsigned mask) {
+  static_assert(sizeof(T) <= 8);
+  unsigned long long word = 0;
+  std::memcpy(&word, &value, sizeof value);
+  word = shuffle(word, lane, mask);
+  std::memcpy(&value, &word, sizeof value);
+  return value;
+}
+
+}  // namespace emu
+
+template <class T>
+inline T __shfl_xor_sync(unsigned mask, T value, int lanes) {
+  return emu::shuffled(value, emu::self().lane ^ lanes, mask);
 }
 template <class T>
-inline T __shfl_sync(unsigned, T value, int lane) {
-  return emu::shuffle(value, lane);
+inline T __shfl_sync(unsigned mask, T value, int lane) {
+  return emu::shuffled(value, lane, mask);
 }
 inline float __uint_as_float(unsigned x) { return emu::bits<float>(x); }
 inline float __int_as_float(int x) { return emu::bits<float>(x); }

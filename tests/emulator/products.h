@@ -1,206 +1,47 @@
 // Tensor cores by the definition of their fragments, matrices of ldmatrix and stmatrix, shuffles.
 #pragma once
 
-#include "copies.h"
+#include "machine.h"
+#include "numbers.h"
 
 namespace emu {
 
-// Reads an operand through its descriptor (PTX ISA, "Strides"): 32 bytes of K from the address.
-inline double element(unsigned long long desc, int mn, int k, Type type, bool transposed, Block& block) {
-  unsigned address = (unsigned)(desc & 0x3FFF) << 4;
-  unsigned leading = (unsigned)(desc >> 16 & 0x3FFF) << 4;
-  unsigned stride = (unsigned)(desc >> 32 & 0x3FFF) << 4;
-  int mode = (int)(desc >> 62);
-  if (mode == 0) throw std::logic_error("a descriptor without swizzle");
-  unsigned span = 256u >> mode;  // 128, 64, 32 bytes
-  unsigned size = width(type);
-  unsigned raw = address;
-  if (transposed) {
-    unsigned per = span / size;
-    raw += mn / per * leading + k / 8 * stride + k % 8 * span + mn % per * size;
-  } else {
-    raw += mn / 8 * stride + mn % 8 * span + k * size;
-  }
-  return read(fetched(raw ^ (raw >> 3 & (span - 16)), size, block), type);
-}
-
-struct Product {
+struct Product {  // one wgmma: m64
   int n, k;
   Type d, a, b;
   bool registers, transposed_a, transposed_b;
 };
 
-// Operand A of m64: register i of lane l holds row l/4 + 8(i%2) of its warp's 16, columns
-// packed*(l%4) + .. + 4*packed*(i/2) (PTX ISA, "Register Fragments").
-inline double register_element(const unsigned* const* a, int row, int k, Type type) {
-  int packed = 4 / width(type), quad = k / (4 * packed), column = k % (4 * packed);
-  int thread = row / 16 * 32 + row % 8 * 4 + column / packed;
-  const unsigned* word = &a[thread][row % 16 / 8 + 2 * quad];
-  return read((const unsigned char*)word + column % packed * width(type), type);
+struct Operands {  // of one thread; A in registers or by a descriptor
+  void* d;
+  const unsigned* a;
+  unsigned long long a_desc, b_desc;
+  bool accumulate;
+};
+
+void wgmma(const Product& product, const Operands& operands);
+inline void wgmma(
+    const Product& product, void* d, const unsigned* a, unsigned long long b, bool accumulate) {
+  wgmma(product, {d, a, 0, b, accumulate});
 }
-
-// One product of a warpgroup: its accumulators are words of `values`, of thread t from t * words.
-template <class D>
-inline void multiply(
-    const Product& p, unsigned* values, size_t words, const unsigned* const* a,
-    unsigned long long a_desc, unsigned long long b_desc, bool accumulate, Block& block) {
-  std::vector<double> left(64 * p.k), right(p.k * p.n);
-  for (int row = 0; row < 64; ++row)
-    for (int k = 0; k < p.k; ++k)
-      left[row * p.k + k] = p.registers
-          ? register_element(a, row, k, p.a)
-          : element(a_desc, row, k, p.a, p.transposed_a, block);
-  for (int k = 0; k < p.k; ++k)
-    for (int n = 0; n < p.n; ++n) right[k * p.n + n] = element(b_desc, n, k, p.b, p.transposed_b, block);
-  for (int thread = 0; thread < 128; ++thread)
-    for (int i = 0; i < p.n / 2; ++i) {
-      int row = thread / 32 * 16 + thread % 32 / 4 + 8 * (i / 2 % 2);
-      int column = 8 * (i / 4) + 2 * (thread % 4) + i % 2;
-      double sum = 0;
-      for (int k = 0; k < p.k; ++k) sum += left[row * p.k + k] * right[k * p.n + column];
-      if constexpr (std::is_same_v<D, unsigned>) {
-        unsigned short* half = (unsigned short*)(values + thread * words) + i;
-        *half = to_f16((float)(sum + (accumulate ? from_f16(*half) : 0)));
-      } else {
-        D* place = (D*)(values + thread * words) + i;
-        *place = (D)(sum + (accumulate ? (double)*place : 0));
-      }
-    }
+inline void wgmma(
+    const Product& product, void* d, unsigned long long a, unsigned long long b, bool accumulate) {
+  wgmma(product, {d, nullptr, a, b, accumulate});
 }
-
-constexpr int POISON = 0xFF;  // NaN in every floating type
-
-// The accumulators at d: in flight already, or taken from the registers, which are poisoned.
-inline Flight& take_off(Group& group, size_t words) {
-  for (auto& flight : group.flights)
-    if (flight->d[0] == group.d[0]) return *flight;
-  group.flights.push_back(std::make_unique<Flight>());
-  Flight& flight = *group.flights.back();
-  flight.words = words;
-  flight.values.resize(128 * words);
-  for (int t = 0; t < 128; ++t) {
-    flight.d[t] = group.d[t];
-    std::memcpy(&flight.values[t * words], group.d[t], 4 * words);
-    std::memset(group.d[t], POISON, 4 * words);
-  }
-  return flight;
-}
-
-inline void compute_oldest(Group& group) {
-  auto product = std::move(group.products.front());
-  group.products.pop_front();
-  product();
-  ++group.computed;
-}
-
-template <class D, class A>
-inline void wgmma(const Product& p, D* d, A a, unsigned long long b, int accumulate) {
-  Fiber& me = self();
-  Group& group = *me.group;
-  int t = me.thread.x % 128;
-  if (!me.fenced) throw std::logic_error("wgmma before any wgmma.fence");
-  group.d[t] = d;
-  if constexpr (std::is_pointer_v<A>) group.a[t] = (const unsigned*)a;
-  meet(group.meeting, 128);
-  if (t == 0) {
-    size_t words = std::is_same_v<D, unsigned> ? p.n / 4 : p.n / 2;
-    Flight* flight = &take_off(group, words);
-    flight->last = ++group.issued;
-    unsigned long long a_desc = 0;
-    if constexpr (!std::is_pointer_v<A>) a_desc = a;
-    std::vector<const unsigned*> registers(group.a, group.a + 128);
-    Block* block = me.block;
-    group.products.push_back([=] {
-      multiply<D>(p, flight->values.data(), words, registers.data(), a_desc, b, accumulate, *block);
-    });
-    post([&group] { compute_oldest(group); });
-  }
-  ++me.issued;
-  meet(group.meeting, 128);
-}
-
-inline void wgmma_fence() { self().fenced = true; }
-
-inline void wgmma_commit() { self().committed.push_back(self().issued); }
-
+void wgmma_fence();
+void wgmma_commit();
 // Waits for all but the newest groups, and hands their accumulators out.
-inline void wgmma_wait(size_t pending) {
-  Fiber& me = self();
-  Group& group = *me.group;
-  size_t groups = me.committed.size();
-  long last = groups > pending ? me.committed[groups - 1 - pending] : 0;
-  until([&] { return group.computed >= last; });
-  int t = me.thread.x % 128;
-  for (auto flight = group.flights.begin(); flight != group.flights.end();) {
-    Flight& f = **flight;
-    if (f.last <= last && !f.given[t]) {
-      const unsigned char* held = (const unsigned char*)f.d[t];
-      for (size_t i = 0; i < 4 * f.words; ++i)
-        if (held[i] != POISON) throw std::logic_error("registers of a wgmma in flight were written");
-      std::memcpy(f.d[t], &f.values[t * f.words], 4 * f.words);
-      f.given[t] = true;
-    }
-    bool everybody = true;
-    for (bool given : f.given) everybody = everybody && given;
-    flight = everybody ? group.flights.erase(flight) : flight + 1;
-  }
-}
+void wgmma_wait(size_t pending);
 
-// mma.sync of m16 n8: fragments of "Matrix Fragments for mma.m16n8k*".
-template <class D>
-inline void mma(int k, Type a_type, Type b_type, D* d, std::vector<unsigned> words, int a_words) {
-  Warp& warp = *self().warp;
-  auto& given = warp.words;
-  given[self().lane] = words;
-  meet(warp.meeting, 32);
-  int lane = self().lane, packed = 4 / width(a_type);
-  for (int i = 0; i < 4; ++i) {
-    int row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
-    double sum = 0;
-    for (int at_k = 0; at_k < k; ++at_k) {
-      int quad = at_k / (4 * packed), inside = at_k % (4 * packed);
-      int a_lane = row % 8 * 4 + inside / packed, b_lane = column * 4 + inside / packed;
-      const unsigned char* a =
-          (const unsigned char*)&given[a_lane][row / 8 + 2 * quad] + inside % packed * width(a_type);
-      const unsigned char* b =
-          (const unsigned char*)&given[b_lane][a_words + quad] + inside % packed * width(b_type);
-      sum += read(a, a_type) * read(b, b_type);
-    }
-    d[i] = (D)(d[i] + sum);
-  }
-  meet(warp.meeting, 32);
-}
+struct Fragments {  // one mma.sync: m16 n8; the first `a_words` of its words are operand A
+  int k;
+  Type d, a, b;
+  int a_words;
+};
 
-// stmatrix and ldmatrix: lane l addresses row l % 8 of matrix l / 8.
-template <bool STORE>
-inline void matrices(unsigned address, std::vector<unsigned*> words, bool transposed) {
-  Warp& warp = *self().warp;
-  int lane = self().lane;
-  warp.slots[lane] = address;
-  meet(warp.meeting, 32);
-  for (size_t m = 0; m < words.size(); ++m)
-    for (int half = 0; half < 2; ++half) {
-      int row = transposed ? 2 * (lane % 4) + half : lane / 4;
-      int column = transposed ? lane / 4 : 2 * (lane % 4) + half;
-      unsigned start = (unsigned)warp.slots[m * 8 + row];
-      if (start % 16) throw std::out_of_range("misaligned matrix row");
-      unsigned short* mine = (unsigned short*)words[m] + half;
-      if (STORE) shared_write(start + column * 2, mine, 2);
-      else std::memcpy(mine, at(start + column * 2, 2), 2);
-    }
-  meet(warp.meeting, 32);
-}
-
-template <class T>
-inline T shuffle(T value, int lane) {
-  Warp& warp = *self().warp;
-  static_assert(sizeof(T) <= 8);
-  std::memcpy(&warp.slots[self().lane], &value, sizeof value);
-  meet(warp.meeting, 32);
-  T got;
-  std::memcpy(&got, &warp.slots[lane & 31], sizeof got);
-  meet(warp.meeting, 32);
-  return got;
-}
+void mma(const Fragments& fragments, void* d, std::initializer_list<unsigned> words);
+void matrices(
+    unsigned address, std::initializer_list<unsigned*> words, bool transposed, bool store);
+unsigned long long shuffle(unsigned long long value, int lane, unsigned mask);
 
 }  // namespace emu

@@ -1,0 +1,5 @@
+// All of the emulation that is no template, as one unit.
+#include "copies.cc"
+#include "machine.cc"
+#include "memory.cc"
+#include "products.cc"
