@@ -28,6 +28,7 @@ DTYPES = {
     "f32": np.float32,
     "f8e4m3": ml_dtypes.float8_e4m3fn,
     "i32": np.int32,
+    "i8": np.int8,
 }
 
 
@@ -51,6 +52,19 @@ def matmul_nt(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK:
         b = b_desc.load([n, k])
         acc = tl.dot(a, b.T, acc)
     c_desc.store([m, n], acc.to(c_desc.dtype))
+
+
+def matmul_integers(
+    a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.int32)
+    for k in range(0, K, BK):
+        a = a_desc.load([m, k])
+        b = b_desc.load([k, n])
+        acc = tl.dot(a, b, acc)
+    c_desc.store([m, n], acc)
 
 
 def promoted(
@@ -350,7 +364,7 @@ def product(
     arguments = {
         "a_desc": (integers(tuple(max(8, x) for x in a_shape), dtype), a_block),
         "b_desc": (integers(tuple(max(8, x) for x in b_shape), dtype), b_block),
-        "c_desc": (np.full((m, n), np.nan, DTYPES[out]), (bm, bn)),
+        "c_desc": (np.full((m, n), -1 if out == "i32" else np.nan, DTYPES[out]), (bm, bn)),
         "K": k,
     }
     return Case(function, signature, (-(-m // bm), -(-n // bn), 1), arguments, Pins(**pins))
@@ -471,6 +485,8 @@ CASES: dict[str, Case] = {
         matmul, bm=64, bk=64, dtype="f8e4m3", arrangement="pingpong", depth=2
     ),
     "matmul fp8 nn ordinary": product(matmul, bk=64, dtype="f8e4m3", specialize=False),
+    "matmul int8 nn": product(matmul_integers, bm=64, bk=64, dtype="i8", out="i32"),
+    "matmul int8 16x32": product(matmul_integers, bm=16, bn=32, bk=32, dtype="i8", out="i32"),
     "matmul fp8 runs of 32": product(promoted, bk=128, dtype="f8e4m3", constants=(("RUN", 32),)),
     "matmul fp8 runs of 128": product(
         promoted, bk=256, dtype="f8e4m3", depth=2, constants=(("RUN", 128),)

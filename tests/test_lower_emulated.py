@@ -17,6 +17,8 @@ CHOSEN = [
     pytest.param("matmul fp8 runs of 32", marks=pytest.mark.long),
     "matmul fp8 nn",
     "matmul fp8 tn",
+    "matmul int8 nn",
+    "matmul int8 16x32",
     "attention fp8",
     "matmul tf32 tn",
     "row sums",

@@ -79,3 +79,35 @@ def test_softmax(columns) -> None:
     out = torch.full_like(x, float("nan"))
     softmax[(300,)](x, out, columns, x.stride(0), BLOCK=4096)
     assert error(out, torch.softmax(x.double(), 1)) < 1e-5
+
+
+@tawa.jit
+def integer_matmul(
+    a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    B_K: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * BM
+    column = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.int32)
+    for k in range(0, K, BK):
+        b = b_desc.load([column, k]).T if B_K else b_desc.load([k, column])
+        acc = tl.dot(a_desc.load([row, k]), b, acc)
+    c_desc.store([row, column], acc)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize("k_contiguous", [True, False])
+@pytest.mark.parametrize("tile", [(128, 256, 128), (64, 80, 64), (16, 32, 64)])
+def test_products_of_integers(tile, k_contiguous, kind) -> None:
+    bm, bn, bk = tile
+    dtype = getattr(torch, kind)
+    limits = torch.iinfo(dtype)
+    m, n, k = 300, 3 * bn, 720
+    a = torch.randint(limits.min, limits.max + 1, (m, k), device="cuda").to(dtype)
+    b = torch.randint(limits.min, limits.max + 1, (k, n), device="cuda").to(dtype)
+    c = torch.full((m, n), -1, device="cuda", dtype=torch.int32)
+    describe = tawa.TensorDescriptor.from_tensor
+    b_desc = describe(b.T.contiguous(), [bn, bk]) if k_contiguous else describe(b, [bk, bn])
+    arguments = (describe(a, [bm, bk]), b_desc, describe(c, [bm, bn]), k)
+    integer_matmul[(-(-m // bm), 3)](*arguments, BM=bm, BN=bn, BK=bk, B_K=k_contiguous)
+    assert torch.equal(c.double(), a.double() @ b.double())

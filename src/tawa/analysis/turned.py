@@ -17,7 +17,7 @@ from tawa.analysis.copies import Run, copy_run
 from tawa.analysis.effects import VIEWS
 from tawa.analysis.naming import name_of
 from tawa.ir import line_of, tile
-from tawa.ir.types import bit_width, element_type, is_float, shape_of, spell
+from tawa.ir.types import bit_width, element_type, shape_of, spell
 from tawa.layouts.transpose import COLUMNS, ROWS, share_blocks
 
 TRANSPOSERS = 4
@@ -49,7 +49,7 @@ def turned(load: Operation) -> Turned | str:
     """Return how a load's tile is turned round, or why it is not: "" where nothing asks for it."""
     value = load.results[0]
     element = element_type(value.type)
-    if bit_width(element) != 8 or not is_float(element):
+    if bit_width(element) != 8:
         return ""
     uses = list(_uses(value))
     dots = [use for use in uses if isinstance(use, Use)]

@@ -22,10 +22,11 @@ def axes(*items: tuple[int, Coordinate]) -> tuple[Axis, ...]:
     return tuple(Axis(extent, step) for extent, step in items if extent > 1)
 
 
-def instruction_n(n: int, limit: int = 256) -> int:
+def instruction_n(n: int, limit: int = 256, *, integer: bool = False) -> int:
     """Return the widest wgmma N (a multiple of 8, at most `limit`) that divides `n` columns.
 
-    Raises ShapeUnsupported when `n` is no multiple of 8.
+    Of `integer` products N is a multiple of 16 beyond 32 (PTX ISA, wgmma shapes). Raises
+    ShapeUnsupported when `n` is no multiple of 8.
     """
     if n % 8:
         raise ShapeUnsupported(
@@ -33,7 +34,8 @@ def instruction_n(n: int, limit: int = 256) -> int:
             why="wgmma takes N in multiples of 8 (PTX ISA, wgmma shapes)",
             remedy="round the block's N up to a multiple of 8",
         )
-    return next(width for width in range(min(n, limit) // 8 * 8, 0, -8) if n % width == 0)
+    widths = range(min(n, limit) // 8 * 8, 0, -8)
+    return next(w for w in widths if n % w == 0 and not (integer and w > 32 and w % 16))
 
 
 def _split_warpgroups(m: int, n: int, warps: int) -> tuple[int, int]:
@@ -295,7 +297,9 @@ class WgmmaTiling:
     groups: tuple[Coordinate, ...]
 
 
-def wgmma_tiling(layout: RegisterLayout, limit: int = 256) -> WgmmaTiling | None:
+def wgmma_tiling(
+    layout: RegisterLayout, limit: int = 256, *, integer: bool = False
+) -> WgmmaTiling | None:
     """Read an accumulator's layout back as wgmma instructions; None where it is no such layout.
 
     Instructions are at most `limit` columns wide.
@@ -312,7 +316,7 @@ def wgmma_tiling(layout: RegisterLayout, limit: int = 256) -> WgmmaTiling | None
     per_group = layout.shape[1]
     for column in sorted({column for _, column in groups} - {0})[:1]:
         per_group = column
-    n = instruction_n(per_group, limit) if per_group % 8 == 0 else 0
+    n = instruction_n(per_group, limit, integer=integer) if per_group % 8 == 0 else 0
     size = n // 2
     if not n or len(registers) % size:
         return None

@@ -12,7 +12,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tawa.simulator.values import F8E4M3, F8E5M2, F32, DType
+from tawa.simulator.values import F32, DType
 
 ENGINES = ("TMA", "tensor cores")
 """What a block has one of, below its roles."""
@@ -140,7 +140,7 @@ def tma_time(count: int) -> tuple[float, float]:
 
 def product_time(m: int, n: int, k: int, dtype: DType) -> float:
     """Return how long the tensor cores take for a tile: 2048 16-bit products a cycle."""
-    rate = 4096 if dtype in (F8E4M3, F8E5M2) else 1024 if dtype == F32 else 2048
+    rate = 4096 if dtype.itemsize == 1 else 1024 if dtype == F32 else 2048
     return m * n * k / rate / _GHZ
 
 

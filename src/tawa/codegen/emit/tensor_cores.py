@@ -68,7 +68,8 @@ def product(e: Emitter, op: Operation) -> None:
     """Write one product: every k step, every m64 block of the warpgroup."""
     assert isinstance(op, hopper.Wgmma)
     layout = layout_of(op.result.type)
-    tiling = wgmma_tiling(layout, _widest(e.role.registers))
+    total = element_of(element_type(op.result.type))
+    tiling = wgmma_tiling(layout, _widest(e.role.registers), integer=not total.is_float)
     if tiling is None or layout.warp_count != e.role.warps:
         raise InternalError(f"a wgmma accumulator in layout {layout} of {e.role.warps} warps")
     b_kind = op.b.type
@@ -88,7 +89,7 @@ def product(e: Emitter, op: Operation) -> None:
     shape = w.WgmmaShape(
         tiling.n,
         k,
-        element_of(element_type(op.result.type)).name,
+        total.name,
         a_element.name,
         element.name,
         in_registers,

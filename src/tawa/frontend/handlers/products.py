@@ -149,7 +149,12 @@ def _precision(c: Context, named: Value, allow_tf32: Value) -> str:
 
 
 def _imprecise(c: Context, left: Tensor, right: Tensor, limit: Value) -> int:
-    """Return how many fp8 products may be added up before a float32 addition; else 0."""
+    """Return how many 8-bit products may be added up before another addition; else 0.
+
+    Integers add up exactly, so theirs are never limited.
+    """
+    if left.dtype.is_int():
+        return _NEVER
     both = left.dtype.is_fp8() and right.dtype.is_fp8()
     if arg.is_none(limit):
         return _NEVER if both else 0

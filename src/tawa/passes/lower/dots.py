@@ -84,16 +84,17 @@ def facts_of(dot: tile.Dot, warps: int) -> Product:
 def tensor_core_objection(product: Product) -> str:
     """Return why no tensor-core instruction takes the product's types, or nothing."""
     a, b = spell(product.a), spell(product.b)
-    if not is_float(product.a) or product.bits == 64:
+    if product.bits == 64 or (not is_float(product.a) and product.bits != 8):
         return f"{a} operands"
-    if product.bits != bit_width(product.b) or (product.bits == 16 and a != b):
+    mixed = product.bits == 16 or not is_float(product.a)
+    if product.bits != bit_width(product.b) or (mixed and a != b):
         return f"operands of types {a} and {b}"
     if product.bits == 32 and product.precision != "tf32":
         return f"input_precision {product.precision}"
     step = _K_BYTES * 8 // product.bits
     if product.k % step:
         return f"K = {product.k} is not a multiple of {step}"
-    if not is_float(product.acc):
+    if is_float(product.acc) != is_float(product.a):
         return f"accumulator of type {spell(product.acc)}"
     return ""
 
@@ -142,9 +143,9 @@ def _lower_dot(lowering: Lowering, dot: tile.Dot) -> None:
 
 def _emit_wgmma(lowering: Lowering, dot: tile.Dot, product: Product) -> None:
     emitter = Emitter.before(dot)
-    acc = _as_f32(emitter, dot.acc)
+    acc = _widened(emitter, dot.acc)
     if 0 <= dot.max_imprecise.data <= product.k and product.bits == 8:
-        replace(dot, [_from_f32(emitter, _promoted(lowering, dot, acc), dot.result.type)])
+        replace(dot, [_narrowed(emitter, _promoted(lowering, dot, acc), dot.result.type)])
         return
     a = operand_a(lowering, emitter, dot)
     b = operand_b(lowering, emitter, dot)
@@ -155,7 +156,7 @@ def _emit_wgmma(lowering: Lowering, dot: tile.Dot, product: Product) -> None:
             result_types=[acc.type],
         )
     )
-    replace(dot, [_from_f32(emitter, wgmma.result, dot.result.type)])
+    replace(dot, [_narrowed(emitter, wgmma.result, dot.result.type)])
 
 
 def _promoted(lowering: Lowering, dot: tile.Dot, acc: SSAValue) -> SSAValue:
@@ -193,15 +194,15 @@ def promotion_run(k: int, most: int) -> int:
     )
 
 
-def _as_f32(emitter: Emitter, acc: SSAValue) -> SSAValue:
-    """Return an accumulator in fp32: sums in fp16 are made in fp32 and rounded once a product."""
-    if isinstance(element_type(acc.type), Float32Type):
+def _widened(emitter: Emitter, acc: SSAValue) -> SSAValue:
+    """Return an accumulator of 32 bits: fp16 sums are made in fp32 and rounded once a product."""
+    if bit_width(element_type(acc.type)) == 32:
         return acc
     wide = with_shape(shape_of(acc.type), Float32Type())
     return emitter.put(tile.Cast(operands=[acc], result_types=[wide])).result
 
 
-def _from_f32(emitter: Emitter, result: SSAValue, kind: Attribute) -> SSAValue:
+def _narrowed(emitter: Emitter, result: SSAValue, kind: Attribute) -> SSAValue:
     if result.type == kind:
         return result
     return emitter.put(tile.Cast(operands=[result], result_types=[kind])).result
@@ -270,7 +271,7 @@ def trip_counter(lowering: Lowering, loop: scf.ForOp) -> SSAValue:
 
 def _emit_mma(dot: tile.Dot, product: Product) -> None:
     emitter = Emitter.before(dot)
-    acc = _as_f32(emitter, dot.acc)
+    acc = _widened(emitter, dot.acc)
     mma = emitter.put(
         hopper.Mma(
             operands=[dot.a, dot.b, acc],
@@ -278,7 +279,7 @@ def _emit_mma(dot: tile.Dot, product: Product) -> None:
             result_types=[acc.type],
         )
     )
-    replace(dot, [_from_f32(emitter, mma.result, dot.result.type)])
+    replace(dot, [_narrowed(emitter, mma.result, dot.result.type)])
 
 
 def _emit_fma(lowering: Lowering, dot: tile.Dot) -> None:
