@@ -110,8 +110,9 @@ class Case:
 def written(
     function: Callable[..., None], arguments: dict[str, Array | int], **launch: Any
 ) -> Case:
-    """A case of a kernel that stands in a test's file, under the name `kernel`."""
-    return Case(inspect.getsource(function), arguments, **launch)
+    """A case of a kernel that stands in a test's file."""
+    source = inspect.getsource(function).replace(f"def {function.__name__}(", "def kernel(", 1)
+    return Case(source, arguments, **launch)
 
 
 @dataclass

@@ -18,6 +18,9 @@ IMMEDIATES = {
     "mode": 1,
     "chunks": 112,
     "swaps": 1,
+    "pitch": 256,
+    "rows": 16,
+    "width": 64,
 }
 
 SMALL_FLOATS = ("bf16", "f16", "f8e4m3", "f8e5m2")

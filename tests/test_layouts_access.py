@@ -34,6 +34,8 @@ def layouts() -> st.SearchStrategy[tuple[RegisterLayout, int]]:
         match kind:
             case "accumulator":
                 return fragments.wgmma_accumulator(m, n, 4), bits
+            case "across":  # warps side by side: 96 columns are 24 a warp
+                return fragments.mma_accumulator(m // 4, n, 4), bits
             case "operand":
                 return fragments.mma_operand_a(m, n, fragments.mma_accumulator(m, n, 4), bits), bits
             case _:
@@ -41,7 +43,7 @@ def layouts() -> st.SearchStrategy[tuple[RegisterLayout, int]]:
 
     return st.builds(
         build,
-        st.sampled_from(["accumulator", "operand", "blocked"]),
+        st.sampled_from(["accumulator", "across", "operand", "blocked"]),
         st.sampled_from([64, 128]),
         st.sampled_from([64, 96, 128, 192]),
         st.sampled_from([8, 16, 32]),

@@ -12,7 +12,9 @@ elements 2(l % 4) and 2(l % 4) + 1 of row l / 4 are lane l's).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from tawa.layouts.indexing import fit
 from tawa.layouts.register import Coordinate, RegisterLayout
 from tawa.layouts.shared import SharedLayout
 
@@ -23,7 +25,9 @@ class Access:
 
     The access `i` of lane l of warp w is at ``lanes[l] + warps[w] + accesses[i]``; `elements` are
     moved by each (by each lane of it, for matrices). `commutes`: the swizzle may be applied to the
-    thread's part alone, the access' chunk bits then being exclusive-ored.
+    thread's part alone, the access' chunk bits then being exclusive-ored. `pitch` not 0: columns
+    carry from one panel to the next, so offsets are those of rows `pitch` bytes apart without
+    panels, of which there are `rows`.
     """
 
     lanes: tuple[int, ...]
@@ -34,6 +38,8 @@ class Access:
     commutes: bool
     matrices: int = 0
     transposed: bool = False
+    pitch: int = 0
+    rows: int = 0
 
     @property
     def chunk_mask(self) -> int:
@@ -51,22 +57,21 @@ class Access:
     def address(self, lane: int, warp: int, access: int) -> int:
         """Return the swizzled byte offset: the definition that generated code is tested against."""
         offset = self.lanes[lane] + self.warps[warp] + self.accesses[access]
+        if self.pitch:
+            row, column = divmod(offset, self.pitch)
+            panel, inside = divmod(column, self.swizzle)
+            offset = (panel * self.rows + row) * self.swizzle + inside
         return offset ^ (offset >> 3 & self.chunk_mask)
 
 
 def linear(within: SharedLayout, where: Coordinate) -> int:
     """Return the byte offset of an element as if its tile were not swizzled."""
-    stored = [where[dim] for dim in within.order]
-    extents = within.stored_shape
-    row = 0
-    for index, extent in zip(stored[:-1], extents[:-1]):
-        row = row * extent + index
+    row, column = within.stored(where)
     size = within.bits // 8
     if not within.swizzle:
-        return (row * extents[-1] + stored[-1]) * size
-    rows = within.bytes // (within.bits // 8) // extents[-1]
-    panel, inside = divmod(stored[-1], within.panel)
-    return (panel * rows + row) * within.swizzle + inside * size
+        return (row * within.stored_shape[-1] + column) * size
+    panel, inside = divmod(column, within.panel)
+    return (panel * within.rows + row) * within.swizzle + inside * size
 
 
 def _thread_parts(
@@ -120,29 +125,19 @@ def _whole(within: SharedLayout) -> bool:
     """Tell whether panels hold whole swizzle periods, so that offsets' bits are row and chunk."""
     if not within.swizzle:
         return True
-    rows = within.bytes // (within.bits // 8) // within.stored_shape[-1]
     one_panel = within.panel == within.stored_shape[-1]
-    return within.panel * within.bits // 8 == within.swizzle and (one_panel or rows % 8 == 0)
+    return within.panel * within.bits // 8 == within.swizzle and (one_panel or within.rows % 8 == 0)
 
 
 def vector_access(layout: RegisterLayout, within: SharedLayout) -> Access | None:
     """Return the widest plain accesses of a register tile to a shared one.
 
     Neighbouring registers that are neighbours in memory move together, up to 16 bytes. None where
-    the two do not fit (columns that carry across panels).
+    panels hold no whole periods of the swizzle.
     """
     if not _whole(within):
         return None
-    parts = _thread_parts(layout, within, layout.lane_table)
-    if parts is None:
-        return None
-    lanes, warps, reach = parts
-    column = within.order[-1]
-    registers = layout.register_table
-    panel = within.panel if within.swizzle else within.stored_shape[-1] + 1
-    if within.swizzle and any(where[column] % panel + reach >= panel for where in registers):
-        return None
-    places = tuple(linear(within, where) for where in registers)
+    lanes, warps, places, pitch = _in_panels(layout, within) or _in_rows(layout, within)
     size = within.bits // 8
     width = next(
         width
@@ -153,8 +148,48 @@ def vector_access(layout: RegisterLayout, within: SharedLayout) -> Access | None
         and not any(offset % (width * size) for part in (lanes, warps) for offset in part)
     )
     accesses = places[::width]
+    if pitch:
+        rows = within.rows
+        return Access(lanes, warps, accesses, width, within.swizzle, False, pitch=pitch, rows=rows)
     commutes = _commutes(lanes, warps, accesses, within.swizzle)
     return Access(lanes, warps, accesses, width, within.swizzle, commutes)
+
+
+_Offsets: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+
+
+def _in_panels(layout: RegisterLayout, within: SharedLayout) -> _Offsets | None:
+    """Return offsets by lane, warp and register that add up; None where columns carry."""
+    parts = _thread_parts(layout, within, layout.lane_table)
+    if parts is None:
+        return None
+    lanes, warps, reach = parts
+    column = within.order[-1]
+    registers = layout.register_table
+    panel = within.panel if within.swizzle else within.stored_shape[-1] + 1
+    if within.swizzle and any(where[column] % panel + reach >= panel for where in registers):
+        return None
+    places = tuple(linear(within, where) for where in registers)
+    if within.swizzle and fit(places) is None:  # registers run over panels in no regular way
+        return None
+    return lanes, warps, places, 0
+
+
+def _in_rows(layout: RegisterLayout, within: SharedLayout) -> _Offsets:
+    """Return offsets as if rows were not cut into panels, which always add up, and their pitch."""
+    pitch = 1 << (within.stored_shape[-1] * within.bits // 8 - 1).bit_length()
+
+    def offsets(table: tuple[Coordinate, ...]) -> tuple[int, ...]:
+        return tuple(in_rows(within, where, pitch) for where in table)
+
+    lanes, warps = offsets(layout.lane_table), offsets(layout.warp_table)
+    return lanes, warps, offsets(layout.register_table), pitch
+
+
+def in_rows(within: SharedLayout, where: Coordinate, pitch: int) -> int:
+    """Return the byte offset of an element as if rows lay `pitch` bytes apart, without panels."""
+    row, column = within.stored(where)
+    return row * pitch + column * within.bits // 8
 
 
 def _runs(places: tuple[int, ...], width: int, size: int) -> bool:
@@ -257,6 +292,8 @@ def _matrix_offsets(
     if within.swizzle and any(where[column] % panel + reach >= panel for where in heads):
         return None
     accesses = tuple(linear(within, where) for where in heads)
+    if fit(accesses) is None:
+        return None
     if any(offset % 16 for part in (by_lane, by_warp, accesses) for offset in part):
         return None
     commutes = _commutes(by_lane, by_warp, accesses, within.swizzle)

@@ -74,17 +74,24 @@ class SharedLayout:
             self.swizzle,
         )
 
+    @property
+    def rows(self) -> int:
+        """How many rows lie one after the other: all dimensions but the contiguous one."""
+        return prod(self.stored_shape[:-1])
+
+    def stored(self, where: Coordinate) -> tuple[int, int]:
+        """Return an element's row, counted through all dimensions but the last, and column."""
+        row = 0
+        for dim in self.order[:-1]:
+            row = row * self.shape[dim] + where[dim]
+        return row, where[self.order[-1]]
+
     def offset(self, where: Coordinate) -> int:
         """Return the byte offset of an element from the base of the tile."""
-        stored = [where[dim] for dim in self.order]
-        extents = self.stored_shape
-        row = 0
-        for index, extent in zip(stored[:-1], extents[:-1]):
-            row = row * extent + index
-        column = stored[-1]
+        row, column = self.stored(where)
         if not self.swizzle:
-            return (row * extents[-1] + column) * self.bits // 8
-        rows = prod(extents[:-1])
+            return (row * self.stored_shape[-1] + column) * self.bits // 8
+        rows = self.rows
         panel, inside = divmod(column, self.panel)
         byte = inside * self.bits // 8
         chunks = self.swizzle // 16

@@ -12,7 +12,7 @@ from tawa.codegen.wrappers import tma
 from tawa.errors import InternalError
 from tawa.ir import hopper
 from tawa.ir.types import ViewType, layout_of
-from tawa.layouts.access import linear, vector_access
+from tawa.layouts.access import in_rows, linear, vector_access
 from tawa.layouts.indexing import fit
 
 
@@ -34,11 +34,15 @@ def copy_async(e: Emitter, op: Operation) -> None:
     each = width // size
     pointers = e.tensor(op.pointer)
     mask = None if op.mask is None else e.tensor(op.mask)
-    column = [linear(within, place) for place in layout.register_table[::each]]
+
+    def offset_of(place: tuple[int, ...]) -> int:
+        return in_rows(within, place, access.pitch) if access.pitch else linear(within, place)
+
+    column = [offset_of(place) for place in layout.register_table[::each]]
     formula = fit(column)
     if formula is None:
         raise InternalError(f"copies to offsets {column}")
-    thread = thread_offsets(e, layout, lambda place: linear(within, place))
+    thread = thread_offsets(e, layout, offset_of)
     place = e.names.fresh("place")
     e.line(f"const u32 {place} = {thread};")
     base = e.view(op.view)
@@ -46,6 +50,9 @@ def copy_async(e: Emitter, op: Operation) -> None:
         first = scaled(part, each)
         offset = formula.render(part)
         address = place if offset == "0" else f"{place} + {offset}"
+        if access.pitch:
+            panels = f"{access.pitch}, {access.rows}, {access.swizzle}"
+            address = e.call(w.PANELLED, address, template=panels)
         if within.swizzle:
             address = e.call(w.SWIZZLED, address, template=str(within.swizzle - 16))
         count = str(width) if mask is None else f"{mask.at(first)} ? {width} : 0"

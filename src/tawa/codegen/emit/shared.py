@@ -100,6 +100,9 @@ def _addresses(e: Emitter, access: Access, base: str) -> Generator[tuple[str, st
             yield part, _sum(inside, _formula(access.rests(), part))
         else:
             offset = _sum(place, _formula(access.accesses, part))
+            if access.pitch:
+                panels = f"{access.pitch}, {access.rows}, {access.swizzle}"
+                offset = e.call(w.PANELLED, offset, template=panels)
             swizzled = e.call(w.SWIZZLED, offset, template=str(access.chunk_mask))
             yield part, f"{base} + {swizzled}"
 

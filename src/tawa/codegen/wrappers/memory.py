@@ -122,6 +122,17 @@ SWIZZLED = Wrapper(
 """Exchange the row bits of a tile's offset into its 16-byte chunk bits (TMA swizzle modes)."""
 
 
+PANELLED = Wrapper(
+    "u32 panelled(u32 offset)",
+    "const u32 row = offset / pitch, column = offset % pitch;\n"
+    "return (column / width * rows + row) * width + column % width;",
+    "",
+    "pure",
+    template="u32 pitch, u32 rows, u32 width",
+)
+"""Move an offset into rows of `pitch` bytes to panels of `width` bytes and `rows` rows."""
+
+
 TAKEN_ROW = Wrapper(
     "u32 taken_row(u32 lane)",
     "const u32 pair = lane >> 1 & 3;\n"

@@ -132,7 +132,7 @@ def via_of(held: RegisterLayout, placed: SharedLayout, matrix: str) -> str:
         return "plain"
     raise ShapeUnsupported(
         f"no access of registers {held} to shared memory {placed}.",
-        why="the columns that lanes hold carry from one swizzle panel to the next.",
+        why="its panels hold no whole periods of the swizzle.",
         remedy="use block extents that are powers of two, or multiples of 64 columns.",
     )
 

@@ -1,9 +1,8 @@
-"""Scalars that count: linear in the numbers of trips, and the values carried round loops."""
+"""Scalars that are carried round loops: what they start from, and which of them count trips."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import gcd, prod
+from math import prod
 from typing import TypeAlias
 
 from xdsl.dialects import scf
@@ -15,79 +14,6 @@ from tawa.ir import tile
 from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType
 
 Loop: TypeAlias = scf.ForOp | scf.WhileOp
-
-LATEST = 512
-"""The latest trip at which synchronization may change: it is run, so it must be near."""
-
-
-@dataclass(eq=False, slots=True)
-class Form:
-    """A linear form over the numbers of trips; remainders by constants are its periods."""
-
-    constant: int = 0
-    trips: dict[Loop, int] = field(default_factory=dict["Loop", int])
-    periods: list[tuple[Loop, int]] = field(default_factory=list["tuple[Loop, int]"])
-
-    def add(self, value: SSAValue, factor: int) -> bool:
-        """Add factor * value; False where it is no such form."""
-        if isinstance(value, BlockArgument):
-            return self._count(value, factor)
-        match value.owner:
-            case tile.Constant(value=IntAttr() as number):
-                self.constant += factor * number.data
-                return True
-            case tile.Cast() | tile.Bitcast() as cast:
-                return self.add(cast.operands[0], factor)
-            case tile.Elementwise(function=function, inputs=inputs):
-                return self._function(function.data, list(inputs), factor)
-            case scf.ForOp() as loop:
-                place = list(loop.results).index(value)  # pyright: ignore[reportArgumentType]
-                return self._count(loop.body.block.args[place + 1], factor)
-            case _:
-                return False
-
-    def _function(self, name: str, inputs: list[SSAValue], factor: int) -> bool:
-        match name:
-            case "add":
-                return all(self.add(item, factor) for item in inputs)
-            case "sub":
-                first = self.add(inputs[0], factor)
-                return first and self.add(inputs[1], -factor)
-            case "neg":
-                return self.add(inputs[0], -factor)
-            case "mul":
-                for item, other in (inputs, inputs[::-1]):
-                    if (number := constant_of(item)) is not None:
-                        return self.add(other, factor * number)
-                return False
-            case "irem":
-                return self._remainder(inputs[0], constant_of(inputs[1]))
-            case _:
-                return False
-
-    def _remainder(self, value: SSAValue, by: int | None) -> bool:
-        inner = Form()
-        if not by or not inner.add(value, 1) or inner.periods:
-            return False
-        by = abs(by)
-        self.periods += [(loop, by // gcd(by, step)) for loop, step in inner.trips.items() if step]
-        return all(period <= LATEST for _, period in self.periods)
-
-    def _count(self, value: BlockArgument, factor: int) -> bool:
-        loop = value.owner.parent_op()
-        if isinstance(loop, scf.ForOp) and value.index == 0:
-            first, by = loop.lb, constant_of(loop.step)
-        elif isinstance(loop, (scf.ForOp, scf.WhileOp)):
-            recurrence = recurrence_of(value)
-            if recurrence is None:
-                return False
-            first, by = recurrence[0], counts(value, recurrence[1])
-        else:
-            return False
-        if not by:
-            return False
-        self.trips[loop] = self.trips.get(loop, 0) + factor * by
-        return self.add(first, factor)
 
 
 def recurrence_of(value: BlockArgument) -> tuple[SSAValue, SSAValue] | None:

@@ -7,7 +7,7 @@ synchronization depend, and refuses, as unproved, what the theorem does not cove
 - a slot or a phase may come from the ring's own recurrence and from numbers fixed at launch, never
   from the number of the trip alone;
 - a condition that is a function of the number of the trip alone must settle: a comparison changes
-  at one trip, a remainder repeats. `Steadiness` says after how many trips.
+  at one trip, a remainder repeats (`course`). `Steadiness` says after how many trips.
 
 Scalars carried from trip to trip without counting (slots, phases, flags) form `orbits`: the runs
 note which values they take, and the proof ends only when each of them has been stepped from.
@@ -26,14 +26,13 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from tawa.analysis.polynomial import polynomial
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.counting import (
-    LATEST,
-    Form,
     Loop,
     counts,
     is_scalar,
     recurrence_of,
     terminator,
 )
+from tawa.simulator.proof.course import LATEST, Course, course_of
 from tawa.simulator.proof.rules import Unproved
 
 _COMPARE = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
@@ -148,35 +147,31 @@ class _Reader:
             return
         if not isinstance(owner, tile.Elementwise):
             raise _unsettled(operation)
-        name, inputs = owner.function.data, owner.inputs
-        if name in _JOIN:
-            for item in inputs:
+        if owner.function.data in _JOIN:
+            for item in owner.inputs:
                 self._settles(operation, item)
-        elif name in _COMPARE and len(inputs) == 2:
-            form = Form()
-            if not (form.add(inputs[0], 1) and form.add(inputs[1], -1)):
-                raise _unsettled(operation)
-            self._crossing(operation, form)
         elif self.leaves(value).loops:
-            raise _unsettled(operation)
+            self._turns(operation, course_of(value))
 
-    def _crossing(self, operation: Operation, form: Form) -> None:
-        for loop, period in form.periods:
-            self._at(loop).period = lcm(self._at(loop).period, period)
-        terms = [(loop, factor) for loop, factor in form.trips.items() if factor]
-        if not terms:
-            return
-        if len(terms) > 1 or form.periods:
+    def _turns(self, operation: Operation, course: Course | None) -> None:
+        if course is None:
             raise _unsettled(operation)
-        ((loop, factor),) = terms
-        change = max(0, -(form.constant // factor)) + 1
-        if change > LATEST:
-            raise Unproved(
-                f"{operation.name} changes what is synchronized at trip {change - 1} of a loop, "
-                f"beyond the {LATEST} that are run",
-                operation,
-            )
-        self._at(loop).trips = max(self._at(loop).trips, change)
+        for loop, turn in course.turns.items():
+            if turn.settled > LATEST:
+                raise Unproved(
+                    f"{operation.name} changes what is synchronized at trip {turn.settled - 1} of "
+                    f"a loop, beyond the {LATEST} that are run",
+                    operation,
+                )
+            if turn.period > LATEST:
+                raise Unproved(
+                    f"{operation.name} guards synchronization by what repeats after {turn.period} "
+                    f"trips of a loop; {LATEST} are run",
+                    operation,
+                )
+            steady = self._at(loop)
+            steady.trips = max(steady.trips, turn.settled)
+            steady.period = lcm(steady.period, turn.period)
 
     def is_open(self, control: Operation) -> bool:
         """Tell whether an input decides what a loop or condition does."""
@@ -288,8 +283,8 @@ class _Reader:
 
 def _unsettled(operation: Operation) -> Unproved:
     return Unproved(
-        f"{operation.name} guards synchronization by a function of the number of the trip that is "
-        "no comparison of sums with constants: it may change at any later trip",
+        f"{operation.name} guards synchronization by a function of the number of the trip of which "
+        "it is not seen that it settles or repeats: it may change at any later trip",
         operation,
     )
 
