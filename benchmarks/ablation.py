@@ -1,4 +1,4 @@
-"""What each part of the compiler is worth, for GEMM at large K.
+"""What each part of the compiler is worth: for GEMM at large K, and for attention.
 
     python benchmarks/ablation.py steps      no specialization, + roles, + two cooperative
                                              warpgroups, + large tile, + persistent, + D and P
@@ -6,9 +6,11 @@
                                              beside which are refused, or hang, when forced
     python benchmarks/ablation.py lines      lines of user code
     python benchmarks/ablation.py passes     compile time by phase
-    python benchmarks/ablation.py all
+    python benchmarks/ablation.py all        these four
+    python benchmarks/ablation.py attention  attention, step by step (ablation_attention.py)
 
-`--dry` compiles everything and times nothing: no GPU is needed. Writes ablation.json to --out.
+`--dry` compiles everything and times nothing: no GPU is needed. Writes ablation.json to --out,
+ablation_attention.json for attention.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -93,13 +95,27 @@ def launch_of(case: Case, inputs: Inputs, options: Mapping[str, Any]) -> Any:
 
 
 def steps(case: Case, dry: bool) -> list[dict[str, Any]]:
-    """Compile every step and, unless `dry`, let all take turns with torch.mm."""
+    """Take the steps of GEMM beside torch.mm."""
+    return take(case, STEPS, launch_of, who.placeholders(case), who.Torch(), dry)
+
+
+def take(
+    case: Any,
+    each: Sequence[Step],
+    launch: Callable[[Any, Any, Mapping[str, Any]], Any],
+    stand_in: Any,
+    baseline: Any,
+    dry: bool,
+) -> list[dict[str, Any]]:
+    """Compile every step and, unless `dry`, let all take turns with the only offer of a peer.
+
+    `launch` binds a case, inputs and a step's options; `stand_in` are inputs without a GPU.
+    """
     rows: list[dict[str, Any]] = []
-    stand_in = who.placeholders(case)
     built: list[Step] = []
-    for step in STEPS:
+    for step in each:
         try:
-            compiled = launch_of(case, stand_in, step.options).compile()
+            compiled = launch(case, stand_in, step.options).compile()
         except TawaError as error:
             rows.append({"step": step.label, "declined": str(error)})
             print(f"{step.label}: DECLINED {error}", flush=True)
@@ -109,20 +125,21 @@ def steps(case: Case, dry: bool) -> list[dict[str, Any]]:
         print(f"{step.label:<30} {summary(compiled)}", flush=True)
     if dry:
         return rows
-    sets = make_inputs(case)
-    reference = Reference(case, sets[0])
+    sets = case.make_inputs()
+    reference = case.reference(sets[0])
     watch = Stopwatch()
     timings: list[Timing] = []
     for step in built:
-        calls = [launch_of(case, inputs, step.options) for inputs in sets]
+        calls = [launch(case, inputs, step.options) for inputs in sets]
         candidate = Candidate(step.label, calls)
         error = check(case, reference, sets[0], candidate)
         if not error < TOLERANCE[case.dtype]:
             print(f"{step.label}: WRONG, relative error {error:.2g}", flush=True)
         timings.append(Timing(step.label, candidate, error, 1))
-    (cublas,) = who.Torch().offers(case)
-    baseline = Candidate("torch.mm", [cublas.bind(inputs) for inputs in sets])
-    timings.append(Timing("torch.mm", baseline, check(case, reference, sets[0], baseline), 1))
+    (offer,) = baseline.offers(case)
+    peer = Candidate(offer.label, [offer.bind(inputs) for inputs in sets])
+    name = f"{baseline.name}.{offer.label}"
+    timings.append(Timing(name, peer, check(case, reference, sets[0], peer), 1))
     measure(watch, timings)
     by_step = {row["step"]: row for row in rows}
     for timing in timings:
@@ -265,13 +282,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("steps", "map", "lines", "passes", "all"))
+    parser.add_argument("what", choices=("steps", "map", "lines", "passes", "all", "attention"))
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--size", type=int, default=8192, help="M and N")
     parser.add_argument("--k", type=int, default=16384)
     parser.add_argument("--dry", action="store_true", help="compile only; needs no GPU")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     options = parser.parse_args()
+    if options.what == "attention":
+        import ablation_attention
+
+        return save(ablation_attention.run(options.dry), "ablation_attention", options)
     problem = Case(options.dtype, options.size, options.size, options.k)
     wanted = ("steps", "map", "lines", "passes") if options.what == "all" else (options.what,)
     found: dict[str, Any] = {"case": str(problem), "budget": H200.shared_per_block}
@@ -287,10 +308,16 @@ def main() -> int:
                 found[what] = lines()
             case _:
                 found[what] = passes(problem)
+    return save(found, "ablation", options)
+
+
+def save(found: Mapping[str, Any], name: str, options: argparse.Namespace) -> int:
+    """Write what was found beside where it was found; return the exit status."""
     options.out.mkdir(parents=True, exist_ok=True)
-    name = "ablation_dry.json" if options.dry else "ablation.json"
-    payload = {"environment": report.environment()} | found
-    (options.out / name).write_text(json.dumps(payload, indent=1) + "\n")
+    path = options.out / f"{name}{'_dry' if options.dry else ''}.json"
+    path.write_text(
+        json.dumps({"environment": report.environment()} | dict(found), indent=1) + "\n"
+    )
     return 0
 
 

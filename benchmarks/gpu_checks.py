@@ -65,6 +65,7 @@ CHECKS = (
     _gemm("speed_llm_bf16", "--section", "gemm_llm", "--dtype", "bf16", budget_s=240),
     _gemm("speed_bmm_bf16", "--section", "bmm", "--dtype", "bf16", budget_s=90),
     Check("ablation", ("benchmarks/ablation.py", "all", "--out", "{out}"), 240),
+    Check("ablation_attention", ("benchmarks/ablation.py", "attention", "--out", "{out}"), 90),
     Check("compile_time", ("benchmarks/compile_time.py", "--out", "{out}"), 120),
     Check("launch", ("benchmarks/launch.py", "--out", "{out}"), 120),
 )

@@ -104,6 +104,17 @@ def test_ablation_times_every_step(monkeypatch):
     assert all(row["rel_err"] < 8e-3 for row in rows)
 
 
+def test_ablation_of_attention_compiles_its_steps(monkeypatch):
+    import ablation_attention
+
+    steps = ablation_attention.STEPS[64, False]
+    monkeypatch.setattr(ablation_attention, "STEPS", {(64, False): steps[::3]})
+    found = ablation_attention.run(dry=True, length=512)
+    (rows,) = found.values()
+    assert [row["step"] for row in rows] == ["two warpgroups", "three in turns"]
+    assert all(row["what"].endswith("proved") for row in rows)
+
+
 def _quick(timings):
     for timing in timings:
         timing.samples.append(1.0)
