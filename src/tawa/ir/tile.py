@@ -370,7 +370,7 @@ class DescAtomic(IRDLOperation):
 class Dot(IRDLOperation):
     """The matrix product a @ b + acc, of shapes [.., M, K] and [.., K, N], accumulated in `acc`.
 
-    `precision` is the meaning of fp32 operands: tf32 (their upper 19 bits), tf32x3 or ieee.
+    `precision` is the meaning of fp32 operands: `tawa.ir.precision`.
     `max_imprecise` is Triton's max_num_imprecise_acc for fp8 (0: full fp32 accumulation).
     """
 

@@ -197,7 +197,8 @@ def dot(
 ) -> tensor:
     """Multiply matrices: ``input @ other + acc``, shapes ``[.., M, K]`` and ``[.., K, N]``.
 
-    `input_precision` says how float32 operands are multiplied: "tf32", "tf32x3" or "ieee".
+    `input_precision` says how float32 operands are multiplied: "tf32" (their upper 19 bits), "ieee"
+    (fused multiply-add), or by several products of narrow parts: "tf32x3", "bf16x3", "bf16x6".
     `max_num_imprecise_acc` bounds how many fp8 products are added up before a float32 addition.
     `out_dtype` is float32 unless given (int32 for int8 operands).
     """

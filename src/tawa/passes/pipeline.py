@@ -23,6 +23,7 @@ from tawa.passes.instances import split_instances
 from tawa.passes.lower import lower
 from tawa.passes.persist import persist
 from tawa.passes.simplify import simplify
+from tawa.passes.split_products import split_products
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -41,6 +42,9 @@ TILE_PLAIN: tuple[Pass, ...] = (simplify, ask_masks, simplify)
 
 # What changes the order of sums; not run under `strict`.
 REASSOCIATE: tuple[Pass, ...] = (accumulate, defer_sums)
+
+# After sums were re-associated: `accumulate` looks for single products.
+EXPAND: tuple[Pass, ...] = (split_products,)
 
 # One region for each role, arefs between them.
 AREF: tuple[Pass, ...] = (

@@ -159,6 +159,7 @@ def _compile(
         notes = pipeline.run(passes, kernel, Plan(), target, begin)
         if not strict:
             notes += pipeline.run(pipeline.REASSOCIATE, kernel, Plan(), target, begin)
+        notes += pipeline.run(pipeline.EXPAND, kernel, Plan(), target, begin)
     with watch.phase("plan", kernel):
         plans = rank_plans(kernel, target, pins, notes)
     errors: list[TawaError] = []

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tawa.simulator.values import F8E4M3, F8E5M2, F16, F32, F64, Array, DType, convert
+from tawa.ir.precision import SPLITS, TF32_MASK, Split
+from tawa.simulator.values import BF16, F8E4M3, F8E5M2, F16, F32, F64, Array, DType, convert
 
 
 def to_tf32(value: Array) -> Array:
@@ -20,7 +21,18 @@ def to_tf32(value: Array) -> Array:
     H200 gives the same bits for operands in registers and in shared memory.
     """
     bits = np.ascontiguousarray(value).view(np.uint32)
-    return (bits & np.uint32(0xFFFFE000)).view(np.float32)
+    return (bits & np.uint32(TF32_MASK)).view(np.float32)
+
+
+def _parts(value: Array, split: Split) -> list[Array]:
+    """Return the parts of f32 in the narrow type, the largest first."""
+    parts: list[Array] = []
+    for _ in range(split.parts):
+        part = to_tf32(value) if split.narrow == "tf32" else convert(value, BF16)
+        with np.errstate(invalid="ignore"):
+            value = value - part.astype(np.float32)
+        parts.append(part)
+    return parts
 
 
 def _step(dtype: DType, precision: str) -> int:
@@ -58,23 +70,22 @@ def _accumulate(a: Array, b: Array, acc: Array, step: int) -> Array:
 def dot(a: Any, b: Any, acc: Any, precision: str = "tf32") -> Array:
     """Return a @ b + acc for tiles [.., M, K] and [.., K, N].
 
-    `precision` is the meaning of f32 operands: "tf32", "tf32x3" (small times large terms first) or
-    "ieee" (one fused multiply-add for each k). Integer operands accumulate exactly and wrap.
+    `precision` is the meaning of f32 operands: `tawa.ir.precision`. Integer operands accumulate
+    exactly and wrap.
     """
     if a.dtype.kind in "iu":
         exact = a.astype(np.float64) @ b.astype(np.float64)
         return (exact.astype(np.int64) + acc).astype(acc.dtype)
     if a.dtype == F64:
         return a @ b + acc
+    if a.dtype == F32 and (split := SPLITS.get(precision)) is not None:
+        left, right = _parts(a, split), _parts(b, split)
+        for i, j in split.terms:
+            acc = _accumulate(left[i], right[j], acc, split.step)
+        return acc
     step = _step(a.dtype, precision)
     if acc.dtype == F16:
         return _accumulate(a, b, acc, step)
     if a.dtype != F32 or precision == "ieee":
         return _accumulate(a, b, acc, step)
-    high_a, high_b = to_tf32(a), to_tf32(b)
-    if precision == "tf32":
-        return _accumulate(high_a, high_b, acc, step)
-    low_a, low_b = to_tf32(a - high_a), to_tf32(b - high_b)
-    for left, right in ((low_a, high_b), (high_a, low_b), (high_a, high_b)):
-        acc = _accumulate(left, right, acc, step)
-    return acc
+    return _accumulate(to_tf32(a), to_tf32(b), acc, step)

@@ -13,6 +13,7 @@ from tawa.frontend.handlers import arguments as arg
 from tawa.frontend.handlers.batches import multiply_each
 from tawa.frontend.values import Const, Tensor, Value, describe, spell_type
 from tawa.ir import tile
+from tawa.ir.precision import PRECISIONS
 from tawa.language.dtypes import bfloat16, dtype, float16, float32, float64, int8, int32, uint8
 
 _OPERANDS = (int8, uint8, float16, bfloat16, float32, float64)
@@ -139,11 +140,11 @@ def _precision(c: Context, named: Value, allow_tf32: Value) -> str:
     if not given:
         exact = not arg.is_none(allow_tf32) and not arg.flag(c, allow_tf32, "allow_tf32")
         return "ieee" if exact else "tf32"
-    if given not in ("tf32", "tf32x3", "ieee"):
+    if given not in PRECISIONS:
         raise c.builder.error(
             TypeMismatch,
             f"input_precision cannot be {given!r}",
-            why="it is one of 'tf32', 'tf32x3', 'ieee'",
+            why=f"it is one of {', '.join(map(repr, PRECISIONS))}",
         )
     return given
 
