@@ -95,3 +95,9 @@ def test_products_after_the_pass(precision, products):
     assert {op.precision.data for op in dots} == {"tf32"}
     for one, following in pairwise(dots):
         assert following.acc is one.result
+
+
+def test_products_share_what_is_stored_for_them():
+    _, kernel = run("bf16x6", (64, 64, 32))
+    labels = [buffer.label for buffer in kernel.resources.buffers if "operand" in buffer.label]
+    assert len(labels) == 3  # the three parts of b

@@ -111,3 +111,32 @@ def test_products_of_integers(tile, k_contiguous, kind) -> None:
     arguments = (describe(a, [bm, bk]), b_desc, describe(c, [bm, bn]), k)
     integer_matmul[(-(-m // bm), 3)](*arguments, BM=bm, BN=bn, BK=bk, B_K=k_contiguous)
     assert torch.equal(c.double(), a.double() @ b.double())
+
+
+@tawa.jit
+def precise_matmul(
+    a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * BM
+    column = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        a, b = a_desc.load([row, k]), b_desc.load([k, column])
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+    c_desc.store([row, column], acc)
+
+
+@pytest.mark.parametrize("tile", [(128, 128, 32), (16, 32, 32)])
+@pytest.mark.parametrize(
+    ("precision", "most"),
+    [("tf32", 2e-3), ("bf16x3", 5e-5), ("tf32x3", 3e-6), ("bf16x6", 2e-6), ("ieee", 2e-6)],
+)
+def test_products_of_fp32(precision, most, tile) -> None:
+    bm, bn, bk = tile
+    a, b = torch.randn(300, 520, device="cuda"), torch.randn(520, 3 * bn, device="cuda")
+    c = torch.full((300, 3 * bn), float("nan"), device="cuda")
+    describe = tawa.TensorDescriptor.from_tensor
+    arguments = (describe(a, [bm, bk]), describe(b, [bk, bn]), describe(c, [bm, bn]), 520)
+    precise_matmul[(-(-300 // bm), 3)](*arguments, BM=bm, BN=bn, BK=bk, PRECISION=precision)
+    assert error(c, a.double() @ b.double()) < most

@@ -75,10 +75,11 @@ def scratch_bytes(
 
     Tiles written to memory by threads (from the fragments of a product to whole rows), tiles loaded
     by the consumer itself: needed one after the other, so the largest counts. Operands of products
-    that are computed in registers or lie the wrong way round have a buffer each, unless they are
-    `turned` round on the way.
+    that are computed in registers or lie the wrong way round have a buffer each, which the products
+    of a block share, unless they are `turned` round on the way.
     """
-    sizes, operands = [0], 0
+    sizes = [0]
+    operands: dict[tuple[SSAValue, int, Block | None], int] = {}
     for operation in statements:
         match operation:
             case tile.Store():
@@ -86,14 +87,14 @@ def scratch_bytes(
             case tile.DescLoad() if operation.result not in in_ring:
                 sizes.append(tile_bytes(operation.result.type))
             case tile.Dot():
-                operands += sum(
-                    tile_bytes(value.type)
+                operands |= {
+                    (value, k, operation.parent): tile_bytes(value.type)
                     for value, k in _operands_in_shared(operation)
                     if value not in turned and (value not in in_ring or not _in_place(value, k))
-                )
+                }
             case _:
                 pass
-    return max(sizes) + operands
+    return max(sizes) + sum(operands.values())
 
 
 def _operands_in_shared(dot: tile.Dot) -> list[tuple[SSAValue, int]]:

@@ -27,9 +27,10 @@ State: TypeAlias = dict[Key, SSAValue]
 
 
 class Emitter:
-    """Inserts operations at one point, in order, at the Python place of `near`."""
+    """Inserts operations at one point of `block`, in order, at the Python place of `near`."""
 
     def __init__(self, point: InsertPoint, near: Operation | None = None) -> None:
+        self.block = point.block
         self._builder = Builder(point)
         self._near = near
 

@@ -79,7 +79,13 @@ def stage(
     layout: SharedLayout,
     label: str,
 ) -> SSAValue:
-    """Store a computed tensor to a buffer of its own, visible to wgmma; return the view."""
+    """Store a computed tensor to a buffer of its own, visible to wgmma; return the view.
+
+    Products of one block that read the same tensor the same way share the buffer.
+    """
+    known = (value, emitter.block, layout)
+    if (view := lowering.staged.get(known)) is not None:
+        return view
     role = role_of(value.owner if isinstance(value.owner, Operation) else _parent(value.owner))
     buffer = lowering.new_buffer(label, layout, element_type(value.type))
     view = whole_buffer(emitter, buffer)
@@ -88,6 +94,7 @@ def stage(
     store_shared(emitter, value, view)
     emitter.put(hopper.ProxyFence())
     emitter.put(lowering.role_barrier(role))
+    lowering.staged[known] = view
     return view
 
 
