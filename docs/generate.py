@@ -12,8 +12,11 @@ import sys
 import textwrap
 from pathlib import Path
 
+import tawa.language as tl
 from tawa import errors
+from tawa.frontend.names import REFUSED
 from tawa.ir import aref, hopper, tile
+from tawa.language.extra import cuda, libdevice
 
 DOCS = Path(__file__).resolve().parent
 SOURCE = DOCS.parent / "src" / "tawa"
@@ -59,6 +62,63 @@ def error_page(kind: type[errors.TawaError]) -> str:
     return "\n".join(lines)
 
 
+# In the order of the page; what is named in none of them goes to the module that defines it.
+_CHAPTERS = {
+    "program": "Programs, loops, hints and checks",
+    "memory": "Memory",
+    "tensors": "Shapes, types and products",
+    "math": "Functions of elements",
+    "reduction": "Reductions and scans",
+    "sorting": "Sorting",
+    "random": "Random numbers",
+}
+
+
+def language_page() -> str:
+    """Return the page of the language: every function with its signature and first sentence."""
+    lines = ["# The language", "", inspect.getdoc(tl).partition("\n\n")[0], ""]
+    lines += [
+        "`import tawa.language as tl`. Triton's own objects of these names mean the same.",
+        "",
+    ]
+    for module, title in _CHAPTERS.items():
+        made = [name for name in sorted(tl.__all__) if _home(getattr(tl, name)) == module]
+        lines += [
+            f"## {title}",
+            "",
+            *(_entry(f"tl.{name}", getattr(tl, name)) for name in made),
+            "",
+        ]
+    for module, title in ((libdevice, "The device library"), (cuda, "Launches and warps")):
+        path = module.__name__.removeprefix("tawa.language.")
+        names = [name for name in module.__all__ if not inspect.ismodule(getattr(module, name))]
+        lines += [f"## {title}: tl.{path}", ""]
+        lines += [*(_entry(name, getattr(module, name)) for name in names), ""]
+    types = [name for name in tl.__all__ if type(getattr(tl, name)) is tl.dtype]
+    lines += ["## Element types", "", ", ".join(f"`tl.{name}`" for name in types), ""]
+    lines += ["## Refused by name", "", *_refused(), ""]
+    return "\n".join(lines)
+
+
+def _refused() -> list[str]:
+    return [f"- `tl.{name}`: {why}; {remedy}." for name, (why, remedy) in REFUSED.items()]
+
+
+def _home(thing: object) -> str:
+    return getattr(getattr(thing, "fn", thing), "__module__", "").rpartition(".")[2]
+
+
+def _entry(name: str, thing: object) -> str:
+    written = getattr(thing, "fn", thing)
+    signature = inspect.signature(written)
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    shown = signature.replace(
+        parameters=[p for p in plain if p.name != "self"], return_annotation=signature.empty
+    )
+    summary = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+    return f"- `{name}{shown}`: {summary}"
+
+
 def passes_page() -> str:
     """Return the page of passes: the module docstring of each file."""
     lines = ["# Passes", ""]
@@ -78,6 +138,7 @@ def pages() -> dict[str, str]:
         "hopper.md": dialect_page(hopper, hopper.Hopper),
         "errors.md": errors_page(),
         "passes.md": passes_page(),
+        "language.md": language_page(),
         **{f"errors/{kind.__name__}.md": error_page(kind) for kind in kinds_of_errors()},
     }
 

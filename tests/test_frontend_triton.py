@@ -31,7 +31,10 @@ KERNELS = (
     "epilogue",
     "attention",
 )
-STANDARD = ("cdiv", "sum", "max", "min", "argmax", "sigmoid", "softmax", "zeros", "zeros_like")
+STANDARD = (
+    *("cdiv", "sum", "max", "min", "argmax", "sigmoid", "softmax", "zeros", "zeros_like"),
+    *("rand", "randn", "sort", "flip", "topk"),
+)
 
 
 class JITFunction:
@@ -70,6 +73,7 @@ def _function(name: str) -> object:
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "triton.language." + ("standard" if name in STANDARD else "core")
+    function.__triton_builtin__ = True
     return JITFunction(function) if name in STANDARD else function
 
 
@@ -145,6 +149,31 @@ def test_what_only_triton_has(in_triton):
 
     with pytest.raises(UnsupportedSyntax, match=r"tl\.histogram is not supported"):
         build(kernel, of(x="i32*"), {})
+
+
+RANDOM = """
+import triton
+import triton.language as tl
+
+def kernel(seed, out_ptr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out_ptr + at, tl.rand(seed, at))
+    tl.store(out_ptr + N + at, tl.sort(tl.randn(seed, at)))
+"""
+
+
+def test_functions_that_both_libraries_write_in_the_language(in_triton, tmp_path):
+    """Triton's random numbers and sorting are compiled helpers of its own: ours stand in."""
+    in_triton("frontend_kernels")
+    built = []
+    for name, text in (("theirs", RANDOM), ("ours", RANDOM.replace("import triton\n", ""))):
+        file = tmp_path / f"random_{name}.py"
+        file.write_text(text if name == "theirs" else text.replace("triton.", "tawa."))
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        built.append(str(build(module.kernel, of(seed="i32", out_ptr="f32*", N=8), {})))
+    assert built[0] == built[1]
 
 
 LIBRARY = """

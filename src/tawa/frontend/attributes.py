@@ -35,6 +35,7 @@ TENSOR_METHODS = frozenset(
         *("abs", "exp", "exp2", "log", "log2", "sin", "cos", "erf", "sqrt", "sqrt_rn", "rsqrt"),
         *("floor", "ceil", "sigmoid", "softmax", "cdiv", "reduce", "associative_scan", "sum"),
         *("max", "min", "argmax", "argmin", "xor_sum", "reduce_or", "cumsum", "cumprod"),
+        *("sort", "flip"),
     )
 )
 DESCRIPTOR_METHODS = frozenset(

@@ -14,7 +14,7 @@ from tawa.frontend import arithmetic
 from tawa.frontend.attributes import get_attribute
 from tawa.frontend.context import Context
 from tawa.frontend.handlers import HANDLERS
-from tawa.frontend.names import Builtin, Helper, HostFunction, lift
+from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift
 from tawa.frontend.values import (
     BlockPointer,
     Const,
@@ -25,6 +25,7 @@ from tawa.frontend.values import (
     Value,
     describe,
 )
+from tawa.language.written import Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ def call(
             return _call_handler(c, f"descriptor.{name}", stub, [desc, *positional], named)
         case Method(receiver=receiver, name=name):
             stub = getattr(tl, _ALIASES.get(name, name))
+            if isinstance(stub, Written):
+                return c.inline(c, stub.fn, [receiver, *positional], named)  # pyright: ignore[reportArgumentType]
             return _call_builtin(c, name, stub, [receiver, *positional], named)
         case Const(value=Builtin(name=name)):
             return _call_builtin(c, name, _stub(c, name), positional, named)
@@ -68,14 +71,17 @@ _ALIASES = {"to": "cast", "logical_and": "add", "logical_or": "add"}
 
 def _stub(c: Context, name: str) -> Callable[..., object]:
     """Return the documented function of the language called `name`."""
-    for module in (tl, tl.extra.libdevice):
+    for module in (tl, tl.extra.libdevice, tl.extra.cuda):
         if callable(found := getattr(module, name, None)):
             return found
-    raise c.unsupported(
-        f"tl.{name} is not supported",
-        why="the compiler knows no tile operation for it",
-        remedy="see the reference of tawa.language for what there is",
+    why, remedy = REFUSED.get(
+        name,
+        (
+            "the compiler knows no tile operation for it",
+            "docs/reference/language.md has all there is",
+        ),
     )
+    raise c.unsupported(f"tl.{name} is not supported", why=why, remedy=remedy)
 
 
 def _call_builtin(

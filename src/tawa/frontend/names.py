@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import EnumType
-from types import BuiltinFunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 import tawa.language as tl
@@ -21,6 +21,33 @@ from tawa.language.written import Written
 
 _LIBRARIES = ("triton.language", "tawa.language")
 _TYPES = {name: dtypes.dtype(name) for name in dtypes._TABLE}  # pyright: ignore[reportPrivateUsage]
+
+
+# What Triton's language has and this one has not: why, and what to write instead.
+REFUSED: dict[str, tuple[str, str]] = {
+    "dot_scaled": (
+        "Hopper's tensor cores multiply no block-scaled operands",
+        "multiply with tl.dot and scale what it gives, or scale the operands before",
+    ),
+    "inline_asm_elementwise": (
+        "the simulator and the proof cannot follow PTX",
+        "use a function of tl or of tl.extra.libdevice",
+    ),
+    "map_elementwise": (
+        "functions of elements are compiled on whole blocks",
+        "call the function on the block, with tl.where in place of its branches",
+    ),
+    "gather": (
+        "elements do not cross threads by index",
+        "load them from memory by a block of pointers",
+    ),
+    "histogram": (
+        "elements do not cross threads by value",
+        "count with tl.atomic_add, or sum (x[:, None] == bins[None, :]) along axis 0",
+    ),
+    "globaltimer": ("the simulator has no clock", "time the launch from the host"),
+    "smid": ("programs do not know their multiprocessor", "use tl.program_id"),
+}
 
 
 def suggest(name: str, known: Iterable[str], otherwise: str) -> str:
@@ -98,8 +125,15 @@ def resolve(source: Source, name: str) -> Value | None:
     return lift_global(value) if found else None
 
 
-def _is_documented(name: str) -> bool:
-    return hasattr(tl, name) or hasattr(tl.extra.libdevice, name)
+def _documented(name: str) -> object:
+    """Return what the language documents under a name, or None."""
+    found = (getattr(module, name, None) for module in (tl, tl.extra.libdevice, tl.extra.cuda))
+    return next((thing for thing in found if thing is not None), None)
+
+
+def _is_library_python(owner: Any) -> bool:
+    """Whether a function of Triton's library is plain Python on constants, no operation."""
+    return isinstance(owner, FunctionType) and not hasattr(owner, "__triton_builtin__")
 
 
 def _module_of(value: object) -> str:
@@ -147,11 +181,15 @@ def _function(value: Any) -> object:
     if isinstance(owner, EnumType):
         return owner
     name = str(getattr(owner, "__name__", ""))
-    in_library = callable(owner) and _in_library(_module_of(owner))
-    if in_library and inner is not value and inner is not None and not _is_documented(name):
-        # Triton writes part of its library in its own language (sort, flip, rand): compile that.
-        return Helper(inner)
-    if in_library:
+    if callable(owner) and _in_library(_module_of(owner)):
+        own = _documented(name)
+        if isinstance(own, Written):
+            return Helper(own.fn)
+        if own is None and inner is not None and inner is not value:
+            # Triton writes part of its library in its own language: compile that.
+            return Helper(inner)
+        if own is None and _is_library_python(owner):
+            return HostFunction(owner)
         return Builtin(name)
     if inner is not None:
         return Helper(inner)

@@ -54,6 +54,31 @@ def _erf(np: Any, a: Any) -> Any:
     return np.array([math.erf(x) for x in flat]).astype(a.dtype).reshape(np.shape(a))
 
 
+def _erfc(np: Any, a: Any) -> Any:
+    import math
+
+    flat = np.ravel(a).astype(np.float64).tolist()
+    return np.array([math.erfc(x) for x in flat]).astype(a.dtype).reshape(np.shape(a))
+
+
+def _round(np: Any, a: Any) -> Any:
+    """To the nearest whole number, halves away from zero."""
+    whole = np.trunc(a)
+    away = np.abs(a - whole) >= 0.5
+    return np.where(away, whole + np.copysign(1, a), whole).astype(a.dtype)
+
+
+def _ieee_remainder(np: Any, a: Any, b: Any) -> Any:
+    """a - b * n, n the whole number nearest to a / b (C's remainder), exact."""
+    with np.errstate(invalid="ignore"):
+        low = np.fmod(np.abs(a), np.abs(b))  # exact, and what is left is one step at most
+        odd = np.fmod(np.abs(a), 2 * np.abs(b)) >= np.abs(b)
+        size = np.where(np.isinf(b), np.inf, np.abs(b))
+        twice = np.where(np.isinf(size), 0, 2 * low - size)
+        step = np.where((twice > 0) | ((twice == 0) & odd), size, 0)
+    return np.copysign(1, a).astype(a.dtype) * (low - step).astype(a.dtype)
+
+
 def _mulhi(np: Any, a: Any, b: Any) -> Any:
     """The upper half of the product at twice the width."""
     bits = a.dtype.itemsize * 8
@@ -123,6 +148,31 @@ _ROWS = (
     Function("rsqrt", 1, lambda np, a: 1 / np.sqrt(a), "", "rsqrtf({0})"),
     Function("floor", 1, lambda np, a: np.floor(a), "", "floorf({0})"),
     Function("ceil", 1, lambda np, a: np.ceil(a), "", "ceilf({0})"),
+    Function("trunc", 1, lambda np, a: np.trunc(a), "", "truncf({0})"),
+    Function("rint", 1, lambda np, a: np.rint(a), "", "rintf({0})"),
+    Function("round", 1, _round, "", "roundf({0})"),
+    # The rest of the device library.
+    Function("exp10", 1, lambda np, a: np.power(a.dtype.type(10), a), "", "powf(10.0f, {0})"),
+    Function("expm1", 1, lambda np, a: np.expm1(a), "", "expm1f({0})"),
+    Function("log10", 1, lambda np, a: np.log10(a), "", "log10f({0})"),
+    Function("log1p", 1, lambda np, a: np.log1p(a), "", "log1pf({0})"),
+    Function("tan", 1, lambda np, a: np.tan(a), "", "tanf({0})"),
+    Function("asin", 1, lambda np, a: np.arcsin(a), "", "asinf({0})"),
+    Function("acos", 1, lambda np, a: np.arccos(a), "", "acosf({0})"),
+    Function("atan", 1, lambda np, a: np.arctan(a), "", "atanf({0})"),
+    Function("atan2", 2, lambda np, a, b: np.arctan2(a, b), "", "atan2f({0}, {1})"),
+    Function("sinh", 1, lambda np, a: np.sinh(a), "", "sinhf({0})"),
+    Function("cosh", 1, lambda np, a: np.cosh(a), "", "coshf({0})"),
+    Function("asinh", 1, lambda np, a: np.arcsinh(a), "", "asinhf({0})"),
+    Function("acosh", 1, lambda np, a: np.arccosh(a), "", "acoshf({0})"),
+    Function("atanh", 1, lambda np, a: np.arctanh(a), "", "atanhf({0})"),
+    Function("cbrt", 1, lambda np, a: np.cbrt(a), "", "cbrtf({0})"),
+    Function("erfc", 1, _erfc, "", "erfcf({0})"),
+    Function("pow", 2, lambda np, a, b: np.power(a, b), "", "powf({0}, {1})"),
+    Function("hypot", 2, lambda np, a, b: np.hypot(a, b), "", "hypotf({0}, {1})"),
+    Function("copysign", 2, lambda np, a, b: np.copysign(a, b), "", "copysignf({0}, {1})"),
+    Function("nextafter", 2, lambda np, a, b: np.nextafter(a, b), "", "nextafterf({0}, {1})"),
+    Function("remainder", 2, _ieee_remainder, "", "remainderf({0}, {1})"),
 )
 
 FUNCTIONS: dict[str, Function] = {row.name: row for row in _ROWS}

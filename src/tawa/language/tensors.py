@@ -82,6 +82,10 @@ class tensor_descriptor:  # noqa: N801
 tensor_descriptor_base = tensor_descriptor
 
 
+class const:  # noqa: N801
+    """An annotation of a pointer that is only read; the compiler sees that by itself."""
+
+
 class tuple:  # noqa: N801
     """A tuple of values inside a kernel; in host code only an annotation."""
 

@@ -22,23 +22,8 @@ from tawa.ir.types import Real, element_type, layout_of
 _CALLED = re.compile(r"\b([a-z_]\w*)\(")
 # Signed arithmetic that may overflow: written in the unsigned type, where C++ wraps.
 _WRAPPING = {"add": "+", "sub": "-", "mul": "*", "shl": "<<"}
-_DOUBLE = {
-    "fabsf": "fabs",
-    "fminf": "fmin",
-    "fmaxf": "fmax",
-    "fmaf": "fma",
-    "fmodf": "fmod",
-    "logf": "log",
-    "log2f": "log2",
-    "sinf": "sin",
-    "cosf": "cos",
-    "tanhf": "tanh",
-    "erff": "erf",
-    "sqrtf": "sqrt",
-    "rsqrtf": "rsqrt",
-    "floorf": "floor",
-    "ceilf": "ceil",
-}
+# The library's functions of float are called as those of double with an f behind.
+_OF_FLOAT = re.compile(r"\b([a-z]\w*)f\(")
 _DOUBLE_FORMS = {
     "div": "{0} / {1}",
     "div_rn": "{0} / {1}",
@@ -140,7 +125,7 @@ def apply(e: Emitter, name: str, element: Element, operands: list[str]) -> str:
     template = row.cuda_float if element.is_float else row.cuda_int
     if element.name == "f64":
         template = _DOUBLE_FORMS.get(name, template)
-        template = re.sub(r"\w+", lambda found: _DOUBLE.get(found[0], found[0]), template)
+        template = _OF_FLOAT.sub(r"\1(", template)
     if not template:
         raise InternalError(f"no {name} of {element.name} in the table of functions")
     for called in _CALLED.findall(template):

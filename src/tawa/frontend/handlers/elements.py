@@ -80,8 +80,9 @@ def _float(c: Context, value: Value, name: str, double: bool = True) -> Tensor:
     )
 
 
-def _unary(name: str, c: Context, value: Value) -> Value:
-    return c.builder.elementwise(name, _float(c, value, name, name not in ("sqrt_rn", "tanh")))
+def _unary(name: str, row: str, c: Context, value: Value) -> Value:
+    double = row != "sqrt_rn" and not name.startswith("fast_")
+    return c.builder.elementwise(row, _float(c, value, name, double))
 
 
 def sigmoid(c: Context, value: Value) -> Value:
@@ -129,10 +130,9 @@ def div_rn(c: Context, one: Value, other: Value) -> Value:
     return c.builder.elementwise("div_rn", _float(c, left, "div_rn", False), right)
 
 
-def fmod(c: Context, one: Value, other: Value) -> Value:
-    """Compute the remainder of a division of floats."""
-    left, right = arithmetic.meet(c.builder, "fmod", _known(c, one), other)
-    return c.builder.elementwise("frem", _float(c, left, "fmod"), right)
+def _binary(name: str, row: str, c: Context, one: Value, other: Value) -> Value:
+    left, right = arithmetic.meet(c.builder, name, _known(c, one), other)
+    return c.builder.elementwise(row, _float(c, left, name), right)
 
 
 def umulhi(c: Context, one: Value, other: Value) -> Value:
@@ -161,9 +161,19 @@ def swizzle2d(c: Context, i: Value, j: Value, size_i: Value, size_j: Value, size
 
 
 _UNARY = (
-    *("exp", "exp2", "log", "log2", "sin", "cos", "tanh", "erf"),
-    *("sqrt", "sqrt_rn", "rsqrt", "floor", "ceil"),
+    *("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc"),
+    *("sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+    *("sqrt", "sqrt_rn", "rsqrt", "cbrt", "floor", "ceil", "trunc", "rint", "round"),
 )
+_BINARY = ("pow", "atan2", "hypot", "copysign", "nextafter", "remainder")
+# What goes by another name in the table of functions.
+_OTHER_UNARY = {
+    "nearbyint": "rint",
+    **{f"fast_{row}f": row for row in ("exp", "exp10", "log", "log2", "log10")},
+    **{f"fast_{row}f": row for row in ("sin", "cos", "tan", "tanh")},
+}
+_OTHER_BINARY = {"fmod": "frem", "fast_dividef": "div", "fast_powf": "pow"}
 
 HANDLERS: dict[str, Callable[..., Value]] = {
     "add": partial(_operator, "+"),
@@ -179,8 +189,10 @@ HANDLERS: dict[str, Callable[..., Value]] = {
     "fma": fma,
     "fdiv": fdiv,
     "div_rn": div_rn,
-    "fmod": fmod,
     "umulhi": umulhi,
     "swizzle2d": swizzle2d,
-    **{name: partial(_unary, name) for name in _UNARY},
+    **{name: partial(_unary, name, name) for name in _UNARY},
+    **{name: partial(_unary, name, row) for name, row in _OTHER_UNARY.items()},
+    **{name: partial(_binary, name, name) for name in _BINARY},
+    **{name: partial(_binary, name, row) for name, row in _OTHER_BINARY.items()},
 }

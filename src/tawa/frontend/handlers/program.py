@@ -185,6 +185,21 @@ def debug_barrier(c: Context) -> Value:
     return arg.NONE
 
 
+def num_warps(c: Context) -> Value:
+    """Give the author's number of warps."""
+    return Const(c.options.get("num_warps") or 4)
+
+
+def num_threads(c: Context) -> Value:
+    """Give the threads of the author's warps."""
+    return Const(32 * int(str(c.options.get("num_warps") or 4)))
+
+
+def ordered_launch(c: Context) -> Value:
+    """Emit nothing: launches of one stream do not overlap."""
+    return arg.NONE
+
+
 HANDLERS: dict[str, Callable[..., Value]] = {
     "program_id": program_id,
     "num_programs": num_programs,
@@ -202,4 +217,8 @@ HANDLERS: dict[str, Callable[..., Value]] = {
     "max_contiguous": max_contiguous,
     "max_constancy": max_constancy,
     "debug_barrier": debug_barrier,
+    "num_warps": num_warps,
+    "num_threads": num_threads,
+    "gdc_wait": ordered_launch,
+    "gdc_launch_dependents": ordered_launch,
 }

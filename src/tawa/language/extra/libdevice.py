@@ -1,9 +1,13 @@
-"""Device-library functions of float32 that the language has no other name for, and aliases."""
+"""The device library: functions of float32 and float64, aliases, and functions of bits."""
+
+# The written bodies are tile code, which pyright cannot type: it is typed where it is compiled.
+# pyright: basic, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 
 from __future__ import annotations
 
 from typing import Any
 
+import tawa.language as tl
 from tawa.language.math import (
     abs,
     ceil,
@@ -19,38 +23,278 @@ from tawa.language.math import (
     rsqrt,
     sin,
     sqrt,
+    sqrt_rn,
 )
 from tawa.language.stub import builtin
-from tawa.language.tensors import tensor
+from tawa.language.written import Written
 
 
-@builtin
-def tanh(arg0: tensor) -> tensor:
-    """Compute the hyperbolic tangent."""
-    ...
+def _one(name: str, does: str) -> Any:
+    """Make the stub of a function of one float."""
+
+    def function(arg0: Any) -> Any: ...
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{does}."
+    return builtin(function)
 
 
-@builtin
-def fmod(arg0: Any, arg1: Any) -> tensor:
-    """Compute the remainder of a division of floats, with the sign of the dividend."""
-    ...
+def _two(name: str, does: str) -> Any:
+    """Make the stub of a function of two floats."""
+
+    def function(arg0: Any, arg1: Any) -> Any: ...
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{does}."
+    return builtin(function)
+
+
+tanh = _one("tanh", "Compute the hyperbolic tangent")
+sinh = _one("sinh", "Compute the hyperbolic sine")
+cosh = _one("cosh", "Compute the hyperbolic cosine")
+asinh = _one("asinh", "Compute the inverse of the hyperbolic sine")
+acosh = _one("acosh", "Compute the inverse of the hyperbolic cosine")
+atanh = _one("atanh", "Compute the inverse of the hyperbolic tangent")
+tan = _one("tan", "Compute the tangent")
+asin = _one("asin", "Compute the arc sine")
+acos = _one("acos", "Compute the arc cosine")
+atan = _one("atan", "Compute the arc tangent")
+atan2 = _two("atan2", "Compute the angle of the point (`arg1`, `arg0`)")
+exp10 = _one("exp10", "Compute 10 to a power")
+expm1 = _one("expm1", "Compute ``exp(x) - 1``, exact near 0")
+log10 = _one("log10", "Compute the logarithm to base 10")
+log1p = _one("log1p", "Compute ``log(1 + x)``, exact near 0")
+cbrt = _one("cbrt", "Compute the cube root")
+erfc = _one("erfc", "Compute ``1 - erf(x)``, exact for large x")
+trunc = _one("trunc", "Round to a whole number, towards zero")
+rint = _one("rint", "Round to the nearest whole number, halves to the even one")
+nearbyint = _one("nearbyint", "Round to the nearest whole number, halves to the even one")
+round = _one("round", "Round to the nearest whole number, halves away from zero")
+fmod = _two("fmod", "Compute the remainder of a division of floats, signed as the dividend")
+remainder = _two("remainder", "Compute the remainder to the nearest whole quotient")
+hypot = _two("hypot", "Compute the length of a vector of two components")
+copysign = _two("copysign", "Give `arg0` the sign of `arg1`")
+nextafter = _two("nextafter", "Give the float next to `arg0` towards `arg1`")
+pow = _two("pow", "Raise a float to a power, a float or an integer")
+
+fast_expf = _one("fast_expf", "Compute e to the power of x, as `exp`")
+fast_exp10f = _one("fast_exp10f", "Compute 10 to a power, as `exp10`")
+fast_logf = _one("fast_logf", "Compute the natural logarithm, as `log`")
+fast_log2f = _one("fast_log2f", "Compute the logarithm to base 2, as `log2`")
+fast_log10f = _one("fast_log10f", "Compute the logarithm to base 10, as `log10`")
+fast_sinf = _one("fast_sinf", "Compute the sine, as `sin`")
+fast_cosf = _one("fast_cosf", "Compute the cosine, as `cos`")
+fast_tanf = _one("fast_tanf", "Compute the tangent, as `tan`")
+fast_tanhf = _one("fast_tanhf", "Compute the hyperbolic tangent, as `tanh`")
+fast_dividef = _two("fast_dividef", "Divide floats, as `/`")
+fast_powf = _two("fast_powf", "Raise a float to a power, as `pow`")
+
+
+@Written
+def isnan(arg0):
+    """Tell where a float is NaN."""
+    return arg0 != arg0
+
+
+@Written
+def isinf(arg0):
+    """Tell where a float is infinite, of either sign."""
+    return tl.abs(arg0) == float("inf")
+
+
+@Written
+def finitef(arg0):
+    """Tell where a float is neither infinite nor NaN."""
+    return tl.abs(arg0) < float("inf")
+
+
+@Written
+def isfinited(arg0):
+    """Tell where a float is neither infinite nor NaN."""
+    return tl.abs(arg0) < float("inf")
+
+
+@Written
+def signbit(arg0):
+    """Tell where a float32 is negative, -0 and negative NaN included."""
+    return arg0.to(tl.int32, bitcast=True) < 0
+
+
+@Written
+def saturatef(arg0):
+    """Bring a float32 into the range from 0 to 1."""
+    return tl.clamp(arg0, 0.0, 1.0)
+
+
+@Written
+def fdim(arg0, arg1):
+    """Compute ``x - y`` where it is positive, else 0."""
+    return tl.where(arg0 <= arg1, 0.0, arg0 - arg1)
+
+
+@Written
+def ldexp(arg0, arg1):
+    """Multiply a float32 by 2 to an int32 power."""
+    half = arg1 >> 1
+    return arg0 * tl.exp2(half.to(tl.float32)) * tl.exp2((arg1 - half).to(tl.float32))
+
+
+@Written
+def rcp_rn(arg0):
+    """Compute one over a float32, rounded to nearest."""
+    return tl.div_rn(arg0 * 0 + 1.0, arg0)
+
+
+@Written
+def llrint(arg0):
+    """Round to the nearest int64, halves to the even one."""
+    return rint(arg0).to(tl.int64)
+
+
+@Written
+def llround(arg0):
+    """Round to the nearest int64, halves away from zero."""
+    return round(arg0).to(tl.int64)
+
+
+@Written
+def float2int_rn(arg0):
+    """Round to the nearest int32, halves to the even one."""
+    return rint(arg0).to(tl.int32)
+
+
+@Written
+def float2int_rz(arg0):
+    """Round to an int32 towards zero."""
+    return arg0.to(tl.int32)
+
+
+@Written
+def float2int_rd(arg0):
+    """Round down to an int32."""
+    return tl.floor(arg0).to(tl.int32)
+
+
+@Written
+def float2int_ru(arg0):
+    """Round up to an int32."""
+    return tl.ceil(arg0).to(tl.int32)
+
+
+@Written
+def float_as_int(arg0):
+    """Read the bits of a float32 as an int32."""
+    return arg0.to(tl.int32, bitcast=True)
+
+
+@Written
+def int_as_float(arg0):
+    """Read the bits of an int32 as a float32."""
+    return arg0.to(tl.float32, bitcast=True)
+
+
+@Written
+def popc(arg0):
+    """Count the ones of an int32."""
+    tl.static_assert(arg0.dtype.primitive_bitwidth == 32, "popc takes 32-bit integers")
+    x = arg0.to(tl.uint32, bitcast=True)
+    x = x - ((x >> 1) & 0x55555555)
+    x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
+    x = (x + (x >> 4)) & 0x0F0F0F0F
+    return ((x * 0x01010101) >> 24).to(tl.int32)
+
+
+@Written
+def clz(arg0):
+    """Count the zeros of an int32 above its highest one; 32 of 0."""
+    x = arg0.to(tl.uint32, bitcast=True)
+    x = x | (x >> 1)
+    x = x | (x >> 2)
+    x = x | (x >> 4)
+    x = x | (x >> 8)
+    x = x | (x >> 16)
+    return 32 - popc(x)
+
+
+@Written
+def ffs(arg0):
+    """Give the place of the lowest one of an int32, counted from 1; 0 of 0."""
+    x = arg0.to(tl.uint32, bitcast=True)
+    return 32 - clz(x & (0 - x))
 
 
 __all__ = [
     "abs",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cbrt",
     "ceil",
+    "clz",
+    "copysign",
     "cos",
+    "cosh",
     "div_rn",
     "erf",
+    "erfc",
     "exp",
     "exp2",
+    "exp10",
+    "expm1",
+    "fast_cosf",
+    "fast_dividef",
+    "fast_exp10f",
+    "fast_expf",
+    "fast_log2f",
+    "fast_log10f",
+    "fast_logf",
+    "fast_powf",
+    "fast_sinf",
+    "fast_tanf",
+    "fast_tanhf",
+    "fdim",
+    "ffs",
+    "finitef",
+    "float2int_rd",
+    "float2int_rn",
+    "float2int_ru",
+    "float2int_rz",
+    "float_as_int",
     "floor",
     "fma",
     "fmod",
+    "hypot",
+    "int_as_float",
+    "isfinited",
+    "isinf",
+    "isnan",
+    "ldexp",
+    "llrint",
+    "llround",
     "log",
+    "log1p",
     "log2",
+    "log10",
+    "nearbyint",
+    "nextafter",
+    "popc",
+    "pow",
+    "rcp_rn",
+    "remainder",
+    "rint",
+    "round",
     "rsqrt",
+    "saturatef",
+    "signbit",
     "sin",
+    "sinh",
     "sqrt",
+    "sqrt_rn",
+    "tan",
     "tanh",
+    "trunc",
 ]

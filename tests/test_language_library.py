@@ -1,0 +1,216 @@
+"""The library of the language: device functions, sorting, what a program knows of itself."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tawa
+import tawa.language as tl
+from codegen_emulator import emulate, needs_compiler
+from frontend_kernels import of
+from tawa.codegen import generate
+from tawa.frontend import build
+from tawa.language.extra import cuda, libdevice
+from tawa.passes import pipeline
+from tawa.plan.plan import Plan
+from tawa.simulator.tile import run_tile
+from tawa.target import Target
+
+
+def one_argument(x_ptr, out_ptr, FUNCTION: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out_ptr + at, FUNCTION(tl.load(x_ptr + at)))
+
+
+def two_arguments(x_ptr, y_ptr, out_ptr, FUNCTION: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out_ptr + at, FUNCTION(tl.load(x_ptr + at), tl.load(y_ptr + at)))
+
+
+UNIT = np.linspace(-0.9, 0.9, 32)
+WIDE = np.concatenate([np.linspace(-4, 4, 29), [2.5, -3.5, 0.5]])
+POSITIVE = np.linspace(0.1, 9, 32)
+ONE = {
+    "acos": (np.arccos, UNIT),
+    "acosh": (np.arccosh, POSITIVE + 1),
+    "asin": (np.arcsin, UNIT),
+    "asinh": (np.arcsinh, WIDE),
+    "atan": (np.arctan, WIDE),
+    "atanh": (np.arctanh, UNIT),
+    "cbrt": (np.cbrt, WIDE),
+    "cosh": (np.cosh, WIDE),
+    "erfc": (np.vectorize(math.erfc), WIDE),
+    "exp10": (lambda x: 10.0**x, WIDE),
+    "expm1": (np.expm1, WIDE),
+    "fast_expf": (np.exp, WIDE),
+    "fast_tanhf": (np.tanh, WIDE),
+    "log10": (np.log10, POSITIVE),
+    "log1p": (np.log1p, UNIT),
+    "nearbyint": (np.rint, WIDE),
+    "rcp_rn": (lambda x: 1 / x, POSITIVE),
+    "rint": (np.rint, WIDE),
+    "round": (lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x), WIDE),
+    "saturatef": (lambda x: np.clip(x, 0, 1), WIDE),
+    "sinh": (np.sinh, WIDE),
+    "tan": (np.tan, UNIT),
+    "trunc": (np.trunc, WIDE),
+}
+TWO = {
+    "atan2": np.arctan2,
+    "copysign": np.copysign,
+    "fast_dividef": np.divide,
+    "fdim": lambda x, y: np.maximum(x - y, 0),
+    "fmod": np.fmod,
+    "hypot": np.hypot,
+    "nextafter": lambda x, y: np.nextafter(np.float32(x), np.float32(y)),
+    "pow": np.power,
+    "remainder": np.vectorize(math.remainder),
+}
+
+
+def given(name):
+    """Return the kernel's inputs and what NumPy says of them."""
+    if name in ONE:
+        meaning, x = ONE[name]
+        x = x.astype(np.float32)
+        return {"x_ptr": x}, meaning(x.astype(np.float64))
+    rng = np.random.default_rng(3)
+    x, y = (rng.integers(-9, 10, 32).astype(np.float32) / 2 for _ in range(2))
+    y = np.where(y == 0, 1, y).astype(np.float32)
+    with np.errstate(all="ignore"):
+        return {"x_ptr": x, "y_ptr": y}, TWO[name](x.astype(np.float64), y.astype(np.float64))
+
+
+def kernel_of(name):
+    function = getattr(libdevice, name)
+    if name in ONE:
+        return build(one_argument, of(x_ptr="f32*", out_ptr="f32*", FUNCTION=function, N=32), {})
+    signature = of(x_ptr="f32*", y_ptr="f32*", out_ptr="f32*", FUNCTION=function, N=32)
+    return build(two_arguments, signature, {})
+
+
+@pytest.mark.parametrize("name", sorted(ONE | TWO))
+def test_device_function(name):
+    inputs, expected = given(name)
+    out = np.zeros(32, np.float32)
+    with np.errstate(all="ignore"):
+        run_tile(kernel_of(name), (1, 1, 1), {**inputs, "out_ptr": out})
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-6)
+
+
+def every_function(x_ptr, y_ptr, out_ptr, FUNCTIONS: tl.constexpr, UNARY: tl.constexpr):
+    at = tl.arange(0, 32)
+    for i in tl.static_range(len(FUNCTIONS)):
+        x = tl.load(x_ptr + 32 * i + at)
+        if i < UNARY:
+            tl.store(out_ptr + 32 * i + at, FUNCTIONS[i](x))
+        else:
+            tl.store(out_ptr + 32 * i + at, FUNCTIONS[i](x, tl.load(y_ptr + 32 * i + at)))
+
+
+@needs_compiler
+def test_device_functions_are_those_of_the_c_library():
+    """What the generated text calls gives what NumPy gives."""
+    names = [*sorted(ONE), *sorted(TWO)]
+    chosen = tuple(getattr(libdevice, name) for name in names)
+    signature = of(x_ptr="f32*", y_ptr="f32*", out_ptr="f32*", FUNCTIONS=chosen, UNARY=len(ONE))
+    kernel = build(every_function, signature, {})
+    pipeline.run(pipeline.HOPPER, kernel, Plan(), Target())
+    x, y, out = (np.zeros((len(names), 32), np.float32) for _ in range(3))
+    for row, name in enumerate(names):
+        inputs, _ = given(name)
+        x[row], y[row] = inputs["x_ptr"], inputs.get("y_ptr", 0)
+    emulate(generate(kernel), {"x_ptr": x, "y_ptr": y, "out_ptr": out}, (1, 1, 1))
+    for row, name in enumerate(names):
+        np.testing.assert_allclose(out[row], given(name)[1], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def bits(x_ptr, out_ptr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x = tl.load(x_ptr + at)
+    whole = at * 77 - 900
+    tl.store(out_ptr + at, libdevice.popc(whole))
+    tl.store(out_ptr + N + at, libdevice.clz(whole))
+    tl.store(out_ptr + 2 * N + at, libdevice.ffs(whole))
+    tl.store(out_ptr + 3 * N + at, libdevice.float2int_rn(x))
+    tl.store(out_ptr + 4 * N + at, libdevice.float_as_int(x))
+    tl.store(out_ptr + 5 * N + at, libdevice.llround(x).to(tl.int32))
+    tl.store(out_ptr + 6 * N + at, libdevice.float_as_int(libdevice.ldexp(x, at - 9)))
+
+
+def test_device_functions_of_bits():
+    x, out = WIDE.astype(np.float32), np.zeros((7, 32), np.int32)
+    kernel = build(bits, of(x_ptr="f32*", out_ptr="i32*", N=32), {})
+    run_tile(kernel, (1, 1, 1), {"x_ptr": x, "out_ptr": out})
+    whole = [(n * 77 - 900) % 2**32 for n in range(32)]
+    np.testing.assert_array_equal(out[0], [n.bit_count() for n in whole])
+    np.testing.assert_array_equal(out[1], [32 - n.bit_length() for n in whole])
+    np.testing.assert_array_equal(out[2], [(n & -n).bit_length() for n in whole])
+    np.testing.assert_array_equal(out[3], np.rint(x))
+    np.testing.assert_array_equal(out[4], x.view(np.int32))
+    np.testing.assert_array_equal(out[5], ONE["round"][0](x))
+    np.testing.assert_array_equal(out[6], np.ldexp(x, np.arange(32) - 9).view(np.int32))
+
+
+def what_floats_are(x_ptr, out_ptr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x = tl.load(x_ptr + at)
+    nan, infinite = libdevice.isnan(x), libdevice.isinf(x)
+    finite, negative = libdevice.isfinited(x), libdevice.signbit(x)
+    code = nan.to(tl.int32) + 2 * infinite.to(tl.int32) + 4 * finite.to(tl.int32)
+    tl.store(out_ptr + at, code + 8 * negative.to(tl.int32))
+
+
+def test_what_floats_are():
+    x = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1, -2, 3], np.float32)
+    out = np.zeros(8, np.int32)
+    kernel = build(what_floats_are, of(x_ptr="f32*", out_ptr="i32*", N=8), {})
+    run_tile(kernel, (1, 1, 1), {"x_ptr": x, "out_ptr": out})
+    nan, inf, finite = np.isnan(x), np.isinf(x), np.isfinite(x)
+    np.testing.assert_array_equal(out, nan + 2 * inf + 4 * finite + 8 * np.signbit(x))
+
+
+def sorting(x_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    row, column = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :]
+    at = row * N + column
+    x = tl.load(x_ptr + at)
+    tl.store(out_ptr + at, tl.sort(x))
+    tl.store(out_ptr + M * N + at, x.sort(descending=True))
+    tl.store(out_ptr + 2 * M * N + at, tl.flip(x))
+    tl.store(out_ptr + 3 * M * N + at, x.flip(0))
+    tl.store(out_ptr + 4 * M * N + row * K + tl.arange(0, K)[None, :], tl.topk(x, K))
+
+
+@pytest.mark.parametrize(("dtype", "level"), [("i32", "tile"), ("f16", "hopper")])
+def test_sort_topk_and_flip(dtype, level):
+    kind = {"i32": np.int32, "f16": np.float16}[dtype]
+    x = np.random.default_rng(0).integers(-50, 50, (2, 8)).astype(kind)
+    out = np.zeros((5, 2, 8), kind)
+    tawa.simulate(tawa.jit(sorting), x, out, grid=(1,), level=level, M=2, N=8, K=2)
+    np.testing.assert_array_equal(out[0], np.sort(x))
+    np.testing.assert_array_equal(out[1], np.sort(x)[:, ::-1])
+    np.testing.assert_array_equal(out[2], x[:, ::-1])
+    np.testing.assert_array_equal(out[3], x[::-1])
+    np.testing.assert_array_equal(out[4].ravel()[:4].reshape(2, 2), np.sort(x)[:, ::-1][:, :2])
+
+
+def test_sorting_loses_nothing_to_nan():
+    x = np.array([[3, np.nan, 1, -2, np.nan, 0, 5, 4]], np.float32)
+    out = np.zeros((5, 1, 8), np.float32)
+    signature = of(x_ptr="f32*", out_ptr="f32*", M=1, N=8, K=2)
+    run_tile(build(sorting, signature, {}), (1, 1, 1), {"x_ptr": x, "out_ptr": out})
+    for order in out[:2]:
+        assert sorted(order[~np.isnan(order)]) == [-2, 0, 1, 3, 4, 5]
+
+
+def launched(out_ptr):
+    cuda.gdc_wait()
+    tl.store(out_ptr, cuda.num_threads() + 1000 * cuda.num_warps())
+    cuda.gdc_launch_dependents()
+
+
+def test_dependent_launches_and_warps():
+    out = np.zeros(1, np.int32)
+    run_tile(build(launched, of(out_ptr="i32*"), {"num_warps": 8}), (1, 1, 1), {"out_ptr": out})
+    assert out[0] == 8256
