@@ -6,7 +6,7 @@ are compared, and swapped as bits, so that nothing is lost: NaN stays, wherever 
 """
 
 # The bodies are tile code, which pyright cannot type: it is typed where it is compiled.
-# pyright: basic, reportOperatorIssue=false, reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportIndexIssue=false, reportGeneralTypeIssues=false, reportOptionalMemberAccess=false
+# pyright: basic, reportOperatorIssue=false, reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportIndexIssue=false, reportGeneralTypeIssues=false, reportOptionalMemberAccess=false, reportAssignmentType=false
 
 from __future__ import annotations
 

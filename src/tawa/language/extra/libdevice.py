@@ -1,7 +1,7 @@
 """The device library: functions of float32 and float64, aliases, and functions of bits."""
 
 # The written bodies are tile code, which pyright cannot type: it is typed where it is compiled.
-# pyright: basic, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
+# pyright: basic, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false, reportAssignmentType=false
 
 from __future__ import annotations
 
