@@ -139,15 +139,16 @@ def emulate(
     `among` are all kernels of the same text, which is compiled once for all of them.
     """
     source = kernel if isinstance(kernel, CudaSource) else generate(kernel)
-    plain = {name: getattr(value, "base", value) for name, value in arguments.items()}
-    plain = {n: v if isinstance(v, np.ndarray) else arguments[n] for n, v in plain.items()}
-    arrays = {name: value for name, value in plain.items() if isinstance(value, np.ndarray)}
+    held = {name: getattr(value, "base", None) for name, value in arguments.items()}
+    held |= {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
+    arrays = {name: value for name, value in held.items() if isinstance(value, np.ndarray)}
     rows: list[bytes] = []
     offsets: list[int] = []
     place = 4096 * (-(-128 * len(source.parameters) // 4096))
     start: dict[str, int] = {}
+    same: dict[int, int] = {}  # arguments that share memory go on sharing it
     for name, array in arrays.items():
-        start[name] = place
+        start[name] = same.setdefault(array.ctypes.data, place)
         place += 4096 * (-(-array.nbytes // 4096)) + 4096
     named = scope(arguments, start)
     for parameter in source.parameters:

@@ -10,19 +10,18 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import tawa
 import test_lower_copy_async as copies
 import test_lower_instances as instances
 import test_lower_pingpong as pingpong
 import test_proof_counted as counted
 from codegen_kernels import ATTENTION, ORDINARY, attention, matmul_nn, matmul_nt, matmul_tt
 from frontend_kernels import of
+from library_kernels import LIBRARY
 from lower_kernels import CASES, Case, lowered, product
 from tawa.frontend import build
 from tawa.frontend.signature import DescriptorArg
 from tawa.ir import parse, tile
-from tawa.kernels import attention as flash
-from tawa.kernels import prepare, variants
+from tawa.kernels.prepare import Launch
 from tawa.passes import pipeline
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
@@ -60,54 +59,24 @@ def _shape(name: str, **pins: Any) -> tile.Kernel:
     return lower(parse(text_of(name)), Pins(**pins))
 
 
-def _launch(launch: prepare.Launch) -> tile.Kernel:
-    """Lower what a launch of the library would compile."""
+def of_launch(launch: Launch) -> tuple[str, tile.Kernel, Pins]:
+    """Return the tile IR that a launch of the library compiles, with a key, and its pins."""
     jit = launch.kernel
     call = bind(jit.kernel, launch.arguments, dict(launch.options))
     signature = derive_signature(jit.kernel, call.values)
-    return lower(build(jit.fn, signature, call.options), call.pins)
+    key = f"{jit.kernel.name} {signature} {call.options} {call.pins}"
+    return key, build(jit.fn, signature, call.options), call.pins
 
 
-def _gemm(form: str, index: int, **options: Any) -> tile.Kernel:
-    """Lower a launch of a product of the library, of `index` in the order they are made."""
-    a, b = tawa.array((512, 1024), "bf16"), tawa.array((1024, 512), "bf16")
-    operands = prepare.bind(a, b)
-    sizes = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}
-    if form in ("stream", "pointers"):
-        sizes["GROUP_M"] = 8
-    if form == "stream":
-        sizes["PROGRAMS"] = 12
-    variant = variants.Variant(form, tawa.Config(sizes, **options), 3 if form == "split" else 1)
-    return _launch(prepare.prepare(operands, variant)[index])
+def _launch(name: str) -> tile.Kernel:
+    """Lower a launch of the library."""
+    item = LIBRARY[name]
+    _, kernel, pins = of_launch(item.launches(None)[item.index])
+    return lower(kernel, pins)
 
 
-def _flash(dim: int, causal: bool, variant: flash.Variant) -> tile.Kernel:
-    q, k, v = (tawa.array((1, 4, 512, dim), "f16") for _ in range(3))
-    return _launch(flash.prepare(flash.bind(q, k, v, causal=causal), variant))
-
-
-def _library() -> Iterator[tuple[str, Make]]:
-    for form, count in (("descriptors", 1), ("pointers", 1), ("split", 2), ("stream", 2)):
-        for index in range(count):
-            yield f"library {form} {index}", partial(_gemm, form, index)
-    turns = (("arrangement", "pingpong"),)
-    for dim in (64, 128, 256):
-        columns = 64 if dim == 256 else 128
-        for causal in (False, True):
-            for split in (False, True) if causal else (False,):
-                for pins in ((), turns):
-                    name = f"flash {dim}{' causal' * causal}{' split' * split}"
-                    name += " in turns" * bool(pins)
-                    variant = flash.Variant(128, columns, split, pins)
-                    yield name, partial(_flash, dim, causal, variant)
-    three = flash.Variant(192, 128, pins=(("consumers", 3), *turns))
-    yield "flash 64 three in turns", partial(_flash, 64, False, three)
-    for schedule in ("fine", "coarse"):
-        variant = flash.Variant(128, 64, True, (("schedule", schedule),))
-        yield f"flash 64 causal split {schedule}", partial(_flash, 64, True, variant)
-
-
-def _codegen() -> Iterator[tuple[str, Make]]:
+def codegen_products() -> Iterator[tuple[str, Any, Any]]:
+    """Name, function and signature of the products that code generation is tested on."""
     tiles = {"a_desc": (128, 64), "b_desc": (64, 128), "c_desc": (128, 128)}
     for function in (matmul_nn, matmul_nt, matmul_tt):
         blocks = dict(tiles)
@@ -117,10 +86,25 @@ def _codegen() -> Iterator[tuple[str, Make]]:
             blocks["a_desc"] = (64, 128)
         described = {name: DescriptorArg("bf16", block) for name, block in blocks.items()}
         signature = of(**described, K="i32/16", BM=128, BN=128, BK=64)
-        yield f"codegen {function.__name__}", partial(_function, function, signature)
+        yield f"codegen {function.__name__}", function, signature
+
+
+def _codegen() -> Iterator[tuple[str, Make]]:
+    for name, function, signature in codegen_products():
+        yield name, partial(_function, function, signature)
     yield "codegen attention", partial(_function, attention, ATTENTION)
     for name, (function, signature) in ORDINARY.items():
         yield f"codegen {name}", partial(_function, function, signature)
+
+
+PLANS = {
+    "cluster": product(bn=256, cluster=2),
+    "cluster not persistent": product(m=200, cluster=2, persistent=False),
+    "cluster in groups": product(m=520, n=300, cluster=2, group=2),
+    "not persistent": product(persistent=False),
+    "depth 2": product(depth=2),
+    "depth 5": product(bn=64, depth=5, mma_depth=3),
+}
 
 
 def _special() -> Iterator[tuple[str, Make]]:
@@ -142,14 +126,7 @@ def _special() -> Iterator[tuple[str, Make]]:
         "copies paged",
         partial(_function, copies.paged, copies.paged_signature()),
     )
-    for name, case in {
-        "cluster": product(bn=256, cluster=2),
-        "cluster not persistent": product(m=200, cluster=2, persistent=False),
-        "cluster in groups": product(m=520, n=300, cluster=2, group=2),
-        "not persistent": product(persistent=False),
-        "depth 2": product(depth=2),
-        "depth 5": product(bn=64, depth=5, mma_depth=3),
-    }.items():
+    for name, case in PLANS.items():
         yield f"plan {name}", partial(_case, case)
     for function in (counted.up_to, counted.up_to_and_with):
         yield f"while {function.__name__}", partial(counted.lowered, function)
@@ -174,7 +151,8 @@ def _registry() -> Iterator[tuple[str, Make]]:
         yield f"shape {name} ordinary", partial(_shape, name, specialize=False)
     yield from _codegen()
     yield from _special()
-    yield from _library()
+    for name in LIBRARY:
+        yield name, partial(_launch, name)
 
 
 KERNELS: dict[str, Make] = dict(_registry())

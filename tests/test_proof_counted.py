@@ -36,16 +36,19 @@ def up_to_and_with(a_desc, b_desc, c_desc, K, B: tl.constexpr):
     c_desc.store([0, 0], acc)
 
 
-def lowered(function):
+def signature():
     block = (64, 64)
-    signature = of(
+    return of(
         a_desc=DescriptorArg("f16", block),
         b_desc=DescriptorArg("f16", block),
         c_desc=DescriptorArg("f32", block),
         K="i32/16",
         B=64,
     )
-    kernel = build(function, signature, {})
+
+
+def lowered(function):
+    kernel = build(function, signature(), {})
     pipeline.run(pipeline.TILE, kernel, Plan(), H200)
     plan = rank_plans(kernel, H200)[0]
     assert plan.specialized

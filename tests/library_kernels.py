@@ -1,0 +1,230 @@
+"""The launches of the library, by name, on small arrays: every form of product and of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import tawa
+from lower_kernels import DTYPES, integers
+from tawa.kernels import attention, prepare, variants
+from tawa.kernels.attention import Variant
+from tawa.kernels.prepare import Launch
+
+TURNS = (("arrangement", "pingpong"),)
+HEADS = 2
+
+
+@dataclass(frozen=True)
+class Library:
+    """A launch of a call of the library: which of those that `launches` makes.
+
+    `launches` takes the length of the sum, or the number of keys, a multiple of `step`; None is a
+    usual one, with an uneven tail.
+    """
+
+    launches: Callable[[int | None], list[Launch]]
+    index: int = 0
+    step: int = 0
+    exact: bool = True
+
+
+# --- products -------------------------------------------------------------------------------------
+
+
+def _product(
+    extent: int | None,
+    form: str,
+    m: int = 200,
+    n: int = 272,
+    dtype: str = "bf16",
+    tile: tuple[int, int, int] = (128, 128, 64),
+    splits: int = 1,
+    batch: int = 0,
+    turned: str = "",
+    **options: Any,
+) -> list[Launch]:
+    k = 208 if extent is None else extent
+    lead = (batch,) if batch else ()
+
+    def operand(letter: str, rows: int, columns: int) -> np.ndarray:
+        if letter not in turned:
+            return integers((*lead, rows, columns), dtype)
+        return integers((*lead, columns, rows), dtype).swapaxes(-1, -2)
+
+    out = np.full((*lead, m, n), np.nan, DTYPES["bf16"])
+    finish = {
+        name: _vector(name, m, n) if options.pop(name) is True else None
+        for name in ("bias", "scale_a", "scale_b")
+        if name in options
+    }
+    finish |= {"activation": options.pop("activation", "")}
+    operands = prepare.bind(operand("a", m, k), operand("b", k, n), out, **finish)
+    sizes = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile))
+    if form in ("stream", "pointers"):
+        sizes["GROUP_M"] = 8
+    if form == "stream":
+        sizes["PROGRAMS"] = 12
+    config = tawa.Config(sizes, **options)
+    return prepare.prepare(operands, variants.Variant(form, config, splits))
+
+
+def _vector(name: str, m: int, n: int) -> np.ndarray:
+    size = m if name == "scale_a" else n
+    kind = "bf16" if name == "bias" else "f32"
+    return integers((size,), kind, 1, 3)
+
+
+def _products() -> Iterator[tuple[str, Library]]:
+    for form, count, splits in (
+        ("descriptors", 1, 1),
+        ("pointers", 1, 1),
+        ("split", 2, 3),
+        ("stream", 2, 1),
+    ):
+        make = partial(_product, form=form, splits=splits)
+        for index in range(count):
+            # Of the kernels that add parts up none has a loop over the sum.
+            yield f"library {form} {index}", Library(make, index, 0 if index else 64)
+    yield "library split_once 0", Library(partial(_product, form="split_once", splits=3), 0, 64)
+    by_rows = partial(
+        _product, form="split_once", m=24, n=200, tile=(64, 32, 128), splits=2, turned="b"
+    )
+    yield "library few rows", Library(by_rows, 0, 128)
+    batched = partial(_product, form="descriptors", m=136, n=136, batch=2, turned="b")
+    yield "library batched", Library(batched, 0, 64)
+    finished = partial(_product, form="descriptors", bias=True, activation="gelu")
+    yield "library epilogue", Library(finished, 0, 64, exact=False)
+    scaled = {"dtype": "f8e4m3", "tile": (128, 128, 128), "turned": "b"}
+    scaled |= {"scale_a": True, "scale_b": True}
+    yield "library scales", Library(partial(_product, form="descriptors", **scaled), 0, 128, False)
+
+
+# --- attention ------------------------------------------------------------------------------------
+
+
+def normal(*shape: int, dtype: str = "f16", seed: int = 0) -> np.ndarray:
+    values = np.random.default_rng(seed).standard_normal(shape, np.float32)
+    return values.astype(DTYPES[dtype])
+
+
+def _attention(
+    extent: int | None,
+    variant: Variant,
+    dim: int = 64,
+    queries: int = 200,
+    keys: int = 152,
+    groups: int = 1,
+    batch: int = 1,
+    dtype: str = "f16",
+    splits: int = 0,
+    **options: Any,
+) -> list[Launch]:
+    keys = keys if extent is None else extent
+    q = normal(batch, HEADS, queries, dim, dtype=dtype)
+    k, v = (normal(batch, HEADS // groups, keys, dim, dtype=dtype, seed=seed) for seed in (1, 2))
+    if options.pop("bias", False):
+        options["bias"] = normal(1, HEADS, queries, keys, seed=5)
+    if dtype == "f8e4m3":
+        options["descale"] = (0.5, 2.0, 1.0)
+    if page := options.pop("page", 0):
+        k, v, options["block_table"] = _pages(k, v, page)
+    out = np.full(q.shape, np.nan, np.float16)
+    operands = attention.bind(q, k, v, out=out, lse=options.pop("lse", True), **options)
+    split = mock.patch("tawa.kernels.attention_launches.splits_of", return_value=splits)
+    if not splits:
+        return attention.launches(operands, variant)
+    with split:
+        return attention.launches(operands, variant)
+
+
+def _pages(k: np.ndarray, v: np.ndarray, page: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Keys and values in pages of a shuffled order, and the table."""
+    batch, heads, keys, dim = k.shape
+    count = -(-keys // page)
+    table = np.random.default_rng(3).permutation(batch * count)
+    table = table.reshape(batch, count).astype(np.int32)
+    held = np.zeros((2, batch * count, heads, page, dim), k.dtype)
+    for index, array in enumerate((k, v)):
+        for b in range(batch):
+            for j in range(count):
+                part = array[b, :, j * page : (j + 1) * page]
+                held[index, table[b, j], :, : part.shape[1]] = part
+    return held[0].copy(), held[1].copy(), table
+
+
+def _packed(extent: int | None, lengths: tuple[int, ...] = (100, 0, 72)) -> list[Launch]:
+    starts = np.cumsum([0, *lengths]).astype(np.int32)
+    q, k, v = (
+        np.ascontiguousarray(normal(1, HEADS, sum(lengths), 64, seed=seed)) for seed in range(3)
+    )
+    out = np.full(q.shape, np.nan, np.float16)
+    operands = attention.bind(q, k, v, out=out, lse=True, cu_seqlens=starts, causal=True)
+    return attention.launches(operands, Variant(64, 64))
+
+
+def _flash() -> Iterator[tuple[str, Library]]:
+    for dim in (64, 128, 256):
+        columns = 64 if dim == 256 else 128
+        for causal in (False, True):
+            for split in (False, True) if causal else (False,):
+                for pins in ((), TURNS):
+                    name = f"flash {dim}{' causal' * causal}{' split' * split}"
+                    name += " in turns" * bool(pins)
+                    variant = Variant(128, columns, split, pins)
+                    how = {"variant": variant, "dim": dim, "causal": causal, "lse": False}
+                    yield name, Library(partial(_attention, **how), 0, columns, False)
+    three = Variant(192, 128, pins=(("consumers", 3), *TURNS))
+    make = partial(_attention, variant=three, queries=392, lse=False)
+    yield "flash 64 three in turns", Library(make, 0, 128, False)
+    for schedule in ("fine", "coarse"):
+        variant = Variant(128, 64, True, (("schedule", schedule),))
+        make = partial(_attention, variant=variant, causal=True, lse=False)
+        yield f"flash 64 causal split {schedule}", Library(make, 0, 64, False)
+
+
+SLOPES = np.array([0.5, 0.0625], np.float32)
+SINKS = np.array([1.5, -0.5], np.float32)
+OPTIONS: dict[str, dict[str, Any]] = {
+    "window": {"window": 40, "causal": True},
+    "window both sides": {"window": (70, 30)},
+    "softcap": {"softcap": 1.5},
+    "alibi": {"alibi": SLOPES},
+    "sink": {"sink": SINKS, "groups": 2},
+    "bias": {"bias": True},
+}
+
+
+def _attentions() -> Iterator[tuple[str, Library]]:
+    small = Variant(64, 64)
+    for name, options in OPTIONS.items():
+        make = partial(_attention, variant=small, queries=136, **options)
+        yield f"attention {name}", Library(make, 0, 64, False)
+    for index in range(2):
+        yield f"attention packed {index}", Library(_packed, index, 0, False)
+    few = {"variant": Variant(64, 64), "queries": 3, "groups": 2, "causal": True}
+    yield "attention few queries", Library(partial(_attention, splits=1, **few), 0, 64, False)
+    for index in range(2):
+        make = partial(_attention, splits=2, **few)
+        yield f"attention split keys {index}", Library(make, index, 64 * (1 - index), False)
+    lengths = np.array([100, 41], np.int32)
+    paged = {"variant": Variant(64, 64), "queries": 1, "groups": 2, "batch": 2, "keys": 128}
+    for name, page in (("pages", 64), ("gathered pages", 16)):
+        make = partial(_attention, splits=1, page=page, lengths=lengths, **paged)
+        yield f"attention {name}", Library(make, 0, 0, False)
+    narrow = {"variant": Variant(128, 96), "dim": 128, "dtype": "f8e4m3", "queries": 136}
+    yield "attention e4m3", Library(partial(_attention, **narrow), 0, 96, False)
+
+
+def _all() -> Iterator[tuple[str, Library]]:
+    yield from _products()
+    yield from _flash()
+    yield from _attentions()
+
+
+LIBRARY: dict[str, Library] = dict(_all())

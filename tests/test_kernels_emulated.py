@@ -1,0 +1,43 @@
+"""Every kernel of the tests and of the library through the emulated CUDA C++, at small sizes.
+
+The simulator moves whole tiles and does not see layouts; the emulated text moves every element.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from codegen_emulator import emulate, needs_compiler
+from kernel_runs import SUBJECTS
+from proof_kernels import KERNELS
+from tawa.codegen import generate
+
+pytestmark = needs_compiler
+TIMINGS = 3
+"""Of asynchronous work, by the seed: at random, as late or as early as can be."""
+
+
+def run(name: str, seed: int, extent: int | None = None, blocks: int = 2) -> None:
+    subject = SUBJECTS[name]
+    ready = subject.at(extent)
+    got = ready.fresh()
+    emulate(generate(ready.kernel), got, ready.grid, blocks=blocks, seed=seed)
+    subject.same(ready.expected(), got)
+
+
+def test_no_kernel_is_left_out() -> None:
+    assert SUBJECTS.keys() == KERNELS.keys()
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_the_text_gives_the_result_of_the_oracle(name: str) -> None:
+    run(name, seed=list(SUBJECTS).index(name))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_at_other_times_and_sizes(name: str) -> None:
+    first = list(SUBJECTS).index(name)
+    step = SUBJECTS[name].step
+    for more, extent in enumerate((None, None, step and 2 * step, step and 5 * step), 1):
+        run(name, seed=first + more, extent=extent or None, blocks=1 + more % 3)
