@@ -1,4 +1,5 @@
-"""What a launch costs on the host: tawa beside Triton, plain arguments and descriptors.
+"""What a launch costs on the host: tawa beside Triton, plain arguments and descriptors, and the
+library's calls beside torch's.
 
     python benchmarks/launch.py              on a GPU: host time of a launch, in microseconds
     python benchmarks/launch.py --dry        no GPU, no torch: everything but the driver's call
@@ -18,13 +19,15 @@ import tempfile
 import time
 import types
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import tawa
 import tawa.language as tl
+from tawa.runtime.recent import Recent
 
-ROUNDS, LAUNCHES = 15, 400
+ROUNDS, LAUNCHES = 60, 100
 
 
 @tawa.jit
@@ -72,18 +75,39 @@ def calls(tensors: tuple[Any, Any, Any], descriptor: Any) -> dict[str, Callable[
     }
 
 
+def library_calls(dense: Callable[..., Any]) -> dict[str, Callable[[], object]]:
+    """Return calls of the library; `dense(*shape)` makes a bf16 tensor."""
+    from tawa.kernels.attention import attention
+    from tawa.kernels.matmul import matmul
+
+    a, b, out, bias = dense(256, 256), dense(256, 256), dense(256, 256), dense(256)
+    few, weight = dense(16, 2048), dense(2048, 512)
+    q, k, v = (dense(2, 4, 256, 64) for _ in range(3))
+    one = dense(2, 4, 1, 64)
+    return {
+        "matmul": lambda: matmul(a, b),
+        "matmul into out": lambda: matmul(a, b, out),
+        "matmul, bias": lambda: matmul(a, b, bias=bias),
+        "matmul, few rows": lambda: matmul(few, weight),
+        "attention": lambda: attention(q, k, v, causal=True),
+        "attention, one query": lambda: attention(one, k, v),
+    }
+
+
 # --- without a GPU ------------------------------------------------------------------------------
 
 
 class Tensor:
     """Stands for a CUDA tensor of torch: the methods that a launch calls."""
 
-    __slots__ = ("address", "device", "dtype", "shape")
+    __slots__ = ("address", "device", "dtype", "shape", "strides")
+    is_cuda = True
 
-    def __init__(self, address: int) -> None:
+    def __init__(self, *shape: int, address: int = 0x7F0000000000, dtype: str = "bfloat16") -> None:
         self.address = address
-        self.shape = (256, 256)
-        self.dtype = "bfloat16"
+        self.shape = shape
+        self.strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        self.dtype = dtype
         self.device = types.SimpleNamespace(type="cuda")
 
     def data_ptr(self) -> int:
@@ -92,8 +116,11 @@ class Tensor:
     def get_device(self) -> int:
         return 0
 
-    def stride(self) -> tuple[int, int]:
-        return (256, 1)
+    def stride(self) -> tuple[int, ...]:
+        return self.strides
+
+    def new_empty(self, shape: tuple[int, ...], dtype: str) -> Tensor:
+        return Tensor(*shape, address=0x7F8000000000, dtype=dtype)
 
 
 class DryDriver:
@@ -104,6 +131,7 @@ class DryDriver:
         nothing = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(abs_of_c)
         self.launch_ex = lambda config, function, pointers, extra: nothing(0, 0, 0, None)
         self.encode_tiled = lambda *_: 0
+        self.recent = Recent()
 
     def current_device(self) -> int:
         return 0
@@ -132,8 +160,16 @@ class DryKernel:
         return 132
 
 
+def settle_first(tuner: Any, problem: Any, candidates: Any, *_: Any, **__: Any) -> Any:
+    """Stand for tuning: take the first variant."""
+    if (known := tuner.best.get(problem)) is None:
+        known = tuner.best[problem] = candidates()[0].variant
+    return known
+
+
 def dry() -> dict[str, float]:
     """Time everything but the driver's call, with stand-ins for torch and the driver."""
+    from tawa.kernels import arrays, tuner
     from tawa.runtime import dispatch
 
     if "torch" not in sys.modules:
@@ -144,12 +180,18 @@ def dry() -> dict[str, float]:
         )
         # C functions of one and no argument, as torch's are.
         torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=abs, _cuda_getDevice=int)
+        torch.bfloat16, torch.float32, torch.int32 = "bfloat16", "float32", "int32"
+        torch.zeros = lambda *shape, dtype, device: Tensor(*shape, dtype=dtype)
         sys.modules["torch"] = torch
     driver = DryDriver()
     dispatch.connect = lambda: driver
     dispatch.LoadedKernel = DryKernel
-    tensors = tuple(Tensor(0x7F0000000000 + index * (1 << 20)) for index in range(3))
+    arrays.connect = dispatch.connect
+    tuner.Tuner.settle = settle_first
+    first = 0x7F0000000000
+    tensors = tuple(Tensor(256, 256, address=first + index * (1 << 20)) for index in range(3))
     timed = calls(tensors, tawa.TensorDescriptor.from_tensor)
+    timed |= library_calls(Tensor)
     for launch in timed.values():
         launch()
     return {f"tawa, {name}": cost(launch, lambda: None) for name, launch in timed.items()}
@@ -162,15 +204,41 @@ def on_gpu() -> dict[str, float]:
     """Time ours, and the peers that are installed, on the current GPU."""
     import torch
 
+    from tawa.kernels import tuner
+
+    tuner.Tuner.settle = settle_first  # which variant it is makes no difference here
     tensors = tuple(torch.randn(256, 256, device="cuda").bfloat16() for _ in range(3))
     timed = {
         f"tawa, {name}": launch
         for name, launch in calls(tensors, tawa.TensorDescriptor.from_tensor).items()
     }
     timed |= triton_calls(tensors)
+    timed |= {
+        f"tawa, {name}": call
+        for name, call in library_calls(
+            lambda *shape: torch.randn(*shape, device="cuda").bfloat16()
+        ).items()
+    }
+    timed |= torch_calls()
     for launch in timed.values():
         launch()
     return {name: cost(launch, torch.cuda.synchronize) for name, launch in timed.items()}
+
+
+def torch_calls() -> dict[str, Callable[[], object]]:
+    """Return torch's calls that do what the library's do."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention
+
+    a, b, out = (torch.randn(256, 256, device="cuda").bfloat16() for _ in range(3))
+    q, k, v = (torch.randn(2, 4, 256, 64, device="cuda").bfloat16() for _ in range(3))
+    return {
+        "torch, mm": lambda: torch.mm(a, b),
+        "torch, mm into out": lambda: torch.mm(a, b, out=out),
+        "torch, scaled_dot_product_attention": lambda: scaled_dot_product_attention(
+            q, k, v, is_causal=True
+        ),
+    }
 
 
 def triton_calls(tensors: tuple[Any, Any, Any]) -> dict[str, Callable[[], object]]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from threading import get_ident
 from typing import Any, cast
 
 from tawa.errors import ArgumentError
-from tawa.runtime.arrays import View, is_tensor, look, row_major
+from tawa.runtime.arrays import Placeholder, View, is_tensor, look, row_major
 from tawa.runtime.arrays import array as placeholder
+from tawa.runtime.counters import PER_THREAD
 from tawa.runtime.dispatch import current_stream
 from tawa.runtime.driver import connect
 from tawa.runtime.dtypes import BYTES, numpy_dtype
@@ -63,15 +66,26 @@ def fits_tma(view: View, strides: tuple[int, ...]) -> bool:
 
 def empty_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """Return a new array of `array`'s library and device, with element type `dtype` ("bf16")."""
+    return maker_beside(array, shape, dtype)(array)
+
+
+def maker_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Callable[[Any], Any]:
+    """Return what makes such arrays beside any array of `array`'s class."""
+    if isinstance(array, Placeholder):
+        return lambda _: placeholder(shape, dtype)
     kind: Any = numpy_dtype(dtype)
     if is_tensor(array):
-        return array.new_empty(shape, dtype=getattr(sys.modules["torch"], kind.name))
-    if look(array).device.kind == "none":
-        return placeholder(shape, dtype)
+        element = getattr(sys.modules["torch"], kind.name)
+        return lambda beside: beside.new_empty(shape, dtype=element)
     # An array that exists was made by a library that is loaded.
     on_gpu = hasattr(cast(object, type(array)), "__cuda_array_interface__")
     library: Any = sys.modules["cupy" if on_gpu else "numpy"]
-    return library.empty(shape, dtype=kind)
+    return lambda _: library.empty(shape, dtype=kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Zeros(Placeholder):
+    """Stands for counters that kernels leave zero."""
 
 
 def counters_beside(array: Any, count: int) -> Any:
@@ -80,22 +94,38 @@ def counters_beside(array: Any, count: int) -> Any:
     Those of a stream are made once: kernels of one stream run one after the other. In a CUDA graph
     capture they are made anew, so that a replay clears them.
     """
-    device = look(array).device
+    return counters_maker(array, count)(array)
+
+
+def counters_maker(array: Any, count: int) -> Callable[[Any], Any]:
+    """Return what makes such counters beside any array of `array`'s class and device."""
     size = max(_COUNTERS, 1 << (count - 1).bit_length())
-    if device.kind != "cuda":
-        zeros = empty_beside(array, (size,), "i32")
-        if device.kind == "cpu":
-            zeros[...] = 0
-        return zeros
-    stream = current_stream({"array": array})(device.ordinal)
+    if isinstance(array, Placeholder):
+        return lambda _: Zeros((size,), "i32", (1,))
+    device = look(array).device
+    if device.kind == "cpu":
+        return lambda _: _host_zeros(array, size)
+    ordinal, stream_of = device.ordinal, current_stream({"array": array})
     library = "torch" if is_tensor(array) else "cupy"
-    if connect().is_capturing(stream):
-        return _zeros(library, device.ordinal, size)
-    return _kept_zeros(library, device.ordinal, stream, size)
+
+    def make(_: Any) -> Any:
+        stream = stream_of(ordinal)
+        if connect().is_capturing(stream):
+            return _zeros(library, ordinal, size)
+        thread = get_ident() if stream == PER_THREAD else 0
+        return _kept_zeros(library, ordinal, stream, thread, size)
+
+    return make
+
+
+def _host_zeros(array: Any, count: int) -> Any:
+    zeros = empty_beside(array, (count,), "i32")
+    zeros[...] = 0
+    return zeros
 
 
 @cache
-def _kept_zeros(library: str, device: int, stream: int, count: int) -> Any:
+def _kept_zeros(library: str, device: int, stream: int, thread: int, count: int) -> Any:
     return _zeros(library, device, count)
 
 
@@ -112,9 +142,12 @@ __all__ = [
     "PRODUCTS",
     "Operand",
     "View",
+    "Zeros",
     "counters_beside",
+    "counters_maker",
     "empty_beside",
     "fits_tma",
     "look",
+    "maker_beside",
     "operand",
 ]

@@ -20,6 +20,7 @@ from tawa.kernels.attention_launches import Variant, describe, form, padded
 from tawa.kernels.attention_operands import Operands, Problem, Window, bind
 from tawa.kernels.flash import attention_forward
 from tawa.kernels.prepare import Launch
+from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.runtime.store import DiskStore
 
 # Heads walked side by side under a causal mask keep their keys and values in this share of L2.
@@ -147,41 +148,58 @@ def attention(
     >>> float(attention(q, k, v, causal=True, window=4)[0, 0, 7, 0])
     1.0
     """
-    operands = bind(
-        q,
-        k,
-        v,
-        causal=causal,
-        scale=scale,
-        window=window,
-        softcap=softcap,
-        bias=bias,
-        alibi=alibi,
-        sink=sink,
-        cu_seqlens=cu_seqlens,
-        block_table=block_table,
-        lengths=lengths,
-        descale=descale,
-        out=out,
-        lse=return_lse,
-    )
-    if 0 not in operands.shape:
+    best = _TUNER if tuner is None else tuner
+    starts: Any
+    starts_k: Any
+    match cu_seqlens:
+        case (starts, starts_k):
+            pass
+        case _:
+            starts, starts_k = cu_seqlens, None
+    arrays = {
+        "q": q,
+        "k": k,
+        "v": v,
+        "out": out,
+        "bias": bias,
+        "alibi": alibi,
+        "sink": sink,
+        "cu_seqlens": starts,
+        "cu_seqlens_k": starts_k,
+        "block_table": block_table,
+        "lengths": lengths,
+    }
+    options: dict[str, Any] = {
+        "causal": causal,
+        "scale": scale,
+        "window": window,
+        "softcap": softcap,
+        "descale": descale,
+        "lse": return_lse,
+    }
+
+    def write() -> Recipe:
+        held = symbols(arrays)
+        operands = bind(**held, **options)
+        writer = Writer(held, q)
+        if 0 in operands.shape:
+            return writer.finish(operands.out, operands.lse)
         if operands.problem.keys == 0:
-            _without_keys(operands)
-        else:
-            if variant is None:
-                variant = (_TUNER if tuner is None else tuner).choose(operands)
-            for launch in launches(operands, variant):
-                launch()
-    return (operands.out, operands.lse) if return_lse else operands.out
+            writer.work(_without_keys, operands.out, operands.lse, operands.extras.sink)
+            return writer.finish(operands.out, operands.lse)
+        chosen = variant or best.known(operands.problem) or best.choose(bind(**arrays, **options))
+        for launch in launches(operands, chosen):
+            writer.launch(launch)
+        return writer.finish(operands.out, operands.lse)
+
+    made, sums = best.recipes.run(arrays, (*options.values(), variant), write)
+    return (made, sums) if return_lse else made
 
 
-def _without_keys(operands: Operands) -> None:
-    operands.out[...] = 0
-    if operands.lse is not None:
-        operands.lse[...] = -math.inf
-        if operands.extras.sink is not None:
-            operands.lse[...] = operands.extras.sink[:, None]
+def _without_keys(out: Any, lse: Any, sink: Any) -> None:
+    out[...] = 0
+    if lse is not None:
+        lse[...] = -math.inf if sink is None else sink[:, None]
 
 
 def launches(operands: Operands, variant: Variant) -> list[Launch]:
@@ -254,11 +272,7 @@ class Tuner(tuning.Tuner[Problem, Variant]):
 
         Raises `TuningError` with every reason when none can be built.
         """
-        problem = key = operands.problem
-        varying = problem.options.packed or form(problem) == "decode"
-        if varying:
-            # Lengths change from call to call; the tiles do not depend on them.
-            key = replace(problem, queries=min(problem.queries, 128), keys=128)
+        problem = operands.problem
 
         def candidates() -> list[tuning.Candidate[Variant]]:
             return [
@@ -266,7 +280,23 @@ class Tuner(tuning.Tuner[Problem, Variant]):
                 for each in variants(problem)
             ]
 
-        return self.settle(key, candidates, operands.q, timed=not varying)
+        return self.settle(_kind(problem), candidates, operands.q, timed=not _varies(problem))
+
+    def known(self, problem: Problem) -> Variant | None:
+        """Return what was chosen for a problem before, None if nothing was."""
+        return self.best.get(_kind(problem))
+
+
+def _varies(problem: Problem) -> bool:
+    """Tell whether lengths change from call to call; the tiles then do not depend on them."""
+    return problem.options.packed or form(problem) == "decode"
+
+
+def _kind(problem: Problem) -> Problem:
+    """Return the problem under whose name a choice is kept."""
+    if not _varies(problem):
+        return problem
+    return replace(problem, queries=min(problem.queries, 128), keys=128)
 
 
 _TUNER = Tuner()

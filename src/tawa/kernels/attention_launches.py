@@ -79,7 +79,7 @@ def variants(problem: Problem) -> Iterator[Variant]:
         # A tile of queries is small beside those of keys, whose rings get its second slot. Memory
         # sets the pace: to overlap the products of a step with another's pays for narrow heads.
         ordered = (("schedule", "fine"),) if padded(problem.head_dim) > 64 else ()
-        yield Variant(ROWS, columns, pins=(("depth", {"q": 1}), *ordered))
+        yield Variant(ROWS, columns, pins=(("depth", (("q", 1),)), *ordered))
         return
     options = problem.options
     masked = problem.causal or options.left or options.right

@@ -118,6 +118,7 @@ def bind(
     alibi: Any = None,
     sink: Any = None,
     cu_seqlens: Any = None,
+    cu_seqlens_k: Any = None,
     block_table: Any = None,
     lengths: Any = None,
     descale: tuple[float, float, float] | None = None,
@@ -159,7 +160,7 @@ def bind(
         sink=_per_head("sink", sink, heads),
         bias=bias,
         bias_strides=_bias_strides(bias, (batch, heads, queries, keys)),
-        starts=_starts(cu_seqlens, batch),
+        starts=_starts(cu_seqlens, cu_seqlens_k, batch),
         table=block_table,
         lengths=_lengths(lengths, batch),
     )
@@ -182,6 +183,12 @@ def bind(
     sums = empty_beside(q, (batch, heads, queries), "f32") if lse else None
     factor = 1 / math.sqrt(dim) if scale is None and dim else scale
     factor = float(factor or 0.0) * of_q * of_k
+    if dim and not 0 < factor < math.inf:
+        raise ArgumentError(
+            f"scores would be multiplied by {factor}",
+            why="the largest of a row is found before; scale and descale are positive numbers",
+            remedy="for a negative scale pass -q",
+        )
     return Operands(problem, q, k, v, out, sums, factor, extras, of_v)
 
 
@@ -243,7 +250,7 @@ def _check_strides(name: str, view: View) -> None:
     strides = settled(view)
     if strides[-1] != 1 or not fits_tma(view, strides):
         raise ArgumentError(
-            f"{name} has strides {tuple(view.strides)} at address {view.address:#x}",
+            f"{name} has strides {tuple(view.strides)} on an address of {view.address & -view.address & 15 or 16} bytes alignment",
             why="TMA takes contiguous rows whose bases and strides are multiples of 16 bytes",
             remedy=f"pass {name}.contiguous(), or a head_dim that is a multiple of 8",
         )
@@ -324,15 +331,11 @@ def _pages(block_table: Any, batch: int, page: int) -> int:
     return view.shape[1]
 
 
-def _starts(cu_seqlens: Any, batch: int) -> tuple[Any, Any]:
+def _starts(of_queries: Any, of_keys: Any, batch: int) -> tuple[Any, Any]:
     """Return the arrays of where sequences of queries and of keys start."""
-    if cu_seqlens is None:
+    if of_queries is None:
         return None, None
-    match cu_seqlens:
-        case (of_queries, of_keys):
-            both: tuple[Any, Any] = (of_queries, of_keys)
-        case _:
-            both = (cu_seqlens, cu_seqlens)
+    both = (of_queries, of_queries if of_keys is None else of_keys)
     if batch != 1:
         raise ArgumentError(
             f"cu_seqlens beside a batch of {batch}",

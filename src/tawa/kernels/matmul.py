@@ -11,6 +11,7 @@ from typing import Any
 
 from tawa.kernels import tuner as tuning
 from tawa.kernels.prepare import Operands, bind, prepare
+from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.kernels.variants import Problem, Variant, variants
 from tawa.runtime.store import DiskStore
 
@@ -72,19 +73,19 @@ def matmul(
 
     Arrays on a GPU are multiplied there, on the current stream; NumPy arrays in the simulator.
     """
-    operands = bind(
-        a,
-        b,
-        out,
-        bias=bias,
-        activation=activation,
-        scale_a=scale_a,
-        scale_b=scale_b,
-        out_dtype=out_dtype,
-    )
-    if 0 in operands.c.shape:
-        return operands.c.array
-    if variant is None:
-        variant = (_TUNER if tuner is None else tuner).choose(operands)
-    tuning.run(prepare(operands, variant))
-    return operands.c.array
+    best = _TUNER if tuner is None else tuner
+    arrays = {"a": a, "b": b, "out": out, "bias": bias, "scale_a": scale_a, "scale_b": scale_b}
+
+    def write() -> Recipe:
+        held = symbols(arrays)
+        operands = bind(**held, activation=activation, out_dtype=out_dtype)
+        writer = Writer(held, a)
+        if 0 not in operands.c.shape:
+            chosen = variant or best.best.get(operands.problem)
+            if chosen is None:
+                chosen = best.choose(bind(**arrays, activation=activation, out_dtype=out_dtype))
+            for launch in prepare(operands, chosen):
+                writer.launch(launch)
+        return writer.finish(operands.c.array)
+
+    return best.recipes.run(arrays, (activation, out_dtype, variant), write)[0]

@@ -19,8 +19,10 @@ from tawa.kernels.arrays import (
     look,
     operand,
 )
+from tawa.runtime.arrays import row_major
 from tawa.kernels.variants import Problem, Variant
 
+FLOATS = ("f16", "bf16", "f32")
 ACTIVATIONS = ("", "relu", "leaky_relu", "silu", "gelu")
 
 
@@ -203,6 +205,13 @@ def _scales(scale_a: Any, m: int, scale_b: Any, n: int) -> str:
         return ""
     if scale_a is None or scale_b is None:
         raise ArgumentError("scale_a and scale_b go together")
+    for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
+        view = look(scale)
+        if view.dtype != "f32" or view.strides != row_major(view.shape):
+            raise ArgumentError(
+                f"{name} holds {view.dtype}, of shape {view.shape} and strides {view.strides}",
+                why="scales are dense float32",
+            )
     sizes = (prod(scale_a.shape), prod(scale_b.shape))
     if sizes == (1, 1):
         return "tensor"
@@ -212,6 +221,18 @@ def _scales(scale_a: Any, m: int, scale_b: Any, n: int) -> str:
         f"scales of {sizes[0]} and {sizes[1]} elements for a {m} x {n} product",
         remedy="pass one element each, or one for each row of a and each column of b",
     )
+
+
+def _check_vector(name: str, array: Any, count: int) -> None:
+    view = look(array)
+    if view.shape != (count,) or (count > 1 and view.strides != (1,)):
+        raise ArgumentError(
+            f"{name} has shape {view.shape} and strides {view.strides}",
+            why=f"the kernel reads {count} numbers side by side",
+            remedy=f"pass a dense array of shape ({count},)",
+        )
+    if view.dtype not in FLOATS:
+        raise ArgumentError(f"{name} holds {view.dtype}", why=f"one of {', '.join(FLOATS)}")
 
 
 def bind(
@@ -244,6 +265,8 @@ def bind(
         )
     if activation not in ACTIVATIONS:
         raise ArgumentError(f"no activation {activation!r}; there are {', '.join(ACTIVATIONS[1:])}")
+    if bias is not None:
+        _check_vector("bias", bias, n)
     shape = (*left.shape[:-2], m, n)
     if out is None:
         kind = out_dtype or ("bf16" if left.dtype.startswith("f8") else left.dtype)

@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 from tawa.codegen.parameters import COUNTERS
 
-_PER_THREAD = 2  # CU_STREAM_PER_THREAD: one handle, a stream for each thread
+PER_THREAD = 2
+"""CU_STREAM_PER_THREAD: one handle, a stream for each thread."""
 
 
 class Counters:
@@ -34,7 +35,7 @@ class Counters:
         key: object = stream
         if self._is_capturing(stream):
             key = object()  # never met again
-        elif stream == _PER_THREAD:
+        elif stream == PER_THREAD:
             key = (stream, threading.get_ident())
         with self._lock:
             number = self._used.get(key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import FunctionType
@@ -178,21 +179,22 @@ class JitFunction(Launchable):
         more: Sequence[Any],
     ) -> Launcher:
         """Return the form of a call that was not seen yet (or whose constants do not hash)."""
+        frozen = freeze(key)
+        with suppress(TypeError):
+            if (known := self._forms.get(frozen)) is not None:
+                return known
         if more:
             bind(self.kernel, (*values, *more), options)
         given = {n: v for n, v in zip(self.kernel.names, values) if v is not MISSING}
         call = bind(self.kernel, (), {**given, **options})
-        frozen = freeze(key)
         try:
-            known = self._forms.get(frozen)
+            hash(frozen)
         except TypeError as error:
             raise ArgumentError(
                 f"a constant of {self.__name__} cannot be hashed",
                 why=f"{error}: kernels are kept by the value of their constants",
                 remedy="pass numbers, strings, types, functions, or tuples of them",
             ) from error
-        if known is not None:
-            return known
         table: dict[Any, Launcher] = {}
         form = make_form(self.kernel, call.values, table, partial(self._specialize, table))
         return self._forms.setdefault(frozen, form.function)

@@ -218,12 +218,18 @@ def signature_key(signature: Signature) -> tuple[object, ...]:
     )
 
 
+_NESTED = (dict, list, tuple, set)
+
+
 def freeze(value: Any) -> Any:
     """Return a hashable twin of a value made of dicts, lists and sets."""
     match value:
         case dict():
             return tuple(sorted((str(k), freeze(v)) for k, v in value.items()))  # pyright: ignore
         case list() | tuple() | set():
-            return tuple(freeze(item) for item in value)  # pyright: ignore
+            # Most entries of a key are neither; they are not worth a call.
+            return tuple(
+                [freeze(item) if isinstance(item, _NESTED) else item for item in value]  # pyright: ignore
+            )
         case _:
             return value
