@@ -19,8 +19,8 @@ from tawa.kernels.arrays import (
     look,
     operand,
 )
-from tawa.runtime.arrays import row_major
 from tawa.kernels.variants import Problem, Variant
+from tawa.runtime.arrays import row_major
 
 FLOATS = ("f16", "bf16", "f32")
 ACTIVATIONS = ("", "relu", "leaky_relu", "silu", "gelu")
