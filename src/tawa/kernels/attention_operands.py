@@ -250,7 +250,8 @@ def _check_strides(name: str, view: View) -> None:
     strides = settled(view)
     if strides[-1] != 1 or not fits_tma(view, strides):
         raise ArgumentError(
-            f"{name} has strides {tuple(view.strides)} on an address of {view.address & -view.address & 15 or 16} bytes alignment",
+            f"{name} has strides {tuple(view.strides)}, {view.address % 16} bytes past a multiple"
+            " of 16",
             why="TMA takes contiguous rows whose bases and strides are multiples of 16 bytes",
             remedy=f"pass {name}.contiguous(), or a head_dim that is a multiple of 8",
         )
