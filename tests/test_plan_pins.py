@@ -52,7 +52,7 @@ def refusal(pins: dict[str, Any]) -> PlanError:
         ),
         ({"schedule": "bogus"}, "schedule='bogus'", "one word", "use 'none' or 'fine' or 'coarse'"),
         ({"schedule": {"x": "fine"}}, "schedule={'x': 'fine'}", "whole kernel", "use 'none'"),
-        ({"store": "direct"}, "store='direct'", "one word", "use 'tma' or 'registers'"),
+        ({"store": "direct"}, "store='direct'", "one word", "use 'tma' or 'slot' or 'registers'"),
         ({"specialize": "maybe"}, "specialize='maybe'", "is a bool", "use True or False"),
         ({"persistent": "yes"}, "persistent='yes'", "is a bool", "use True or False"),
         ({"persistent": 1}, "persistent=1", "is a bool", "use True or False"),

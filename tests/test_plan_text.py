@@ -43,6 +43,7 @@ plans = st.builds(
             st.sampled_from(["tma", "registers"]),
             counts,
             st.sampled_from(["", "first", "last"]),
+            st.sampled_from(["", "q@12"]),
         ),
         max_size=2,
     ).map(tuple),

@@ -18,7 +18,7 @@ sequence runs with one slot; two roles that each keep their part of it cannot bl
 
 Requires: tile IR (persistent or not) and a plan whose rings name loads the partition allows.
 Ensures: no use of a loaded tile outside get_enter .. get_exit; a tile used in inner loops is got
-before the first and freed after the last.
+before the first and freed after the last. A slot that a store goes through is freed after it.
 Declines: never.
 """
 
@@ -57,8 +57,13 @@ def insert_arefs(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decli
         if relay is not None:
             kernel.body.block.insert_op_before(relay.create, first)
         for loads in sites:
-            _connect(create, loads, relay)
+            _connect(create, loads, relay, [statements[name] for name in _stored(plan, loads)])
     return ()
+
+
+def _stored(plan: Plan, loads: list[Operation]) -> list[str]:
+    """Return the stores that go through the slots of `loads`: they are lent until then."""
+    return [store.store for store in plan.stores if store.stage in map(name_of, loads)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +111,15 @@ def _create(ring: ArefPlan, sites: list[list[Operation]]) -> aref.Create:
     return create
 
 
-def _connect(create: aref.Create, loads: list[Operation], relay: _Relay | None) -> None:
+def _connect(
+    create: aref.Create, loads: list[Operation], relay: _Relay | None, stored: list[Operation]
+) -> None:
     block = loads[0].parent
     assert block is not None, "a load stands in a block"
     if any(load.parent is not block for load in loads):
         names = ", ".join(map(name_of, loads))
         raise PlanError(f"one payload holds {names}", why="they stand in different blocks")
-    uses = {place for load in loads for place in places(load)}
+    uses = {place for load in loads for place in places(load)} | set(stored)
     ways = [way_of(load) for load in loads] if relay is not None else []
     ordered = sorted(uses, key=block.get_operation_index)
     put_exit = _put(create, loads, block)

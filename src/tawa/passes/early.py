@@ -28,6 +28,7 @@ from tawa.analysis.effects import VIEWS
 from tawa.analysis.stages import borrowed
 from tawa.ir import aref, tile
 from tawa.plan.plan import Declined, Plan
+from tawa.plan.staging import is_staged
 from tawa.target import Target
 
 
@@ -36,8 +37,15 @@ def free_early(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
     for role in [op for op in kernel.body.block.ops if isinstance(op, aref.Role)]:
         for block in [b for op in [role, *role.walk()] for r in op.regions for b in r.blocks]:
             for exit_, get in borrowed(block).items():
-                _free(exit_, _names(get))
+                stages = frozenset(op for op in block.ops if is_staged(op, plan, _label(get)))
+                _free(exit_, _names(get), stages)
     return ()
+
+
+def _label(get: aref.GetEnter) -> str:
+    create = get.aref.owner
+    assert isinstance(create, aref.Create), "a ring is created before the roles"
+    return create.label.data
 
 
 def _names(get: aref.GetEnter) -> set[SSAValue]:
@@ -56,11 +64,15 @@ def _names(get: aref.GetEnter) -> set[SSAValue]:
     return found
 
 
-def _free(exit_: aref.GetExit, names: set[SSAValue]) -> None:
-    """Move an exit into the branch that reads last, if nothing stands against it."""
+def _free(
+    exit_: aref.GetExit, names: set[SSAValue], stages: frozenset[Operation] = frozenset()
+) -> None:
+    """Move an exit into the branch that reads last, if nothing stands against it: no store of
+    `stages` goes through the slot after that.
+    """
     reader = exit_.prev_op
     while reader is not None and not _reads(reader, names):
-        if _turns(reader, exit_.aref):
+        if reader in stages or _turns(reader, exit_.aref):
             return
         reader = reader.prev_op
     if not isinstance(reader, scf.IfOp) or _turns(reader, exit_.aref):

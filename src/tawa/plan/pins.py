@@ -16,7 +16,7 @@ from tawa.errors import PlanError
 from tawa.plan.plan import Arrangement, Grouped, Plan, Schedule, Walk
 
 ByName = int | Mapping[str, int] | tuple[tuple[str, int], ...] | None
-StoreWay = Literal["tma", "registers"]
+StoreWay = Literal["tma", "slot", "registers"]
 
 ROLES = ("load", "transpose", "mma")
 """The roles the planner makes, by the names a pin of registers uses."""
@@ -49,8 +49,10 @@ class Pins:
 
     `consumers` counts consumer warpgroups; `depth` is D for all rings or by a load's variable
     (``{"a": 4}`` or ``{"a@12": 4}``), `mma_depth` P for all loops or by a loop's name, `registers`
-    a thread's budget by role (``{"load": 40, "mma": 232}``). `plan` is a whole plan, or its text,
-    and stands alone. Raises PlanError for a value that a field cannot have in any kernel.
+    a thread's budget by role (``{"load": 40, "mma": 232}``). `store`: "tma" goes through a stage
+    of its own, "slot" through the slot of a loaded tile that is done with. `plan` is a whole plan,
+    or its text, and stands alone. Raises PlanError for a value that a field cannot have in any
+    kernel.
     """
 
     specialize: bool | None = None
@@ -109,6 +111,7 @@ class Pins:
             "grouped": self.grouped if self.grouped != "rows" else None,
             "walk": self.walk if self.walk != "forward" else None,
             "parts": self.parts if self.parts != 1 else None,
+            "store": self.store if self.store == "slot" else None,
         }
         return tuple(
             f"{name}={dict(value) if isinstance(value, tuple) else value!r}"

@@ -65,12 +65,16 @@ class LoopPlan:
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    """How a store leaves: by TMA through shared memory, in `parts` sub-tiles, or from registers."""
+    """How a store leaves: by TMA through shared memory, in `parts` sub-tiles, or from registers.
+
+    `stage` names a load: the store goes through the slot in which that tile lay.
+    """
 
     store: str
     via: Literal["tma", "registers"]
     parts: int = 1
     eviction: Literal["", "first", "last"] = ""
+    stage: str = ""
 
 
 @dataclass(frozen=True, slots=True)

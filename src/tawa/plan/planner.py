@@ -7,6 +7,7 @@ named reason; a pin that cannot be honoured raises. The passes carry the chosen 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from xdsl.dialects import scf
@@ -39,6 +40,7 @@ from tawa.plan.plan import ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
 from tawa.plan.problem import Problem, number_of
 from tawa.plan.resources import aliases, check_shared, scratch_bytes
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
+from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
 from tawa.plan.time import estimate
 from tawa.plan.turning import ROLE, TRANSPOSERS, check_turned, find_turned, notes
 from tawa.plan.unhonoured import refuse_loops, refuse_roles, refuse_stores
@@ -66,6 +68,7 @@ def rank_plans(
         refuse_roles(pins, "specialize=False")
     _check_pins(problem)
     refuse_stores(problem, notes)
+    refuse_unstaged(problem)
     if reason := _why_ordinary(problem):
         if pins.specialize:
             raise PlanError("the kernel cannot be specialized", why=reason)
@@ -136,6 +139,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
                 why=f"the kernel has: {', '.join(problem.statements)}",
             )
     check_turned(problem, plan)
+    check_staged(problem, plan)
     check_apart(problem, plan)
     if all(role.instances == 1 for role in plan.roles):
         sharing = max((role.warps // 4 for role in plan.consumers), default=1)
@@ -244,12 +248,17 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     persistent = choose_persistence(problem, declined)
     cluster = choose_cluster(problem, problem.pins.cluster, persistent)
     group = choose_group(problem, persistent)
-    rings = _rings(problem, persistent, consumers if apart else 1)
+    instances = consumers if apart else 1
+    staged = slots_of_stores(problem) if problem.pins.store == "slot" else {}
+    rings = _rings(problem, persistent, instances, staged)
+    if problem.pins.store is None and not rings.fit and (staged := slots_of_stores(problem)):
+        declined.append(Declined("a stage of the store's own", "the rings leave no room for it"))
+        rings = _rings(problem, persistent, instances, staged)
     plan = Plan(
         roles=roles,
         arefs=rings.arefs,
         loops=plan_loops(problem, rings, 1 if apart else consumers),
-        stores=_stores(problem, rings.parts),
+        stores=_stores(problem, rings.parts, staged),
         arrangement=problem.pins.arrangement or "cooperative",
         warps=sum(role.warps * role.instances for role in roles),
         persistent=persistent,
@@ -280,9 +289,11 @@ def _guards(problem: Problem) -> tuple[tuple[str, str], ...]:
 # --- rings, loops, stores -----------------------------------------------------------------------
 
 
-def _rings(problem: Problem, persistent: bool, instances: int) -> Rings:
+def _rings(problem: Problem, persistent: bool, instances: int, staged: Mapping[str, str]) -> Rings:
     stores = [
-        problem.statements[store.store] for store in _stores(problem, 1) if store.via == "tma"
+        problem.statements[store.store]
+        for store in _stores(problem, 1)
+        if store.via == "tma" and store.store not in staged
     ] * instances  # each has a stage of its own
     scratch = scratch_bytes(
         problem.statements.values(), tiles_of(problem.partition), aliases(problem.turned)
@@ -294,7 +305,9 @@ def _rings(problem: Problem, persistent: bool, instances: int) -> Rings:
     )
 
 
-def _stores(problem: Problem, parts: int) -> tuple[StorePlan, ...]:
+def _stores(
+    problem: Problem, parts: int, staged: Mapping[str, str] | None = None
+) -> tuple[StorePlan, ...]:
     found: list[StorePlan] = []
     for name, operation in problem.statements.items():
         match operation:
@@ -304,7 +317,9 @@ def _stores(problem: Problem, parts: int) -> tuple[StorePlan, ...]:
                 by_tma = False
             case _:
                 continue
-        if by_tma:
+        if by_tma and staged and name in staged:
+            found.append(StorePlan(name, "tma", 1, "first", staged[name]))
+        elif by_tma:
             found.append(StorePlan(name, "tma", parts, "first"))
         else:
             found.append(StorePlan(name, "registers"))

@@ -137,7 +137,7 @@ def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
             found.append(Buffer(f"{name} x {ring.depth} slots", slot * ring.depth))
         found.append(Buffer(f"barriers of {ring.label}", 16 * ring.depth))
     for store in plan.stores:
-        if store.via == "tma":
+        if store.via == "tma" and not store.stage:
             # Instances of a role have a stage each.
             size = stage_bytes(statements[store.store], store.parts) * instances
             found.append(Buffer(f"stage of {store.store}", size))

@@ -40,13 +40,14 @@ class Rings:
     """The rings of a plan.
 
     `depths` gives, by innermost loop, the least depth of the rings it turns; `tiles` are the loaded
-    values and their views; `parts` in how many pieces stores leave.
+    values and their views; `parts` in how many pieces stores leave; `fit` whether all of it does.
     """
 
     arefs: tuple[ArefPlan, ...]
     parts: int
     depths: dict[Operation, int]
     tiles: frozenset[SSAValue]
+    fit: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +119,7 @@ def arrange_rings(
             why="a store goes in runs of whole panels of 128 bytes, the last one narrower",
             remedy="use a number of parts that the columns have panels for, or leave parts= out",
         )
-    _, rings, parts = best
+    reached, rings, parts = best
     depths: dict[Operation, int] = {}
     for ring in _waited(rings):
         for loop in ring.loops:
@@ -130,6 +131,7 @@ def arrange_rings(
         parts,
         depths,
         frozenset(tiles_of(partition)),
+        reached > 0,
     )
 
 

@@ -50,6 +50,7 @@ def print_plan(plan: Plan) -> str:
         )
     for store in plan.stores:
         first = f" eviction={store.eviction}" if store.eviction else ""
+        first += f" stage={store.stage}" if store.stage else ""
         lines.append(f"store {store.store} via={store.via} parts={store.parts}{first}")
     lines.extend(f"guard {read}, {written}" for read, written in plan.guards)
     lines.extend(f"declined {item.feature}: {item.reason}" for item in plan.declined)
@@ -169,6 +170,7 @@ def _read_store(plan: Plan, rest: str) -> Plan:
             "via": _one_of("tma", "registers"),
             "parts": int,
             "eviction": _one_of("first", "last"),
+            "stage": str,
         },
     )
     return replace(plan, stores=(*plan.stores, StorePlan(name, **_need(options, "via"))))

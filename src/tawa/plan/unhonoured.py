@@ -81,10 +81,11 @@ def refuse_stores(problem: Problem, notes: Iterable[Declined]) -> None:
             + (listed or "The kernel has no store"),
             remedy="leave store= out: each store then takes the best way it has",
         )
-    if (pins.parts or 1) > 1 and (pins.store == "registers" or not sent):
+    if (pins.parts or 1) > 1 and (pins.store in ("slot", "registers") or not sent):
         raise PlanError(
             f"parts={pins.parts}",
-            why="it counts the pieces of a store by TMA, and this kernel has none",
+            why="it counts the pieces of a store by TMA through a stage of its own, and this "
+            "kernel has none",
             remedy="leave parts= out",
         )
 

@@ -8,7 +8,8 @@ Before -> after:
                                     hopper.tma_store; hopper.bulk_commit
 and at the end of the role ``hopper.bulk_wait {read = false}``. With `parts` in the plan the columns
 go one sub-tile after the other through a smaller stage; the last one may be narrower, and then lies
-there in a layout of its own.
+there in a layout of its own. A `stage` in the plan names a load in whose slot the tile lies while
+it is stored; the slot is freed when the copy has read it.
 Requires: layouts converted. Ensures: a warpgroup that owns its rows stores them by itself; else one
 thread of the role stores the tile. A later load of the role sees what was stored before it.
 Declines when: the columns do not make `parts` runs of whole panels (one part is used).
@@ -24,6 +25,7 @@ from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Attribute, SSAValue
 
 from tawa.analysis.naming import name_of
+from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, layout_of, shape_of, with_shape
 from tawa.layouts.fragments import narrowed
@@ -35,7 +37,7 @@ from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.maps import load_boxes, tensor_map
 from tawa.passes.lower.order import bulk_wait
 from tawa.passes.lower.placement import choose_layout
-from tawa.passes.lower.views import buffer_kind, store_shared, whole_buffer
+from tawa.passes.lower.views import store_shared, view_kind, whole_buffer
 
 _WARPGROUP = 4
 _SWIZZLE_ROWS = 8  # a share must start where the swizzle pattern does
@@ -128,22 +130,22 @@ def _lower_store(
     emitter = Emitter.before(store)
     parts = _columns(lowering, store, plan.parts)
     stages = _Stages(lowering, store)
+    lent = _lent(lowering, role, store) if plan.stage else None
     how = {"eviction": StringAttr(plan.eviction)} if plan.eviction else {}
     if isinstance(store, tile.DescAtomic):
         how["reduce"] = store.function
     start = 0
     for part in parts:
         # Bulk groups belong to the thread that committed them: it waits, then all meet.
-        emitter.put(bulk_wait(who.by, read=True, pending=0 if start else pending))
+        if lent is None:  # a slot lent has been waited for
+            emitter.put(bulk_wait(who.by, read=True, pending=0 if start else pending))
         emitter.put(who.barrier(lowering, role))
         value = part.value(emitter)
         shape = shape_of(value.type)
         width, height = shape[-1], shape[-2] if len(shape) > 1 else 1
-        buffer = stages.of(shape)
-        map_ = tensor_map(
-            lowering, store.desc, buffer_kind(buffer).layout.data, height // who.shares
-        )
-        view = whole_buffer(emitter, buffer)
+        view = lent.result if lent else whole_buffer(emitter, stages.of(shape))
+        layout = view_kind(view).layout.data
+        map_ = tensor_map(lowering, store.desc, layout, height // who.shares)
         store_shared(emitter, value, view)
         emitter.put(hopper.ProxyFence())
         emitter.put(who.barrier(lowering, role))
@@ -160,7 +162,40 @@ def _lower_store(
             )
         emitter.put(hopper.BulkCommit(attributes={"by": StringAttr(who.by)}))
         start += width
+    if lent:
+        _give_back(lowering, role, store, who, lent)
     erase(store)
+
+
+def _lent(lowering: Lowering, role: hopper.Role, store: _Store) -> hopper.Slot:
+    """Return the slot that the plan sends a store through: got in its block, freed after it."""
+    stage = lowering.store_plan(store).stage
+    (ring,) = (ring for ring in lowering.rings.values() if ring.label == stage)
+    slots = [
+        op
+        for op in role.walk()
+        if isinstance(op, hopper.Slot) and op.buffer is ring.buffers[0].result
+    ]
+    placed = choose_layout(shape_of(store.value.type), element_type(store.value.type))
+    for slot in slots:
+        if slot.parent is store.parent and view_kind(slot.result).layout.data == placed:
+            return slot
+    raise InternalError(f"{name_of(store)} finds no slot of {stage} placed as {placed}")
+
+
+def _give_back(
+    lowering: Lowering, role: hopper.Role, store: _Store, who: _Who, slot: hopper.Slot
+) -> None:
+    """Wait until the copies have read the slot, before it is freed."""
+    arrive = store.next_op
+    while not (isinstance(arrive, hopper.Arrive) and arrive.slot is slot.index):
+        assert arrive is not None, "a slot that a store goes through is freed after it"
+        arrive = arrive.next_op
+    emitter = Emitter.before(arrive)
+    emitter.put(bulk_wait(who.by, read=True))
+    if who.shares == 1:
+        # One thread has waited for the tile that all of the role have written.
+        emitter.put(who.barrier(lowering, role))
 
 
 class _Stages:

@@ -1,0 +1,94 @@
+"""Stores through a slot: which loaded tile leaves its place to a tile that is stored.
+
+A tile that is loaded once before the products and read for the last time before the result is
+stored keeps shared memory that the store could go through. Its slot is then freed only when the
+copy has read it, so that the next such tile is loaded later: worth it where the store would else
+have no stage at all, or where what it leaves free holds longer tiles.
+"""
+
+from __future__ import annotations
+
+from xdsl.ir import Operation
+
+from tawa.analysis.effects import VIEWS
+from tawa.analysis.naming import name_of
+from tawa.analysis.roles import is_host_made
+from tawa.errors import PlanError
+from tawa.ir import tile
+from tawa.ir.types import DescType, bit_width, element_type, shape_of
+from tawa.plan.plan import Plan
+from tawa.plan.problem import Problem
+
+_LEAST_BITS = 16  # narrower tiles lie in panels as wide as the products' runs of K
+
+
+def slots_of_stores(problem: Problem) -> dict[str, str]:
+    """Return, by store, the load whose slot it can go through; a slot serves one store."""
+    found: dict[str, str] = {}
+    for name, operation in problem.statements.items():
+        if not isinstance(operation, tile.DescStore) or not is_host_made(operation.desc):
+            continue
+        for payload in problem.partition.payloads:
+            (load, *others) = payload.loads
+            taken = others or load in problem.turned or name_of(load) in found.values()
+            if not taken and isinstance(load, tile.DescLoad) and _gives_way(load, operation):
+                found[name] = name_of(load)
+                break
+    return found
+
+
+def _gives_way(load: tile.DescLoad, store: tile.DescStore) -> bool:
+    """Tell whether the tile of `load` has the place of a stored one, and is done with before it."""
+    kind, block = store.desc.type, load.parent
+    assert isinstance(kind, DescType), "a descriptor store goes through a descriptor"
+    bits = bit_width(kind.element)
+    alike = (
+        tuple(kind.block_shape) == shape_of(load.result.type)
+        and bits == bit_width(element_type(load.result.type))
+        and bits >= _LEAST_BITS
+    )
+    if not alike or block is None or store.parent is not block:
+        return False
+    pending, last = [load.result], block.get_operation_index(store)
+    if block.get_operation_index(load) > last:
+        return False
+    while pending:
+        for use in pending.pop().uses:
+            at = block.find_ancestor_op_in_block(use.operation)
+            if at is None or block.get_operation_index(at) >= last:
+                return False
+            if isinstance(use.operation, VIEWS):
+                pending.extend(use.operation.results)
+    return True
+
+
+def check_staged(problem: Problem, plan: Plan) -> None:
+    """Raise PlanError where a plan sends a store through a slot that does not suit it."""
+    able = slots_of_stores(problem)
+    for store in plan.stores:
+        if store.stage and able.get(store.store) != store.stage:
+            raise _unsuited(f"store {store.store} stage={store.stage}", able)
+
+
+def refuse_unstaged(problem: Problem) -> None:
+    """Raise PlanError where ``store="slot"`` is pinned and no store finds a slot."""
+    if problem.pins.store == "slot" and not (able := slots_of_stores(problem)):
+        raise _unsuited("store='slot'", able)
+
+
+def _unsuited(what: str, able: dict[str, str]) -> PlanError:
+    pairs = "; ".join(f"{store} through {load}" for store, load in able.items())
+    return PlanError(
+        what,
+        why="a store goes through the slot of a tile of its shape and width, loaded alone by TMA "
+        f"in the same block and read for the last time before it: {pairs or 'there is none'}",
+        remedy="leave it out: the store then has a stage of its own where there is room",
+    )
+
+
+def is_staged(operation: Operation, plan: Plan, ring: str) -> bool:
+    """Tell whether `operation` is, or holds, a store through a slot of the ring labelled `ring`."""
+    staged = {store.store for store in plan.stores if store.stage and store.stage == ring}
+    return bool(staged) and any(
+        isinstance(inner, tile.DescStore) and name_of(inner) in staged for inner in operation.walk()
+    )
