@@ -9,45 +9,13 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from tawa.tools import samples
+from tawa.tools import demo_attention, samples
+from tawa.tools.outcome import Outcome, take_turns
 
 BLOCKS = {"BM": 128, "BN": 256, "BK": 64}
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Where a kernel ran, its sizes, its error against NumPy or torch, its speed if timed.
-
-    `peer` is the library it was timed beside.
-    """
-
-    place: str
-    shape: tuple[int, ...]
-    error: float
-    seconds: float
-    tflops: float | None = None
-    peer_tflops: float | None = None
-    peer: str = "cuBLAS (torch.mm)"
-
-    @property
-    def ok(self) -> bool:
-        """Whether the result is right to the rounding of bfloat16."""
-        return self.error < 8e-3
-
-    def describe(self, what: str) -> str:
-        """Return the result, and the speed if timed, of the problem `what` says."""
-        reference = "NumPy" if self.tflops is None else "float64"
-        verdict = "right" if self.ok else "WRONG"
-        text = f"{what} on {self.place}: {verdict}, "
-        text += f"relative error {self.error:.1e} against {reference}"
-        if self.tflops is None or self.peer_tflops is None:
-            return text
-        text += f"\n{self.tflops:.0f} TFLOP/s; {self.peer} {self.peer_tflops:.0f}"
-        return text + f" in the same run: {self.tflops / self.peer_tflops:.2f} of it"
 
 
 def grid_of(m: int, n: int) -> tuple[int, int]:
@@ -107,23 +75,6 @@ def run_on_gpu(torch: Any, m: int = 8192, n: int = 8192, k: int = 4096) -> Outco
     return Outcome(place, (m, n, k), error, ours, work / ours / 1e12, work / theirs / 1e12)
 
 
-def take_turns(torch: Any, *calls: Any, rounds: int = 4, times: int = 20) -> list[float]:
-    """Return each call's mean seconds in its best round, the calls taking turns."""
-    best = [float("inf")] * len(calls)
-    for _ in range(rounds):
-        for index, call in enumerate(calls):
-            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            for _ in range(3):
-                call()
-            first.record()
-            for _ in range(times):
-                call()
-            last.record()
-            torch.cuda.synchronize()
-            best[index] = min(best[index], first.elapsed_time(last) / 1e3 / times)
-    return best
-
-
 def torch_with_hopper() -> Any | None:
     """Return torch if it is installed and sees a Hopper GPU."""
     try:
@@ -137,8 +88,6 @@ def torch_with_hopper() -> Any | None:
 
 def main() -> int:
     """Print sources, reports and results; return 0 if the results are right."""
-    from tawa.tools import demo_attention
-
     torch = torch_with_hopper()
     print("A kernel, plain tile code with no trace of warps:\n")
     print(inspect.getsource(samples.matmul.fn))

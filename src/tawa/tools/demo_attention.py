@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from tawa.tools import samples
-from tawa.tools.demo import Outcome, take_turns
+from tawa.tools.outcome import Outcome, take_turns
 
 BLOCKS = {"BM": 128, "BN": 128}
 
