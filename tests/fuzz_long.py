@@ -1,9 +1,10 @@
 """The long fuzz: random kernels for some minutes, and a page of what became of them.
 
-    python tests/fuzz_long.py --minutes 30 --seed 0 --write benchmarks/results
+    python tests/fuzz_long.py --minutes 30 --first 0 --write benchmarks/results
 
-Every kernel runs through the oracle and the simulator, one in `--emulate` through the emulated text
-and one in `--nvrtc` through NVRTC. A counterexample is made small and printed; the run goes on.
+Kernels have numbers, and a number is the same kernel in every process. Each runs through the oracle
+and the simulator, one in `--emulate` through the emulated text and one in `--nvrtc` through NVRTC.
+A counterexample is made small and printed; the run goes on.
 """
 
 from __future__ import annotations
@@ -20,14 +21,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
-
 from codegen_emulator import COMPILER
-from fuzz_kernels import Case, cases
+from fuzz_case import Case
+from fuzz_kernels import case_of
 from fuzz_reduce import failure, reduce
 from fuzz_run import Counterexample, run_case
 
-ROUND = 50  # kernels for each seed of hypothesis
+ROUND = 50  # kernels to a line of output
 
 
 @dataclass
@@ -42,6 +42,7 @@ class Tally:
     runs: int = 0
     states: int = 0
     declined: Counter[str] = field(default_factory=Counter[str])
+    refused: Counter[str] = field(default_factory=Counter[str])
     features: Counter[str] = field(default_factory=Counter[str])
     counterexamples: list[dict[str, str]] = field(default_factory=list)
 
@@ -56,8 +57,13 @@ def features_of(case: Case) -> list[str]:
     found += [f"loops nested {max(loops)} deep" if loops else "no loop"]
     marks = {
         "branch": "if ", "gather": "_rows", "data-dependent trips": "range(0, t", "while": "while ",
-        "chained product": " p", "store in a loop": "more_desc", "two accumulators": "acc1",
+        "chained product": " p", "stores in a loop": "more1_", "several sums": "acc1",
         "transposed operand": ".T", "reduction": "tl.sum(", "pointer loads": "_ptr + ",
+        "descriptors of three dimensions": "3_desc", "statistics of rows": "row0 =",
+        "walk over tiles": "for band", "atomics": "atomic_", "int8 products": "tl.int8",
+        "8-bit floats": "float8", "masks": "tl.where((tl.arange", "helper functions": "lib.",
+        "scans": "scan(", "cumulative sums": "cumsum", "joins": "interleave", "splits": "halves",
+        "permuted": "permute", "reshaped": "reshape", "arg of extrema": "tl.arg",
     }  # fmt: skip
     found += [name for name, mark in marks.items() if mark in case.source]
     return found + [f"option {name}" for name in case.options]
@@ -73,8 +79,6 @@ class Run:
 
     def one(self, case: Case) -> None:
         """Run one case and count it."""
-        if time.monotonic() > self.stop:
-            return
         tally, number = self.tally, self.tally.count
         tally.count += 1
         how = {
@@ -87,6 +91,8 @@ class Run:
         except Counterexample as error:
             self.keep(case, error, how)
             return
+        if outcome.refused:
+            tally.refused[outcome.refused] += 1
         if outcome.verdict == "declined":
             tally.declined[outcome.reason] += 1
             return
@@ -108,25 +114,15 @@ class Run:
         self.tally.counterexamples.append(found)
         print(f"counterexample: {error}\n{case}\n", flush=True)
 
-    def rounds(self) -> int:
-        """Run rounds of kernels until the time is over; return how many."""
-        number = 0
+    def kernels(self) -> None:
+        """Run kernel after kernel until the time is over."""
         while time.monotonic() < self.stop:
-            seed(self.options.seed + number)(
-                settings(
-                    max_examples=ROUND,
-                    database=None,
-                    deadline=None,
-                    phases=(Phase.generate,),
-                    suppress_health_check=list(HealthCheck),
-                )(given(cases())(self.one))
-            )()
-            number += 1
-            print(f"{self.tally.count} kernels, {self.tally.equal} equal", flush=True)
-        return number
+            self.one(case_of(self.options.first + self.tally.count))
+            if self.tally.count % ROUND == 0:
+                print(f"{self.tally.count} kernels, {self.tally.equal} equal", flush=True)
 
 
-def facts(run: Run, rounds: int, minutes: float) -> dict[str, Any]:
+def facts(run: Run, minutes: float) -> dict[str, Any]:
     """The run as JSON."""
     import numpy
     import xdsl
@@ -145,7 +141,7 @@ def facts(run: Run, rounds: int, minutes: float) -> dict[str, Any]:
             "compiler": " ".join(COMPILER or ()),
         },
         "minutes": round(minutes, 1),
-        "seeds": [run.options.seed, run.options.seed + rounds - 1],
+        "numbers": [run.options.first, run.options.first + tally.count - 1],
         "kernels": tally.count,
         "equal": tally.equal,
         "specialized": tally.specialized,
@@ -154,6 +150,7 @@ def facts(run: Run, rounds: int, minutes: float) -> dict[str, Any]:
         "through NVRTC": tally.built,
         "states of the proof": tally.states,
         "declined": dict(tally.declined.most_common()),
+        "pins refused": dict(tally.refused.most_common()),
         "features": dict(tally.features.most_common()),
         "counterexamples": tally.counterexamples,
     }
@@ -161,12 +158,12 @@ def facts(run: Run, rounds: int, minutes: float) -> dict[str, Any]:
 
 def page(found: dict[str, Any]) -> str:
     """The run as a page."""
-    declined = sum(found["declined"].values())
+    declined, refused = sum(found["declined"].values()), sum(found["pins refused"].values())
     lines = [
         f"# Fuzzing, {found['date']}",
         "",
-        f"`{found['command']}` at {found['commit']}: {found['minutes']} minutes, seeds "
-        f"{found['seeds'][0]} to {found['seeds'][1]}, "
+        f"`{found['command']}` at {found['commit']}: {found['minutes']} minutes, "
+        f"kernels {found['numbers'][0]} to {found['numbers'][1]}, "
         + ", ".join(f"{name} {version}" for name, version in found["versions"].items()),
         "",
         "| | |",
@@ -179,11 +176,16 @@ def page(found: dict[str, Any]) -> str:
         f"| built by NVRTC | {found['through NVRTC']:,} |",
         f"| states of the proof | {found['states of the proof']:,} |",
         f"| declined with a named reason | {declined:,} |",
+        f"| pins refused with a named reason; run without them | {refused:,} |",
         f"| counterexamples | {len(found['counterexamples']):,} |",
         "",
         "Declined, by reason (numbers replaced by N):",
         "",
         *(f"- {count}: {reason}" for reason, count in found["declined"].items()),
+        "",
+        "Pins refused, by reason:",
+        "",
+        *(f"- {count}: {reason}" for reason, count in found["pins refused"].items()),
         "",
         "What the kernels had: "
         + "; ".join(f"{name} {count}" for name, count in found["features"].items())
@@ -198,15 +200,15 @@ def main() -> int:
     """Run; return 1 when there is a counterexample."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first kernel")
     parser.add_argument("--seeds", type=int, default=2, help="simulated runs of each kernel")
     parser.add_argument("--emulate", type=int, default=4, help="one kernel in so many")
     parser.add_argument("--nvrtc", type=int, default=10, help="one kernel in so many")
     parser.add_argument("--write", type=Path, help="the folder of the page and its JSON")
     run = Run(parser.parse_args())
     started = time.monotonic()
-    rounds = run.rounds()
-    found = facts(run, rounds, (time.monotonic() - started) / 60)
+    run.kernels()
+    found = facts(run, (time.monotonic() - started) / 60)
     text = page(found)
     if run.options.write is not None:
         name = f"fuzz-{found['date']}"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from fuzz_kernels import Case
+from fuzz_case import Case
 from fuzz_run import Counterexample, run_case
 
 

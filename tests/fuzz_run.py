@@ -8,7 +8,7 @@ A kernel may be declined instead, by an error that names the reason.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -18,8 +18,9 @@ from unittest import mock
 import numpy as np
 
 from codegen_emulator import emulate
-from fuzz_kernels import Case
-from tawa.errors import InternalError, ProtocolError, TawaError, UnprovedProtocol
+from fuzz_case import Case
+from fuzz_kernels import WISHES
+from tawa.errors import InternalError, PlanError, ProtocolError, TawaError, UnprovedProtocol
 from tawa.ir import parse
 from tawa.plan.text import parse_plan, print_plan
 from tawa.runtime.compiled import CompiledKernel
@@ -39,10 +40,13 @@ class Counterexample(AssertionError):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a case went: "equal" or "declined", and what it was about."""
+    """How a case went: "equal" or "declined", and why. `refused` is why its pins were, before it
+    ran without them.
+    """
 
     verdict: str
     reason: str = ""
+    refused: str = ""
     specialized: bool = False
     runs: int = 0
     states: int = 0
@@ -101,19 +105,39 @@ def run_case(case: Case, *, seeds: int = 2, emulated: bool = False, nvrtc: bool 
         return _run(case, seeds, emulated)
 
 
-def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
+def _compiled(case: Case) -> tuple[JitFunction, CompiledKernel]:
+    """Compile a case. Raises Counterexample where the compiler fails by accident."""
     kernel = JitFunction(case.function(), store=NoStore())
-    keywords = {**case.constants, **case.options, "grid": case.grid}
     try:
-        made = kernel.compile(*case.given(case.data()).values(), **keywords)
+        given = case.given(case.data())
+        return kernel, kernel.compile(*given.values(), **keywords(case))
+    except UnprovedProtocol:
+        raise
     except (InternalError, ProtocolError) as error:
-        if not isinstance(error, UnprovedProtocol):
-            raise Counterexample(f"{type(error).__name__}: {error}\n{case}") from error
-        return Outcome("declined", reason_of(error))
-    except TawaError as error:
-        return Outcome("declined", reason_of(error))
+        raise Counterexample(f"{type(error).__name__}: {error}\n{case}") from error
+    except TawaError:
+        raise
     except Exception as error:
         raise Counterexample(f"compile: {type(error).__name__}: {error}\n{case}") from error
+
+
+def keywords(case: Case) -> dict[str, Any]:
+    """What a launch of a case is given by name."""
+    return {**case.constants, **case.options, "grid": case.grid}
+
+
+def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
+    """Run a case; one whose pins are refused runs without them."""
+    refused = ""
+    try:
+        try:
+            kernel, made = _compiled(case)
+        except PlanError as error:
+            refused = reason_of(error)
+            case = replace(case, options={k: v for k, v in case.options.items() if k in WISHES})
+            kernel, made = _compiled(case)
+    except TawaError as error:
+        return Outcome("declined", reason_of(error), refused)
     if parse_plan(print_plan(made.plan)) != made.plan:
         raise Counterexample(f"the plan's text reads back otherwise\n{made.plan}\n{case}")
     if not made.proof.ok:
@@ -138,7 +162,7 @@ def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
 
     expected = simulated(made, "tile")
     if not guards_hold(made, case.given(case.data()), case.grid):
-        made = kernel.compile_plain(*case.given(case.data()).values(), **keywords)
+        made = kernel.compile_plain(*case.given(case.data()).values(), **keywords(case))
     ways = schedules(case, seeds, made)
     for how in ways:
         same(expected, simulated(made, "hopper", **how), f"hopper {how}", case)
@@ -150,9 +174,8 @@ def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
             how = f"emulated, seed {seed}"
             run = partial(emulate, program, grid=case.grid, blocks=MULTIPROCESSORS, seed=seed)
             same(expected, ran(how, run), how, case)
-    return Outcome(
-        "equal", "", made.plan.specialized, len(ways) + TIMINGS * emulated, made.proof.states
-    )
+    runs = len(ways) + TIMINGS * emulated
+    return Outcome("equal", "", refused, made.plan.specialized, runs, made.proof.states)
 
 
 def reason_of(error: TawaError) -> str:

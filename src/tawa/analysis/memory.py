@@ -53,6 +53,8 @@ def _sources(value: SSAValue) -> list[SSAValue] | int | None:
             return [loop.iter_args[value.index], _yielded(loop.body.block, value.index)]
         case OpResult(owner=scf.IfOp() as branch):
             return [_yielded(region.block, value.index) for region in branch.regions]
+        case OpResult(owner=scf.WhileOp() as loop):
+            return [_passed_on(loop, value.index)]
         case OpResult(owner=tile.PtrAdd() | tile.MakeDesc() | tile.DescExtent()):
             return [value.owner.operands[0]]
         case OpResult(owner=tile.Elementwise() as operation):
@@ -61,6 +63,8 @@ def _sources(value: SSAValue) -> list[SSAValue] | int | None:
             return [value.owner.operands[0]]
         case OpResult(owner=tile.Splat() | tile.Broadcast() | tile.ExpandDims() | tile.Reshape()):
             return [value.owner.operands[0]]
+        case OpResult(owner=tile.Transpose() | tile.Split() | tile.Join()):
+            return list(value.owner.operands)
         case _:
             return None
 
@@ -71,8 +75,17 @@ def _argument_sources(value: BlockArgument) -> list[SSAValue] | int | None:
             return value.index
         case scf.ForOp() as loop if value.index > 0:
             return [loop.iter_args[value.index - 1], _yielded(loop.body.block, value.index - 1)]
+        case scf.WhileOp() as loop if value.owner is loop.before_region.block:
+            return [loop.arguments[value.index], _yielded(loop.after_region.block, value.index)]
+        case scf.WhileOp() as loop:
+            return [_passed_on(loop, value.index)]
         case _:
             return None
+
+
+def _passed_on(loop: scf.WhileOp, index: int) -> SSAValue:
+    """Return what the test of a while loop hands to its body, and in the end to what follows."""
+    return _yielded(loop.before_region.block, index + 1)
 
 
 def _yielded(block: Block, index: int) -> SSAValue:

@@ -26,6 +26,7 @@ from tawa.passes.lower.finish import (
     settle_moves,
     tidy,
 )
+from tawa.passes.lower.kept import keep_accumulators
 from tawa.passes.lower.layouts import assign_layouts
 from tawa.passes.lower.loads import lower_loads
 from tawa.passes.lower.multicast import share_loads
@@ -70,6 +71,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         separate_accesses(lowering, role)  # with layouts: a thread's own elements need no barrier
         lower_stores(lowering, role)
         tidy(role)
+        keep_accumulators(role)
         place_waits(lowering, role)  # after all else that reads, writes or moves accumulators
         drop_zero_fills(lowering, role)
         sink_scalars(role)  # after waits: to between a loop and the wait for its last products

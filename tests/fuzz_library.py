@@ -1,0 +1,58 @@
+"""What random kernels call: helpers of several statements, some with branches and loops."""
+
+import tawa
+import tawa.language as tl
+
+
+@tawa.jit
+def clamped(x, low: tl.constexpr, high: tl.constexpr):
+    """Values are kept small, so that sums in any order are exact."""
+    return tl.minimum(tl.maximum(x, low), high)
+
+
+@tawa.jit
+def near(x):
+    if x.dtype.is_floating():
+        return clamped(x, -8.0, 8.0)
+    else:
+        return clamped(x, -8, 8)
+
+
+@tawa.jit
+def tile_of(base, rows, columns, stride, last_row, last_column):
+    """A tile through pointers, zero outside."""
+    inside = (rows[:, None] < last_row) & (columns[None, :] < last_column)
+    inside &= (rows[:, None] >= 0) & (columns[None, :] >= 0)
+    return tl.load(base + rows[:, None] * stride + columns[None, :], mask=inside, other=0)
+
+
+@tawa.jit
+def product(acc, a, b, NEGATED: tl.constexpr):
+    if NEGATED:
+        acc -= tl.dot(a, b, out_dtype=acc.dtype)
+    else:
+        acc = tl.dot(a, b, acc, out_dtype=acc.dtype)
+    return acc
+
+
+@tawa.jit
+def larger(a, b):
+    return tl.where(a > b, a, b)
+
+
+@tawa.jit
+def total(a, b):
+    return a + b
+
+
+@tawa.jit
+def steps(x, COUNT: tl.constexpr):
+    for i in tl.static_range(COUNT):
+        x = near(x * 2 - i)
+    return x
+
+
+@tawa.jit
+def halves(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The even and the odd columns of a tile."""
+    return tl.split(tl.reshape(x, (ROWS, COLUMNS // 2, 2)))
