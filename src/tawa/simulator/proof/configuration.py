@@ -73,8 +73,8 @@ class Configuration:
     number and the size of the grid, where no choice depends on them: in causal attention the number
     of a tile is also the trip count of its loop. `turn` says which of several unknowns is chosen
     to reach a wish, `late` how many trips a condition on the trip keeps its first outcome, `seed`
-    (if not 0) has the other unknowns drawn at random, `free` has the ends of loops chosen as if
-    nothing were known of them: more than any input can do.
+    (if not 0) has the other unknowns drawn at random, `anywhere` the block's number as well; `free`
+    has the ends of loops chosen as if nothing were known of them: more than any input can do.
     """
 
     kinds: Mapping[str, Wishes]
@@ -85,6 +85,7 @@ class Configuration:
     turn: int = 0
     late: int = 1
     seed: int = 0
+    anywhere: bool = False
     free: bool = False
     outcomes: dict[Site, list[int]] = field(default_factory=dict[Site, list[int]])
 
@@ -233,3 +234,4 @@ def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[C
         kinds = _kinds(tiles, trips[seed % len(trips)], ("yes", "no, yes")[seed // 2 % 2])
         yield Configuration(kinds, free=True)
         yield Configuration(kinds, seed=seed, blocks=1 + seed % 3, block=seed % 4, turn=seed % 3)
+        yield Configuration(_kinds(1, 2, ("no", "yes")[seed % 2]), seed=seed, anywhere=True)

@@ -219,6 +219,8 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
     count = counted(loop)
     programs = decoder.persistent and hopper.PROGRAMS in loop.attributes
     low, high = (decoder.number(v) for v in (count.start, count.end)) if count else (-1, -1)
+    step = count.step if count is not None else 1
+    by = decoder.number(step) if isinstance(step, SSAValue) else -1
     trips = nesting_of(loop, after, decoder)
     orbits = _orbits(decoder, loop)
 
@@ -226,7 +228,7 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
         world = agent.world
         if count is not None:
             end = world.scalars.apply("add", agent.env[high], count.more)
-            world.trips(trips, agent.env[low], end, count.step)
+            world.trips(trips, agent.env[low], end, agent.env[by] if by >= 0 else count.step)
         _move(agent, start)
         world.entered.add((loop, 0))
         for trip in range(world.limit):

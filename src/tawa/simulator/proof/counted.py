@@ -22,12 +22,14 @@ _ABOVE = {"gt": 0, "ge": 1}
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A count from `start` to before `end` + `more`, `step` (> 0) at a time."""
+    """A count from `start` to before `end` + `more`, `step` at a time: a number > 0, or a value
+    that the loop does not change.
+    """
 
     start: SSAValue
     end: SSAValue
     more: int
-    step: int
+    step: SSAValue | int
 
 
 def counted(loop: scf.WhileOp) -> Counted | None:
@@ -46,21 +48,22 @@ def counted(loop: scf.WhileOp) -> Counted | None:
     passed = [inner for value, inner in zip(test.operands[1:], after.args) if value is low]
     match end.operands[low.index].owner:
         case tile.Elementwise(function=function, inputs=(one, other)) if function.data == "add":
-            step = _constant(other if one in passed else one)
+            by = other if one in passed else one
         case _:
             return None
-    if not ({one, other} & set(passed)) or step <= 0:
+    step = _step(by)
+    if not ({one, other} & set(passed)) or _inside(by, loop) or step == 0:
         return None
     return Counted(loop.arguments[low.index], high, more, step)
 
 
-def _constant(value: SSAValue) -> int:
-    """Return an integer constant, 0 for anything else: no step."""
+def _step(value: SSAValue) -> SSAValue | int:
+    """Return a positive constant as a number, 0 for another; what is no constant stays."""
     match value.owner:
         case tile.Constant(value=IntAttr() as number):
-            return number.data
+            return max(0, number.data)
         case _:
-            return 0
+            return value
 
 
 def _inside(value: SSAValue, loop: Operation) -> bool:

@@ -19,6 +19,7 @@ from tawa.simulator.proof.regions import collect_buffers
 from tawa.simulator.proof.registers import follow_registers, touch_rule
 from tawa.simulator.proof.rules import Unproved, Violation
 from tawa.simulator.proof.run import Model, RoleModel
+from tawa.simulator.proof.scalars import LARGE
 from tawa.simulator.proof.uniform import read_uniform, ring_operands
 from tawa.target import Target
 
@@ -161,7 +162,20 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
         registers,
         threads,
         launch.get("cluster", 1) or 1,
+        _numbers(kernel),
     )
+
+
+def _numbers(kernel: tile.Kernel) -> tuple[int, ...]:
+    """Return the positive constants of a kernel, in order."""
+    found: set[int] = set()
+    for operation in kernel.walk():
+        match operation:
+            case tile.Constant(value=IntAttr(data=int() as number)) if 0 < number < LARGE:
+                found.add(number)
+            case _:
+                pass
+    return tuple(sorted(found))
 
 
 def _check_top(operations: list[Operation], first: int, last: int) -> None:

@@ -55,7 +55,7 @@ class RoleModel:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A kernel read once."""
+    """A kernel read once. `numbers` are its positive constants, in order."""
 
     kernel: tile.Kernel
     decoder: Decoder
@@ -68,6 +68,7 @@ class Model:
     registers: int
     threads: int
     cluster: int
+    numbers: tuple[int, ...]
 
     @property
     def turn(self) -> int:
@@ -139,7 +140,7 @@ class Run(World):
         trace: bool = False,
         short: bool = True,
     ) -> None:
-        scalars = Scalars(configuration)
+        scalars = Scalars(configuration, model.numbers)
         super().__init__(scalars, trace)
         self.model = model
         self.configuration = configuration
@@ -302,6 +303,9 @@ class Run(World):
         if self.configuration.free and isinstance(high, Expr):
             self._set_free(site, low, high, by)
         a, b, c = value(low), value(high), value(by)
+        if c is None:
+            # A step that is not positive is the author's mistake; any that is will do.
+            self.scalars.settle((by,), _positive, 1, False)
         if a is None or b is None or c is None:
             wish = self.configuration.wish(site)
             reached = self.scalars.settle((high, low, by), _count, wish, self.configuration.ragged)
@@ -369,7 +373,7 @@ class Run(World):
         known = self.scalars.value(scalar)
         if known is None:
             wish = self.configuration.wish(site)
-            known = self.scalars.settle((scalar,), _truth, wish, self.configuration.ragged)
+            known = self.scalars.decide(scalar, wish, self.configuration.ragged)
             self.configuration.reached(site, known)
         return bool(known)
 
@@ -378,5 +382,5 @@ def _count(high: int, low: int, by: int) -> int:
     return max(0, -(-(high - low) // by)) if by > 0 else 1 << 24
 
 
-def _truth(value: int) -> int:
-    return int(bool(value))
+def _positive(value: int) -> int:
+    return int(value > 0)

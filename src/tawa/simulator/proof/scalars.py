@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 Scalar: TypeAlias = "int | Expr"
 
+_EQUAL = {"eq": 1, "ne": 0}
 _DRAWS = 60
+LARGE = 1 << 20
+"""Numbers from here on are not chosen, nor scales of what is."""
 
 
 class Expr:
@@ -109,12 +112,14 @@ _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"
 class Scalars:
     """The expressions of one run and what its unknowns are bound to."""
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, numbers: tuple[int, ...] = ()) -> None:
+        self.numbers = numbers
         self.block = configuration.block
         self.blocks = configuration.blocks
         self.turn = configuration.turn
         self.late = configuration.late
         self.random = Random(configuration.seed) if configuration.seed else None
+        self.anywhere = configuration.anywhere
         self.table: dict[tuple[object, ...], Expr] = {}
         self.bound: dict[Expr, int] = {}
         self.units: dict[Expr, int] = {}
@@ -213,7 +218,9 @@ class Scalars:
         unknowns = unknowns[self.turn % len(unknowns) :] + unknowns[: self.turn % len(unknowns)]
         constants = sorted(self._constants(scalars)) or [1]
         if self.random is not None:
-            return self._draw(scalars, outcome, wish, unknowns, constants)
+            # What is chosen here may be compared with any constant of the kernel later.
+            pool = [*constants, *self.numbers]
+            return self._draw(scalars, outcome, wish, unknowns, pool)
         best: tuple[int, dict[Expr, int]] | None = None
         for scale in (4, 1, 0):
             for chosen in unknowns:
@@ -240,6 +247,15 @@ class Scalars:
         assert best is not None, "settle is called only where something is open"
         self.bound.update(best[1])
         return best[0]
+
+    def decide(self, condition: Scalar, wish: int, ragged: bool) -> int:
+        """Bind what a condition depends on to what gives the wish; returns the outcome."""
+        if isinstance(condition, Expr) and _EQUAL.get(condition.function) == wish:
+            # Two numbers that are to be equal are looked for by how far they are apart.
+            one, other = condition.args
+            apart = self.settle((one, other), int.__sub__, 0, ragged)  # pyright: ignore[reportArgumentType]
+            return wish if apart == 0 else 1 - wish
+        return self.settle((condition,), _truth, wish, ragged)
 
     def _late(
         self, probe: Callable[[int], int], wish: int, unit: int, constants: list[int]
@@ -274,6 +290,10 @@ class Scalars:
 
     def _random(self, item: Expr, constants: list[int]) -> int:
         assert self.random is not None
+        if self.anywhere and item.function == "block_id":
+            return self.random.choice(constants) * self.random.randrange(3) + self.random.randrange(
+                2
+            )
         if item.function in ("block_id", "cluster_id", "num_blocks", "num_clusters"):
             return self._default(item, 0, constants)
         number = self.random.choice(constants) * self.random.randrange(6)
@@ -291,14 +311,14 @@ class Scalars:
                 return 1
             case _:
                 unit = self.units.get(item, 1)
-                return scale * max(constants[-1], 1) // unit * unit
+                return -(-scale * max(constants[-1], 1) // unit) * unit
 
     def _constants(self, scalars: Iterable[object]) -> set[int]:
         found = (
             self.bound.get(item, 0) if isinstance(item, Expr) else item
             for item in self._parts(scalars)
         )
-        return {item for item in found if isinstance(item, int) and 0 < item < 1 << 20}
+        return {item for item in found if isinstance(item, int) and 0 < item < LARGE}
 
 
 def _search(
@@ -319,10 +339,10 @@ def _search(
             if number >= 0 and at(number) == wish:
                 return _edge(at, number // unit * unit, wish, unit, constants[-1], ragged)
     number = constants[-1]
-    while (number := 2 * number) < 1 << 20:  # the least that will do: the run is as long as it says
+    while (number := 2 * number) < LARGE:  # the least that will do: the run is as long as it says
         if at(number) == wish:
             return _edge(at, number // unit * unit, wish, unit, constants[-1], ragged)
-    low, high = 0, 1 << 20
+    low, high = 0, LARGE
     rising = at(low) <= at(high)
     while high - low > unit:
         middle = (low + high) // 2
@@ -351,6 +371,10 @@ def _edge(
         else:
             low = middle
     return high
+
+
+def _truth(value: int) -> int:
+    return int(bool(value))
 
 
 def _order(scalar: Scalar) -> tuple[int, int]:
