@@ -28,6 +28,7 @@ FIXED = {
     "block_sync": "emu::meet_block();",
     "warp_sync": "emu::meet_warp();",
     "cluster_sync": "emu::meet_cluster();",
+    "cluster_sync_relaxed": "emu::meet_cluster();",
     "cluster_rank": "return emu::self().block->rank;",
     "named_sync": "emu::meet_named(id, threads, true);",
     "named_arrive": "emu::meet_named(id, threads, false);",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import IntAttr
 
 from lower_kernels import CASES, fresh, lowered, tile_kernel
 from tawa.codegen import generate
@@ -67,11 +68,24 @@ def test_generated_text_builds_without_spills(name: str) -> None:
     assert nvrtc.build(source, source.entry_name).spill_bytes == 0
 
 
-def test_parts_of_unlike_layouts_in_one_place_need_every_wait() -> None:
-    kernel = lowered("matmul in 3 unequal parts")[0]
+@pytest.mark.parametrize(
+    ("name", "pending"),
+    [("matmul in 3 unequal parts", [0, 0, 0]), ("matmul in 3 unequal parts, 2 places", [0, 1])],
+)
+def test_parts_of_unlike_layouts_in_one_place_need_every_wait(
+    name: str, pending: list[int]
+) -> None:
+    kernel = lowered(name)[0]
     stages = [op for op in kernel.walk() if isinstance(op, hopper.Shared) and "stage" in str(op)]
-    assert len(stages) == 2
-    assert stages[0].offset == stages[1].offset
+    assert len({stage.offset for stage in stages}) == len(stages) - 1
+    waits = [op for op in kernel.walk() if isinstance(op, hopper.BulkWait)]
+    assert [wait.pending.data for wait in waits] == [*pending, 0]
+    for index in range(len(pending)):
+        mutant = kernel.clone()
+        wait = [op for op in mutant.walk() if isinstance(op, hopper.BulkWait)][index]
+        wait.attributes["pending"] = IntAttr(wait.pending.data + 1)
+        with pytest.raises(ProtocolError):
+            prove(mutant, H200)
     kinds = (hopper.BulkWait, hopper.ProxyFence, hopper.NamedBarrier)
     count = sum(isinstance(op, kinds) for op in kernel.walk())
     for index in range(count):

@@ -64,6 +64,7 @@ def refusal(pins: dict[str, Any]) -> PlanError:
         ({"group": "x"}, "group='x'", NUMBER, "an int of 0 or more"),
         ({"group": -3}, "group=-3", "0 is the program order", "use 0 or more"),
         ({"parts": 0}, "parts=0", "the whole tile", "use 1 or more"),
+        ({"places": 0}, "places=0", "one for all", "use 1 or more"),
         ({"depth": 0}, "depth=0", "a ring has slots", "use 1 or more"),
         ({"depth": {"a": -1}}, "depth['a']=-1", "a ring has slots", "use 1 or more"),
         ({"depth": {"a": "x"}}, "depth['a']='x'", NUMBER, "an int of 1 or more"),
@@ -123,6 +124,7 @@ OF_ROLES: list[tuple[dict[str, Any], str]] = [
     ({"grouped": "columns"}, "grouped='columns'"),
     ({"walk": "serpentine"}, "walk='serpentine'"),
     ({"parts": 2}, "parts=2"),
+    ({"places": 2}, "places=2"),
 ]
 
 
@@ -188,7 +190,7 @@ def stores_through_a_descriptor_of_the_run(x, out, table, n, B: tl.constexpr):
     desc.store([0, 0], tl.load(x + at[:, None] * B + at[None, :]))
 
 
-@pytest.mark.parametrize("pins", [{"store": "tma"}, {"parts": 2}], ids=str)
+@pytest.mark.parametrize("pins", [{"store": "tma"}, {"parts": 2}, {"places": 2}], ids=str)
 @pytest.mark.parametrize(
     ("function", "why"),
     [
@@ -235,6 +237,7 @@ def test_what_the_lowering_declines_is_refused_where_it_is_pinned() -> None:
         ({"mma_depth": 3}, "mma_depth 3 of for k@7", "mma_depth=3"),
         ({"mma_depth": {"for k": 2}}, "mma_depth 2 of for k@7", "mma_depth=2"),
         ({"parts": 4}, "4 parts of c@9", "parts=4"),
+        ({"places": 2}, "4 parts of c@9", "places=2"),
         ({"registers": {"mma": 200}}, "register reallocation", "registers={'mma': 200}"),
     ],
 )
@@ -268,10 +271,12 @@ def test_str_of_a_plan_reads_back(specialize: bool) -> None:
         (" depth", "depth of a"),
         (" mma_depth", "mma_depth of for k"),
         (" parts", "parts of"),
+        (" places", "places of"),
     ],
 )
 def test_numbers_of_a_whole_plan_are_checked(key: str, what: str) -> None:
     kernel = kernel_of("gemm")
-    text = re.sub(rf"{key}=\d+", f"{key}=-3", str(plan_for(kernel, H200)))
+    plain = str(plan_for(kernel, H200)).replace(" parts=1", " parts=1 places=1")
+    text = re.sub(rf"{key}=\d+", f"{key}=-3", plain)
     with pytest.raises(PlanError, match=f"the plan gives -3 as {what}"):
         plan_for(kernel, H200, Pins(plan=text))

@@ -32,6 +32,7 @@ VALUES: dict[str, list[Any]] = {
     "group": [0, 4],
     "store": ["tma", "registers"],
     "parts": [1, 2, 4],
+    "places": [1, 2],
 }
 ALONE = [{name: value} for name, values in VALUES.items() for value in values]
 PAIRS = [{a: VALUES[a][-1], b: VALUES[b][-1]} for a, b in combinations(VALUES, 2)]
@@ -63,6 +64,7 @@ def otherwise(pins: Pins, plan: Plan) -> Iterator[str]:
         "registers": all(role.registers == budgets.get(role.label) for role in plan.roles),
         "store": all(store.via == pins.store for store in plan.stores),
         "parts": all(store.parts == pins.parts for store in plan.stores if store.via == "tma"),
+        "places": all(store.places == pins.places for store in plan.stores if store.via == "tma"),
     }
     yield from (name for name in pins.given if not held.get(name, True))
 

@@ -35,6 +35,7 @@ _COUNTS = {
     "cluster": (1, "it counts the blocks that share loads; 1 is no cluster"),
     "group": (0, "it counts the tiles walked together; 0 is the program order"),
     "parts": (1, "it counts the pieces a store leaves in; 1 is the whole tile"),
+    "places": (1, "it counts the stages that these pieces take in turn; 1 is one for all"),
 }
 _COUNTS_BY_NAME = {
     "depth": (1, "it counts the slots of a ring, and a ring has slots: 1 or more"),
@@ -69,6 +70,7 @@ class Pins:
     walk: Walk | None = None
     store: StoreWay | None = None
     parts: int | None = None
+    places: int | None = None
     plan: Plan | str | None = None
 
     def __post_init__(self) -> None:
@@ -96,7 +98,7 @@ class Pins:
         """The pins, as ``name=value``, that only a kernel split into roles can honour.
 
         ``persistent=False``, ``cluster=1``, ``group=0``, ``grouped="rows"``, ``walk="forward"``
-        and ``parts=1`` hold for an ordinary kernel too.
+        ``parts=1`` and ``places=1`` hold for an ordinary kernel too.
         """
         values = {
             "arrangement": self.arrangement,
@@ -111,6 +113,7 @@ class Pins:
             "grouped": self.grouped if self.grouped != "rows" else None,
             "walk": self.walk if self.walk != "forward" else None,
             "parts": self.parts if self.parts != 1 else None,
+            "places": self.places if self.places != 1 else None,
             "store": self.store if self.store == "slot" else None,
         }
         return tuple(

@@ -67,7 +67,8 @@ class LoopPlan:
 class StorePlan:
     """How a store leaves: by TMA through shared memory, in `parts` sub-tiles, or from registers.
 
-    `stage` names a load: the store goes through the slot in which that tile lay.
+    Parts take `places` in shared memory in turn: one waits until the part that had its place is on
+    its way. `stage` names a load: the store goes through the slot in which that tile lay.
     """
 
     store: str
@@ -75,6 +76,7 @@ class StorePlan:
     parts: int = 1
     eviction: Literal["", "first", "last"] = ""
     stage: str = ""
+    places: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,7 @@ def _check_counts(plan: Plan) -> None:
     counts += [(f"depth of {ring.label}", ring.depth, 1) for ring in plan.arefs]
     counts += [(f"mma_depth of {loop.loop}", loop.mma_depth, 1) for loop in plan.loops]
     counts += [(f"parts of {store.store}", store.parts, 1) for store in plan.stores]
+    counts += [(f"places of {store.store}", store.places, 1) for store in plan.stores]
     for what, number, least in counts:
         if number < least:
             raise PlanError(
@@ -320,7 +321,8 @@ def _stores(
         if by_tma and staged and name in staged:
             found.append(StorePlan(name, "tma", 1, "first", staged[name]))
         elif by_tma:
-            found.append(StorePlan(name, "tma", parts, "first"))
+            places = problem.pins.places or 1
+            found.append(StorePlan(name, "tma", parts, "first", places=places))
         else:
             found.append(StorePlan(name, "registers"))
     return tuple(found)

@@ -138,8 +138,8 @@ def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
         found.append(Buffer(f"barriers of {ring.label}", 16 * ring.depth))
     for store in plan.stores:
         if store.via == "tma" and not store.stage:
-            # Instances of a role have a stage each.
-            size = stage_bytes(statements[store.store], store.parts) * instances
+            # Instances of a role have stages of their own.
+            size = stage_bytes(statements[store.store], store.parts) * store.places * instances
             found.append(Buffer(f"stage of {store.store}", size))
     in_ring = aliases(_loads_of(plan.arefs, statements))
     relayed = [ring for ring in plan.arefs if ring.via == "transpose"]

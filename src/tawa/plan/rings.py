@@ -103,10 +103,11 @@ def arrange_rings(
     choices = (pins.parts,) if pins.parts is not None else choices
     enough = ENOUGH_BESIDE if beside else ENOUGH_SLOTS
     best: tuple[int, list[_Ring], int] | None = None
+    places = pins.places or 1
     for parts in choices:
-        if any(not _divisible(store, parts) for store in stores):
+        if any(not _divisible(store, parts) for store in stores) or places > parts:
             continue
-        left = room - sum(stage_bytes(store, parts) for store in stores)
+        left = room - places * sum(stage_bytes(store, parts) for store in stores)
         rings = _deepen(_make_rings(partition, turned, pins), persistent, left)
         reached = min((min(ring.depth, enough) for ring in _waited(rings)), default=1)
         if sum(ring.bytes for ring in rings) > left:
@@ -114,6 +115,7 @@ def arrange_rings(
         if best is None or reached > best[0]:
             best = (reached, rings, parts)
     if best is None:
+        _check_places(pins)
         raise PlanError(
             f"parts={pins.parts}",
             why="a store goes in runs of whole panels of 128 bytes, the last one narrower",
@@ -133,6 +135,16 @@ def arrange_rings(
         frozenset(tiles_of(partition)),
         reached > 0,
     )
+
+
+def _check_places(pins: Pins) -> None:
+    """Raise PlanError where more places are pinned than a store has parts."""
+    if (pins.places or 1) > (pins.parts or 4):
+        raise PlanError(
+            f"places={pins.places}",
+            why=f"a store's parts take them in turn, and there are {pins.parts or 'at most 4'}",
+            remedy="pin parts= to as many or more, or leave places= out",
+        )
 
 
 def _waited(rings: list[_Ring]) -> list[_Ring]:

@@ -49,9 +49,10 @@ def print_plan(plan: Plan) -> str:
             f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}{pins}{shared}"
         )
     for store in plan.stores:
-        first = f" eviction={store.eviction}" if store.eviction else ""
-        first += f" stage={store.stage}" if store.stage else ""
-        lines.append(f"store {store.store} via={store.via} parts={store.parts}{first}")
+        more = f" places={store.places}" if store.places > 1 else ""
+        more += f" eviction={store.eviction}" if store.eviction else ""
+        more += f" stage={store.stage}" if store.stage else ""
+        lines.append(f"store {store.store} via={store.via} parts={store.parts}{more}")
     lines.extend(f"guard {read}, {written}" for read, written in plan.guards)
     lines.extend(f"declined {item.feature}: {item.reason}" for item in plan.declined)
     return "\n".join(lines) + "\n"
@@ -169,6 +170,7 @@ def _read_store(plan: Plan, rest: str) -> Plan:
         {
             "via": _one_of("tma", "registers"),
             "parts": int,
+            "places": int,
             "eviction": _one_of("first", "last"),
             "stage": str,
         },

@@ -77,10 +77,10 @@ def estimate(kernel: tile.Kernel, plan: Plan, statements: Mapping[str, Operation
     if consumers > 1:
         # One warpgroup's wait is another's turn.
         total.exposed /= consumers
-    stages = {store.store: store.parts for store in plan.stores if store.via == "tma"}
+    waits = {store.store: store.parts - store.places for store in plan.stores if store.via == "tma"}
     for name, operation in statements.items():
         if isinstance(operation, tile.DescStore | tile.Store):
-            total.store += _store_cycles(operation, stages.get(name, 0), plan.persistent)
+            total.store += _store_cycles(operation, waits.get(name), plan.persistent)
     return Estimate(total.products, total.loads, total.arithmetic, total.exposed, total.store)
 
 
@@ -167,11 +167,13 @@ def _vector_cycles(operation: Operation) -> float:
     return count * slow * steps / VECTOR_ELEMENTS
 
 
-def _store_cycles(store: tile.DescStore | tile.Store, parts: int, persistent: bool) -> float:
-    """Return the cycles of an epilogue: bytes out, and a wait for each part after the first."""
+def _store_cycles(store: tile.DescStore | tile.Store, waits: int | None, persistent: bool) -> float:
+    """Return the cycles of an epilogue: bytes out, and `waits` for a part's place in shared memory
+    (None where it leaves from registers).
+    """
     kind = store.value.type
     size = prod(shape_of(kind)) * bit_width(element_type(kind)) / 8
     cycles = size / SHARED_BYTES + size / MEMORY_BYTES
-    if parts and persistent:
+    if waits is not None and persistent:
         cycles -= size / MEMORY_BYTES * 0.75  # drains under the next tile
-    return cycles + max(0, parts - 1) * LATENCY / 2
+    return cycles + max(0, waits or 0) * LATENCY / 2

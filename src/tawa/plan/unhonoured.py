@@ -81,13 +81,14 @@ def refuse_stores(problem: Problem, notes: Iterable[Declined]) -> None:
             + (listed or "The kernel has no store"),
             remedy="leave store= out: each store then takes the best way it has",
         )
-    if (pins.parts or 1) > 1 and (pins.store in ("slot", "registers") or not sent):
-        raise PlanError(
-            f"parts={pins.parts}",
-            why="it counts the pieces of a store by TMA through a stage of its own, and this "
-            "kernel has none",
-            remedy="leave parts= out",
-        )
+    for name, count in (("parts", pins.parts), ("places", pins.places)):
+        if (count or 1) > 1 and (pins.store in ("slot", "registers") or not sent):
+            raise PlanError(
+                f"{name}={count}",
+                why="it is for the pieces of a store by TMA through a stage of its own, and this "
+                "kernel has none",
+                remedy=f"leave {name}= out",
+            )
 
 
 def refuse_declined(pins: Pins, plan: Plan, notes: Iterable[Declined]) -> None:
@@ -112,6 +113,8 @@ def _pin_of(pins: Pins, plan: Plan, feature: str) -> str:
         return kind.replace(" ", "=", 1)
     if kind.endswith(" parts") and (pins.parts or 1) > 1:
         return f"parts={pins.parts}"
+    if kind.endswith(" parts") and (pins.places or 1) > 1:
+        return f"places={pins.places}"
     if feature == "register reallocation" and pins.registers:
         return f"registers={dict(pins.registers)}"
     if pins.store == "tma" and feature in {f"TMA for {store.store}" for store in plan.stores}:

@@ -262,6 +262,7 @@ def _stores(plan: Plan) -> list[str]:
     return [
         f"{store.store}: {'by TMA' if store.via == 'tma' else 'from registers'}"
         + (f" in {store.parts} parts" if store.parts > 1 else "")
+        + (f" through {store.places} places" if store.places > 1 else "")
         + (f" through the slot of {store.stage}" if store.stage else "")
         + (f", evict {store.eviction}" if store.eviction else "")
         for store in plan.stores

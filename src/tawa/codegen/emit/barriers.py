@@ -120,7 +120,8 @@ def block_sync(e: Emitter, op: Operation) -> None:
 
 def cluster_sync(e: Emitter, op: Operation) -> None:
     """All threads of the cluster meet."""
-    e.do(w.CLUSTER_SYNC)
+    assert isinstance(op, hopper.ClusterSync)
+    e.do(w.CLUSTER_SYNC if op.relaxed is None else w.CLUSTER_SYNC_RELAXED)
 
 
 def block_id(e: Emitter, op: Operation) -> None:

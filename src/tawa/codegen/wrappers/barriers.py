@@ -87,6 +87,15 @@ CLUSTER_SYNC = Wrapper(
     "barrier.cluster",
     "sync",
 )
+CLUSTER_SYNC_RELAXED = Wrapper(
+    "void cluster_sync_relaxed()",
+    asm(
+        "barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;",
+        memory=True,
+    ),
+    "barrier.cluster",
+    "sync",
+)
 CLUSTER_RANK = Wrapper(
     "int cluster_rank()",
     "u32 rank;\n"

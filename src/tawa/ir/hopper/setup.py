@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr, StringAttr, UnitAttr
 from xdsl.irdl import (
     IRDLOperation,
     attr_def,
     irdl_op_definition,
     operand_def,
+    opt_attr_def,
     region_def,
     result_def,
     traits_def,
@@ -106,9 +107,14 @@ class BlockSync(IRDLOperation):
 
 @irdl_op_definition
 class ClusterSync(IRDLOperation):
-    """All threads of the cluster meet (barrier.cluster.arrive.release + wait.acquire)."""
+    """All threads of the cluster meet (barrier.cluster.arrive.release + wait.acquire).
+
+    `relaxed` (arrive.relaxed): it publishes what `FenceBarrierInit` has released and no other
+    write, for the set-up; a release waits for the memory of the whole GPU (MEMBAR.ALL.GPU).
+    """
 
     name = "hopper.cluster_sync"
+    relaxed = opt_attr_def(UnitAttr)
     assembly_format = "attr-dict"
 
 

@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import (
     IntAttr,
     StringAttr,
     TensorType,
+    UnitAttr,
 )
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import Pure
@@ -214,7 +215,7 @@ def initialise_barriers(lowering: Lowering) -> None:
         emitter.put(hopper.FenceBarrierInit())
     if lowering.plan.cluster > 1:
         # No block may signal or copy into one that has not started, or has already gone.
-        emitter.put(hopper.ClusterSync())
+        emitter.put(hopper.ClusterSync(attributes={"relaxed": UnitAttr()}))
         Emitter.at_end(block).put(hopper.ClusterSync())
     elif arrays:
         emitter.put(hopper.BlockSync())

@@ -7,9 +7,10 @@ Before -> after:
                                     hopper.proxy_fence; hopper.named_barrier     (all have written)
                                     hopper.tma_store; hopper.bulk_commit
 and at the end of the role ``hopper.bulk_wait {read = false}``. With `parts` in the plan the columns
-go one sub-tile after the other through a smaller stage; the last one may be narrower, and then lies
-there in a layout of its own. A `stage` in the plan names a load in whose slot the tile lies while
-it is stored; the slot is freed when the copy has read it.
+go one sub-tile after the other through smaller stages, `places` of them in turn: a part waits for
+the one that had its place. The last may be narrower, and then lies there in a layout of its own. A
+`stage` in the plan names a load in whose slot the tile lies while it is stored; the slot is freed
+when the copy has read it.
 Requires: layouts converted. Ensures: a warpgroup that owns its rows stores them by itself; else one
 thread of the role stores the tile. A later load of the role sees what was stored before it.
 Declines when: the columns do not make `parts` runs of whole panels (one part is used).
@@ -129,21 +130,26 @@ def _lower_store(
     plan = lowering.store_plan(store)
     emitter = Emitter.before(store)
     parts = _columns(lowering, store, plan.parts)
-    stages = _Stages(lowering, store)
+    stages = _Stages(lowering, store, min(plan.places, len(parts)))
     lent = _lent(lowering, role, store) if plan.stage else None
     how = {"eviction": StringAttr(plan.eviction)} if plan.eviction else {}
     if isinstance(store, tile.DescAtomic):
         how["reduce"] = store.function
     start = 0
-    for part in parts:
-        # Bulk groups belong to the thread that committed them: it waits, then all meet.
-        if lent is None:  # a slot lent has been waited for
-            emitter.put(bulk_wait(who.by, read=True, pending=0 if start else pending))
-        emitter.put(who.barrier(lowering, role))
+    under_way: int | None = None  # groups that may still read their stages, None before any wait
+    for index, part in enumerate(parts):
+        since = _groups_since(index, len(parts), stages.places, pending)
+        if under_way is None or under_way > since:
+            # Bulk groups belong to the thread that committed them: it waits, then all meet.
+            if lent is None:  # a slot lent has been waited for
+                emitter.put(bulk_wait(who.by, read=True, pending=since))
+            emitter.put(who.barrier(lowering, role))
+            under_way = since
+        under_way += 1
         value = part.value(emitter)
         shape = shape_of(value.type)
         width, height = shape[-1], shape[-2] if len(shape) > 1 else 1
-        view = lent.result if lent else whole_buffer(emitter, stages.of(shape))
+        view = lent.result if lent else whole_buffer(emitter, stages.of(index, shape))
         layout = view_kind(view).layout.data
         map_ = tensor_map(lowering, store.desc, layout, height // who.shares)
         store_shared(emitter, value, view)
@@ -198,26 +204,40 @@ def _give_back(
         emitter.put(who.barrier(lowering, role))
 
 
-class _Stages:
-    """The buffers a store's parts go through: one place, a buffer for each width of a part."""
+def _groups_since(index: int, parts: int, places: int, others: int) -> int:
+    """Return how many groups were committed after the part that last had the place of part `index`.
 
-    def __init__(self, lowering: Lowering, store: _Store) -> None:
+    Of the first `places` parts that was one of the tile before; at least `others` groups of other
+    stores lie between.
+    """
+    if index >= places:
+        return places - 1
+    before = index + (parts - 1 - index) // places * places
+    return parts - 1 - before + others + index
+
+
+class _Stages:
+    """The buffers a store's parts go through: places in turn, a buffer for each width of a part."""
+
+    def __init__(self, lowering: Lowering, store: _Store, places: int) -> None:
         self._lowering = lowering
         self._store = store
-        self._made: dict[tuple[int, ...], hopper.Shared] = {}
+        self.places = places
+        self._made: list[dict[tuple[int, ...], hopper.Shared]] = [{} for _ in range(places)]
 
-    def of(self, shape: tuple[int, ...]) -> hopper.Shared:
-        """Return the buffer for parts of `shape`."""
-        if shape not in self._made:
+    def of(self, index: int, shape: tuple[int, ...]) -> hopper.Shared:
+        """Return the buffer for part number `index`, of `shape`."""
+        made = self._made[index % self.places]
+        if shape not in made:
             element = element_type(self._store.value.type)
             layout = choose_layout(shape, element)
             label = f"{name_of(self._store)} stage"
             buffer = self._lowering.new_buffer(label, layout, element)
             buffer.result.name_hint = f"{self._store.desc.name_hint or 'store'}_stage"
-            if self._made:
-                self._lowering.over[buffer] = next(iter(self._made.values()))
-            self._made[shape] = buffer
-        return self._made[shape]
+            if made:
+                self._lowering.over[buffer] = next(iter(made.values()))
+            made[shape] = buffer
+        return made[shape]
 
 
 @dataclass(frozen=True, slots=True)
