@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation
 from xdsl.traits import IsTerminator
 
 from tawa.analysis.copies import Run, copy_run
@@ -28,6 +28,7 @@ from tawa.analysis.effects import (
 from tawa.analysis.liveness import needed_by
 from tawa.analysis.memory import Meeting, meetings, roots_of, stored_apart, synchronizers, writers
 from tawa.analysis.naming import name_of
+from tawa.analysis.tma import block_objection, is_host_made
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 
@@ -176,6 +177,8 @@ def _judge_mechanism(load: Operation) -> str:
         return f"{load.name} is not a load of a tile"
     if not is_host_made(load.desc):
         return "its descriptor is made from values of the running program, not of the arguments"
+    if reason := block_objection(load.desc.type):
+        return f"TMA does not take it: {reason}"
     return ""
 
 
@@ -186,29 +189,6 @@ def _judge_copy(load: tile.Load) -> Run | str:
     if not fed_dots(load):
         return "its tile goes into no product"
     return copy_run(load)
-
-
-def is_host_made(desc: SSAValue) -> bool:
-    """Tell whether a descriptor depends on the kernel's arguments only: the host can encode it."""
-    match desc.owner:
-        case Block():
-            return isinstance(desc.owner.parent_op(), tile.Kernel)
-        case tile.MakeDesc():
-            return all(map(_is_host_known, desc.owner.operands))
-        case _:
-            return False
-
-
-def _is_host_known(value: SSAValue) -> bool:
-    match value:
-        case BlockArgument():
-            return isinstance(value.owner.parent_op(), tile.Kernel)
-        case _ if isinstance(
-            value.owner, (tile.Constant, tile.Elementwise, tile.Cast, tile.PtrAdd, tile.DescExtent)
-        ):
-            return all(map(_is_host_known, value.owner.operands))
-        case _:
-            return False
 
 
 def _judge_memory(load: Operation, facts: _Facts, verdict: _Verdict) -> str:

@@ -32,7 +32,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.analysis.effects import ATOMICS, VIEWS, has_effect
 from tawa.analysis.liveness import Keep, needed_by
-from tawa.analysis.roles import is_host_made
+from tawa.analysis.tma import is_host_made
 from tawa.errors import InternalError
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import ArefType, shape_of

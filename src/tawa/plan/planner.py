@@ -14,7 +14,8 @@ from xdsl.dialects import scf
 
 from tawa.analysis.effects import enclosing_loops
 from tawa.analysis.naming import NEXT_PROGRAM, name_of, name_statements
-from tawa.analysis.roles import is_host_made, partition
+from tawa.analysis.roles import partition
+from tawa.analysis.tma import is_host_made
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.plan.budgets import check_register_sum, producer_need, split_registers

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tawa.analysis.effects import enclosing_loops
-from tawa.analysis.roles import is_host_made
+from tawa.analysis.tma import is_host_made
 from tawa.errors import PlanError
 from tawa.ir import tile
 from tawa.plan.pins import Pins, pick

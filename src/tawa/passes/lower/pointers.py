@@ -15,12 +15,12 @@ from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tawa.analysis.naming import name_of
+from tawa.analysis.tma import block_objection
 from tawa.ir import hopper, tile
 from tawa.ir.types import (
     DescType,
     PtrType,
     Real,
-    bit_width,
     element_type,
     i32,
     i64,
@@ -78,14 +78,8 @@ def _reduction_objection(atomic: tile.DescAtomic) -> str:
 
 def _objection(lowering: Lowering, desc: SSAValue) -> str:
     """Return why TMA cannot serve accesses through `desc`, or nothing."""
-    kind = desc.type
-    assert isinstance(kind, DescType)
-    row = kind.block_shape[-1] * max(8, bit_width(kind.element)) // 8
-    unit = lowering.target.tma_alignment
-    if row % unit:
-        return f"rows of the block are {row} bytes, not a multiple of {unit}"
-    if len(kind.block_shape) > lowering.target.tma_rank:
-        return f"{len(kind.block_shape)} dimensions, TMA has {lowering.target.tma_rank}"
+    if reason := block_objection(desc.type, lowering.target):
+        return reason
     if not is_host_made(desc):
         return "the descriptor depends on the program, the host cannot encode it"
     return ""
