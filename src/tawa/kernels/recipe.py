@@ -151,8 +151,10 @@ def _pick(held: Sequence[Any], numbers: Sequence[int | None]) -> list[Any]:
 
 
 def _describer(symbol: TensorDescriptor) -> Callable[[Any], TensorDescriptor]:
-    facts = symbol.shape, symbol.strides, symbol.block_shape, symbol.padding
-    return lambda base: TensorDescriptor(base, *facts)
+    fixed = TensorDescriptor(None, symbol.shape, symbol.strides, symbol.block_shape, symbol.padding)
+    fixed.shape, fixed.strides = tuple(symbol.shape), tuple(symbol.strides)
+    fixed.block_shape = tuple(symbol.block_shape)
+    return fixed.of
 
 
 class Recipes:

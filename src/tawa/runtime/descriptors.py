@@ -41,9 +41,9 @@ class TensorDescriptor:
                 f"padding={padding!r} is not a padding", remedy='use "zero" or "nan"'
             )
         self.base = base
-        self.shape = list(shape)
-        self.strides = list(strides)
-        self.block_shape = list(block_shape)
+        self.shape: Sequence[int] = list(shape)
+        self.strides: Sequence[int] = list(strides)
+        self.block_shape: Sequence[int] = list(block_shape)
         self.padding = padding
 
     @classmethod
@@ -60,6 +60,15 @@ class TensorDescriptor:
             return cls(tensor, tensor.shape, tensor.stride(), block_shape, padding)
         view = look(tensor)
         return cls(tensor, view.shape, view.strides, block_shape, padding)
+
+    def of(self, base: Any) -> TensorDescriptor:
+        """Return the same description of another array; sizes are shared, so let them be tuples."""
+        made = object.__new__(TensorDescriptor)
+        made.base = base
+        made.shape, made.strides = self.shape, self.strides
+        made.block_shape = self.block_shape
+        made.padding = self.padding
+        return made
 
     def __repr__(self) -> str:
         return (
