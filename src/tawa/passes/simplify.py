@@ -11,9 +11,10 @@ Before -> after::
     }
 
 Requires: tile IR. Ensures: the same effects in the same order; no two pure statements of one scope
-are equal; scalars, descriptors and pointers that do not change in a loop are computed before it,
-and blocks of memory that nothing in the loop writes are read before it; no dead statement; views
-stand where they are first used; the names of statements (`tawa.analysis.naming`) are different.
+are equal; no condition is asked again under itself; scalars, descriptors and pointers that do not
+change in a loop are computed before it, and blocks of memory that nothing in the loop writes are
+read before it; no dead statement; views stand where they are first used; the names of statements
+(`tawa.analysis.naming`) are different.
 Declines: never.
 """
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import BoolAttr
+from xdsl.dialects.builtin import BoolAttr, IntAttr
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import IsTerminator, Pure
 
@@ -35,6 +36,9 @@ from tawa.passes.dead import sweep
 from tawa.passes.fold import fold, integer_of
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
+
+# A conjunction that holds says so of its parts, a disjunction that does not says that of its.
+_FOLLOWS = {True: "and", False: "or"}
 
 _Key = tuple[object, ...]
 _Scope = dict[_Key, Operation]
@@ -181,12 +185,43 @@ def _simplify_control(operation: Operation, scopes: list[_Scope]) -> Operation |
             return following
         case scf.ForOp():
             _drop_constant_carries(operation)
+        case scf.IfOp():
+            for region, truth in zip(operation.regions, (True, False)):
+                if region.blocks:
+                    _tell(region.block, operation.cond, truth)
         case _:
             pass
     for region in operation.regions:
         for block in region.blocks:
             _simplify_block(block, scopes)
     return None
+
+
+def _tell(block: Block, condition: SSAValue, truth: bool) -> None:
+    """Put a condition's outcome, and what follows from it, in its place within a branch."""
+    match condition.owner:
+        case tile.Elementwise(function=name, inputs=parts) if name.data == "not":
+            _tell(block, parts[0], not truth)
+        case tile.Elementwise(function=name, inputs=parts) if name.data == _FOLLOWS[truth]:
+            for part in parts:
+                _tell(block, part, truth)
+        case tile.Constant():
+            return
+        case _:
+            pass
+    inside = [use for use in condition.uses if block.is_ancestor(use.operation)]
+    if inside:
+        known = tile.Constant(
+            attributes={"value": IntAttr(int(truth))}, result_types=[condition.type]
+        )
+        block.insert_ops_before([known], _first(block))
+        for use in inside:
+            use.operation.operands[use.index] = known.result
+
+
+def _first(block: Block) -> Operation:
+    assert block.first_op is not None, "a branch ends with a terminator"
+    return block.first_op
 
 
 def _sink_views(block: Block) -> None:

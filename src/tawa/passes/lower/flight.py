@@ -214,6 +214,42 @@ def used_from(value: SSAValue, before: Operation) -> bool:
     return any(use.operation is before or reaches(use.operation, before) for use in value.uses)
 
 
+def lives_on(value: SSAValue, at: Operation, index: int) -> bool:
+    """Tell whether a value may be used after, or beside, its use as operand `index` of an
+    operation; in a later trip as well.
+    """
+    current = at
+    others = [u.operation for u in value.uses if u.operation is not at or u.index != index]
+    if any(other is current or current.is_ancestor(other) for other in others):
+        return True
+    home = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    while True:
+        block = current.parent
+        assert block is not None, "the value is defined in a block around"
+        for other in others:
+            there = block.find_ancestor_op_in_block(other)
+            if there is not None and current.is_before_in_block(there):
+                return True
+        if block is home:
+            return False
+        around = block.parent_op()
+        assert around is not None
+        if isinstance(around, (scf.ForOp, scf.WhileOp)):
+            return True
+        current = around
+
+
+def shared_with(loop: scf.ForOp) -> list[SSAValue]:
+    """Return the values a loop starts from that are used besides: a wait in the loop, or for its
+    result where it makes no trip, would name the registers for one of the two alone.
+    """
+    return [
+        value
+        for index, value in enumerate(loop.operands)
+        if is_tensor(value) and lives_on(value, loop, index)
+    ]
+
+
 def visible(value: SSAValue, at: Operation) -> bool:
     """Tell whether a value is defined in the block of an operation or one around it."""
     block = value.owner if isinstance(value.owner, Block) else value.owner.parent

@@ -16,15 +16,15 @@ Declines when: never.
 from __future__ import annotations
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, SSAValue, Use
+from xdsl.ir import SSAValue, Use
 
 from tawa.ir import hopper, tile
 from tawa.passes.lower.emit import Emitter
+from tawa.passes.lower.flight import lives_on
 from tawa.passes.lower.relate import is_tensor
 
 _ACC = 2  # the operand of a wgmma
 _ITER_ARGS = 3  # the first of them among the operands of a loop
-_LOOPS = (scf.ForOp, scf.WhileOp)
 _FILLED = (tile.Constant, hopper.Uninitialized)  # written where they are used
 
 
@@ -37,7 +37,7 @@ def keep_accumulators(role: hopper.Role) -> None:
             if not is_tensor(value) or isinstance(value.owner, _FILLED):
                 continue
             use = Use(operation, index)
-            if _takes(use, set()) and _lives_on(value, use):
+            if _takes(use, set()) and lives_on(value, operation, index):
                 copy = tile.Cast(operands=[value], result_types=[value.type])
                 kept = Emitter.before(operation).put(copy).result
                 kept.name_hint = value.name_hint
@@ -85,28 +85,3 @@ def _yielded_to(end: scf.YieldOp, index: int) -> list[SSAValue]:
             return [branch.results[index]]
         case _:
             return []
-
-
-def _lives_on(value: SSAValue, taken: Use) -> bool:
-    """Tell whether a value may be used after, or beside, one use; in a later trip as well."""
-    current, index = taken.operation, taken.index
-    others = [
-        use.operation for use in value.uses if use.operation is not current or use.index != index
-    ]
-    if any(other is current or current.is_ancestor(other) for other in others):
-        return True
-    home = value.owner if isinstance(value.owner, Block) else value.owner.parent
-    while True:
-        block = current.parent
-        assert block is not None, "the value is defined in a block around"
-        for other in others:
-            there = block.find_ancestor_op_in_block(other)
-            if there is not None and current.is_before_in_block(there):
-                return True
-        if block is home:
-            return False
-        around = block.parent_op()
-        assert around is not None
-        if isinstance(around, _LOOPS):
-            return True
-        current = around
