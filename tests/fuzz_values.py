@@ -79,8 +79,9 @@ class Writer(Drawn):
         if v.whole:
             ways += ["{0} & 5", "{0} ^ 3", "{0} // 2", "{0} % 3", "({0} << 1)", "{0} >> 1", "~{0}"]
         else:
-            ways += ["tl.floor({0} * 0.5)", "tl.where({0} > 0, {0}, 2.0)", "tl.ceil({0} * 0.25)"]
-        return self.made(pool, self.pick(*ways).format(v.name), v.shape, v.dtype)
+            ways += ["tl.where({0} > 0, {0}, 2.0)", "tl.floor({0}.to(tl.float32) * 0.5)"]
+        text = f"({self.pick(*ways).format(v.name)}).to({WORDS[v.dtype]})"
+        return self.made(pool, text, v.shape, v.dtype)
 
     def binary(self, pool: list[Value]) -> list[str]:
         v = self.of(pool)

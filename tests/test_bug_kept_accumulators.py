@@ -117,8 +117,16 @@ def chosen(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr):
     c_desc.store([0, 0], y * 2 - x)
 
 
+def round_a_loop_without_products(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr):
+    x = tl.dot(a_desc.load([0, 0]), b_desc.load([0, 0]))
+    y = x
+    for k in range(0, K):
+        y = tl.where(tl.arange(0, BM)[:, None] >= k, y, 0)
+    c_desc.store([0, 0], y * 2 - x)
+
+
 KERNELS = [straight, in_a_loop, of_the_last_trip, under_a_branch, used_by_two, carried_by_two]
-KERNELS += [exchanged, in_a_while, carried_twice, chosen]
+KERNELS += [exchanged, in_a_while, carried_twice, chosen, round_a_loop_without_products]
 
 
 @pytest.mark.parametrize("function", KERNELS, ids=lambda function: function.__name__)

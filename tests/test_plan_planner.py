@@ -131,10 +131,12 @@ def test_shared_memory_over_budget_lists_the_buffers() -> None:
 
 
 def test_ranked_plans_ask_for_less_and_less() -> None:
-    best, steadier, ordinary = rank_plans(gemm())
+    best, steadier, ordinary, spare = rank_plans(gemm())
     assert (best.arefs[0].depth, best.loops[0].mma_depth) == (3, 1)
     assert (steadier.arefs[0].depth, steadier.loops[0].mma_depth) == (2, 1)
     assert not ordinary.specialized
+    assert not spare.specialized
+    assert [plan.stores[0].via for plan in (ordinary, spare)] == ["tma", "registers"]
 
 
 def cycles(pins: Pins, *block: int) -> float:

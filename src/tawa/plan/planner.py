@@ -56,7 +56,7 @@ def rank_plans(
     pins: Pins = NO_PINS,
     notes: tuple[Declined, ...] = (),
 ) -> tuple[Plan, ...]:
-    """Return at most three plans for a simplified kernel, best first.
+    """Return at most four plans for a simplified kernel, best first.
 
     `notes` are what earlier passes declined, for the reasons of refused pins. Raises PlanError for
     a pin that cannot be honoured, OverBudget when what the pins ask for, or the kernel itself, does
@@ -74,19 +74,19 @@ def rank_plans(
         if pins.specialize:
             raise PlanError("the kernel cannot be specialized", why=reason)
         refuse_roles(pins, reason)
-        return (_ordinary(problem, Declined("specialization", reason)),)
+        return _ordinary(problem, Declined("specialization", reason))
     refuse_loops(problem)
     try:
         made = _specialized_plans(problem)
     except OverBudget as error:
         if pins != NO_PINS:
             raise
-        return (_ordinary(problem, Declined("specialization", f"{error.what}: {error.why}")),)
+        return _ordinary(problem, Declined("specialization", f"{error.what}: {error.why}"))
     best = min(made, key=lambda plan: estimate(kernel, plan, problem.statements).total)
     plans = [best, *_steadier(best, pins)]
     if pins == NO_PINS:
         refused = Declined("specialization", "the specialized plans were rejected")
-        plans.append(_ordinary(problem, refused))
+        plans += _ordinary(problem, refused)
     return tuple(plans)
 
 
@@ -187,12 +187,17 @@ def _why_ordinary(problem: Problem) -> str:
     return ""
 
 
-def _ordinary(problem: Problem, *declined: Declined) -> Plan:
-    return Plan(
+def _ordinary(problem: Problem, *declined: Declined) -> tuple[Plan, ...]:
+    """Return the plan of an ordinary kernel; where its stores take shared memory, one without."""
+    plan = Plan(
         warps=ordinary_warps(problem),
         stores=_stores(problem, 1),
         declined=(*problem.declined, *declined),
     )
+    if problem.pins.store is not None or all(store.via == "registers" for store in plan.stores):
+        return (plan,)
+    spare = tuple(StorePlan(store.store, "registers") for store in plan.stores)
+    return plan, replace(plan, stores=spare)
 
 
 # --- the specialized plan -----------------------------------------------------------------------
