@@ -30,6 +30,11 @@ template <class T>
 inline T __shfl_sync(unsigned mask, T value, int lane) {
   return emu::shuffled(value, lane, mask);
 }
+inline int __any_sync(unsigned mask, bool value) {
+  int any = 0;
+  for (int lane = 0; lane < 32; ++lane) any |= __shfl_sync(mask, (int)value, lane);
+  return any;
+}
 inline float __uint_as_float(unsigned x) { return emu::bits<float>(x); }
 inline float __int_as_float(int x) { return emu::bits<float>(x); }
 inline unsigned __float_as_uint(float x) { return emu::bits<unsigned>(x); }

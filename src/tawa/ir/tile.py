@@ -10,7 +10,7 @@ Length: one operation after the other; a dialect is read from one page.
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DictionaryAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DictionaryAttr, IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, Dialect
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -190,12 +190,14 @@ class Elementwise(IRDLOperation):
 
     `function` names the row: "add", "fma", "exp2", "less", "select" ... Signedness and width come
     from the element types; operands and result have one shape (scalars: none). `fma_every` of a
-    tensor's "exp2": a thread computes each so-manieth by multiply-adds.
+    tensor's "exp2": a thread computes each so-manieth by multiply-adds. `skip_ones` of a "mul": a
+    warp whose second factors are all one does nothing.
     """
 
     name = "tile.elementwise"
     function = attr_def(StringAttr)
     fma_every = opt_attr_def(IntAttr)
+    skip_ones = opt_attr_def(UnitAttr)
     inputs = var_operand_def()
     result = result_def()
     traits = traits_def(Pure())

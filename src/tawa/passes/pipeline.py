@@ -20,6 +20,7 @@ from tawa.passes.distribute import distribute
 from tawa.passes.early import free_early
 from tawa.passes.exponentials import share_exponentials
 from tawa.passes.instances import split_instances
+from tawa.passes.lag import lag_maxima
 from tawa.passes.lower import lower
 from tawa.passes.persist import persist
 from tawa.passes.simplify import simplify
@@ -41,7 +42,11 @@ TILE: tuple[Pass, ...] = (
 TILE_PLAIN: tuple[Pass, ...] = (simplify, ask_masks, simplify)
 
 # What changes the order of sums; not run under `strict`.
-REASSOCIATE: tuple[Pass, ...] = (accumulate, defer_sums)
+REASSOCIATE: tuple[Pass, ...] = (
+    accumulate,
+    lag_maxima,  # before sums are deferred: it knows them as rows
+    defer_sums,
+)
 
 # After sums were re-associated: `accumulate` looks for single products.
 EXPAND: tuple[Pass, ...] = (split_products,)

@@ -11,13 +11,14 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.emitter import Emitter
-from tawa.codegen.emit.values import Scalar, Tensor, Uniform, atom
+from tawa.codegen.emit.values import Array, Scalar, Tensor, Uniform, atom
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import Real, element_type, layout_of
+from tawa.layouts.register import RegisterLayout
 
 _CALLED = re.compile(r"\b([a-z_]\w*)\(")
 # Signed arithmetic that may overflow: written in the unsigned type, where C++ wraps.
@@ -218,6 +219,9 @@ def elementwise(e: Emitter, op: Operation) -> None:
     for tensor in tensors:
         e.use_accessors(tensor.element)
     target = e.array(op.result)
+    if op.skip_ones is not None and e.storage.same(op.result, inputs[0]):
+        _multiply_unless_ones(e, target, tensors, layout_of(op.result.type))
+        return
 
     every = op.fma_every.data if op.fma_every is not None and kind.compute == "float" else 0
 
@@ -229,6 +233,17 @@ def elementwise(e: Emitter, op: Operation) -> None:
         return f"{r} % {every} == {every - 1} ? {other} : {text}"
 
     e.fill(target, at)
+
+
+def _multiply_unless_ones(
+    e: Emitter, target: Array, tensors: list[Tensor], layout: RegisterLayout
+) -> None:
+    """Multiply registers in place by factors, unless all factors of the warp are one."""
+    scaled, factor = tensors
+    first = {row[:-1]: r for r, row in reversed([*enumerate(layout.register_table)])}
+    others = " | ".join(f"{factor.at(str(r))} != 1.0f" for r in sorted(first.values()))
+    with e.block(f"if ({e.call(arithmetic.ANY_LANE, others)})"):
+        e.fill(target, lambda r: f"{scaled.at(r)} * {factor.at(r)}")
 
 
 def aligned(e: Emitter, value: SSAValue, like: SSAValue) -> Tensor:

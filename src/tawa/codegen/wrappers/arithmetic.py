@@ -45,6 +45,9 @@ MAX_NAN = Wrapper(
     "max",
     "pure",
 )
+ANY_LANE = Wrapper(
+    "bool any_lane(bool x)", "return __any_sync(0xffffffffu, x);", "vote.sync", "convergent"
+)
 
 
 def mulhi(kind: str) -> Wrapper:

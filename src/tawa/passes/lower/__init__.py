@@ -41,6 +41,7 @@ from tawa.passes.lower.separate import separate_accesses
 from tawa.passes.lower.sink import sink_scalars
 from tawa.passes.lower.stores import lower_stores
 from tawa.passes.lower.swap import swap_operands
+from tawa.passes.lower.untouched import leave_untouched
 from tawa.passes.lower.waits import place_waits
 from tawa.passes.lower.zeros import drop_zero_fills
 from tawa.plan.plan import Declined, Plan
@@ -80,6 +81,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
     for role in lowering.roles:
         settle_moves(role)
         tidy(role)
+        leave_untouched(role)
     take_turns(lowering)  # late: in the order in which products are issued
     elect_threads(lowering)
     erase_setup(lowering)
