@@ -11,9 +11,11 @@ import tawa
 from runtime_fakes import FakeCompiler, FakeDriver, GpuArray, install, parameters_of, sample_kernel
 from tawa.codegen.parameters import GridParameter
 from tawa.errors import ArgumentError, OverBudget, TuningError
-from tawa.runtime.autotune import Autotuner, Heuristics
+from tawa.runtime.autotune import Autotuner
 from tawa.runtime.compiled import LaunchShape
-from tawa.runtime.jit import JitFunction, wrap
+from tawa.runtime.decorators import wrap
+from tawa.runtime.heuristics import Heuristics
+from tawa.runtime.jit import JitFunction
 from tawa.runtime.store import DiskStore
 
 SLOW = {16: 3.0, 32: 1.0, 64: 2.0}

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from tawa.errors import TawaError as TawaError
     from tawa.plan.plan import Plan as Plan
     from tawa.runtime.arrays import array as array
-    from tawa.runtime.autotune import autotune as autotune
-    from tawa.runtime.autotune import heuristics as heuristics
     from tawa.runtime.compiled import CompiledKernel as CompiledKernel
     from tawa.runtime.config import Config as Config
+    from tawa.runtime.decorators import autotune as autotune
+    from tawa.runtime.decorators import heuristics as heuristics
+    from tawa.runtime.decorators import jit as jit
     from tawa.runtime.descriptors import TensorDescriptor as TensorDescriptor
     from tawa.runtime.jit import JitFunction as JitFunction
-    from tawa.runtime.jit import jit as jit
     from tawa.runtime.numbers import cdiv as cdiv
     from tawa.runtime.numbers import next_power_of_2 as next_power_of_2
     from tawa.runtime.simulation import simulate as simulate
@@ -36,10 +36,10 @@ _HOMES = {
     "TawaError": "tawa.errors",
     "TensorDescriptor": "tawa.runtime.descriptors",
     "array": "tawa.runtime.arrays",
-    "autotune": "tawa.runtime.autotune",
+    "autotune": "tawa.runtime.decorators",
     "cdiv": "tawa.runtime.numbers",
-    "heuristics": "tawa.runtime.autotune",
-    "jit": "tawa.runtime.jit",
+    "heuristics": "tawa.runtime.decorators",
+    "jit": "tawa.runtime.decorators",
     "next_power_of_2": "tawa.runtime.numbers",
     "simulate": "tawa.runtime.simulation",
 }

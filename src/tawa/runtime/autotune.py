@@ -29,10 +29,9 @@ from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.config import Config
 from tawa.runtime.dispatch import devices_of, refuse_capture
 from tawa.runtime.fingerprint import compiler_digest
-from tawa.runtime.heuristics import Heuristics
 from tawa.runtime.jit import JitFunction, Launchable
 from tawa.runtime.store import DiskStore, cache_folder, store_at
-from tawa.runtime.tuning import Hook, Hooks, Pruning, Timer, Tuning
+from tawa.runtime.tuning import Hooks, Pruning, Timer, Tuning
 
 # Errors that every configuration would meet, and those that must not be passed over in silence.
 _NOT_THE_CONFIGURATION = (
@@ -316,79 +315,3 @@ def _with_note(kernel: CompiledKernel, tuning: Tuning) -> CompiledKernel:
     notes += [Declined(f"configuration {config}", why) for config, why in tuning.skipped.items()]
     noted = replace(kernel, declined=(*kernel.declined, *notes))
     return tuning.reports.setdefault(kernel, noted)
-
-
-def is_autotuner(value: Any) -> bool:
-    """Tell whether an object is a Triton Autotuner, by its attributes."""
-    return all(hasattr(value, name) for name in ("fn", "configs", "keys", "prune_configs"))
-
-
-def is_heuristics(value: Any) -> bool:
-    """Tell whether an object is a Triton Heuristics, by its attributes."""
-    return (
-        type(value).__name__ == "Heuristics" and hasattr(value, "fn") and hasattr(value, "values")
-    )
-
-
-def autotune(
-    configs: Sequence[Any],
-    key: Sequence[str],
-    prune_configs_by: Mapping[str, Any] | None = None,
-    reset_to_zero: Sequence[str] | None = None,
-    restore_value: Sequence[str] | None = None,
-    pre_hook: Hook | None = None,
-    post_hook: Hook | None = None,
-    warmup: float | None = None,
-    rep: float | None = None,
-    use_cuda_graph: bool = False,
-    do_bench: Callable[..., Any] | None = None,
-    cache_results: bool = True,
-) -> Callable[[Any], Autotuner]:
-    """Try `configs` for each new value of the arguments named in `key`, and keep the fastest.
-
-    The arguments are Triton's: `prune_configs_by` may hold "perf_model", "top_k" and
-    "early_config_prune"; `reset_to_zero` and `restore_value` name arrays that a run changes;
-    `pre_hook(args, reset_only=False)` and `post_hook(args, exception=None)` replace that; `warmup`
-    and `rep` are milliseconds. Results are kept on disk, unless `cache_results` is false.
-    """
-    prune = dict(prune_configs_by or {})
-    pruning = Pruning(
-        prune.pop("early_config_prune", None),
-        prune.pop("perf_model", None),
-        prune.pop("top_k", 1.0),
-    )
-    if prune:
-        raise ArgumentError(
-            f"prune_configs_by does not know {', '.join(map(repr, prune))}",
-            why="its entries are perf_model, top_k and early_config_prune",
-        )
-    hooks = Hooks(tuple(reset_to_zero or ()), tuple(restore_value or ()), pre_hook, post_hook)
-    timer = Timer(do_bench, warmup or 25, rep or 100, use_cuda_graph)
-
-    def decorate(fn: Any) -> Autotuner:
-        from tawa.runtime.jit import wrap
-
-        return Autotuner(
-            wrap(fn),
-            configs,
-            key,
-            pruning=pruning,
-            hooks=hooks,
-            timer=timer,
-            keep=cache_results,
-        )
-
-    return decorate
-
-
-def heuristics(
-    values: Mapping[str, Callable[[dict[str, Any]], Any]],
-) -> Callable[[Any], Heuristics]:
-    """Compute meta-parameters from the other arguments at each launch: name → function of them."""
-
-    def decorate(fn: Any) -> Heuristics:
-        from tawa.runtime.jit import wrap
-
-        return Heuristics(wrap(fn), values)
-
-    return decorate

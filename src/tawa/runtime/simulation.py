@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from tawa.errors import ArgumentError
 from tawa.plan.plan import Schedule as PinnedSchedule
+from tawa.runtime.decorators import wrap
 from tawa.runtime.dispatch import common_device, guards_hold, parse_stage, simulate_stage
 from tawa.runtime.grid import resolve_grid
-from tawa.runtime.jit import Launchable, wrap
+from tawa.runtime.jit import Launchable
 
 if TYPE_CHECKING:
     from tawa.simulator import Level

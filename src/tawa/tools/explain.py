@@ -33,7 +33,7 @@ def find_kernel(place: str) -> Any:
     if found is None:
         kernels = ", ".join(_kernels(module)) or "none"
         raise ArgumentError(f"{where} has no {name}", why=f"its kernels: {kernels}")
-    from tawa.runtime.jit import wrap
+    from tawa.runtime.decorators import wrap
 
     return wrap(found)
 

@@ -1,0 +1,147 @@
+"""The decorators: `jit`, `autotune`, `heuristics`, and what they make of Triton's own objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+from tawa.errors import ArgumentError
+from tawa.runtime.autotune import Autotuner
+from tawa.runtime.heuristics import Heuristics
+from tawa.runtime.jit import JitFunction, Launchable
+from tawa.runtime.tuning import Hook, Hooks, Pruning, Timer
+
+
+def jit(
+    function: Any = None,
+    *,
+    do_not_specialize: Iterable[int | str] | None = None,
+    do_not_specialize_on_alignment: Iterable[int | str] | None = None,
+    debug: bool | None = None,
+    noinline: bool | None = None,
+    repr: Callable[..., str] | None = None,
+    launch_metadata: Callable[..., Any] | None = None,
+    version: Any = None,
+) -> Any:
+    """Make a kernel of a Python function, or of a Triton kernel with its tuning kept.
+
+    Use as ``@tawa.jit``, ``@tawa.jit(do_not_specialize=["n"])`` or ``tawa.jit(triton_kernel)``.
+    Returns what is launched with ``kernel[grid](...)``. `debug`, `noinline`, `repr`,
+    `launch_metadata` and `version` are Triton's and have no effect on the kernel's meaning: they
+    are taken and not used.
+
+    >>> import tawa
+    >>> @tawa.jit
+    ... def scale(x, factor): ...
+    >>> scale.arg_names
+    ['x', 'factor']
+    """
+    options: dict[str, Any] = {}
+    if do_not_specialize is not None:
+        options["do_not_specialize"] = tuple(do_not_specialize)
+    if do_not_specialize_on_alignment is not None:
+        options["do_not_specialize_on_alignment"] = tuple(do_not_specialize_on_alignment)
+    if function is None:
+        return partial(wrap, **options)
+    return wrap(function, **options)
+
+
+def autotune(
+    configs: Sequence[Any],
+    key: Sequence[str],
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Hook | None = None,
+    post_hook: Hook | None = None,
+    warmup: float | None = None,
+    rep: float | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool = True,
+) -> Callable[[Any], Autotuner]:
+    """Try `configs` for each new value of the arguments named in `key`, and keep the fastest.
+
+    The arguments are Triton's: `prune_configs_by` may hold "perf_model", "top_k" and
+    "early_config_prune"; `reset_to_zero` and `restore_value` name arrays that a run changes;
+    `pre_hook(args, reset_only=False)` and `post_hook(args, exception=None)` replace that; `warmup`
+    and `rep` are milliseconds. Results are kept on disk, unless `cache_results` is false.
+    """
+    prune = dict(prune_configs_by or {})
+    pruning = Pruning(
+        prune.pop("early_config_prune", None),
+        prune.pop("perf_model", None),
+        prune.pop("top_k", 1.0),
+    )
+    if prune:
+        raise ArgumentError(
+            f"prune_configs_by does not know {', '.join(map(repr, prune))}",
+            why="its entries are perf_model, top_k and early_config_prune",
+        )
+    hooks = Hooks(tuple(reset_to_zero or ()), tuple(restore_value or ()), pre_hook, post_hook)
+    timer = Timer(do_bench, warmup or 25, rep or 100, use_cuda_graph)
+
+    def decorate(fn: Any) -> Autotuner:
+        return Autotuner(
+            wrap(fn),
+            configs,
+            key,
+            pruning=pruning,
+            hooks=hooks,
+            timer=timer,
+            keep=cache_results,
+        )
+
+    return decorate
+
+
+def heuristics(
+    values: Mapping[str, Callable[[dict[str, Any]], Any]],
+) -> Callable[[Any], Heuristics]:
+    """Compute meta-parameters from the other arguments at each launch: name → function of them."""
+
+    def decorate(fn: Any) -> Heuristics:
+        return Heuristics(wrap(fn), values)
+
+    return decorate
+
+
+def wrap(function: Any, **options: Any) -> Launchable:
+    """Return the launchable of a function: plain, ours, or Triton's with its decorators kept."""
+    if isinstance(function, Launchable):
+        return function
+    if is_autotuner(function):
+        return Autotuner.of(function, wrap(function.fn, **options))
+    if is_heuristics(function):
+        return Heuristics(wrap(function.fn, **options), function.values)
+    if isinstance(function, FunctionType):
+        return JitFunction(function, **options)
+    if isinstance(inner := getattr(function, "fn", None), FunctionType):
+        kept: dict[str, Any] = {
+            "do_not_specialize": getattr(function, "do_not_specialize", None) or (),
+            "do_not_specialize_on_alignment": getattr(
+                function, "do_not_specialize_on_alignment", None
+            )
+            or (),
+            "hooks": tuple(getattr(function, "pre_run_hooks", None) or ()),
+        }
+        return JitFunction(inner, **{**kept, **options})
+    raise ArgumentError(
+        f"tawa.jit got a {type(function).__name__}",
+        why="it takes a Python function, or a function under triton.jit",
+        remedy="decorate the kernel's function itself",
+    )
+
+
+def is_autotuner(value: Any) -> bool:
+    """Tell whether an object is a Triton Autotuner, by its attributes."""
+    return all(hasattr(value, name) for name in ("fn", "configs", "keys", "prune_configs"))
+
+
+def is_heuristics(value: Any) -> bool:
+    """Tell whether an object is a Triton Heuristics, by its attributes."""
+    return (
+        type(value).__name__ == "Heuristics" and hasattr(value, "fn") and hasattr(value, "values")
+    )
