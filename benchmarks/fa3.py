@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness import OUTPUT, Call, Missing, torch_dtype
@@ -66,25 +67,63 @@ def _package(case: Any) -> Any:
 def _vllm(path: str, case: Any) -> Any:
     import torch
 
-    ctypes.CDLL(path)  # registers torch.ops._vllm_fa3_C
-    forward = torch.ops._vllm_fa3_C.fwd  # pyright: ignore[reportAttributeAccessIssue]
     batch, heads, length, dim = case.sizes
-    scale = dim**-0.5
 
     def bind(inputs: Outputs) -> Call:
         rows = torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device="cuda")
         dense = [x.transpose(1, 2).contiguous() for x in (inputs.q, inputs.k, inputs.v)]
         q, k, v = (x.view(batch * length, heads, dim) for x in dense)
         out = torch.empty_like(q, dtype=torch_dtype(OUTPUT[case.dtype]))
-        before = (None, None, None, out, rows, rows, None, None, None, length, length)
-        scales = (None,) * 9  # paging, rotary embedding, the scales of fp8
-        window = (scale, case.causal, -1, -1, 0.0)
-        after = (True, None, 1, None, 0, None, 1, 0, None)  # one split of the keys
+        packed = Packing(rows, length, rows, length)
+        forward = vllm_call(path, (q, k, v, out), packed, dim**-0.5, case.causal)
 
         def once() -> None:
-            forward(q, k, v, *before, *scales, *window, *after)
+            forward()
             inputs.c = out.view(batch, length, heads, dim).transpose(1, 2)
 
         return once
 
     return bind
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Where sequences lie: starts and the longest of the queries, starts or lengths of the keys.
+
+    `table` names pages of keys; `metadata` is what the library's scheduler found out beforehand;
+    `splits` 0 lets it choose.
+    """
+
+    starts: Any
+    longest: int
+    key_starts: Any
+    longest_keys: int
+    lengths: Any = None
+    table: Any = None
+    metadata: Any = None
+    splits: int = 1
+
+
+def vllm_library(path: str) -> Any:
+    """Return the operators of the library inside vllm's wheel."""
+    import torch
+
+    ctypes.CDLL(path)  # registers torch.ops._vllm_fa3_C
+    return torch.ops._vllm_fa3_C  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def vllm_call(path: str, arrays: Any, packing: Packing, scale: float, causal: bool) -> Call:
+    """Return the call that writes `arrays[3]`: attention of q, k, v, (tokens, heads, head_dim)."""
+    forward = vllm_library(path).fwd
+    q, k, v, out = arrays
+    where = (packing.starts, packing.key_starts, None, None, packing.lengths)
+    longest = (packing.longest, packing.longest_keys)
+    # No other queries, rotary embedding or scales of fp8; no window or soft cap.
+    arguments = (q, k, v, None, None, None, out, *where, *longest, packing.table, *[None] * 8)
+    window = (scale, causal, -1, -1, 0.0, True)
+    after = (packing.metadata, packing.splits, None, 0, None, 1, 0, None)
+
+    def once() -> None:
+        forward(*arguments, *window, *after)
+
+    return once

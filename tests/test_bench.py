@@ -161,6 +161,7 @@ def test_checks_are_listed():
         "ablation.py",
         "compile_time.py",
         "right.py",
+        "serving.py",
     ],
 )
 def test_every_script_starts(script):
@@ -177,6 +178,23 @@ def test_offers_of_our_peers_need_no_gpu():
     assert [o.label for o in peers.TawaPointers().offers(Case("bf16", 512, 512, 512))]
     with pytest.raises(peers.Missing):
         list(peers.TawaPointers().offers(Case("bf16", 512, 512, 512, batch=2)))
+
+
+def test_what_a_server_asks(monkeypatch):
+    import peers
+    import serving
+    from serving_peers import FlashAttention3Serving, TawaServing
+
+    monkeypatch.delenv("TAWA_FA3", raising=False)
+    alike, differing = serving.cases_of("paged", "f16", "pages of 16 B16 ")
+    assert alike.lengths == (8192,) * 16
+    assert (min(differing.lengths), max(differing.lengths)) == (1024, 32768)
+    assert alike.bytes == 4 * 8 * 128 * 16 * 8192
+    (packed,) = serving.cases_of("varlen_causal", "bf16", "H32/4 .* skewed")
+    for case in (differing, packed):
+        assert [offer.label for offer in TawaServing().offers(case)]
+        with pytest.raises(peers.Missing):
+            list(FlashAttention3Serving().offers(case))
 
 
 def test_trials_cover_every_form():
