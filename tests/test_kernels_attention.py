@@ -224,6 +224,13 @@ def test_eight_bits(variant, sizes):
     assert np.allclose(lse, sums, atol=1e-4)
 
 
+def test_blocks_ask_for_their_tiles_where_a_role_transposes():
+    q, k, v = inputs(dtype="f8e4m3", queries=256, keys=256)
+    compiled = prepare(bind(q, k, v, causal=True), Variant(128, 64)).compile()
+    assert any(role.label == "transpose" for role in compiled.plan.roles)
+    assert compiled.plan.walk == "dynamic"
+
+
 def test_weights_of_eight_bits_keep_what_is_far_below_the_largest():
     """One key is far above the rest, which together weigh as much: below 2 ** -9 each."""
     q, k, v = inputs(queries=64, keys=1024, dtype="f8e4m3")

@@ -158,7 +158,9 @@ def _why_not_dynamic(problem: Problem, plan: Plan) -> str:
         return "the blocks of a cluster take their tiles together"
     if computes_apart(problem):
         return "consumers with tiles of their own know beforehand which are theirs"
-    if any(ring.via != "tma" for ring in plan.arefs):
+    alone = any(role.label == "transpose" for role in plan.roles)
+    by_one = ("tma", "transpose") if alone else ("tma",)
+    if any(ring.via not in by_one for ring in plan.arefs):
         return "one thread asks, and this producer's threads all move tiles"
     return ""
 

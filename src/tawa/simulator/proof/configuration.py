@@ -14,7 +14,7 @@ turns that D+c+2 trips lie side by side; for one trip 2D+1, so that a tile begin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xdsl.ir import Operation
 
@@ -228,6 +228,9 @@ def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[C
         for free in (False, True):
             wishes = {site.operation: many[site.kind]}
             yield Configuration(_kinds(1, 1, "yes"), wishes, free=free)
+    # A long loop of the first program: those of others may end early, as the parts of a split one.
+    long = _uniform(shape.instances, shape.long, "yes")
+    yield from (long, replace(long, free=True, outcomes={}))
     trips = (3, 4, 2, shape.depth + 1, 1)
     for seed in range(1, tries + 1):
         tiles = (shape.tiles(1), 2, 1, shape.tiles(2))[seed % 4]
