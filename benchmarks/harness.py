@@ -1,11 +1,12 @@
 """Timing and checking of GPU kernels side by side: sustained load, fresh inputs, medians.
 
 How a figure is made. Every peer gets the same sets of random normal inputs, as many as together
-exceed the L2 cache, and walks through them. Each call is timed by its own pair of CUDA events; all
-calls of a sample are queued behind a spinning kernel, so that the host's launch cost is not in the
-figure. Peers take turns for several rounds after a warm-up each, because the chip is limited by
-power and its clock drifts: only figures of one run may be compared. Outputs are poisoned with NaN
-before they are checked, by relative Frobenius error against float64.
+exceed the L2 cache, and walks through them. Each call is timed by its own pair of CUDA events; the
+calls of a sample are queued behind untimed ones, or where launching takes longer than running
+behind a spinning kernel, so that the host's launch cost is not in the figure. Peers take turns for
+several rounds after a warm-up each, because the chip is limited by power and its clock drifts: only
+figures of one run may be compared. Outputs are poisoned with NaN before they are checked, by
+relative Frobenius error against float64.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ OUTPUT = {"f16": "f16", "bf16": "bf16", "e4m3": "bf16", "e5m2": "bf16", "f32": "
 # tensor core's shortened accumulator. f32 goes through tf32.
 TOLERANCE = {"f16": 2e-3, "bf16": 8e-3, "e4m3": 3e-2, "e5m2": 3e-2, "f32": 2e-3}
 L2_BYTES = 160e6
+_EVENTS_S = 15e-6  # what recording two events takes of the host
 # Candidates timed at length before one is chosen.
 _FINALISTS = 5
 
@@ -258,11 +260,15 @@ class Stopwatch:
         torch.cuda.synchronize()
         estimate_ms = max(first.elapsed_time(last) / 3, 1e-3)
         pairs = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(runs)]
-        for index in range(max(2, min(2000, int(warm_ms / estimate_ms)))):
+        warm = max(2, min(2000, int(warm_ms / estimate_ms)))
+        for index in range(warm):
             calls[index % len(calls)]()
-        # Let the host get ahead of the GPU: only then do events time kernels and not launches.
-        if host_s * 1e3 > 0.3 * estimate_ms:
-            spin_s = min(0.25, (host_s + 15e-6) * runs * 1.5 + 2e-4)
+        # Let the host get ahead of the GPU: only then do events time kernels and not launches. The
+        # warm-up does that where launches are quicker than kernels. Else the GPU spins; not
+        # otherwise, since a chip rests meanwhile, and its clock rises for some milliseconds.
+        ahead_s = min(warm, 900) * max(0.0, estimate_ms * 1e-3 - host_s)
+        if (host_s + _EVENTS_S) * runs > ahead_s + 0.5e-3 * estimate_ms * runs:
+            spin_s = min(0.25, (host_s + _EVENTS_S) * runs * 1.5 + 2e-4)
             torch.cuda._sleep(int(spin_s * self.spin_hz))
         for index, (before, after) in enumerate(pairs):
             before.record()
