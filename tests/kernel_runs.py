@@ -60,12 +60,13 @@ class Ready:
 @dataclass(frozen=True)
 class Subject:
     """A kernel at every size. Without a `step` no argument says how often its loops run; where
-    `exact`, all sums are exact and results equal bit for bit.
+    `exact`, all sums are exact and results equal bit for bit. `least` is the fewest trips it takes.
     """
 
     at: Callable[[int | None], Ready]
     step: int = 0
     exact: bool = True
+    least: int = 0
 
     def depth(self) -> int:
         """The slots of the longest ring."""
@@ -77,7 +78,7 @@ class Subject:
         if not self.step:
             yield None
             return
-        for trips in range(2 * self.depth() + 3):
+        for trips in range(self.least, 2 * self.depth() + 3):
             yield trips * self.step
             if trips and self.step > 16:
                 yield trips * self.step - self.step // 32 * 16
@@ -446,7 +447,7 @@ def _library() -> Iterator[tuple[str, Subject]]:
         ) -> Ready:
             return ready(item.launches(extent), item.index, kept)
 
-        yield name, Subject(at, item.step, item.exact)
+        yield name, Subject(at, item.step, item.exact, least=1)
 
 
 def _all() -> Iterator[tuple[str, Subject]]:
