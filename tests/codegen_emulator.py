@@ -173,7 +173,9 @@ def emulate(
     memory[: 128 * len(rows)] = b"".join(rows)
     for name, array in arrays.items():
         memory[start[name] : start[name] + array.nbytes] = array.tobytes()
-    launched = (blocks, 1, 1) if source.persistent and blocks is not None else grid
+    launched = grid
+    if source.persistent and blocks is not None:  # in whole clusters
+        launched = (-(-blocks // source.cluster) * source.cluster, 1, 1)
     result = run(source, bytes(memory), offsets, launched, seed, among or [source])
     for name, array in arrays.items():
         data = result[start[name] : start[name] + array.nbytes]

@@ -91,10 +91,9 @@ def _products() -> Iterator[tuple[str, Library]]:
         for index in range(count):
             # Of the kernels that add parts up none has a loop over the sum.
             yield f"library {form} {index}", Library(make, index, 0 if index else 64)
-    yield "library split_once 0", Library(partial(_product, form="split_once", splits=3), 0, 64)
-    by_rows = partial(
-        _product, form="split_once", m=24, n=200, tile=(64, 32, 128), splits=2, turned="b"
-    )
+    once = partial(_product, form="split_once", persistent=False)
+    yield "library split_once 0", Library(partial(once, splits=3), 0, 64)
+    by_rows = partial(once, m=24, n=200, tile=(64, 32, 128), splits=2, turned="b")
     yield "library few rows", Library(by_rows, 0, 128)
     batched = partial(_product, form="descriptors", m=136, n=136, batch=2, turned="b")
     yield "library batched", Library(batched, 0, 64)

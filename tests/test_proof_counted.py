@@ -7,11 +7,13 @@ from xdsl.dialects import scf
 
 import tawa.language as tl
 from frontend_kernels import of
+from mutants import drops
 from tawa.errors import ProtocolError, UnprovedProtocol
 from tawa.frontend import build
 from tawa.frontend.signature import DescriptorArg
 from tawa.ir import hopper
 from tawa.passes import pipeline
+from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
 from tawa.plan.planner import rank_plans
 from tawa.simulator.proof import prove
@@ -71,3 +73,33 @@ def test_a_slot_that_is_not_released_is_found():
     with pytest.raises(ProtocolError) as caught:
         prove(kernel, H200)
     assert not isinstance(caught.value, UnprovedProtocol)
+
+
+def part(a_desc, b_desc, c_desc, K, B: tl.constexpr, TRIPS: tl.constexpr):
+    """A program's part of a longer sum: at most so many trips, whatever K is."""
+    first = tl.program_id(0) * TRIPS * B
+    acc = tl.zeros((B, B), tl.float32)
+    for k in range(first, min(first + TRIPS * B, K), B):
+        acc = tl.dot(a_desc.load([0, k]), b_desc.load([k, 0]), acc)
+    c_desc.store([tl.program_id(0) * B, 0], acc)
+
+
+@pytest.mark.parametrize("trips", [1, 2, 7])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_loop_of_few_trips_is_run_to_its_last(trips, persistent):
+    """Its ring has more slots than it makes trips, and need not turn."""
+    kernel = build(part, signature() | of(TRIPS=trips), {})
+    pipeline.run(pipeline.TILE, kernel, Plan(), H200)
+    plan = rank_plans(kernel, H200, Pins(depth=4, persistent=persistent))[0]
+    assert plan.specialized
+    pipeline.run((*pipeline.AREF, *pipeline.HOPPER), kernel, plan, H200)
+    assert prove(kernel, H200).ok
+    releases = [op for op in kernel.walk() if isinstance(op, hopper.Arrive)]
+    for mutant in drops(kernel):
+        needed = isinstance(mutant.operation, (hopper.Expect, hopper.InitBarriers))
+        # Over several tiles the ring turns; a loop of one trip releases after it alone.
+        needed |= persistent and trips > 1 and mutant.operation in releases[1:]
+        if needed:
+            with pytest.raises(ProtocolError) as caught:
+                prove(mutant.make(), H200)
+            assert not isinstance(caught.value, UnprovedProtocol)

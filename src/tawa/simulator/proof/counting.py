@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import TypeAlias
 
@@ -88,12 +89,29 @@ _FEW = 8
 
 
 def most_trips(loop: scf.ForOp) -> int | None:
-    """Return how many trips a loop makes at most, where the conditions around it say so.
+    """Return how many trips a loop makes at most, where its bounds or the conditions around it say.
 
-    A loop that is run where another would not be worth while: ``if 2 * step < n: .. else: for``.
+    A part of a longer loop: ``for k in range(low, min(low + 64, K), 16)``; a loop that is run where
+    another would not be worth while: ``if 2 * step < n: .. else: for``.
     """
-    span = polynomial(loop.ub) - polynomial(loop.lb)
-    step = polynomial(loop.step)
+    found = (_most_up_to(loop, end) for end in _ends(loop.ub))
+    return min((count for count in found if count is not None), default=None)
+
+
+def _ends(bound: SSAValue) -> Iterator[SSAValue]:
+    """Yield values none of which a bound exceeds."""
+    owner = bound.owner
+    if isinstance(owner, tile.Elementwise) and owner.function.data == "min":
+        for value in owner.inputs:
+            yield from _ends(value)
+    yield bound
+
+
+def _most_up_to(loop: scf.ForOp, end: SSAValue) -> int | None:
+    """Return how many trips a loop makes at most if it ends there."""
+    span, step = polynomial(end) - polynomial(loop.lb), polynomial(loop.step)
+    if (length := span.as_constant) is not None and (by := step.as_constant) is not None and by > 0:
+        return max(0, -(-length // by))
     inner: Operation = loop
     while isinstance(around := inner.parent_op(), (scf.IfOp, scf.ForOp)):
         if isinstance(around, scf.IfOp) and (spare := _at_least_zero(around, inner)) is not None:
