@@ -4,7 +4,7 @@ VENV ?= .venv
 MINUTES ?= 30
 BIN := $(VENV)/bin
 
-.PHONY: demo test mutants long fuzz lint clean
+.PHONY: demo test mutants schedules long fuzz lint clean
 
 $(VENV)/run: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,9 @@ test: $(VENV)/test
 
 mutants: $(VENV)/test
 	PYTHONPATH=tests $(BIN)/python tests/mutation.py
+
+schedules: $(VENV)/test
+	PYTHONPATH=tests $(BIN)/python tests/schedule_runs.py --minutes $(MINUTES)
 
 long: $(VENV)/test
 	$(BIN)/python -m pytest -n 2 -m ""

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from codegen_kernels import ATTENTION, ORDINARY, attention, matmul_nn, matmul_nt
 from frontend_kernels import of
 from library_kernels import LIBRARY
 from lower_kernels import CASES, Case, lowered, product
-from tawa.errors import UnprovedProtocol
 from tawa.frontend import build
 from tawa.frontend.signature import DescriptorArg
 from tawa.ir import parse, tile
@@ -28,9 +26,7 @@ from tawa.passes import pipeline
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
 from tawa.plan.planner import rank_plans
-from tawa.runtime.compiler import ATTEMPTS
 from tawa.runtime.specialize import bind, derive_signature
-from tawa.simulator.proof import prove
 from tawa.target import H200
 from tile_shapes import SHAPES, text_of
 
@@ -40,27 +36,11 @@ Make = Callable[[], tile.Kernel]
 
 def lower(kernel: tile.Kernel, pins: Pins) -> tile.Kernel:
     """Lower tile IR to hopper IR under the first plan of the planner."""
-    plans = _planned(kernel, pins)
-    pipeline.run((*pipeline.AREF, *pipeline.HOPPER), kernel, plans[0], H200)
-    return kernel
-
-
-def lower_proved(kernel: tile.Kernel, pins: Pins) -> tile.Kernel:
-    """Lower a copy under the first plan that the proof accepts, as a compile does."""
-    kernel = kernel.clone()
-    for plan in _planned(kernel, pins)[:ATTEMPTS]:
-        made = kernel.clone()
-        pipeline.run((*pipeline.AREF, *pipeline.HOPPER), made, plan, H200)
-        with suppress(UnprovedProtocol):
-            prove(made.clone(), H200)
-            return made
-    raise AssertionError("no plan is proved")
-
-
-def _planned(kernel: tile.Kernel, pins: Pins) -> list[Plan]:
     pipeline.run(pipeline.TILE, kernel, Plan(), H200)
     pipeline.run((*pipeline.REASSOCIATE, *pipeline.EXPAND), kernel, Plan(), H200)
-    return list(rank_plans(kernel, H200, pins))
+    plan = rank_plans(kernel, H200, pins)[0]
+    pipeline.run((*pipeline.AREF, *pipeline.HOPPER), kernel, plan, H200)
+    return kernel
 
 
 def _function(function: Any, signature: Any, **pins: Any) -> tile.Kernel:
@@ -92,7 +72,7 @@ def _launch(name: str) -> tile.Kernel:
     """Lower a launch of the library."""
     item = LIBRARY[name]
     _, kernel, pins = of_launch(item.launches(None)[item.index])
-    return lower_proved(kernel, pins)
+    return lower(kernel, pins)
 
 
 def codegen_products() -> Iterator[tuple[str, Any, Any]]:

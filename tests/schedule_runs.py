@@ -67,9 +67,8 @@ class Tally:
 
 def trials(subject: Subject, seed: int = 0) -> Iterator[list[Trial]]:
     """The trials of each extent, which share what the oracle says."""
-    number = seed
+    number, ways = seed, adversarial(subject.at(None).kernel)
     for index, extent in enumerate(subject.extents()):
-        ways = adversarial(subject.at(extent).kernel)
         found: list[Trial] = []
         for way in ways:
             number += 1

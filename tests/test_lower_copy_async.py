@@ -168,12 +168,12 @@ def paged_signature():
 
 
 def paged_arguments(n: int):
-    random = np.random.default_rng(n)
+    random, rows = np.random.default_rng(n), max(512, n + 64)
     arrays = {
         "q_desc": random.integers(-1, 2, (128, 64)).astype(np.float16),
-        "k_ptr": random.integers(-1, 2, (512, 64)).astype(np.float16),
-        "v_ptr": random.integers(-2, 3, (512, 64)).astype(np.float16),
-        "rows_ptr": random.permutation(512).astype(np.int32),
+        "k_ptr": random.integers(-1, 2, (rows, 64)).astype(np.float16),
+        "v_ptr": random.integers(-2, 3, (rows, 64)).astype(np.float16),
+        "rows_ptr": random.permutation(rows).astype(np.int32),
         "o_desc": np.zeros((128, 64), np.float16),
     }
     given: dict[str, object] = {"n": n, "ks": 64}

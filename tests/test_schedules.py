@@ -1,71 +1,61 @@
-"""Lowered kernels under adversarial schedules: each role starved in turn, asynchronous work at
-random, as late and as early as legal; and every trip count from 0 to past twice round the ring.
+"""Every kernel of the tests and of the library under adversarial schedules: each role starved in
+turn, asynchronous work at random, as late and as early as legal; trip counts from 0 to past twice
+round the ring, with uneven tails. A few of the trials of each kernel; `make schedules` is all.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from random import Random
+
 import pytest
 
-from lower_kernels import CASES, fresh, lowered, product, tile_kernel
-from tawa.frontend import build
-from tawa.passes import pipeline
-from tawa.plan.pins import Pins
-from tawa.plan.plan import Plan
-from tawa.plan.planner import rank_plans
-from tawa.simulator import simulate
-from tawa.simulator.schedules import adversarial
-from tawa.target import H200
+from kernel_runs import SUBJECTS
+from schedule_runs import Tally, Trial, page, simulated, trials, try_kernel
 
-SHORT = ("matmul BK 32", "under an if", "row sums", "in place", "add")
+ALL = ("instances gemm depth 1", "shape trip count read from memory")
 
 
-def same(case, want, got, how) -> None:
-    for name in want:
-        expected, actual = (np.asarray(x[name], np.float64) for x in (want, got))
-        if case.exact:
-            assert np.array_equal(expected, actual, equal_nan=True), (name, how)
-        else:
-            assert np.allclose(expected, actual, rtol=1e-3, atol=1e-3, equal_nan=True), (name, how)
+def chosen(name: str) -> list[Trial]:
+    """The longest size and another; the schedules differ."""
+    random, groups = Random(name), list(trials(SUBJECTS[name], len(name)))
+    picked = [groups[-1], random.choice(groups)][: len(groups)]
+    return [random.choice(group) for group in picked]
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_some_trials_give_the_oracle(name: str) -> None:
+    subject = SUBJECTS[name]
+    for trial in chosen(name):
+        ready = subject.at(trial.extent)
+        subject.same(ready.expected(), simulated(ready, trial))
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in SHORT else pytest.mark.long)
-        for name in CASES
-        if name != "counter"  # which program gets which ticket is the schedule's
-    ],
+    "name", [pytest.param(name, marks=() if name in ALL else pytest.mark.long) for name in SUBJECTS]
 )
-def test_every_schedule_gives_the_oracle(name: str) -> None:
-    case = CASES[name]
-    want, arguments = fresh(case)
-    simulate(tile_kernel(case), case.grid, arguments, level="tile")
-    kernel = lowered(name)[0]
-    for seed, schedule in enumerate(adversarial(kernel)):
-        got, arguments = fresh(case)
-        how = {"seed": seed, "schedule": schedule, "multiprocessors": 2}
-        simulate(kernel, case.grid, arguments, **how)
-        same(case, want, got, schedule)
+def test_all_trials_give_the_oracle(name: str) -> None:
+    tally = try_kernel(name, seed=0, every=0, seconds=60)
+    assert tally.failures == []
+    assert tally.runs >= tally.extents > 0
 
 
-@pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.long)])
-def test_every_trip_count(depth: int) -> None:
-    case = product(bm=64, bn=32, bk=16, m=72, n=40, k=16, depth=depth)
-    kernel = build(case.function, case.signature, {})
-    oracle = build(case.function, case.signature, {})
-    pipeline.run(pipeline.TILE, kernel, Plan(), H200)
-    plan = rank_plans(kernel, H200, Pins(depth=depth))[0]
-    pipeline.run((*pipeline.AREF, *pipeline.HOPPER), kernel, plan, H200)
-    schedules = adversarial(kernel)
-    for trips in range(2 * depth + 3):
-        for tail in (0, 8):
-            extent = max(0, 16 * trips - tail)
-            sized = product(bm=64, bn=32, bk=16, m=72, n=40, k=extent)
-            want, arguments = fresh(sized)
-            simulate(oracle, sized.grid, arguments, level="tile")
-            got, arguments = fresh(sized)
-            schedule = schedules[(trips + tail) % len(schedules)]
-            how = {"seed": trips, "schedule": schedule, "multiprocessors": 2}
-            simulate(kernel, sized.grid, arguments, **how)
-            same(sized, want, got, (trips, tail, schedule))
+def test_the_trials_cover_what_the_page_says() -> None:
+    subject = SUBJECTS["plan depth 2"]
+    found = [trial for group in trials(subject) for trial in group]
+    assert {trial.extent for trial in found} >= {64 * trips for trips in range(2 * 2 + 3)}
+    assert {32, 96, 352} < {trial.extent for trial in found}
+    ways = {trial.schedule for trial in found}
+    assert {"random", "late", "early", "starve=load+late", "starve=mma+early"} <= ways
+    assert len({trial.seed for trial in found}) == len(found)
+    assert {trial.blocks for trial in found} == {1, 2, 3, 5}
+
+
+def test_the_page() -> None:
+    one = Tally("gemm", extents=2, runs=6, emulated=3, failures=["late: stuck"])
+    one.schedules.update({"late": 4, "starve": 2})
+    found = {"date": "2026-01-01", "command": "make", "of": 2, "kernels": [vars(one)]}
+    text = page(found)
+    assert "(1 of 2)" in text
+    assert "| simulated runs, each with a seed of its own | 6 |" in text
+    assert "| other than the oracle, or stuck | 1 |" in text
+    assert "- gemm: late: stuck" in text
