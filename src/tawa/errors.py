@@ -240,6 +240,8 @@ class OverBudget(TawaError):  # noqa: N818
           do:  use smaller blocks, or a smaller depth=
     """  # noqa: E501
 
+    excess = 0  # bytes of shared memory over what a block has, where that is known
+
 
 class PlanError(TawaError):
     """A pinned field of the plan cannot be honoured.

@@ -61,6 +61,10 @@ def _sources(value: SSAValue) -> list[SSAValue] | int | None:
             return list(operation.inputs)[1:] if operation.function.data == "select" else None
         case OpResult(owner=hopper.ConvertLayout()):
             return [value.owner.operands[0]]
+        case OpResult(owner=hopper.SharedLoad() as load):
+            # Pointers that went from thread to thread through scratch memory.
+            users = [use.operation for use in load.view.uses]
+            return [user.value for user in users if isinstance(user, hopper.SharedStore)] or None
         case OpResult(owner=tile.Splat() | tile.Broadcast() | tile.ExpandDims() | tile.Reshape()):
             return [value.owner.operands[0]]
         case OpResult(owner=tile.Transpose() | tile.Split() | tile.Join()):

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import Block, Operation, SSAValue
+from xdsl.traits import is_side_effect_free
 
 from tawa.analysis.naming import name_of, name_statements
 from tawa.analysis.roles import places
@@ -123,6 +124,8 @@ def _connect(
     ways = [way_of(load) for load in loads] if relay is not None else []
     ordered = sorted(uses, key=block.get_operation_index)
     put_exit = _put(create, loads, block)
+    _delay(loads, put_exit, block)
+    ordered.sort(key=block.get_operation_index)
     if not ordered:
         ordered = [put_exit]
     elif not put_exit.is_before_in_block(ordered[0]):
@@ -158,6 +161,24 @@ def _put(create: aref.Create, loads: list[Operation], block: Block) -> Operation
             block.insert_op_before(operation, anchor)
     enter.location = exit_.location = last.location
     return exit_
+
+
+def _delay(loads: list[Operation], put_exit: Operation, block: Block) -> None:
+    """Compute what needs a tile of the payload after the last of them: casts, transposes.
+
+    Statements with effects stay where they are.
+    """
+    early: set[SSAValue] = {load.results[0] for load in loads}
+    after = put_exit
+    for operation in list(block.ops):
+        if operation is loads[0].prev_op:
+            return
+        used = any(value in early for inner in operation.walk() for value in inner.operands)
+        if used and is_side_effect_free(operation):
+            early.update(operation.results)
+            operation.detach()
+            block.insert_op_after(operation, after)
+            after = operation
 
 
 def _get(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
@@ -160,10 +161,8 @@ def _compile(
         if not strict:
             notes += pipeline.run(pipeline.REASSOCIATE, kernel, Plan(), target, begin)
         notes += pipeline.run(pipeline.EXPAND, kernel, Plan(), target, begin)
-    with watch.phase("plan", kernel):
-        plans = rank_plans(kernel, target, pins, notes)
     errors: list[TawaError] = []
-    for plan in plans[:ATTEMPTS]:
+    for plan in _plans(kernel, target, watch, notes, errors, pins):
         try:
             return _carry_out(kernel, plan, target, watch, stages, signature, notes, errors, pins)
         except REJECTIONS as error:
@@ -171,6 +170,28 @@ def _compile(
     for number, other in enumerate(errors[1:], 2):
         errors[0].add_note(f"plan {number}: {other.what}")
     raise errors[0]
+
+
+def _plans(
+    kernel: tile.Kernel,
+    target: Target,
+    watch: Stopwatch,
+    notes: tuple[Declined, ...],
+    errors: list[TawaError],
+    pins: Pins,
+) -> Generator[Plan]:
+    """Yield the plans to try; `errors` holds what became of those before.
+
+    The planner estimates: what the first plan took over the budget is set aside for the second.
+    """
+    with watch.phase("plan", kernel):
+        plans = rank_plans(kernel, target, pins, notes)
+    yield plans[0]
+    if isinstance(errors[0], OverBudget) and errors[0].excess:
+        less = replace(target, shared_per_block=target.shared_per_block - errors[0].excess)
+        with watch.phase("plan", kernel), suppress(*REJECTIONS):
+            plans = [plans[0], *rank_plans(kernel, less, pins, notes)]
+    yield from plans[1:ATTEMPTS]
 
 
 def _carry_out(

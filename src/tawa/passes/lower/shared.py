@@ -99,9 +99,11 @@ def _refuse(
         f"\n    {label}: {slots} x {size // slots:,} bytes = {size:,}"
         for label, slots, size in sorted(rows, key=lambda row: -row[2])
     )
-    raise OverBudget(
+    error = OverBudget(
         f"{lowering.kernel.sym_name.data}: shared memory is {total:,} bytes, "
         f"a block has {limit:,}.",
         why=f"the buffers are{listing}\n    barriers: {barriers:,}",
         remedy="use smaller blocks or fewer stages (num_stages, depth=), or store in more parts.",
     )
+    error.excess = total - limit
+    raise error

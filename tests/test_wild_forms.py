@@ -1,0 +1,145 @@
+"""Forms of well-known kernels, by what once kept them from compiling or from being specialized.
+
+Each runs whole, in the simulator against the sequential program, bit for bit.
+"""
+
+import numpy as np
+import pytest
+
+import tawa
+import tawa.language as tl
+
+
+def both_ways(kernel, *args, grid, outputs, **meta):
+    """Run a kernel as tile IR and as hopper IR; their outputs must be the same bits."""
+    found = []
+    for level in ("tile", "hopper"):
+        given = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in args]
+        tawa.simulate(kernel, *given, grid=grid, level=level, **meta)
+        found.append([given[index] for index in outputs])
+    for one, other in zip(*found):
+        np.testing.assert_array_equal(one, other)
+    return kernel.compile(*args, grid=grid, **meta), found[0]
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def whole(rng, *shape, dtype=np.float16):
+    return rng.integers(-2, 3, shape).astype(dtype)
+
+
+@tawa.jit
+def expert_rows(
+    a_ptr, b_ptr, c_ptr, sorted_ptr, experts_ptr, padded_ptr, weight_ptr, N, K, valid,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TOP: tl.constexpr,
+):  # fmt: skip
+    """A mixture of experts: rows by an index, whose tensor of pointers changes its layout."""
+    pid = tl.program_id(0)
+    columns = tl.cdiv(N, BN)
+    pm, pn = pid // columns, pid % columns
+    if pm * BM >= tl.load(padded_ptr):
+        return
+    token = tl.load(sorted_ptr + pm * BM + tl.arange(0, BM))
+    real = token < valid
+    expert = tl.load(experts_ptr + pm).to(tl.int64)
+    rn = (pn * BN + tl.arange(0, BN)) % N
+    rk = tl.arange(0, BK)
+    a_ptrs = a_ptr + token[:, None] // TOP * K + rk[None, :]
+    b_ptrs = b_ptr + expert * N * K + rk[:, None] + rn[None, :] * K
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        a = tl.load(a_ptrs, mask=real[:, None] & (rk[None, :] < K - k * BK), other=0.0)
+        b = tl.load(b_ptrs, mask=rk[:, None] < K - k * BK, other=0.0)
+        acc += tl.dot(a, b)
+        a_ptrs += BK
+        b_ptrs += BK
+    acc *= tl.load(weight_ptr + token, mask=real, other=0)[:, None]
+    cn = pn * BN + tl.arange(0, BN)
+    c_ptrs = c_ptr + token[:, None] * N + cn[None, :]
+    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=real[:, None] & (cn[None, :] < N))
+
+
+def test_rows_of_experts(rng):
+    experts, tokens, top, n, k, bm = 3, 40, 2, 64, 96, 64
+    a, b = whole(rng, tokens, k), whole(rng, experts, n, k)
+    weight = whole(rng, tokens * top, dtype=np.float32)
+    of = rng.integers(0, experts, tokens * top)
+    ids, blocks = [], []
+    for expert in range(experts):
+        rows = np.flatnonzero(of == expert)
+        count = -(-len(rows) // bm)
+        ids += [*rows, *[tokens * top] * (count * bm - len(rows))]
+        blocks += [expert] * count
+    c = np.zeros((tokens * top, n), np.float16)
+    padded = np.array([len(ids)], np.int32)
+    index, blocks = np.array(ids, np.int32), np.array(blocks, np.int32)
+    arguments = (a, b, c, index, blocks, padded, weight, n, k, tokens * top)
+    compiled, (found,) = both_ways(
+        expert_rows, *arguments, grid=(len(blocks),), outputs=[2], BM=bm, BN=64, BK=32, TOP=top
+    )
+    assert compiled.plan.specialized
+    x = a.astype(np.float32).repeat(top, 0)
+    expected = np.einsum("tk,tnk->tn", x, b.astype(np.float32)[of]) * weight[:, None]
+    np.testing.assert_array_equal(found, expected.astype(np.float16))
+
+
+@tawa.jit
+def scaled_state(x_ptr, b_ptr, scale_ptr, o_ptr, K, BM: tl.constexpr, BN: tl.constexpr,
+                 BK: tl.constexpr):  # fmt: skip
+    """A chunk's state: the first operand is turned before the second is loaded."""
+    rm, rn, rk = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        left = K - k
+        x = tl.load(x_ptr + rm[None, :] + (k + rk)[:, None] * BM, mask=rk[:, None] < left, other=0)
+        turned = tl.trans(x)
+        b = tl.load(b_ptr + (k + rk)[:, None] * BN + rn[None, :], mask=rk[:, None] < left, other=0)
+        scale = tl.load(scale_ptr + k + rk, mask=rk < left, other=0.0)
+        b = (b.to(tl.float32) * scale[:, None]).to(x.dtype)
+        acc += tl.dot(turned, b)
+    tl.store(o_ptr + rm[:, None] * BN + rn[None, :], acc)
+
+
+def test_a_tile_is_turned_before_the_next_is_loaded(rng):
+    x, b, scale = whole(rng, 160, 64), whole(rng, 160, 64), whole(rng, 160, dtype=np.float32)
+    o = np.zeros((64, 64), np.float32)
+    compiled, (found,) = both_ways(
+        scaled_state, x, b, scale, o, 160, grid=(1,), outputs=[3], BM=64, BN=64, BK=64
+    )
+    assert compiled.plan.specialized
+    expected = x.T.astype(np.float32) @ (b.astype(np.float32) * scale[:, None])
+    np.testing.assert_array_equal(found, expected)
+
+
+@tawa.jit
+def gradients_of_keys(
+    Q, K, V, DO, DK, DV, L_ptr, S, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr
+):
+    """Attention backward, keys and values: operands that are computed take shared memory."""
+    n = tl.program_id(0) * BN
+    k, v = K.load([n, 0]), V.load([n, 0])
+    dk = tl.zeros((BN, D), tl.float32)
+    dv = tl.zeros((BN, D), tl.float32)
+    for m in range(0, S, BM):
+        q = Q.load([m, 0])
+        shift = tl.load(L_ptr + m + tl.arange(0, BM))
+        p = tl.dot(k, q.T) - shift[None, :]
+        do = DO.load([m, 0])
+        dv += tl.dot(p.to(do.dtype), do)
+        ds = p * tl.dot(v, do.T)
+        dk += tl.dot(ds.to(q.dtype), q)
+    DK.store([n, 0], dk.to(DK.dtype))
+    DV.store([n, 0], dv.to(DV.dtype))
+
+
+def test_attention_backward_is_specialized():
+    """What the first plan took too much is set aside for the second."""
+    arrays = [tawa.array((2048, 128), "f16")] * 6
+    blocks = [[64, 128], [128, 128], [128, 128], [64, 128], [128, 128], [128, 128]]
+    descs = [tawa.TensorDescriptor.from_tensor(a, b) for a, b in zip(arrays, blocks)]
+    shifts = tawa.array((2048,), "f32")
+    compiled = gradients_of_keys.compile(*descs, shifts, 2048, grid=(16,), BM=64, BN=128, D=128)
+    assert compiled.plan.specialized
