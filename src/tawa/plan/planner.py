@@ -37,7 +37,7 @@ from tawa.plan.order import (
     choose_walk,
 )
 from tawa.plan.pins import Pins, check_keys
-from tawa.plan.plan import ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
+from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan, Walk
 from tawa.plan.problem import Problem, number_of
 from tawa.plan.resources import aliases, check_shared, scratch_bytes
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
@@ -366,10 +366,13 @@ def _unmet(problem: Problem, consumers: int, rings: Rings) -> list[Declined]:
 
 
 def _steadier(best: Plan, pins: Pins) -> list[Plan]:
-    """Return a plan that asks for less, should the best not build: one product in flight, and a
-    slot less where a ring has more than two.
+    """Return a plan that asks for less, should the best not build: one product in flight, one trip
+    of a loop under way, and a slot less where a ring has more than two.
     """
     loops, arefs = best.loops, best.arefs
+    if pins.schedule is None:
+        coarse = [loop for loop in loops if loop.schedule == "coarse"]
+        loops = tuple(LoopPlan(loop.loop) if loop in coarse else loop for loop in loops)
     if pins.mma_depth is None:
         loops = tuple(replace(loop, mma_depth=1) for loop in loops)
     if pins.depth is None:
