@@ -165,7 +165,7 @@ def main(suite: Suite | None = None) -> int:
         "--skip", default="", help="peers (or PEER::CONFIGURATION) to leave out; by ;"
     )
     parser.add_argument("--most", type=int, default=12, help="variants of tawa's to try")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--runs", type=int, default=24)
     parser.add_argument("--budget", type=float, default=540, help="seconds for the whole run")
     parser.add_argument("--stall", type=float, default=45, help="seconds before a peer is dropped")

@@ -12,7 +12,7 @@ from tawa.kernels import attention as flash
 from tawa.kernels import gemm
 from tawa.kernels.attention import attention
 from tawa.kernels.matmul import Tuner, matmul
-from tawa.kernels.prepare import bind
+from tawa.kernels.prepare import bind, prepare
 from tawa.kernels.variants import Variant
 from tawa.runtime.jit import JitFunction
 from tawa.runtime.store import DiskStore
@@ -137,6 +137,9 @@ def test_attention_without_keys():
         ({"bias": np.ones(128, np.float32)[::2]}, r"strides \(2,\)"),
         ({"bias": np.ones(64, np.int32)}, "bias holds i32"),
         ({"scale_a": np.ones(1, np.float16), "scale_b": np.ones(1, np.float32)}, "scale_a holds"),
+        ({"out": np.zeros((64, 64), np.int32)}, "out holds i32"),
+        ({"out": np.broadcast_to(np.zeros((1, 64), np.float16), (64, 64))}, "its own place"),
+        ({"out": np.zeros((64, 64), np.float32), "out_dtype": "f16"}, "out_dtype is f16"),
         ({"scale_a": 1.0, "scale_b": 1.0}, "scale_a is of the type float"),
     ],
 )
@@ -144,6 +147,46 @@ def test_what_is_no_array_or_does_not_fit(more, text):
     x = normal(64, 64)
     with pytest.raises(ArgumentError, match=text):
         matmul(**{"a": x, "b": x, **more})
+
+
+def test_out_must_not_share_memory_with_what_is_read():
+    tuner, x, y = Tuner(), normal(64, 64), normal(64, 64, seed=1)
+    with pytest.raises(ArgumentError, match="out shares memory with a"):
+        matmul(x, y, x, tuner=tuner)
+    whole = normal(96, 64)
+    with pytest.raises(ArgumentError, match="out shares memory with b"):
+        matmul(x, whole[:64], whole[32:], tuner=tuner)
+    both = normal(64, 128)  # side by side in one array: no element in common
+    c = matmul(both[:, :64], y, both[:, 64:], tuner=tuner)
+    assert right(c, both[:, :64], y)
+    q, k, v = (normal(1, 1, 8, 64, seed=seed) for seed in range(3))
+    with pytest.raises(ArgumentError, match="out shares memory with q"):
+        attention(q, k, v, out=q)
+
+
+def test_what_tma_cannot_take_goes_through_pointers():
+    tuner = Tuner()
+    a, b, bias = normal(3, 40, 65), normal(3, 65, 50, seed=1), np.ones(50, np.float32)
+    c = matmul(a, b, bias=bias, activation="relu", tuner=tuner).astype(np.float64)
+    want = np.maximum(a.astype(np.float64) @ b.astype(np.float64) + 1, 0)
+    assert np.linalg.norm(c - want) < 2e-3 * np.linalg.norm(want)
+    x, y = normal(72, 64), normal(64, 80, seed=1)
+    out = np.zeros((72, 80), np.float16)[::-1]
+    assert right(matmul(x[::-1], y, out, tuner=tuner), x[::-1], y)
+    rows, columns = np.full(72, 2, np.float32), np.full(70, 0.5, np.float32)
+    scaled = matmul(x, y[:, 3:73], scale_a=rows, scale_b=columns, tuner=tuner)
+    assert right(scaled, x, y[:, 3:73])
+    assert {each.form for each in tuner.best.values()} == {"pointers"}
+
+
+def test_products_far_apart_count_in_64_bits():
+    far = tawa.array((1 << 16, 65), "f16", strides=(1 << 16, 1))
+    near = tawa.array((1 << 10, 65), "f16")
+    b = tawa.array((65, 64), "f16")
+    sizes = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "GROUP_M": 8}
+    for a, kernel in ((far, gemm.matmul_strided), (near, gemm.matmul_pointers)):
+        (launch,) = prepare(bind(a, b), Variant("pointers", tawa.Config(sizes)))
+        assert launch.kernel is kernel
 
 
 def test_launches_on_a_gpu_get_the_addresses_of_each_call(monkeypatch, tmp_path):

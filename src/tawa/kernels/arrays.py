@@ -60,8 +60,13 @@ def operand(array: Any, view: View, name: str) -> Operand:
 
 
 def fits_tma(view: View, strides: tuple[int, ...]) -> bool:
-    """Tell whether base and outer strides are multiples of 16 bytes (cuTensorMapEncodeTiled)."""
-    return view.address % 16 == 0 and not any(step * view.itemsize % 16 for step in strides[:-1])
+    """Tell whether base and outer strides are multiples of 16 bytes and the latter none that TMA
+    cannot step by (cuTensorMapEncodeTiled).
+    """
+    steps = [step * view.itemsize for step in strides[:-1]]
+    return view.address % 16 == 0 and not any(
+        step % 16 or not 0 <= step < 1 << 40 for step in steps
+    )
 
 
 def empty_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Any:

@@ -188,6 +188,8 @@ def attention(
             writer.work(_without_keys, operands.out, operands.lse, operands.extras.sink)
             return writer.finish(operands.out, operands.lse)
         chosen = variant or best.known(operands.problem) or best.choose(bind(**arrays, **options))
+        if out is not None:
+            writer.apart(operands.out, {name: held[name] for name in held if name != "out"})
         for launch in launches(operands, chosen):
             writer.launch(launch)
         return writer.finish(operands.out, operands.lse)

@@ -18,6 +18,7 @@ What differs is how the program reaches memory and how work is dealt out:
 - `matmul_persistent`: the loop over tiles written by the author, sub-tiled store.
 - `matmul_batched`: a batch axis in the grid, descriptors of rank three.
 - `matmul_epilogue`: scales, bias and activation before the store.
+- `matmul_strided`: pointers, a batch axis in the grid, any strides, and the same epilogue.
 """
 
 from __future__ import annotations
@@ -51,6 +52,33 @@ def activate(x, ACTIVATION: tl.constexpr):
     elif ACTIVATION == "gelu":
         x = x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
     return x
+
+
+@tawa.jit
+def finish(
+    acc,
+    scale_a_ptr,
+    scale_b_ptr,
+    bias_ptr,
+    rows,
+    columns,
+    M,
+    N,
+    SCALES: tl.constexpr,
+    BIAS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+):
+    """Scale, add bias [N] and activate; `SCALES` is "", "tensor" (one each), "row" ([M], [N])."""
+    if SCALES == "tensor":
+        acc = acc * (tl.load(scale_a_ptr) * tl.load(scale_b_ptr))
+    elif SCALES == "row":
+        scale_a = tl.load(scale_a_ptr + rows, mask=rows < M, other=0.0)
+        scale_b = tl.load(scale_b_ptr + columns, mask=columns < N, other=0.0)
+        acc = acc * scale_a[:, None] * scale_b[None, :]
+    if BIAS:
+        bias = tl.load(bias_ptr + columns, mask=columns < N, other=0.0)
+        acc = acc + bias.to(tl.float32)[None, :]
+    return activate(acc, ACTIVATION)
 
 
 @tawa.jit
@@ -289,13 +317,77 @@ def matmul_epilogue(
         acc = tl.dot(a, b, acc)
     rows = row + tl.arange(0, BLOCK_M)
     columns = column + tl.arange(0, BLOCK_N)
-    if SCALES == "tensor":
-        acc = acc * (tl.load(scale_a_ptr) * tl.load(scale_b_ptr))
-    elif SCALES == "row":
-        scale_a = tl.load(scale_a_ptr + rows, mask=rows < M, other=0.0)
-        scale_b = tl.load(scale_b_ptr + columns, mask=columns < N, other=0.0)
-        acc = acc * scale_a[:, None] * scale_b[None, :]
-    if BIAS:
-        bias = tl.load(bias_ptr + columns, mask=columns < N, other=0.0)
-        acc = acc + bias.to(tl.float32)[None, :]
-    c_desc.store([row, column], activate(acc, ACTIVATION).to(c_desc.dtype))
+    acc = finish(
+        acc, scale_a_ptr, scale_b_ptr, bias_ptr, rows, columns, M, N, SCALES, BIAS, ACTIVATION
+    )
+    c_desc.store([row, column], acc.to(c_desc.dtype))
+
+
+@tawa.jit
+def matmul_strided(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    scale_a_ptr,
+    scale_b_ptr,
+    bias_ptr,
+    M,
+    N,
+    K,
+    stride_ai,
+    stride_am,
+    stride_ak,
+    stride_bi,
+    stride_bk,
+    stride_bn,
+    stride_ci,
+    stride_cm,
+    stride_cn,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    SCALES: tl.constexpr = "",
+    BIAS: tl.constexpr = False,
+    ACTIVATION: tl.constexpr = "",
+):
+    """C[i] = activation(scale_a * scale_b * (A[i] @ B[i]) + bias) over pointers of any strides.
+
+    Grid (tiles of C, batch); offsets are of 64 bits.
+    """
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    tile_m, tile_n = grouped_tile(tl.program_id(0), tiles_m, tiles_n, GROUP_M)
+    item = tl.program_id(1).to(tl.int64)
+    out_rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    out_columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    rows = (out_rows % M).to(tl.int64)
+    columns = (out_columns % N).to(tl.int64)
+    depth = tl.arange(0, BLOCK_K)
+    steps = depth.to(tl.int64)
+    a_at = a_ptr + item * stride_ai + (rows[:, None] * stride_am + steps[None, :] * stride_ak)
+    b_at = b_ptr + item * stride_bi + (steps[:, None] * stride_bk + columns[None, :] * stride_bn)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for step in range(0, tl.cdiv(K, BLOCK_K)):
+        a = tl.load(a_at, mask=depth[None, :] < K - step * BLOCK_K, other=0.0)
+        b = tl.load(b_at, mask=depth[:, None] < K - step * BLOCK_K, other=0.0)
+        acc = tl.dot(a, b, acc)
+        a_at += tl.cast(stride_ak, tl.int64) * BLOCK_K
+        b_at += tl.cast(stride_bk, tl.int64) * BLOCK_K
+    acc = finish(
+        acc,
+        scale_a_ptr,
+        scale_b_ptr,
+        bias_ptr,
+        out_rows,
+        out_columns,
+        M,
+        N,
+        SCALES,
+        BIAS,
+        ACTIVATION,
+    )
+    c_rows = out_rows.to(tl.int64)[:, None]
+    c_at = c_ptr + item * stride_ci + (c_rows * stride_cm + out_columns[None, :] * stride_cn)
+    inside = (out_rows[:, None] < M) & (out_columns[None, :] < N)
+    tl.store(c_at, acc.to(c_ptr.dtype.element_ty), mask=inside)

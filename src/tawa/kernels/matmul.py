@@ -38,6 +38,8 @@ class Tuner(tuning.Tuner[Problem, Variant]):
 
 
 _TUNER = Tuner()
+READ = ("a", "b", "bias", "scale_a", "scale_b")
+"""The arguments that a product reads."""
 
 
 def matmul(
@@ -84,6 +86,8 @@ def matmul(
             chosen = variant or best.best.get(operands.problem)
             if chosen is None:
                 chosen = best.choose(bind(**arrays, activation=activation, out_dtype=out_dtype))
+            if out is not None:
+                writer.apart(operands.c.array, {name: held[name] for name in READ})
             for launch in prepare(operands, chosen):
                 writer.launch(launch)
         return writer.finish(operands.c.array)

@@ -13,6 +13,7 @@ from tawa.kernels import gemm, split
 from tawa.kernels.arrays import (
     PRODUCTS,
     Operand,
+    View,
     counters_beside,
     empty_beside,
     fits_tma,
@@ -23,6 +24,7 @@ from tawa.kernels.variants import Problem, Variant
 from tawa.runtime.arrays import row_major
 
 FLOATS = ("f16", "bf16", "f32")
+OUTPUTS = (*FLOATS, "f8e4m3", "f8e5m2")
 ACTIVATIONS = ("", "relu", "leaky_relu", "silu", "gelu")
 
 
@@ -102,7 +104,10 @@ def _by_descriptors(operands: Operands, variant: Variant) -> list[Launch]:
     grid = (ceil(problem.m / options["BLOCK_M"]), ceil(problem.n / options["BLOCK_N"]))
     if problem.batch > 1:
         if not problem.plain:
-            raise ArgumentError("a batched product takes no bias, scale or activation")
+            raise ArgumentError(
+                "a batched product through descriptors takes no bias, scale or activation",
+                remedy='use the form "pointers"',
+            )
         batched = (*grid, problem.batch)
         return [Launch(gemm.matmul_batched, batched, (*maps, problem.k), options | turned)]
     if problem.plain:
@@ -119,18 +124,29 @@ def _by_descriptors(operands: Operands, variant: Variant) -> list[Launch]:
 
 def _by_pointers(operands: Operands, variant: Variant) -> list[Launch]:
     problem, options = operands.problem, variant.config.all_kwargs()
-    if problem.batch > 1 or problem.bias or problem.scales:
-        raise ArgumentError(
-            "a product whose arrays do not fit TMA takes no batch, bias or scale",
-            why="bases and strides of TMA are multiples of 16 bytes",
-            remedy="pad the rows of the arrays",
-        )
-    a, b, c = operands.a, operands.b, operands.c
-    steps = (*a.matrix_strides, *b.matrix_strides, *c.matrix_strides)
-    grid = (ceil(problem.m / options["BLOCK_M"]) * ceil(problem.n / options["BLOCK_N"]),)
-    arguments = (a.array, b.array, c.array, problem.m, problem.n, problem.k, *steps)
+    held = (operands.a, operands.b, operands.c)
+    arrays = tuple(each.array for each in held)
+    sizes = (problem.m, problem.n, problem.k)
+    tiles = ceil(problem.m / options["BLOCK_M"]) * ceil(problem.n / options["BLOCK_N"])
     finish = {"ACTIVATION": problem.activation}
-    return [Launch(gemm.matmul_pointers, grid, arguments, options | finish)]
+    epilogue = problem.bias or problem.scales
+    if problem.batch == 1 and not epilogue and not any(map(_is_far, held)):
+        steps = tuple(step for each in held for step in each.matrix_strides)
+        arguments = (*arrays, *sizes, *steps)
+        return [Launch(gemm.matmul_pointers, (tiles,), arguments, options | finish)]
+    extra = (operands.scale_a, operands.scale_b, operands.bias)
+    batched = len(operands.a.shape) == 3
+    steps = tuple(
+        step for each in held for step in (each.strides[0] if batched else 0, *each.matrix_strides)
+    )
+    finish |= {"SCALES": problem.scales, "BIAS": problem.bias}
+    arguments = (*arrays, *extra, *sizes, *steps)
+    return [Launch(gemm.matmul_strided, (tiles, problem.batch), arguments, options | finish)]
+
+
+def _is_far(held: Operand) -> bool:
+    """Tell whether an element lies so far from the first that 32 bits do not count to it."""
+    return sum(extent * abs(step) for extent, step in zip(held.shape, held.strides)) >= 1 << 31
 
 
 def _by_split(operands: Operands, variant: Variant) -> list[Launch]:
@@ -223,6 +239,22 @@ def _scales(scale_a: Any, m: int, scale_b: Any, n: int) -> str:
     )
 
 
+def _check_out(out: View, shape: tuple[int, ...]) -> None:
+    if 0 not in shape:
+        steps = zip(out.shape, out.strides)
+        by_rows = out.shape[-1] <= 1 or out.strides[-1] == 1
+        apart = not any(extent > 1 and step == 0 for extent, step in steps)
+    else:
+        by_rows = apart = True
+    if out.shape != shape or not by_rows or not apart:
+        raise ArgumentError(
+            f"out has shape {out.shape} and strides {out.strides}",
+            why=f"the product has shape {shape}, stored by rows, each element in its own place",
+        )
+    if out.dtype not in OUTPUTS:
+        raise ArgumentError(f"out holds {out.dtype}", why=f"one of {', '.join(OUTPUTS)}")
+
+
 def _check_vector(name: str, array: Any, count: int) -> None:
     view = look(array)
     if view.shape != (count,) or (count > 1 and view.strides != (1,)):
@@ -271,13 +303,10 @@ def bind(
     if out is None:
         kind = out_dtype or ("bf16" if left.dtype.startswith("f8") else left.dtype)
         out = empty_beside(a, shape, kind)
+    elif out_dtype and look(out).dtype != out_dtype:
+        raise ArgumentError(f"out holds {look(out).dtype}, and out_dtype is {out_dtype}")
     result = look(out)
-    by_rows = n <= 1 or 0 in shape or result.strides[-1] == 1
-    if result.shape != shape or not by_rows:
-        raise ArgumentError(
-            f"out has shape {result.shape} and strides {result.strides}",
-            why=f"the product has shape {shape}, stored by rows",
-        )
+    _check_out(result, shape)
     held = (operand(a, left, "a"), operand(b, right, "b"), operand(out, result, "out"))
     problem = Problem(
         m,

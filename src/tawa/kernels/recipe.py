@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, TypeAlias, cast
 
 from tawa.errors import ArgumentError
-from tawa.kernels.arrays import Zeros, counters_maker, maker_beside
+from tawa.kernels.arrays import BYTES, Zeros, counters_maker, maker_beside
 from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import Placeholder, is_array, is_tensor, look
 from tawa.runtime.arrays import array as placeholder
 from tawa.runtime.descriptors import TensorDescriptor
+from tawa.runtime.guards import span_of
 
 Place: TypeAlias = tuple[int, int, Callable[[Any], Any] | None]
 """Of an argument: its position, the number of its array, what makes the array's descriptor."""
@@ -125,6 +127,32 @@ class Writer:
         numbers = self._all(symbols)
         self._steps.append(lambda held: function(*_pick(held, numbers)))
 
+    def apart(self, stored: Placeholder, read: Mapping[str, Placeholder | None]) -> None:
+        """Add a check that `stored`, the output, shares no memory with arrays that are read.
+
+        Arrays that lie between one another's rows are not looked into: there the launch decides.
+        """
+        number, (low, high, dense) = self._number(stored), _extent(stored)
+        others = [
+            (name, self._number(each), *_extent(each))
+            for name, each in read.items()
+            if each is not None
+        ]
+
+        def check(held: Sequence[Any]) -> None:
+            at = _address(held[number])
+            for name, other, its_low, its_high, its_dense in others:
+                there = _address(held[other])
+                meets = at + low < there + its_high and there + its_low < at + high
+                if meets and (at == there or (dense and its_dense)):
+                    raise ArgumentError(
+                        f"out shares memory with {name}",
+                        why="programs of one launch store while others still read",
+                        remedy=f"pass another out, or a copy of {name}",
+                    )
+
+        self._steps.append(check)
+
     def finish(self, *results: Placeholder | None) -> Recipe:
         """Return the recipe, whose results are these."""
         numbers = self._all(results)
@@ -144,6 +172,17 @@ class Writer:
         if isinstance(symbol, Zeros):
             return counters_maker(self._first, symbol.shape[0])
         return maker_beside(self._first, symbol.shape, symbol.dtype)
+
+
+def _extent(symbol: Placeholder) -> tuple[int, int, bool]:
+    """Return the bytes from and to which an array extends, and whether it fills them."""
+    span, at = span_of(symbol), look(symbol).address
+    size = prod(symbol.shape) * BYTES[symbol.dtype]
+    return span.start - at, span.end - at, span.end - span.start == size
+
+
+def _address(array: Any) -> int:
+    return array.data_ptr() if is_tensor(array) else look(array).address
 
 
 def _pick(held: Sequence[Any], numbers: Sequence[int | None]) -> list[Any]:

@@ -78,7 +78,7 @@ def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Va
     """Return the variants worth trying for `problem`, the likely best first, at most `most`."""
     depth = 128 // BYTES[problem.dtype]
     ranked: list[tuple[float, Variant]]
-    if not problem.aligned:
+    if not problem.aligned or (problem.batch > 1 and not problem.plain):
         return [
             Variant("pointers", tawa.Config(tile_sizes(rows, columns, depth) | {"GROUP_M": 8}))
             for rows, columns, _ in _TILES
