@@ -4,9 +4,9 @@ How a figure is made. Every peer gets the same sets of random normal inputs, as 
 exceed the L2 cache, and walks through them. Each call is timed by its own pair of CUDA events; the
 calls of a sample are queued behind untimed ones, or where launching takes longer than running
 behind a spinning kernel, so that the host's launch cost is not in the figure. Peers take turns for
-several rounds after a warm-up each, because the chip is limited by power and its clock drifts: only
-figures of one run may be compared. Outputs are poisoned with NaN before they are checked, by
-relative Frobenius error against float64.
+several rounds after a warm-up each, in another order each round, because the chip is limited by
+power and its clock drifts: only figures of one run may be compared. Outputs are poisoned with NaN
+before they are checked, by relative Frobenius error against float64.
 """
 
 from __future__ import annotations
@@ -349,13 +349,23 @@ def measure(
     warm_ms: float = 30.0,
     beat: Callable[[str, str], object] = lambda peer, label: None,
 ) -> None:
-    """Let the chosen candidates take turns for `rounds` rounds; samples add up in `timings`."""
-    for _ in range(rounds):
-        for timing in timings:
+    """Let the chosen candidates take turns for `rounds` rounds; samples add up in `timings`.
+
+    Each round has another order: the clock lags behind the power that the one before drew.
+    """
+    for number in range(rounds):
+        for timing in _turn(timings, number):
             beat(timing.peer, timing.candidate.label)
             samples, clocks = watch.sample(timing.candidate.calls, runs, warm_ms)
             timing.samples += samples
             timing.clocks += clocks
+
+
+def _turn(timings: Sequence[Timing], number: int) -> list[Timing]:
+    """Return the order of a round: it starts one later each time, and goes back and forth."""
+    start = number % max(1, len(timings))
+    order = [*timings[start:], *timings[:start]]
+    return order[::-1] if number % 2 else order
 
 
 def geometric_mean(values: Sequence[float]) -> float:
