@@ -26,7 +26,7 @@ from tawa.ir.types import Real, bit_width, element_type, i1, is_float, shape_of,
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering, place_of, role_of
 from tawa.passes.lower.emit import Emitter, append_operands, replace, terminator, widen_for
-from tawa.passes.lower.operands import operand_a, operand_a_view, operand_b, stage
+from tawa.passes.lower.operands import operand_a, operand_a_view, operand_b, side_by_side, stage
 from tawa.passes.lower.views import as_view, slice_view, view_kind
 
 _WARPGROUP = 4
@@ -107,10 +107,9 @@ def wgmma_objection(product: Product) -> str:
         return f"{product.warps} warps are not whole warpgroups"
     if product.m % 64:
         return f"M = {product.m} is not a multiple of 64"
-    groups = product.warps // _WARPGROUP
-    down = next(p for p in range(groups, 0, -1) if groups % p == 0 and product.m % (64 * p) == 0)
-    if product.n % (8 * (groups // down)):
-        return f"N = {product.n} is not a multiple of {8 * (groups // down)}"
+    across = side_by_side(product.m, product.warps)
+    if product.n % (8 * across):
+        return f"N = {product.n} is not a multiple of {8 * across}"
     return ""
 
 

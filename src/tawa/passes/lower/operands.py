@@ -19,11 +19,31 @@ from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.views import as_view, store_shared, view_kind, whole_buffer
 
 
-def takes(layout: SharedLayout, k: int, bits: int) -> bool:
-    """Tell whether wgmma reads a shared tile: swizzled rows, K contiguous unless 16 bits wide."""
+def takes(layout: SharedLayout, k: int, bits: int, run: int = 0) -> bool:
+    """Tell whether wgmma reads a shared tile: swizzled rows, K contiguous unless 16 bits wide.
+
+    `run` is how many columns each warpgroup takes of it, where not all: contiguous ones must not
+    cross from panel to panel, unless they are whole panels.
+    """
     if len(layout.shape) != 2 or not layout.swizzle:
         return False
-    return layout.order[-1] == k or bits == 16
+    if layout.order[-1] == k:
+        return True
+    return bits == 16 and (not run or run % layout.panel == 0 or layout.panel % run == 0)
+
+
+def side_by_side(rows: int, warps: int) -> int:
+    """Return how many warpgroups share the columns of a product: as many as its rows leave over."""
+    groups = warps // 4
+    down = (part for part in range(groups, 0, -1) if groups % part == 0 and rows % (64 * part) == 0)
+    return groups // next(down, 1)
+
+
+def _run(dot: tile.Dot) -> int:
+    """Return how many columns of B each warpgroup takes, 0 where all take all."""
+    rows, columns = shape_of(dot.result.type)
+    across = side_by_side(rows, role_of(dot).warps.data)
+    return columns // across if across > 1 else 0
 
 
 def operand_a(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
@@ -57,18 +77,20 @@ def operand_b(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
     """Return the view of operand B; a computed one is stored to shared memory first."""
     view = as_view(emitter, dot.b, dot)
     element = element_type(dot.b.type)
-    bits, shape = bit_width(element), shape_of(dot.b.type)
-    if view is not None and takes(view_kind(view).layout.data, 0, bits):
+    bits, shape, run = bit_width(element), shape_of(dot.b.type), _run(dot)
+    if view is not None and takes(view_kind(view).layout.data, 0, bits, run):
         return view
     if view is not None:
         lowering.note(
             f"B of {name_of(dot)} in place",
-            f"wgmma does not read {spell(element)} stored as {view_kind(view).layout.data}; the "
-            "tile is stored once more, through registers",
+            f"wgmma does not read {spell(element)} stored as {view_kind(view).layout.data}"
+            f"{f', {run} columns a warpgroup' if run else ''}; the tile is stored once more, "
+            "through registers",
         )
     # 16-bit operands may be contiguous along N, if its rows can be swizzled.
-    along_n = bits == 16 and shape[1] * bits % (32 * 8) == 0
-    layout = lowering.placement(shape, element, (0, 1) if along_n else (1, 0))
+    layout = lowering.placement(shape, element, (0, 1))
+    if not takes(layout, 0, bits, run):
+        layout = lowering.placement(shape, element, (1, 0))
     return stage(lowering, emitter, dot.b, layout, f"{name_of(dot)} operand")
 
 

@@ -231,6 +231,13 @@ def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[C
     # A long loop of the first program: those of others may end early, as the parts of a split one.
     long = _uniform(shape.instances, shape.long, "yes")
     yield from (long, replace(long, free=True, outcomes={}))
+    # Loops that share a ring may turn it by an even number in each tile: one of them, less or more.
+    inner = {site for one in seen for site in one.outcomes if site.kind == "inner"}
+    for site in around:
+        for other in inner:
+            for count in (0, 2):
+                wishes = {site.operation: many[site.kind], other.operation: (count,)}
+                yield Configuration(_kinds(1, 1, "yes"), wishes)
     trips = (3, 4, 2, shape.depth + 1, 1)
     for seed in range(1, tries + 1):
         tiles = (shape.tiles(1), 2, 1, shape.tiles(2))[seed % 4]
