@@ -306,6 +306,7 @@ def _start(program: _Program, machine: Machine, number: int, index: tuple[int, i
 
     for warp, code in enumerate(program.roles):
         role = Role(code.label, block, warp, 1, 0, 0)
+        role.begin()
         cluster.clocks.acquire(role.rows, begun)
         values = frame.values.copy()
         if code.index >= 0:

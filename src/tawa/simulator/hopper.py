@@ -141,6 +141,7 @@ class _Launch:
                 machine.registers,
                 time=whole.time,
             )
+            role.begin()
             block.running += 1
             coroutine = _through(body, Frame(frame.values.copy(), role))
             on_end = partial(self._end_role, role, op)

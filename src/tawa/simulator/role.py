@@ -125,6 +125,12 @@ class Role:
         self.where = f"{self.label} of {self.block.label}" if several else self.label
 
     @property
+    def parts(self) -> list[str]:
+        """What the timeline draws its threads as: its warps together, or its warpgroups."""
+        groups = self.warps // 4
+        return [f"warpgroup {group}" for group in range(groups)] if groups > 1 else ["warps"]
+
+    @property
     def first_row(self) -> int:
         """The row of the role's first warp."""
         return self.block.first_row + self.first_warp
@@ -213,6 +219,10 @@ class Role:
                 place=place_of(operation),
             )
 
+    def begin(self) -> None:
+        """Give the role its tracks of the timeline, whether it takes time or not."""
+        self.block.machine.trace.begin(self.label, self.parts, self.block.label)
+
     def stall(self, until: float, name: str) -> None:
         """Let virtual time pass up to when what the role waited for had happened."""
         if until > self.time:
@@ -221,9 +231,7 @@ class Role:
     def spent(self, duration: float, name: str) -> None:
         """Record that the role did one thing for a while."""
         trace, end = self.block.machine.trace, self.time + duration
-        groups = self.warps // 4 if self.warps > 4 else 1
-        for group in range(groups):
-            engine = "warps" if groups == 1 else f"warpgroup {group}"
+        for engine in self.parts:
             trace.add(self.label, engine, self.time, end, name, self.block.label)
         self.time = end
 

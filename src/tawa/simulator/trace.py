@@ -7,6 +7,7 @@ when what it waits for has ended. They show what overlaps and what stalls, not t
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -41,14 +42,19 @@ class Span:
     @property
     def track(self) -> str:
         """The track of its block that it is drawn on."""
-        if self.engine in ENGINES:
-            return self.engine
-        return self.role if self.engine == "warps" else f"{self.role} {self.engine}"
+        return track_of(self.role, self.engine)
 
     @property
     def waits(self) -> bool:
         """Whether threads wait for something."""
         return self.name.startswith(("wait", "named barrier"))
+
+
+def track_of(role: str, engine: str) -> str:
+    """Return the track of what an engine, or the threads of a role, does."""
+    if engine in ENGINES:
+        return engine
+    return role if engine == "warps" else f"{role} {engine}"
 
 
 @dataclass(slots=True)
@@ -57,6 +63,13 @@ class Trace:
 
     spans: list[Span] = field(default_factory=list[Span])
     steps: int = 0
+    tracks: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """Of the roles of each block, those included that never take time."""
+
+    def begin(self, role: str, engines: Sequence[str], block: str = "block") -> None:
+        """Give a role its tracks, one for each of `engines`."""
+        held = self.tracks.setdefault(block, [])
+        held += [track for engine in engines if (track := track_of(role, engine)) not in held]
 
     def add(
         self, role: str, engine: str, start: float, end: float, name: str, block: str = "block"
@@ -76,11 +89,12 @@ class Trace:
         cores. Copies in flight at the same time lie on tracks of their own ("TMA", "TMA 2" ..).
         """
         events: list[dict[str, Any]] = []
-        blocks = list(dict.fromkeys(span.block for span in self.spans))
+        blocks = list(dict.fromkeys((*self.tracks, *(span.block for span in self.spans))))
         for process, block in enumerate(blocks):
             spans = [span for span in self.spans if span.block == block]
-            names = sorted({span.track for span in spans}, key=_rank)
-            lanes = [(name, lane) for name in names for lane in _lanes(spans, name)]
+            found = {*self.tracks.get(block, ()), *(span.track for span in spans)}
+            names = sorted(found, key=_rank)
+            lanes = [(name, lane) for name in names for lane in _lanes(spans, name) or [[]]]
             events.append(_named("process_name", process, {"name": block}))
             for thread, (name, lane) in enumerate(lanes):
                 number = sum(other == name for other, _ in lanes[:thread])
