@@ -19,6 +19,7 @@ import tempfile
 import time
 import types
 from collections.abc import Callable
+from itertools import count
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -102,9 +103,10 @@ class Tensor:
 
     __slots__ = ("address", "device", "dtype", "shape", "strides")
     is_cuda = True
+    places = count(0x7F0000000000, 1 << 30)
 
-    def __init__(self, *shape: int, address: int = 0x7F0000000000, dtype: str = "bfloat16") -> None:
-        self.address = address
+    def __init__(self, *shape: int, dtype: str = "bfloat16", address: int = 0) -> None:
+        self.address = address or next(self.places)
         self.shape = shape
         self.strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
         self.dtype = dtype
@@ -120,7 +122,7 @@ class Tensor:
         return self.strides
 
     def new_empty(self, shape: tuple[int, ...], dtype: str) -> Tensor:
-        return Tensor(*shape, address=0x7F8000000000, dtype=dtype)
+        return Tensor(*shape, dtype=dtype, address=0x7E0000000000)  # as freed memory comes again
 
 
 class DryDriver:
@@ -188,8 +190,7 @@ def dry() -> dict[str, float]:
     dispatch.LoadedKernel = DryKernel
     arrays.connect = dispatch.connect
     tuner.Tuner.settle = settle_first
-    first = 0x7F0000000000
-    tensors = tuple(Tensor(256, 256, address=first + index * (1 << 20)) for index in range(3))
+    tensors = tuple(Tensor(256, 256) for _ in range(3))
     timed = calls(tensors, tawa.TensorDescriptor.from_tensor)
     timed |= library_calls(Tensor)
     for launch in timed.values():

@@ -162,6 +162,8 @@ def test_out_must_not_share_memory_with_what_is_read():
     q, k, v = (normal(1, 1, 8, 64, seed=seed) for seed in range(3))
     with pytest.raises(ArgumentError, match="out shares memory with q"):
         attention(q, k, v, out=q)
+    with pytest.raises(ArgumentError, match="its own place"):
+        attention(q, k, v, out=np.broadcast_to(q[:, :, :1], q.shape))
 
 
 def test_what_tma_cannot_take_goes_through_pointers():

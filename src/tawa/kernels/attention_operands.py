@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from tawa.errors import ArgumentError
 from tawa.kernels.arrays import View, empty_beside, fits_tma, look
-from tawa.kernels.descale import check_descale
+from tawa.kernels.descale import check_descale, check_factor
 
 TYPES = ("f16", "bf16", "f8e4m3")
 OUT_TYPES = {"f16": ("f16",), "bf16": ("bf16",), "f8e4m3": ("bf16", "f16")}
@@ -149,6 +149,14 @@ def bind(
         )
     for name, view in views.items():
         _check_strides(name, view)
+    if any(
+        extent > 1 and step == 0 for extent, step in zip(views["out"].shape, views["out"].strides)
+    ):
+        raise ArgumentError(
+            f"out has strides {tuple(views['out'].strides)}",
+            why="each element is stored in its own place",
+            remedy="pass a dense array",
+        )
     if page:
         keys = page * _pages(block_table, batch, page)
     left, right = _window(window, causal)
@@ -183,12 +191,8 @@ def bind(
     sums = empty_beside(q, (batch, heads, queries), "f32") if lse else None
     factor = 1 / math.sqrt(dim) if scale is None and dim else scale
     factor = float(factor or 0.0) * of_q * of_k
-    if dim and not 0 < factor < math.inf:
-        raise ArgumentError(
-            f"scores would be multiplied by {factor}",
-            why="the largest of a row is found before; scale and descale are positive numbers",
-            remedy="for a negative scale pass -q",
-        )
+    if dim:
+        check_factor(factor)
     return Operands(problem, q, k, v, out, sums, factor, extras, of_v)
 
 
@@ -252,7 +256,8 @@ def _check_strides(name: str, view: View) -> None:
         raise ArgumentError(
             f"{name} has strides {tuple(view.strides)}, {view.address % 16} bytes past a multiple"
             " of 16",
-            why="TMA takes contiguous rows whose bases and strides are multiples of 16 bytes",
+            why="TMA takes contiguous rows whose bases and strides, none negative, are multiples of"
+            " 16 bytes",
             remedy=f"pass {name}.contiguous(), or a head_dim that is a multiple of 8",
         )
 

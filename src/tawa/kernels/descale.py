@@ -1,7 +1,8 @@
-"""The scales of 8-bit attention operands: one number for all of q, of k and of v."""
+"""The scales of attention: of 8-bit operands, one number for all of q, of k and of v; of scores."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tawa.errors import ArgumentError
@@ -35,3 +36,13 @@ def check_descale(
         )
     of_q, of_k, of_v = map(float, descale)
     return of_q, of_k, of_v
+
+
+def check_factor(factor: float) -> None:
+    """Raise `ArgumentError` for what scores cannot be multiplied by."""
+    if not 0 < factor < math.inf:
+        raise ArgumentError(
+            f"scores would be multiplied by {factor}",
+            why="the largest of a row is found before; scale and descale are positive numbers",
+            remedy="for a negative scale pass -q",
+        )

@@ -114,11 +114,10 @@ class Autotuner(Launchable):
         """Launch with the best configuration for the key of this call, tuning when it is new."""
         tuning = self._tuning(grid, args, keywords)
         config = self.best_config = tuning.best
-        named = self._named(args, keywords, config)
+        meta = {**keywords, **config.all_kwargs()}
         if config.pre_hook is not None:
-            config.pre_hook(named)
-        kernel = self.fn.run(grid, args, {**keywords, **config.all_kwargs()})
-        return _with_note(kernel, tuning)
+            config.pre_hook(self._named(args, meta))
+        return _with_note(self.fn.run(grid, args, meta), tuning)
 
     def compile(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
         """Compile the first configuration that builds: nothing is timed without a launch."""
@@ -154,13 +153,13 @@ class Autotuner(Launchable):
     def _key(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
         named = self._named(args, keywords)
         values = [named[name] for name in self.keys if name in named]
-        dtypes = [str(value.dtype) for value in named.values() if hasattr(value, "dtype")]
+        dtypes = [value.dtype for value in named.values() if hasattr(value, "dtype")]
         dtypes += [
-            str(base.dtype)
+            base.dtype
             for value in named.values()
             if (base := getattr(value, "base", None)) is not None and hasattr(base, "dtype")
         ]
-        return (*values, *dtypes)
+        return (*values, *map(str, dtypes))
 
     # --- tuning -----------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tawa.errors import InternalError
@@ -46,18 +46,23 @@ def span_of(value: Any) -> Span:
     """Return the bytes an array or descriptor may touch."""
     if is_descriptor(value):
         view = look(value.base)
-        return _span(replace(view, shape=tuple(value.shape), strides=tuple(value.strides)))
-    return _span(look(value))
+        return _span(view, value.shape, value.strides)
+    view = look(value)
+    return _span(view, view.shape, view.strides)
 
 
-def _span(view: View) -> Span:
-    if 0 in view.shape:
+def _span(view: View, shape: Sequence[int], strides: Sequence[int]) -> Span:
+    if 0 in shape:
         return Span(view.address, view.address)
-    steps = [(extent - 1) * stride for extent, stride in zip(view.shape, view.strides)]
+    low, high = 0, 1
+    for extent, stride in zip(shape, strides):
+        step = (extent - 1) * stride
+        if step < 0:
+            low += step
+        else:
+            high += step
     size = BYTES[view.dtype]
-    low = sum(step for step in steps if step < 0) * size
-    high = (sum(step for step in steps if step > 0) + 1) * size
-    return Span(view.address + low, view.address + high)
+    return Span(view.address + low * size, view.address + high * size)
 
 
 class Guards:
@@ -111,9 +116,9 @@ class Guards:
         return verdict
 
     def _disjoint(self, scope: Mapping[str, Any]) -> bool:
-        return not any(
-            span_of(scope[first]).meets(span_of(scope[second])) for first, second in self._pairs
-        )
+        named = {name for pair in self._pairs for name in pair}
+        spans = {name: span_of(scope[name]) for name in named}
+        return not any(spans[first].meets(spans[second]) for first, second in self._pairs)
 
     def _true(self, scope: Mapping[str, Any], grid: Sequence[int]) -> bool:
         extents = (*grid, 1, 1)[:3]
