@@ -37,7 +37,6 @@ FIXED = {
     "take_registers": "emu::set_registers(count, true);",
     "give_registers": "emu::set_registers(count, false);",
     "exp2_approx": "return std::exp2(x);",
-    "exp2_fma": "return std::exp2(x);",
     "sqrt_approx": "return std::sqrt(x);",
     "divide_full": "return x / y;",
     "min_nan": "return std::isnan(x) || std::isnan(y) ? NAN : std::fmin(x, y);",
@@ -118,6 +117,8 @@ def memory_twin(name: str) -> str:
     if found := re.fullmatch(r"copy_async_(\d+)", name):
         return f"emu::copy_async(to, from, bytes, {found[1]});"
     if found := re.fullmatch(r"atomic_(add|min|max|and|or|xor|exchange)_(\w+?)_(\w+)", name):
+        if found[2] in ("f16", "bf16") and found[1] != "exchange":
+            return atomic_of_halves(found[1], found[2])
         signs = {"add": "old + value", "and": "old & value", "or": "old | value",
                  "xor": "old ^ value", "exchange": "value", "min": "min(old, value)",
                  "max": "max(old, value)"}  # fmt: skip
@@ -136,6 +137,14 @@ def memory_twin(name: str) -> str:
             "counters[counter] = old >= (u32)programs - 1 ? 0 : old + 1; return old + gridDim.x;"
         )
     return conversion_twin(name)
+
+
+def atomic_of_halves(function: str, kind: str) -> str:
+    """The host body of an atomic on a float of 16 bits."""
+    x, y = f"emu::from_{kind}(old)", f"emu::from_{kind}(value)"
+    combined = {"add": f"{x} + {y}", "min": f"std::fmin({x}, {y})", "max": f"std::fmax({x}, {y})"}
+    result = f"emu::to_{kind}({combined[function]})"
+    return f"auto* p = (u16*)address; u16 old = *p; *p = {result}; return old;"
 
 
 def conversion_twin(name: str) -> str:

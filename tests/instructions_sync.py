@@ -110,12 +110,15 @@ if (thread < 64) {
     )
 
 
-def remote_arrives() -> Program:
-    """Every block of a cluster arrives at each block's barrier, at the same address there."""
+def remote_arrives(relaxed: bool) -> Program:
+    """Every block of a cluster arrives at each block's barrier, at the same address there.
+
+    What fence.mbarrier_init releases to the cluster needs no other release.
+    """
     body = f"""\
 const u32 barrier = shared + {FILLED};
 if (thread == 0) {{ barrier_init(barrier, 2); fence_barrier_init(); }}
-cluster_sync();
+cluster_sync{"_relaxed" * relaxed}();
 for (u32 step = 0; step < 3; ++step) {{
   if (lane < 2) barrier_arrive_cluster(barrier, lane);
   barrier_wait(barrier, step % 2);
@@ -126,9 +129,9 @@ cluster_sync();
 """
     ranks, lanes = np.mgrid[0:2, 0:32]
     return Program(
-        "remote arrives",
-        (b.BARRIER_INIT, b.FENCE_BARRIER_INIT, b.CLUSTER_SYNC, b.BARRIER_WAIT,
-         b.BARRIER_ARRIVE_CLUSTER, b.CLUSTER_RANK),
+        f"remote arrives{' relaxed' * relaxed}",
+        (b.BARRIER_INIT, b.FENCE_BARRIER_INIT, b.CLUSTER_SYNC, b.CLUSTER_SYNC_RELAXED,
+         b.BARRIER_WAIT, b.BARRIER_ARRIVE_CLUSTER, b.CLUSTER_RANK),
         body,
         GIVEN[:4],
         (100 * ranks + lanes).astype(np.uint32),
@@ -203,7 +206,8 @@ shared_load_u32x1(&word, shared + 4 * (31 - lane));
 
 
 PROGRAMS = [
-    phases(), bytes_before_they_are_expected(), named(), remote_arrives(), multicast(3),
+    phases(), bytes_before_they_are_expected(), named(), remote_arrives(False),
+    remote_arrives(True), multicast(3),
     multicast(2), registers(), fetch(),
 ]  # fmt: skip
 assert ONE_BARRIER

@@ -1,9 +1,15 @@
 """The emulation against the definitions of the PTX manual, one instruction at a time."""
 
+import inspect
+import re
+
 import pytest
 
 from codegen_emulator import emulate, needs_compiler
+from emulator_twins import DEFINITION
 from instructions_all import PROGRAMS, SOURCES
+from tawa.codegen.wrappers import FIXED, arithmetic, barriers, memory, tensor_cores, tma
+from tawa.codegen.wrappers.core import Wrapper
 
 NUMBERS = [pytest.param(i, id=program.name) for i, program in enumerate(PROGRAMS)]
 
@@ -29,3 +35,61 @@ def test_as_ptx_defines_it(number: int) -> None:
 def test_at_other_times(number: int) -> None:
     for seed in range(1, 12):
         run(number, number + seed)
+
+
+# Functions made for types and sizes, by the maker: each has a program of some of its kind.
+MADE = {
+    "atomic": r"atomic_(add|min|max|and|or|xor|exchange)_\w+",
+    "compare_exchange": r"compare_exchange_\w+",
+    "copy_async": r"copy_async_\d+",
+    "global_load": r"global_load_\w+x\d\w*",
+    "global_load_narrow": r"global_load_b\d+",
+    "global_load_one": r"global_load_(u32|int|float)\w*",
+    "global_store": r"global_store_\w+x\d\w*",
+    "global_store_narrow": r"global_store_b\d+",
+    "global_store_one": r"global_store_(u32|int|float)",
+    "ldmatrix": r"ldmatrix_x\d(_trans)?",
+    "mma": r"mma_m16n8k\d+_\w+",
+    "mulhi": r"mulhi",
+    "narrow": r"float_to_\w+",
+    "pack": r"pack_(bf16|f16|f8e4m3|f8e5m2)",
+    "packer": r"pack_(halves|bytes)",
+    "pin": r"pin",
+    "policy": r"policy_evict_(first|last)",
+    "shared_load": r"shared_load_\w+x\d",
+    "shared_load_narrow": r"shared_load_b\d+",
+    "shared_load_one": r"shared_load_(u32|int|float)",
+    "shared_store": r"shared_store_\w+x\d",
+    "shared_store_narrow": r"shared_store_b\d+",
+    "shared_store_one": r"shared_store_(u32|int|float)",
+    "shuffle": r"shuffle_(xor|from)",
+    "stmatrix": r"stmatrix_x\d(_trans)?",
+    "tma_load": r"tma_load_\dd\w*",
+    "tma_store": r"tma_(store|reduce_\w+)_\dd\w*",
+    "wgmma": r"wgmma_m64n\d+k\d+_\w+",
+    "widen": r"\w+_to_float",
+}
+# Written in C++ on those that have a program, and run in kernels (test_kernels_emulated.py).
+WITHOUT = {
+    "byte_selector", "descriptor_at", "exp2_fma", "given_row", "pack_bytes", "pack_halves",
+    "panelled", "prefetch_map", "swizzled", "taken_row",
+}  # fmt: skip
+
+
+def test_every_device_function_has_a_program() -> None:
+    parts = (DEFINITION.search(part) for part in SOURCES[0].text.split("\n\n"))
+    run = {part[2] for part in parts if part}
+    assert FIXED.keys() - run <= WITHOUT, "a function without a program"
+    for name in WITHOUT & FIXED.keys() - {"prefetch_map"}:
+        assert "asm" not in FIXED[name].body or FIXED[name].uses, name
+    makers = {
+        name
+        for module in (arithmetic, barriers, memory, tensor_cores, tma)
+        for name, item in vars(module).items()
+        if inspect.isfunction(item)
+        and not name.startswith("_")
+        and item.__annotations__.get("return") in (Wrapper, "Wrapper")
+    }
+    assert makers == MADE.keys()
+    for maker in makers - {"packer"}:
+        assert any(re.fullmatch(MADE[maker], name) for name in run), f"{maker} has no program"

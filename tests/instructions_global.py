@@ -1,0 +1,166 @@
+"""Programs of global memory: loads and stores of every width, atomics, what asks for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from instructions import Program
+from tawa.codegen.wrappers import arithmetic, memory, tma
+from tawa.codegen.wrappers import barriers as b
+from tawa.codegen.wrappers.core import Wrapper
+
+KINDS: dict[str, Any] = {
+    "u32": np.uint32, "int": np.int32, "float": np.float32, "u64": np.uint64, "i64": np.int64,
+    "double": np.float64,
+}  # fmt: skip
+ELEMENTS: dict[str, Any] = {
+    "i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64, "f32": np.float32,
+    "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16,
+}  # fmt: skip
+
+
+def moved(kind: str, count: int) -> Program:
+    """Vectors go through shared memory and come out in reverse order of lanes."""
+    given = np.arange(1, 32 * count + 1).astype(KINDS[kind])
+    size = given.itemsize * count
+    body = f"""\
+{kind} held[{count}];
+global_load_{kind}x{count}(held, given + {size} * lane);
+shared_store_{kind}x{count}(shared + {size} * lane, held);
+warp_sync();
+shared_load_{kind}x{count}(held, shared + {size} * (31 - lane));
+global_store_{kind}x{count}(result + {size} * lane, held);
+"""
+    wrappers = (
+        memory.global_load(kind, count), memory.global_store(kind, count), b.WARP_SYNC,
+        memory.shared_load(kind, count), memory.shared_store(kind, count),
+    )  # fmt: skip
+    expected = given.reshape(32, count)[::-1].copy()
+    return Program(f"{kind} x{count} to memory and back", wrappers, body, given, expected)
+
+
+def one_by_one(kind: str) -> Program:
+    """Single values, with a cache operator and without."""
+    given = np.arange(32).astype(KINDS[kind])
+    size = given.itemsize
+    loads = memory.global_load_one(kind), memory.global_load_one(kind, cache="cg")
+    body = f"""\
+{kind} one = {loads[0].name}(given + {size} * lane);
+{kind} other = {loads[1].name}(given + {size} * (31 - lane));
+global_store_{kind}(result + {size} * lane, one + other + one);
+"""
+    expected = (given + given[::-1] + given).astype(given.dtype)
+    return Program(f"one {kind}", (*loads, memory.global_store_one(kind)), body, given, expected)
+
+
+def narrow(bits: int) -> Program:
+    """Elements of 8 or 16 bits: loads extend with zeros, stores keep the low bits."""
+    kind = np.dtype(f"u{bits // 8}")
+    given = (np.arange(32) * 0x97 + 0x80).astype(kind)
+    size = bits // 8
+    body = f"""\
+u32 word = global_load_b{bits}(given + {size} * lane);
+shared_store_b{bits}(shared + {size} * lane, word | 0x10000);
+warp_sync();
+word = shared_load_b{bits}(shared + {size} * (31 - lane));
+global_store_b{bits}(result + {size} * lane, word | 0x10000);
+"""
+    wrappers = (
+        memory.global_load_narrow(bits), memory.global_store_narrow(bits), b.WARP_SYNC,
+        memory.shared_load_narrow(bits), memory.shared_store_narrow(bits),
+    )  # fmt: skip
+    return Program(f"{bits} bits to memory and back", wrappers, body, given, given[::-1].copy())
+
+
+FUNCTIONS = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
+    "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+
+
+def atomic(function: str, element: str, order: str = "relaxed", scope: str = "gpu") -> Program:
+    """Lanes combine with eight places; sums are exact, so that their order does not matter."""
+    kind = ELEMENTS[element]
+    values = np.arange(-15, 17) if np.dtype(kind).kind not in "u" else np.arange(32)
+    given = values.astype(kind)
+    start = (np.arange(8) * 3 - (4 if values[0] < 0 else 0)).astype(kind)
+    expected = start.copy()
+    for lane in range(32):
+        expected[lane % 8] = FUNCTIONS[function](expected[lane % 8], given[lane]).astype(kind)
+    wrapper = memory.atomic(function, element, order, scope)
+    c_type, size = memory.ATOMIC_TYPES[element][0], given.itemsize
+    body = f"{wrapper.name}(result + {size} * (lane % 8), (({c_type}*)given)[lane]);\n"
+    return Program(wrapper.name, (wrapper,), body, given, expected, start=start)
+
+
+def exchanged() -> Program:
+    """One thread exchanges in turn; each finds what the one before left."""
+    given = np.arange(100, 108, dtype=np.int32)
+    body = """\
+if (lane == 0) for (int i = 0; i < 8; ++i)
+  ((int*)result)[1 + i] = atomic_exchange_i32_acq_rel_gpu(result, ((int*)given)[i]);
+"""
+    start = np.zeros(9, np.int32)
+    start[0] = 7
+    expected = np.array([107, 7, *range(100, 107)], np.int32)
+    wrapper = memory.atomic("exchange", "i32", "acq_rel", "gpu")
+    return Program("atomic exchange", (wrapper,), body, given, expected, start=start)
+
+
+def compared(element: str) -> Program:
+    """Memory changes where it holds what was expected; the old value comes back either way."""
+    kind = ELEMENTS[element]
+    c_type = memory.ATOMIC_TYPES[element][0]
+    given = np.array([5, 6, 5, 9], kind)  # expected, in turn; what is written is 10 more
+    wrapper = memory.compare_exchange(element, "relaxed", "gpu")
+    body = f"""\
+if (lane == 0) for (int i = 0; i < 4; ++i) {{
+  const {c_type} expected = (({c_type}*)given)[i];
+  (({c_type}*)result)[1 + i] = {wrapper.name}(result, expected, expected + 10);
+}}
+"""
+    start = np.array([5, 0, 0, 0, 0], kind)
+    expected = np.array([15, 5, 15, 15, 15], kind)
+    return Program(
+        f"compare and exchange {element}", (wrapper,), body, given, expected, start=start
+    )
+
+
+def next_programs() -> Program:
+    """Programs 1 to 4 of 5 are given out, then the end; the counter is 0 again for the next."""
+    body = """\
+if (lane == 0) for (int i = 0; i < 10; ++i) ((int*)result)[i] = next_program(7, 5);
+"""
+    expected = np.array([1, 2, 3, 4, 5] * 2, np.int32)
+    return Program("next program", (memory.NEXT_PROGRAM,), body, np.zeros(4, np.int32), expected)
+
+
+def hints() -> Program:
+    """Policies, prefetches and pins change no value."""
+    body = """\
+u64 policy = policy_evict_first() + policy_evict_last();
+u32 word = ((u32*)given)[lane];
+pin(word);
+pin(policy);
+((u32*)result)[lane] = word;
+"""
+    wrappers: tuple[Wrapper, ...] = (
+        tma.policy("first"), tma.policy("last"), arithmetic.pin("u32"), arithmetic.pin("u64"),
+    )  # fmt: skip
+    given = np.arange(32, dtype=np.uint32)
+    return Program("hints", wrappers, body, given, given.copy())
+
+
+PROGRAMS = [
+    *(moved(kind, count) for kind, counts in {
+        "u32": (1, 2, 4), "int": (1, 4), "float": (1, 2, 4), "double": (2,)}.items()
+      for count in counts),
+    *(one_by_one(kind) for kind in ("int", "float", "u32")), narrow(8), narrow(16),
+    *(atomic("add", element) for element in ELEMENTS), atomic("add", "i32", "acq_rel"),
+    *(atomic(name, "i32") for name in FUNCTIONS if name != "add"),
+    atomic("max", "u32"), atomic("min", "i64", "relaxed", "cta"),
+    exchanged(), compared("i32"), compared("u64"), next_programs(), hints(),
+]  # fmt: skip

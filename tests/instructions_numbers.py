@@ -1,0 +1,134 @@
+"""Programs of arithmetic: special functions at arguments where they are exact, bits, the warp."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from instructions import Program
+from tawa.codegen.wrappers import arithmetic, memory
+from tawa.codegen.wrappers import barriers as b
+from tawa.codegen.wrappers.core import Wrapper
+
+
+def unary(wrapper: Wrapper, given: np.ndarray, expected: np.ndarray) -> Program:
+    name = wrapper.name
+    body = f"((float*)result)[lane] = {name}(((const float*)given)[lane]);\n"
+    return Program(name, (wrapper,), body, given.astype(np.float32), expected.astype(np.float32))
+
+
+def binary(wrapper: Wrapper, x: Any, y: Any, expected: Any) -> Program:
+    """NaNs are equal whatever their bits."""
+    pairs = np.stack([np.resize(x, 32), np.resize(y, 32)]).astype(np.float32)
+    body = f"""\
+const float* in = (const float*)given;
+((float*)result)[lane] = {wrapper.name}(in[lane], in[32 + lane]);
+"""
+    want = np.resize(expected, 32).astype(np.float32)
+    return Program(wrapper.name, (wrapper,), body, pairs, want, nan=True)
+
+
+def bytes_of_words() -> Program:
+    """Elements of packed words, and words of elements."""
+    given = (np.arange(64, dtype=np.uint64) * 0x9E3779B1 & 0xFFFFFFFF).astype(np.uint32)
+    body = """\
+const u32 x = ((const u32*)given)[lane], y = ((const u32*)given)[32 + lane];
+u32* out = (u32*)result + 4 * lane;
+const u32 words[2] = {x, y};
+out[0] = half_at(words, 3) << 16 | half_at(words, 0);
+out[1] = byte_at(words, 6) << 8 | byte_at(words, 1);
+out[2] = permute_bytes(x, y, 0x6240);
+out[3] = permute_bytes(x, y, 0x1537);
+"""
+    pair = np.stack([given[:32], given[32:]], 1)
+    as_bytes, halves = pair.view(np.uint8), pair.view(np.uint16).astype(np.uint32)
+    wide = as_bytes.astype(np.uint32)
+
+    def chosen(*places: int) -> np.ndarray:
+        return sum(wide[:, place] << np.uint32(8 * i) for i, place in enumerate(places))
+
+    expected = np.stack([
+        halves[:, 3] << 16 | halves[:, 0], wide[:, 6] << 8 | wide[:, 1],
+        chosen(0, 4, 2, 6), chosen(7, 3, 5, 1),
+    ], 1).astype(np.uint32)  # fmt: skip
+    wrappers = (arithmetic.HALF, arithmetic.BYTE, memory.PERMUTE_BYTES)
+    return Program("bytes of words", wrappers, body, given, expected)
+
+
+def packed(element: str, kind: Any) -> Program:
+    """Two floats round to a pair, the first in the low half."""
+    values = np.linspace(-3, 3, 64).astype(np.float32)
+    wrapper = arithmetic.pack(element)
+    body = f"""\
+const float* in = (const float*)given;
+((u32*)result)[lane] = {wrapper.name}(in[2 * lane], in[2 * lane + 1]);
+"""
+    expected = values.astype(kind).view(np.uint16).view(np.uint32)
+    return Program(wrapper.name, (wrapper,), body, values, expected)
+
+
+def high_products() -> Program:
+    """The high halves of products, signed and not."""
+    given = (np.arange(64, dtype=np.uint64) * 0x9E3779B97F4A7C15 >> 32).astype(np.uint32)
+    body = """\
+const u32 x = ((const u32*)given)[lane], y = ((const u32*)given)[32 + lane];
+((u32*)result)[2 * lane] = mulhi(x, y);
+((int*)result)[2 * lane + 1] = mulhi((int)x, (int)y);
+"""
+    x, y = given[:32], given[32:]
+    unsigned = (x.astype(np.uint64) * y.astype(np.uint64) >> np.uint64(32)).astype(np.uint32)
+    signed = x.view(np.int32).astype(np.int64) * y.view(np.int32).astype(np.int64) >> 32
+    expected = np.stack([unsigned, signed.astype(np.int32).view(np.uint32)], 1)
+    wrappers = (arithmetic.mulhi("u32"), arithmetic.mulhi("int"))
+    return Program("mulhi", wrappers, body, given, expected)
+
+
+def of_the_warp() -> Program:
+    """What lane 0 has, and whether any lane has something."""
+    given = np.arange(40, 72, dtype=np.uint32)
+    body = """\
+u32* out = (u32*)result + 3 * lane;
+out[0] = uniform(((const u32*)given)[lane]);
+out[1] = any_lane(lane == 17);
+out[2] = any_lane(lane > 31);
+"""
+    expected = np.tile(np.array([40, 1, 0], np.uint32), (32, 1))
+    wrappers = (arithmetic.UNIFORM, arithmetic.ANY_LANE)
+    return Program("of the warp", wrappers, body, given, expected)
+
+
+def groups() -> Program:
+    """Warpgroups meet at a barrier of their own, named by a register."""
+    body = """\
+const u32 group = thread / 128;
+u32 word = 7 * thread;
+shared_store_u32x1(shared + 4 * thread, &word);
+if (thread % 128 < 64) named_arrive_of_group<128>(1 + group);
+else {
+  named_sync_of_group<128>(1 + group);
+  shared_load_u32x1(&word, shared + 4 * (128 * group + 127 - thread % 128));
+}
+((u32*)result)[thread] = word;
+"""
+    thread = np.arange(256)
+    taken = thread // 128 * 128 + 127 - thread % 128
+    expected = np.where(thread % 128 < 64, 7 * thread, 7 * taken).astype(np.uint32)
+    wrappers = (
+        b.NAMED_SYNC_OF_GROUP, b.NAMED_ARRIVE_OF_GROUP, memory.shared_store("u32", 1),
+        memory.shared_load("u32", 1),
+    )  # fmt: skip
+    return Program("named barriers of groups", wrappers, body, expected[:4], expected, threads=256)
+
+
+POWERS = np.arange(-16, 16)
+THIRDS = np.arange(1, 33, dtype=np.float32)
+PROGRAMS = [
+    unary(arithmetic.EXP2_APPROX, POWERS, 2.0**POWERS),
+    unary(arithmetic.SQRT_APPROX, 4.0**POWERS, 2.0**POWERS),
+    binary(arithmetic.DIVIDE_RN, THIRDS, 3, THIRDS / np.float32(3)),
+    binary(arithmetic.DIVIDE_FULL, np.arange(-16, 16), 4, np.arange(-16, 16) / 4),
+    binary(arithmetic.MIN_NAN, [1, np.nan, 3, -2], [2, 5, np.nan, -3], [1, np.nan, np.nan, -3]),
+    binary(arithmetic.MAX_NAN, [1, np.nan, 3, -2], [2, 5, np.nan, -3], [2, np.nan, np.nan, -2]),
+    packed("f16", np.float16), bytes_of_words(), high_products(), of_the_warp(), groups(),
+]  # fmt: skip
