@@ -346,12 +346,13 @@ def measure(
     *,
     rounds: int = 3,
     runs: int = 24,
-    warm_ms: float = 30.0,
+    warm_ms: float = 100.0,
     beat: Callable[[str, str], object] = lambda peer, label: None,
 ) -> None:
     """Let the chosen candidates take turns for `rounds` rounds; samples add up in `timings`.
 
-    Each round has another order: the clock lags behind the power that the one before drew.
+    Each round has another order: the clock lags behind the power that the one before drew, by about
+    the tenth of a second that a candidate is warmed up.
     """
     for number in range(rounds):
         for timing in _turn(timings, number):

@@ -102,6 +102,15 @@ def test_the_same_form_is_compiled_once(driver, make):
     assert len(compiler.requests) == 8
 
 
+def test_a_grid_taken_before_the_first_launch_is_kept(driver, make, monkeypatch):
+    kernel = make(scale)
+    kept = kernel[(1,)]
+    kept(GpuArray((64,)), GpuArray((64,)), 48, 0.5)
+    monkeypatch.setattr(kernel, "_renew", lambda: pytest.fail("the text is read again"))
+    kept(GpuArray((64,)), GpuArray((64,)), 48, 0.5)
+    assert len(driver.launches) == 2
+
+
 def test_unhashable_pins(driver, make):
     compiler = FakeCompiler()
     kernel = make(scale, compiler)

@@ -47,7 +47,7 @@ _OWN_TILES = (
 _OWN_WAVES = 2
 # Bytes of K up to which the store of a tile takes longer than its products: two parts of it leave
 # without a wait.
-_SHORT = 1024
+_SHORT = 512
 # Products a second of one multiprocessor at full rate, by bytes of an element; bytes a second of
 # the memory; seconds to fill the pipeline and drain the last store. H200, rounded.
 _RATE = {1: 9.8e12, 2: 4.9e12, 4: 2.4e12}

@@ -135,8 +135,10 @@ class JitFunction(Launchable):
         return self._binder(grid, *args, **keywords)
 
     def _first_launch(self, grid: Any, *args: Any, **keywords: Any) -> CompiledKernel:
-        bind(self.kernel, args, keywords)
-        self._renew()
+        """Launch what was put on its grid before any launch: such a `kernel[grid]` may be kept."""
+        if self._binder == self._first_launch:
+            bind(self.kernel, args, keywords)
+            self._renew()
         return self._binder(grid, *args, **keywords)
 
     def _renew(self) -> Fingerprint:
