@@ -70,18 +70,19 @@ MADE = {
     "widen": r"\w+_to_float",
 }
 # Written in C++ on those that have a program, and run in kernels (test_kernels_emulated.py).
-WITHOUT = {
-    "byte_selector", "descriptor_at", "exp2_fma", "given_row", "pack_bytes", "pack_halves",
-    "panelled", "prefetch_map", "swizzled", "taken_row",
+PLAIN = {
+    "byte_selector", "descriptor_at", "given_row", "pack_bytes", "pack_halves", "panelled",
+    "swizzled", "taken_row",
 }  # fmt: skip
+# A hint; and a polynomial whose error test_exponentials.py bounds.
+ELSEWHERE = {"prefetch_map", "exp2_fma"}
 
 
 def test_every_device_function_has_a_program() -> None:
     parts = (DEFINITION.search(part) for part in SOURCES[0].text.split("\n\n"))
     run = {part[2] for part in parts if part}
-    assert FIXED.keys() - run <= WITHOUT, "a function without a program"
-    for name in WITHOUT & FIXED.keys() - {"prefetch_map"}:
-        assert "asm" not in FIXED[name].body or FIXED[name].uses, name
+    assert FIXED.keys() - run <= PLAIN | ELSEWHERE, "a function without a program"
+    assert not [name for name in PLAIN if "asm" in FIXED[name].body]
     makers = {
         name
         for module in (arithmetic, barriers, memory, tensor_cores, tma)
