@@ -4,16 +4,18 @@ For each dimension three numbers (after the axis analysis of Triton): within ali
 `contiguity` elements values rise by one; the first of each such block is a multiple of
 `divisibility`; within aligned blocks of `constancy` elements values are equal. A scalar has
 `divisibility` alone. Pointers count in elements of what they point to. Loop-carried values are
-assumed to be what they start as, and weakened until the assumption holds.
+assumed to be what they start as, and weakened until the assumption holds. What the author promises
+(`tl.multiple_of`, `tl.max_contiguous`, `tl.max_constancy`: attributes of an operation) is believed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, lcm
+from typing import cast
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import DictionaryAttr, IntAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tawa.ir import hopper, tile
@@ -23,6 +25,8 @@ from tawa.layouts.register import RegisterLayout
 _UNBOUNDED = 1 << 30  # divisibility of zero
 _ALIGNED = 16  # the fact `divisible` of the specialization key: of integers, or of bytes
 _ROUNDS = 4
+HINTS = ("multiple_of", "max_contiguous", "max_constancy")
+"""The attributes that hold what an author promises, a number for each dimension."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class Contiguity:
     def of(self, value: SSAValue) -> Regularity:
         """Return the regularity of a scalar or tensor."""
         if value not in self._known:
-            self._known[value] = self._compute(value)
+            self._known[value] = _promised(value, self._compute(value))
         return self._known[value]
 
     def _compute(self, value: SSAValue) -> Regularity:
@@ -210,6 +214,31 @@ def _fact(kernel: tile.Kernel, value: BlockArgument) -> int:
             return _ALIGNED
         case _:
             return 1
+
+
+def _promised(value: SSAValue, found: Regularity) -> Regularity:
+    """Return what is found out together with what the author promises."""
+    owner = value.owner
+    if not isinstance(owner, Operation) or not any(name in owner.attributes for name in HINTS):
+        return found
+    multiples, runs, equals = (_numbers(owner.attributes.get(name), len(found)) for name in HINTS)
+    kind = element_type(value.type)
+    size = max(1, bit_width(kind.element) // 8) if isinstance(kind, PtrType) else 1
+    return tuple(
+        Run(
+            max(run.contiguity, contiguity),
+            # Of addresses it is bytes that are multiples.
+            lcm(run.divisibility, multiple // size if multiple % size == 0 else 1),
+            max(run.constancy, constancy),
+        )
+        for run, multiple, contiguity, constancy in zip(found, multiples, runs, equals)
+    )
+
+
+def _numbers(hint: Attribute | None, rank: int) -> list[int]:
+    items = cast("ArrayAttr[Attribute]", hint) if isinstance(hint, ArrayAttr) else ()
+    numbers = [item.data for item in items if isinstance(item, IntAttr)]
+    return numbers if len(numbers) == rank else [1] * rank
 
 
 # --- rules ----------------------------------------------------------------------------------------

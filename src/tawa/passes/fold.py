@@ -13,6 +13,7 @@ from typing import Any
 from xdsl.dialects.builtin import IntAttr, IntegerType, StringAttr
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
+from tawa.analysis.contiguity import HINTS
 from tawa.ir import tile
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import Real, bit_width, element_type, is_float, is_signed, shape_of, with_shape
@@ -247,7 +248,7 @@ def _fold_shape(operation: Operation, emit: Emit) -> SSAValue | None:
     """Splat, broadcast, expand and reshape: nothing to do, or another way to fill a tensor."""
     value, result = operation.operands[0], operation.results[0].type
     if value.type == result:
-        return value
+        return value if not any(name in operation.attributes for name in HINTS) else None
     match value.owner:
         case tile.Constant() as filled:
             return emit(

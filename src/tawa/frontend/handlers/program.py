@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Operation
@@ -156,6 +157,8 @@ def _hint(c: Context, name: str, value: Value, values: Value) -> Value:
         )
     if isinstance(owner := value.ssa.owner, Operation):
         owner.attributes[name] = int_array(numbers)
+    elif value.is_block:
+        return _promise_carried(c, name, value, numbers)
     elif name == "multiple_of" and not value.is_block and c.frame.loop is None:
         # An argument of the kernel has no operation to carry the promise: state it. What a loop
         # carries is left to the analyses: an assumption would run in every trip.
@@ -163,6 +166,16 @@ def _hint(c: Context, name: str, value: Value, values: Value) -> Value:
         holds = arithmetic.compare(c.builder, "==", rest, Const(0))
         c.builder.effect(tile.Assume, [holds])
     return value
+
+
+def _promise_carried(c: Context, name: str, value: Tensor, numbers: Sequence[int]) -> Tensor:
+    """Note a promise about what a loop carries on a broadcast to its own shape, from here on."""
+    attributes = {name: int_array(numbers)}
+    noted = c.builder.op(tile.Broadcast, [value], value.type, attributes)
+    for variable, binding in c.frame.names.items():
+        if binding.value == value:
+            c.frame.names[variable] = replace(binding, value=noted)
+    return noted
 
 
 def multiple_of(c: Context, value: Value, values: Value) -> Value:
