@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd, lcm
-from typing import cast
+from typing import Any
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr
@@ -236,8 +236,8 @@ def _promised(value: SSAValue, found: Regularity) -> Regularity:
 
 
 def _numbers(hint: Attribute | None, rank: int) -> list[int]:
-    items = cast("ArrayAttr[Attribute]", hint) if isinstance(hint, ArrayAttr) else ()
-    numbers = [item.data for item in items if isinstance(item, IntAttr)]
+    items: Any = hint if isinstance(hint, ArrayAttr) else ()
+    numbers: list[int] = [item.data for item in items if isinstance(item, IntAttr)]
     return numbers if len(numbers) == rank else [1] * rank
 
 
