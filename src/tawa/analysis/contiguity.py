@@ -236,8 +236,10 @@ def _promised(value: SSAValue, found: Regularity) -> Regularity:
 
 
 def _numbers(hint: Attribute | None, rank: int) -> list[int]:
-    items: Any = hint if isinstance(hint, ArrayAttr) else ()
-    numbers: list[int] = [item.data for item in items if isinstance(item, IntAttr)]
+    if not isinstance(hint, ArrayAttr):
+        return [1] * rank
+    items: list[Any] = list(hint.data)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    numbers = [int(item.data) for item in items]
     return numbers if len(numbers) == rank else [1] * rank
 
 
