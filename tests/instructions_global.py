@@ -43,17 +43,23 @@ global_store_{kind}x{count}(result + {size} * lane, held);
 
 
 def one_by_one(kind: str) -> Program:
-    """Single values, with a cache operator and without."""
+    """Single values, with a cache operator and without, through shared memory."""
     given = np.arange(32).astype(KINDS[kind])
     size = given.itemsize
     loads = memory.global_load_one(kind), memory.global_load_one(kind, cache="cg")
     body = f"""\
 {kind} one = {loads[0].name}(given + {size} * lane);
-{kind} other = {loads[1].name}(given + {size} * (31 - lane));
+shared_store_{kind}(shared + {size} * lane, {loads[1].name}(given + {size} * (31 - lane)));
+warp_sync();
+{kind} other = shared_load_{kind}(shared + {size} * lane);
 global_store_{kind}(result + {size} * lane, one + other + one);
 """
+    wrappers = (
+        *loads, memory.global_store_one(kind), memory.shared_load_one(kind),
+        memory.shared_store_one(kind), b.WARP_SYNC,
+    )  # fmt: skip
     expected = (given + given[::-1] + given).astype(given.dtype)
-    return Program(f"one {kind}", (*loads, memory.global_store_one(kind)), body, given, expected)
+    return Program(f"one {kind}", wrappers, body, given, expected)
 
 
 def narrow(bits: int) -> Program:
