@@ -26,15 +26,18 @@ test: $(VENV)/test
 
 mutants: $(VENV)/test
 	PYTHONPATH=tests $(BIN)/python tests/mutation.py
+	$(BIN)/python docs/generate.py
 
 schedules: $(VENV)/test
 	PYTHONPATH=tests $(BIN)/python tests/schedule_runs.py --minutes $(MINUTES)
+	$(BIN)/python docs/generate.py
 
 long: $(VENV)/test
 	$(BIN)/python -m pytest -n 2 -m ""
 
 fuzz: $(VENV)/test
 	PYTHONPATH=tests $(BIN)/python tests/fuzz_long.py --minutes $(MINUTES) --write benchmarks/results
+	$(BIN)/python docs/generate.py
 
 lint: $(VENV)/test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright --pythonpath $(BIN)/python

@@ -1,4 +1,5 @@
-"""Write docs/reference from the docstrings: the operations, the errors, the passes.
+"""Write docs/reference from the docstrings: the operations, the errors, the passes; and, from the
+JSON of the runs, the page of figures `benchmarks/results/trust.md`.
 
 `python docs/generate.py` writes the pages; `--check` fails when one is out of date.
 """
@@ -11,6 +12,8 @@ import re
 import sys
 import textwrap
 from pathlib import Path
+
+import trust
 
 import tawa.language as tl
 from tawa import errors
@@ -153,8 +156,8 @@ def main() -> int:
         if path.relative_to(folder).as_posix() not in written:
             print(f"{path.name} describes nothing any more: remove it")
             stale += 1
-    for name, text in written.items():
-        path = folder / name
+    texts = {folder / name: text for name, text in written.items()}
+    for path, text in (texts | {trust.RESULTS / "trust.md": trust.page()}).items():
         if "--check" not in sys.argv:
             path.write_text(text)
         elif not path.exists() or path.read_text() != text:
