@@ -255,5 +255,5 @@ def test_what_eight_bits_do_not_take_is_refused_by_name(dtype, change, message):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_wide_heads_whose_output_is_not_staged(causal):
-    check(Variant(128, 80, pins=pins(store="registers")), dim=256, keys=200, causal=causal)
+def test_wide_heads_whose_output_goes_through_the_slot_of_the_queries(causal):
+    check(Variant(128, 80, pins=pins(store="slot")), dim=256, keys=200, causal=causal)

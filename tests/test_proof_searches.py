@@ -72,3 +72,13 @@ def test_inputs_are_found(function, unit):
     if unit == 1:
         numbers = tuple(number | 1 for number in numbers)
     assert kernel.compile(*given, *numbers, BLOCK=64, grid=(1,)).proof.ok
+
+
+def test_inputs_of_a_split_causal_loop_are_found():
+    """Of the diagonal's loop two trips are needed, which only some lengths have."""
+    from tawa.kernels.attention import Variant, bind, prepare
+
+    arrays = [tawa.array((1, 2, 512, 128), "f16") for _ in range(4)]
+    pins = (("arrangement", "pingpong"), ("walk", "dynamic"))
+    operands = bind(*arrays[:3], causal=True, out=arrays[3])
+    assert prepare(operands, Variant(128, 128, True, pins)).compile().proof.ok

@@ -34,19 +34,18 @@ _TILES: dict[int, tuple[tuple[int, int, str], ...]] = {
         (192, 128, ""),
         (128, 128, "pingpong"),
         (128, 128, ""),
-        (128, 192, "pingpong"),
-        (128, 192, ""),
     ),
     128: (
         (128, 128, "pingpong"),
         (128, 128, ""),
-        (128, 176, "pingpong"),
-        (128, 176, ""),
     ),
-    256: ((128, 64, "pingpong"), (128, 64, "")),
+    256: ((128, 64, ""), (128, 64, "pingpong")),
 }
-# Tiles that leave no room to stage the output: it is stored from registers.
-_UNSTAGED: dict[int, tuple[tuple[int, int], ...]] = {256: ((128, 80),)}
+# Tiles that leave no room for a stage of the output: it goes through the slot of the queries.
+_UNSTAGED: dict[int, tuple[tuple[int, int, str], ...]] = {
+    128: ((128, 192, "pingpong"),),
+    256: ((128, 80, "pingpong"), (128, 80, "")),
+}
 # The same for 8-bit operands: products take half the time, so that longer tiles pay.
 _TILES_8: dict[int, tuple[tuple[int, int, str], ...]] = {
     64: ((192, 128, "pingpong"), (192, 128, ""), (128, 192, "pingpong"), (128, 128, "pingpong")),
@@ -72,15 +71,16 @@ def variants(problem: Problem) -> Iterator[Variant]:
     width = padded(problem.head_dim)
     narrow = BYTES[problem.dtype] == 1
     tiles = (_TILES_8 if narrow else _TILES)[64 if width <= 64 else 128 if width <= 128 else 256]
-    for rows, columns, turns in tiles:
+    for place, (rows, columns, turns) in enumerate(tiles):
         pins = (("arrangement", turns),) if turns else ()
-        ragged = problem.causal or problem.keys % columns
-        for split in (False, True) if ragged else (False,):
-            yield Variant(rows, columns, split, pins)
-        if problem.causal:
+        yield Variant(rows, columns, False, pins)
+        if problem.causal and place == 0:
             yield Variant(rows, columns, False, (*pins, ("walk", "serpentine")))
-    for rows, columns in () if narrow else _UNSTAGED.get(width, ()):
-        yield Variant(rows, columns, False, (("store", "registers"),))
+        elif problem.keys % columns and place == 0:
+            yield Variant(rows, columns, True, pins)
+    for rows, columns, turns in () if narrow else _UNSTAGED.get(width, ()):
+        pins = (("arrangement", turns),) if turns else ()
+        yield Variant(rows, columns, False, (*pins, ("store", "slot")))
     if problem.queries <= 64:
         yield Variant(64, tiles[0][1])
 

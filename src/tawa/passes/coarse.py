@@ -13,6 +13,7 @@ Before -> after::
                                                 aref.get_exit                 V's
                                                 %x3 = "mul"(%x2, ..)          rescale
 
+Where rings are shallow, what fills them follows the order in which slots are taken (`passes.skew`).
 Stages come from `analysis.stages`; the order issues all products first, so that what computes runs
 under the products it does not wait for. Waits and releases are placed later, by `lower.waits`.
 
@@ -40,40 +41,48 @@ from tawa.analysis.stages import (
     statements,
 )
 from tawa.ir import aref, tile
-from tawa.ir.types import shape_of
+from tawa.passes.parting import part_stages
+from tawa.passes.skew import Taken, skew_puts
 from tawa.passes.software_pipeline import Schedule, pipeline_loop
-from tawa.plan.plan import Declined, Plan
+from tawa.plan.plan import Declined, LoopPlan, Plan
 from tawa.target import Target
-
-_REMADE = (tile.Constant, tile.Splat, tile.Arange, tile.ExpandDims, tile.Broadcast, *VIEWS)
 
 
 def overlap_products(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Pipeline the loops whose plan is coarse."""
     plans = {loop.loop: loop for loop in plan.loops if loop.schedule == "coarse"}
     notes: list[Declined] = []
-    for role in [op for op in kernel.body.block.ops if isinstance(op, aref.Role)]:
+    roles = [op for op in kernel.body.block.ops if isinstance(op, aref.Role)]
+    taken: list[Taken] = []
+    for role in roles:
         for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
             wish = plans.get(name_of(loop))
             if wish is None or not any(isinstance(op, tile.Dot) for op in loop.walk()):
                 continue
-            if reason := _pipeline_coarse(loop, pins=wish.pins):
-                notes.append(Declined(f"schedule=coarse of {wish.loop}", reason))
+            match _pipeline_coarse(loop, wish):
+                case Taken() as rings:
+                    taken.append(rings)
+                case reason:
+                    notes.append(Declined(f"schedule=coarse of {wish.loop}", reason))
+    skew_puts(roles, taken)
     return tuple(notes)
 
 
-def _pipeline_coarse(loop: scf.ForOp, *, pins: bool) -> str:
-    """Pipeline one loop with the coarse schedule; return the reason where that is not done."""
+def _pipeline_coarse(loop: scf.ForOp, plan: LoopPlan) -> Taken | str:
+    """Pipeline one loop with the coarse schedule; return the reason where that is not done, else
+    when it takes which tiles.
+    """
     settle_carried(loop)
     stages = find_stages(loop)
     if not stages.reason:
-        _part_stages(loop, stages)
+        part_stages(loop, stages)
         stages = find_stages(loop)
     if reason := stages.reason or _why_too_few_slots(loop, stages):
         return reason
     order, breaks = coarse_order(loop, stages)
-    pipeline_loop(loop, Schedule(tuple(order), stages.of, breaks if pins else ()))
-    return ""
+    gets = {op.aref: stage for op, stage in stages.of.items() if isinstance(op, aref.GetEnter)}
+    pipeline_loop(loop, Schedule(tuple(order), stages.of, breaks if plan.pins else ()))
+    return Taken(plan.loop, gets)
 
 
 # --- preparing a body -----------------------------------------------------------------------------
@@ -94,36 +103,6 @@ def settle_carried(loop: scf.ForOp) -> None:
         again = tile.Bitcast.build(operands=[value], result_types=[value.type])
         block.insert_op_before(again, end)
         end.operands[index] = again.result
-
-
-def _part_stages(loop: scf.ForOp, stages: Stages) -> None:
-    """Make what is cheap and used in several stages once for each of them, not carry it along."""
-    block = loop.body.block
-    users_stage = dict(stages.of)
-    for operation in reversed(statements(block)):
-        cheap = operation in stages.free and (
-            isinstance(operation, _REMADE) or not any(shape_of(v.type) for v in operation.results)
-        )
-        if not cheap:
-            continue
-        uses = [use for value in operation.results for use in value.uses]
-        at: dict[int, set[Operation]] = {}
-        for use in uses:
-            user = block.find_ancestor_op_in_block(use.operation)
-            if user is not None and user in users_stage:
-                at.setdefault(users_stage[user], set()).add(user)
-        for number in sorted(at)[1:]:
-            copy = operation.clone()
-            block.insert_op_before(copy, operation)
-            users_stage[copy] = number
-            for old, new in zip(operation.results, copy.results):
-                _use_instead(old, new, at[number], block)
-
-
-def _use_instead(old: SSAValue, new: SSAValue, users: set[Operation], block: Block) -> None:
-    old.replace_uses_with_if(
-        new, lambda use: block.find_ancestor_op_in_block(use.operation) in users
-    )
 
 
 def _why_too_few_slots(loop: scf.ForOp, stages: Stages) -> str:
