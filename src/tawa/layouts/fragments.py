@@ -8,7 +8,7 @@ of both kinds share one pattern: a quad of lanes along a row, eight quads down t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from tawa.errors import ShapeUnsupported
 from tawa.layouts.register import Axis, Coordinate, RegisterLayout
@@ -173,6 +173,52 @@ def _extent_per_warp(layout: RegisterLayout, dim: int) -> int:
     return layout.shape[dim] // shares
 
 
+def squares(
+    shape: Coordinate, warps: int, side: int, along: int
+) -> tuple[RegisterLayout, RegisterLayout] | None:
+    """Return the layouts to read and to write a matrix that lies along `along` in memory and shall
+    lie along its other dimension: each thread holds `side` x `side` squares of neighbours.
+
+    Both move whole vectors; the matrix is turned round inside each thread, whose registers change
+    their order alone. Eight lanes cover two squares `along` by four across: in tiles of 32-bit
+    elements and 128-byte swizzle no lanes of an access meet in a bank if `side` is 2. None where
+    the squares do not spread evenly over the threads.
+    """
+    if len(shape) != 2 or any(extent % side for extent in shape):
+        return None
+    across = 1 - along
+    left = [extent // side for extent in shape]
+    covered = [side, side]
+
+    def take(dim: int, count: int) -> tuple[int, Coordinate]:
+        share = gcd(count, left[dim])
+        step = _along(dim, covered[dim])
+        covered[dim] *= share
+        left[dim] //= share
+        return share, step
+
+    def spread(count: int, *wishes: tuple[int, int]) -> tuple[Axis, ...] | None:
+        items: list[tuple[int, Coordinate]] = []
+        for dim, most in (*wishes, (along, count), (across, count)):
+            items.append(take(dim, min(most, count)))
+            count //= items[-1][0]
+        return axes(*items) if count == 1 else None
+
+    lanes, over_warps = spread(32, (along, 2), (across, 4)), spread(warps)
+    if lanes is None or over_warps is None:
+        return None
+    one, other = ((side, _along(dim, 1)) for dim in (along, across))
+    rest = take(along, left[along]), take(across, left[across])
+    return (
+        RegisterLayout(shape, axes(one, other, *rest), lanes, over_warps),
+        RegisterLayout(shape, axes(other, one, *rest), lanes, over_warps),
+    )
+
+
+def _along(dim: int, step: int) -> Coordinate:
+    return (step, 0) if dim == 0 else (0, step)
+
+
 def blocked(
     shape: Coordinate, warps: int, vector: int = 1, order: Coordinate | None = None
 ) -> RegisterLayout:
@@ -183,8 +229,6 @@ def blocked(
     they step to the next. Threads beyond the tile replicate it. Extents need not be powers of two:
     each dimension takes the greatest common divisor with the threads that are left.
     """
-    from math import gcd
-
     rank = len(shape)
     fastest_first = tuple(reversed(order if order is not None else tuple(range(rank))))
     covered = [1] * rank

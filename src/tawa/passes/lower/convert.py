@@ -32,12 +32,13 @@ from tawa.ir.types import (
     with_shape,
 )
 from tawa.layouts.access import vector_access
+from tawa.layouts.convert import register_map
 from tawa.layouts.fragments import without_dimension
 from tawa.layouts.register import Coordinate, RegisterLayout
 from tawa.layouts.shared import SharedLayout
+from tawa.passes.lower.anchors import Assignment, operand_layouts
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, retype
-from tawa.passes.lower.layouts import Assignment, operand_layouts
 from tawa.passes.lower.placement import choose_layout
 from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, joined, propose, split_of
 from tawa.passes.lower.views import whole_buffer
@@ -226,7 +227,8 @@ class Converter:
         own = self._intern(self.chosen.of[value])
         if same_layout(own, wanted):
             return value
-        if isinstance(value.owner, hopper.SharedLoad):
+        same_thread = register_map(own, wanted) is not None
+        if isinstance(value.owner, hopper.SharedLoad) and not same_thread:
             return self._read_again(value.owner, wanted)
         emitter = Emitter.before(use)
         if within_warps(own, wanted):

@@ -21,10 +21,10 @@ from tawa.ir import hopper, tile
 from tawa.ir.types import element_type, layout_of, shape_of, with_shape
 from tawa.layouts.fragments import without_dimension
 from tawa.layouts.register import Axis, Coordinate, RegisterLayout
+from tawa.passes.lower.anchors import scan_layout
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import exchange, through_scratch, with_layout
 from tawa.passes.lower.emit import Emitter, replace
-from tawa.passes.lower.layouts import scan_layout
 from tawa.passes.lower.relate import reshaped
 
 

@@ -1,0 +1,313 @@
+"""Anchors: the operations that want a tensor in a certain layout, and which.
+
+`layouts` floods these layouts through the rest of a role, the strongest anchors first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import gcd, prod
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import Operation, SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.ir.types import ViewType, bit_width, element_type, shape_of
+from tawa.layouts import fragments
+from tawa.layouts.convert import register_map
+from tawa.layouts.register import Axis, RegisterLayout
+from tawa.passes.lower.access import contiguous_axis
+from tawa.passes.lower.relate import is_tensor, propose, ties
+
+_SQUARE = 2  # of 32 bits: two are a vector either way, and no lanes meet in a bank
+_VECTOR = 16  # bytes: the widest access of one thread
+
+
+@dataclass(slots=True)
+class Assignment:
+    """The layouts chosen for one role.
+
+    `of` maps every tensor value that is not cheap to its layout; `at` gives the layout in which an
+    operation wants its operands where that is not a result's (stores, products).
+    """
+
+    warps: int
+    of: dict[SSAValue, RegisterLayout] = field(default_factory=dict[SSAValue, RegisterLayout])
+    at: dict[Operation, RegisterLayout] = field(default_factory=dict[Operation, RegisterLayout])
+    cheap: set[SSAValue] = field(default_factory=set[SSAValue])
+    vectors: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
+
+    def default(
+        self, shape: tuple[int, ...], order: tuple[int, ...] | None = None
+    ) -> RegisterLayout:
+        """Return a coalesced layout of `shape`: 16 bytes a thread of the narrowest element."""
+        bits = self.vectors.get(shape, 32)
+        threads = 32 * self.warps
+        vector = max(1, min(_VECTOR * 8 // bits, prod(shape) // threads))
+        return fragments.blocked(shape, self.warps, vector, order)
+
+
+def product_seeds(
+    chosen: Assignment, operations: list[Operation]
+) -> Iterator[tuple[SSAValue, RegisterLayout]]:
+    """Accumulators of products."""
+    for operation in operations:
+        match operation:
+            case hopper.Wgmma():
+                m, n = shape_of(operation.result.type)
+                layout = fragments.wgmma_accumulator(m, n, chosen.warps)
+            case hopper.Mma():
+                m, n = shape_of(operation.result.type)
+                layout = fragments.mma_accumulator(m, n, chosen.warps)
+            case hopper.FmaDot():
+                layout = chosen.default(shape_of(operation.result.type))
+            case _:
+                continue
+        chosen.at[operation] = layout
+        yield operation.result, layout
+        yield operation.acc, layout
+
+
+def operand_layouts(
+    operation: Operation, accumulator: RegisterLayout, warps: int
+) -> dict[int, RegisterLayout]:
+    """Return the fragments a product wants its register operands in, by operand index."""
+    match operation:
+        case hopper.Wgmma() if is_tensor(operation.a):
+            m, k = shape_of(operation.a.type)
+            bits = bit_width(element_type(operation.a.type))
+            return {0: fragments.wgmma_operand(m, k, warps, bits)}
+        case hopper.Mma():
+            bits = bit_width(element_type(operation.a.type))
+            m, k = shape_of(operation.a.type)
+            n = shape_of(operation.b.type)[1]
+            return {
+                0: fragments.mma_operand_a(m, k, accumulator, bits),
+                1: fragments.mma_operand_b(k, n, accumulator, bits),
+            }
+        case _:
+            return {}
+
+
+def packed_operands(
+    chosen: Assignment, operations: list[Operation]
+) -> dict[SSAValue, RegisterLayout]:
+    """Return the layouts of 8-bit operands that are accumulators converted, in other registers.
+
+    Wide elements change places by being named otherwise, packed ones by instructions: the change
+    comes before the conversion, where each thread already holds what it needs.
+    """
+    found: dict[SSAValue, RegisterLayout] = {}
+    for operation in operations:
+        if not isinstance(operation, hopper.Wgmma) or not is_tensor(operation.a):
+            continue
+        if bit_width(element_type(operation.a.type)) != 8:
+            continue
+        wanted = operand_layouts(operation, _accumulator(operation, chosen.warps), chosen.warps)[0]
+        found.update(_trace(chosen, operation.a, wanted) or {})
+    return found
+
+
+def _accumulator(operation: hopper.Wgmma, warps: int) -> RegisterLayout:
+    m, n = shape_of(operation.result.type)
+    return fragments.wgmma_accumulator(m, n, warps)
+
+
+def _trace(
+    chosen: Assignment, start: SSAValue, layout: RegisterLayout
+) -> dict[SSAValue, RegisterLayout] | None:
+    """Follow an operand through views and loops to conversions from wider elements.
+
+    None where it comes from elsewhere, or from other threads than an accumulator's.
+    """
+    found: dict[SSAValue, RegisterLayout] = {}
+    pending = [(start, layout)]
+    while pending:
+        value, wanted = pending.pop()
+        if value in found or value in chosen.cheap:
+            continue
+        found[value] = wanted
+        pending.extend((other, wanted) for other in ties(value))
+        match value.owner:
+            case tile.Cast() as cast if bit_width(element_type(cast.value.type)) > 8:
+                if not _by_accumulators(wanted, chosen.warps):
+                    return None
+            case tile.Reshape() | tile.Transpose() as view:
+                inner = [item for item in propose(view, value, wanted) if item[0] is view.value]
+                if not inner:
+                    return None
+                pending.extend(inner)
+            case Operation() if not isinstance(value.owner, (scf.ForOp, scf.IfOp, scf.WhileOp)):
+                return None
+            case _:
+                pass
+    return found
+
+
+def _by_accumulators(layout: RegisterLayout, warps: int) -> bool:
+    """Tell whether each thread holds of a matrix what it holds of an accumulator of its shape."""
+    if len(layout.shape) != 2 or layout.shape[1] % 8:
+        return False
+    held = fragments.wgmma_accumulator(*layout.shape, warps)
+    return register_map(held, layout) is not None
+
+
+def operand_seeds(
+    chosen: Assignment, operations: list[Operation]
+) -> Iterator[tuple[SSAValue, RegisterLayout]]:
+    """Operands that products take from registers."""
+    for operation in operations:
+        if operation not in chosen.at:
+            continue
+        wanted = operand_layouts(operation, chosen.at[operation], chosen.warps)
+        yield from ((operation.operands[index], layout) for index, layout in wanted.items())
+
+
+def copy_seeds(
+    chosen: Assignment, operations: list[Operation]
+) -> Iterator[tuple[SSAValue, RegisterLayout]]:
+    """Neighbouring lanes copy neighbours in memory, each as much as one instruction moves."""
+    for operation in operations:
+        if not isinstance(operation, hopper.CopyAsync):
+            continue
+        layout = fragments.blocked(
+            shape_of(operation.pointer.type), chosen.warps, _run_of(operation)
+        )
+        chosen.at[operation] = layout
+        yield operation.pointer, layout
+        if operation.mask is not None:
+            yield operation.mask, layout
+
+
+def turn_seeds(
+    chosen: Assignment, operations: list[Operation]
+) -> Iterator[tuple[SSAValue, RegisterLayout]]:
+    """Matrices of 32 bits that are read in one order and written in the other: each thread turns
+    squares of two by two.
+    """
+    for operation in operations:
+        if not isinstance(operation, hopper.SharedStore) or not is_tensor(operation.value):
+            continue
+        read = _read_from(operation.value)
+        if read is None or bit_width(element_type(operation.value.type)) != 32:
+            continue
+        there, here = _order(read.view), _order(operation.view)
+        if there == here or len(there) != 2:
+            continue
+        shape = shape_of(operation.value.type)
+        found = fragments.squares(shape, chosen.warps, _SQUARE, there[-1])
+        if found is not None:
+            yield read.result, found[0]
+            chosen.at[operation] = found[1]
+
+
+def _read_from(value: SSAValue) -> hopper.SharedLoad | None:
+    """Return the read that functions of single elements made a value of."""
+    pending = [value]
+    while pending:
+        match pending.pop().owner:
+            case hopper.SharedLoad() as read:
+                return read
+            case tile.Elementwise() | tile.Cast() | tile.Bitcast() as function:
+                pending.extend(operand for operand in function.operands if is_tensor(operand))
+            case _:
+                pass
+    return None
+
+
+def _order(view: SSAValue) -> tuple[int, ...]:
+    kind = view.type
+    assert isinstance(kind, ViewType), "shared memory is reached through views"
+    return kind.within.data.order
+
+
+def _run_of(copy: hopper.CopyAsync) -> int:
+    """Return the elements each instruction moves, 1 where nothing says so."""
+    match copy.attributes.get("contiguous"):
+        case IntAttr(data=int() as count):
+            return count
+        case _:
+            return 1
+
+
+def load_seeds(
+    chosen: Assignment, operations: list[Operation]
+) -> Iterator[tuple[SSAValue, RegisterLayout]]:
+    """Loads from global memory, coalesced."""
+    for operation in operations:
+        if not isinstance(operation, (tile.Load, tile.Atomic, tile.CompareExchange)):
+            continue
+        if is_tensor(operation.result):
+            yield operation.result, coalesced(chosen, operation.pointer)
+
+
+def store_seeds(
+    chosen: Assignment, operations: list[Operation]
+) -> Iterator[tuple[SSAValue, RegisterLayout]]:
+    """Stores to global memory, coalesced."""
+    for operation in operations:
+        if isinstance(operation, tile.Store) and is_tensor(operation.value):
+            yield operation.value, coalesced(chosen, operation.pointer)
+
+
+def scan_seeds(
+    chosen: Assignment, operations: list[Operation]
+) -> Iterator[tuple[SSAValue, RegisterLayout]]:
+    """Scans, along whose axis one warp holds all."""
+    for operation in operations:
+        if isinstance(operation, tile.Scan):
+            shape = shape_of(operation.inputs[0].type)
+            layout = scan_layout(shape, operation.axis.data, chosen.warps)
+            chosen.at[operation] = layout
+            yield from ((value, layout) for value in (*operation.inputs, *operation.res))
+
+
+def scan_layout(shape: tuple[int, ...], axis: int, warps: int) -> RegisterLayout:
+    """Return a layout that keeps `axis` inside one warp, so that a scan needs no shared memory."""
+    rows = tuple(extent for dim, extent in enumerate(shape) if dim != axis)
+    line = fragments.blocked((shape[axis],), 1, max(1, shape[axis] // 32))
+
+    def put(step: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(step[0] if dim == axis else 0 for dim in range(len(shape)))
+
+    def rest(step: tuple[int, ...]) -> tuple[int, ...]:
+        return (*step[:axis], 0, *step[axis:])
+
+    over = _rows_by_warp(rows, warps)
+    held = tuple(Axis(a.extent, rest(a.step)) for a in over.registers)
+    return RegisterLayout(
+        shape,
+        (*(Axis(a.extent, put(a.step)) for a in line.registers), *held),
+        tuple(Axis(a.extent, put(a.step)) for a in line.lanes),
+        tuple(Axis(a.extent, rest(a.step)) for a in over.warps),
+    )
+
+
+def _rows_by_warp(rows: tuple[int, ...], warps: int) -> RegisterLayout:
+    """Spread `rows` over warps alone: each lane of a warp sees all of the warp's rows."""
+    held: list[Axis] = []
+    over: list[Axis] = []
+    left = warps
+    for dim in range(len(rows)):
+        share = gcd(left, rows[dim])
+        left //= share
+        held.append(Axis(rows[dim] // share, tuple(int(d == dim) for d in range(len(rows)))))
+        step = rows[dim] // share
+        over.append(Axis(share, tuple(step if d == dim else 0 for d in range(len(rows)))))
+    over.append(Axis(left, (0,) * len(rows)))
+    return RegisterLayout(
+        rows,
+        tuple(axis for axis in held if axis.extent > 1),
+        (),
+        tuple(axis for axis in over if axis.extent > 1),
+    )
+
+
+def coalesced(chosen: Assignment, pointer: SSAValue) -> RegisterLayout:
+    """Return the layout in which an access through `pointer` moves whole sectors."""
+    shape = shape_of(pointer.type)
+    axis = contiguous_axis(pointer)
+    order = (*(dim for dim in range(len(shape)) if dim != axis), axis)
+    return chosen.default(shape, order)
