@@ -40,7 +40,7 @@ def test_every_shift_is_right(shift):
 
 def test_what_is_known_when_compiling():
     sizes = {"BM": 64, "BN": 64, "BK": 64}
-    for shift, guarded in ((16, False), (8, True)):
+    for shift, guarded in ((16, False), (8, False), (4, True)):
         kernel = shifted.compile(*arrays(), shift, 128, 64, grid=(1,), **sizes)
         found = [g.condition for g in kernel.guards if "always_multiple" in g.condition]
         assert found == (["always_multiple((shift), 8)"] if guarded else []), shift

@@ -42,7 +42,10 @@ def product(
     tl.store(c, acc.to(tl.float16), mask=(rows[:, None] < M) & (columns[None, :] < N))
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(100, 144, 80), (128, 128, 64), (64, 64, 0)])
+# Rows of 72 and 104 elements are multiples of 16 bytes, and no multiples of 16.
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(100, 144, 80), (128, 128, 64), (64, 64, 0), (70, 104, 72)]
+)
 def test_the_tutorial_product_goes_by_tma(m, n, k) -> None:
     a, b = integers(m, k), integers(k, n, seed=1)
     c = np.full((m, n), np.nan, np.float16)
@@ -53,6 +56,21 @@ def test_the_tutorial_product_goes_by_tma(m, n, k) -> None:
         assert promoted(product.compile(*arguments, grid=grid, **meta)) == 3
     product[grid](*arguments, **meta)
     assert np.array_equal(c, (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16))
+
+
+def test_rows_of_f32_by_eight_and_of_f8_by_sixteen() -> None:
+    """A row of 8 elements is 32 bytes of f32, 16 of f16 and 8 of f8, which TMA cannot step over."""
+    for dtype, count in (("f32", 3), ("f16", 3), ("f8e4m3", 0)):
+        a, b, c = (
+            tawa.array((72, 72), dtype),
+            tawa.array((72, 72), dtype),
+            tawa.array((72, 72), "f16"),
+        )
+        sizes = (72, 72, 72, 72, 1, 1, 72, 72, 1)
+        kernel = product.compile(a, b, c, *sizes, BM=64, BN=64, BK=64, GROUP=2)
+        assert promoted(kernel) >= count
+        refused = {note.feature for note in kernel.declined if "multiple of 16" in note.reason}
+        assert bool(refused) == (count == 0)
 
 
 @tawa.jit

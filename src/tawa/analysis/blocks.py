@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
+from typing import cast
 
+from xdsl.dialects.builtin import DictionaryAttr, IntAttr
 from xdsl.ir import SSAValue
 
 from tawa.analysis.index import IndexForm, PointerForm, pointer_form
@@ -124,7 +127,7 @@ def _offsets(
     """Split the scalar part of the address over the strides: per dimension, and extra dimensions.
 
     A term goes to the dimension whose stride divides it; terms with another stride-like argument
-    (one the launcher knows to be a multiple of 16) make a dimension of their own, such as a batch;
+    (one the launcher knows to be a multiple of 8) make a dimension of their own, such as a batch;
     what is left counts single elements.
     """
     rest = form.index.offset
@@ -151,21 +154,26 @@ def _offsets(
 
 
 def _stride_like(poly: Polynomial) -> set[Leaf]:
-    """Return the arguments known to be multiples of 16 that multiply something in `poly`."""
+    """Return the arguments known to be multiples of 8 that multiply something in `poly`."""
     found: set[Leaf] = set()
     for monomial, _ in poly.terms:
         for atom in monomial:
-            if isinstance(atom, Leaf) and is_argument(atom.value) and is_divisible(atom.value):
+            if isinstance(atom, Leaf) and is_argument(atom.value) and divisor(atom.value) >= 8:
                 found.add(atom)
     return found
 
 
-def is_divisible(argument: SSAValue) -> bool:
-    """Tell whether the specialization key says that an argument is a multiple of 16."""
+def divisor(argument: SSAValue) -> int:
+    """Return what divides an argument (of an address, bytes), as the specialization key says."""
     kernel = argument.owner.parent_op()  # pyright: ignore
     if not isinstance(kernel, tile.Kernel):
-        return False
-    return "divisible" in kernel.arguments.data[argument.index].data  # pyright: ignore
+        return 1
+    facts = cast("DictionaryAttr", kernel.arguments.data[argument.index])  # pyright: ignore
+    match facts.data.get("divisible"):
+        case IntAttr(data=int() as known):
+            return known
+        case _:
+            return 1
 
 
 def _bounds(mask: SSAValue, rank: int) -> dict[int, tuple[Polynomial, Polynomial]] | Refusal:
@@ -223,7 +231,7 @@ def _checked(form: PointerForm, dims: Sequence[Dim]) -> Block | Refusal:
     """Apply TMA's static rules and collect what the launcher must check."""
     if len(dims) > 5:
         return Refusal("more than five dimensions")
-    if not is_divisible(form.base):
+    if divisor(form.base) % 16:
         return Refusal("the base address is not known to be a multiple of 16 bytes")
     size = bit_width(element_type(form.base.type).element) // 8  # pyright: ignore
     for item in dims[:-1]:
@@ -273,10 +281,12 @@ def _multiple_of(stride: Polynomial, unit: int) -> bool:
 
 def _is_multiple(term: tuple[Monomial, int], unit: int) -> bool:
     monomial, coefficient = term
-    return coefficient % unit == 0 or any(
-        isinstance(atom, Leaf) and is_argument(atom.value) and is_divisible(atom.value)
+    known = (
+        divisor(atom.value)
         for atom in monomial
+        if isinstance(atom, Leaf) and is_argument(atom.value)
     )
+    return prod(known, start=coefficient) % unit == 0
 
 
 def _without_trips(poly: Polynomial) -> list[Polynomial] | None:
@@ -323,4 +333,4 @@ def _surely_nonnegative(poly: Polynomial) -> bool:
     )
 
 
-__all__ = ["UNBOUNDED", "ZERO", "Block", "Dim", "Refusal", "describe", "is_divisible"]
+__all__ = ["UNBOUNDED", "ZERO", "Block", "Dim", "Refusal", "describe", "divisor"]

@@ -23,7 +23,6 @@ from tawa.ir.types import PtrType, bit_width, element_type, shape_of
 from tawa.layouts.register import RegisterLayout
 
 _UNBOUNDED = 1 << 30  # divisibility of zero
-_ALIGNED = 16  # the fact `divisible` of the specialization key: of integers, or of bytes
 _ROUNDS = 4
 HINTS = ("multiple_of", "max_contiguous", "max_constancy")
 """The attributes that hold what an author promises, a number for each dimension."""
@@ -207,11 +206,11 @@ def _yielded(block: Block, place: int) -> SSAValue:
 def _fact(kernel: tile.Kernel, value: BlockArgument) -> int:
     """Return what the specialization key promises of an argument, in elements for a pointer."""
     match kernel.arguments.data[value.index]:
-        case DictionaryAttr() as facts if isinstance(facts.data.get("divisible"), IntAttr):
+        case DictionaryAttr(data={"divisible": IntAttr(data=int() as divisor)}):
             kind = element_type(value.type)
             if isinstance(kind, PtrType):
-                return max(1, _ALIGNED * 8 // max(8, bit_width(kind.element)))
-            return _ALIGNED
+                return max(1, divisor * 8 // max(8, bit_width(kind.element)))
+            return divisor
         case _:
             return 1
 

@@ -177,6 +177,8 @@ def _facts(name: str, argument: Argument) -> DictionaryAttr:
     match argument:
         case ScalarArg(divisible=True) | PointerArg(divisible=True):
             found["divisible"] = IntAttr(16)
+        case ScalarArg(by_eight=True):
+            found["divisible"] = IntAttr(8)
         case DescriptorArg(padding="nan"):
             found["padding"] = StringAttr("nan")
         case _:

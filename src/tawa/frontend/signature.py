@@ -12,10 +12,13 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class ScalarArg:
-    """A number passed by value. `dtype` as in `tawa.ir.types.SCALARS`; `divisible` by 16."""
+    """A number passed by value. `dtype` as in `tawa.ir.types.SCALARS`; `divisible` by 16, else
+    `by_eight` where by 8: rows of so many 16-bit elements are what TMA can step over.
+    """
 
     dtype: str
     divisible: bool = False
+    by_eight: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,8 @@ def spell_argument(argument: Argument) -> str:
         case PointerArg():
             return f"*{argument.dtype}" + (" (16-byte aligned)" if argument.divisible else "")
         case _:
-            return argument.dtype + (" (divisible by 16)" if argument.divisible else "")
+            divisor = 16 if argument.divisible else 8 if argument.by_eight else 1
+            return argument.dtype + (f" (divisible by {divisor})" if divisor > 1 else "")
 
 
 def report(kernel: CompiledKernel) -> Iterator[str]:

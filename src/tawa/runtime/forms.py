@@ -256,7 +256,8 @@ def _number_facts(parameter: Parameter, value: Any) -> _Facts:
         return _Facts(reads)
     key: tuple[str, ...] = ()
     if parameter.specialize_pointer:
-        key = (f"not {name} & 15 or {name} == 1 and 2",)  # True: divisible by 16, 2: one
+        # True: divisible by 16, 2: one, 8: divisible by 8.
+        key = (f"not {name} & 15 or {name} == 1 and 2 or not {name} & 7 and 8",)
     elif parameter.specialize:
         key = (f"{name} == 1",)
     return _Facts(reads, key, wide=not parameter.dtype)

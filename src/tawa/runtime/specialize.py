@@ -175,11 +175,12 @@ def number(value: Any) -> bool | int | float | None:
 
 def _integer(kernel: str, parameter: Parameter, value: int) -> Argument:
     divisible = parameter.specialize_pointer and value % 16 == 0
+    by_eight = parameter.specialize_pointer and value % 16 == 8
     if parameter.dtype:
-        return ScalarArg(parameter.dtype, divisible)
+        return ScalarArg(parameter.dtype, divisible, by_eight)
     if value == 1 and parameter.specialize:
         return ConstantArg(1)
-    return ScalarArg(integer_type(kernel, parameter.name, value), divisible)
+    return ScalarArg(integer_type(kernel, parameter.name, value), divisible, by_eight)
 
 
 def integer_type(kernel: str, name: str, value: int) -> str:
