@@ -145,6 +145,34 @@ def test_the_file_of_another_key_is_rebuilt(tmp_path):
     assert len(compiler.requests) == 2
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+@pytest.mark.parametrize("kind", ["folder", "pipe", "endless", "loop"])
+@pytest.mark.timeout(60)
+def test_what_is_no_plain_file_is_not_read(tmp_path, kind):
+    """A pipe would be waited for, a device read for ever; the rest of the folder still serves."""
+    store, compiler = DiskStore(tmp_path), FakeCompiler()
+    build(request(), compiler, store)
+    path = store.path(request().disk_key)
+    path.unlink()
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "endless":
+            path.symlink_to("/dev/zero")
+        case "loop":
+            path.symlink_to(path)
+    opened = len(os.listdir("/dev/fd"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build(request(), compiler, store)
+    assert len(compiler.requests) == 2
+    assert len(os.listdir("/dev/fd")) == opened
+    build(request(text="another"), compiler, store)
+    assert store.get(request(text="another").disk_key) is not None
+
+
 @pytest.mark.parametrize("at", [0, 5, 31, 32, 40, 400, -1])
 def test_any_damaged_byte_is_found(tmp_path, at):
     store, compiler = DiskStore(tmp_path), FakeCompiler()

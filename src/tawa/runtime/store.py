@@ -8,8 +8,10 @@ warning and nothing else: compiled kernels stay in memory.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat
 import sys
 import threading
 import time
@@ -52,6 +54,18 @@ def _write_whole(path: Path, content: bytes) -> None:
         raise
 
 
+def _read_whole(path: Path) -> bytes:
+    """Return what is in a file; OSError for what is no plain file, which might never end."""
+    # Neither waits for a writer of a pipe nor follows a link: the folder may be anybody's.
+    flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(path, os.O_RDONLY | flags)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "no plain file", str(path))
+    with os.fdopen(handle, "rb") as file:
+        return file.read()
+
+
 def _digest(key: str, body: bytes) -> bytes:
     """Return what stands in front of a file's content."""
     digest = hashlib.sha256(f"{key}\0".encode(), usedforsecurity=False)
@@ -78,7 +92,7 @@ class DiskStore:
         """Return the bytes stored under `key`, or None when absent, damaged or another key's."""
         path = self.path(key)
         try:
-            content = path.read_bytes()
+            content = _read_whole(path)
         except OSError:
             return None
         body = content[32:]
@@ -98,6 +112,8 @@ class DiskStore:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             _write_whole(path, _digest(key, body) + body)
+        except IsADirectoryError:  # somebody's folder stands there; the others can be written
+            return
         except OSError as error:
             self._writable = False
             warnings.warn(
