@@ -74,8 +74,8 @@ PLAIN = {
     "byte_selector", "descriptor_at", "given_row", "pack_bytes", "pack_halves", "panelled",
     "swizzled", "taken_row",
 }  # fmt: skip
-# A hint; and a polynomial whose error test_exponentials.py bounds.
-ELSEWHERE = {"prefetch_map", "exp2_fma"}
+# A hint.
+ELSEWHERE = {"prefetch_map"}
 
 
 def test_every_device_function_has_a_program() -> None:

@@ -189,14 +189,12 @@ class Elementwise(IRDLOperation):
     """Apply a function of `tawa.ir.functions` to each element.
 
     `function` names the row: "add", "fma", "exp2", "less", "select" ... Signedness and width come
-    from the element types; operands and result have one shape (scalars: none). `fma_every` of a
-    tensor's "exp2": a thread computes each so-manieth by multiply-adds. `skip_ones` of a "mul": a
-    warp whose second factors are all one does nothing.
+    from the element types; operands and result have one shape (scalars: none). `skip_ones` of a
+    "mul": a warp whose second factors are all one does nothing.
     """
 
     name = "tile.elementwise"
     function = attr_def(StringAttr)
-    fma_every = opt_attr_def(IntAttr)
     skip_ones = opt_attr_def(UnitAttr)
     inputs = var_operand_def()
     result = result_def()

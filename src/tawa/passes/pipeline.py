@@ -18,7 +18,6 @@ from tawa.passes.defer import defer_sums
 from tawa.passes.descriptors import promote
 from tawa.passes.distribute import distribute
 from tawa.passes.early import free_early
-from tawa.passes.exponentials import share_exponentials
 from tawa.passes.instances import split_instances
 from tawa.passes.lag import lag_maxima
 from tawa.passes.lower import lower
@@ -53,7 +52,6 @@ EXPAND: tuple[Pass, ...] = (split_products,)
 
 # One region for each role, arefs between them.
 AREF: tuple[Pass, ...] = (
-    share_exponentials,
     persist,  # before arefs: slots count on through the loop over tiles
     simplify,  # what does not change from tile to tile leaves the loop
     insert_arefs,

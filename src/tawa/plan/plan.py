@@ -53,14 +53,12 @@ class LoopPlan:
     """A loop's software schedule; `mma_depth` is P, the product groups in flight over a wait.
 
     `pins`: in a coarse schedule, values computed under a product are kept before the wait for it.
-    `fma_exp2`: each so-manieth exponential of a matrix is made by multiply-adds, 0 none.
     """
 
     loop: str
     schedule: Schedule = "fine"
     mma_depth: int = 1
     pins: bool = False
-    fma_exp2: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,10 +44,7 @@ def print_plan(plan: Plan) -> str:
         lines.append(f"aref {payloads} depth={ring.depth}{via}")
     for loop in plan.loops:
         pins = " pins=yes" if loop.pins else ""
-        shared = f" fma_exp2={loop.fma_exp2}" if loop.fma_exp2 else ""
-        lines.append(
-            f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}{pins}{shared}"
-        )
+        lines.append(f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}{pins}")
     for store in plan.stores:
         more = f" places={store.places}" if store.places > 1 else ""
         more += f" eviction={store.eviction}" if store.eviction else ""
@@ -158,7 +155,6 @@ def _read_loop(plan: Plan, rest: str) -> Plan:
             "schedule": _one_of("none", "fine", "coarse"),
             "mma_depth": int,
             "pins": _yes,
-            "fma_exp2": int,
         },
     )
     return replace(plan, loops=(*plan.loops, LoopPlan(name, **options)))

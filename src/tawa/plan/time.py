@@ -142,15 +142,6 @@ def _dot_cycles(dot: tile.Dot) -> float:
     return max(work, read * bits / 8 / SHARED_BYTES)
 
 
-def is_exponential(operation: Operation) -> bool:
-    """Tell whether an operation makes base-2 exponentials of a matrix."""
-    return (
-        isinstance(operation, tile.Elementwise)
-        and operation.function.data == "exp2"
-        and len(shape_of(operation.result.type)) > 1
-    )
-
-
 def _bytes(load: Operation) -> int:
     kind = load.results[0].type
     return prod(shape_of(kind)) * bit_width(element_type(kind)) // 8

@@ -222,17 +222,7 @@ def elementwise(e: Emitter, op: Operation) -> None:
     if op.skip_ones is not None and e.storage.same(op.result, inputs[0]):
         _multiply_unless_ones(e, target, tensors, layout_of(op.result.type))
         return
-
-    every = op.fma_every.data if op.fma_every is not None and kind.compute == "float" else 0
-
-    def at(r: str) -> str:
-        text = apply(e, name, kind, [tensor.at(r) for tensor in tensors])
-        if not every:
-            return text
-        other = e.call(arithmetic.EXP2_FMA, tensors[0].at(r))
-        return f"{r} % {every} == {every - 1} ? {other} : {text}"
-
-    e.fill(target, at)
+    e.fill(target, lambda r: apply(e, name, kind, [tensor.at(r) for tensor in tensors]))
 
 
 def _multiply_unless_ones(

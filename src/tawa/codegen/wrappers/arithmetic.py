@@ -79,27 +79,6 @@ PACK_BYTES = Wrapper(
 )
 
 
-EXP2_FMA = Wrapper(
-    "float exp2_fma(float x)",
-    # 2 ** x = 2 * 2 ** f * 2 ** (n - 1): n = round(x) comes with its exponent field from one
-    # addition; the polynomial is 2 * 2 ** f on [-1/2, 1/2] to 2 ** -23. Infinities, NaN and zero
-    # come out by the clamps and the last product.
-    """\
-float y;
-asm("max.NaN.f32 %0, %1, 0fC2FC0000;" : "=f"(y) : "f"(x));
-asm("min.NaN.f32 %0, %1, 0f43000000;" : "=f"(y) : "f"(y));
-const float n = y + 12583038.0f;
-const float f = y - (n - 12583038.0f);
-float p = 0.00265294546f;
-p = __fmaf_rn(p, f, 0.01934302598f);
-p = __fmaf_rn(p, f, 0.11101467162f);
-p = __fmaf_rn(p, f, 0.48044484854f);
-p = __fmaf_rn(p, f, 1.38629400730f);
-p = __fmaf_rn(p, f, 2.0f);
-return p * __uint_as_float(__float_as_uint(n) << 23);""",
-    "max, min",
-    "pure",
-)
 """2 ** x by multiply-adds, as exact as ex2.approx (results under 2 ** -125 are zero)."""
 
 
