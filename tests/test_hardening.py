@@ -317,7 +317,13 @@ def test_a_folder_that_can_only_be_read_still_serves(monkeypatch, tmp_path):
     def refuse(*arguments, **options):
         raise PermissionError(errno.EROFS, os.strerror(errno.EROFS))
 
-    for name in ("os.utime", "os.open", "pathlib.Path.unlink"):
+    opened = os.open
+
+    def only_read(path, flags, *mode, **options):
+        return (refuse if flags & os.O_WRONLY else opened)(path, flags, *mode, **options)
+
+    monkeypatch.setattr("os.open", only_read)
+    for name in ("os.utime", "pathlib.Path.unlink"):
         monkeypatch.setattr(name, refuse)
     build(request(), compiler, DiskStore(tmp_path))
     assert len(compiler.requests) == 1
