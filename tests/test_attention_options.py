@@ -9,6 +9,7 @@ import pytest
 from tawa.errors import ArgumentError
 from tawa.kernels.attention import Tuner, Variant, attention, bind, launches
 from tawa.kernels.attention_launches import form, splits_of
+from tawa.kernels.flash_options import list_tiles
 from tawa.runtime.dtypes import numpy_dtype
 
 
@@ -195,6 +196,26 @@ def test_packed_sequences(of_queries, of_keys, options):
         agree(out[:, :, rows], lse[:, :, rows], *want)
 
 
+@pytest.mark.parametrize("right", [False, True])
+def test_tiles_of_packed_sequences_come_longest_first(right):
+    of_queries, of_keys = (70, 0, 300, 64, 130), (40, 9, 310, 300, 0)
+    starts = [np.cumsum([0, *lengths]).astype(np.int32) for lengths in (of_queries, of_keys)]
+    count, rows = len(of_queries), 64
+    tiles = int(starts[0][-1]) // rows + count
+    table = np.full((tiles, 2), -7, np.int32)
+    sizes = {"BLOCK_M": rows, "RIGHT": right, "ALL": 8, "CHUNK": 2}
+    list_tiles[(count + 1,)](*starts, table, count, tiles, **sizes)
+    wanted = [(s, b) for s in range(count) for b in range(-(-of_queries[s] // rows))]
+    found = [tuple(map(int, row)) for row in table]
+    assert sorted(found[: len(wanted)]) == wanted
+    assert set(found[len(wanted) :]) <= {(0, -1)}
+    ends = [
+        (b + 1) * rows + of_keys[s] - of_queries[s] if right else of_keys[s]
+        for s, b in found[: len(wanted)]
+    ]
+    assert ends == sorted(ends, reverse=True)
+
+
 # --- few queries, pages -------------------------------------------------------------------------
 
 
@@ -206,6 +227,8 @@ def test_packed_sequences(of_queries, of_keys, options):
         long({"heads": 8, "groups": 8, "queries": 3, "keys": 500}, {"causal": True, "window": 90}),
         ({"heads": 2, "groups": 2, "queries": 5, "keys": 150}, OPTIONS["all"] | {"bias": None}),
         long({"heads": 2, "queries": 1, "keys": 200, "dim": 192, "batch": 2}, {}),
+        long({"heads": 7, "groups": 7, "queries": 1, "keys": 150, "dim": 80}, {}),
+        long({"heads": 71, "groups": 71, "queries": 1, "keys": 140}, {}),
     ],
     ids=str,
 )
@@ -245,6 +268,9 @@ def paged(k, v, page, seed=3):
 def test_pages_of_keys(page, queries, lengths, options):
     q, k, v = inputs(batch=2, queries=queries, keys=max(lengths), groups=2)
     k_pages, v_pages, table = paged(k, v, page)
+    # What a table says beyond a sequence's end is not looked at.
+    for b, length in enumerate(lengths):
+        table[b, -(-length // page) :] = 10**6
     held = np.array(lengths, np.int32)
     out, lse = attention(
         q, k_pages, v_pages, block_table=table, lengths=held, return_lse=True, tuner=Tuner(),
@@ -263,20 +289,22 @@ def test_parts_are_combined(splits, monkeypatch):
 
 
 def test_splits_fill_the_machine():
-    def splits(batch, heads, keys):
+    def splits(batch, heads, keys, **more):
         q = tawa_array(batch, heads, 1, 128)
         k = tawa_array(batch, heads, keys, 128)
-        return splits_of(bind(q, k, k).problem, 128)
+        return splits_of(bind(q, k, k, **more).problem, 128)
 
     assert splits(1, 8, 1 << 17) * 8 in range(120, 133)
     assert splits(64, 8, 4096) == 1
     assert splits(1, 1, 128) == 1
+    assert splits(16, 8, 1 << 15) == 1
+    assert splits(16, 8, 1 << 15, lengths=tawa_array(16, dtype="i32")) in range(2, 13)
 
 
-def tawa_array(*shape):
+def tawa_array(*shape, dtype="f16"):
     import tawa
 
-    return tawa.array(shape, "f16")
+    return tawa.array(shape, dtype)
 
 
 def test_packed_and_few_are_not_tuned_for_each_length():

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import tawa
-from tawa.kernels.arrays import empty_beside, look
+from tawa.kernels.arrays import counters_beside, empty_beside, look
 from tawa.kernels.attention_operands import Operands, Options, Problem, settled
-from tawa.kernels.flash_decode import attention_split, combine_splits
+from tawa.kernels.flash_decode import attention_split
 from tawa.kernels.flash_options import attention_options, list_tiles
 from tawa.kernels.prepare import Launch
 from tawa.target import H200
@@ -25,9 +25,15 @@ ROWS = 64
 # So few queries that their rows are packed, whatever the heads that share keys.
 FEW = 16
 MOST_SPLITS = 128
-# What a program costs beside its tiles of keys, and the combination of parts, in such tiles.
-_PROLOGUE, _COMBINATION = 1.5, 3.0
-_PARTS_OF_A_WARP = 2048
+# In tiles of keys: what a program costs beside its own, also where it gathers them; what to combine
+# parts costs, and each of them; what a program costs that may find nothing to do.
+_PROLOGUE, _GATHERING = 1.0, 2.5
+_COMBINATION, _PART = 1.5, 1 / 16
+_VISIT = 0.75
+# How much more sequences of one length count than those that differ.
+_ALIKE = 2.0
+# Elements of parts that are put together at a time: 64 registers a thread.
+_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +83,18 @@ def variants(problem: Problem) -> Iterator[Variant]:
         page = problem.options.page
         columns = most if page < 64 else next(n for n in (128, 64) if n <= most and page % n == 0)
         # A tile of queries is small beside those of keys, whose rings get its second slot. Memory
-        # sets the pace: to overlap the products of a step with another's pays for narrow heads.
-        ordered = (("schedule", "fine"),) if padded(problem.head_dim) > 64 else ()
-        yield Variant(ROWS, columns, pins=(("depth", (("q", 1),)), *ordered))
+        # sets the pace, and blocks of one part each start as fast as they can.
+        once = (("depth", (("q", 1),)), ("persistent", False))
+        yield Variant(ROWS, columns, pins=once)
+        yield Variant(ROWS, columns, pins=(*once, ("schedule", "fine")))
         return
     options = problem.options
     masked = problem.causal or options.left or options.right
     turns = (("arrangement", "pingpong"),)
     if options.packed:
-        # The hardware gives the next tile to whoever is free: sequences differ in length.
-        free = (("persistent", False),)
         if padded(problem.head_dim) <= 64:
-            yield Variant(192, 128, pins=(*turns, *free))
             yield Variant(192, 128, pins=turns)
         most = 64 if wide else 128
-        yield Variant(128, most, pins=free)
         yield Variant(128, most, pins=turns)
         yield Variant(128, 64)
         yield Variant(64, 64)
@@ -137,10 +140,15 @@ def _options(operands: Operands, variant: Variant) -> list[Launch]:
         count = look(extras.starts[0]).shape[0] - 1
         tiles = problem.queries // variant.rows + count
         table = empty_beside(operands.q, (tiles, 2), "i32")
-        sizes = {"BLOCK_M": variant.rows, "ALL": 1 << count.bit_length(), "CHUNK": 128}
-        before.append(
-            Launch(list_tiles, (count + 1,), (extras.starts[0], table, count, tiles), sizes)
-        )
+        every = 1 << count.bit_length()
+        sizes = {
+            "BLOCK_M": variant.rows,
+            "RIGHT": problem.causal or options.right,
+            "ALL": every,
+            "CHUNK": max(1, min(128, _AT_ONCE // every)),
+        }
+        listed = (*extras.starts, table, count, tiles)
+        before.append(Launch(list_tiles, (count + 1,), listed, sizes))
     _, o_head, o_step = settled(look(operands.out))[:3]
     arguments = (
         describe(operands.q, variant.rows, width),
@@ -195,14 +203,27 @@ def splits_of(problem: Problem, columns: int, processors: int = H200.multiproces
     """Return over how many programs to split the keys of a block of rows.
 
     The model: programs run in waves of one a multiprocessor, each as long as its tiles of keys and
-    a prologue; parts must be combined, unless there is one.
+    a prologue; parts must be combined, unless there is one. Sequences with lengths of their own,
+    which the host does not know, may be alike or differ: in the latter case there is half the work,
+    and at its end a part of the longest is waited for.
     """
     programs = problem.batch * problem.heads // problem.groups * _packed(problem)[1]
     tiles = -(-problem.keys // columns)
+    prologue = _GATHERING if problem.options.page % columns else _PROLOGUE
+
+    def even(splits: int) -> float:
+        waves = -(-programs * splits // processors)
+        parts = _COMBINATION + splits * _PART if splits > 1 else 0
+        return waves * (-(-tiles // splits) + prologue) + parts
+
+    def uneven(splits: int) -> float:
+        if programs * splits <= processors:
+            return tiles / splits + prologue
+        return programs * (tiles / 2 + splits * _VISIT) / processors + tiles / splits / 2
 
     def cost(splits: int) -> float:
-        waves = -(-programs * splits // processors)
-        return waves * (-(-tiles // splits) + _PROLOGUE) + (_COMBINATION if splits > 1 else 0)
+        differ = problem.options.lengths and problem.batch > 1
+        return _ALIKE * even(splits) + (uneven(splits) if differ else 0)
 
     return min(range(1, max(1, min(tiles, MOST_SPLITS)) + 1), key=cost)
 
@@ -213,16 +234,14 @@ def _packed(problem: Problem) -> tuple[int, int]:
     return pack, -(-problem.queries // (ROWS // pack)) * -(-problem.groups // pack)
 
 
-def _heads_inside(
-    problem: Problem, array: Any, strides: tuple[int, ...], batches: int, pack: int
-) -> Any:
+def _heads_inside(problem: Problem, array: Any, strides: tuple[int, ...], pack: int) -> Any:
     """Return the descriptor of rows as (batch, kv_heads, queries, heads of those, dim).
 
     `strides` are those of batch, head, row and column.
     """
     batch, head, row, unit = strides
     shape = (
-        batches,
+        problem.batch,
         problem.heads // problem.groups,
         problem.queries,
         problem.groups,
@@ -235,28 +254,33 @@ def _heads_inside(
 
 def _decode(operands: Operands, variant: Variant) -> list[Launch]:
     problem, extras, options = operands.problem, operands.extras, operands.problem.options
-    width, dim = padded(problem.head_dim), problem.head_dim
-    batches = problem.batch
+    width = padded(problem.head_dim)
     shared = problem.heads // problem.groups
     splits = splits_of(problem, variant.columns)
     pack, blocks = _packed(problem)
-    rows = problem.batch * problem.heads * problem.queries
-    parts, sums, strides = operands.out, operands.lse, settled(look(operands.out))
+    workspace: tuple[Any, Any, Any] = (None, None, None)
+    rows = 0
     if splits > 1:
-        parts = empty_beside(operands.q, (splits, rows, dim), "f32")
-        sums = empty_beside(operands.q, (splits, rows), "f32")
-        head = problem.queries * dim
-        strides = (problem.heads * head, head, dim, 1)
+        rows = 1 << (pack * min(problem.queries, ROWS // pack) - 1).bit_length()
+        tiles = shared * problem.batch * blocks
+        workspace = (
+            empty_beside(operands.q, (tiles * splits * rows * width,), "f32"),
+            empty_beside(operands.q, (tiles * splits * rows,), "f32"),
+            counters_beside(operands.q, tiles),
+        )
     # A tile of keys lies in one page, or its rows are gathered.
     gathered = options.page % variant.columns != 0
     held = [operands.k, operands.v]
     if not gathered:
         held = [describe(each, variant.columns, width) for each in held]
+    o_strides = settled(look(operands.out))
     arguments = (
-        _heads_inside(problem, operands.q, settled(look(operands.q)), batches, pack),
+        _heads_inside(problem, operands.q, settled(look(operands.q)), pack),
         *held,
-        _heads_inside(problem, parts, strides, splits * batches, pack),
-        sums,
+        None if rows else _heads_inside(problem, operands.out, o_strides, pack),
+        operands.out if rows else None,
+        operands.lse,
+        *workspace,
         extras.sink,
         extras.alibi,
         extras.table,
@@ -264,16 +288,15 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         problem.queries,
         problem.keys,
         shared,
-        batches,
         splits,
         *_factors(operands),
         extras.left,
         extras.right,
-        rows,
         look(extras.table).strides[0] if options.page else 0,
+        *o_strides[:3],
         *settled(look(operands.k))[:3],
         *settled(look(operands.v))[:3],
-        dim,
+        problem.head_dim,
     )
     constants = {
         "GROUP": problem.groups,
@@ -289,20 +312,17 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         "CAP": options.softcap,
         "SLOPES": options.alibi,
         "SINK": options.sink,
-        "LSE": sums is not None,
-        "SCALE": 1.0 if splits > 1 else math.log(2),
+        "LSE": operands.lse is not None,
+        "ROWS": rows,
+        "CHUNK": _together(rows * width) if rows else 0,
     }
-    grid = (splits, shared * batches, blocks)
-    main = Launch(attention_split, grid, arguments, constants | dict(variant.pins))
-    if splits == 1:
-        return [main]
-    into = settled(look(operands.out))[:3]
-    combined = (parts, sums, operands.out, operands.lse, problem.queries, problem.heads, splits)
-    part, across = 1 << (splits - 1).bit_length(), 1 << (dim - 1).bit_length()
-    finish = {"SPLITS": part, "HEAD_DIM": across, "LSE": operands.lse is not None}
-    # One warp has no barrier between its sums; more where its registers do not hold the parts.
-    finish["num_warps"] = 1 if part * across <= _PARTS_OF_A_WARP else 4
-    return [main, Launch(combine_splits, (rows,), (*combined, rows, dim, *into), finish)]
+    grid = (splits, shared * problem.batch, blocks)
+    return [Launch(attention_split, grid, arguments, constants | dict(variant.pins))]
+
+
+def _together(elements: int) -> int:
+    """Return how many parts of so many elements are put together at a time, a power of two."""
+    return 1 << max(0, (_AT_ONCE // elements).bit_length() - 1)
 
 
 __all__ = ["Variant", "describe", "form", "padded", "prepare", "splits_of", "variants"]

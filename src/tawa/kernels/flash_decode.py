@@ -18,9 +18,10 @@ from tawa.kernels.flash_scores import LOG2_E, attend, span
 
 @tawa.jit
 def attention_split(
-    q_desc, k_desc, v_desc, o_desc, lse_ptr, sink_ptr, slopes_ptr, table_ptr, lengths_ptr,
-    queries, keys, kv_heads, batches, splits, factor, cap, left, right, l_split, table_step,
-    k_page, k_head, k_step, v_page, v_head, v_step, dim,
+    q_desc, k_desc, v_desc, o_desc, o_ptr, lse_ptr, parts_ptr, sums_ptr, count_ptr,
+    sink_ptr, slopes_ptr, table_ptr, lengths_ptr,
+    queries, keys, kv_heads, splits, factor, cap, left, right, table_step,
+    o_batch, o_head, o_step, k_page, k_head, k_step, v_page, v_head, v_step, dim,
     GROUP: tl.constexpr,
     PACK: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -35,21 +36,24 @@ def attention_split(
     SLOPES: tl.constexpr,
     SINK: tl.constexpr,
     LSE: tl.constexpr,
-    SCALE: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """A part of attention; grid (splits, kv_heads * batch, blocks).
+    """Attention of few queries; grid (splits, kv_heads * batch, blocks).
 
     A block has BLOCK_M / PACK queries of PACK of the GROUP heads that share a head of keys: row r
     is query r // PACK of head r % PACK; there are cdiv(queries, BLOCK_M / PACK) * cdiv(GROUP, PACK)
-    blocks, those of the same queries side by side. Part s gets the s-th share of the tiles of keys,
-    writes its output, normalised, as batch s * batches + batch of `o_desc`, and the log-sum-exp of
-    its rows at lse_ptr + s * l_split, times SCALE (from base two). `q_desc` and `o_desc` have shape
-    (batch, kv_heads, queries, GROUP, dim), the others (batch, kv_heads, keys, dim), with `PAGE`, a
-    multiple of `BLOCK_N`, (pages, kv_heads, PAGE, dim): key j is row j % PAGE of the page
-    table[batch, j // PAGE].
+    blocks, those of the same queries side by side. Part s gets the s-th share of the tiles of keys.
+    `q_desc` and `o_desc` have shape (batch, kv_heads, queries, GROUP, dim), the others (batch,
+    kv_heads, keys, dim), with `PAGE`, a multiple of `BLOCK_N`, (pages, kv_heads, PAGE, dim): key j
+    is row j % PAGE of the page table[batch, j // PAGE].
     With `GATHER`, for smaller pages, k_desc and v_desc are pointers, with strides before the last.
-    `LENGTHS`: a batch has lengths_ptr[batch] keys. The other arguments are those of
-    `attention_options`.
+    `LENGTHS`: a batch has lengths_ptr[batch] keys.
+    `ROWS`, not 0 where there are several parts: so many rows of a block, a power of two, hold
+    queries. A part leaves its rows, normalised, in `parts_ptr`, f32 [kv_heads * batch * blocks,
+    splits, ROWS, HEAD_DIM], their log-sum-exp in base two in `sums_ptr`, f32 of that shape but the
+    last; the last to come, by `count_ptr`, int32 zeros, then puts `CHUNK` parts together at a time.
+    The other arguments are those of `attention_options`.
     """
     split = tl.program_id(0)
     pair = tl.program_id(1)
@@ -100,46 +104,73 @@ def attention_split(
         "edge", LEFT, RIGHT, True, CAP, SLOPES, False,
     )  # fmt: skip
     acc = acc / tl.where(total > 0, total, 1.0)[:, None]
-    out = acc.to(o_desc.dtype).reshape(1, 1, BLOCK_M // PACK, PACK, HEAD_DIM)
-    o_desc.store([split * batches + batch, head, first, member, 0], out)
-    if LSE:
-        at = (batch * kv_heads * GROUP + query_heads).to(tl.int64) * queries + lines
-        line = (top + tl.log2(total)) * SCALE
-        tl.store(lse_ptr + split.to(tl.int64) * l_split + at, line, mask=real)
+    line = top + tl.log2(total)
+    heads_before = batch * kv_heads * GROUP
+    if ROWS:
+        place = pair * tl.num_programs(2) + block
+        before = place.to(tl.int64) * splits * ROWS
+        mine = before + split * ROWS
+        # Only the rows there are: where they end, the descriptor does.
+        part = tl.make_tensor_descriptor(
+            parts_ptr + mine * HEAD_DIM, [ROWS, HEAD_DIM], [HEAD_DIM, 1], [BLOCK_M, HEAD_DIM]
+        )
+        part.store([0, 0], acc)
+        tl.store(sums_ptr + mine + packed, line, mask=packed < ROWS)
+        count = tl.atomic_add(count_ptr + place, 1)
+        if count == splits - 1:
+            some = tl.arange(0, ROWS)
+            out, whole = combine(
+                parts_ptr + before * HEAD_DIM, sums_ptr + before, splits, ROWS, CHUNK, HEAD_DIM
+            )
+            its_line = first + some // PACK
+            its_member = member + some % PACK
+            its_head = head * GROUP + its_member
+            there = (its_line < queries) & (its_member < GROUP)
+            columns = tl.arange(0, HEAD_DIM)
+            at = batch.to(tl.int64) * o_batch + its_head.to(tl.int64) * o_head + its_line * o_step
+            tl.store(
+                o_ptr + at[:, None] + columns[None, :], out.to(o_ptr.dtype.element_ty),
+                mask=there[:, None] & (columns < dim)[None, :],
+            )  # fmt: skip
+            if LSE:
+                at = (heads_before + its_head).to(tl.int64) * queries + its_line
+                tl.store(lse_ptr + at, whole * 0.6931471805599453, mask=there)
+            tl.store(count_ptr + place, 0)
+    else:
+        out = acc.to(o_desc.dtype).reshape(1, 1, BLOCK_M // PACK, PACK, HEAD_DIM)
+        o_desc.store([batch, head, first, member, 0], out)
+        if LSE:
+            at = (heads_before + query_heads).to(tl.int64) * queries + lines
+            tl.store(lse_ptr + at, line * 0.6931471805599453, mask=real)
 
 
 @tawa.jit
-def combine_splits(
-    parts_ptr, sums_ptr, out_ptr, lse_ptr, queries, heads, splits, rows, dim,
-    o_batch, o_head, o_step,
-    SPLITS: tl.constexpr,
+def combine(
+    parts_ptr, sums_ptr, splits,
+    ROWS: tl.constexpr,
+    CHUNK: tl.constexpr,
     HEAD_DIM: tl.constexpr,
-    LSE: tl.constexpr,
 ):  # fmt: skip
-    """Combine the parts of each row; grid (rows,), rows = batch * heads * queries.
+    """Return (out, lse in base two) of `ROWS` rows whose keys were dealt out over parts.
 
-    `parts_ptr` f32 [splits, rows, dim] and `sums_ptr` f32 [splits, rows], in base two, rows as
-    (batch, heads, queries); `SPLITS` and `HEAD_DIM` are powers of two that hold splits and dim.
     Parts without keys weigh nothing, and rows without keys become zero.
     """
-    row = tl.program_id(0)
-    part = tl.arange(0, SPLITS)
+    rows = tl.arange(0, ROWS)
     columns = tl.arange(0, HEAD_DIM)
-    here = part < splits
-    at = (part.to(tl.int64) * rows + row)[:, None] * dim + columns[None, :]
-    there = here[:, None] & (columns < dim)[None, :]
-    # Before the weights are known: one latency of memory less.
-    parts = tl.load(parts_ptr + at, mask=there, other=0.0)
-    sums = tl.load(sums_ptr + part * rows + row, mask=here, other=float("-inf"))
-    top = tl.maximum(tl.max(sums, 0), -1e30)
-    weights = tl.exp2(sums - top)
-    total = tl.sum(weights, 0)
-    out = tl.sum(parts * weights[:, None], 0) / tl.where(total > 0, total, 1.0)
-    pair = row // queries
-    batch = pair // heads
-    head = pair - batch * heads
-    line = row - pair * queries
-    place = batch.to(tl.int64) * o_batch + head.to(tl.int64) * o_head + line * o_step
-    tl.store(out_ptr + place + columns, out.to(out_ptr.dtype.element_ty), mask=columns < dim)
-    if LSE:
-        tl.store(lse_ptr + row, (top + tl.log2(total)) * 0.6931471805599453)
+    top = tl.full((ROWS,), -1e30, tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    out = tl.zeros((ROWS, HEAD_DIM), tl.float32)
+    for start in range(0, splits, CHUNK):
+        part = start + tl.arange(0, CHUNK)
+        at = part[:, None] * ROWS + rows[None, :]
+        places = at[:, :, None] * HEAD_DIM + columns[None, None, :]
+        # Before the weights are known: one latency of memory less.
+        parts = tl.load(parts_ptr + places, mask=(part < splits)[:, None, None], other=0.0)
+        sums = tl.load(sums_ptr + at, mask=(part < splits)[:, None], other=float("-inf"))
+        above = tl.maximum(top, tl.max(sums, 0))
+        weights = tl.exp2(sums - above[None, :])
+        rescale = tl.exp2(top - above)
+        total = total * rescale + tl.sum(weights, 0)
+        out = out * rescale[:, None] + tl.sum(parts * weights[:, :, None], 0)
+        top = above
+    return out / tl.where(total > 0, total, 1.0)[:, None], top + tl.log2(total)

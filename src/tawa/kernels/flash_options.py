@@ -45,8 +45,15 @@ def attention_options(
     `right` after it. `sink_ptr` f32 [heads]: a logit without a value; `slopes_ptr` f32 [heads]:
     minus this times the distance is added; `bias_ptr`: added, with strides and contiguous rows.
     `PACKED`: sequences lie one after the other, sequence s from starts_ptr[s] on, batch is 1, and
-    tile t is block tiles_ptr[2 t + 1] of sequence tiles_ptr[2 t], none if that is negative.
+    tile t is block tiles_ptr[2 t + 1] of sequence tiles_ptr[2 t], none if that is negative; the
+    output is `o_ptr`, `lse_step` rows in all.
     """
+    if PACKED:
+        # Place (e, h, r) is row e + r - BLOCK_M of the output: rows of a tile that ends at e.
+        o_desc = tl.make_tensor_descriptor(
+            o_ptr - BLOCK_M * o_step, [lse_step + 1, heads, BLOCK_M, dim],
+            [o_step, o_head, o_step, 1], [1, 1, BLOCK_M, HEAD_DIM],
+        )  # fmt: skip
     tile = tl.program_id(0)
     pair = tile // tiles
     entry = tile - pair * tiles
@@ -118,52 +125,70 @@ def attention_options(
             "edge" if LEFT or RIGHT or TAIL else "", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
         )  # fmt: skip
     out = acc / tl.where(total > 0, total, 1.0)[:, None]
-    lines = first + tl.arange(0, BLOCK_M)
+    tile_out = out.to(o_desc.dtype).reshape(1, 1, BLOCK_M, HEAD_DIM)
     if PACKED:
-        # By pointers: the last block of a sequence must not write into the next one.
-        columns = tl.arange(0, HEAD_DIM)
-        at = o_ptr + head.to(tl.int64) * o_head + q_start.to(tl.int64) * o_step
-        there = (lines[:, None] < queries) & (columns[None, :] < dim)
-        out = out.to(o_ptr.dtype.element_ty)
-        tl.store(at + lines[:, None] * o_step + columns[None, :], out, mask=there)
+        # Rows past the sequence's end are the next one's: they fall out of the third axis.
+        real = tl.minimum(tl.maximum(queries - first, 0), BLOCK_M)
+        o_desc.store([q_start + first + real, head, BLOCK_M - real, 0], tile_out)
     else:
-        out = out.to(o_desc.dtype).reshape(1, 1, BLOCK_M, HEAD_DIM)
-        o_desc.store([batch, head, first, 0], out)
+        o_desc.store([batch, head, first, 0], tile_out)
     if LSE:
         line = (top + tl.log2(total)) * 0.6931471805599453
         at = lse_ptr + pair.to(tl.int64) * lse_step + q_start
+        lines = first + tl.arange(0, BLOCK_M)
         tl.store(at + lines, line, mask=lines < queries)
 
 
 @tawa.jit
 def list_tiles(
-    starts_ptr, tiles_ptr, count, tiles,
+    q_starts_ptr, k_starts_ptr, tiles_ptr, count, tiles,
     BLOCK_M: tl.constexpr,
+    RIGHT: tl.constexpr,
     ALL: tl.constexpr,
     CHUNK: tl.constexpr,
 ):  # fmt: skip
     """Write (sequence, block) of each tile of packed sequences; grid (count + 1,).
 
     `tiles_ptr` int32 [tiles, 2]; what no sequence needs becomes (0, -1). `ALL` > count is a power
-    of two. The last blocks, the longest under a causal mask, come first in each sequence.
+    of two. Tiles come in the order of the keys they see, the most first: those of their sequence,
+    with `RIGHT` those up to the block's last query.
     """
     sequence = tl.program_id(0)
     every = tl.arange(0, ALL)
     here = every < count
-    begin = tl.load(starts_ptr + every, mask=here, other=0)
-    end = tl.load(starts_ptr + every + 1, mask=here, other=0)
-    blocks = tl.cdiv(end - begin, BLOCK_M)
-    before = tl.sum(tl.where(every < sequence, blocks, 0), 0)
-    own = tl.sum(tl.where(every == sequence, blocks, 0), 0)
+    q_begin = tl.load(q_starts_ptr + every, mask=here, other=0)
+    q_end = tl.load(q_starts_ptr + every + 1, mask=here, other=0)
+    k_begin = tl.load(k_starts_ptr + every, mask=here, other=0)
+    k_end = tl.load(k_starts_ptr + every + 1, mask=here, other=0)
+    blocks = tl.cdiv(q_end - q_begin, BLOCK_M)
+    keys = k_end - k_begin
+    mine = every == sequence
+    own = tl.sum(tl.where(mine, blocks, 0), 0)
+    own_keys = tl.sum(tl.where(mine, keys, 0), 0)
     if sequence == count:
-        own = tiles - before
+        own = tiles - tl.sum(blocks, 0)
+    earlier = (every < sequence).to(tl.int32)
     for at in range(0, own, CHUNK):
-        place = at + tl.arange(0, CHUNK)
-        number = own - 1 - place
-        which = sequence + tl.zeros((CHUNK,), tl.int32)
+        number = at + tl.arange(0, CHUNK)
+        if RIGHT:
+            # Of another sequence, the blocks that end later come before; at a tie those of the
+            # earlier sequence. `keys - queries` is where a sequence's queries stand.
+            offset = keys - (q_end - q_begin)
+            own_offset = tl.sum(tl.where(mine, offset, 0), 0)
+            end = (number + 1) * BLOCK_M + own_offset
+            gap = tl.maximum(end[:, None] - offset[None, :], 0)
+            first = (gap + earlier[None, :] * (BLOCK_M - 1)) // BLOCK_M - earlier[None, :]
+            longer = tl.minimum(tl.maximum(blocks[None, :] - first, 0), blocks[None, :])
+            place = tl.sum(longer, 1)
+        else:
+            ahead = (keys > own_keys) | ((keys == own_keys) & (every < sequence))
+            place = number + tl.sum(tl.where(ahead, blocks, 0), 0)
+        which = sequence
         if sequence == count:
+            place = tiles - own + number
             number = tl.zeros((CHUNK,), tl.int32) - 1
-            which = tl.zeros((CHUNK,), tl.int32)
-        target = tiles_ptr + 2 * (before + place)
-        tl.store(target, which, mask=place < own)
-        tl.store(target + 1, number, mask=place < own)
+            which = 0
+        target = tiles_ptr + 2 * place
+        there = at + tl.arange(0, CHUNK) < own
+        tl.store(target, which + tl.zeros((CHUNK,), tl.int32), mask=there)
+        tl.store(target + 1, number, mask=there)
