@@ -23,6 +23,7 @@ from tawa.errors import (
     PlanError,
 )
 from tawa.runtime.compiled import Guard, LaunchShape
+from tawa.runtime.fingerprint import fingerprint
 from tawa.runtime.jit import JitFunction
 from tawa.runtime.store import DiskStore
 
@@ -451,6 +452,18 @@ def test_a_rebound_global_compiles_anew(driver, make, monkeypatch):
     kernel[(1,)](GpuArray((4,)), 16)
     assert len(compiler.requests) == 2  # known from before
     assert len(driver.launches) == 4
+
+
+def test_a_grid_taken_before_a_rebinding_reads_the_text_once(driver, make, monkeypatch):
+    kernel = make(reads_factor, FakeCompiler(), parameters=3)
+    kernel[(1,)](GpuArray((4,)), 16)
+    kept = kernel[(1,)]
+    monkeypatch.setitem(globals(), "FACTOR", 4)
+    reads = []
+    monkeypatch.setattr(kernel, "_read_text", lambda: reads.append(1) or fingerprint(kernel.fn))
+    for _ in range(3):
+        kept(GpuArray((4,)), 16)
+    assert len(reads) == 1
 
 
 def test_closures_are_watched(driver, make):

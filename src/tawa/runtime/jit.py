@@ -154,8 +154,11 @@ class JitFunction(Launchable):
     def _launch_anew(
         self, grid: Any, values: Sequence[Any], options: Mapping[str, Any]
     ) -> CompiledKernel:
-        """Launch after a global or closure variable of the kernel was rebound."""
-        self._renew()
+        """Launch after a global or closure variable of the kernel was rebound.
+
+        That may have been long ago, for who keeps kernel[grid] from before.
+        """
+        self._current()
         given = {n: v for n, v in zip(self.kernel.names, values) if v is not MISSING}
         return self._binder(grid, **given, **options)
 
@@ -168,10 +171,14 @@ class JitFunction(Launchable):
     @property
     def text_digest(self) -> str:
         """The hash of the kernel's text, helpers and globals; "" when there is no source."""
+        return self._current().digest
+
+    def _current(self) -> Fingerprint:
+        """Return the kernel's text, read again where a variable of it was rebound."""
         text = self._text
         if text is None or any(binding.changed() for binding in text.bindings):
             text = self._renew()
-        return text.digest
+        return text
 
     def _learn(
         self,
