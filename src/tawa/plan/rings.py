@@ -59,7 +59,7 @@ class _Ring:
     depth: int
     pinned: int | None
     turned: Turned | None = None
-    feeds: bool = False
+    feeds: Turned | None = None
 
     @property
     def loop(self) -> Operation | None:
@@ -149,7 +149,7 @@ def _check_places(pins: Pins) -> None:
 
 def _waited(rings: list[_Ring]) -> list[_Ring]:
     """Return the rings of loops that the products wait for."""
-    return [ring for ring in rings if ring.loop is not None and not ring.feeds]
+    return [ring for ring in rings if ring.loop is not None and ring.feeds is None]
 
 
 def _divisible(store: Operation, parts: int) -> bool:
@@ -169,8 +169,8 @@ def _make_rings(
         how = turned.get(payload.loads[0])
         if how is not None:
             # First, so that it is the first to get slots: it is what the products wait for.
-            _join(rings, payload, how, feeds=False)
-        _join(rings, payload, None, feeds=how is not None)
+            _join(rings, payload, turned=how)
+        _join(rings, payload, feeds=how)
     for ring in rings:
         names = tuple(name for site in ring.sites for name in site.names)
         ring.pinned = pick(pins.depth, names, "depth")
@@ -180,10 +180,19 @@ def _make_rings(
     return rings
 
 
-def _join(rings: list[_Ring], payload: Payload, turned: Turned | None, *, feeds: bool) -> None:
-    """Let a payload turn through a ring that suits it, or through one of its own."""
+def _join(
+    rings: list[_Ring],
+    payload: Payload,
+    *,
+    turned: Turned | None = None,
+    feeds: Turned | None = None,
+) -> None:
+    """Let a payload turn through a ring that suits it, or through one of its own.
+
+    Payloads that share the ring which loads them share that of their transposed tiles as well.
+    """
     for ring in rings:
-        same = _way(ring.turned) == _way(turned) and ring.feeds == feeds
+        same = _way(ring.turned) == _way(turned) and _way(ring.feeds) == _way(feeds)
         if same and _turns_with(ring, payload):
             ring.sites.append(payload)
             return
