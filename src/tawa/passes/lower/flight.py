@@ -239,14 +239,18 @@ def lives_on(value: SSAValue, at: Operation, index: int) -> bool:
         current = around
 
 
-def shared_with(loop: scf.ForOp) -> list[SSAValue]:
-    """Return the values a loop starts from that are used besides: a wait in the loop, or for its
-    result where it makes no trip, would name the registers for one of the two alone.
+def settled_before(loop: scf.ForOp) -> list[SSAValue]:
+    """Return the values a loop starts from that must be at rest.
+
+    Without products in it, all: a wait in the loop would be repeated. Else those that are used
+    besides: a wait in the loop, or for its result where it makes no trip, would name the registers
+    for one of the two alone.
     """
+    products = any(isinstance(inner, hopper.Wgmma) for inner in loop.walk())
     return [
         value
         for index, value in enumerate(loop.operands)
-        if is_tensor(value) and lives_on(value, loop, index)
+        if is_tensor(value) and (not products or lives_on(value, loop, index))
     ]
 
 

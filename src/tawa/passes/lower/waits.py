@@ -42,7 +42,7 @@ from tawa.passes.lower.flight import (
     live_in,
     moved,
     needed_before,
-    shared_with,
+    settled_before,
     used_from,
     written_after,
 )
@@ -120,7 +120,7 @@ class _Placer:
                     # Once, before the loop: a wait in it would be repeated, and after it as well.
                     self._need(live_in(operation), flight, operation, emit=emit)
                 if isinstance(operation, scf.ForOp):
-                    self._need(shared_with(operation), flight, operation, emit=emit)
+                    self._need(settled_before(operation), flight, operation, emit=emit)
                 return self._structured(operation, flight, emit=emit)
             case scf.YieldOp() | scf.ConditionOp():
                 self._need(moved(operation), flight, operation, emit=emit)
