@@ -11,10 +11,10 @@ Before -> after::
     }
 
 Requires: tile IR. Ensures: the same effects in the same order; no two pure statements of one scope
-are equal; no condition is asked again under itself; scalars, descriptors and pointers that do not
-change in a loop are computed before it, and blocks of memory that nothing in the loop writes are
-read before it; no dead statement; views stand where they are first used; the names of statements
-(`tawa.analysis.naming`) are different.
+are equal, nor two loads of a block with no write between; no condition is asked again under itself;
+scalars, descriptors and pointers that do not change in a loop are computed before it, and blocks of
+memory that nothing in the loop writes are read before it; no dead statement; views stand where they
+are first used; the names of statements (`tawa.analysis.naming`) are different.
 Declines: never.
 """
 
@@ -69,6 +69,8 @@ def _simplify_block(block: Block, scopes: list[_Scope]) -> None:
             following = _simplify_control(operation, scopes) or following
         elif isinstance(operation, tile.DescLoad):
             _hoist(operation, _is_quiet)
+            if (equal := _loaded_before(operation)) is not None:
+                _replace(operation, [equal.result])
         elif not operation.has_trait(IsTerminator) and operation.has_trait(Pure):
             _simplify_pure(operation, scopes)
         operation = following
@@ -153,6 +155,20 @@ def _hoist(operation: Operation, allowed: Callable[[Operation], bool] = lambda _
         home.insert_op_before(operation, loop)
 
 
+def _loaded_before(load: tile.DescLoad) -> tile.DescLoad | None:
+    """Return an equal load of the same block after which nothing has written memory."""
+    key, earlier = _key(load), load.prev_op
+    while earlier is not None and not _writes(earlier):
+        if isinstance(earlier, tile.DescLoad) and _key(earlier) == key:
+            return earlier
+        earlier = earlier.prev_op
+    return None
+
+
+def _writes(operation: Operation) -> bool:
+    return any(isinstance(op, WRITES) or orders_others(op) for op in operation.walk())
+
+
 def _is_quiet(loop: Operation) -> bool:
     """Tell whether nothing in a loop writes memory or waits for others that do.
 
@@ -161,7 +177,7 @@ def _is_quiet(loop: Operation) -> bool:
     """
     if loop.attributes.get("disable_licm") == BoolAttr.from_bool(True):
         return False
-    return not any(isinstance(op, WRITES) or orders_others(op) for op in loop.walk())
+    return not _writes(loop)
 
 
 def _loop_around(operation: Operation) -> Operation | None:

@@ -97,7 +97,8 @@ class Plan:
     the longest of one round has the shortest of the next; "dynamic": a block that is done takes
     the next tile nobody has taken; `cluster` the blocks that share loads by multicast. `guards`
     are pairs of arguments (loaded, stored) whose memory must not overlap: where it does at a
-    launch, the ordinary kernel runs.
+    launch, the ordinary kernel runs. `sharing`: loads of an ordinary kernel whose tiles are never
+    needed at once take the same shared memory, and those that feed no product take none.
     """
 
     roles: tuple[RolePlan, ...] = ()
@@ -112,6 +113,7 @@ class Plan:
     walk: Walk = "forward"
     cluster: int = 1
     load_eviction: Literal["", "last"] = ""
+    sharing: bool = False
     declined: tuple[Declined, ...] = ()
     guards: tuple[tuple[str, str], ...] = ()
 

@@ -188,16 +188,16 @@ def _why_ordinary(problem: Problem) -> str:
 
 
 def _ordinary(problem: Problem, *declined: Declined) -> tuple[Plan, ...]:
-    """Return the plan of an ordinary kernel; where its stores take shared memory, one without."""
+    """Return the plan of an ordinary kernel, and one that takes less shared memory."""
     plan = Plan(
         warps=ordinary_warps(problem),
         stores=_stores(problem, 1),
         declined=(*problem.declined, *declined),
     )
-    if problem.pins.store is not None or all(store.via == "registers" for store in plan.stores):
-        return (plan,)
-    spare = tuple(StorePlan(store.store, "registers") for store in plan.stores)
-    return plan, replace(plan, stores=spare)
+    spare = plan.stores
+    if problem.pins.store is None:
+        spare = tuple(StorePlan(store.store, "registers") for store in plan.stores)
+    return plan, replace(plan, stores=spare, sharing=True)
 
 
 # --- the specialized plan -----------------------------------------------------------------------

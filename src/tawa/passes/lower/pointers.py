@@ -14,6 +14,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from tawa.analysis.effects import VIEWS
 from tawa.analysis.naming import name_of
 from tawa.analysis.tma import block_objection
 from tawa.ir import hopper, tile
@@ -39,7 +40,9 @@ def expand_accesses(lowering: Lowering, role: hopper.Role) -> None:
     for operation in list(role.walk()):
         match operation:
             case tile.DescLoad():
-                if reason := _objection(lowering, operation.desc):
+                spare = lowering.plan.sharing and not _feeds_product(operation.result)
+                reason = "the plan keeps shared memory for the operands of products" * spare
+                if reason := reason or _objection(lowering, operation.desc):
                     lowering.note(f"TMA for {name_of(operation)}", reason)
                     expand_load(operation)
             case tile.DescStore():
@@ -55,6 +58,15 @@ def expand_accesses(lowering: Lowering, role: hopper.Role) -> None:
                     _expand_atomic(operation)
             case _:
                 continue
+
+
+def _feeds_product(value: SSAValue) -> bool:
+    """Tell whether a product reads a tile, or a view of it."""
+    users = [use.operation for use in value.uses]
+    return any(
+        isinstance(user, tile.Dot) or (isinstance(user, VIEWS) and _feeds_product(user.results[0]))
+        for user in users
+    )
 
 
 # What TMA combines into memory (PTX ISA, "cp.reduce.async.bulk.tensor"), by function.
