@@ -84,6 +84,28 @@ const u32 x = ((const u32*)given)[lane], y = ((const u32*)given)[32 + lane];
     return Program("mulhi", wrappers, body, given, expected)
 
 
+def divisions() -> Program:
+    """Quotients and remainders of natural numbers, at the ends of their ranges."""
+    most = 2**31 - 1
+    pairs = [(x, d) for d in (1, 2, 3, 7, 8, 43, 65535, most) for x in (0, d - 1, d, most)]
+    given = np.array(pairs, np.uint32)
+    body = """\
+const u32 x = ((const u32*)given)[2 * lane], d = ((const u32*)given)[2 * lane + 1];
+int* out = (int*)result + 4 * lane;
+out[0] = divide_natural(x, d);
+out[1] = remainder_natural(x, d);
+out[2] = divide_most<8>(x, d);
+out[3] = remainder_most<8>(x, d);
+"""
+    quotient, rest = given[:, 0] // given[:, 1], given[:, 0] % given[:, 1]
+    expected = np.stack([quotient, rest, quotient, rest], 1).astype(np.uint32)
+    wrappers = (
+        arithmetic.DIVIDE_NATURAL, arithmetic.REMAINDER_NATURAL, arithmetic.DIVIDE_MOST,
+        arithmetic.REMAINDER_MOST,
+    )  # fmt: skip
+    return Program("divisions", wrappers, body, given, expected)
+
+
 def of_the_warp() -> Program:
     """What lane 0 has, and whether any lane has something."""
     given = np.arange(40, 72, dtype=np.uint32)
@@ -130,5 +152,6 @@ PROGRAMS = [
     binary(arithmetic.DIVIDE_FULL, np.arange(-16, 16), 4, np.arange(-16, 16) / 4),
     binary(arithmetic.MIN_NAN, [1, np.nan, 3, -2], [2, 5, np.nan, -3], [1, np.nan, np.nan, -3]),
     binary(arithmetic.MAX_NAN, [1, np.nan, 3, -2], [2, 5, np.nan, -3], [2, np.nan, np.nan, -2]),
-    packed("f16", np.float16), bytes_of_words(), high_products(), of_the_warp(), groups(),
+    packed("f16", np.float16), bytes_of_words(), high_products(), divisions(), of_the_warp(),
+    groups(),
 ]  # fmt: skip

@@ -15,6 +15,7 @@ IMMEDIATES = {
     "threads": 128,
     "count": 40,
     "pending": 1,
+    "most": 8,
     "mode": 1,
     "chunks": 112,
     "swaps": 1,

@@ -190,12 +190,14 @@ class Elementwise(IRDLOperation):
 
     `function` names the row: "add", "fma", "exp2", "less", "select" ... Signedness and width come
     from the element types; operands and result have one shape (scalars: none). `skip_ones` of a
-    "mul": a warp whose second factors are all one does nothing.
+    "mul": a warp whose second factors are all one does nothing. `natural` of an integer "idiv" or
+    "irem": neither operand is ever negative, and the divisor is positive and one of few values.
     """
 
     name = "tile.elementwise"
     function = attr_def(StringAttr)
     skip_ones = opt_attr_def(UnitAttr)
+    natural = opt_attr_def(UnitAttr)
     inputs = var_operand_def()
     result = result_def()
     traits = traits_def(Pure())

@@ -151,6 +151,12 @@ class _Emitter:
     def apply(self, function: str, *inputs: SSAValue, name: str = "") -> SSAValue:
         return self.add(elementwise(function, *inputs), name)
 
+    def natural(self, function: str, *inputs: SSAValue, name: str = "") -> SSAValue:
+        """Append a quotient or remainder of numbers that are not negative."""
+        made = elementwise(function, *inputs)
+        made.attributes["natural"] = UnitAttr()
+        return self.add(made, name)
+
     def number(self, value: int, name: str) -> SSAValue:
         return self.add(constant(value, i32), name)
 
@@ -193,20 +199,20 @@ def _place(
     rows, columns = extents[0], extents[1]
     if not group:
         # One division for a kernel of one axis: consumers wait for it between two tiles.
-        row = emit.apply("irem", program, rows, name="pid_0")
-        above = emit.apply("idiv", program, rows)
-        column = emit.apply("irem", above, columns, name="pid_1")
-        return [row, column, emit.apply("idiv", above, columns, name="pid_2")]
+        row = emit.natural("irem", program, rows, name="pid_0")
+        above = emit.natural("idiv", program, rows)
+        column = emit.natural("irem", above, columns, name="pid_1")
+        return [row, column, emit.natural("idiv", above, columns, name="pid_2")]
     plane = emit.apply("mul", rows, columns)
-    inside = emit.apply("irem", program, plane)
-    depth = emit.apply("idiv", program, plane, name="pid_2")
+    inside = emit.natural("irem", program, plane)
+    depth = emit.natural("idiv", program, plane, name="pid_2")
     size = emit.number(group, "group")
     span = emit.apply("mul", size, columns)
-    first = emit.apply("mul", emit.apply("idiv", inside, span), size, name="first_row")
-    rest = emit.apply("irem", inside, span)
+    first = emit.apply("mul", emit.natural("idiv", inside, span), size, name="first_row")
+    rest = emit.natural("irem", inside, span)
     height = emit.apply("min", size, emit.apply("sub", rows, first), name="height")
-    row = emit.apply("add", first, emit.apply("irem", rest, height), name="pid_0")
-    return [row, emit.apply("idiv", rest, height, name="pid_1"), depth]
+    row = emit.apply("add", first, emit.natural("irem", rest, height), name="pid_0")
+    return [row, emit.natural("idiv", rest, height, name="pid_1"), depth]
 
 
 def _replace_ids(program: list[Operation], ids: list[SSAValue], extents: list[SSAValue]) -> None:

@@ -208,7 +208,8 @@ def elementwise(e: Emitter, op: Operation) -> None:
     if not is_tensor(op.result):
         operands = [e.scalar(value) for value in inputs]
         reads = frozenset[str]().union(*(operand.reads for operand in operands))
-        text = apply(e, name, kind, [operand.text for operand in operands])
+        texts = [operand.text for operand in operands]
+        text = apply(e, name, kind, texts) if op.natural is None else _natural(e, op, texts)
         result = element_of(op.result.type)
         final = rounded(e, text, result)
         e.define(
@@ -223,6 +224,26 @@ def elementwise(e: Emitter, op: Operation) -> None:
         _multiply_unless_ones(e, target, tensors, layout_of(op.result.type))
         return
     e.fill(target, lambda r: apply(e, name, kind, [tensor.at(r) for tensor in tensors]))
+
+
+def _natural(e: Emitter, op: tile.Elementwise, operands: list[str]) -> str:
+    """Return a quotient or remainder of numbers that are not negative.
+
+    A divisor that is the least of a constant and something else mostly is the constant.
+    """
+    quotient = op.function.data == "idiv"
+    if operands[1].isdigit():
+        return f"u32({operands[0]}) {'/' if quotient else '%'} {operands[1]}u"
+    divisor = op.inputs[1].owner
+    if isinstance(divisor, tile.Elementwise) and divisor.function.data == "min":
+        most = [
+            text for text in (e.scalar(value).text for value in divisor.inputs) if text.isdigit()
+        ]
+        if most and int(most[0]):
+            wrapper = arithmetic.DIVIDE_MOST if quotient else arithmetic.REMAINDER_MOST
+            return e.call(wrapper, *operands, template=most[0])
+    wrapper = arithmetic.DIVIDE_NATURAL if quotient else arithmetic.REMAINDER_NATURAL
+    return e.call(wrapper, *operands)
 
 
 def _multiply_unless_ones(

@@ -49,6 +49,39 @@ ANY_LANE = Wrapper(
     "bool any_lane(bool x)", "return __any_sync(0xffffffffu, x);", "vote.sync", "convergent"
 )
 
+# The reciprocal of a divisor that no turn of a loop changes leaves the loop. It is low by less than
+# one in 2^32, so that the quotient is right or one too small.
+_BY_RECIPROCAL = (
+    "const u32 quotient = __umulhi(x, 0xFFFFFFFFu / d);\nconst u32 rest = x - quotient * d;\n"
+)
+DIVIDE_NATURAL = Wrapper(
+    "int divide_natural(u32 x, u32 d)",
+    _BY_RECIPROCAL + "return (int)(rest < d ? quotient : quotient + 1);",
+    "mul",
+    "pure",
+)
+REMAINDER_NATURAL = Wrapper(
+    "int remainder_natural(u32 x, u32 d)",
+    _BY_RECIPROCAL + "return (int)(rest < d ? rest : rest - d);",
+    "mul",
+    "pure",
+)
+# For a divisor that is nearly always `most`.
+DIVIDE_MOST = Wrapper(
+    "int divide_most(u32 x, u32 d)",
+    "return (int)(d == most ? x / most : x / d);",
+    "",
+    "pure",
+    template="u32 most",
+)
+REMAINDER_MOST = Wrapper(
+    "int remainder_most(u32 x, u32 d)",
+    "return (int)(d == most ? x % most : x % d);",
+    "",
+    "pure",
+    template="u32 most",
+)
+
 
 def mulhi(kind: str) -> Wrapper:
     """Return the high half of a product of C type `kind`."""
