@@ -149,12 +149,24 @@ def _hoist_descriptors(kernel: tile.Kernel) -> None:
             continue
         if not is_host_made(operation.result):
             continue
-        chain = needed_by(operation)
-        for needed in [inner for inner in kernel.walk() if inner in chain and not inner.regions]:
+        chain = _made_from(operation)
+        for needed in [inner for inner in kernel.walk() if inner in chain]:
             if needed.results[0] in copies:
                 continue
             _add_setup(body, needed.clone(copies))
         operation.result.replace_all_uses_with(copies[operation.result])
+
+
+def _made_from(operation: Operation) -> set[Operation]:
+    """Return a statement and those that its operands are computed from, wherever they stand."""
+    found = {operation}
+    pending = [operation]
+    while pending:
+        owners = (value.owner for value in pending.pop().operands)
+        new = [owner for owner in owners if isinstance(owner, Operation) and owner not in found]
+        found.update(new)
+        pending += new
+    return found
 
 
 def _add_setup(body: Block, operation: Operation) -> None:
