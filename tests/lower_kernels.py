@@ -67,6 +67,16 @@ def matmul_integers(
     c_desc.store([m, n], acc)
 
 
+def running_sums(x_ptr, out_ptr, N: tl.constexpr, BACK: tl.constexpr):
+    at = tl.program_id(0) * N + tl.arange(0, N)
+    tl.store(out_ptr + at, tl.cumsum(tl.load(x_ptr + at), 0, reverse=BACK))
+
+
+def long_rows(x_desc, out_desc, BM: tl.constexpr, BN: tl.constexpr):
+    row = tl.program_id(0) * BM
+    out_desc.store([row, 0], x_desc.load([row, 0]) * 2)
+
+
 def promoted(
     a_desc,
     b_desc,
@@ -460,7 +470,22 @@ def _made_here() -> Case:
     return Case(made_here, signature, (2, 3, 1), arguments)
 
 
+def _long_rows(rows: int, columns: int, dtype: str) -> Case:
+    signature = {name: DescriptorArg(dtype, (rows, columns)) for name in ("x_desc", "out_desc")}
+    signature |= {"BM": ConstantArg(rows), "BN": ConstantArg(columns)}
+    shape, block = (2 * rows, columns), (rows, columns)
+    arguments = {
+        "x_desc": (integers(shape, dtype), block),
+        "out_desc": (integers(shape, dtype), block),
+    }
+    return Case(long_rows, signature, (2, 1, 1), arguments)
+
+
 CASES: dict[str, Case] = {
+    "running sums": _pointwise(running_sums, (2, 512), {"N": 512, "BACK": False}, (2, 1, 1)),
+    "running sums back": _pointwise(running_sums, (2, 512), {"N": 512, "BACK": True}, (2, 1, 1)),
+    "rows of 1024": _long_rows(2, 1024, "f32"),
+    "columns of 512": _long_rows(512, 16, "f16"),
     "matmul 128x256": product(bn=256),
     "matmul 128x192": product(bn=192),
     "matmul 256x128": product(bm=256, m=300),

@@ -37,6 +37,7 @@ from tawa.passes.lower.reduces import expand_reductions
 from tawa.passes.lower.rings import lower_rings
 from tawa.passes.lower.roles import erase_setup, form_roles
 from tawa.passes.lower.rotate import rotate_waits
+from tawa.passes.lower.scans import spread_scans
 from tawa.passes.lower.separate import separate_accesses
 from tawa.passes.lower.sink import sink_scalars
 from tawa.passes.lower.stores import lower_stores
@@ -66,6 +67,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         swap_operands(lowering, role)
     lower_dots(lowering)  # after loads: operands are views by now
     for role in lowering.roles:
+        spread_scans(role)
         tidy(role)  # loads that became views must not ask for layouts
         Converter(lowering, role, assign_layouts(lowering, role)).run()
         expand_reductions(lowering, role)

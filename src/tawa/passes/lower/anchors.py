@@ -259,15 +259,22 @@ def scan_seeds(
     for operation in operations:
         if isinstance(operation, tile.Scan):
             shape = shape_of(operation.inputs[0].type)
-            layout = scan_layout(shape, operation.axis.data, chosen.warps)
+            bits = max(bit_width(element_type(value.type)) for value in operation.inputs)
+            vector = max(1, _VECTOR * 8 // max(8, bits))
+            layout = scan_layout(shape, operation.axis.data, chosen.warps, vector)
             chosen.at[operation] = layout
             yield from ((value, layout) for value in (*operation.inputs, *operation.res))
 
 
-def scan_layout(shape: tuple[int, ...], axis: int, warps: int) -> RegisterLayout:
-    """Return a layout that keeps `axis` inside one warp, so that a scan needs no shared memory."""
+def scan_layout(
+    shape: tuple[int, ...], axis: int, warps: int, vector: int = 1 << 30
+) -> RegisterLayout:
+    """Return a layout that keeps `axis` inside one warp, so that a scan needs no shared memory.
+
+    A lane has at most `vector` neighbours before the next lane's begin.
+    """
     rows = tuple(extent for dim, extent in enumerate(shape) if dim != axis)
-    line = fragments.blocked((shape[axis],), 1, max(1, shape[axis] // 32))
+    line = fragments.blocked((shape[axis],), 1, max(1, min(vector, shape[axis] // 32)))
 
     def put(step: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(step[0] if dim == axis else 0 for dim in range(len(shape)))

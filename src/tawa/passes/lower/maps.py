@@ -38,13 +38,20 @@ def is_host_made(desc: SSAValue) -> bool:
 def box_of(layout: SharedLayout, rows: int, limit: int) -> tuple[int, ...]:
     """Return the box that moves one panel of at most `rows` rows of the second-last dimension.
 
-    Every extent is at most `limit` (256) elements: the tile is then several boxes.
+    Every extent is at most `limit` (256) elements: the tile is then several boxes, each of elements
+    that lie one after the other: parts of one row, or whole rows (of a panel).
     """
     extents = list(layout.shape)
     extents[-1] = layout.panel
     if len(extents) > 1:
         extents[-2] = min(extents[-2], rows)
-    return tuple(_divisor(extent, limit) for extent in extents)
+    whole = True
+    for dim in reversed(range(len(extents))):
+        extents[dim] = _divisor(extents[dim], limit) if whole else 1
+        whole = whole and extents[dim] == (
+            layout.panel if dim == len(extents) - 1 else layout.shape[dim]
+        )
+    return tuple(extents)
 
 
 def _divisor(extent: int, limit: int) -> int:

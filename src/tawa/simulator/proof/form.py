@@ -177,14 +177,30 @@ def _check_copy(
         why = f"a swizzle of {owner.swizzle.data} bytes, the view one of {layout.swizzle}"
     elif layout.order != tuple(range(len(layout.order))):
         why = "rows that the view does not store one after the other"
-    elif box[-1] != min(panel, width) or width % box[-1]:
+    elif min(panel, width) % box[-1] or width % box[-1]:
         why = f"a box {box[-1]} wide, the view panels of {min(panel, width)}"
-    elif prod(box[:-1]) * shares != rows:
+    elif rows % (prod(box[:-1]) * shares):
         why = f"a box of {prod(box[:-1])} rows, the view {rows} in {shares} shares"
+    elif not _lies_together(box, layout.shape, min(panel, width)):
+        text = "x".join(map(str, box))
+        why = f"boxes {text}, which do not lie together in a tile placed as {layout}"
     if why:
         sentence = f"{operation.name} moves boxes of a tensor map that has {why}."
         raise Violation("maps fit their views", sentence, operation)
     _check_start(operation, view, layout, buffers)
+
+
+def _lies_together(box: tuple[int, ...], shape: tuple[int, ...], width: int) -> bool:
+    """Tell whether a box fills memory without gaps: where one of its extents is less than the
+    tile's (or panel's), all slower ones are 1. A share of a tile is cut off its slowest extent.
+    """
+    padded = (*(1 for _ in range(len(box) - len(shape))), *shape[:-1], width)
+    whole = True
+    for part, extent in zip(reversed(box), reversed(padded)):
+        if not whole and part != 1:
+            return False
+        whole = whole and part == extent
+    return True
 
 
 def _check_operand(operation: hopper.Wgmma, view: SSAValue, buffers: Buffers) -> None:
