@@ -79,11 +79,8 @@ def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Va
     depth = 128 // BYTES[problem.dtype]
     ranked: list[tuple[float, Variant]]
     if not problem.aligned or (problem.batch > 1 and not problem.plain):
-        return [
-            Variant("pointers", tawa.Config(tile_sizes(rows, columns, depth) | {"GROUP_M": 8}))
-            for rows, columns, _ in _TILES
-            if _fits(problem, rows, columns)
-        ][:most]
+        ranked = sorted(_by_pointers(problem, depth, target), key=lambda pair: pair[0])
+        return [variant for _, variant in ranked][:most]
     if problem.m <= MOST_ROWS:
         ranked = sorted(few_rows(problem, target), key=lambda pair: pair[0])
         return _mixed([variant for _, variant in ranked], most)
@@ -104,6 +101,22 @@ def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Va
     ranked += _own(problem, depth, target)
     ranked.sort(key=lambda pair: pair[0])
     return _mixed([variant for _, variant in ranked], most)
+
+
+def _by_pointers(problem: Problem, depth: int, target: Target) -> Iterator[tuple[float, Variant]]:
+    """Yield variants through pointers; stores of an odd output alone are worth hiding."""
+    for tile in _TILES:
+        rows, columns, _ = tile
+        if _fits(problem, rows, columns):
+            sizes = tile_sizes(rows, columns, depth) | {"GROUP_M": 8}
+            yield _seconds(problem, tile, 1, target), Variant("pointers", tawa.Config(sizes))
+    for tile in _OWN_TILES:
+        rows, columns, _ = tile
+        waves = _tiles(problem, rows, columns) / target.multiprocessors
+        if columns % 64 == 0 and _fits(problem, rows, columns) and waves >= 2 * _OWN_WAVES:
+            sizes = tile_sizes(rows, columns, depth) | {"GROUP_M": 8}
+            alone = tawa.Config(sizes, arrangement="pingpong")
+            yield _seconds(problem, tile, 1, target), Variant("pointers", alone)
 
 
 def _tiles(problem: Problem, rows: int, columns: int) -> int:
