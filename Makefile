@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 MINUTES ?= 30
+JOBS ?= 2
 BIN := $(VENV)/bin
 
 .PHONY: demo test mutants schedules long fuzz lint clean
@@ -36,7 +37,7 @@ long: $(VENV)/test
 	$(BIN)/python -m pytest -n 2 -m ""
 
 fuzz: $(VENV)/test
-	PYTHONPATH=tests $(BIN)/python tests/fuzz_long.py --minutes $(MINUTES) --write benchmarks/results
+	PYTHONPATH=tests $(BIN)/python tests/fuzz_long.py --minutes $(MINUTES) --jobs $(JOBS) --write benchmarks/results
 	$(BIN)/python docs/generate.py
 
 lint: $(VENV)/test

@@ -8,13 +8,14 @@ runs agree bit for bit.
 from __future__ import annotations
 
 from random import Random
-from typing import Any
-
-from hypothesis import strategies as st
+from typing import TYPE_CHECKING, Any
 
 import fuzz_products
 import fuzz_values
 from fuzz_case import Array, Case, written
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
 
 __all__ = ["WISHES", "Array", "Case", "case_of", "cases", "written"]
 
@@ -54,6 +55,8 @@ def case_of(number: int) -> Case:
     return Case(source, writer.arguments, constants, writer.grid, options, number)
 
 
-def cases() -> st.SearchStrategy[Case]:
+def cases() -> SearchStrategy[Case]:
     """Kernels of all numbers; hypothesis says which."""
+    from hypothesis import strategies as st
+
     return st.integers(0, 1 << 32).map(case_of)

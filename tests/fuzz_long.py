@@ -18,6 +18,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
+from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,9 @@ from codegen_emulator import COMPILER
 from fuzz_case import Case
 from fuzz_kernels import case_of
 from fuzz_reduce import failure, reduce
-from fuzz_run import Counterexample, run_case
+from fuzz_run import Counterexample, Outcome, run_case
 
-ROUND = 50  # kernels to a line of output
+ROUND = 10  # kernels to a line of output
 
 
 @dataclass
@@ -69,6 +71,34 @@ def features_of(case: Case) -> list[str]:
     return found + [f"option {name}" for name in case.options]
 
 
+@dataclass(frozen=True)
+class Tried:
+    """What became of one kernel: an outcome, or a counterexample."""
+
+    features: list[str]
+    how: dict[str, bool]
+    outcome: Outcome | None = None
+    found: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def tried(number: int, options: argparse.Namespace) -> Tried:
+    """Run one kernel; make a counterexample small."""
+    case = case_of(number)
+    how = {"emulated": number % options.emulate == 0, "nvrtc": number % options.nvrtc == 1}
+    features = features_of(case)
+    try:
+        return Tried(features, how, run_case(case, seeds=options.seeds, **how))
+    except Counterexample as error:
+        first = str(error).partition("\n")[0]
+    want = failure(case, seeds=options.seeds, **how)
+    if want:
+        same = lambda other: failure(other, seeds=options.seeds, **how) == want  # noqa: E731
+        case = reduce(case, same, attempts=60)
+    found = {"kernel": str(number), "what": want or first, "case": str(case)}
+    print(f"counterexample {number}: {first}\n{case}\n", flush=True)
+    return Tried(features, how, found=found)
+
+
 class Run:
     """One long run."""
 
@@ -77,19 +107,13 @@ class Run:
         self.tally = Tally()
         self.stop = time.monotonic() + 60 * options.minutes
 
-    def one(self, case: Case) -> None:
-        """Run one case and count it."""
-        tally, number = self.tally, self.tally.count
+    def count(self, one: Tried) -> None:
+        """Add what became of a kernel."""
+        tally, outcome = self.tally, one.outcome
         tally.count += 1
-        how = {
-            "emulated": number % self.options.emulate == 0,
-            "nvrtc": number % self.options.nvrtc == 1,
-        }
-        tally.features.update(features_of(case))
-        try:
-            outcome = run_case(case, seeds=self.options.seeds, **how)
-        except Counterexample as error:
-            self.keep(case, error, how)
+        tally.features.update(one.features)
+        if outcome is None:
+            tally.counterexamples.append(one.found)
             return
         if outcome.refused:
             tally.refused[outcome.refused] += 1
@@ -98,28 +122,28 @@ class Run:
             return
         tally.equal += 1
         tally.specialized += outcome.specialized
-        tally.emulated += how["emulated"]
-        tally.built += how["nvrtc"]
+        tally.emulated += one.how["emulated"]
+        tally.built += one.how["nvrtc"]
         tally.runs += outcome.runs
         tally.states += outcome.states
 
-    def keep(self, case: Case, error: Counterexample, how: dict[str, Any]) -> None:
-        """Make a counterexample small and keep it."""
-        want = failure(case, seeds=self.options.seeds, **how)
-        known = {item["what"] for item in self.tally.counterexamples}
-        if want and want not in known:
-            same = lambda other: failure(other, seeds=self.options.seeds, **how) == want  # noqa: E731
-            case = reduce(case, same, attempts=120)
-        found = {"what": want or str(error).partition("\n")[0], "case": str(case)}
-        self.tally.counterexamples.append(found)
-        print(f"counterexample: {error}\n{case}\n", flush=True)
-
     def kernels(self) -> None:
-        """Run kernel after kernel until the time is over."""
-        while time.monotonic() < self.stop:
-            self.one(case_of(self.options.first + self.tally.count))
-            if self.tally.count % ROUND == 0:
+        """Run kernels until the time is over, `jobs` at a time."""
+        jobs = self.options.jobs
+        with Pool(jobs) as pool:
+            while time.monotonic() < self.stop:
+                first = self.options.first + self.tally.count
+                round_ = range(first, first + (ROUND if jobs == 1 else 6 * jobs))
+                work = pool.imap_unordered(partial(tried, options=self.options), round_)
+                for one in work:
+                    self.count(one)
                 print(f"{self.tally.count} kernels, {self.tally.equal} equal", flush=True)
+
+
+def commit() -> str:
+    """The commit at hand, nothing where there is no repository."""
+    head = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def facts(run: Run, minutes: float) -> dict[str, Any]:
@@ -127,13 +151,11 @@ def facts(run: Run, minutes: float) -> dict[str, Any]:
     import numpy
     import xdsl
 
-    head = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
     tally = run.tally
     return {
         "command": "python tests/fuzz_long.py " + " ".join(sys.argv[1:]),
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "commit": commit,
+        "commit": run.options.commit or commit(),
         "versions": {
             "python": platform.python_version(),
             "numpy": numpy.__version__,
@@ -192,7 +214,14 @@ def page(found: dict[str, Any]) -> str:
         + ".",
     ]
     for item in found["counterexamples"]:
-        lines += ["", f"Counterexample: {item['what']}", "", "```", item["case"], "```"]
+        lines += [
+            "",
+            f"Counterexample, kernel {item['kernel']}: {item['what']}",
+            "",
+            "```",
+            item["case"],
+            "```",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -204,6 +233,8 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2, help="simulated runs of each kernel")
     parser.add_argument("--emulate", type=int, default=4, help="one kernel in so many")
     parser.add_argument("--nvrtc", type=int, default=10, help="one kernel in so many")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--commit", default="", help="where the tree is no repository")
     parser.add_argument("--write", type=Path, help="the folder of the page and its JSON")
     run = Run(parser.parse_args())
     started = time.monotonic()

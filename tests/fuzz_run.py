@@ -20,7 +20,15 @@ import numpy as np
 from codegen_emulator import emulate
 from fuzz_case import Case
 from fuzz_kernels import WISHES
-from tawa.errors import InternalError, PlanError, ProtocolError, TawaError, UnprovedProtocol
+from tawa.errors import (
+    BuildError,
+    InternalError,
+    OverBudget,
+    PlanError,
+    ProtocolError,
+    TawaError,
+    UnprovedProtocol,
+)
 from tawa.ir import parse
 from tawa.plan.text import parse_plan, print_plan
 from tawa.runtime.compiled import CompiledKernel
@@ -132,9 +140,12 @@ def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
     try:
         try:
             kernel, made = _compiled(case)
-        except PlanError as error:
+        except (PlanError, OverBudget, BuildError) as error:
+            wishes = {k: v for k, v in case.options.items() if k in WISHES}
+            if wishes == case.options:
+                raise
             refused = reason_of(error)
-            case = replace(case, options={k: v for k, v in case.options.items() if k in WISHES})
+            case = replace(case, options=wishes)
             kernel, made = _compiled(case)
     except TawaError as error:
         return Outcome("declined", reason_of(error), refused)
