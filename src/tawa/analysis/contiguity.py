@@ -102,6 +102,20 @@ class Contiguity:
             and (width == 1 or width * bytes_each <= 16)
         )
 
+    def run(self, pointer: SSAValue, mask: SSAValue | None, dim: int) -> int:
+        """Return how many neighbours along `dim` one access may move (1, 2, 4 .. 16), however
+        registers hold them.
+        """
+        run = self.of(pointer)[dim]
+        limit = run.contiguity
+        if mask is not None and shape_of(mask.type):
+            limit = gcd(limit, self.of(mask)[dim].constancy)
+        return next(
+            width
+            for width in (16, 8, 4, 2, 1)
+            if limit % width == 0 and run.starts(width) % width == 0
+        )
+
     def of(self, value: SSAValue) -> Regularity:
         """Return the regularity of a scalar or tensor."""
         if value not in self._known:

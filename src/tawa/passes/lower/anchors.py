@@ -38,14 +38,18 @@ class Assignment:
     at: dict[Operation, RegisterLayout] = field(default_factory=dict[Operation, RegisterLayout])
     cheap: set[SSAValue] = field(default_factory=set[SSAValue])
     vectors: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
+    runs: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
 
     def default(
         self, shape: tuple[int, ...], order: tuple[int, ...] | None = None
     ) -> RegisterLayout:
-        """Return a coalesced layout of `shape`: 16 bytes a thread of the narrowest element."""
+        """Return a coalesced layout of `shape`: 16 bytes a thread of the narrowest element, or
+        what one instruction can move where that is less.
+        """
         bits = self.vectors.get(shape, 32)
         threads = 32 * self.warps
-        vector = max(1, min(_VECTOR * 8 // bits, prod(shape) // threads))
+        widest = min(_VECTOR * 8 // bits, self.runs.get(shape, _VECTOR))
+        vector = max(1, min(widest, prod(shape) // threads))
         return fragments.blocked(shape, self.warps, vector, order)
 
 

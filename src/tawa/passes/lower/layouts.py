@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
+from tawa.analysis.contiguity import Contiguity
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.layouts.register import RegisterLayout
@@ -96,7 +97,10 @@ def cheap_values(role: hopper.Role) -> Iterator[SSAValue]:
 
 
 def _measure(chosen: Assignment, operations: list[Operation]) -> None:
-    """Note the narrowest element that memory operations move, for each shape."""
+    """Note the narrowest element that memory operations move, for each shape, and the most
+    elements that one of them may move at once.
+    """
+    facts = Contiguity()
     for operation in operations:
         match operation:
             case tile.Load():
@@ -109,6 +113,10 @@ def _measure(chosen: Assignment, operations: list[Operation]) -> None:
             shape = shape_of(moved.type)
             bits = max(8, bit_width(element_type(moved.type)))
             chosen.vectors[shape] = min(bits, chosen.vectors.get(shape, 128))
+            if is_tensor(operation.pointer):
+                axis = contiguous_axis(operation.pointer)
+                run = facts.run(operation.pointer, operation.mask, axis)
+                chosen.runs[shape] = max(run, chosen.runs.get(shape, 1))
 
 
 def _flood(chosen: Assignment, start: SSAValue, layout: RegisterLayout) -> None:
