@@ -213,10 +213,11 @@ def test_every_row_of_the_table_runs_on_scalars_and_tiles():
             continue
         operands = [np.array([2, 3], kind)] * function.arity
         result = np.bool_ if function.result == "bool" else kind
-        tile = apply(function.name, *operands, result=result)
-        scalar = apply(function.name, *[o[0] for o in operands], result=result)
+        with np.errstate(invalid="ignore"):  # 2 has no arc sine
+            tile = apply(function.name, *operands, result=result)
+            scalar = apply(function.name, *[o[0] for o in operands], result=result)
         assert isinstance(scalar, np.generic), function.name
-        assert tile[0] == scalar, function.name
+        np.testing.assert_array_equal(tile[0], scalar, err_msg=function.name)
 
 
 # --- conversions --------------------------------------------------------------------------------
