@@ -13,6 +13,8 @@ from proof_kernels import KERNELS, lower
 from tawa.errors import ProtocolError
 from tawa.frontend import build
 from tawa.ir import hopper, tile
+from tawa.ir.types import TensorMapType, int_array
+from tawa.passes.lower.emit import retype
 from tawa.plan.pins import Pins
 from tawa.simulator.proof import prove
 from tawa.target import H200
@@ -69,12 +71,20 @@ def test_launches(name: str, value: int, sentence: str) -> None:
     refused(kernel, sentence)
 
 
-def test_a_box_is_the_size_of_its_view() -> None:
+def with_box(*box: int) -> tile.Kernel:
+    """Return the sample GEMM, whose tile of A is 128 x 64, with other boxes in the map of A."""
     kernel = sample()
-    maps = [op for op in kernel.walk() if isinstance(op, hopper.TensorMap)]
-    load = first(kernel, hopper.TmaLoad)
-    load.operands[0] = maps[1].result  # the box of B has 64 rows, the tile of A 128
-    refused(kernel, "a box of 64 rows, the view 128 in 1 shares")
+    map_of_a = first(kernel, hopper.TmaLoad).map
+    retype(map_of_a, TensorMapType(map_of_a.type.element, int_array(box)))
+    return kernel
+
+
+def test_a_box_is_its_view_or_a_part_that_lies_together() -> None:
+    assert prove(with_box(128, 64), H200)
+    assert prove(with_box(32, 64), H200)  # rows of it
+    refused(with_box(96, 64), "a box of 96 rows, the view 128 in 1 shares")
+    refused(with_box(128, 48), "a box 48 wide, the view panels of 64")
+    refused(with_box(64, 32), "boxes 64x32, which do not lie together")
 
 
 def test_a_slice_for_an_engine_starts_with_the_swizzle() -> None:
