@@ -16,7 +16,7 @@ class Mbarrier:
 
     `known` and `fenced` gather what the arrivals of the current phase know; `completions` keeps
     that of each completed phase and `bits` its event; `waits` the events of the waits for a phase,
-    `takers` the numbers of the agents that waited for it.
+    `takers` the numbers of the agents that waited for it, as bits.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Mbarrier:
     bits: list[int] = field(default_factory=list[int])
     waits: dict[int, int] = field(default_factory=dict[int, int])
     waiters: dict[int, str] = field(default_factory=dict[int, str])
-    takers: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+    takers: dict[int, int] = field(default_factory=dict[int, int])
     queue: list[Agent] = field(default_factory=list[Agent])
 
     @property
@@ -48,6 +48,9 @@ class Mbarrier:
 
     def check(self, agent: Agent, operation: Operation, asynchronous: bool) -> None:
         """Raise Violation unless the barrier is initialised in the agent's eyes."""
+        known = agent.known
+        if known & self.ready and known & self.init:
+            return
         if not self.init:
             raise Violation("barrier initialised", f"{self.name} is never initialised.", operation)
         if not agent.known & self.init:
@@ -137,8 +140,8 @@ class Mbarrier:
     def wait(self, world: World, agent: Agent, parity: int, operation: Operation) -> Blocked | None:
         """Wait for the first phase of this parity that the agent does not know to be over."""
         self.check(agent, operation, False)
-        seen = agent.seen.get(self, 0)
-        while seen < self.done and agent.known & self.bits[seen]:
+        seen, known = agent.seen.get(self, 0), agent.known
+        while seen < self.done and known & self.bits[seen]:
             seen += 1
         agent.seen[self] = seen
         target = seen - 1 if (seen - 1) & 1 == parity else seen
@@ -158,7 +161,7 @@ class Mbarrier:
         agent.known |= bit
         self.waits[target] = self.waits.get(target, 0) | bit
         self.waiters[target] = agent.label
-        self.takers.setdefault(target, set()).add(agent.number)
+        self.takers[target] = self.takers.get(target, 0) | 1 << agent.number
         if agent.waits.get(self) != target:
             agent.gets[self.array] = agent.gets.get(self.array, 0) + 1
         agent.waits[self] = target

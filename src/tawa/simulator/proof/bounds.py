@@ -6,8 +6,12 @@ may be anything. A branch that such a condition closes is dead, and needs no inp
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tawa.ir import hopper
-from tawa.simulator.proof.scalars import Expr, Scalar
+
+if TYPE_CHECKING:
+    from tawa.simulator.proof.scalars import Scalar
 
 _FROM_ZERO = frozenset({"block_id", "cluster_id"})
 _FROM_ONE = frozenset({"num_blocks", "num_clusters", "grid_extent"})
@@ -15,7 +19,7 @@ _FROM_ONE = frozenset({"num_blocks", "num_clusters", "grid_extent"})
 
 def surely_holds(condition: Scalar) -> bool:
     """Tell whether a comparison with a constant holds whatever its unknowns are."""
-    if not isinstance(condition, Expr):
+    if isinstance(condition, int):
         return False
     match condition.function, condition.args:
         case ("lt", (int(low), high)) | ("gt", (high, int(low))):
@@ -30,14 +34,21 @@ def surely_holds(condition: Scalar) -> bool:
 
 def at_least(scalar: object) -> int | None:
     """Return a number that a scalar is never less than, None where nothing is known."""
-    if isinstance(scalar, int):
-        return scalar
-    if not isinstance(scalar, Expr):
-        return None
-    if scalar.unknown:
-        return _unknown_at_least(scalar)
-    least = [at_least(item) for item in scalar.args]
-    match scalar.function, least:
+    return scalar if isinstance(scalar, int) else getattr(scalar, "least", None)
+
+
+def least_of_unknown(kind: str, key: tuple[object, ...]) -> int | None:
+    """Return what an unknown is at least."""
+    if kind in _FROM_ZERO:
+        return 0
+    if kind in _FROM_ONE:
+        return 1
+    return 0 if kind == "value" and isinstance(key[0], hopper.NextProgram) else None
+
+
+def least_of(function: str, args: tuple[object, ...]) -> int | None:
+    """Return what a function of scalars is at least."""
+    match function, [at_least(item) for item in args]:
         case "add", [int(a), int(b)]:
             return a + b
         case "mul", [int(a), int(b)] if a >= 0 and b >= 0:
@@ -54,12 +65,3 @@ def at_least(scalar: object) -> int | None:
             return min(a, b)
         case _:
             return None
-
-
-def _unknown_at_least(scalar: Expr) -> int | None:
-    if scalar.function in _FROM_ZERO:
-        return 0
-    if scalar.function in _FROM_ONE:
-        return 1
-    asked = scalar.function == "value" and isinstance(scalar.args[0], hopper.NextProgram)
-    return 0 if asked else None

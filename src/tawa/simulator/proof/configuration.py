@@ -212,8 +212,8 @@ def sequence_of(order: int) -> Wishes:
 def _mixed(shape: Shape) -> Iterator[Configuration]:
     """Tiles of unlike trip counts: a long one before an empty one, and every pair of short ones."""
     depth = shape.depth
-    around = _kinds(shape.tiles(0), 1, "yes")
     for inner in ((depth + 1, 0, 1), (0, depth + 1, max(0, depth - 1), 0)):
+        around = _kinds(shape.instances * (len(inner) + 1), 1, "yes")
         yield Configuration({**around, "inner": inner})
     pairs = tuple(number for a in range(3) for b in range(a, 3) for number in (a, b))
     for free in (False, True):

@@ -6,8 +6,6 @@ for the outcome it wants and binds the unknowns to it.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -16,11 +14,10 @@ from tawa.simulator.proof.configuration import Site
 from tawa.simulator.proof.counted import counted
 from tawa.simulator.proof.counting import most_trips
 from tawa.simulator.proof.decode import Decoder, Step, run_steps, terminator
-from tawa.simulator.proof.machine import Agent, Blocked
-from tawa.simulator.proof.products import Name, Register
+from tawa.simulator.proof.machine import Agent, Script, Source
+from tawa.simulator.proof.registers import Name, Register
 from tawa.simulator.proof.rules import Unproved
 
-Run = Generator[Blocked, None, None]
 Moves = tuple[tuple[int, int], ...]
 
 
@@ -34,8 +31,8 @@ def _moves(decoder: Decoder, targets: tuple[SSAValue, ...], origins: tuple[SSAVa
     )
 
 
-def _move(agent: Agent, moves: Moves) -> None:
-    env = agent.env
+def _move(script: Script, moves: Moves) -> None:
+    env = script.env
     if len(moves) == 1:
         ((target, origin),) = moves
         env[target] = env[origin]
@@ -56,10 +53,10 @@ def _filled(decoder: Decoder, loop: scf.ForOp) -> tuple[int, ...]:
     )
 
 
-def _fill(agent: Agent, places: tuple[int, ...]) -> None:
+def _fill(script: Script, places: tuple[int, ...]) -> None:
     for place in places:
-        if isinstance(agent.env[place], Name):
-            agent.env[place] = Name(Register(agent.products.tick()))
+        if isinstance(script.env[place], Name):
+            script.env[place] = Name(Register(script.registers.tick()))
 
 
 def _has_steps(block: Block, decoder: Decoder) -> bool:
@@ -148,27 +145,27 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     programs = decoder.persistent and isinstance(loop.step.owner, hopper.NumBlocks)
     orbits, most = _orbits(decoder, loop), most_trips(loop)
 
-    def run(agent: Agent) -> Run:
-        env, world = agent.env, agent.world
+    def run(script: Script) -> Source:
+        env, world = script.env, script.world
         low, high, by = (env[item] for item in bounds)
         trips = world.trips(site, low, high, by)
         first, step = world.scalars.value(low), world.scalars.value(by)
-        _move(agent, start)
-        _fill(agent, filled)
+        _move(script, start)
+        _fill(script, filled)
         if trips:
             world.entered.add((loop, 0))
         for trip in trips:
             if programs:
-                agent.program_index = trip
+                script.program = trip
             if index >= 0:
                 env[index] = first + trip * step
-            if orbits and agent.leader:
+            if orbits:
                 world.stepped(loop, orbits, env)
-            yield from body(agent)
-            _move(agent, back)
-        if orbits and agent.leader and (most is None or len(trips) < most):
+            yield body(script)
+            _move(script, back)
+        if orbits and (most is None or len(trips) < most):
             world.ended(loop, orbits, env)
-        _move(agent, final)
+        _move(script, final)
 
     return Step(run, True)
 
@@ -191,11 +188,11 @@ def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
     condition = decoder.number(branch.cond)
     site = Site(branch, "if")
 
-    def run(agent: Agent) -> Run:
-        taken = 0 if agent.world.condition(site, agent.env[condition]) else 1
-        agent.world.entered.add((branch, taken))
-        yield from bodies[taken](agent)
-        _move(agent, ends[taken])
+    def run(script: Script) -> Source:
+        taken = 0 if script.world.condition(site, script.env[condition]) else 1
+        script.world.entered.add((branch, taken))
+        yield bodies[taken](script)
+        _move(script, ends[taken])
 
     return Step(run, True)
 
@@ -224,45 +221,53 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
     trips = nesting_of(loop, after, decoder)
     orbits = _orbits(decoder, loop)
 
-    def run(agent: Agent) -> Run:
-        world = agent.world
+    def run(script: Script) -> Source:
+        world = script.world
         if count is not None:
-            end = world.scalars.apply("add", agent.env[high], count.more)
-            world.trips(trips, agent.env[low], end, agent.env[by] if by >= 0 else count.step)
-        _move(agent, start)
+            end = world.scalars.apply("add", script.env[high], count.more)
+            world.trips(trips, script.env[low], end, script.env[by] if by >= 0 else count.step)
+        _move(script, start)
         world.entered.add((loop, 0))
         for trip in range(world.limit):
             if programs:
-                agent.program_index = trip
-            yield from check(agent)
-            if not world.condition(site, agent.env[condition]):
+                script.program = trip
+            yield check(script)
+            if not world.condition(site, script.env[condition]):
                 break
             world.entered.add((loop, 1))
-            if orbits and agent.leader:
-                world.stepped(loop, orbits, agent.env)
-            _move(agent, passed)
-            yield from body(agent)
-            _move(agent, back)
+            if orbits:
+                world.stepped(loop, orbits, script.env)
+            _move(script, passed)
+            yield body(script)
+            _move(script, back)
         else:
             raise Unproved(f"a while loop runs more than {world.limit} times", loop)
-        if orbits and agent.leader:
-            world.ended(loop, orbits, agent.env)
-        _move(agent, final)
+        if orbits:
+            world.ended(loop, orbits, script.env)
+        _move(script, final)
 
     return Step(run, True)
 
 
 def one_thread_rule(decoder: Decoder, only: hopper.OneThread) -> Step | None:
-    """The body is executed by thread 0 of the role."""
+    """The body is executed by thread 0 of the role, which has a script of its own."""
     steps = decoder.block(only.body.block)
     if not steps:
         return None
     body = run_steps(steps)
 
-    def run(agent: Agent) -> Run:
-        if agent.first:
-            agent.single = True
-            yield from body(agent)
-            agent.single = False
+    def run(script: Script) -> Source:
+        if script.alone:
+            yield _set_single
+            yield body(script)
+            yield _clear_single
 
     return Step(run, True)
+
+
+def _set_single(agent: Agent) -> None:
+    agent.single = True
+
+
+def _clear_single(agent: Agent) -> None:
+    agent.single = False

@@ -20,7 +20,7 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tawa.ir import tile
 from tawa.simulator.proof.counting import Loop, constant_of, counts, recurrence_of
-from tawa.simulator.proof.scalars import FUNCTIONS
+from tawa.simulator.proof.functions import FUNCTIONS
 
 LATEST = 512
 """The latest trip at which synchronization may change: it is run, so it must be near."""

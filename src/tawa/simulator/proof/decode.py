@@ -1,13 +1,14 @@
 """A role read once into closures: only what synchronization, memory and control flow depend on.
 
 Scalars that no trip count, condition, slot or phase depends on are not computed, tensors are not
-values at all; of them only those in registers that wgmma uses are followed (see `products`). A step
-gives None when it is done, or a `Blocked` to be tried again; a control step is a generator.
+values at all; of them only those in registers that wgmma uses are followed (see `registers`). A
+step is taken once for each script: it computes in its environment, and gives the action of its
+agents, if they have any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -19,22 +20,22 @@ from xdsl.traits import Pure
 from tawa.ir import hopper, tile
 from tawa.ir.types import Real
 from tawa.simulator.proof.counting import carries_scalar, terminator
+from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.globals import may_change
-from tawa.simulator.proof.machine import Agent, Blocked
+from tawa.simulator.proof.machine import Action, Script, Source
 from tawa.simulator.proof.regions import Buffer, Footprint, footprint
 from tawa.simulator.proof.rules import Unproved
-from tawa.simulator.proof.scalars import FUNCTIONS, Scalar
+from tawa.simulator.proof.scalars import Scalar
 from tawa.simulator.proof.uniform import Uniform
 
-Action: TypeAlias = Callable[[Agent], Blocked | None]
-Control: TypeAlias = Callable[[Agent], Generator[Blocked, None, None]]
+Control: TypeAlias = Callable[[Script], Source]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation to execute; `control` says that `run` is a generator function."""
+    """One operation to execute; `control` says that `run` is a generator function of actions."""
 
-    run: Any
+    run: Callable[[Script], Any]
     control: bool = False
 
 
@@ -42,24 +43,36 @@ Rule: TypeAlias = Callable[["Decoder", Any], "Step | None"]
 
 
 def run_steps(steps: Iterable[Step]) -> Control:
-    """Return the generator function that runs steps in order."""
+    """Return the generator function that runs steps in order: it yields actions, and the generators
+    of loops and conditions, to be run before it goes on.
+    """
     pairs = tuple((step.run, step.control) for step in steps)
 
-    def run(agent: Agent) -> Generator[Blocked, None, None]:
+    def run(script: Script) -> Source:
         for step, control in pairs:
             if control:
-                yield from step(agent)
-            else:
-                while (blocked := step(agent)) is not None:
-                    yield blocked
+                yield step(script)
+            elif (action := step(script)) is not None:
+                yield action
 
     return run
+
+
+def both(check: Step, step: Step) -> Step:
+    """Return the step that takes two: the first has no action."""
+
+    def run(script: Script) -> Action | None:
+        check.run(script)
+        return step.run(script)
+
+    return Step(run)
 
 
 @dataclass(eq=False)
 class Decoder:
     """Decodes the roles of a kernel. `rules` gives the step of each operation with an effect,
-    `instances` how many roles take tiles in turn.
+    `instances` how many roles take tiles in turn; `constants` are the integers that stand in the
+    environment from the start, by their place.
     """
 
     kernel: tile.Kernel
@@ -73,13 +86,14 @@ class Decoder:
     instances: int
     uniform: Uniform = field(default_factory=lambda: Uniform({}, {}))
     numbers: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+    constants: dict[int, int] = field(default_factory=dict[int, int])
     needed: set[SSAValue] = field(default_factory=set[SSAValue])
     tracked: set[SSAValue] = field(default_factory=set[SSAValue])
     running: set[SSAValue] = field(default_factory=set[SSAValue])
     footprints: dict[SSAValue, Footprint] = field(default_factory=dict[SSAValue, Footprint])
 
     def number(self, value: SSAValue) -> int:
-        """Return the place of a value in an agent's environment."""
+        """Return the place of a value in a script's environment."""
         return self.numbers.setdefault(value, len(self.numbers))
 
     def view(self, value: SSAValue) -> tuple[Footprint, int]:
@@ -124,8 +138,14 @@ class Decoder:
         check = self.touch(self, operation)
         if not any(result in self.needed for result in operation.results):
             return check
+        match operation:
+            case tile.Constant(value=IntAttr() as number):
+                self.constants[self.number(operation.result)] = number.data
+                return check
+            case _:
+                pass
         step = compute(self, operation)
-        return step if check is None else Step(run_steps((check, step)), True)
+        return step if check is None else both(check, step)
 
 
 SILENT: tuple[type[Operation], ...] = (
@@ -181,8 +201,6 @@ def compute(decoder: Decoder, operation: Operation) -> Step:
     """Return the step that computes an operation's scalar result."""
     out = decoder.number(operation.results[0])
     match operation:
-        case tile.Constant(value=IntAttr() as number):
-            return _put(out, number.data)
         case tile.Constant(value=Real() as number):
             return _unknown(out, "float", number.data)
         case tile.Elementwise():
@@ -207,57 +225,50 @@ def compute(decoder: Decoder, operation: Operation) -> Step:
             return fresh(operation, out)
 
 
-def _put(out: int, number: int) -> Step:
-    def run(agent: Agent) -> None:
-        agent.env[out] = number
-
-    return Step(run)
-
-
 def _same(source: int, out: int) -> Step:
-    def run(agent: Agent) -> None:
-        agent.env[out] = agent.env[source]
+    def run(script: Script) -> None:
+        script.env[out] = script.env[source]
 
     return Step(run)
 
 
 def _unknown(out: int, kind: str, *key: object) -> Step:
-    def run(agent: Agent) -> None:
-        agent.env[out] = agent.world.scalars.unknown(kind, *key)
+    def run(script: Script) -> None:
+        script.env[out] = script.world.scalars.unknown(kind, *key)
 
     return Step(run)
 
 
-def _rank(out: int) -> Callable[[Agent], None]:
-    def run(agent: Agent) -> None:
-        agent.env[out] = agent.block
+def _rank(out: int) -> Callable[[Script], None]:
+    def run(script: Script) -> None:
+        script.env[out] = script.block
 
     return run
 
 
-def _num_blocks(out: int, axis: int) -> Callable[[Agent], None]:
+def _num_blocks(out: int, axis: int) -> Callable[[Script], None]:
     """A grid of clusters has a multiple of their size of blocks along axis 0."""
 
-    def run(agent: Agent) -> None:
-        scalars, size = agent.world.scalars, agent.world.cluster
+    def run(script: Script) -> None:
+        scalars, size = script.world.scalars, script.world.cluster
         if size == 1 or axis:
-            agent.env[out] = scalars.unknown("num_blocks", axis)
+            script.env[out] = scalars.unknown("num_blocks", axis)
             return
-        agent.env[out] = scalars.apply("mul", scalars.unknown("num_clusters", axis), size)
+        script.env[out] = scalars.apply("mul", scalars.unknown("num_clusters", axis), size)
 
     return run
 
 
-def _block_id(out: int, axis: int) -> Callable[[Agent], None]:
+def _block_id(out: int, axis: int) -> Callable[[Script], None]:
     """The blocks of a cluster follow one another along axis 0."""
 
-    def run(agent: Agent) -> None:
-        scalars, size = agent.world.scalars, agent.world.cluster
+    def run(script: Script) -> None:
+        scalars, size = script.world.scalars, script.world.cluster
         if size == 1 or axis:
-            agent.env[out] = scalars.unknown("block_id", axis)
+            script.env[out] = scalars.unknown("block_id", axis)
             return
         first = scalars.apply("mul", scalars.unknown("cluster_id", axis), size)
-        agent.env[out] = scalars.apply("add", first, agent.block)
+        script.env[out] = scalars.apply("add", first, script.block)
 
     return run
 
@@ -268,20 +279,20 @@ def _elementwise(decoder: Decoder, operation: tile.Elementwise, out: int) -> Ste
     meaning = FUNCTIONS.get(name)
     if meaning is None or len(inputs) != 2:
 
-        def several(agent: Agent) -> None:
-            env = agent.env
-            env[out] = agent.world.scalars.apply(name, *[env[item] for item in inputs])
+        def several(script: Script) -> None:
+            env = script.env
+            env[out] = script.world.scalars.apply(name, *[env[item] for item in inputs])
 
         return Step(several)
     first, second = inputs
 
-    def binary(agent: Agent) -> None:
-        env = agent.env
+    def binary(script: Script) -> None:
+        env = script.env
         a, b = env[first], env[second]
         if a.__class__ is int and b.__class__ is int:
             env[out] = meaning(a, b)
         else:
-            env[out] = agent.world.scalars.apply(name, a, b)
+            env[out] = script.world.scalars.apply(name, a, b)
 
     return Step(binary)
 
@@ -291,10 +302,10 @@ def _cast(decoder: Decoder, operation: tile.Cast | tile.Bitcast, out: int) -> St
     kind = str(operation.result.type)
     integers = kind.startswith(("i", "u")) and str(operation.value.type).startswith(("i", "u"))
 
-    def run(agent: Agent) -> None:
-        value = agent.env[source]
+    def run(script: Script) -> None:
+        value = script.env[source]
         same = integers and kind != "i1"
-        agent.env[out] = value if same else agent.world.scalars.apply(f"cast {kind}", value)
+        script.env[out] = value if same else script.world.scalars.apply(f"cast {kind}", value)
 
     return Step(run)
 
@@ -305,9 +316,9 @@ def _opaque(decoder: Decoder, operation: Operation, out: int) -> Step:
     facts = ",".join(f"{key}={value}" for key, value in sorted(operation.attributes.items()))
     name = f"{operation.name} {facts}"
 
-    def run(agent: Agent) -> None:
-        env = agent.env
-        agent.env[out] = agent.world.scalars.apply(name, *[env[item] for item in inputs])
+    def run(script: Script) -> None:
+        env = script.env
+        script.env[out] = script.world.scalars.apply(name, *[env[item] for item in inputs])
 
     return Step(run)
 
@@ -315,10 +326,10 @@ def _opaque(decoder: Decoder, operation: Operation, out: int) -> Step:
 def fresh(operation: Operation, out: int) -> Step:
     """A scalar that another role need not agree on: a new unknown at each execution."""
 
-    def run(agent: Agent) -> None:
-        turn = agent.turns[operation] = agent.turns.get(operation, 0) + 1
-        unknown = agent.world.scalars.unknown("value", operation, turn, agent.block)
-        agent.env[out] = unknown
+    def run(script: Script) -> None:
+        turn = script.turn(operation)
+        unknown = script.world.scalars.unknown("value", operation, turn, script.block)
+        script.env[out] = unknown
 
     return Step(run)
 
@@ -331,19 +342,19 @@ def _read(
         return fresh(operation, out)
     inputs = tuple(decoder.number(value) for value in operation.operands)
 
-    def run(agent: Agent) -> None:
-        env = agent.env
-        agent.env[out] = agent.world.scalars.apply("load", *[env[item] for item in inputs])
+    def run(script: Script) -> None:
+        env = script.env
+        script.env[out] = script.world.scalars.apply("load", *[env[item] for item in inputs])
 
     return Step(run)
 
 
-def concrete(agent: Agent, place: int, what: str, operation: Operation) -> int:
+def concrete(script: Script, place: int, what: str, operation: Operation) -> int:
     """Return the number at a place of the environment. Raises Unproved where it is open."""
-    value: Scalar = agent.env[place]
+    value: Scalar = script.env[place]
     if isinstance(value, int):
         return value
-    known = agent.world.scalars.value(value)
+    known = script.world.scalars.value(value)
     if known is None:
         raise Unproved(f"the {what} of {operation.name} is not a number", operation)
     return known

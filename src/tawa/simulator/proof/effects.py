@@ -7,23 +7,18 @@ from xdsl.ir import Operation
 from tawa.ir import hopper
 from tawa.simulator.proof.barriers import Mbarrier
 from tawa.simulator.proof.decode import Decoder, Step, concrete, fresh
-from tawa.simulator.proof.machine import Agent, Blocked
+from tawa.simulator.proof.machine import Action, Agent, Blocked, Script
 from tawa.simulator.proof.rules import Violation
 
 _WARPGROUP_THREADS = 128
 
 
-def barrier_at(agent: Agent, array: int, slot: int, operation: Operation) -> Mbarrier:
-    """Return the agent's own barrier `slot` of an array. Raises Violation past its end."""
-    return barrier_of(agent, agent.block, array, slot, operation)
-
-
-def barrier_of(agent: Agent, block: int, array: int, slot: int, operation: Operation) -> Mbarrier:
-    """Return barrier `slot` of an array of a block of the cluster."""
-    found: list[Mbarrier] = agent.world.blocks[block].arrays[array]
+def barrier_of(script: Script, block: int, array: int, slot: int, operation: Operation) -> Mbarrier:
+    """Return barrier `slot` of an array of a block. Raises Violation past its end."""
+    found: list[Mbarrier] = script.world.blocks[block].arrays[array]
     if not 0 <= slot < len(found):
         name = found[0].name.rsplit("[", 1)[0]
-        sentence = f"{agent.label} uses {name}[{slot}], but it has {len(found)} barriers."
+        sentence = f"{script.label} uses {name}[{slot}], but it has {len(found)} barriers."
         raise Violation("form", sentence, operation)
     return found[slot]
 
@@ -33,17 +28,21 @@ def wait_rule(decoder: Decoder, wait: hopper.Wait) -> Step:
     array = decoder.arrays[wait.barriers]
     slot, phase = decoder.number(wait.slot), decoder.number(wait.phase)
 
-    def run(agent: Agent) -> Blocked | None:
-        index = concrete(agent, slot, "slot", wait)
-        parity = concrete(agent, phase, "phase", wait)
-        barrier = barrier_at(agent, array, index, wait)
+    def run(script: Script) -> Action:
+        index = concrete(script, slot, "slot", wait)
+        parity = concrete(script, phase, "phase", wait)
+        barrier = barrier_of(script, script.block, array, index, wait)
         if parity not in (0, 1):
-            sentence = f"{agent.label} waits for parity {parity} of {barrier.name}."
+            sentence = f"{script.label} waits for parity {parity} of {barrier.name}."
             raise Violation("one phase at a time", sentence, wait)
-        blocked = barrier.wait(agent.world, agent, parity, wait)
-        if blocked is None:
-            agent.world.step(agent, wait, f"waited for {barrier.name}", agent.waits[barrier])
-        return blocked
+
+        def act(agent: Agent) -> Blocked | None:
+            blocked = barrier.wait(agent.world, agent, parity, wait)
+            if blocked is None:
+                agent.world.step(agent, wait, "waited for {}", barrier.name, agent.waits[barrier])
+            return blocked
+
+        return act
 
     return Step(run)
 
@@ -54,31 +53,37 @@ def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
     by = arrive.by.data
     spread = arrive.cluster.data if arrive.cluster is not None else 0
 
-    def run(agent: Agent) -> None:
-        count = elected(agent, by, arrive)
-        if not count:
-            return
-        world = agent.world
-        index = concrete(agent, slot, "slot", arrive)
-        barrier = barrier_at(agent, array, index, arrive)
-        world.step(agent, arrive, f"arrives at {barrier.name}", barrier.done)
-        if not spread:
-            barrier.arrive(world, agent, count, agent.known, arrive)
-            return
-        if spread != world.cluster:
-            sentence = f"{agent.label} arrives in {spread} blocks of a cluster of {world.cluster}."
+    def run(script: Script) -> Action:
+        world = script.world
+        index = concrete(script, slot, "slot", arrive)
+        barrier = barrier_of(script, script.block, array, index, arrive)
+
+        def act(agent: Agent) -> None:
+            count = elected(agent, by, arrive)
+            if count:
+                world.step(agent, arrive, "arrives at {}", barrier.name, barrier.done)
+                barrier.arrive(world, agent, count, agent.known, arrive)
+
+        def act_everywhere(agent: Agent) -> None:
+            count = elected(agent, by, arrive)
+            if not count:
+                return
+            world.step(agent, arrive, "arrives at {}", barrier.name, barrier.done)
+            for block in range(spread):
+                known = agent.known
+                if block != agent.block:
+                    # No release at cluster scope: finished asynchronous work is covered, accesses
+                    # by threads are not.
+                    event = world.event()
+                    known = known & ~world.by_threads | event
+                    world.remote.append((event, block, f"an arrival of {agent.label}", arrive))
+                there = barrier_of(script, block, array, index, arrive)
+                there.arrive(world, agent, count, known, arrive)
+
+        if spread and spread != world.cluster:
+            sentence = f"{script.label} arrives in {spread} blocks of a cluster of {world.cluster}."
             raise Violation("form", sentence, arrive)
-        for block in range(spread):
-            barrier = barrier_of(agent, block, array, index, arrive)
-            known = agent.known
-            if block != agent.block:
-                # No release at cluster scope: finished asynchronous work is covered, accesses by
-                # threads are not.
-                known &= ~world.by_threads
-                event = world.event()
-                known |= event
-                world.remote.append((event, block, f"an arrival of {agent.label}", arrive))
-            barrier.arrive(world, agent, count, known, arrive)
+        return act_everywhere if spread else act
 
     return Step(run)
 
@@ -108,13 +113,19 @@ def expect_rule(decoder: Decoder, expect: hopper.Expect) -> Step:
     """One arrival that adds expected bytes."""
     array, slot = decoder.arrays[expect.barriers], decoder.number(expect.slot)
     count = expect.bytes.data
+    expects = f"expects {count} bytes at {{}}"
 
-    def run(agent: Agent) -> None:
-        alone(agent, expect)
-        barrier = barrier_at(agent, array, concrete(agent, slot, "slot", expect), expect)
-        agent.world.step(agent, expect, f"expects {count} bytes at {barrier.name}", barrier.done)
-        barrier.expect(count)
-        barrier.arrive(agent.world, agent, 1, agent.known, expect)
+    def run(script: Script) -> Action:
+        index = concrete(script, slot, "slot", expect)
+        barrier = barrier_of(script, script.block, array, index, expect)
+
+        def act(agent: Agent) -> None:
+            alone(agent, expect)
+            agent.world.step(agent, expect, expects, barrier.name, barrier.done)
+            barrier.expect(count)
+            barrier.arrive(agent.world, agent, 1, agent.known, expect)
+
+        return act
 
     return Step(run)
 
@@ -137,9 +148,9 @@ def next_program_rule(decoder: Decoder, ask: hopper.NextProgram) -> Step:
     """One thread takes a program: a number that nobody else is given."""
     given = fresh(ask, decoder.number(ask.result))
 
-    def run(agent: Agent) -> None:
-        alone(agent, ask)
-        given.run(agent)
+    def run(script: Script) -> Action:
+        given.run(script)
+        return lambda agent: alone(agent, ask)
 
     return Step(run)
 
@@ -149,20 +160,20 @@ def named_barrier_rule(decoder: Decoder, meet: hopper.NamedBarrier) -> Step:
     first, threads, scope = meet.id.data, meet.threads.data, meet.scope.data
     wait = meet.kind.data == "sync"
 
-    def run(agent: Agent) -> Blocked | None:
+    def act(agent: Agent) -> Blocked | None:
         together(agent, meet)
         number = first + (agent.group if scope == "warpgroup" else 0)
         barrier = agent.home.named[number]
         if not wait:
-            agent.world.step(agent, meet, f"arrives at named barrier {number}", barrier.done)
+            agent.world.step(agent, meet, "arrives at named barrier {}", number, barrier.done)
             barrier.arrive(agent.world, agent, threads, meet)
             return None
         blocked = barrier.sync(agent.world, agent, threads, meet)
         if blocked is None:
-            agent.world.step(agent, meet, f"met at named barrier {number}")
+            agent.world.step(agent, meet, "met at named barrier {}", number)
         return blocked
 
-    return Step(run)
+    return Step(lambda script: act)
 
 
 def turn_rule(decoder: Decoder, turn: hopper.Turn) -> Step:
@@ -170,7 +181,7 @@ def turn_rule(decoder: Decoder, turn: hopper.Turn) -> Step:
     first, groups, kind = turn.id.data, turn.groups.data, turn.kind.data
     threads = 2 * _WARPGROUP_THREADS
 
-    def run(agent: Agent) -> Blocked | None:
+    def act(agent: Agent) -> Blocked | None:
         together(agent, turn)
         if (kind == "open" and agent.group != groups - 1) or (kind == "close" and agent.group):
             return None
@@ -178,22 +189,23 @@ def turn_rule(decoder: Decoder, turn: hopper.Turn) -> Step:
             number = first + agent.group
             blocked = agent.home.named[number].sync(agent.world, agent, threads, turn)
             if blocked is None:
-                agent.world.step(agent, turn, f"takes its turn at named barrier {number}")
+                agent.world.step(agent, turn, "takes its turn at named barrier {}", number)
             return blocked
         number = first + (agent.group + 1) % groups
         barrier = agent.home.named[number]
-        agent.world.step(agent, turn, f"passes its turn at named barrier {number}", barrier.done)
+        agent.world.step(agent, turn, "passes its turn at named barrier {}", number, barrier.done)
         barrier.arrive(agent.world, agent, threads, turn)
         return None
 
-    return Step(run)
+    return Step(lambda script: act)
 
 
 def set_registers_rule(decoder: Decoder, change: hopper.SetRegisters) -> Step:
     """Give registers back or take them."""
     count, direction = change.count.data, change.direction.data
+    has = f"has {count} registers a thread"
 
-    def run(agent: Agent) -> Blocked | None:
+    def act(agent: Agent) -> Blocked | None:
         together(agent, change)
         have = agent.registers
         if (direction == "dec") != (count <= have) and count != have:
@@ -201,16 +213,16 @@ def set_registers_rule(decoder: Decoder, change: hopper.SetRegisters) -> Step:
             raise Violation("register budget", sentence, change)
         blocked = agent.home.pool.move(agent.world, agent, count, change)
         if blocked is None:
-            agent.world.step(agent, change, f"has {count} registers a thread")
+            agent.world.step(agent, change, has)
         return blocked
 
-    return Step(run)
+    return Step(lambda script: act)
 
 
 def proxy_fence_rule(decoder: Decoder, fence: hopper.ProxyFence) -> Step:
     """Order the executing threads' accesses before later asynchronous ones."""
 
-    def run(agent: Agent) -> None:
+    def act(agent: Agent) -> None:
         agent.world.step(agent, fence, "fences the proxy")
         # One thread fences its own accesses only, not those of the rest of its warp.
         agent.fenced |= agent.unfenced_one
@@ -219,7 +231,7 @@ def proxy_fence_rule(decoder: Decoder, fence: hopper.ProxyFence) -> Step:
             agent.fenced |= agent.unfenced
             agent.unfenced = 0
 
-    return Step(run)
+    return Step(lambda script: act)
 
 
 def sync_rule(decoder: Decoder, sync: hopper.BlockSync | hopper.ClusterSync) -> Step:

@@ -16,15 +16,16 @@ from xdsl.ir import Operation
 
 from tawa.ir import hopper
 from tawa.simulator.proof.configuration import Configuration, configurations, searching
+from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.read import STEPPED
 from tawa.simulator.proof.rules import OutOfSteps, Unproved, Violation
-from tawa.simulator.proof.run import Entry, Model, Orbit, Run
+from tawa.simulator.proof.run import Entry, Orbit, Run
 
 STEPS = 400_000
 """Steps of all runs together before a kernel is called unproved."""
 
 _SEARCHES = 32
-_SEARCH_STEPS = 10_000
+_SEARCH_STEPS = (4_000, 20_000)
 
 
 class Exploration:
@@ -35,7 +36,7 @@ class Exploration:
         self.seen: list[Configuration] = []
         self.states = 0
         self.run: Run | None = None
-        self.reached: set[Operation] = set()
+        self.reached: set[int] = set()  # ids of operations
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.open: set[Operation] = set()
@@ -51,11 +52,12 @@ class Exploration:
         shape = self.model.shape
         for configuration in configurations(self.seen, shape):
             self._try(configuration)
-        for configuration in searching(self.seen, _SEARCHES, shape):
-            if self._missing() is None and self._not_recurring() is None:
-                return
-            with suppress(OutOfSteps):
-                self._try(configuration, _SEARCH_STEPS)
+        for steps in _SEARCH_STEPS:  # short runs first: numbers at random make some very long
+            for configuration in searching(self.seen, _SEARCHES, shape):
+                if self._missing() is None and self._not_recurring() is None:
+                    return
+                with suppress(OutOfSteps):
+                    self._try(configuration, steps // 3 if configuration.seed else steps)
         if (missing := self._missing()) is not None:
             raise Unproved(f"no input was found that reaches {missing.name}", missing)
         if (loop := self._not_recurring()) is not None:
@@ -99,7 +101,7 @@ class Exploration:
             (
                 operation
                 for operation in self.stepped
-                if operation not in self.reached and not self._is_dead(operation)
+                if id(operation) not in self.reached and not self._is_dead(operation)
             ),
             None,
         )
@@ -125,7 +127,7 @@ class Exploration:
             place
             for place, operation in enumerate(self.model.kernel.walk())
             if isinstance(operation, STEPPED)
-            and operation not in self.reached
+            and id(operation) not in self.reached
             and _in_role(operation)
         )
 

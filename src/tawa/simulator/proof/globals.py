@@ -131,8 +131,12 @@ class GlobalMemory:
         self.scalars = scalars
         self.accesses: dict[tuple[Operation, int, Box | None], GlobalAccess] = {}
 
-    def access(self, agent: Agent, operation: Operation, event: int, box: Box | None) -> None:
-        """Check an access against the earlier ones, and keep it."""
+    def access(
+        self, agent: Agent, operation: Operation, event: int, box: Box | None, program: int
+    ) -> None:
+        """Check an access of a program (the trip of the loop over them) against the earlier ones,
+        and keep it.
+        """
         after = GlobalAccess(
             operation,
             self.followed[operation],
@@ -142,7 +146,7 @@ class GlobalMemory:
             event,
             box,
             agent.world.steps,
-            agent.program_index,
+            program,
         )
         for before in self.accesses.values():
             if self._conflict(before, after):

@@ -8,7 +8,7 @@ from tawa.ir import hopper
 from tawa.simulator.proof.barriers import Mbarrier
 from tawa.simulator.proof.copies import Groups
 from tawa.simulator.proof.machine import Agent
-from tawa.simulator.proof.products import Products
+from tawa.simulator.proof.registers import Registers
 from tawa.simulator.proof.rules import Row, Violation
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ def check_end(run: Run) -> None:
 
 
 def _finish_agent(run: Run, agent: Agent) -> None:
-    products: Products | None = agent.products
-    if products is not None and products.issued > products.finished:
-        committed = products.groups[-1] if products.groups else 0
-        rule = "nothing is left" if products.issued == committed else "wgmma commit"
-        did = "waited for" if products.issued == committed else "committed"
+    products: Registers = agent.script.registers
+    if products.issued > products.finished:
+        whole = products.issued == products.committed
+        rule = "nothing is left" if whole else "wgmma commit"
+        did = "waited for" if whole else "committed"
         sentence = f"{agent.label} ends with wgmmas that were never {did}."
         raise Violation(rule, sentence, products.last, _end(agent))
     bulk: Groups = agent.bulk
@@ -142,7 +142,8 @@ def _finish_shared(run: Run, barrier: Mbarrier, roles: set[int]) -> None:
     """A phase is seen by all roles that wait for the barrier, or by one: its instance."""
     sizes: set[int] = set()
     for phase in range(barrier.done):
-        takers = barrier.takers.get(phase, set[int]())
+        bits = barrier.takers.get(phase, 0)
+        takers = {agent.number for agent in run.agents if bits >> agent.number & 1}
         seen = {run.agents[number].role for number in takers}
         sizes.add(len(seen))
         here = [a for a in run.agents if a.role in seen and a.block == barrier.block]

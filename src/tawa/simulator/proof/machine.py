@@ -1,6 +1,8 @@
 """Who acts during one run: agents, what they know, and the order in which they take turns.
 
-An *agent* stands for warps that do the same and that nothing orders among themselves. Knowledge is
+An *agent* stands for warps that do the same and that nothing orders among themselves. The agents of
+a role follow one `Script` (its one thread has another): the actions of the role in the order of the
+program, slots and phases worked out, made when the first of them comes so far. Knowledge is
 a set of events, kept as the bits of an integer: an agent knows an event exactly if it happened
 before whatever the agent does next. `known` orders accesses by threads, and completions of
 asynchronous work; `fenced` holds those accesses by threads that also happened before what the
@@ -16,9 +18,9 @@ is the same in all of them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from xdsl.ir import Operation
 
@@ -44,10 +46,75 @@ class Blocked:
     queue: list[Agent]
 
 
+Action: TypeAlias = "Callable[[Agent], Blocked | None]"
+"""What an agent does in one step: None when it is done, a `Blocked` to be tried again."""
+
+Source: TypeAlias = "Iterator[Action | Source]"
+"""The actions of a part of the program, and the sources of the parts inside."""
+
+
+@dataclass(eq=False, slots=True)
+class Script:
+    """What the agents of a role in one block do: `actions`, as far as they have been made.
+
+    `env` holds the scalars and the names of registers, which are the role's own business: they
+    follow from the program and the configuration, in whatever order the agents run. `turns` counts
+    how often an operation was met, `program` is the trip of the loop over programs. `registers`
+    follows the wgmmas of the program; `follows` says that it checks the registers they own.
+    """
+
+    world: Any  # the Run it is part of: typed where it is used
+    home: Any  # the BlockState it runs on
+    label: str
+    block: int
+    role: int
+    follows: bool
+    alone: bool
+    registers: Any
+    env: list[Any]
+    actions: list[Action] = field(default_factory=list["Action"])
+    turns: dict[Operation, int] = field(default_factory=dict[Operation, int])
+    program: int = 0
+    sources: list[Source] = field(default_factory=list["Source"])
+
+    def extend(self) -> bool:
+        """Make the next action; False at the end of the role."""
+        try:
+            action = self._next()
+        except Violation as found:
+            if found.operation is not None and not found.rows:
+                what = found.operation.name.removeprefix("hopper.")
+                line = line_of(found.operation)
+                found.rows = (Row(self.world.steps + 1, self.label, line, what),)
+            raise
+        if action is None:
+            return False
+        self.actions.append(action)
+        return True
+
+    def _next(self) -> Action | None:
+        sources = self.sources
+        while sources:
+            item = next(sources[-1], None)
+            if item is None:
+                sources.pop()
+            elif callable(item):
+                return item
+            else:
+                sources.append(item)
+        return None
+
+    def turn(self, operation: Operation) -> int:
+        """Count an execution of an operation; return which it is, from 1."""
+        turn = self.turns[operation] = self.turns.get(operation, 0) + 1
+        return turn
+
+
 @dataclass(eq=False, slots=True)
 class Agent:
     """Warps of one warpgroup of a role. `leader` holds the elected thread of its warpgroup,
-    `first` that of the role, `origin` thread 0 of the block.
+    `first` that of the role, `origin` thread 0 of the block. `place` is how far it is in its
+    script, `engine` the queue of wgmmas of its warpgroup, if it is a whole one.
     """
 
     label: str
@@ -58,38 +125,43 @@ class Agent:
     leader: bool
     first: bool
     origin: bool
+    world: Any  # the Run it is part of: typed where it is used
+    home: Any  # the BlockState it runs on
+    script: Script
+    engine: Any = None
+    bulk: Any = None
+    copies: Any = None
     number: int = 0
-    env: list[Any] = field(default_factory=list[Any])
+    registers: int = 0
+    place: int = 0
     known: int = 0
     fenced: int = 0
     unfenced: int = 0
     unfenced_one: int = 0
-    steps: int = 0
     seen: dict[Mbarrier, int] = field(default_factory=lambda: {})
     waits: dict[Mbarrier, int] = field(default_factory=lambda: {})
     gets: dict[int, int] = field(default_factory=dict[int, int])
     puts: dict[tuple[Operation, int, int], tuple[int, int]] = field(default_factory=lambda: {})
     meeting: int = -1
-    program_index: int = 0
-    registers: int = 0
     single: bool = False
-    program: Generator[Blocked, None, None] | None = None
     blocked: Blocked | None = None
-    turns: dict[Operation, int] = field(default_factory=dict[Operation, int])
-    world: Any = None  # the Run it is part of: typed where it is used
-    home: Any = None  # the BlockState it runs on
-    products: Any = None
-    bulk: Any = None
-    copies: Any = None
 
     @property
     def threads(self) -> int:
         """Threads of the agent that execute an operation now: one inside `OneThread`."""
         return 1 if self.single else WARP * len(self.warps)
 
-    def knows(self, event: int) -> bool:
-        """Tell whether an event (a single bit) happened before what the agent does next."""
-        return bool(self.known & event)
+    def advance(self) -> Blocked | None:
+        """Go on until the end of the script, or to what must be waited for."""
+        script, place = self.script, self.place
+        actions = script.actions
+        while True:
+            if place == len(actions) and not script.extend():
+                return None
+            if (blocked := actions[place](self)) is not None:
+                self.place = place
+                return blocked
+            place += 1
 
 
 class World:
@@ -116,15 +188,12 @@ class World:
             self.ready.extend(queue)
             queue.clear()
 
-    def run(self, start: Callable[[Agent], Generator[Blocked, None, None]]) -> None:
+    def run(self) -> None:
         """Run all agents until each has ended. Raises Violation "no hang"."""
-        for agent in self.agents:
-            agent.program = start(agent)
         self.ready.extend(self.agents)
         while self.ready:
             agent = self.ready.popleft()
-            assert agent.program is not None
-            agent.blocked = next(agent.program, None)
+            agent.blocked = agent.advance()
             if agent.blocked is not None:
                 agent.blocked.queue.append(agent)
         stuck = [agent for agent in self.agents if agent.blocked is not None]

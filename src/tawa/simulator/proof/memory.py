@@ -17,7 +17,7 @@ from tawa.simulator.proof.machine import Agent
 from tawa.simulator.proof.rules import Row, Violation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Access:
     """One access to a bucket: `event` is what others must know of it."""
 

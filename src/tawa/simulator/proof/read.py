@@ -10,15 +10,17 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.traits import Pure
 
 from tawa.ir import hopper, tile
-from tawa.simulator.proof import control, copies, effects, products
+from tawa.simulator.proof import accesses, control, copies, effects, products
 from tawa.simulator.proof.counting import carries_scalar
-from tawa.simulator.proof.decode import Decoder, Rule, run_steps
+from tawa.simulator.proof.decode import Decoder, Rule, Step, run_steps
+from tawa.simulator.proof.exchange import exchanges
 from tawa.simulator.proof.form import check_form
 from tawa.simulator.proof.globals import followed_accesses, offsets_of, written_roots
+from tawa.simulator.proof.machine import Script
+from tawa.simulator.proof.model import Model, RoleModel
 from tawa.simulator.proof.regions import collect_buffers
 from tawa.simulator.proof.registers import follow_registers, touch_rule
 from tawa.simulator.proof.rules import Unproved, Violation
-from tawa.simulator.proof.run import Model, RoleModel
 from tawa.simulator.proof.scalars import LARGE
 from tawa.simulator.proof.uniform import read_uniform, ring_operands
 from tawa.target import Target
@@ -28,14 +30,14 @@ _DECLARED = (hopper.Shared, hopper.Barriers, hopper.TensorMap, hopper.PrefetchMa
 _WARPGROUP = 4
 
 
-def _slot_rule(decoder: Decoder, slot: hopper.Slot) -> effects.Step:
+def _slot_rule(decoder: Decoder, slot: hopper.Slot) -> Step:
     """Keep the number of the slot a view stands for."""
     out, index = decoder.number(slot.result), decoder.number(slot.index)
 
-    def run(agent: effects.Agent) -> None:
-        agent.env[out] = agent.env[index]
+    def run(script: Script) -> None:
+        script.env[out] = script.env[index]
 
-    return effects.Step(run)
+    return Step(run)
 
 
 def _nothing(decoder: Decoder, operation: Operation) -> None:
@@ -56,10 +58,10 @@ RULES: dict[type[Operation], Rule] = {
     hopper.ProxyFence: effects.proxy_fence_rule,
     hopper.BlockSync: effects.sync_rule,
     hopper.ClusterSync: effects.sync_rule,
-    hopper.SharedLoad: copies.shared_load_rule,
-    hopper.SharedStore: copies.shared_store_rule,
-    hopper.SharedTranspose: copies.shared_transpose_rule,
-    hopper.FmaDot: copies.fma_dot_rule,
+    hopper.SharedLoad: accesses.shared_load_rule,
+    hopper.SharedStore: accesses.shared_store_rule,
+    hopper.SharedTranspose: accesses.shared_transpose_rule,
+    hopper.FmaDot: accesses.fma_dot_rule,
     hopper.TmaLoad: copies.tma_load_rule,
     hopper.TmaStore: copies.tma_store_rule,
     hopper.BulkCommit: copies.bulk_commit_rule,
@@ -76,10 +78,10 @@ RULES: dict[type[Operation], Rule] = {
     hopper.SliceView: _nothing,
     hopper.ReshapeView: _nothing,
     hopper.NextProgram: effects.next_program_rule,
-    tile.Load: copies.global_rule,
-    tile.Store: copies.global_rule,
-    tile.Atomic: copies.global_rule,
-    tile.CompareExchange: copies.global_rule,
+    tile.Load: accesses.global_rule,
+    tile.Store: accesses.global_rule,
+    tile.Atomic: accesses.global_rule,
+    tile.CompareExchange: accesses.global_rule,
 }
 # Those that count as steps: what synchronizes, or touches shared memory.
 STEPPED = (
@@ -272,9 +274,9 @@ def _role(decoder: Decoder, role: hopper.Role) -> RoleModel:
         program,
         frozenset(together),
         frozenset(alone),
-        # Warps that exchange data through shared memory are told apart one by one.
-        hopper.SharedStore in kinds and hopper.SharedLoad in kinds,
+        exchanges(decoder, role),
         hopper.TmaLoad in kinds,
+        hopper.OneThread in kinds,
         role,
     )
 

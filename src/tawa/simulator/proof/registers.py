@@ -1,10 +1,15 @@
 """Registers that wgmma owns: which tensors they are, and who may touch them when.
 
+They are followed once for each role, along its program: what they hold, and which product owns
+them, depends on nobody else.
+
 Registers are shared by a wgmma's accumulator and result, and carried through control flow and by
 operations that only name them again.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
@@ -12,11 +17,81 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.decode import Decoder, Step, terminator
-from tawa.simulator.proof.machine import Agent
-from tawa.simulator.proof.products import Name, Products, Register
+from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.rules import Violation
 
-_ALIAS = (hopper.WgmmaWait, hopper.Pin)
+
+@dataclass(eq=False, slots=True)
+class Register:
+    """The registers of one tensor: when last touched by threads, and by which wgmma in flight.
+
+    `filled` tells whether they hold numbers, `version` counts the products and waits that gave them
+    a new name.
+    """
+
+    touched: int
+    product: int = -1
+    operand: int = -1
+    filled: bool = True
+    version: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Name:
+    """A tensor's name for its registers, good until a product or a wait gives them another: nothing
+    but the newest name ties an instruction to the wait before it.
+    """
+
+    register: Register
+    version: int = 0
+
+    @property
+    def stale(self) -> bool:
+        """Whether the registers have a newer name."""
+        return self.version != self.register.version
+
+
+def renamed(register: Register) -> Name:
+    """Give registers a new name: the others are stale."""
+    register.version += 1
+    return Name(register, register.version)
+
+
+@dataclass(eq=False, slots=True)
+class Registers:
+    """The wgmmas of a role as its program has them, in order: how many were started and are known
+    to have finished, the end of each committed group, and the times of accesses to registers.
+    """
+
+    issued: int = 0
+    groups: list[int] = field(default_factory=list[int])
+    finished: int = 0
+    clock: int = 1
+    fence: int = 0
+    last: Operation | None = None
+
+    def tick(self) -> int:
+        """Return the time of an access to registers."""
+        self.clock += 1
+        return self.clock
+
+    @property
+    def committed(self) -> int:
+        """How many wgmmas were committed."""
+        return self.groups[-1] if self.groups else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a wgmma's accumulator, result, operand A in registers and `accumulate` stand in the
+    environment, -1 for what it has not; `constant` accumulators have registers of their own.
+    """
+
+    acc: int
+    out: int
+    a: int
+    flag: int
+    constant: bool
 
 
 def follow_registers(decoder: Decoder, role: hopper.Role) -> None:
@@ -112,41 +187,40 @@ def touch_rule(decoder: Decoder, operation: Operation) -> Step | None:
     alias = isinstance(operation, hopper.Pin)
     filled = not isinstance(operation, hopper.Uninitialized)
 
-    def run(agent: Agent) -> None:
-        products: Products | None = agent.products
-        if products is None or not products.follows:
+    def run(script: Script) -> None:
+        if not script.follows:
             return
-        env = agent.env
+        env, registers = script.env, script.registers
         for place, name in reads:
             register = env[place].register
             if register.product >= 0:
                 sentence = (
-                    f"{agent.label} reads {name} by {operation.name} while the wgmma that "
+                    f"{script.label} reads {name} by {operation.name} while the wgmma that "
                     "computes it may be running: no wgmma_wait that covers it has named it."
                 )
                 raise Violation("accumulators at rest", sentence, operation)
             if env[place].stale:
                 sentence = (
-                    f"{agent.label} reads {name} by {operation.name} under a name from before the "
+                    f"{script.label} reads {name} by {operation.name} under a name from before the "
                     "last product or wait on its registers: the compiler may move it ahead."
                 )
                 raise Violation("accumulators at rest", sentence, operation)
             if not register.filled:
                 sentence = (
-                    f"{agent.label} reads {name} by {operation.name}: registers that nothing has "
+                    f"{script.label} reads {name} by {operation.name}: registers that nothing has "
                     "written."
                 )
                 raise Violation("accumulators written first", sentence, operation)
-            register.touched = products.tick()
+            register.touched = registers.tick()
         for place in writes:
             old = env[place]
-            if isinstance(old, Name) and old.register.operand >= products.finished:
+            if isinstance(old, Name) and old.register.operand >= registers.finished:
                 sentence = (
-                    f"{agent.label} computes operand A of a wgmma anew by {operation.name} while "
+                    f"{script.label} computes operand A of a wgmma anew by {operation.name} while "
                     "the wgmma that reads its registers may be running."
                 )
                 raise Violation("accumulators at rest", sentence, operation)
-            env[place] = Name(Register(products.tick(), filled=filled))
+            env[place] = Name(Register(registers.tick(), filled=filled))
         if alias:
             for result, operand in zip(operation.results, operation.operands, strict=True):
                 if result in decoder.tracked:
@@ -162,3 +236,103 @@ def _operands(operation: Operation) -> list[SSAValue]:
         for inner in region.walk():
             found.extend(inner.operands)
     return found
+
+
+# --- products -----------------------------------------------------------------------------------
+
+
+def own(script: Script, wgmma: hopper.Wgmma, places: Places, index: int) -> None:
+    """Check the registers of product `index` of a role, which starts, and give them to it."""
+    env, registers = script.env, script.registers
+    name: Name = env[places.acc]
+    register = name.register
+    last = env[places.out]
+    old: Register | None = last.register if isinstance(last, Name) else None
+    if places.constant:
+        # The registers are those of the result, which threads may have read since.
+        before = old.touched if old is not None else 0
+        register = Register(max(register.touched, before), filled=register.filled)
+    elif name.stale:
+        raise _stale(script, wgmma, "accumulates into registers", "product")
+    adds = places.flag < 0 or script.world.scalars.value(env[places.flag]) != 0
+    if not register.filled and adds:
+        sentence = (
+            f"{script.label} accumulates into registers that nothing has written: its first "
+            "product does not take them as zero."
+        )
+        raise Violation("accumulators written first", sentence, wgmma)
+    # A wait that does not name a result that nobody reads any more ends its flight as well.
+    if old is not None and old is not register and old.product >= registers.finished:
+        sentence = (
+            f"{script.label} starts a wgmma that writes the registers of its own result of "
+            "before, which no wait has covered since."
+        )
+        raise Violation("accumulators at rest", sentence, wgmma)
+    if places.constant and registers.clock > registers.fence:
+        # It starts from zero in registers that any tensor at rest may have had until now.
+        raise _unfenced(script, wgmma, "registers that its accumulator may take")
+    if register.product < 0 and register.touched > registers.fence:
+        raise _unfenced(script, wgmma, "its accumulator")
+    if places.a >= 0:
+        _feed(script, wgmma, env[places.a], index)
+    if not registers.fence:
+        raise _unfenced(script, wgmma, "any register: none was executed before")
+    register.product = index
+    register.filled = True
+    env[places.out] = renamed(register)
+
+
+def _feed(script: Script, wgmma: hopper.Wgmma, name: Name, index: int) -> None:
+    """Check operand A in registers, which the product reads until it has finished."""
+    operand = name.register
+    if name.stale:
+        raise _stale(script, wgmma, "reads operand A", "wait")
+    if operand.product >= 0:
+        sentence = f"{script.label} feeds a product that is not waited for to a wgmma."
+        raise Violation("accumulators at rest", sentence, wgmma)
+    if operand.touched > script.registers.fence:
+        raise _unfenced(script, wgmma, "operand A in registers")
+    operand.operand = index
+
+
+def release(
+    script: Script, wait: hopper.WgmmaWait, pairs: tuple[tuple[int, int, str], ...], end: int
+) -> None:
+    """Give the registers of the products before `end` back, those that a wait names: (its place,
+    that of its new name, what it is called).
+    """
+    env, registers = script.env, script.registers
+    for value, result, name in pairs:
+        register: Register = env[value].register
+        if env[value].stale:
+            raise _stale(script, wait, f"waits for {name}", "product or wait")
+        if register.product >= end:
+            open_ = register.product >= registers.committed
+            late = (
+                "was never committed"
+                if open_
+                else f"is among the {wait.pending.data} groups it allows in flight"
+            )
+            sentence = (
+                f"{script.label} waits for {name}, but the group of the wgmma that computes "
+                f"it {late}."
+            )
+            rule = "wgmma commit" if open_ else "accumulators at rest"
+            raise Violation(rule, sentence, wait)
+        register.product = -1
+        env[result] = renamed(register)
+
+
+def _stale(script: Script, operation: Operation, what: str, by: str) -> Violation:
+    sentence = (
+        f"{script.label} {what} by a name from before the last {by} on these registers: nothing "
+        "ties it to what it must come after."
+    )
+    return Violation("accumulators at rest", sentence, operation)
+
+
+def _unfenced(script: Script, wgmma: hopper.Wgmma, what: str) -> Violation:
+    sentence = (
+        f"{script.label} starts a wgmma without a wgmma_fence after the last access to {what}."
+    )
+    return Violation("wgmma fence", sentence, wgmma)

@@ -1,96 +1,37 @@
 """One run of a kernel: the block (or cluster) is set up, the roles run, and nothing is left over.
 
-`Model` is what is read from a kernel once; a `Run` is one configuration of it: the trip counts and
-conditions that the unknowns are bound to.
+A `Run` is one configuration of a model: the trip counts and conditions that the unknowns are bound
+to.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import lcm
 from typing import Any
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
-from tawa.ir import hopper, line_of, tile
+from tawa.ir import hopper, line_of
 from tawa.ir.types import BarriersType, DescType, PtrType
+from tawa.simulator.proof.accesses import WARPGROUP
 from tawa.simulator.proof.barriers import Mbarrier, NamedBarrier, Pool
 from tawa.simulator.proof.bounds import surely_holds
-from tawa.simulator.proof.configuration import Configuration, Shape, Site
+from tawa.simulator.proof.configuration import Configuration, Site
 from tawa.simulator.proof.copies import Groups
-from tawa.simulator.proof.decode import Control, Decoder
 from tawa.simulator.proof.globals import GlobalMemory
 from tawa.simulator.proof.leftovers import check_end
-from tawa.simulator.proof.machine import Agent, Blocked, World
+from tawa.simulator.proof.machine import Agent, Script, World
 from tawa.simulator.proof.memory import Bucket
-from tawa.simulator.proof.products import Engine, Products
+from tawa.simulator.proof.model import Model, RoleModel
+from tawa.simulator.proof.products import Engine
+from tawa.simulator.proof.registers import Registers
 from tawa.simulator.proof.rules import OutOfSteps, Row, Unproved, Violation
 from tawa.simulator.proof.scalars import Expr, Scalar, Scalars
-from tawa.simulator.proof.uniform import Steadiness
 
-_WARPGROUP = 4
 _TRIPS = 4096
 _KEPT = 8  # trips of a long loop that are run beyond whole turns of its rings
-
-
-@dataclass(frozen=True, slots=True)
-class RoleModel:
-    """A role as the proof runs it: `waits` are the arrays its agents wait on, `waits_alone` those
-    its one thread does; `split` tells warps apart, `loads` says that it starts copies by TMA.
-    """
-
-    label: str
-    first_warp: int
-    warps: int
-    registers: int
-    program: Control
-    waits: frozenset[int]
-    waits_alone: frozenset[int]
-    split: bool
-    loads: bool
-    operation: hopper.Role
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A kernel read once. `numbers` are its positive constants, in order."""
-
-    kernel: tile.Kernel
-    decoder: Decoder
-    setup: tuple[Operation, ...]
-    final: tuple[Operation, ...]
-    arrays: tuple[hopper.Barriers, ...]
-    roles: tuple[RoleModel, ...]
-    arguments: tuple[tuple[int, SSAValue, int], ...]
-    preamble: Control
-    registers: int
-    threads: int
-    cluster: int
-    numbers: tuple[int, ...]
-
-    @property
-    def turn(self) -> int:
-        """Trips after which all rings are where they were: slot and phase."""
-        counts = (array.result.type for array in self.arrays)
-        return 2 * lcm(*(kind.count.data for kind in counts)) * self.steady.period
-
-    @property
-    def steady(self) -> Steadiness:
-        """After how many trips all loops are steady, and the period of their conditions then."""
-        found = self.decoder.uniform.steady.values()
-        trips = max((item.trips for item in found), default=0)
-        return Steadiness(trips, lcm(*(item.period for item in found)))
-
-    @property
-    def shape(self) -> Shape:
-        """What decides how many trips the configurations make."""
-        steady = self.steady
-        depth = max((item.result.type.count.data for item in self.arrays), default=1)
-        settle = steady.trips + steady.period - 1
-        varying = bool(self.decoder.uniform.varying)
-        return Shape(depth, settle, self.decoder.instances, varying)
 
 
 @dataclass(eq=False)
@@ -149,7 +90,8 @@ class Run(World):
         self.budget = budget
         self.short = short
         self.shortened: dict[int, int] = {}
-        self.reached: set[Operation] = set()
+        self.turn, self.settled = model.turn, model.steady.trips
+        self.reached: set[int] = set()
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.open_conditions: set[Operation] = set()
@@ -175,9 +117,7 @@ class Run(World):
                     for slot in range(count)
                 ]
             )
-        groups = {
-            index: -(-role.warps // _WARPGROUP) for index, role in enumerate(self.model.roles)
-        }
+        groups = {index: -(-role.warps // WARPGROUP) for index, role in enumerate(self.model.roles)}
         state = BlockState(arrays, Pool(), groups)
         state.named = _Named()
         return state
@@ -185,17 +125,20 @@ class Run(World):
     def _make_agents(self) -> None:
         for rank, block in enumerate(self.blocks):
             for index, role in enumerate(self.model.roles):
+                scripts: list[Script] = []
                 for group in range(block.groups[index]):
-                    self._make_group(rank, index, role, group)
+                    self._make_group(rank, index, role, group, scripts)
         for number, agent in enumerate(self.agents):
             agent.number = number
 
-    def _make_group(self, rank: int, index: int, role: RoleModel, group: int) -> None:
-        warps = range(_WARPGROUP * group, min(role.warps, _WARPGROUP * (group + 1)))
+    def _make_group(
+        self, rank: int, index: int, role: RoleModel, group: int, scripts: list[Script]
+    ) -> None:
+        warps = range(WARPGROUP * group, min(role.warps, WARPGROUP * (group + 1)))
         parts = [(warp,) for warp in warps] if role.split else [(warps[0],), tuple(warps[1:])]
         parts = [part for part in parts if part]
         block = self.blocks[rank]
-        whole = len(warps) == _WARPGROUP and (role.first_warp % _WARPGROUP == 0)
+        whole = len(warps) == WARPGROUP and (role.first_warp % WARPGROUP == 0)
         engine = Engine(len(parts)) if whole else None
         for place, part in enumerate(parts):
             label = role.label
@@ -206,6 +149,10 @@ class Run(World):
             leader = place == 0
             if not leader:
                 label += f", warp {part[0]}" if len(part) == 1 else f", warps {part[0]}-{part[-1]}"
+            first = leader and group == 0
+            # The role's one thread has a script of its own, the first; all others share the last.
+            if first or (role.alone and len(scripts) == 1):
+                scripts.append(self._script(rank, index, role, label, first, whole))
             agent = Agent(
                 label,
                 rank,
@@ -213,22 +160,43 @@ class Run(World):
                 group,
                 part,
                 leader,
-                leader and group == 0,
-                leader and group == 0 and role.first_warp == 0,
+                first,
+                first and role.first_warp == 0,
+                self,
+                block,
+                scripts[-1],
+                engine,
+                Groups(),
+                Groups(),
+                registers=self.model.registers,
             )
-            agent.env = [None] * (len(self.model.decoder.numbers) + 1)
-            agent.registers = self.model.registers
-            agent.world, agent.home = self, block
-            agent.bulk, agent.copies = Groups(), Groups()
-            if engine is not None:
-                agent.products = Products(engine, leader and group == 0)
             self.agents.append(agent)
+
+    def _script(
+        self, rank: int, index: int, role: RoleModel, label: str, first: bool, whole: bool
+    ) -> Script:
+        env: list[Any] = [None] * (len(self.model.decoder.numbers) + 1)
+        for place, number in self.model.decoder.constants.items():
+            env[place] = number
+        follows = first and whole
+        home, registers = self.blocks[rank], Registers()
+        script = Script(self, home, label, rank, index, follows, first, registers, env)
+        for place, value, unit in self.model.arguments:
+            match value.type:
+                case PtrType():
+                    env[place] = self.scalars.unknown("pointer", place)
+                case DescType():
+                    env[place] = self.scalars.unknown("descriptor", place)
+                case _:
+                    env[place] = self.scalars.unknown("argument", place, unit=unit)
+        script.sources = [role.program(script), self.model.preamble(script)]
+        return script
 
     def execute(self) -> None:
         """Set up, run the roles to their end, and check what is left."""
         for operation in self.model.setup:
             self._set_up(operation)
-        self.run(self._start)
+        self.run()
         check_end(self)
 
     def _set_up(self, operation: Operation) -> None:
@@ -270,28 +238,17 @@ class Run(World):
             for agent in inside:
                 agent.known |= known
 
-    def _start(self, agent: Agent) -> Generator[Blocked, None, None]:
-        env, scalars = agent.env, self.scalars
-        for place, value, unit in self.model.arguments:
-            match value.type:
-                case PtrType():
-                    env[place] = scalars.unknown("pointer", place)
-                case DescType():
-                    env[place] = scalars.unknown("descriptor", place)
-                case _:
-                    env[place] = scalars.unknown("argument", place, unit=unit)
-        yield from self.model.preamble(agent)
-        yield from self.model.roles[agent.role].program(agent)
-
     # --- choices --------------------------------------------------------------------------------
 
-    def step(self, agent: Agent, operation: Operation, what: str, phase: object = "-") -> None:
-        """Count a step against the budget."""
-        agent.steps += 1
+    def step(
+        self, agent: Agent, operation: Operation, what: str, whom: object = "", phase: object = "-"
+    ) -> None:
+        """Count a step against the budget; `what` is done to `whom`, which its braces stand for."""
         self.steps += 1
-        self.reached.add(operation)
+        self.reached.add(id(operation))
         if self.trace is not None:
-            self.trace.append(Row(self.steps, agent.label, line_of(operation), what, str(phase)))
+            done = (agent.label, line_of(operation), what.format(whom), str(phase))
+            self.trace.append(Row(self.steps, *done))
         if self.steps > self.budget:
             raise OutOfSteps(
                 f"a run takes more than {self.budget} steps; nothing is known about it", operation
@@ -336,7 +293,7 @@ class Run(World):
         Slots and phases are the same after them. Loops whose counts are close to one another, such
         as one with its first trip peeled off, leave out the same turns.
         """
-        turn, settle = self.model.turn, self.model.steady.trips
+        turn, settle = self.turn, self.settled
         if not self.short or count <= 3 * turn + _KEPT + settle:
             return range(count)
         close = (left for other, left in self.shortened.items() if abs(other - count) <= turn)

@@ -14,10 +14,15 @@ from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias
 
+from tawa.simulator.proof.bounds import least_of, least_of_unknown
+from tawa.simulator.proof.functions import FUNCTIONS
+
 if TYPE_CHECKING:
     from tawa.simulator.proof.configuration import Configuration
 
 Scalar: TypeAlias = "int | Expr"
+
+Trial: TypeAlias = "Callable[[list[int]], list[int]]"
 
 _EQUAL = {"eq": 1, "ne": 0}
 _DRAWS = 60
@@ -26,86 +31,24 @@ LARGE = 1 << 20
 
 
 class Expr:
-    """An unknown (no arguments) or a function of scalars. Equal expressions are one object."""
+    """An unknown (no arguments) or a function of scalars. Equal expressions are one object.
 
-    __slots__ = ("args", "function", "serial", "unknown")
+    `least` is what it is never less than, None where nothing is known.
+    """
+
+    __slots__ = ("args", "function", "least", "serial", "unknown")
 
     def __init__(self, function: str, args: tuple[object, ...], unknown: bool, serial: int) -> None:
         self.function = function
         self.args = args
         self.unknown = unknown
         self.serial = serial
+        self.least = (least_of_unknown if unknown else least_of)(function, args)
 
     def __repr__(self) -> str:
         return f"{self.function}({', '.join(map(str, self.args))})"
 
 
-def _divide(a: int, b: int) -> int:
-    if b == 0:
-        return 0
-    quotient = abs(a) // abs(b)
-    return quotient if (a < 0) == (b < 0) else -quotient
-
-
-def _remainder(a: int, b: int) -> int:
-    return a - _divide(a, b) * b
-
-
-def _shift_right(a: int, b: int) -> int:
-    return a >> b if 0 <= b < 64 else 0
-
-
-def _shift_left(a: int, b: int) -> int:
-    return a << b if 0 <= b < 64 else 0
-
-
-def _compare(test: Callable[[int, int], bool]) -> Callable[..., int]:
-    def compare(a: int, b: int) -> int:
-        return int(test(a, b))
-
-    return compare
-
-
-def _smaller(a: int, b: int) -> int:
-    return min(a, b)
-
-
-def _larger(a: int, b: int) -> int:
-    return max(a, b)
-
-
-def _select(condition: int, a: int, b: int) -> int:
-    return a if condition else b
-
-
-def _fma(a: int, b: int, c: int) -> int:
-    return a * b + c
-
-
-FUNCTIONS: dict[str, Callable[..., int]] = {
-    "add": int.__add__,
-    "sub": int.__sub__,
-    "mul": int.__mul__,
-    "idiv": _divide,
-    "irem": _remainder,
-    "neg": int.__neg__,
-    "abs": int.__abs__,
-    "min": _smaller,
-    "max": _larger,
-    "and": int.__and__,
-    "or": int.__or__,
-    "xor": int.__xor__,
-    "shl": _shift_left,
-    "shr": _shift_right,
-    "eq": _compare(int.__eq__),
-    "ne": _compare(int.__ne__),
-    "lt": _compare(int.__lt__),
-    "le": _compare(int.__le__),
-    "gt": _compare(int.__gt__),
-    "ge": _compare(int.__ge__),
-    "select": _select,
-    "fma": _fma,
-}
 _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
 
 
@@ -118,6 +61,8 @@ class Scalars:
         self.block = configuration.block
         self.blocks = configuration.blocks
         self.turn = configuration.turn
+        # The ends of loops are given by expression where they are free: they must be the same ones.
+        self.folds = not configuration.free
         self.late = configuration.late
         self.random = Random(configuration.seed) if configuration.seed else None
         self.anywhere = configuration.anywhere
@@ -126,6 +71,7 @@ class Scalars:
         self.units: dict[Expr, int] = {}
         self.assigned: set[Expr] = set()
         self._known: dict[Expr, int] = {}
+        self._open: set[Expr] = set()  # those found open under the present binding
 
     def unknown(self, kind: str, *key: object, unit: int = 1) -> Expr:
         """Return the unknown of a key; `unit` is a number its value is a multiple of."""
@@ -139,8 +85,11 @@ class Scalars:
     def apply(self, function: str, *args: Scalar) -> Scalar:
         """Return function(args): a number where all are known, else an expression."""
         meaning = FUNCTIONS.get(function)
-        if meaning is not None and all(arg.__class__ is int for arg in args):
-            return meaning(*args)
+        if meaning is not None:
+            if self.folds and function != "max":
+                args = tuple([self._folded(arg) for arg in args])
+            if all(arg.__class__ is int for arg in args):
+                return meaning(*args)
         if function == "select":
             condition = self.value(args[0])
             if condition is not None:
@@ -156,35 +105,102 @@ class Scalars:
             found = self.table[name] = Expr(function, args, meaning is None, serial)
         return found
 
+    def _folded(self, arg: Scalar) -> Scalar:
+        """Return the number an argument is known to be, unless what it is at least may tell more:
+        a number says nothing about other inputs.
+        """
+        if not isinstance(arg, Expr) or arg.least is not None:
+            return arg
+        return self._known.get(arg, arg)
+
     def value(self, scalar: Scalar) -> int | None:
         """Return the number a scalar is under the present binding, None when still open."""
         if not isinstance(scalar, Expr):
             return scalar
-        return self._evaluate(scalar, {})
-
-    def _evaluate(self, scalar: object, trial: dict[Expr, int]) -> int | None:
-        if not isinstance(scalar, Expr):
-            return scalar if isinstance(scalar, int) else None
-        if (known := self._known.get(scalar)) is not None:
-            return known
-        if scalar.unknown:
-            found = self.bound.get(scalar)
-            return trial.get(scalar) if found is None else found
-        values: list[int] = []
-        for arg in scalar.args:
-            value = self._evaluate(arg, trial)
-            if value is None:
-                return None
-            values.append(value)
-        known = FUNCTIONS[scalar.function](*values)
-        if not trial:
-            self._known[scalar] = known
+        known = self._known.get(scalar)
+        if known is None and scalar not in self._open:
+            known = self._evaluate(scalar)
         return known
+
+    def _evaluate(self, scalar: Expr) -> int | None:
+        """Compute a scalar from its parts, without recursion: a while loop's are thousands deep."""
+        known, still_open = self._known, self._open
+        work = [scalar]
+        while work:
+            item = work[-1]
+            if item in known or item in still_open:
+                work.pop()
+                continue
+            if item.unknown:
+                work.pop()
+                if item in self.bound:
+                    known[item] = self.bound[item]
+                else:
+                    still_open.add(item)
+                continue
+            parts = [part for part in item.args if isinstance(part, Expr)]
+            if any(part in still_open for part in parts):
+                still_open.add(work.pop())
+            elif missing := [part for part in parts if part not in known]:
+                work += missing
+            else:
+                values = [known[part] if isinstance(part, Expr) else part for part in item.args]
+                known[work.pop()] = FUNCTIONS[item.function](*values)
+        return known.get(scalar)
+
+    def _bind(self, chosen: Iterable[tuple[Expr, int]]) -> None:
+        self.bound.update(chosen)
+        self._open.clear()
+
+    def _trial(self, scalars: tuple[Scalar, ...], unknowns: list[Expr]) -> Trial:
+        """Return the function that computes scalars from numbers for their open unknowns."""
+        places: dict[Expr, int] = {item: place for place, item in enumerate(unknowns)}
+        start = [0] * len(places)
+        order: list[tuple[Callable[..., int], int, tuple[int, ...]]] = []
+
+        def place_of(item: object) -> int | None:
+            """Return where an expression, or a number, stands; None before it has a place."""
+            if isinstance(item, Expr):
+                if (known := self.value(item)) is None:
+                    return places.get(item)
+                item = known
+            assert isinstance(item, int)
+            start.append(item)
+            return len(start) - 1
+
+        work = [item for item in scalars if isinstance(item, Expr)]
+        while work:
+            item = work[-1]
+            if item in places or self.value(item) is not None:
+                work.pop()
+                continue
+            missing = [part for part in self._open_parts(item) if part not in places]
+            if missing:
+                work += missing
+                continue
+            found = [place_of(part) for part in item.args]
+            places[item] = len(start)
+            start.append(0)
+            parts = tuple(place for place in found if place is not None)
+            order.append((FUNCTIONS[item.function], places[item], parts))
+        wanted = [place for item in scalars if (place := place_of(item)) is not None]
+
+        def trial(numbers: list[int]) -> list[int]:
+            known = [*numbers, *start[len(numbers) :]]
+            for meaning, out, parts in order:
+                known[out] = meaning(*[known[part] for part in parts])
+            return [known[place] for place in wanted]
+
+        return trial
+
+    def _open_parts(self, item: Expr) -> list[Expr]:
+        return [part for part in item.args if isinstance(part, Expr) and self.value(part) is None]
 
     def assign(self, scalar: Expr, number: int) -> None:
         """Give an expression a number, whatever its parts are."""
         self.assigned.add(scalar)
         self._known[scalar] = number
+        self._open.clear()
 
     def open(self, scalars: Iterable[Scalar]) -> list[Expr]:
         """Return the unbound unknowns of some scalars, in order of appearance."""
@@ -222,17 +238,15 @@ class Scalars:
             # What is chosen here may be compared with any constant of the kernel later.
             pool = [*constants, *self.numbers]
             return self._draw(scalars, outcome, wish, unknowns, pool)
-        best: tuple[int, dict[Expr, int]] | None = None
+        compute = self._trial(scalars, unknowns)
+        best: tuple[int, list[int]] | None = None
         for scale in (4, 1, 0):
-            for chosen in unknowns:
-                trial = {item: self._default(item, scale, constants) for item in unknowns}
+            for place, chosen in enumerate(unknowns):
+                trial = [self._default(item, scale, constants) for item in unknowns]
 
-                def probe(
-                    number: int, trial: dict[Expr, int] = trial, chosen: Expr = chosen
-                ) -> int:
-                    trial[chosen] = number
-                    values = [self._evaluate(item, trial) for item in scalars]
-                    return outcome(*values)
+                def probe(number: int, trial: list[int] = trial, place: int = place) -> int:
+                    trial[place] = number
+                    return outcome(*compute(trial))
 
                 unit = self.units.get(chosen, 1)
                 number = self._late(probe, wish, unit, constants)
@@ -240,13 +254,13 @@ class Scalars:
                     number = _search(probe, wish, unit, constants, ragged)
                 reached = probe(number)
                 if best is None or abs(reached - wish) < abs(best[0] - wish):
-                    best = (reached, dict(trial))
+                    best = (reached, list(trial))
                 if reached == wish:
                     break
             if best is not None and best[0] == wish:
                 break
         assert best is not None, "settle is called only where something is open"
-        self.bound.update(best[1])
+        self._bind(zip(unknowns, best[1], strict=True))
         return best[0]
 
     def decide(self, condition: Scalar, wish: int, ragged: bool) -> int:
@@ -277,16 +291,17 @@ class Scalars:
     ) -> int:
         """Bind the unknowns to numbers drawn at random: the best of some draws."""
         assert self.random is not None
-        best: tuple[int, dict[Expr, int]] | None = None
+        compute = self._trial(scalars, unknowns)
+        best: tuple[int, list[int]] | None = None
         for _ in range(_DRAWS):
-            trial = {item: self._random(item, constants) for item in unknowns}
-            reached = outcome(*(self._evaluate(item, trial) for item in scalars))
+            trial = [self._random(item, constants) for item in unknowns]
+            reached = outcome(*compute(trial))
             if best is None or abs(reached - wish) < abs(best[0] - wish):
                 best = (reached, trial)
             if reached == wish:
                 break
         assert best is not None
-        self.bound.update(best[1])
+        self._bind(zip(unknowns, best[1], strict=True))
         return best[0]
 
     def _random(self, item: Expr, constants: list[int]) -> int:

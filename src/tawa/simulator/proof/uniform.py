@@ -97,7 +97,7 @@ def read_uniform(
         reader.ring(operation, value, what)
     for operation, value in conditions:
         reader.condition(operation, value)
-    around = list(controls)
+    around = [op for op in controls if isinstance(op, (scf.ForOp, scf.IfOp, scf.WhileOp))]
     fixed = frozenset(item for item in around if not reader.is_open(item))
     varying = frozenset(item for item in around if reader.varies(item))
     return Uniform(reader.steady, reader.components(), fixed, varying)
@@ -175,9 +175,9 @@ class _Reader:
 
     def is_open(self, control: Operation) -> bool:
         """Tell whether an input decides what a loop or condition does."""
-        if any(_apart(first, second) is not None for first, second in _compared(control)):
+        if not any(self.leaves(value).open for value in decisive(control)):
             return False
-        return any(self.leaves(value).open for value in decisive(control))
+        return all(_apart(first, second) is None for first, second in _compared(control))
 
     def varies(self, control: Operation) -> bool:
         """Tell whether a loop need not make the same trips each time it is entered."""

@@ -1,0 +1,240 @@
+"""Accesses by threads: to shared memory, each agent what its warps hold, and to global memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Operation, SSAValue
+
+from tawa.ir import hopper
+from tawa.ir.types import LayoutAttr
+from tawa.layouts.register import RegisterLayout
+from tawa.layouts.transpose import given, taken
+from tawa.simulator.proof.counting import carries_scalar
+from tawa.simulator.proof.decode import Decoder, Step, both, compute, concrete, fresh
+from tawa.simulator.proof.effects import together
+from tawa.simulator.proof.machine import Action, Agent, Script
+from tawa.simulator.proof.memory import Access, Bucket
+from tawa.simulator.proof.regions import Footprint
+from tawa.simulator.proof.rules import Violation
+from tawa.simulator.proof.scalars import Scalar
+
+WARPGROUP = 4
+"""Warps of a warpgroup."""
+
+
+def bucket_of(script: Script, block: int, place: Footprint, slot: int, op: Operation) -> Bucket:
+    """Return the bucket of a slot. Raises Violation past the end of the buffer."""
+    buffer = place.buffer
+    if not 0 <= slot < buffer.slots:
+        sentence = f"{script.label} uses slot {slot} of {buffer.label}, which has {buffer.slots}."
+        raise Violation("form", sentence, op)
+    memory = script.world.blocks[block].memory
+    key = buffer.bucket(slot)
+    bucket = memory.get(key)
+    if bucket is None:
+        name = f"slot {slot} of {buffer.label}" if buffer.alone else f"memory of {buffer.label}"
+        bucket = memory[key] = Bucket(name)
+    return bucket
+
+
+Share = Callable[[Agent], int]
+"""What an agent's warps hold of a view, as a mask from the start of its slot."""
+
+
+def touch_shared(
+    script: Script, view: tuple[Footprint, int], share: Share, write: bool, op: Operation, what: str
+) -> Action:
+    """Return the action of threads that access shared memory."""
+    place, slot = view
+    index = concrete(script, slot, "slot", op)
+    bucket = bucket_of(script, script.block, place, index, op)
+    shift, turn, number = place.buffer.shift(index), script.turn(op), place.buffer.number
+    doing = what + ": {}"
+
+    def act(agent: Agent) -> None:
+        mask = share(agent)
+        if not mask:
+            return
+        world = agent.world
+        event = world.event()
+        world.step(agent, op, doing, bucket.name)
+        access = Access(mask << shift, event, write, False, agent, what, op, world.steps, turn)
+        bucket.check(access)
+        if write:
+            bucket.put = None
+        else:
+            bucket.see(agent, number, op)
+        agent.known |= event
+        world.by_threads |= event
+        if agent.single:
+            agent.unfenced_one |= event
+        else:
+            agent.unfenced |= event
+        bucket.record(access)
+
+    return act
+
+
+def layout_of(value: SSAValue) -> RegisterLayout | None:
+    """Return the layout of a tensor over warps, None where it has none."""
+    kind = value.type
+    if isinstance(kind, TensorType) and isinstance(kind.encoding, LayoutAttr):
+        return kind.encoding.data
+    return None
+
+
+def share_of(place: Footprint, layout: RegisterLayout | None) -> Share:
+    """Return the function agent -> mask of what its warps hold of a view."""
+    if layout is None:
+        whole = place.mask()
+        return lambda agent: whole
+    base, shares = layout, dict[tuple[int, ...], int]()
+
+    def share(agent: Agent) -> int:
+        found = shares.get(agent.warps)
+        if found is None:
+            found = shares[agent.warps] = place.share(base, agent.warps)
+        return found
+
+    return share
+
+
+def shared_store_rule(decoder: Decoder, store: hopper.SharedStore) -> Step:
+    """Threads write registers to a view; a scalar's value is kept for those who read it."""
+    view = decoder.view(store.view)
+    place, slot = view
+    share = share_of(place, layout_of(store.value))
+    check = decoder.touch(decoder, store)
+    # Bytes that other buffers share may have changed by the time they are read.
+    kept = carries_scalar(store.value) and place.buffer.alone
+    scalar = decoder.number(store.value) if kept else -1
+
+    def run(script: Script) -> Action:
+        if check is not None:
+            check.run(script)
+        touch = touch_shared(script, view, share, True, store, "shared_store")
+        if scalar < 0:
+            return touch
+        key = place.buffer.number, concrete(script, slot, "slot", store)
+        value = script.env[scalar]
+        content: dict[tuple[int, int], Scalar] = script.home.scalars
+
+        def act(agent: Agent) -> None:
+            touch(agent)
+            content[key] = value
+
+        return act
+
+    return Step(run)
+
+
+def shared_transpose_rule(decoder: Decoder, move: hopper.SharedTranspose) -> Step:
+    """Each warp copies its part of one tile to another."""
+    source, target = decoder.view(move.source), decoder.view(move.view)
+    rows, columns = source[0].shape
+    warps = role_of(move).warps.data
+    have = share_of(source[0], taken((rows, columns), warps))
+    made = share_of(target[0], given((rows, columns), warps))
+
+    def run(script: Script) -> Action:
+        take = touch_shared(script, source, have, False, move, "shared_transpose")
+        give = touch_shared(script, target, made, True, move, "shared_transpose")
+
+        def act(agent: Agent) -> None:
+            together(agent, move)
+            take(agent)
+            give(agent)
+
+        return act
+
+    return Step(run)
+
+
+def role_of(operation: Operation) -> hopper.Role:
+    """Return the role an operation stands in. Raises Violation where it stands in none."""
+    parent = operation.parent_op()
+    while not isinstance(parent, hopper.Role):
+        if parent is None:
+            raise Violation("form", f"{operation.name} stands outside all roles.", operation)
+        parent = parent.parent_op()
+    return parent
+
+
+def shared_load_rule(decoder: Decoder, load: hopper.SharedLoad) -> Step:
+    """Threads read a view into registers."""
+    view = decoder.view(load.view)
+    place, slot = view
+    share = share_of(place, layout_of(load.result))
+    check = decoder.touch(decoder, load)
+    out = decoder.number(load.result) if load.result in decoder.needed else -1
+    other = fresh(load, out)
+
+    def run(script: Script) -> Action:
+        if check is not None:
+            check.run(script)
+        if out >= 0:
+            content: dict[tuple[int, int], Scalar] = script.home.scalars
+            key = place.buffer.number, concrete(script, slot, "slot", load)
+            if place.buffer.alone and key in content:
+                script.env[out] = content[key]
+            else:
+                other.run(script)
+        return touch_shared(script, view, share, False, load, "shared_load")
+
+    return Step(run)
+
+
+def fma_dot_rule(decoder: Decoder, dot: hopper.FmaDot) -> Step:
+    """Threads read both operands; which parts is the instruction's business: all of them."""
+    operands = [decoder.view(dot.a), decoder.view(dot.b)]
+    shares = [share_of(place, None) for place, _ in operands]
+    check = decoder.touch(decoder, dot)
+
+    def run(script: Script) -> Action:
+        if check is not None:
+            check.run(script)
+        touches = [
+            touch_shared(script, view, share, False, dot, "fma_dot")
+            for view, share in zip(operands, shares, strict=True)
+        ]
+
+        def act(agent: Agent) -> None:
+            for touch in touches:
+                touch(agent)
+
+        return act
+
+    return Step(run)
+
+
+# --- global memory by threads ---------------------------------------------------------------------
+
+
+def global_rule(decoder: Decoder, operation: Operation) -> Step | None:
+    """A load, store or atomic by threads: its registers must be at rest, its result is unknown."""
+    check = decoder.touch(decoder, operation)
+    steps = [] if check is None else [check]
+    if any(result in decoder.needed for result in operation.results):
+        steps.append(compute(decoder, operation))
+    if operation in decoder.followed:
+        steps.append(Step(_follow(operation)))
+    return reduce(both, steps) if steps else None
+
+
+def _follow(operation: Operation) -> Callable[[Script], Action]:
+    def run(script: Script) -> Action:
+        program = script.program
+
+        def act(agent: Agent) -> None:
+            world = agent.world
+            event = world.event()
+            world.by_threads |= event
+            agent.known |= event
+            world.globals.access(agent, operation, event, None, program)
+
+        return act
+
+    return run

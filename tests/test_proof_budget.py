@@ -1,0 +1,84 @@
+"""The proof is fast enough to run on every compile: 200 ms on an idle core.
+
+Steps are counted, and the same everywhere. Time is the processor's, the best of a few tries, in
+units of a loop whose time on the machine of reference is known: a slow machine is allowed as much
+more as it is slower, and a busy one, whose caches others use, `BUSY` times that.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from proof_kernels import KERNELS, text
+from tawa.ir import parse
+from tawa.simulator.proof import Proof, prove
+from tawa.target import H200
+
+SECONDS = 0.2
+BUSY = 2.5
+REFERENCE = 0.0124  # of `unit` on one idle core of a server of 2023
+TRIES = 5
+STEPS = 32_000
+
+# Those that take longest, of each kind: deep rings, loops of unlike trips, many agents, copies.
+LONGEST = (
+    "flash 64 causal split coarse",
+    "flash 64 causal split in turns",
+    "flash 64 causal split",
+    "flash 128 causal split",
+    "flash 128 causal split in turns",
+    "library stream 0",
+    "copies paged",
+    "copies gather",
+    "plan cluster",
+    "matmul tf32 nn",
+    "turns three",
+    "shape trip count read from memory",
+)
+
+
+def unit() -> float:
+    """Return the time of a fixed amount of work like that of a proof."""
+    began = time.process_time()
+    table: dict[int, tuple[int, int]] = {}
+    total = 0
+    for step in range(60_000):
+        table[step & 255] = (step, total)
+        total += table[(step * 7) & 255][0] if (step * 7) & 255 in table else 1
+        total |= step
+    return time.process_time() - began
+
+
+def best(name: str) -> tuple[float, Proof]:
+    """Return the least time of a proof, as the machine of reference would take, and the proof."""
+    kernel = parse(text(name))
+    least, unit_least = float("inf"), unit()
+    for _ in range(TRIES):
+        began = time.process_time()
+        proof = prove(kernel, H200)
+        least = min(least, time.process_time() - began)
+        unit_least = min(unit_least, unit())
+        seconds = least * min(1.0, REFERENCE / unit_least)
+        if seconds <= BUSY * SECONDS:
+            break
+    return seconds, proof
+
+
+def check(name: str) -> None:
+    seconds, proof = best(name)
+    assert proof.states <= STEPS
+    assert seconds <= BUSY * SECONDS, f"{name}: {1000 * seconds:.0f} ms, {proof.states} steps"
+    assert f"({proof.states} steps, {1000 * proof.seconds:.0f} ms)" in proof.verdict
+
+
+@pytest.mark.parametrize("name", LONGEST)
+def test_the_longest_proofs_are_in_time(name: str) -> None:
+    check(name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in KERNELS if name not in LONGEST])
+def test_all_proofs_are_in_time(name: str) -> None:
+    check(name)
