@@ -223,7 +223,7 @@ def _mixed(shape: Shape) -> Iterator[Configuration]:
 def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[Configuration]:
     """Yield configurations with numbers drawn at random, for what no other has reached."""
     many = {"around": (shape.tiles(1),), "while around": _times(shape.tiles(1))}
-    around = {site for one in seen for site in one.outcomes if site.kind in many}
+    around = {site: None for one in seen for site in one.outcomes if site.kind in many}
     for site in around:
         for free in (False, True):
             wishes = {site.operation: many[site.kind]}
@@ -232,7 +232,12 @@ def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[C
     long = _uniform(shape.instances, shape.long, "yes")
     yield from (long, replace(long, free=True, outcomes={}))
     # Loops that share a ring may turn it by an even number in each tile: one of them, less or more.
-    inner = {site for one in seen for site in one.outcomes if site.kind == "inner"}
+    inner = {site: None for one in seen for site in one.outcomes if site.kind == "inner"}
+    if len(inner) > 1:
+        for site in inner:
+            for count in (0, 2):
+                wishes = {site.operation: (count,)}
+                yield Configuration(_kinds(shape.tiles(1), 1, "yes"), wishes, free=True)
     for site in around:
         for other in inner:
             for count in (0, 2):

@@ -57,7 +57,7 @@ class Exploration:
                 if self._missing() is None and self._not_recurring() is None:
                     return
                 with suppress(OutOfSteps):
-                    self._try(configuration, steps // 3 if configuration.seed else steps)
+                    self._try(configuration, steps)
         if (missing := self._missing()) is not None:
             raise Unproved(f"no input was found that reaches {missing.name}", missing)
         if (loop := self._not_recurring()) is not None:

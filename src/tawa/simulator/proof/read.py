@@ -18,10 +18,10 @@ from tawa.simulator.proof.form import check_form
 from tawa.simulator.proof.globals import followed_accesses, offsets_of, written_roots
 from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.model import Model, RoleModel
+from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.regions import collect_buffers
 from tawa.simulator.proof.registers import follow_registers, touch_rule
 from tawa.simulator.proof.rules import Unproved, Violation
-from tawa.simulator.proof.scalars import LARGE
 from tawa.simulator.proof.uniform import read_uniform, ring_operands
 from tawa.target import Target
 

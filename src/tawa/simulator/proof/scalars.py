@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tawa.simulator.proof.bounds import least_of, least_of_unknown
 from tawa.simulator.proof.functions import FUNCTIONS
+from tawa.simulator.proof.numbers import LARGE, number_for
 
 if TYPE_CHECKING:
     from tawa.simulator.proof.configuration import Configuration
@@ -26,8 +27,6 @@ Trial: TypeAlias = "Callable[[list[int]], list[int]]"
 
 _EQUAL = {"eq": 1, "ne": 0}
 _DRAWS = 60
-LARGE = 1 << 20
-"""Numbers from here on are not chosen, nor scales of what is."""
 
 
 class Expr:
@@ -251,7 +250,7 @@ class Scalars:
                 unit = self.units.get(chosen, 1)
                 number = self._late(probe, wish, unit, constants)
                 if number is None:
-                    number = _search(probe, wish, unit, constants, ragged)
+                    number = number_for(probe, wish, unit, constants, ragged)
                 reached = probe(number)
                 if best is None or abs(reached - wish) < abs(best[0] - wish):
                     best = (reached, list(trial))
@@ -335,58 +334,6 @@ class Scalars:
             for item in self._parts(scalars)
         )
         return {item for item in found if isinstance(item, int) and 0 < item < LARGE}
-
-
-def _search(
-    probe: Callable[[int], int], wish: int, unit: int, constants: list[int], ragged: bool
-) -> int:
-    """Return a multiple of `unit` for which probe gives `wish`, else the nearest one tried."""
-    tried: dict[int, int] = {}
-
-    def at(number: int) -> int:
-        number = number // unit * unit
-        if number not in tried:
-            tried[number] = probe(number)
-        return tried[number]
-
-    sizes = [1, *constants]
-    for size in sizes:
-        for number in (wish * size, (wish - 1) * size, (wish + 1) * size, size - 1, size + 1):
-            if number >= 0 and at(number) == wish:
-                return _edge(at, number // unit * unit, wish, unit, constants[-1], ragged)
-    number = constants[-1]
-    while (number := 2 * number) < LARGE:  # the least that will do: the run is as long as it says
-        if at(number) == wish:
-            return _edge(at, number // unit * unit, wish, unit, constants[-1], ragged)
-    low, high = 0, LARGE
-    rising = at(low) <= at(high)
-    while high - low > unit:
-        middle = (low + high) // 2
-        if at(middle) == wish:
-            return _edge(at, middle // unit * unit, wish, unit, constants[-1], ragged)
-        if (at(middle) < wish) == rising:
-            low = middle
-        else:
-            high = middle
-    return min(tried, key=lambda number: (abs(tried[number] - wish), number))
-
-
-def _edge(
-    at: Callable[[int], int], number: int, wish: int, unit: int, span: int, ragged: bool
-) -> int:
-    """Move along the numbers that give the wish: down to the first if `ragged`."""
-    if not ragged:
-        return number
-    low, high = max(-unit, (number - max(span, unit) - unit) // unit * unit), number
-    while high - low > unit:
-        middle = (low + high) // 2 // unit * unit
-        if middle in (low, high):
-            break
-        if at(middle) == wish:
-            high = middle
-        else:
-            low = middle
-    return high
 
 
 def _truth(value: int) -> int:
