@@ -149,9 +149,9 @@ def bind(
         )
     for name, view in views.items():
         _check_strides(name, view)
-    if any(
-        extent > 1 and step == 0 for extent, step in zip(views["out"].shape, views["out"].strides)
-    ):
+    steps = tuple(zip(views["out"].shape, views["out"].strides))
+    repeats = any(extent > 1 and step == 0 for extent, step in steps)
+    if repeats and 0 not in views["out"].shape:  # an array of nothing has any strides
         raise ArgumentError(
             f"out has strides {tuple(views['out'].strides)}",
             why="each element is stored in its own place",
