@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lower_kernels import CASES
-from tawa.errors import ProtocolError, UnprovedProtocol
-from tawa.runtime import compiler
+from tawa.errors import BuildError, ProtocolError, UnprovedProtocol
+from tawa.runtime import compiler, nvrtc
 from tawa.target import H200
 
 
@@ -57,3 +57,18 @@ def test_a_violated_protocol_is_never_passed_over(monkeypatch):
     assert len(calls) == 2  # once more for the report, and no other plan
     plans = {str(kernel) for kernel in calls}
     assert len(plans) == 1
+
+
+def test_the_last_plan_is_taken_slow_and_says_so(monkeypatch):
+    log = "ptxas info : wgmma.mma_async instructions are serialized due to something"
+
+    def built(text, name, *, arch, strict):
+        if strict:
+            raise BuildError("compiles badly")
+        return nvrtc.Cubin(b"", log, 128, 0, 0.0)
+
+    monkeypatch.setattr(compiler.nvrtc, "is_available", lambda: True)
+    monkeypatch.setattr(compiler.cubins, "build", built)
+    kernel = build()
+    assert kernel.plan.sharing
+    assert ("fast code", "wgmma is serialised") in [(d.feature, d.reason) for d in kernel.declined]

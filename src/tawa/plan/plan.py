@@ -99,6 +99,7 @@ class Plan:
     are pairs of arguments (loaded, stored) whose memory must not overlap: where it does at a
     launch, the ordinary kernel runs. `sharing`: loads of an ordinary kernel whose tiles are never
     needed at once take the same shared memory, and those that feed no product take none.
+    It is the last that is tried.
     """
 
     roles: tuple[RolePlan, ...] = ()

@@ -225,7 +225,10 @@ def _carry_out(
     spills: int | None = None
     if nvrtc.is_available():
         with watch.phase("nvrtc", work, plan):
-            cubin = cubins.build(source.text, source.entry_name, arch=target.arch)
+            # The plan that takes the least is the last: a slow kernel rather than none.
+            strict = not plan.sharing
+            cubin = cubins.build(source.text, source.entry_name, arch=target.arch, strict=strict)
+        notes += tuple(Declined("fast code", defect) for defect in nvrtc.defects_of(cubin.log))
         made["cubin"] = cubin.data
         spills = cubin.spill_bytes
     rejected = tuple(

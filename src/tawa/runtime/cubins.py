@@ -40,17 +40,27 @@ def nvrtc_version() -> str:
 
 
 def build(
-    text: str, name: str = "kernel", *, arch: str = "sm_90a", store: DiskStore | None = None
+    text: str,
+    name: str = "kernel",
+    *,
+    arch: str = "sm_90a",
+    store: DiskStore | None = None,
+    strict: bool = True,
 ) -> nvrtc.Cubin:
-    """Return the cubin of CUDA C++, from disk or by NVRTC; `seconds` is what it took now."""
+    """Return the cubin of CUDA C++, from disk or by NVRTC; `seconds` is what it took now.
+
+    Raises BuildError where NVRTC refuses the text, or `strict` and its log shows a defect.
+    """
     started = time.perf_counter()
     kept = store or store_at(cache_folder())
     key = _key(text, name, arch)
     if (data := kept.get(key)) is not None:
         if (cubin := _decode(data, time.perf_counter() - started)) is not None:
+            if strict:
+                nvrtc.check_log(cubin.log, name)
             return cubin
         kept.drop(key)
-    cubin = nvrtc.build(text, name, arch=arch)
+    cubin = nvrtc.build(text, name, arch=arch, strict=strict)
     kept.put(key, _encode(cubin))
     return cubin
 

@@ -117,15 +117,23 @@ def _usage(log: str) -> tuple[int, int]:
     return max(registers, default=0), sum(map(int, spills))
 
 
+def defects_of(log: str) -> list[str]:
+    """Return what a build log shows that makes a kernel slow, each once."""
+    signs = (sign for line in log.splitlines() for sign in _signs(line)[:1])
+    return list(dict.fromkeys(DEFECTS[sign] for sign in signs))
+
+
+def _signs(line: str) -> list[str]:
+    return [sign for sign in DEFECTS if sign in line]
+
+
 def check_log(log: str, name: str = "kernel") -> None:
     """Raise BuildError when a build log shows that ptxas gave up what makes the kernel fast."""
-    lines = [line.strip() for line in log.splitlines() if any(sign in line for sign in DEFECTS)]
-    if not lines:
+    if not (found := defects_of(log)):
         return
-    found = dict.fromkeys(next(DEFECTS[sign] for sign in DEFECTS if sign in line) for line in lines)
     raise BuildError(
         f"the code generated for {name} compiles badly: {'; '.join(found)}",
-        why="\n".join(lines),
+        why="\n".join(line.strip() for line in log.splitlines() if _signs(line)),
         remedy="use a smaller tile or fewer stages, or report this with the kernel",
     )
 
