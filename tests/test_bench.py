@@ -1,6 +1,7 @@
 """The benchmarks' own logic, without a GPU: cases, tables, supervision, checks, offers."""
 
 import ctypes
+import itertools
 import json
 import math
 import subprocess
@@ -76,6 +77,26 @@ def test_chart_and_files_are_written(tmp_path):
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".txt", ".png"}
     facts = json.loads((tmp_path / "x.json").read_text())["environment"]
     assert {"command", "date", "tawa"} <= set(facts)
+
+
+def test_peers_take_turns_in_another_order_each_round():
+    import harness
+
+    rounds = []
+
+    class Watch:
+        def sample(self, calls, runs, warm_ms):
+            rounds.append(calls[0])
+            return [1.0] * runs, []
+
+    timings = [harness.Timing(name, harness.Candidate(name, [name]), 0.0, 1) for name in "abcd"]
+    harness.measure(Watch(), timings, rounds=4, runs=2)
+    turns = ["".join(rounds[at : at + 4]) for at in range(0, 16, 4)]
+    assert all(sorted(turn) == [*"abcd"] for turn in turns)
+    assert len({turn[0] for turn in turns}) > 1
+    after = {first + second for turn in turns for first, second in itertools.pairwise(turn)}
+    assert all(name + other in after for name, other in ("ab", "ba", "cd", "dc"))
+    assert all(len(timing.samples) == 8 for timing in timings)
 
 
 def test_geometric_mean():
