@@ -8,7 +8,7 @@ IR, a grid and fresh arguments. `extent` sizes the loop that the ring turns in, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -21,108 +21,19 @@ import test_lower_instances as instances
 import test_lower_pingpong as pingpong
 import test_proof_counted as counted
 from frontend_kernels import of
+from kernel_subject import Arguments, Ready, Subject, copied, descriptor
 from library_kernels import LIBRARY
-from lower_kernels import CASES, DTYPES, Case, fresh, integers, product, tile_kernel
+from lower_kernels import CASES, DTYPES, Case, fresh, integers, tile_kernel
 from proof_kernels import DATA, KERNELS, PLANS, codegen_products, lower, of_launch
 from tawa.frontend import build
 from tawa.frontend.signature import DescriptorArg, PointerArg
-from tawa.ir import hopper, parse, tile
+from tawa.ir import parse, tile
 from tawa.kernels.prepare import Launch
 from tawa.runtime.dispatch import host_argument
+from tawa.runtime.dtypes import numpy_dtype
 from tawa.runtime.specialize import bind
 from tawa.simulator import simulate
-from tawa.simulator.memory import HostDescriptor
 from tile_shapes import SHAPES, inputs, text_of
-
-Arguments = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A kernel with its oracle, a grid and arguments."""
-
-    oracle: tile.Kernel
-    kernel: tile.Kernel
-    grid: tuple[int, int, int]
-    arguments: Arguments
-
-    def fresh(self) -> Arguments:
-        """Copies of the arguments; what shares memory goes on sharing it."""
-        return copied(self.arguments)
-
-    def expected(self) -> Arguments:
-        """The arguments as the oracle leaves them."""
-        arguments = self.fresh()
-        simulate(self.oracle, self.grid, arguments, level="tile")
-        return arguments
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A kernel at every size. Without a `step` no argument says how often its loops run; where
-    `exact`, all sums are exact and results equal bit for bit. `least` is the fewest trips it takes.
-    """
-
-    at: Callable[[int | None], Ready]
-    step: int = 0
-    exact: bool = True
-    least: int = 0
-
-    def depth(self) -> int:
-        """The slots of the longest ring."""
-        rings = [op for op in self.at(None).kernel.walk() if isinstance(op, hopper.Barriers)]
-        return max((op.result.type.count.data for op in rings), default=1)
-
-    def extents(self) -> Iterator[int | None]:
-        """Every trip count from 0 to past twice round the ring, whole and with an uneven tail."""
-        if not self.step:
-            yield None
-            return
-        for trips in range(self.least, 2 * self.depth() + 3):
-            yield trips * self.step
-            if trips and self.step > 16:
-                yield trips * self.step - self.step // 32 * 16
-
-    def same(self, want: Arguments, got: Arguments) -> None:
-        """Raise AssertionError unless two runs left the same memory."""
-        for name in want:
-            expected, actual = (array_of(x[name]) for x in (want, got))
-            if not isinstance(expected, np.ndarray):
-                continue
-            expected, actual = (np.asarray(x, np.float64) for x in (expected, actual))
-            if self.exact:
-                assert np.array_equal(expected, actual, equal_nan=True), name
-            else:
-                assert np.allclose(expected, actual, rtol=4e-3, atol=4e-3, equal_nan=True), name
-
-
-def array_of(value: Any) -> Any:
-    return value.base if isinstance(value, HostDescriptor) else value
-
-
-def copied(arguments: Mapping[str, Any]) -> Arguments:
-    """Copies of all arrays, one of each."""
-    made: dict[int, np.ndarray] = {}
-
-    def copy(array: np.ndarray) -> np.ndarray:
-        return made.setdefault(array.ctypes.data, array.copy())
-
-    found: Arguments = {}
-    for name, value in arguments.items():
-        match value:
-            case HostDescriptor():
-                found[name] = replace(value, base=copy(value.base))
-            case np.ndarray():
-                found[name] = copy(value)
-            case _:
-                found[name] = value
-    return found
-
-
-def descriptor(array: np.ndarray, block: tuple[int, ...]) -> HostDescriptor:
-    steps = tuple(step // array.itemsize for step in array.strides)
-    return HostDescriptor(array, array.shape, steps, block)
-
 
 # --- from signatures ------------------------------------------------------------------------------
 
@@ -327,8 +238,6 @@ def _codegen_attention() -> Subject:
 
 def _ordinary(name: str, signature: Mapping[str, Any]) -> tuple[Arguments, tuple[int, int, int]]:
     """Arguments of a kernel that is not split into roles, and its grid."""
-    from tawa.runtime.dtypes import numpy_dtype
-
     rng = np.random.default_rng(len(name))
     low, rows = (0, 2) if name == "histogram" else (-9, 2)
     sizes = {"add": 1300, "histogram": 1024, "quantize": 1024, "while": 32, "softmax": 2048}
@@ -464,4 +373,4 @@ def _all() -> Iterator[tuple[str, Subject]]:
 
 SUBJECTS: dict[str, Subject] = dict(_all())
 
-__all__ = ["SUBJECTS", "Ready", "Subject", "product"]
+__all__ = ["SUBJECTS"]

@@ -24,7 +24,8 @@ from random import Random
 from typing import Any
 
 from codegen_emulator import COMPILER, emulate
-from kernel_runs import SUBJECTS, Arguments, Ready, Subject
+from kernel_runs import SUBJECTS
+from kernel_subject import Arguments, Ready, Subject
 from tawa.codegen import CudaSource, generate
 from tawa.simulator import simulate
 from tawa.simulator.proof import prove
