@@ -22,7 +22,6 @@ from tawa.passes.instances import split_instances
 from tawa.passes.lag import lag_maxima
 from tawa.passes.lower import lower
 from tawa.passes.persist import persist
-from tawa.passes.scans import split_scans
 from tawa.passes.simplify import simplify
 from tawa.passes.split_products import split_products
 from tawa.plan.plan import Declined, Plan
@@ -46,7 +45,6 @@ REASSOCIATE: tuple[Pass, ...] = (
     accumulate,
     lag_maxima,  # before sums are deferred: it knows them as rows
     defer_sums,
-    split_scans,
 )
 
 # After sums were re-associated: `accumulate` looks for single products.

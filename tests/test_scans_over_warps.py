@@ -1,0 +1,120 @@
+"""Scans of lines that are fewer than the warps: every warp takes a part, the results are right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tawa
+import tawa.language as tl
+from tawa.ir import parse, tile
+from tawa.ir.types import shape_of
+
+
+@tawa.jit
+def scans(x_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr, AXIS: tl.constexpr, KIND: tl.constexpr):
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    x = tl.load(x_ptr + at)
+    if KIND == "sum":
+        y = tl.cumsum(x, AXIS)
+    elif KIND == "reverse":
+        y = tl.cumsum(x, AXIS, reverse=True)
+    else:
+        y = tl.cumprod(x, AXIS)
+    tl.store(o_ptr + at, y)
+
+
+@tawa.jit
+def after(a, b, c, d):
+    return a * c, b * c + d
+
+
+@tawa.jit
+def recurrence(a_ptr, b_ptr, o_ptr, N: tl.constexpr, BACK: tl.constexpr):
+    at = tl.program_id(0) * N + tl.arange(0, N)
+    _, state = tl.associative_scan((tl.load(a_ptr + at), tl.load(b_ptr + at)), 0, after, BACK)
+    tl.store(o_ptr + at, state)
+
+
+MEANING = {
+    "sum": np.cumsum,
+    "reverse": lambda x, axis: np.flip(np.cumsum(np.flip(x, axis), axis), axis),
+    "product": np.cumprod,
+}
+
+
+def parts_of(kernel) -> list[int]:
+    """Return along how many elements each scan of a compiled kernel runs."""
+    lowered = parse(kernel.asm.text("hopper"))
+    found = [op for op in lowered.walk() if isinstance(op, tile.Scan)]
+    return [shape_of(op.inputs[0].type)[op.axis.data] for op in found]
+
+
+@pytest.mark.parametrize("kind", MEANING)
+@pytest.mark.parametrize(("shape", "axis"), [((1, 512), 1), ((1024, 2), 0), ((2, 256), 1)])
+@pytest.mark.parametrize("dtype", [np.int32, np.float32, np.int64])
+def test_parts_give_the_same(kind, shape, axis, dtype):
+    x = np.random.default_rng(1).integers(-3, 4, shape).astype(dtype)
+    if kind == "product":
+        x = np.where(np.arange(x.size).reshape(shape) % 97, np.sign(2 * x + 1), 2).astype(dtype)
+    out = np.zeros_like(x)
+    values = {"M": shape[0], "N": shape[1], "AXIS": axis, "KIND": kind}
+    scans[1,](x, out, **values, num_warps=8)
+    np.testing.assert_array_equal(out, MEANING[kind](x, axis).astype(dtype))
+    lines = min(8, shape[1 - axis])
+    kernel = scans.compile(x, out, **values, num_warps=8, grid=(1,))
+    assert shape[axis] // (8 // lines) in parts_of(kernel)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_recurrence_keeps_its_order(back):
+    """The combination is not commutative and has no neutral element that the compiler knows."""
+    rng = np.random.default_rng(3)
+    a, b = rng.uniform(-1, 1, (2, 3, 512)).astype(np.float32)
+    out = np.full_like(b, np.nan)
+    recurrence[3,](a, b, out, N=512, BACK=back, num_warps=4)
+    state, want = np.zeros(3), np.zeros((3, 512))
+    for at in reversed(range(512)) if back else range(512):
+        state = state * a[:, at] + b[:, at]
+        want[:, at] = state
+    np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
+
+
+def test_enough_lines_or_short_ones_stay_whole():
+    for shape in ((64, 256), (1, 96)):
+        x = np.zeros(shape, np.float32)
+        values = {"M": shape[0], "N": shape[1], "AXIS": 1, "KIND": "sum"}
+        kernel = scans.compile(x, x.copy(), **values, num_warps=4, grid=(1,))
+        assert parts_of(kernel) == [shape[1]]
+
+
+@tawa.jit
+def row_sums(x_ptr, o_ptr, N, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * N + at, mask=at < N, other=0)
+    tl.store(o_ptr + tl.program_id(0) * N + at, tl.cumsum(x, 0), mask=at < N)
+
+
+def test_a_masked_line_that_is_no_power_of_two():
+    x = np.random.default_rng(2).integers(-5, 6, (2, 3000)).astype(np.float32)
+    out = np.zeros_like(x)
+    row_sums[2,](x, out, 3000, BLOCK=4096, num_warps=8)
+    np.testing.assert_array_equal(out, np.cumsum(x, 1))
+    compiled = row_sums.compile(x, out, 3000, grid=(2,), BLOCK=4096, num_warps=8)
+    assert not compiled.resources.spills
+
+
+@tawa.jit
+def odd_rows(x_ptr, o_ptr, N, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * N + at, mask=at < N, other=0.0)
+    tl.store(o_ptr + tl.program_id(0) * N + at, x * 2, mask=at < N)
+
+
+@pytest.mark.parametrize(("columns", "run"), [(3001, 1), (3008, 4)])
+def test_neighbouring_lanes_take_neighbours_where_accesses_are_narrow(columns, run):
+    x = np.zeros((2, columns), np.float32)
+    compiled = odd_rows.compile(x, x.copy(), columns, grid=(2,), BLOCK=4096)
+    text = compiled.asm.text("hopper")
+    assert ("l[32:(1)]" in text) == (run == 1)
+    assert ("r[4:(1)" in text) == (run == 4)
