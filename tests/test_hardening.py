@@ -232,7 +232,7 @@ def test_what_a_launcher_spells_in_code_is_checked(tmp_path, change):
 def test_a_damaged_cubin_is_built_again(tmp_path, monkeypatch):
     built = []
 
-    def fake(text, name, *, arch):
+    def fake(text, name, *, arch, strict=True):
         built.append(name)
         return nvrtc.Cubin(b"\x7fELF binary", "log", 40, 0, 0.1)
 
