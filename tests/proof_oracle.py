@@ -58,6 +58,7 @@ class State:
     flying: frozenset[int]  # copies that have not landed, by their place in the load list
     finished: int  # products that are done
     holds: tuple[int, ...]  # the copy each slot was last filled by, -1 none
+    given: int = 0  # the slots that were given back since they were filled, as bits
 
 
 class Bad(Exception):
@@ -75,6 +76,17 @@ class Explorer:
         self.products = [i for i, a in enumerate(program.mma) if a[0] == "multiply"]
         self.covered = self._cover()
         self.seen_by: dict[tuple[int, int], set[int]] = {}
+        self.paired = self._pairs()
+
+    def _pairs(self) -> bool:
+        """Whether each slot is waited for right before it is filled: what frees it is known."""
+        waited, found = -1, True
+        for what, slot, _ in self.program.load:
+            if what == "take":
+                waited = slot
+            elif what == "expect":
+                found, waited = found and waited == slot, -1
+        return found
 
     def _cover(self) -> dict[int, int]:
         """For each "finish": how many products it waits for."""
@@ -182,6 +194,7 @@ class Explorer:
         return replace(
             moved,
             flying=state.flying | {state.load},
+            given=state.given & ~(1 << slot),
             holds=(*state.holds[:slot], state.load, *state.holds[slot + 1 :]),
         )
 
@@ -208,6 +221,8 @@ class Explorer:
                 raise Bad("an empty slot is read")
             if any(self.program.load[copy][1] == slot for copy in state.flying):
                 raise Bad("a slot is read before its bytes have landed")
+            if self.paired and state.given >> slot & 1:
+                raise Bad("a slot is read after it was given back")
             self.seen_by.setdefault((place, who), set()).add(state.holds[slot])
         return True
 
@@ -221,7 +236,12 @@ class Explorer:
             return moved
         pending, due, done = state.freed[slot]
         arrivals = self.program.freed_arrivals
-        return replace(moved, freed=put(state.freed, slot, (pending - 1, due, done), arrivals))
+        freed = put(state.freed, slot, (pending - 1, due, done), arrivals)
+        if freed[slot][2] == done:
+            return replace(moved, freed=freed)
+        if self.paired and self.reading(state, slot):
+            raise Bad("a slot is given back while it is read")
+        return replace(moved, freed=freed, given=state.given | 1 << slot)
 
     def others(self, state: State) -> State | None:
         place = state.others

@@ -39,6 +39,7 @@ def wait_rule(decoder: Decoder, wait: hopper.Wait) -> Step:
         def act(agent: Agent) -> Blocked | None:
             blocked = barrier.wait(agent.world, agent, parity, wait)
             if blocked is None:
+                agent.waited = array, index
                 agent.world.step(agent, wait, "waited for {}", barrier.name, agent.waits[barrier])
             return blocked
 
@@ -121,6 +122,9 @@ def expect_rule(decoder: Decoder, expect: hopper.Expect) -> Step:
 
         def act(agent: Agent) -> None:
             alone(agent, expect)
+            freed, at = agent.waited or (None, -1)
+            agent.world.pairs.setdefault(array, set()).add(freed if at == index else None)
+            agent.waited = None
             agent.world.step(agent, expect, expects, barrier.name, barrier.done)
             barrier.expect(count)
             barrier.arrive(agent.world, agent, 1, agent.known, expect)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tawa.ir import hopper
+from tawa.ir import hopper, line_of
 from tawa.simulator.proof.barriers import Mbarrier
 from tawa.simulator.proof.copies import Groups
 from tawa.simulator.proof.machine import Agent
+from tawa.simulator.proof.memory import Bucket
 from tawa.simulator.proof.registers import Registers
 from tawa.simulator.proof.rules import Row, Violation
 
 if TYPE_CHECKING:
-    from tawa.simulator.proof.run import Run
+    from tawa.simulator.proof.run import BlockState, Run
 
 
 def check_end(run: Run) -> None:
@@ -48,6 +49,32 @@ def check_end(run: Run) -> None:
                 )
                 raise Violation("nothing is left", sentence)
     _finish_rings(run)
+    for block in run.blocks:
+        for (_, slot), bucket in block.memory.items():
+            _finish_slot(run, block, slot, bucket)
+
+
+def _finish_slot(run: Run, block: BlockState, slot: int, bucket: Bucket) -> None:
+    """A slot was given back after all that read it: a next put, if there were one, would not race.
+
+    What frees the slots of a ring is what its put waits for each time before it expects bytes, and
+    what no copy completes on.
+    """
+    pairs = run.pairs.get(bucket.put[0], set[int | None]()) if bucket.put is not None else ()
+    freed = next(iter(pairs)) if len(pairs) == 1 else None
+    if freed is None or freed in run.pairs or not block.arrays[freed][slot].completions:
+        return
+    barrier = block.arrays[freed][slot]
+    known, fenced = barrier.completions[-1]
+    for read in bucket.reads.values():
+        if not read.event & (known if read.asynchronous else fenced):
+            sentence = (
+                f"{read.agent.label} reads {bucket.name} by {read.what}, but phase "
+                f"{barrier.done - 1} of {barrier.name}, which gives it back, may come first."
+            )
+            what = f"{read.what}: {bucket.name}"
+            row = Row(read.step, read.agent.label, line_of(read.operation), what)
+            raise Violation("early release", sentence, read.operation, (row,))
 
 
 def _finish_agent(run: Run, agent: Agent) -> None:

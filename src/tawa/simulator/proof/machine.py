@@ -114,7 +114,8 @@ class Script:
 class Agent:
     """Warps of one warpgroup of a role. `leader` holds the elected thread of its warpgroup,
     `first` that of the role, `origin` thread 0 of the block. `place` is how far it is in its
-    script, `engine` the queue of wgmmas of its warpgroup, if it is a whole one.
+    script, `engine` the queue of wgmmas of its warpgroup, if it is a whole one; `waited` is the
+    (array, slot) of its last wait, until an expectation follows.
     """
 
     label: str
@@ -142,6 +143,7 @@ class Agent:
     waits: dict[Mbarrier, int] = field(default_factory=lambda: {})
     gets: dict[int, int] = field(default_factory=dict[int, int])
     puts: dict[tuple[Operation, int, int], tuple[int, int]] = field(default_factory=lambda: {})
+    waited: tuple[int, int] | None = None
     meeting: int = -1
     single: bool = False
     blocked: Blocked | None = None
@@ -174,6 +176,7 @@ class World:
         self.events = 0
         self.steps: int = 0
         self.by_threads = 0
+        self.pairs: dict[int, set[int | None]] = {}  # arrays filled: those waited for before
         self.remote: list[tuple[int, int, str, Operation]] = []
         self.trace: list[Row] | None = [] if trace else None
 
