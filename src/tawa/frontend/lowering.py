@@ -102,7 +102,7 @@ def _refuse_variadic(c: Context, source: Source) -> None:
             raise c.unsupported(
                 f"{stars}{extra.arg} cannot be a parameter of a kernel",
                 why="every parameter has one type, known when the kernel is compiled",
-                remedy="write the parameters one by one, or pass a tuple",
+                remedy="write the parameters one by one",
             )
 
 
