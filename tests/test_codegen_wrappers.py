@@ -94,6 +94,11 @@ def atomics() -> list[Wrapper]:
     for name in ("min", "max", "and", "or", "xor", "exchange"):
         made += [memory.atomic(name, kind, "acq_rel", "gpu") for kind in ("i32", "u64")]
     made.append(memory.atomic("exchange", "f32", "release", "sys"))
+    made += [
+        memory.atomic(name, kind, "relaxed", "gpu")
+        for name in ("min", "max")
+        for kind in ("f32", "f64")
+    ]
     return made + [
         memory.compare_exchange(kind, "acquire", "cta") for kind in ("i32", "i64", "f32", "f16")
     ]

@@ -257,6 +257,17 @@ def _checked(form: PointerForm, dims: Sequence[Dim]) -> Block | Refusal:
     return Block(form.base, tuple(dims), tuple(dict.fromkeys(checks)), multiples)
 
 
+def ends_whole(block: Block) -> bool:
+    """Tell whether the columns of a block surely end at a multiple of 16 bytes, or without bound.
+
+    A store by TMA writes 16 bytes where it writes the first of them (seen on an H200: with 92
+    columns of 16 bits, columns 92 to 95 became zero).
+    """
+    last = block.dims[-1].extent
+    size = bit_width(element_type(block.base.type).element) // 8  # pyright: ignore
+    return last == UNBOUNDED or _multiple_of(last, 16 // min(size, 16))
+
+
 def _starts(offset: Polynomial, unit: int) -> tuple[tuple[Polynomial, int], ...] | None:
     """Return what must be multiples for boxes to begin at multiples of `unit` elements.
 

@@ -16,8 +16,9 @@ launcher must find true, `tawa.runtime.guards`, else it runs the kernel compiled
 Declines when (per access, the reason names the rule): the addresses are not affine; no stride is
 known to be 1; a stride or the base is not known to be a multiple of 16 bytes; the mask is not a
 conjunction of upper bounds; a bound is not a function of the arguments; masked-off elements are not
-zero; a wrapped index may reach a store; the access is volatile; a box surely begins at an address
-that is no multiple of 16 bytes.
+zero;
+a wrapped index may reach a store; the columns of a store are not known to end at a multiple of 16
+bytes; the access is volatile; a box surely begins at an address that is no multiple of 16 bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
-from tawa.analysis.blocks import Block, Dim, Refusal, describe
+from tawa.analysis.blocks import Block, Dim, Refusal, describe, ends_whole
 from tawa.analysis.naming import name_of
 from tawa.analysis.polynomial import (
     ONE,
@@ -73,6 +74,8 @@ def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str])
         return block.reason
     if any(dim.wrap is not None and not _wrap_is_harmless(op, dim) for dim in block.dims):
         return "a wrapped index may reach a store that is not masked"
+    if isinstance(op, tile.Store) and not ends_whole(block):
+        return "its columns are not known to end at a multiple of 16 bytes, which TMA writes whole"
     desc = _make_descriptor(kernel, op, block)
     offsets = [_emit(dim.offset, op, i32) for dim in block.dims]
     if isinstance(op, tile.Load):

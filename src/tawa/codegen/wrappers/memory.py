@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tawa.codegen.parameters import COUNTERS
 from tawa.codegen.wrappers.core import CONSTRAINT, Wrapper, asm
+from tawa.codegen.wrappers.extrema import OPPOSITE, float_extremum
 
 _SUFFIX = {"u16": "b16", "u32": "b32", "int": "b32", "float": "b32"}
 
@@ -351,6 +352,8 @@ def atomic(function: str, element: str, order: str, scope: str) -> Wrapper:
     """
     kind, letter, ptx = ATOMIC_TYPES[element]
     bits = 64 if letter in "ld" else 16 if letter == "h" else 32
+    if function in OPPOSITE and element in ("f32", "f64"):
+        return float_extremum(function, element, order, scope)
     if function in ("and", "or", "xor", "exchange"):
         ptx = f"b{bits}"
     elif function == "add" and element == "i64":
