@@ -233,7 +233,7 @@ def run(
         words = [len(offsets), *grid, seed, among.index(source), 0, *offsets]
         done = subprocess.run(
             [str(path), "memory", *map(str, words)],
-            cwd=base, capture_output=True, text=True, check=False, timeout=120,
+            cwd=base, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr[-4000:]
         return (base / "memory").read_bytes()

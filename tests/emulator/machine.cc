@@ -1,6 +1,8 @@
 // Fibers, the order in which warps run, what they meet at, their registers.
 #include "machine.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <set>
 
@@ -216,6 +218,8 @@ static void add_block(Machine& here, Index index, int rank, const Shape& shape) 
 }
 
 void launch(std::function<void()> entry, Index grid, Shape shape, unsigned seed) {
+  const rlimit most{120, 120};  // seconds of this process: threads may spin without getting stuck
+  setrlimit(RLIMIT_CPU, &most);
   for (unsigned z = 0; z < grid.z; ++z)
     for (unsigned y = 0; y < grid.y; ++y)
       for (unsigned x = 0; x < grid.x; x += shape.cluster) {
