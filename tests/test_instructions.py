@@ -89,6 +89,7 @@ def test_every_device_function_has_a_program() -> None:
         for name, item in vars(module).items()
         if inspect.isfunction(item)
         and not name.startswith("_")
+        and item.__module__ == module.__name__  # others are parts of these
         and item.__annotations__.get("return") in (Wrapper, "Wrapper")
     }
     assert makers == MADE.keys()
