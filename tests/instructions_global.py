@@ -167,6 +167,7 @@ PROGRAMS = [
     *(one_by_one(kind) for kind in ("int", "float", "u32")), narrow(8), narrow(16),
     *(atomic("add", element) for element in ELEMENTS), atomic("add", "i32", "acq_rel"),
     *(atomic(name, "i32") for name in FUNCTIONS if name != "add"),
-    atomic("max", "f32"), atomic("min", "f32"), atomic("max", "f64"), atomic("max", "u32"), atomic("min", "i64", "relaxed", "cta"),
+    atomic("max", "f32"), atomic("min", "f32"), atomic("max", "f64"), atomic("max", "u32"),
+    atomic("min", "i64", "relaxed", "cta"),
     exchanged(), compared("i32"), compared("u64"), next_programs(), hints(),
 ]  # fmt: skip
