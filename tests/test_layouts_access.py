@@ -36,6 +36,8 @@ def layouts() -> st.SearchStrategy[tuple[RegisterLayout, int]]:
                 return fragments.wgmma_accumulator(m, n, 4), bits
             case "across":  # warps side by side: 96 columns are 24 a warp
                 return fragments.mma_accumulator(m // 4, n, 4), bits
+            case "three":  # runs of three: lanes and registers carry into the row
+                return fragments.blocked((m // 4, 96), 4, 3), bits
             case "operand":
                 return fragments.mma_operand_a(m, n, fragments.mma_accumulator(m, n, 4), bits), bits
             case _:
@@ -43,7 +45,7 @@ def layouts() -> st.SearchStrategy[tuple[RegisterLayout, int]]:
 
     return st.builds(
         build,
-        st.sampled_from(["accumulator", "across", "operand", "blocked"]),
+        st.sampled_from(["accumulator", "across", "three", "operand", "blocked"]),
         st.sampled_from([64, 128]),
         st.sampled_from([64, 96, 128, 192]),
         st.sampled_from([8, 16, 32]),

@@ -102,6 +102,11 @@ def _commutes(
     if not swizzle:
         return True
     mask = swizzle - 16
+    rows, period = mask << 3, 16 * swizzle
+    threads = {(lane + warp) % period for lane in lanes for warp in warps}
+    moved = {offset % period for offset in accesses}
+    if any((thread ^ (thread + offset)) & rows for thread in threads for offset in moved):
+        return False  # by its own bits or by a carry from those below
     taken = 0
     low = 0
     for part in (lanes, warps):
