@@ -173,7 +173,10 @@ def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
 
     expected = simulated(made, "tile")
     if not guards_hold(made, case.given(case.data()), case.grid):
-        made = kernel.compile_plain(*case.given(case.data()).values(), **keywords(case))
+        try:
+            made = kernel.compile_plain(*case.given(case.data()).values(), **keywords(case))
+        except TawaError as error:
+            return Outcome("declined", f"without descriptors: {reason_of(error)}", refused)
     ways = schedules(case, seeds, made)
     for how in ways:
         same(expected, simulated(made, "hopper", **how), f"hopper {how}", case)
