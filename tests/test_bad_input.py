@@ -277,7 +277,8 @@ def test_a_build_with_a_defect_is_refused(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("TAWA_CACHE_DIR", str(tmp_path))
     log = "ptxas info : (C7510) Potential Performance Loss: wgmma.mma_async instructions"
 
-    def defective(text, name, *, arch):
+    def defective(text, name, *, arch, strict=True):
+        assert strict
         nvrtc.check_log(log, name)
 
     monkeypatch.setattr(nvrtc, "is_available", lambda: True)

@@ -150,7 +150,7 @@ REFUSED: dict[str, tuple[Callable[[], tile.Kernel], str]] = {
     "tilelang#2566 expect without an arrival": (bytes_without_an_arrival, "0/1 arrivals"),
     "facebookexperimental/triton#1278 release before the product is done": (
         released_while_products_read,
-        "may still read it",
+        "by wgmma, but phase 0 of a+b@14 freed[0], which gives it back, may come first",
     ),
     "triton#7561 counted for fewer warps": (arrivals_of_other_warps, "not ordered after"),
     "triton#7561 counted for more warps": (arrivals_of_warps_that_are_gone, "of 4 arrivals"),
