@@ -50,7 +50,7 @@ MISSING = {
     ("wait", 0): "filled[0] is not ordered after the completion of phase 0",
     ("expect", 0): "0/1 arrivals and 49152 of the 0 bytes it expects",
     ("wait", 1): "before the bytes of tma_load of load are known to have landed",
-    ("wgmma_fence", 0): "without a wgmma_fence",
+    ("wgmma_fence", 0): "with no wgmma_fence on a path to it",
     ("wgmma_commit", 0): "was never committed",
     ("wgmma_wait", 0): "of a+b@14 freed[0], which gives it back, may come first",
     ("arrive", 0): "freed[0], of which no phase completes: a slot it took is never given back",

@@ -56,7 +56,7 @@ def _filled(decoder: Decoder, loop: scf.ForOp) -> tuple[int, ...]:
 def _fill(script: Script, places: tuple[int, ...]) -> None:
     for place in places:
         if isinstance(script.env[place], Name):
-            script.env[place] = Name(Register(script.registers.tick()))
+            script.env[place] = Name(Register())
 
 
 def _has_steps(block: Block, decoder: Decoder) -> bool:

@@ -129,18 +129,14 @@ def engine_of(agent: Agent, operation: Operation) -> Engine:
 
 
 def wgmma_fence_rule(decoder: Decoder, fence: hopper.WgmmaFence) -> Step:
-    """Order accesses to registers before later wgmmas."""
+    """Its place is a rule of the text (`fences`); all warps of a warpgroup execute it."""
 
     def act(agent: Agent) -> None:
         together(agent, fence)
         engine_of(agent, fence)
         agent.world.step(agent, fence, "fences wgmma")
 
-    def run(script: Script) -> Action:
-        script.registers.fence = script.registers.tick()
-        return act
-
-    return Step(run)
+    return Step(lambda script: act)
 
 
 def wgmma_commit_rule(decoder: Decoder, commit: hopper.WgmmaCommit) -> Step:

@@ -14,6 +14,7 @@ from tawa.simulator.proof import accesses, control, copies, effects, products
 from tawa.simulator.proof.counting import carries_scalar
 from tawa.simulator.proof.decode import Decoder, Rule, Step, run_steps
 from tawa.simulator.proof.exchange import exchanges
+from tawa.simulator.proof.fences import Fences
 from tawa.simulator.proof.form import check_form
 from tawa.simulator.proof.globals import followed_accesses, offsets_of, written_roots
 from tawa.simulator.proof.machine import Script
@@ -148,6 +149,8 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
     registers = launch.get("registers", 0) or target.registers_at_launch(threads)
     check_form(kernel, launch, threads, registers, decoder.buffers, target)
     _check_roles(roles, threads, registers, target)
+    for role in roles:
+        Fences(role.label.data, decoder.running, decoder.tracked).check(role)
     arguments = tuple(
         (decoder.number(value), value, _unit(kernel, index))
         for index, value in enumerate(block.args)

@@ -17,19 +17,19 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.decode import Decoder, Step, terminator
+from tawa.simulator.proof.fences import operands_of
 from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.rules import Violation
 
 
 @dataclass(eq=False, slots=True)
 class Register:
-    """The registers of one tensor: when last touched by threads, and by which wgmma in flight.
+    """The registers of one tensor: the wgmma in flight that owns them, or the last to read them.
 
     `filled` tells whether they hold numbers, `version` counts the products and waits that gave them
     a new name.
     """
 
-    touched: int
     product: int = -1
     operand: int = -1
     filled: bool = True
@@ -60,20 +60,13 @@ def renamed(register: Register) -> Name:
 @dataclass(eq=False, slots=True)
 class Registers:
     """The wgmmas of a role as its program has them, in order: how many were started and are known
-    to have finished, the end of each committed group, and the times of accesses to registers.
+    to have finished, and the end of each committed group.
     """
 
     issued: int = 0
     groups: list[int] = field(default_factory=list[int])
     finished: int = 0
-    clock: int = 1
-    fence: int = 0
     last: Operation | None = None
-
-    def tick(self) -> int:
-        """Return the time of an access to registers."""
-        self.clock += 1
-        return self.clock
 
     @property
     def committed(self) -> int:
@@ -178,7 +171,7 @@ def touch_rule(decoder: Decoder, operation: Operation) -> Step | None:
         return None
     reads = [
         (decoder.number(value), value.name_hint or "a value")
-        for value in _operands(operation)
+        for value in operands_of(operation)
         if value in decoder.running
     ]
     writes = [decoder.number(value) for value in operation.results if value in decoder.tracked]
@@ -211,7 +204,6 @@ def touch_rule(decoder: Decoder, operation: Operation) -> Step | None:
                     "written."
                 )
                 raise Violation("accumulators written first", sentence, operation)
-            register.touched = registers.tick()
         for place in writes:
             old = env[place]
             if isinstance(old, Name) and old.register.operand >= registers.finished:
@@ -220,22 +212,13 @@ def touch_rule(decoder: Decoder, operation: Operation) -> Step | None:
                     "the wgmma that reads its registers may be running."
                 )
                 raise Violation("accumulators at rest", sentence, operation)
-            env[place] = Name(Register(registers.tick(), filled=filled))
+            env[place] = Name(Register(filled=filled))
         if alias:
             for result, operand in zip(operation.results, operation.operands, strict=True):
                 if result in decoder.tracked:
                     env[decoder.number(result)] = env[decoder.number(operand)]
 
     return Step(run)
-
-
-def _operands(operation: Operation) -> list[SSAValue]:
-    """Return the operands of an operation and of what stands in its regions (reduce, scan)."""
-    found = list(operation.operands)
-    for region in operation.regions:
-        for inner in region.walk():
-            found.extend(inner.operands)
-    return found
 
 
 # --- products -----------------------------------------------------------------------------------
@@ -249,9 +232,7 @@ def own(script: Script, wgmma: hopper.Wgmma, places: Places, index: int) -> None
     last = env[places.out]
     old: Register | None = last.register if isinstance(last, Name) else None
     if places.constant:
-        # The registers are those of the result, which threads may have read since.
-        before = old.touched if old is not None else 0
-        register = Register(max(register.touched, before), filled=register.filled)
+        register = Register(filled=register.filled)  # those of the result, from now on
     elif name.stale:
         raise _stale(script, wgmma, "accumulates into registers", "product")
     adds = places.flag < 0 or script.world.scalars.value(env[places.flag]) != 0
@@ -268,15 +249,8 @@ def own(script: Script, wgmma: hopper.Wgmma, places: Places, index: int) -> None
             "before, which no wait has covered since."
         )
         raise Violation("accumulators at rest", sentence, wgmma)
-    if places.constant and registers.clock > registers.fence:
-        # It starts from zero in registers that any tensor at rest may have had until now.
-        raise _unfenced(script, wgmma, "registers that its accumulator may take")
-    if register.product < 0 and register.touched > registers.fence:
-        raise _unfenced(script, wgmma, "its accumulator")
     if places.a >= 0:
         _feed(script, wgmma, env[places.a], index)
-    if not registers.fence:
-        raise _unfenced(script, wgmma, "any register: none was executed before")
     register.product = index
     register.filled = True
     env[places.out] = renamed(register)
@@ -290,8 +264,6 @@ def _feed(script: Script, wgmma: hopper.Wgmma, name: Name, index: int) -> None:
     if operand.product >= 0:
         sentence = f"{script.label} feeds a product that is not waited for to a wgmma."
         raise Violation("accumulators at rest", sentence, wgmma)
-    if operand.touched > script.registers.fence:
-        raise _unfenced(script, wgmma, "operand A in registers")
     operand.operand = index
 
 
@@ -329,10 +301,3 @@ def _stale(script: Script, operation: Operation, what: str, by: str) -> Violatio
         "ties it to what it must come after."
     )
     return Violation("accumulators at rest", sentence, operation)
-
-
-def _unfenced(script: Script, wgmma: hopper.Wgmma, what: str) -> Violation:
-    sentence = (
-        f"{script.label} starts a wgmma without a wgmma_fence after the last access to {what}."
-    )
-    return Violation("wgmma fence", sentence, wgmma)
