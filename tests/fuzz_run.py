@@ -33,6 +33,7 @@ from tawa.ir import parse
 from tawa.plan.text import parse_plan, print_plan
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.dispatch import guards_hold, parse_stage, simulate_stage
+from tawa.runtime.grid import launches
 from tawa.runtime.jit import JitFunction
 from tawa.runtime.store import DiskStore
 
@@ -177,6 +178,10 @@ def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
             made = kernel.compile_plain(*case.given(case.data()).values(), **keywords(case))
         except TawaError as error:
             return Outcome("declined", f"without descriptors: {reason_of(error)}", refused)
+    try:
+        launches(made, case.grid)
+    except PlanError as error:  # a cluster that this grid has no whole number of
+        return Outcome("declined", reason_of(error), refused)
     ways = schedules(case, seeds, made)
     for how in ways:
         same(expected, simulated(made, "hopper", **how), f"hopper {how}", case)

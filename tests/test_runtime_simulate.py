@@ -8,7 +8,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.errors import ArgumentError, DescriptorError
+from tawa.errors import ArgumentError, DescriptorError, PlanError
 
 
 @pytest.fixture(autouse=True)
@@ -181,3 +181,21 @@ def test_a_role_that_is_not_there():
     a, b, c, _ = matrices(64, 64, 64)
     with pytest.raises(ArgumentError, match="its roles are load, mma"):
         tawa.simulate(matmul, *describe(a, b, c), 64, grid=(1, 1), schedule="starve=x", **BLOCKS)
+
+
+def test_a_grid_that_is_no_whole_number_of_clusters_is_refused():
+    @tawa.jit
+    def product(a_desc, b_desc, c_desc, K, BLOCK: tl.constexpr):
+        row, column = tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK
+        acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+        for k in range(0, K, BLOCK):
+            acc = tl.dot(a_desc.load([row, k]), b_desc.load([k, column]), acc)
+        c_desc.store([row, column], acc.to(tl.float16))
+
+    a, b = np.ones((192, 64), np.float16), np.ones((64, 64), np.float16)
+    c = np.zeros((192, 64), np.float16)
+    arguments = [tawa.TensorDescriptor.from_tensor(x, [64, 64]) for x in (a, b, c)]
+    pins = {"BLOCK": 64, "cluster": 2, "persistent": False}
+    with pytest.raises(PlanError, match="must be a multiple of the cluster"):
+        tawa.simulate(product, *arguments, 64, grid=(3, 1), **pins)
+    assert not c.any()

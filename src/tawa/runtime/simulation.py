@@ -9,7 +9,7 @@ from tawa.errors import ArgumentError
 from tawa.plan.plan import Schedule as PinnedSchedule
 from tawa.runtime.decorators import wrap
 from tawa.runtime.dispatch import common_device, guards_hold, parse_stage, simulate_stage
-from tawa.runtime.grid import resolve_grid
+from tawa.runtime.grid import launches, resolve_grid
 from tawa.runtime.jit import Launchable
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ def simulate(
     # The tile stage is the program as it was written: it relies on nothing.
     if level != "tile" and not guards_hold(compiled, arguments, extents):
         compiled = launchable.compile_plain(*args, grid=grid, **meta)
+    if level != "tile":
+        launches(compiled, extents)  # raises for a grid that no launch takes
     program = parse_stage(compiled, level)
     cluster = compiled.plan.cluster if level == "aref" else None
     trace = simulate_stage(
