@@ -212,17 +212,11 @@ def _widened(bind: Callable[[Any], Call]) -> Callable[[Any], Call]:
     return bound
 
 
-class Sdpa:
+class Sdpa(who.Plain):
     """torch's scaled_dot_product_attention through one of its backends."""
 
     def __init__(self, name: str, backend: str) -> None:
         self.name, self._backend = name, backend
-
-    def stand_ins(self, case: Any) -> None:
-        return None
-
-    def failures(self) -> tuple[type[Exception], ...]:
-        return (RuntimeError,)
 
     def offers(self, case: Attention) -> Iterator[Offer]:
         if case.dtype in NARROW:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness import OUTPUT, Call, Missing, torch_dtype
-from peers import Offer
+from peers import Offer, Plain
 
 
 class Outputs(Protocol):
@@ -26,16 +26,10 @@ class Outputs(Protocol):
     c: Any
 
 
-class FlashAttention3:
+class FlashAttention3(Plain):
     """FlashAttention-3; missing where neither build is there."""
 
     name = "fa3"
-
-    def stand_ins(self, case: Any) -> None:
-        return None
-
-    def failures(self) -> tuple[type[Exception], ...]:
-        return (RuntimeError,)
 
     def offers(self, case: Any) -> Iterator[Offer]:
         path = os.environ.get("TAWA_FA3", "")

@@ -56,16 +56,22 @@ def candidates(peer: Peer, case: Case, sets: Sequence[Inputs]) -> Iterator[Candi
             yield Candidate(offer.label, [], note=lines[0][:200])
 
 
-class Torch:
-    """torch.mm, torch.bmm, and torch._scaled_mm for fp8, tensor-wise."""
+class Plain:
+    """What most peers are: nothing to compile ahead, and a RuntimeError declines."""
 
-    name = "torch"
-
-    def stand_ins(self, case: Case) -> Any:
+    def stand_ins(self, case: Any) -> Any:
+        """Return no inputs: nothing is compiled ahead."""
         return None
 
     def failures(self) -> tuple[type[Exception], ...]:
+        """Return what torch and the drivers raise for a case they do not take."""
         return (RuntimeError,)
+
+
+class Torch(Plain):
+    """torch.mm, torch.bmm, and torch._scaled_mm for fp8, tensor-wise."""
+
+    name = "torch"
 
     def offers(self, case: Case) -> Iterator[Offer]:
         import torch
@@ -119,19 +125,13 @@ def _scaled(case: Case, scale_a: Any, scale_b: Any, label: str) -> Iterator[Offe
         yield Offer(f"{label} use_fast_accum={fast}", bind)
 
 
-class CublasLtBest:
+class CublasLtBest(Plain):
     """cuBLASLt: the fastest of the algorithms its heuristic offers."""
 
     name = "cublaslt"
 
-    def stand_ins(self, case: Case) -> Any:
-        return None
-
     def __init__(self) -> None:
         self._library: Any = None
-
-    def failures(self) -> tuple[type[Exception], ...]:
-        return (RuntimeError,)
 
     def offers(self, case: Case) -> Iterator[Offer]:
         import cublaslt

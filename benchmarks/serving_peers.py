@@ -53,16 +53,10 @@ class TawaServing(who.Tawa):
         return launches(self.bound(inputs, case), variant)
 
 
-class Copy:
+class Copy(who.Plain):
     """A copy that moves as many bytes as decoding reads: what memory can do."""
 
     name = "copy"
-
-    def stand_ins(self, case: Any) -> None:
-        return None
-
-    def failures(self) -> tuple[type[Exception], ...]:
-        return (RuntimeError,)
 
     def offers(self, case: Any) -> Iterator[Offer]:
         if not isinstance(case, Decode):
@@ -81,17 +75,11 @@ class Copy:
         yield Offer("torch copy_", bind, bound=True)
 
 
-class Sdpa:
+class Sdpa(who.Plain):
     """torch's scaled_dot_product_attention, for dense decoding, through one of its backends."""
 
     def __init__(self, name: str, backend: str) -> None:
         self.name, self._backend = name, backend
-
-    def stand_ins(self, case: Any) -> None:
-        return None
-
-    def failures(self) -> tuple[type[Exception], ...]:
-        return (RuntimeError,)
 
     def offers(self, case: Any) -> Iterator[Offer]:
         if not isinstance(case, Decode) or case.page:
@@ -114,16 +102,10 @@ class Sdpa:
         yield Offer(self._backend.lower(), bind)
 
 
-class Flash2Varlen:
+class Flash2Varlen(who.Plain):
     """FlashAttention-2 as torch ships it, for packed sequences."""
 
     name = "flash2"
-
-    def stand_ins(self, case: Any) -> None:
-        return None
-
-    def failures(self) -> tuple[type[Exception], ...]:
-        return (RuntimeError,)
 
     def offers(self, case: Any) -> Iterator[Offer]:
         if not isinstance(case, Packed):
@@ -146,7 +128,7 @@ class Flash2Varlen:
         yield Offer("_flash_attention_forward", bind)
 
 
-class FlashAttention3Serving:
+class FlashAttention3Serving(who.Plain):
     """FlashAttention-3 as the wheel of vllm has it (`TAWA_FA3` names its library).
 
     Keys lie as it wants them, (tokens, heads, head_dim). It splits the keys as it sees fit, and
@@ -155,12 +137,6 @@ class FlashAttention3Serving:
     """
 
     name = "fa3"
-
-    def stand_ins(self, case: Any) -> None:
-        return None
-
-    def failures(self) -> tuple[type[Exception], ...]:
-        return (RuntimeError,)
 
     def offers(self, case: Any) -> Iterator[Offer]:
         path = os.environ.get("TAWA_FA3", "")

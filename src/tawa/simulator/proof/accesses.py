@@ -15,6 +15,7 @@ from tawa.layouts.transpose import given, taken
 from tawa.simulator.proof.counting import carries_scalar
 from tawa.simulator.proof.decode import Decoder, Step, both, compute, concrete, fresh
 from tawa.simulator.proof.effects import together
+from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.machine import Action, Agent, Script
 from tawa.simulator.proof.memory import Access, Bucket
 from tawa.simulator.proof.regions import Footprint
@@ -151,16 +152,6 @@ def shared_transpose_rule(decoder: Decoder, move: hopper.SharedTranspose) -> Ste
         return act
 
     return Step(run)
-
-
-def role_of(operation: Operation) -> hopper.Role:
-    """Return the role an operation stands in. Raises Violation where it stands in none."""
-    parent = operation.parent_op()
-    while not isinstance(parent, hopper.Role):
-        if parent is None:
-            raise Violation("form", f"{operation.name} stands outside all roles.", operation)
-        parent = parent.parent_op()
-    return parent
 
 
 def shared_load_rule(decoder: Decoder, load: hopper.SharedLoad) -> Step:

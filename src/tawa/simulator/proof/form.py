@@ -58,7 +58,7 @@ def check_form(
                 parts = operation.multicast.data if operation.multicast is not None else 1
                 _check_copy(operation, operation.map, operation.view, parts, buffers)
             case hopper.TmaStore():
-                role = _role_of(operation)
+                role = role_of(operation)
                 groups = -(-role.warps.data // _WARPGROUP)
                 shares = groups if operation.by.data == "warpgroup" else 1
                 _check_copy(operation, operation.map, operation.view, shares, buffers)
@@ -70,7 +70,8 @@ def check_form(
                 continue
 
 
-def _role_of(operation: Operation) -> hopper.Role:
+def role_of(operation: Operation) -> hopper.Role:
+    """Return the role an operation stands in. Raises Violation where it stands in none."""
     parent = operation.parent_op()
     while not isinstance(parent, hopper.Role):
         if parent is None:

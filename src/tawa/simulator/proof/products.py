@@ -14,9 +14,10 @@ from xdsl.ir import Operation
 from tawa.ir import hopper, tile
 from tawa.ir.types import LayoutAttr
 from tawa.layouts.fragments import wgmma_tiling
-from tawa.simulator.proof.accesses import WARPGROUP, bucket_of, role_of
+from tawa.simulator.proof.accesses import WARPGROUP, bucket_of
 from tawa.simulator.proof.decode import Decoder, Step, concrete
 from tawa.simulator.proof.effects import together
+from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.machine import Action, Agent, Blocked, Script, World
 from tawa.simulator.proof.memory import Access
 from tawa.simulator.proof.registers import Places, own, release
