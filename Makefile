@@ -26,11 +26,11 @@ test: $(VENV)/test
 	$(BIN)/python -m pytest -n 2
 
 mutants: $(VENV)/test
-	PYTHONPATH=tests $(BIN)/python tests/mutation.py
+	PYTHONPATH=tests $(BIN)/python tests/mutation.py --jobs $(JOBS)
 	$(BIN)/python docs/generate.py
 
 schedules: $(VENV)/test
-	PYTHONPATH=tests $(BIN)/python tests/schedule_runs.py --minutes $(MINUTES)
+	PYTHONPATH=tests $(BIN)/python tests/schedule_runs.py --jobs $(JOBS)
 	$(BIN)/python docs/generate.py
 
 long: $(VENV)/test

@@ -36,14 +36,15 @@ def of_schedules(name: str, run: dict[str, Any]) -> list[str]:
     ]
 
 
-def of_mutants(name: str, scores: list[dict[str, Any]]) -> list[str]:
+def of_mutants(name: str, run: dict[str, Any]) -> list[str]:
     """Return the rows of a mutation test."""
+    scores = run["kernels"]
     fates = sum((Counter(item["fates"]) for item in scores), Counter[str]())
     killed = sum(fates[fate] for fate in KILLED)
     alarms = sum(bool(item["false_alarm"]) for item in scores)
     open_ = fates["simulator"] + fates["survivor"]
     return [
-        f"| mutants of {len(scores)} kernels | {sum(fates.values()):,} | {name} |",
+        f"| mutants of {len(scores)} of {run['of']} kernels | {sum(fates.values()):,} | {name} |",
         f"| refused by the proof | {killed:,} | |",
         f"| accepted, the same program for a reason that is checked | {fates['equivalent']:,} | |",
         f"| accepted, no difference under any schedule | {fates['unchanged']:,} | |",

@@ -1,6 +1,6 @@
 """The mutation test of the proof: every kernel of the tests, broken in every way we know.
 
-    python tests/mutation.py [--jobs N] [--only NAME ...] [--every N] [--out FOLDER]
+    python tests/mutation.py [--jobs N] [--minutes M] [--shard I/N] [--merge] [--only NAME ...]
 
 A mutant is *killed* by a static rule (before anything runs), by the proof (a run breaks a rule), as
 *unproved* (the proof cannot say), or, where the proof accepts it, by the simulator under
@@ -12,19 +12,16 @@ these is a *survivor*: a miss of the proof until somebody shows otherwise.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import date
-from pathlib import Path
-from random import Random
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
+from long_runs import Part, Unit, arguments, gathered, keep, made_of, run
 from mutants import Mutant, mutants
 from proof_kernels import KERNELS
 from tawa.errors import ProtocolError, TawaError, UnprovedProtocol
@@ -39,7 +36,8 @@ from tawa.target import H200
 SCHEDULES = (("random", "random", 0), ("random", "late", 1), ("random", "early", 2))
 # Their reason is that the proof, which sees every meeting and every place, accepts them.
 _JUDGED = ("id=", "kind=", "offset+16")
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+PARTS = 4
+"""Into which the mutants of a kernel are dealt."""
 
 
 @dataclass
@@ -52,6 +50,7 @@ class Score:
     fates: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+    unchanged: list[str] = field(default_factory=list)
     survivors: list[str] = field(default_factory=list)
     contested: list[str] = field(default_factory=list)
     false_alarm: str = ""
@@ -114,22 +113,25 @@ class Simulated:
     """The original's memory after each schedule; None where these arguments do not suit it."""
 
     def __init__(self, kernel: tile.Kernel) -> None:
-        self.expected: list[dict[str, bytes]] | None = None
+        self.kernel = kernel
+
+    @cached_property
+    def expected(self) -> tuple[tuple[int, int, int], list[dict[str, bytes]]] | None:
         for grid in ((2, 2, 1), (4, 1, 1), (1, 1, 1)):
-            self.grid = grid
             try:
-                self.expected = [memory_after(kernel, grid, schedule) for schedule in SCHEDULES]
-                return
+                return grid, [memory_after(self.kernel, grid, each) for each in SCHEDULES]
             except (TawaError, IndexError, ValueError):
                 continue
+        return None
 
     def judge(self, mutant: tile.Kernel) -> str:
         """Return "simulator" where it finds a fault, "unchanged", or "" where it cannot say."""
         if self.expected is None:
             return ""
+        grid, memories = self.expected
         try:
-            for schedule, expected in zip(SCHEDULES, self.expected):
-                if memory_after(mutant, self.grid, schedule) != expected:
+            for schedule, memory in zip(SCHEDULES, memories):
+                if memory_after(mutant, grid, schedule) != memory:
                     return "simulator"
         except TawaError:
             return "simulator"
@@ -139,39 +141,46 @@ class Simulated:
 # --- one kernel -----------------------------------------------------------------------------------
 
 
+@cache
+def _lowered(name: str) -> tuple[tile.Kernel, Simulated]:
+    kernel = KERNELS[name]()
+    return kernel, Simulated(kernel)
+
+
 def score(name: str, every: int = 1, offset: int = 0) -> Score:
     """Judge the mutants of a kernel, or each `every`-th of them."""
     began, result = time.perf_counter(), Score(name)
-    kernel = KERNELS[name]()
+    kernel, simulated = _lowered(name)
     fate, rule = judged(kernel.clone())
     result.false_alarm = rule
     if fate:
         return result
-    simulated: Simulated | None = None
     for number, mutant in enumerate(mutants(kernel)):
-        if (number + offset) % every:
-            continue
-        result.mutants += 1
-        result.kinds[_kind(mutant)] += 1
-        broken = mutant.make()
-        fate, rule = judged(broken)
-        if fate:
-            result.rules[rule] += 1
-            if mutant.harmless and fate != "unproved" and not mutant.kind.startswith(_JUDGED):
-                result.contested.append(f"{mutant.name}: {mutant.harmless}")
-        elif mutant.harmless:
-            fate = "equivalent"
-            result.reasons[mutant.harmless] += 1
-        else:
-            simulated = simulated or Simulated(kernel)
-            fate = simulated.judge(mutant.make()) or "survivor"
-            if fate in ("survivor", "simulator"):
-                result.survivors.append(f"{mutant.name} ({fate})")
-            else:
-                result.reasons[f"unchanged: {_kind(mutant)}"] += 1
-        result.fates[fate] += 1
+        if (number + offset) % every == 0:
+            _judge(mutant, simulated, result)
     result.seconds = time.perf_counter() - began
     return result
+
+
+def _judge(mutant: Mutant, simulated: Simulated, result: Score) -> None:
+    result.mutants += 1
+    result.kinds[_kind(mutant)] += 1
+    fate, rule = judged(mutant.make())
+    if fate:
+        result.rules[rule] += 1
+        if mutant.harmless and fate != "unproved" and not mutant.kind.startswith(_JUDGED):
+            result.contested.append(f"{mutant.name}: {mutant.harmless}")
+    elif mutant.harmless:
+        fate = "equivalent"
+        result.reasons[mutant.harmless] += 1
+    else:
+        fate = simulated.judge(mutant.make()) or "survivor"
+        if fate == "unchanged":
+            result.reasons[f"unchanged: {_kind(mutant)}"] += 1
+            result.unchanged.append(mutant.name)
+        else:
+            result.survivors.append(f"{mutant.name} ({fate})")
+    result.fates[fate] += 1
 
 
 def _kind(mutant: Mutant) -> str:
@@ -182,19 +191,45 @@ def _kind(mutant: Mutant) -> str:
 # --- all kernels ----------------------------------------------------------------------------------
 
 
-def table(scores: list[Score], every: int = 1) -> str:
-    """Return the scores as a page; `every` says that each `every`-th mutant was judged."""
+def units(names: Iterable[str]) -> list[Unit]:
+    return [Unit(name, "mutants", part, PARTS) for name in names for part in range(PARTS)]
+
+
+def task(unit: Unit) -> dict[str, Any]:
+    return vars(score(unit.name, unit.parts, unit.part))
+
+
+def merged(parts: Iterable[Part]) -> list[Score]:
+    """The scores of whole kernels."""
+    found: dict[str, Score] = {}
+    for part in parts:
+        result = part.result
+        item = found.setdefault(part.unit.name, Score(part.unit.name))
+        item.mutants += result["mutants"]
+        item.seconds += result["seconds"]
+        item.false_alarm = item.false_alarm or result["false_alarm"]
+        for name in ("kinds", "fates", "rules", "reasons"):
+            getattr(item, name).update(result[name])
+        for name in ("unchanged", "survivors", "contested"):
+            getattr(item, name).extend(result[name])
+    return list(found.values())
+
+
+def table(scores: list[Score], sources: dict[str, int], missing: int = 0) -> str:
+    """Return the scores as a page; `missing` parts of kernels were not judged."""
     fates = sum((item.fates for item in scores), Counter[str]())
     kinds = sum((item.kinds for item in scores), Counter[str]())
     rules = sum((item.rules for item in scores), Counter[str]())
     reasons = sum((item.reasons for item in scores), Counter[str]())
     alarms = [item for item in scores if item.false_alarm]
     left = [f"{item.kernel}: {text}" for item in scores for text in item.survivors]
+    contested = [f"{item.kernel}: {text}" for item in scores for text in item.contested]
     total = sum(item.mutants for item in scores)
     lines = ["# Mutation test of the proof", ""]
     lines += [
         f"{len(scores)} kernels, {total} mutants; {len(alarms)} of the originals flagged.",
-        *([f"One mutant of {every} was judged, from another one on in each kernel."] * (every > 1)),
+        *([f"{missing} of the parts of kernels are missing."] * bool(missing)),
+        f"Sources: {', '.join(f'{count} parts of {name}' for name, count in sources.items())}.",
         "`python tests/mutation.py` makes this page; its docstring says what the fates mean.",
         "",
         "| fate | mutants |",
@@ -217,37 +252,37 @@ def table(scores: list[Score], every: int = 1) -> str:
         "",
         *([f"- {text}" for text in left] or ["None."]),
         "",
+        "## Refused though a reason says that they are harmless",
+        "",
+        *([f"- {text}" for text in contested] or ["None."]),
+        "",
     ]
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Score all kernels, in several processes; write a page and the figures of each kernel."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    chosen = parser.parse_args()
+def _say(unit: Unit, result: dict[str, Any]) -> None:
+    print(f"{unit.name:42} {dict(result['fates'])} {result['seconds']:.0f} s", flush=True)
+    for text in result["survivors"] + result["contested"]:
+        print(f"    {text}", flush=True)
+
+
+def main() -> int:
+    """Score all kernels; return 1 where a mutant survives or an original is refused."""
+    chosen = arguments(__doc__, "mutants").parse_args()
     names = [n for n in KERNELS if not chosen.only or any(part in n for part in chosen.only)]
-    scores: list[Score] = []
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    stem = chosen.out / f"mutants-{date.today()}"
-    places = list(enumerate(names))
-    Random(0).shuffle(places)  # what is done when somebody stops it is a fair sample
-    with ProcessPoolExecutor(chosen.jobs) as pool:
-        futures = [pool.submit(score, name, chosen.every, place) for place, name in places]
-        for future in as_completed(futures):
-            item = future.result()
-            scores.append(item)
-            print(f"{item.kernel:42} {dict(item.fates)} {item.seconds:.0f} s", flush=True)
-            for text in item.survivors + item.contested:
-                print(f"    {text}", flush=True)
-            scores.sort(key=lambda item: names.index(item.kernel))
-            stem.with_suffix(".md").write_text(table(scores, chosen.every))
-            figures = json.dumps([vars(item) for item in scores], indent=1)
-            stem.with_suffix(".json").write_text(figures + "\n")
+    if not chosen.merge:
+        run(units(names), task, chosen, _say)
+    parts, missing = gathered(chosen.parts, units(names))
+    scores = merged(parts)
+    figures = {
+        "of": len(names),
+        "missing": len(missing),
+        "sources": made_of(parts),
+        "kernels": [vars(item) for item in scores],
+    }
+    keep(chosen.out, "mutants", table(scores, made_of(parts), len(missing)), figures)
+    return int(any(item.survivors or item.false_alarm for item in scores))
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

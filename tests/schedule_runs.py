@@ -1,6 +1,6 @@
 """Every kernel under every adversarial schedule, at every trip count: the long run, and its page.
 
-    python tests/schedule_runs.py [--minutes M] [--jobs N] [--only NAME ...] [--out FOLDER]
+    python tests/schedule_runs.py [--jobs N] [--minutes M] [--shard I/N] [--merge] [--only NAME ...]
 
 A kernel runs as specialized in the simulator: at 0 to 2D + 2 trips of its loop (D slots), whole and
 with an uneven tail; each role starved in turn, asynchronous work completing at random, as late and
@@ -10,33 +10,31 @@ the emulated CUDA C++ as well. Every result must be the oracle's.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import date
 from functools import partial
-from pathlib import Path
-from random import Random
 from typing import Any
 
 from codegen_emulator import COMPILER, emulate
 from kernel_runs import SUBJECTS
 from kernel_subject import Arguments, Ready, Subject
+from long_runs import Part, Unit, arguments, gathered, keep, made_of, run
 from tawa.codegen import CudaSource, generate
 from tawa.simulator import simulate
 from tawa.simulator.proof import prove
 from tawa.simulator.schedules import adversarial
 from tawa.target import H200
 
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 BLOCKS = (2, 1, 3, 5)
 """Resident at a time: persistent kernels walk over one tile, or many."""
 TIMINGS = 3
 """Of the emulation, by the seed: at random, as late or as early as can be."""
+EMULATED = 4
+"""One size in so many goes through the emulation."""
+PARTS = 4
+"""Into which the sizes of a kernel are dealt."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Trial:
 
 @dataclass
 class Tally:
-    """What became of the runs of one kernel."""
+    """What became of the runs of one kernel, or of a part of them."""
 
     kernel: str
     depth: int = 1
@@ -63,7 +61,14 @@ class Tally:
     schedules: Counter[str] = field(default_factory=Counter[str])
     failures: list[str] = field(default_factory=list)
     seconds: float = 0.0
-    whole: bool = True
+
+    def check(self, how: object, subject: Subject, want: Arguments, run: Callable[[], Any]) -> None:
+        """Note whether a run leaves what the oracle left."""
+        try:
+            subject.same(want, run())
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0]
+            self.failures.append(f"{how}: {type(error).__name__}: {reason}")
 
 
 def trials(subject: Subject, seed: int = 0) -> Iterator[list[Trial]]:
@@ -90,41 +95,38 @@ def emulated(ready: Ready, source: CudaSource, seed: int, blocks: int) -> Argume
     return got
 
 
-def try_kernel(name: str, seed: int, every: int, seconds: float) -> Tally:
-    """Run a kernel in every way; stop after `seconds`, and say so."""
+def try_kernel(name: str, part: int = 0, parts: int = 1) -> Tally:
+    """Prove a kernel, and simulate each `parts`-th of its sizes in every way."""
     subject, tally, began = SUBJECTS[name], Tally(name), time.perf_counter()
-    usual = subject.at(None)
-    proof = prove(usual.kernel.clone(), H200)
-    tally.proof_ms = 1000 * (time.perf_counter() - began)
-    tally.depth, tally.states = subject.depth(), proof.states
-    groups = list(trials(subject, seed))
-    Random(seed).shuffle(groups)  # where the time is short, what is done is a fair sample
-    for index, group in enumerate(groups):
+    usual = subject.at(None).kernel.clone()
+    if not part:
+        before = time.perf_counter()
+        tally.states = prove(usual, H200).states
+        tally.proof_ms = 1000 * (time.perf_counter() - before)
+    tally.depth = subject.depth()
+    for group in list(trials(subject, 1000 * list(SUBJECTS).index(name)))[part::parts]:
         ready = subject.at(group[0].extent)
         want = ready.expected()
-
-        def check(how: Any, run: Any, want: Arguments = want) -> None:
-            try:
-                subject.same(want, run())
-            except Exception as error:
-                reason = str(error).strip().partition("\n")[0]
-                tally.failures.append(f"{how}: {type(error).__name__}: {reason}")
-
         for trial in group:
-            check(trial, partial(simulated, ready, trial))
+            tally.check(trial, subject, want, partial(simulated, ready, trial))
             tally.runs += 1
-            tally.schedules["+".join(_kind(part) for part in trial.schedule.split("+"))] += 1
+            tally.schedules["+".join(_kind(word) for word in trial.schedule.split("+"))] += 1
         tally.extents += 1
-        if every and index % every == 0 and COMPILER is not None:
-            source = generate(ready.kernel)
-            for timing in range(TIMINGS):
-                blocks = 1 + (index + timing) % 3
-                run = partial(emulated, ready, source, TIMINGS * index + timing, blocks)
-                check(f"emulated, extent {group[0].extent}, timing {timing}", run)
-                tally.emulated += 1
-        if time.perf_counter() - began > seconds:
-            tally.whole = False
-            break
+    tally.seconds = time.perf_counter() - began
+    return tally
+
+
+def emulate_kernel(name: str) -> Tally:
+    """Run the CUDA C++ of a kernel in the emulation, at some of its sizes."""
+    subject, tally, began = SUBJECTS[name], Tally(name), time.perf_counter()
+    for index, extent in enumerate(list(subject.extents())[::EMULATED]):
+        ready = subject.at(extent)
+        want, source = ready.expected(), generate(ready.kernel)
+        for timing in range(TIMINGS):
+            blocks = 1 + (index + timing) % 3
+            run = partial(emulated, ready, source, TIMINGS * index + timing, blocks)
+            tally.check(f"emulated, extent {extent}, timing {timing}", subject, want, run)
+            tally.emulated += 1
     tally.seconds = time.perf_counter() - began
     return tally
 
@@ -133,19 +135,50 @@ def _kind(word: str) -> str:
     return "starve" if word.startswith("starve=") else word
 
 
+# --- all kernels ----------------------------------------------------------------------------------
+
+
+def units(names: Iterable[str]) -> list[Unit]:
+    found = [Unit(name, "simulated", part, PARTS) for name in names for part in range(PARTS)]
+    return found + [Unit(name, "emulated") for name in names] * (COMPILER is not None)
+
+
+def task(unit: Unit) -> dict[str, Any]:
+    if unit.what == "emulated":
+        return vars(emulate_kernel(unit.name))
+    return vars(try_kernel(unit.name, unit.part, unit.parts))
+
+
+def merged(parts: Iterable[Part]) -> list[Tally]:
+    """The tallies of whole kernels."""
+    found: dict[str, Tally] = {}
+    for part in parts:
+        result = part.result
+        item = found.setdefault(part.unit.name, Tally(part.unit.name))
+        item.depth = max(item.depth, result["depth"])
+        for name in ("extents", "states", "proof_ms", "runs", "emulated", "seconds"):
+            setattr(item, name, getattr(item, name) + result[name])
+        item.schedules.update(result["schedules"])
+        item.failures.extend(result["failures"])
+    return list(found.values())
+
+
 def page(found: dict[str, Any]) -> str:
     """The run as a page."""
     kernels = found["kernels"]
     ways = sum((Counter(item["schedules"]) for item in kernels), Counter[str]())
     failures = [f"{item['kernel']}: {text}" for item in kernels for text in item["failures"]]
-    cut = [item["kernel"] for item in kernels if not item["whole"]]
     total = {key: sum(item[key] for item in kernels) for key in ("runs", "emulated", "extents")}
+    sources = ", ".join(f"{count} parts of {name}" for name, count in found["sources"].items())
     lines = [
-        f"# Schedules, {found['date']}",
+        "# Every kernel under every schedule",
         "",
-        f"`{found['command']}`: every kernel of the tests and the library that it reached "
-        f"({len(kernels)} of {found['of']}), at every trip count from 0 to 2D + 2 with whole and "
-        "uneven tails, each role starved in turn, asynchronous work at random, late and early.",
+        f"`python tests/schedule_runs.py`: kernels of the tests and the library, {len(kernels)} of "
+        f"{found['of']}, at every trip count from 0 to 2D + 2 with whole and uneven tails, each "
+        "role starved in turn, asynchronous work at random, late and early; one size in "
+        f"{EMULATED} through the emulated CUDA C++ as well.",
+        f"Sources: {sources}.",
+        *([f"{found['missing']} parts of kernels are missing."] * bool(found["missing"])),
         "",
         "| | |",
         "|---|---:|",
@@ -159,60 +192,39 @@ def page(found: dict[str, Any]) -> str:
         "|---|---:|",
         *(f"| {name} | {count:,} |" for name, count in ways.most_common()),
         "",
-        *(
-            [f"{len(cut)} of the kernels ran a part of their sizes, drawn at random.", ""]
-            * (cut != [])
-        ),
         *(f"- {text}" for text in failures),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _say(unit: Unit, result: dict[str, Any]) -> None:
+    count = result["runs"] + result["emulated"]
+    print(f"{unit.name:42} {unit.what} {count:5} {result['seconds']:6.0f} s", flush=True)
+    for text in result["failures"]:
+        print(f"    {text}", flush=True)
+
+
 def main() -> int:
-    """Run all kernels in several processes; return 1 where a run differs."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--emulate", type=int, default=4, help="one size in so many; 0: none")
-    parser.add_argument("--most", type=float, default=120, help="seconds for one kernel")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    """Run all kernels; return 1 where a run differs."""
+    parser = arguments(__doc__, "schedules")
+    parser.add_argument("--what", choices=("simulated", "emulated"), help="only these runs")
     chosen = parser.parse_args()
     names = [n for n in SUBJECTS if not chosen.only or any(part in n for part in chosen.only)]
-    order, stop = list(names), time.monotonic() + 60 * chosen.minutes
-    Random(chosen.seed).shuffle(order)  # what is done when the time is over is a fair sample
-    tallies: list[Tally] = []
-    with ProcessPoolExecutor(chosen.jobs) as pool:
-        waiting = {
-            pool.submit(try_kernel, name, 1000 * place + chosen.seed, chosen.emulate, chosen.most)
-            for place, name in enumerate(order)
-        }
-        for future in as_completed(waiting):
-            if future.cancelled():
-                continue
-            tally = future.result()
-            tallies.append(tally)
-            print(f"{tally.kernel:42} {tally.runs:5} runs {tally.seconds:6.0f} s", flush=True)
-            for text in tally.failures:
-                print(f"    {text}", flush=True)
-            if time.monotonic() > stop:
-                for other in waiting:
-                    other.cancel()
-    tallies.sort(key=lambda tally: names.index(tally.kernel))
-    found = {
-        "command": f"python tests/schedule_runs.py --minutes {chosen.minutes:g}",
-        "date": str(date.today()),
+    wanted = [unit for unit in units(names) if chosen.what in (None, unit.what)]
+    if not chosen.merge:
+        run(wanted, task, chosen, _say)
+    parts, missing = gathered(chosen.parts, wanted)
+    tallies = merged(parts)
+    figures = {
         "of": len(names),
+        "missing": len(missing),
+        "sources": made_of(parts),
         "kernels": [vars(tally) for tally in tallies],
     }
-    text = page(found)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    stem = chosen.out / f"schedules-{found['date']}"
-    stem.with_suffix(".md").write_text(text)
-    stem.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+    text = page(figures)
+    keep(chosen.out, "schedules", text, figures)
     print(text)
-    return 1 if any(tally.failures for tally in tallies) else 0
+    return int(any(tally.failures for tally in tallies))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def test_the_page() -> None:
     one = Score("gemm", mutants=3)
     one.fates.update(proof=2, survivor=1)
     one.survivors.append("drop wait #3 (survivor)")
-    page = table([one])
+    page = table([one], {"abc": 4})
     assert "1 kernels, 3 mutants; 0 of the originals flagged" in page
     assert "| proof | 2 |" in page
     assert "- gemm: drop wait #3 (survivor)" in page
