@@ -126,6 +126,10 @@ def memory_twin(name: str) -> str:
             f"auto* p = (decltype(value)*)address; auto old = *p; *p = {signs[found[1]]}; "
             "return old;"
         )
+    if found := re.fullmatch(r"reduce_add_(f32|f16|bf16)x(\d)_\w+", name):
+        return reduction_of(found[1], int(found[2]))
+    if re.fullmatch(r"fence_(cta|gpu|sys)", name):
+        return ""
     if name.startswith("compare_exchange"):
         return (
             "auto* p = (decltype(value)*)address; auto old = *p; "
@@ -145,6 +149,15 @@ def atomic_of_halves(function: str, kind: str) -> str:
     combined = {"add": f"{x} + {y}", "min": f"std::fmin({x}, {y})", "max": f"std::fmax({x}, {y})"}
     result = f"emu::to_{kind}({combined[function]})"
     return f"auto* p = (u16*)address; u16 old = *p; *p = {result}; return old;"
+
+
+def reduction_of(kind: str, words: int) -> str:
+    """The host body of a vector of additions to memory."""
+    check = f'if (address % {4 * words}) throw std::out_of_range("misaligned"); '
+    if kind == "f32":
+        return f"{check}for (int i = 0; i < {words}; ++i) ((float*)address)[i] += from[i];"
+    one = f"emu::to_{kind}(emu::from_{kind}(p[i]) + emu::from_{kind}(((u16*)from)[i]))"
+    return f"{check}auto* p = (u16*)address; for (int i = 0; i < {2 * words}; ++i) p[i] = {one};"
 
 
 def conversion_twin(name: str) -> str:

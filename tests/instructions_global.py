@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from instructions import Program
-from tawa.codegen.wrappers import arithmetic, memory, tma
+from tawa.codegen.wrappers import arithmetic, memory, reductions, tma
 from tawa.codegen.wrappers import barriers as b
 from tawa.codegen.wrappers.core import Wrapper
 
@@ -102,6 +102,23 @@ def atomic(function: str, element: str, order: str = "relaxed", scope: str = "gp
     return Program(wrapper.name, (wrapper,), body, given, expected, start=start)
 
 
+def reduced(element: str, words: int) -> Program:
+    """Lanes add vectors to four places; sums are exact, so that their order does not matter."""
+    wrapper = reductions.reduction(element, words, "gpu")
+    kind = reductions.REDUCED[element][0]
+    count = words * (1 if element == "f32" else 2)
+    given = (np.arange(32 * count) % 13 - 6).astype(ELEMENTS[element]).reshape(32, count)
+    start = (np.arange(4 * count) % 7).astype(ELEMENTS[element]).reshape(4, count)
+    sums = given.astype(np.float64).reshape(8, 4, count).sum(axis=0)
+    body = f"""\
+fence_gpu();
+{wrapper.name}(result + {4 * words} * (lane % 4), ({kind}*)given + {words} * lane);
+"""
+    expected = (start + sums).astype(ELEMENTS[element])
+    wrappers = wrapper, reductions.fence("gpu")
+    return Program(wrapper.name, wrappers, body, given, expected, start=start)
+
+
 def exchanged() -> Program:
     """One thread exchanges in turn; each finds what the one before left."""
     given = np.arange(100, 108, dtype=np.int32)
@@ -169,5 +186,6 @@ PROGRAMS = [
     *(atomic(name, "i32") for name in FUNCTIONS if name != "add"),
     atomic("max", "f32"), atomic("min", "f32"), atomic("max", "f64"), atomic("max", "u32"),
     atomic("min", "i64", "relaxed", "cta"),
+    *(reduced(element, words) for element in ("f32", "f16", "bf16") for words in (1, 2, 4)),
     exchanged(), compared("i32"), compared("u64"), next_programs(), hints(),
 ]  # fmt: skip

@@ -8,7 +8,15 @@ import pytest
 from codegen_emulator import emulate, needs_compiler
 from emulator_twins import DEFINITION
 from instructions_all import PROGRAMS, SOURCES
-from tawa.codegen.wrappers import FIXED, arithmetic, barriers, memory, tensor_cores, tma
+from tawa.codegen.wrappers import (
+    FIXED,
+    arithmetic,
+    barriers,
+    memory,
+    reductions,
+    tensor_cores,
+    tma,
+)
 from tawa.codegen.wrappers.core import Wrapper
 
 NUMBERS = [pytest.param(i, id=program.name) for i, program in enumerate(PROGRAMS)]
@@ -42,6 +50,7 @@ MADE = {
     "atomic": r"atomic_(add|min|max|and|or|xor|exchange)_\w+",
     "compare_exchange": r"compare_exchange_\w+",
     "copy_async": r"copy_async_\d+",
+    "fence": r"fence_(cta|gpu|sys)",
     "global_load": r"global_load_\w+x\d\w*",
     "global_load_narrow": r"global_load_b\d+",
     "global_load_one": r"global_load_(u32|int|float)\w*",
@@ -56,6 +65,7 @@ MADE = {
     "packer": r"pack_(halves|bytes)",
     "pin": r"pin",
     "policy": r"policy_evict_(first|last)",
+    "reduction": r"reduce_add_\w+x\d_\w+",
     "shared_load": r"shared_load_\w+x\d",
     "shared_load_narrow": r"shared_load_b\d+",
     "shared_load_one": r"shared_load_(u32|int|float)",
@@ -85,7 +95,7 @@ def test_every_device_function_has_a_program() -> None:
     assert not [name for name in PLAIN if "asm" in FIXED[name].body]
     makers = {
         name
-        for module in (arithmetic, barriers, memory, tensor_cores, tma)
+        for module in (arithmetic, barriers, memory, reductions, tensor_cores, tma)
         for name, item in vars(module).items()
         if inspect.isfunction(item)
         and not name.startswith("_")

@@ -3,7 +3,8 @@
 A wrapped index, ``(start + i) % M``, makes rows past M repeat earlier rows. Reading zeros there
 instead is the same program if those rows only ever reach stores whose mask refuses them: the value
 of row i must flow only into row i, through element-wise statements, one side of a dot, loops and
-reductions along other dimensions, and end in stores masked by ``start + i < M``.
+reductions along other dimensions, and end in stores masked by ``start + i < M``, or in atomics
+masked so whose result nobody uses.
 """
 
 from __future__ import annotations
@@ -102,6 +103,8 @@ class _Walk:
             case scf.YieldOp():
                 return self._yield(op, index, dim)
             case tile.Store():
+                return index != 0 and op.mask is not None and self._masked(op.mask, dim)
+            case tile.Atomic() if op.result.first_use is None:
                 return index != 0 and op.mask is not None and self._masked(op.mask, dim)
             case _:
                 return False

@@ -1,4 +1,8 @@
-"""Read-modify-write of memory: one for each element, by the one thread that owns it."""
+"""Read-modify-write of memory: one for each element, by the one thread that owns it.
+
+Where an order is asked for, a tile's elements are changed relaxed between two fences: one a thread
+instead of one an element. Sums whose old values nobody uses go in vectors of neighbours.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,16 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element
 from tawa.codegen.emit.emitter import Emitter, Handler
-from tawa.codegen.emit.global_memory import all_of, memory_element, replica_guard
+from tawa.codegen.emit.global_memory import (
+    all_of,
+    memory_element,
+    replica_guard,
+    run_length,
+    scaled,
+)
 from tawa.codegen.emit.values import Scalar
 from tawa.codegen.storage import is_tensor
-from tawa.codegen.wrappers import arithmetic
+from tawa.codegen.wrappers import arithmetic, reductions
 from tawa.codegen.wrappers import memory as w
 from tawa.errors import InternalError
 from tawa.ir import tile
@@ -30,7 +40,22 @@ def atomic(e: Emitter, op: Operation) -> None:
     """Write one read-modify-write for each element, by one thread; the old values are returned."""
     assert isinstance(op, tile.Atomic)
     element = memory_element(op.pointer)
-    wrapper = w.atomic(op.function.data, element.name, op.order.data, op.scope.data)
+    order, fence = op.order.data, reductions.fence(op.scope.data)
+    words = _reduced_words(e, op, element)
+    fenced = words or (is_tensor(op.result) and layout_of(op.result.type).register_count > 1)
+    if fenced and order in ("release", "acq_rel"):
+        e.do(fence)
+    if words:
+        _reduce(e, op, element, words)
+    else:
+        _each(e, op, element, "relaxed" if fenced else order)
+    if fenced and order in ("acquire", "acq_rel"):
+        e.do(fence)
+
+
+def _each(e: Emitter, op: tile.Atomic, element: Element, order: str) -> None:
+    """Write one instruction for each element."""
+    wrapper = w.atomic(op.function.data, element.name, order, op.scope.data)
 
     def call(address: str, value: str) -> str:
         return _old(e, element, e.call(wrapper, address, _bits_of(e, element, value)))
@@ -39,6 +64,36 @@ def atomic(e: Emitter, op: Operation) -> None:
         return call(at(op.pointer, r), at(op.value, r))
 
     _atomics(e, op.result, op.pointer, op.mask, element, each)
+
+
+def _reduced_words(e: Emitter, op: tile.Atomic, element: Element) -> int:
+    """Return how many words one instruction may add to memory; 0 where elements go one by one."""
+    if op.function.data != "add" or element.name not in reductions.REDUCED:
+        return 0
+    if not is_tensor(op.result) or op.result.first_use is not None:
+        return 0
+    run = run_length(e, op, op.pointer, op.mask)
+    count = layout_of(op.result.type).register_count
+    for words in (4, 2, 1):
+        elements = words * element.packed
+        if run % elements == 0 and count % elements == 0:
+            return words
+    return 0
+
+
+def _reduce(e: Emitter, op: tile.Atomic, element: Element, words: int) -> None:
+    """Write the additions of a tile whose old elements nobody uses, `words` at a time."""
+    guard = replica_guard(e, op.pointer)
+    pointers, array = e.tensor(op.pointer), e.materialized(op.value)
+    mask = None if op.mask is None else e.tensor(op.mask)
+    wrapper = reductions.reduction(element.name, words, op.scope.data)
+    width = words * element.packed
+    count = layout_of(op.result.type).register_count
+    with e.block(f"if ({guard})" if guard else ""), e.unrolled("part", count // width) as part:
+        first = scaled(part, width)
+        start = f"{array.name} + {scaled(part, words)}" if part != "0" else array.name
+        with e.block("" if mask is None else f"if ({mask.at(first)})"):
+            e.do(wrapper, pointers.at(first), start)
 
 
 def compare_exchange(e: Emitter, op: Operation) -> None:
