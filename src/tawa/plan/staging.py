@@ -41,11 +41,10 @@ def _gives_way(load: tile.DescLoad, store: tile.DescStore) -> bool:
     """Tell whether the tile of `load` has the place of a stored one, and is done with before it."""
     kind, block = store.desc.type, load.parent
     assert isinstance(kind, DescType), "a descriptor store goes through a descriptor"
-    bits = bit_width(kind.element)
     alike = (
         tuple(kind.block_shape) == shape_of(load.result.type)
-        and bits == bit_width(element_type(load.result.type))
-        and bits >= _LEAST_BITS
+        and kind.element == element_type(load.result.type)
+        and bit_width(kind.element) >= _LEAST_BITS
     )
     if not alike or block is None or store.parent is not block:
         return False
@@ -80,7 +79,7 @@ def _unsuited(what: str, able: dict[str, str]) -> PlanError:
     pairs = "; ".join(f"{store} through {load}" for store, load in able.items())
     return PlanError(
         what,
-        why="a store goes through the slot of a tile of its shape and width, loaded alone by TMA "
+        why="a store goes through the slot of a tile of its shape and type, loaded alone by TMA "
         f"in the same block and read for the last time before it: {pairs or 'there is none'}",
         remedy="leave it out: the store then has a stage of its own where there is room",
     )

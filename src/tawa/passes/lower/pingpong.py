@@ -13,8 +13,9 @@ Before -> after, in a loop whose products stand together:
 Where the most work of a trip stands between two products, a turn goes round the back edge: it is
 taken before the loop, passed before that work, taken again after it, and passed after the loop. So
 takes and passes alternate on every path, for every trip count from 0. Products outside loops get
-turns of their own, one for each run of them without other work in between. Instances of a role,
-which have their turns from `tawa.passes.instances`, meet at named barriers likewise.
+turns of their own, one for each run of them without other work in between, and so do those of a
+loop whose turn would wait for the others (`tawa.passes.lower.holds`). Instances of a role, which
+have their turns from `tawa.passes.instances`, meet at named barriers likewise.
 Requires: waits placed, scalars the same in all warpgroups of a role (so all take as many turns).
 Ensures: every wgmma of a role that takes turns is issued in a turn.
 Declines when: the plan is cooperative. Raises `PlanError` when no loop of a role gains by turns.
@@ -31,8 +32,9 @@ from xdsl.ir import Block, Operation
 from tawa.analysis.turns import Trip, takes_turns, trip
 from tawa.errors import PlanError
 from tawa.ir import aref, hopper
-from tawa.passes.lower.context import Lowering
+from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase
+from tawa.passes.lower.holds import between, can_hold
 
 
 def take_turns(lowering: Lowering) -> None:
@@ -51,7 +53,7 @@ def take_turns(lowering: Lowering) -> None:
         )
     for role in roles:
         groups = role.warps.data // 4
-        turns = _Turns(lowering.take_barriers(groups), groups)
+        turns = _Turns(lowering.take_barriers(groups), groups, list(lowering.rings.values()))
         turns.block(role.body.block)
         first = next(op for op in role.body.block.ops if not isinstance(op, hopper.SetRegisters))
         Emitter.before(first).put(turns.turn("open"))
@@ -132,9 +134,10 @@ def _gains(role: hopper.Role) -> bool:
 class _Turns:
     """Places the turns of one role, of `groups` warpgroups from named barrier `first` on."""
 
-    def __init__(self, first: int, groups: int) -> None:
+    def __init__(self, first: int, groups: int, rings: list[Ring]) -> None:
         self._first = first
         self._groups = groups
+        self._rings = rings
 
     def turn(self, kind: str) -> hopper.Turn:
         """Return a new operation."""
@@ -149,8 +152,10 @@ class _Turns:
     def block(self, block: Block) -> None:
         """Place turns in a block and the blocks in it."""
         for operation in list(block.ops):
-            if isinstance(operation, scf.ForOp) and (found := takes_turns(operation, _is_product)):
-                self._loop(operation, found)
+            found = (
+                takes_turns(operation, _is_product) if isinstance(operation, scf.ForOp) else None
+            )
+            if found is not None and self._loop(operation, found):
                 continue
             for region in operation.regions:
                 for inner in region.blocks:
@@ -158,36 +163,52 @@ class _Turns:
         if (found := trip(block, _is_product)) is not None:
             self._straight(found)
 
-    def _loop(self, loop: scf.ForOp, found: Trip) -> None:
-        """Leave the stretch of a trip with the most work out of the turn."""
-        last = found.widest
-        if last == len(found.products) - 1:
-            self._take(found.products[0])
-            self._pass(found.products[-1])
-            return
+    def _loop(self, loop: Operation, found: Trip) -> bool:
+        """Leave the stretch of a trip with the most work out of the turn; say whether one can."""
+        products, last = found.products, found.widest
+        if last == len(products) - 1:
+            if not self._spans(products[0], products[-1]):
+                return False
+            self._take(products[0])
+            self._pass(products[-1])
+            return True
+        body = list(loop.regions[0].block.ops)
+        again = products[last + 1]
+        turn = body[: body.index(products[last])] + body[body.index(again) :]
+        if not can_hold(turn, again, self._rings):
+            return False
         Emitter.before(loop).put(self.turn("take"))
-        self._pass(found.products[last])
-        self._take(found.products[last + 1])
+        self._pass(products[last])
+        self._take(again)
         Emitter.after(loop).put(self.turn("pass"))
+        return True
 
     def _straight(self, found: Trip) -> None:
         """Give each run of products a turn."""
-        for index, product in enumerate(found.products):
-            if index == 0 or self._parted(found, index):
+        products, first = found.products, 0
+        for index, product in enumerate(products):
+            after = index + 1
+            if index == first:
                 self._take(product)
-            if index == len(found.products) - 1 or self._parted(found, index + 1):
+            if after == len(products) or self._parted(found, first, after):
                 self._pass(product)
+                first = after
 
-    def _parted(self, found: Trip, index: int) -> bool:
-        """Tell whether work, or another turn, stands between a product and the one before."""
-        if found.work[index - 1]:
+    def _parted(self, found: Trip, first: int, index: int) -> bool:
+        """Tell whether a turn that began at product `first` must end before product `index`: work,
+        or another turn, stands before it, or it could not be held so long.
+        """
+        products = found.products
+        if found.work[index - 1] or not self._spans(products[first], products[index]):
             return True
-        between = found.products[index - 1].next_op
-        while between is not None and between is not found.products[index]:
-            if any(isinstance(op, (hopper.Wgmma, hopper.Turn)) for op in between.walk()):
-                return True
-            between = between.next_op
-        return False
+        return any(
+            isinstance(inner, (hopper.Wgmma, hopper.Turn))
+            for operation in between(products[index - 1], products[index])
+            for inner in operation.walk()
+        )
+
+    def _spans(self, first: Operation, last: Operation) -> bool:
+        return can_hold(list(between(first, last)), first, self._rings)
 
     def _take(self, product: Operation) -> None:
         """Take the turn before a product, and before the fence that orders its registers."""

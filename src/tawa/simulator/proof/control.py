@@ -22,41 +22,35 @@ Moves = tuple[tuple[int, int], ...]
 
 
 def _moves(decoder: Decoder, targets: tuple[SSAValue, ...], origins: tuple[SSAValue, ...]) -> Moves:
-    """Pair the places of values that are carried, where the proof follows them."""
+    """Pair the places of values that are carried, where the proof follows them.
+
+    A tensor that becomes a constant has no origin: it has registers of its own, which threads fill
+    there and then, though the constant is one value.
+    """
     followed = decoder.needed | decoder.tracked
     return tuple(
-        (decoder.number(target), decoder.number(origin))
+        (
+            decoder.number(target),
+            -1 if _is_filled(decoder, target, origin) else decoder.number(origin),
+        )
         for target, origin in zip(targets, origins, strict=True)
         if target in followed
     )
+
+
+def _is_filled(decoder: Decoder, target: SSAValue, origin: SSAValue) -> bool:
+    return target in decoder.tracked and isinstance(origin.owner, tile.Constant)
 
 
 def _move(script: Script, moves: Moves) -> None:
     env = script.env
     if len(moves) == 1:
         ((target, origin),) = moves
-        env[target] = env[origin]
+        env[target] = env[origin] if origin >= 0 else Name(Register())
         return
-    values = [env[origin] for _, origin in moves]
+    values = [env[origin] if origin >= 0 else Name(Register()) for _, origin in moves]
     for (target, _), value in zip(moves, values):
         env[target] = value
-
-
-def _filled(decoder: Decoder, loop: scf.ForOp) -> tuple[int, ...]:
-    """Return the places of carried tensors that start as a constant: each has registers of its own,
-    which threads fill when the loop begins, though the constant is one value.
-    """
-    return tuple(
-        decoder.number(target)
-        for target, origin in zip(loop.body.block.args[1:], loop.iter_args, strict=True)
-        if target in decoder.tracked and isinstance(origin.owner, tile.Constant)
-    )
-
-
-def _fill(script: Script, places: tuple[int, ...]) -> None:
-    for place in places:
-        if isinstance(script.env[place], Name):
-            script.env[place] = Name(Register())
 
 
 def _has_steps(block: Block, decoder: Decoder) -> bool:
@@ -132,7 +126,6 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     block = loop.body.block
     carried, end = tuple(block.args[1:]), terminator(block)
     start = _moves(decoder, carried, tuple(loop.iter_args))
-    filled = _filled(decoder, loop)
     back = _moves(decoder, carried, tuple(end.operands))
     final = _moves(decoder, tuple(loop.results), carried)
     effects = _has_steps(block, decoder)
@@ -151,7 +144,6 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
         trips = world.trips(site, low, high, by)
         first, step = world.scalars.value(low), world.scalars.value(by)
         _move(script, start)
-        _fill(script, filled)
         if trips:
             world.entered.add((loop, 0))
         for trip in trips:
