@@ -179,7 +179,7 @@ pin(policy);
 
 PROGRAMS = [
     *(moved(kind, count) for kind, counts in {
-        "u32": (1, 2, 4), "int": (1, 4), "float": (1, 2, 4), "double": (2,)}.items()
+        "u32": (1, 2, 4), "int": (1, 2, 4), "float": (1, 2, 4), "double": (2,)}.items()
       for count in counts),
     *(one_by_one(kind) for kind in ("int", "float", "u32")), narrow(8), narrow(16),
     *(atomic("add", element) for element in ELEMENTS), atomic("add", "i32", "acq_rel"),

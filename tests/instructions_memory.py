@@ -175,6 +175,47 @@ if (thread == 0) {{
     return made
 
 
+def hinted() -> list[Program]:
+    """Stores of two to five dimensions whose lines may leave the cache first; one that adds."""
+    made: list[Program] = []
+    for rank, reduce in ((2, ""), (3, ""), (4, ""), (5, ""), (2, "add")):
+        shape = (2, 2, 3, 4, 16)[5 - rank :]
+        at = (1, 1, 2, 2, 8)[5 - rank :]
+        given = RANDOM.integers(0, 100, shape).astype(np.float32)
+        start = RANDOM.integers(0, 100, shape).astype(np.float32)
+        expected = start.copy()
+        inside = tuple(slice(first, None) for first in at)
+        part = given[tuple(slice(0, n - first) for n, first in zip(shape, at))]
+        expected[inside] = part + (start[inside] if reduce else 0)
+        store = tma.tma_store(rank, eviction="first", reduce=reduce)
+        maps = tuple(
+            tensor_map(label, source, "f32", shape)
+            for label, source in (("source", "given"), ("target", "result"))
+        )
+        made.append(
+            Program(
+                f"TMA {reduce or 'store'} of {rank} dimensions, evicted first",
+                (*BARRIER, tma.tma_load(rank), store, tma.BULK_COMMIT, tma.BULK_WAIT,
+                 b.FENCE_PROXY_ASYNC),
+                ONE_BARRIER
+                + load_box("source", 0, given.nbytes, (0,) * rank)
+                + f"""\
+if (thread == 0) {{
+  fence_proxy_async();
+  {store.name}(&target, shared, {", ".join(map(str, at[::-1]))});
+  bulk_commit();
+  bulk_wait<0>();
+}}
+""",
+                given,
+                expected,
+                maps=maps,
+                start=start,
+            )
+        )  # fmt: skip
+    return made
+
+
 def written_by_threads() -> Program:
     """What threads write leaves by TMA after each has fenced the proxy."""
     expected = np.arange(256, dtype=np.uint32).reshape(8, 32) * 3
@@ -310,6 +351,6 @@ for (int i = 0; i < 6; ++i) ((float*)result)[32 * i + lane] = shuffle_xor(x, mas
 
 PROGRAMS = [
     *swizzles(), *fills(), *starts(), *ranks(), *stores(), written_by_threads(),
-    *copies_by_threads(), *matrices(), shuffles(),
+    *copies_by_threads(), *matrices(), shuffles(), *hinted(),
 ]  # fmt: skip
 assert Program.shared >= FILLED + 64

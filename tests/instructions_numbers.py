@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from instructions import Program
@@ -152,6 +153,6 @@ PROGRAMS = [
     binary(arithmetic.DIVIDE_FULL, np.arange(-16, 16), 4, np.arange(-16, 16) / 4),
     binary(arithmetic.MIN_NAN, [1, np.nan, 3, -2], [2, 5, np.nan, -3], [1, np.nan, np.nan, -3]),
     binary(arithmetic.MAX_NAN, [1, np.nan, 3, -2], [2, 5, np.nan, -3], [2, np.nan, np.nan, -2]),
-    packed("f16", np.float16), bytes_of_words(), high_products(), divisions(), of_the_warp(),
-    groups(),
+    packed("f16", np.float16), packed("bf16", ml_dtypes.bfloat16), bytes_of_words(),
+    high_products(), divisions(), of_the_warp(), groups(),
 ]  # fmt: skip

@@ -183,6 +183,29 @@ def wgmmas() -> list[Program]:
     return made
 
 
+# Others that kernels of the tests and of the library use: N, K, D, A, B, and the forms of operands.
+USED = """
+ 32 16 f32 bf16 bf16 ss      128 16 f32 bf16 bf16 ss      168 16 f32 bf16 bf16 ss
+ 64 16 f32 bf16 bf16 ss-tb   128 16 f32 bf16 bf16 ss-tb   192 16 f32 bf16 bf16 ss-tb
+256 16 f32 bf16 bf16 ss-tb    16 16 f32 bf16 bf16 ss-ta    32 16 f32 bf16 bf16 ss-ta
+128 16 f32 bf16 bf16 ss-ta   128 16 f32 bf16 bf16 ss-ta-tb
+128 16 f32 bf16 bf16 rs-tb    64 16 f32 f16 f16 rs-tb     128 16 f32 f16 f16 rs-tb
+256 16 f32 f16 f16 rs-tb     128 16 f32 f16 f16 ss        128 16 f32 f16 f16 ss-tb
+128 32 f32 f8e4m3 f8e4m3 ss   64 32 f32 f8e4m3 f8e4m3 rs  128 32 f32 f8e4m3 f8e4m3 rs
+ 96 32 f32 f8e4m3 f8e4m3 ss  128 32 i32 i8 i8 ss           64 8 f32 f32 f32 ss
+ 64 8 f32 f32 f32 rs          128 8 f32 f32 f32 ss
+"""
+
+
+def used() -> list[Program]:
+    made: list[Program] = []
+    words = iter(USED.split())
+    for n, k, d, a, b, form in zip(*(words,) * 6, strict=True):
+        shape = t.WgmmaShape(int(n), int(k), d, a, b, "rs" in form, "ta" in form, "tb" in form)
+        made.append(wgmma(shape, 128))
+    return made
+
+
 def mma(shape: t.MmaShape, values: str = "") -> Program:
     """mma.sync m16n8: fragments of "Matrix Fragments for mma.m16n8k16" and its like."""
     k, per = shape.k, 4 // np.dtype(DTYPES[shape.a]).itemsize
@@ -273,5 +296,8 @@ PROGRAMS = [
     mma(t.MmaShape(8, "f32", "f32", "f32"), "b"),
     mma(t.MmaShape(32, "i32", "i8", "u8")),
     *conversions(),
+    *used(),
+    mma(t.MmaShape(16, "f32", "f16", "f16")),
+    mma(t.MmaShape(32, "i32", "i8", "i8")),
 ]
 assert load_box

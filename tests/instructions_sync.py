@@ -139,8 +139,9 @@ cluster_sync();
     )  # fmt: skip
 
 
-def multicast(blocks: int) -> Program:
+def multicast(blocks: int, rank: int = 1) -> Program:
     """A copy to the blocks of the mask, at the same address, completing on each one's barrier."""
+    at = "256 * cluster_rank()" if rank == 1 else "0, cluster_rank()"
     body = f"""\
 const u32 barrier = shared + {FILLED};
 if (thread == 0) {{ barrier_init(barrier, 1); fence_barrier_init(); }}
@@ -152,25 +153,25 @@ cluster_sync();
 const bool receives = {blocks} >> cluster_rank() & 1;
 if (thread == 0 && receives) barrier_expect(barrier, {1024 * blocks.bit_count()});
 if (thread == 0 && receives) {{
-  tma_load_1d_multicast(shared + 1024 * cluster_rank(), &map, barrier, 256 * cluster_rank(), {blocks});
+  tma_load_{rank}d_multicast(shared + 1024 * cluster_rank(), &map, barrier, {at}, {blocks});
 }}
 if (receives) barrier_wait(barrier, 0);
 cluster_sync();
-""" + copy_out(0, 2048, "2048 * blockIdx.x")  # noqa: E501
+""" + copy_out(0, 2048, "2048 * blockIdx.x")
     expected = np.full((2, 512), 9, np.uint32)
     for to in range(2):
         for source in range(2):
             if blocks >> to & 1 and blocks >> source & 1:
                 expected[to, 256 * source : 256 * source + 256] = GIVEN[256 * source :][:256]
     return Program(
-        f"multicast to blocks {blocks:02b}",
+        f"multicast of {rank} dimensions to blocks {blocks:02b}",
         (b.BARRIER_INIT, b.FENCE_BARRIER_INIT, b.CLUSTER_SYNC, b.BARRIER_WAIT, b.BARRIER_EXPECT,
-         b.CLUSTER_RANK, tma.tma_load(1, multicast=True), STORE, LOAD),
+         b.CLUSTER_RANK, tma.tma_load(rank, multicast=True), STORE, LOAD),
         body,
-        GIVEN,
+        GIVEN if rank == 1 else GIVEN.reshape(-1, 256),
         expected,
         cluster=2,
-        maps=(tensor_map("map", "given", "u32", (256,)),),
+        maps=(tensor_map("map", "given", "u32", (1, 256)[2 - rank :]),),
     )  # fmt: skip
 
 
@@ -208,6 +209,6 @@ shared_load_u32x1(&word, shared + 4 * (31 - lane));
 PROGRAMS = [
     phases(), bytes_before_they_are_expected(), named(), remote_arrives(False),
     remote_arrives(True), multicast(3),
-    multicast(2), registers(), fetch(),
+    multicast(2), multicast(3, 2), registers(), fetch(),
 ]  # fmt: skip
 assert ONE_BARRIER

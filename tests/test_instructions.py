@@ -1,22 +1,17 @@
 """The emulation against the definitions of the PTX manual, one instruction at a time."""
 
 import inspect
+import pkgutil
 import re
+from importlib import import_module
 
 import pytest
 
 from codegen_emulator import emulate, needs_compiler
 from emulator_twins import DEFINITION
 from instructions_all import PROGRAMS, SOURCES
-from tawa.codegen.wrappers import (
-    FIXED,
-    arithmetic,
-    barriers,
-    memory,
-    reductions,
-    tensor_cores,
-    tma,
-)
+from tawa.codegen import wrappers
+from tawa.codegen.wrappers import FIXED
 from tawa.codegen.wrappers.core import Wrapper
 
 NUMBERS = [pytest.param(i, id=program.name) for i, program in enumerate(PROGRAMS)]
@@ -51,6 +46,7 @@ MADE = {
     "compare_exchange": r"compare_exchange_\w+",
     "copy_async": r"copy_async_\d+",
     "fence": r"fence_(cta|gpu|sys)",
+    "float_extremum": r"atomic_(min|max)_f(32|64)_\w+",
     "global_load": r"global_load_\w+x\d\w*",
     "global_load_narrow": r"global_load_b\d+",
     "global_load_one": r"global_load_(u32|int|float)\w*",
@@ -93,9 +89,11 @@ def test_every_device_function_has_a_program() -> None:
     run = {part[2] for part in parts if part}
     assert FIXED.keys() - run <= PLAIN | ELSEWHERE, "a function without a program"
     assert not [name for name in PLAIN if "asm" in FIXED[name].body]
+    found = pkgutil.iter_modules(wrappers.__path__, f"{wrappers.__name__}.")
+    modules = [import_module(item.name) for item in found if not item.name.endswith(".core")]
     makers = {
         name
-        for module in (arithmetic, barriers, memory, reductions, tensor_cores, tma)
+        for module in modules
         for name, item in vars(module).items()
         if inspect.isfunction(item)
         and not name.startswith("_")

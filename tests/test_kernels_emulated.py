@@ -8,9 +8,11 @@ from __future__ import annotations
 import pytest
 
 from codegen_emulator import emulate, needs_compiler
+from emulator_twins import DEFINITION
+from instructions_all import SOURCES
 from kernel_runs import SUBJECTS
 from proof_kernels import KERNELS
-from tawa.codegen import generate
+from tawa.codegen import CudaSource, generate
 
 pytestmark = needs_compiler
 TIMINGS = 3
@@ -20,9 +22,16 @@ TIMINGS = 3
 def run(name: str, seed: int, extent: int | None = None, blocks: int = 2) -> None:
     subject = SUBJECTS[name]
     ready = subject.at(extent)
-    got = ready.fresh()
-    emulate(generate(ready.kernel), got, ready.grid, blocks=blocks, seed=seed)
+    got, source = ready.fresh(), generate(ready.kernel)
+    assert instructions(source) <= instructions(SOURCES[0]), "an instruction without a program"
+    emulate(source, got, ready.grid, blocks=blocks, seed=seed)
     subject.same(ready.expected(), got)
+
+
+def instructions(source: CudaSource) -> set[str]:
+    """The device functions of a text that are PTX instructions; hints have nothing to show."""
+    found = (DEFINITION.search(part) for part in source.text.split("\n\n") if "asm" in part)
+    return {part[2] for part in found if part} - {"prefetch_map"}
 
 
 def test_no_kernel_is_left_out() -> None:
