@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from tawa.ir import tile
 from tawa.passes.lower.atomics import broadcast_atomics
+from tawa.passes.lower.borrowed import carry_slots
 from tawa.passes.lower.carried import split_carried
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import Converter
@@ -59,6 +60,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         expand_accesses(lowering, role)  # before rings: such a load is a computed tensor
     lower_rings(lowering)
     for role in lowering.roles:
+        carry_slots(role)
         let_copies_lag(lowering, role)
         rotate_waits(lowering, role)
         order_accesses(lowering, role)
