@@ -177,6 +177,9 @@ class Contiguity:
                     Run(1, gcd(a.every(), b.every()), gcd(a.constancy, b.constancy))
                     for a, b in zip(*parts)
                 )
+            case "select":
+                uniform = not shape_of(op.inputs[0].type)
+                return _choose(None if uniform else parts[0], _meet(parts[1], parts[2]))
             case _:
                 constancy = [gcd(*(run.constancy for run in runs)) for runs in zip(*parts)]
                 return tuple(Run(1, 1, each) for each in constancy) or _nothing(rank)
@@ -319,6 +322,17 @@ def _quotient(left: Regularity, right: Regularity) -> Regularity:
     for a, b in zip(left, right):
         same = gcd(a.contiguity, b.constancy, a.divisibility, b.every())
         runs.append(Run(1, 1, max(same, gcd(a.constancy, b.constancy))))
+    return tuple(runs)
+
+
+def _choose(condition: Regularity | None, both: Regularity) -> Regularity:
+    """What holds of both values holds where one condition chooses (None: one for all elements)."""
+    if condition is None:
+        return both
+    runs: list[Run] = []
+    for c, b in zip(condition, both):
+        block = gcd(b.contiguity, c.constancy)
+        runs.append(Run(block, b.starts(block), gcd(b.constancy, c.constancy)))
     return tuple(runs)
 
 

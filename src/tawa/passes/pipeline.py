@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from tawa.ir import tile
 from tawa.passes.accumulate import accumulate
+from tawa.passes.ahead import load_ahead
 from tawa.passes.arefs import insert_arefs
 from tawa.passes.ask_masks import ask_masks
 from tawa.passes.coarse import overlap_products
@@ -58,6 +59,7 @@ AREF: tuple[Pass, ...] = (
     distribute,  # every role gets its own copy of what remains
     split_instances,  # the consumer's copy alone goes to tiles of its own
     overlap_products,  # the consumer's loops only: the producer runs ahead by itself
+    load_ahead,  # what is left to the consumer, in the order that its loops have now
     free_early,  # after it: what follows a pipelined loop reads less than the loop
 )
 

@@ -1,0 +1,230 @@
+"""Purpose: vectors that a consumer reads for itself in a loop of products are read a trip ahead.
+
+Before -> after::
+
+    scf.for %i .. (%n = %n0) {              %first = load f(%lb, %n0), where there is a trip
+      %m = load f(%i, %n)                   scf.for %i .. (%n = %n0, %m = %first) {
+      .. use %m                      ->       .. use %m
+      %n2 = g(%n)                             %n2 = g(%n)
+      scf.yield %n2                           %m2 = load f(%i + step, %n2)
+    }                                         scf.yield %n2, %m2
+                                            }
+
+Where the tiles come from a ring, the latency of such a read would be all that a trip waits for. It
+stands right after the last use of what was read before, so that it fills the same registers; the
+last trip reads its own addresses once more.
+Requires: aref IR, roles distributed, loops pipelined. Ensures: the same values; nothing is read
+that the program does not read.
+Declines when: never; a read stays where the loop writes memory, where its address needs more than
+the trip's number and carried scalars, where it is volatile, or where its registers are too many.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
+
+from tawa.analysis.effects import VIEWS, children, is_pure, is_volatile, is_write
+from tawa.analysis.liveness import block_end
+from tawa.analysis.stages import defined_in
+from tawa.ir import aref, tile
+from tawa.ir.types import bit_width, element_type, i1, shape_of, with_shape
+from tawa.passes.fold import constant, elementwise
+from tawa.plan.plan import Declined, Plan
+from tawa.target import Target
+
+MOST_REGISTERS = 40
+"""Registers a thread that what is read ahead in one loop may take, counted as columns are held."""
+
+_NAMED_AGAIN = (tile.Broadcast, *VIEWS)
+
+
+def load_ahead(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Read vectors a trip ahead in the loops of products of all consumers."""
+    roles = [op for op in kernel.body.block.ops if isinstance(op, aref.Role)]
+    for role in roles:
+        for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
+            if any(isinstance(op, tile.Dot) for op in children(loop)):
+                _read_ahead(loop)
+    return ()
+
+
+def _read_ahead(loop: scf.ForOp) -> None:
+    """Read ahead what can be, while there are registers for it."""
+    if any(is_write(op) or is_volatile(op) for op in loop.walk()):
+        return
+    room = MOST_REGISTERS
+    for load in [op for op in loop.body.block.ops if isinstance(op, tile.Load)]:
+        need = _registers(load)
+        slice_ = _slice(loop, load) if need <= room else None
+        if slice_ is not None:
+            loop = _move(loop, load, slice_)
+            room -= need
+
+
+def _registers(load: tile.Load) -> int:
+    """Return the registers a thread holds of a vector along the columns of a fragment.
+
+    A quarter of them: four lanes share a row. What is no vector takes more than any loop has.
+    """
+    shape = shape_of(load.result.type)
+    if len(shape) != 1:
+        return MOST_REGISTERS + 1
+    return -(-shape[0] * bit_width(element_type(load.result.type)) // 128)
+
+
+def _slice(loop: scf.ForOp, load: tile.Load) -> list[Operation] | None:
+    """Return the statements that make what `load` reads through, in order, those for the next trip
+    included; None where they are not the trip's number, carried scalars and pure functions.
+    """
+    block = loop.body.block
+    end = block_end(block)
+    if load.result in end.operands:
+        return None
+    needed: set[Operation] = set()
+    seen: set[SSAValue] = set()
+    pending = list(load.operands)
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value in block.args and value is not block.args[0]:
+            if shape_of(value.type):
+                return None
+            pending.append(end.operands[block.args.index(value) - 1])
+        elif defined_in(value, block):
+            owner = value.owner
+            assert isinstance(owner, Operation)
+            if not is_pure(owner) or owner.regions:
+                return None
+            needed.add(owner)
+            pending.extend(owner.operands)
+    return [op for op in block.ops if op in needed]
+
+
+def _move(loop: scf.ForOp, load: tile.Load, slice_: list[Operation]) -> scf.ForOp:
+    """Read what `load` reads a trip ahead; return the loop that has taken the place of `loop`."""
+    block = loop.body.block
+    first = _first(loop, load, slice_)
+    carried = block.insert_arg(load.result.type, len(block.args))
+    carried.name_hint = load.result.name_hint
+    load.result.replace_all_uses_with(carried)
+    following = _following(loop, load, slice_, _last_use(carried, block) or load)
+    end = block_end(block)
+    end.operands = [*end.operands, following]
+    _drop(load)
+    wide = scf.ForOp(
+        loop.lb, loop.ub, loop.step, [*loop.iter_args, first], loop.detach_region(loop.body)
+    )
+    wide.attributes.update(loop.attributes)
+    wide.location = loop.location
+    around = loop.parent
+    assert around is not None, "a loop stands in a block"
+    around.insert_op_before(wide, loop)
+    for old, new in zip(loop.results, wide.results):
+        new.name_hint = old.name_hint
+        old.replace_all_uses_with(new)
+    _drop(loop)
+    return wide
+
+
+def _drop(operation: Operation) -> None:
+    operation.detach()
+    operation.erase()
+
+
+def _first(loop: scf.ForOp, load: tile.Load, slice_: list[Operation]) -> SSAValue:
+    """Read before the loop what its first trip uses; nothing where it makes none."""
+    block, around = loop.body.block, loop.parent
+    assert around is not None, "a loop stands in a block"
+    values = dict(zip(block.args, (loop.lb, *loop.iter_args)))
+
+    def put(operation: Operation) -> SSAValue:
+        around.insert_op_before(operation, loop)
+        return operation.results[0]
+
+    for operation in slice_:
+        put(_copy(operation, values))
+    mask = put(_spread(put(elementwise("lt", loop.lb, loop.ub)), load))
+    if load.mask is not None:
+        mask = put(elementwise("and", mask, values.get(load.mask, load.mask)))
+    pointer = values.get(load.pointer, load.pointer)
+    other = [] if load.other is None else [values.get(load.other, load.other)]
+    return put(_load(load, pointer, [mask], other))
+
+
+def _following(
+    loop: scf.ForOp, load: tile.Load, slice_: list[Operation], after: Operation
+) -> SSAValue:
+    """Read after `after` what the next trip uses; in the last trip, what it used itself."""
+    block = loop.body.block
+    end = block_end(block)
+    anchor = after.next_op
+    assert anchor is not None, "a block ends with a terminator"
+
+    def put(operation: Operation) -> SSAValue:
+        block.insert_op_before(operation, anchor)
+        return operation.results[0]
+
+    here: dict[SSAValue, SSAValue] = {}
+    for operation in slice_:
+        put(_copy(operation, here))
+    trip = block.args[0]
+    beyond = put(elementwise("add", trip, loop.step))
+    more = put(elementwise("lt", beyond, loop.ub))
+    values: dict[SSAValue, SSAValue] = {trip: put(elementwise("select", more, beyond, trip))}
+    used = {value for operation in (*slice_, load) for value in operation.operands}
+    for argument in block.args[1:-1]:
+        if argument in used:
+            value = end.operands[argument.index - 1]
+            value = here.get(value, value)
+            values[argument] = put(elementwise("select", more, value, argument))
+    for operation in slice_:
+        put(_copy(operation, values))
+    named = [values.get(value, value) for value in load.operands]
+    mask = [] if load.mask is None else [values.get(load.mask, load.mask)]
+    other = [] if load.other is None else [values.get(load.other, load.other)]
+    return put(_load(load, named[0], mask, other))
+
+
+def _copy(operation: Operation, values: dict[SSAValue, SSAValue]) -> Operation:
+    """Return a copy that reads `values`, to which its results are added."""
+    again = operation.clone(dict(values))
+    for old, new in zip(operation.results, again.results):
+        new.name_hint = old.name_hint
+        values[old] = new
+    return again
+
+
+def _spread(condition: SSAValue, load: tile.Load) -> Operation:
+    kind = with_shape(shape_of(load.result.type), i1)
+    return tile.Splat.build(operands=[condition], result_types=[kind])
+
+
+def _load(
+    like: tile.Load, pointer: SSAValue, mask: list[SSAValue], other: list[SSAValue]
+) -> tile.Load:
+    again = tile.Load.build(
+        operands=[pointer, mask, other],
+        attributes=dict(like.attributes),
+        result_types=[like.result.type],
+    )
+    again.location = like.location
+    again.result.name_hint = like.result.name_hint
+    return again
+
+
+def _last_use(value: SSAValue, block: Block) -> Operation | None:
+    """Return the last statement of `block` that reads a value, through other names of it too."""
+    found: list[Operation] = []
+    pending = [value]
+    while pending:
+        for use in pending.pop().uses:
+            user = block.find_ancestor_op_in_block(use.operation)
+            if user is None:
+                continue
+            found.append(user)
+            if isinstance(user, _NAMED_AGAIN):
+                pending.extend(user.results)
+    return max(found, key=block.get_operation_index, default=None)
