@@ -293,8 +293,8 @@ def test_misfits_at_launch(driver, make):
         kernel[(1,)](GpuArray((4,)))
     with pytest.raises(ArgumentError, match="scale got 6 positional arguments"):
         kernel[(1,)](GpuArray((4,)), GpuArray((4,)), 1, 2.0, 3, 4)
-    with pytest.raises(ArgumentError, match="does not know 'blocks'"):
-        kernel[(1,)](GpuArray((4,)), GpuArray((4,)), 16, 2.0, blocks=4)
+    with pytest.raises(ArgumentError, match="does not know 'tiles'"):
+        kernel[(1,)](GpuArray((4,)), GpuArray((4,)), 16, 2.0, tiles=4)
     with pytest.raises(ArgumentError, match="called like a Python function"):
         kernel(GpuArray((4,)))
     with pytest.raises(ArgumentError, match="scale got 'x' twice"):

@@ -6,7 +6,7 @@ PTX ISA "setmaxnreg", "bar", "wgmma"; CUDA driver API, "cuTensorMapEncodeTiled".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,7 @@ class Target:
     arch: str = "sm_90a"
     multiprocessors: int = 132
     shared_per_block: int = 232_448 - 1024  # 1 KiB is the system's
+    shared_per_multiprocessor: int = 233_472
     registers_per_block: int = 65_536
     register_unit: int = 8
     registers_min: int = 24
@@ -27,6 +28,18 @@ class Target:
     wgmma_m: int = 64
     wgmma_n_max: int = 256
     wgmma_k_bytes: int = 32
+
+    def shared_by(self, blocks: int) -> Target:
+        """Return what each block has where `blocks` of them share a multiprocessor.
+
+        Of its shared memory the system takes 1 KiB for each.
+        """
+        if blocks == 1:
+            return self
+        shared = self.shared_per_multiprocessor // blocks // 1024 * 1024 - 1024
+        return replace(
+            self, shared_per_block=shared, registers_per_block=self.registers_per_block // blocks
+        )
 
     def registers_at_launch(self, threads: int) -> int:
         """Return the registers a thread a kernel of `threads` threads is built with.

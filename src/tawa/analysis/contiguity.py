@@ -20,7 +20,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import PtrType, bit_width, element_type, shape_of
-from tawa.layouts.register import RegisterLayout
+from tawa.layouts.register import Axis, RegisterLayout
 
 _UNBOUNDED = 1 << 30  # divisibility of zero
 _ROUNDS = 4
@@ -101,6 +101,27 @@ class Contiguity:
             and run.starts(width) % width == 0
             and (width == 1 or width * bytes_each <= 16)
         )
+
+    def equal(self, values: list[SSAValue], layout: RegisterLayout) -> int:
+        """Return how many neighbouring registers, from every multiple of it on, hold the same of
+        each of `values` in all threads.
+        """
+        kinds = [self.of(value) for value in values if shape_of(value.type)]
+        same = [gcd(*(kind[dim].constancy for kind in kinds)) for dim in range(len(layout.shape))]
+        axes = (*layout.registers, *layout.lanes, *layout.warps)
+        if not kinds or not all(_within(axes, dim, block) for dim, block in enumerate(same)):
+            return 1
+        found = 1
+        for axis in layout.registers:
+            moved = [dim for dim, step in enumerate(axis.step) if step]
+            if len(moved) != 1:
+                break
+            step = abs(axis.step[moved[0]])
+            inside = same[moved[0]] // step if same[moved[0]] % step == 0 else 1
+            found *= gcd(axis.extent, max(1, inside))
+            if inside < axis.extent:
+                break
+        return found
 
     def run(self, pointer: SSAValue, mask: SSAValue | None, dim: int) -> int:
         """Return how many neighbours along `dim` one access may move (1, 2, 4 .. 16), however
@@ -212,6 +233,15 @@ class Contiguity:
                 return guess
             guess = weaker
         return _nothing(rank)
+
+
+def _within(axes: tuple[Axis, ...], dim: int, block: int) -> bool:
+    """Tell whether aligned blocks of `block` elements along `dim` are told apart by the steps that
+    are multiples of it alone: the others add up to less.
+    """
+    small = [(axis.extent, abs(axis.step[dim])) for axis in axes if axis.step[dim] % block]
+    rest = sum((min(extent, -(-block // step)) - 1) * step for extent, step in small)
+    return rest < block and all(block % step == 0 for _, step in small)
 
 
 def _yielded(block: Block, place: int) -> SSAValue:

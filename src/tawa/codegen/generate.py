@@ -66,6 +66,7 @@ class _Generator:
         self.shared = _integer(launch, "shared")
         self.cluster = _integer(launch, "cluster", 1)
         self.persistent = _flag(launch, "persistent")
+        self.blocks = _integer(launch, "blocks", 1)
         # A kernel may be called `double`: the entry gets a name C++ can take.
         self.entry = Names(RESERVED | NAMES).fresh(kernel.sym_name.data, "kernel")
         self.module = Module(Names(RESERVED | NAMES | {self.entry}), lines=lines)
@@ -240,7 +241,7 @@ class _Generator:
         parameters = [item.declaration for item in self.inputs]
         tail = _tail(setup, ops)
         body = [
-            f'extern "C" __global__ void __launch_bounds__({self.threads}, 1)',
+            f'extern "C" __global__ void __launch_bounds__({self.threads}, {self.blocks})',
             f"{self.entry}({', '.join(parameters)}) {{",
             "  extern __shared__ __align__(1024) unsigned char memory[];",
             f"  const u32 shared = {setup.call(w.SHARED_ADDRESS, 'memory')};",

@@ -29,7 +29,7 @@ from tawa.analysis.liveness import block_end
 from tawa.analysis.stages import defined_in
 from tawa.ir import aref, tile
 from tawa.ir.types import bit_width, element_type, i1, shape_of, with_shape
-from tawa.passes.fold import constant, elementwise
+from tawa.passes.fold import elementwise
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 

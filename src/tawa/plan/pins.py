@@ -33,6 +33,7 @@ _WORDS = {
 _COUNTS = {
     "consumers": (1, "it counts the warpgroups that compute; 1 is one warpgroup"),
     "cluster": (1, "it counts the blocks that share loads; 1 is no cluster"),
+    "blocks": (1, "it counts the blocks that share a multiprocessor; 1 has it alone"),
     "group": (0, "it counts the tiles walked together; 0 is the program order"),
     "parts": (1, "it counts the pieces a store leaves in; 1 is the whole tile"),
     "places": (1, "it counts the stages that these pieces take in turn; 1 is one for all"),
@@ -64,6 +65,7 @@ class Pins:
     schedule: Schedule | None = None
     persistent: bool | None = None
     cluster: int | None = None
+    blocks: int | None = None
     registers: Mapping[str, int] | tuple[tuple[str, int], ...] | None = None
     group: int | None = None
     grouped: Grouped | None = None
@@ -97,11 +99,12 @@ class Pins:
     def of_roles(self) -> tuple[str, ...]:
         """The pins, as ``name=value``, that only a kernel split into roles can honour.
 
-        ``persistent=False``, ``cluster=1``, ``group=0``, ``grouped="rows"``, ``walk="forward"``
-        ``parts=1`` and ``places=1`` hold for an ordinary kernel too.
+        ``persistent=False``, ``blocks=1``, ``cluster=1``, ``group=0``, ``grouped="rows"``,
+        ``walk="forward"``, ``parts=1`` and ``places=1`` hold for an ordinary kernel too.
         """
         values = {
             "arrangement": self.arrangement,
+            "blocks": self.blocks if self.blocks != 1 else None,
             "cluster": self.cluster if self.cluster != 1 else None,
             "consumers": self.consumers,
             "depth": self.depth,

@@ -95,7 +95,8 @@ class Plan:
     cache (0: the program order), `grouped` says whether these are rows or columns of tiles;
     `walk` "serpentine": every other round of blocks takes its tiles backwards, so that who had
     the longest of one round has the shortest of the next; "dynamic": a block that is done takes
-    the next tile nobody has taken; `cluster` the blocks that share loads by multicast. `guards`
+    the next tile nobody has taken; `cluster` the blocks that share loads by multicast,
+    `blocks` those that share a multiprocessor, its memory and registers. `guards`
     are pairs of arguments (loaded, stored) whose memory must not overlap: where it does at a
     launch, the ordinary kernel runs. `sharing`: loads of an ordinary kernel whose tiles are never
     needed at once take the same shared memory, and those that feed no product take none.
@@ -114,6 +115,7 @@ class Plan:
     walk: Walk = "forward"
     cluster: int = 1
     load_eviction: Literal["", "last"] = ""
+    blocks: int = 1
     sharing: bool = False
     declined: tuple[Declined, ...] = ()
     guards: tuple[tuple[str, str], ...] = ()

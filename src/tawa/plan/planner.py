@@ -39,6 +39,7 @@ from tawa.plan.order import (
 from tawa.plan.pins import Pins, check_keys
 from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan, Walk
 from tawa.plan.problem import Problem, number_of
+from tawa.plan.residency import beside, shared_by, suffices
 from tawa.plan.resources import aliases, check_shared, scratch_bytes
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
 from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
@@ -65,6 +66,8 @@ def rank_plans(
     problem = Problem(kernel, target, pins, name_statements(kernel), partition(kernel))
     if pins.plan is not None:
         return (_take(problem, pins.plan),)
+    if pins.blocks is not None:
+        problem = shared_by(problem, pins.blocks)
     if pins.specialize is False:
         refuse_roles(pins, "specialize=False")
     _check_pins(problem)
@@ -83,7 +86,8 @@ def rank_plans(
             raise
         return _ordinary(problem, Declined("specialization", f"{error.what}: {error.why}"))
     best = min(made, key=lambda plan: estimate(kernel, plan, problem.statements).total)
-    plans = [best, *_steadier(best, pins)]
+    two = _two_blocks(problem, best)
+    plans = [*two, best] if two else [best, *_steadier(best, pins)]
     if pins == NO_PINS:
         refused = Declined("specialization", "the specialized plans were rejected")
         plans += _ordinary(problem, refused)
@@ -110,6 +114,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
 
     plan = parse_plan(given) if isinstance(given, str) else given
     _check_counts(plan)
+    problem = shared_by(problem, plan.blocks)
     allowed = {name for payload in problem.partition.payloads for name in payload.names}
     allowed |= {name_of(operation) for operation in problem.partition.sent}
     asked = {ring.payload for ring in _asked(plan.walk)}
@@ -156,7 +161,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
 
 def _check_counts(plan: Plan) -> None:
     """Raise PlanError for a number that means nothing in any kernel."""
-    counts = [("group", plan.group, 0)]
+    counts = [("group", plan.group, 0), ("blocks", plan.blocks, 1)]
     counts += [(f"depth of {ring.label}", ring.depth, 1) for ring in plan.arefs]
     counts += [(f"mma_depth of {loop.loop}", loop.mma_depth, 1) for loop in plan.loops]
     counts += [(f"parts of {store.store}", store.parts, 1) for store in plan.stores]
@@ -272,6 +277,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         group=group,
         grouped=choose_grouped(problem, group),
         cluster=cluster,
+        blocks=problem.blocks,
         guards=_guards(problem),
     )
     walk = choose_walk(problem, plan)
@@ -363,6 +369,16 @@ def _unmet(problem: Problem, consumers: int, rings: Rings) -> list[Declined]:
     if wishes.get("num_ctas", 1) > 1 and problem.pins.cluster is None:
         found.append(Declined(f"num_ctas={wishes['num_ctas']}", "clusters are a pin: cluster=2"))
     return found
+
+
+def _two_blocks(problem: Problem, best: Plan) -> list[Plan]:
+    """Return a plan for two blocks a multiprocessor, where one would leave it idle."""
+    part = beside(problem, best)
+    try:
+        made = _specialized_plans(part) if part is not None else []
+        return [plan for plan in made if suffices(part or problem, plan)][:1]
+    except OverBudget:
+        return []
 
 
 def _steadier(best: Plan, pins: Pins) -> list[Plan]:

@@ -21,7 +21,8 @@ from tawa.target import Target
 class Problem:
     """All that the decisions of one plan read.
 
-    `turned` are the loads whose tiles a role of its own transposes for the products.
+    `turned` are the loads whose tiles a role of its own transposes for the products. `blocks` share
+    a multiprocessor: the target is what one of them has of it.
     """
 
     kernel: tile.Kernel
@@ -30,6 +31,7 @@ class Problem:
     statements: Mapping[str, Operation]
     partition: Partition
     turned: Mapping[Operation, Turned] = field(default_factory=dict[Operation, Turned])
+    blocks: int = 1
 
     @property
     def dots(self) -> list[tile.Dot]:

@@ -28,12 +28,13 @@ def print_plan(plan: Plan) -> str:
     kind = "specialized" if plan.specialized else "ordinary"
     walk = f" walk={plan.walk}" if plan.walk != "forward" else ""
     grouped = f" grouped={plan.grouped}" if plan.grouped != "rows" else ""
+    blocks = f" blocks={plan.blocks}" if plan.blocks != 1 else ""
     sharing = " sharing=yes" if plan.sharing else ""
     eviction = f" load_eviction={plan.load_eviction}" if plan.load_eviction else ""
     lines = [
         f"plan {kind} warps={plan.warps} arrangement={plan.arrangement} "
         f"persistent={'yes' if plan.persistent else 'no'} group={plan.group} "
-        f"cluster={plan.cluster}{grouped}{walk}{eviction}{sharing}"
+        f"cluster={plan.cluster}{grouped}{walk}{eviction}{blocks}{sharing}"
     ]
     for role in plan.roles:
         copies = f" instances={role.instances}" if role.instances != 1 else ""
@@ -128,6 +129,7 @@ def _read_plan(rest: str) -> Plan:
             "grouped": _one_of("rows", "columns"),
             "walk": _one_of("forward", "serpentine", "dynamic"),
             "load_eviction": _one_of("last"),
+            "blocks": int,
             "sharing": _yes,
         },
     )

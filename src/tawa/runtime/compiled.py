@@ -24,7 +24,8 @@ LEVELS = ("tile", "aref", "hopper", "cuda", "ptx", "cubin", "sass")
 class LaunchShape:
     """How a kernel is launched: threads a block, dynamic shared bytes, blocks a cluster.
 
-    A `persistent` kernel gets a grid of at most one block a multiprocessor and walks the user's
+    `blocks` of them share a multiprocessor. A `persistent` kernel gets a grid of at most as many
+    for each and walks the user's
     grid itself.
     """
 
@@ -32,6 +33,7 @@ class LaunchShape:
     shared: int
     cluster: int = 1
     persistent: bool = False
+    blocks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,8 @@ def _launch(launch: LaunchShape) -> str:
     parts = [f"{launch.threads} threads", f"{launch.shared:,} bytes of shared memory"]
     if launch.cluster > 1:
         parts.append(f"clusters of {launch.cluster}")
+    if launch.blocks > 1:
+        parts.append(f"{launch.blocks} blocks a multiprocessor")
     if launch.persistent:
         parts.append("persistent")
     return ", ".join(parts)

@@ -179,14 +179,20 @@ class LoadedKernel:
         which = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         handle = self._driver.call("cuDeviceGet", device)
         self._driver.call("cuKernelSetAttribute", which, self._launch.shared, self._kernel, handle)
+        if self._launch.blocks > 1:
+            # The driver divides memory between shared memory and cache for one block, unless asked.
+            which = attributes.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+            self._driver.call("cuKernelSetAttribute", which, 100, self._kernel, handle)
 
     def resident_blocks(self, device: int) -> int:
-        """Return how many blocks of a persistent kernel run at once: one a multiprocessor.
+        """Return how many blocks of a persistent kernel run at once: those of each
+        multiprocessor.
 
         In clusters the GPU holds fewer, since a cluster stays within a processing cluster.
         """
         if self._launch.cluster == 1:
-            return self._driver.attribute("MULTIPROCESSOR_COUNT", device)
+            count: int = self._driver.attribute("MULTIPROCESSOR_COUNT", device)
+            return count * self._launch.blocks
         cu = self._driver.cu
         config = cu.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = self._launch.cluster, 1, 1

@@ -36,13 +36,14 @@ def launch_blocks(
 ) -> tuple[int, int, int]:
     """Return the grid of blocks that a launch of hopper IR has, given the user's grid.
 
-    A persistent kernel gets one block for each multiprocessor (whole clusters), at most one for
-    each program; any other one block for each program, rounded up to whole clusters along x.
+    A persistent kernel gets as many blocks as all multiprocessors hold (whole clusters), at most
+    one for each program; any other one for each program, rounded up to whole clusters along x.
     `cluster` blocks make up a cluster; by default what the kernel's `launch` attribute says.
     """
     x, y, z = checked_grid(grid)
     cluster = launch_number(kernel, "cluster", 1) if cluster is None else cluster
     if is_persistent(kernel):
+        multiprocessors *= launch_number(kernel, "blocks", 1)
         count = min(max(1, multiprocessors // cluster), -(-x * y * z // cluster))
         return count * cluster, 1, 1
     return -(-x // cluster) * cluster, y, z

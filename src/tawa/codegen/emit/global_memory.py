@@ -138,7 +138,11 @@ def load(e: Emitter, op: Operation) -> None:
     e.use_accessors(element)
     width = _width(e, op, element, array.count)
     if width == 1:
-        _load_single(e, array, element, modes, pointers, mask, other)
+        read = [value for value in (op.pointer, op.mask, op.other) if value is not None]
+        equal = e.module.contiguity.equal(read, layout_of(op.pointer.type))
+        if modes.volatile or array.count % equal:
+            equal = 1
+        _load_single(e, array, element, modes, pointers, mask, other, equal)
         return
     words = width // element.packed
     wrapper = w.global_load(
@@ -211,17 +215,24 @@ def _load_single(
     pointers: Tensor,
     mask: Tensor | None,
     other: Tensor | None,
+    equal: int,
 ) -> None:
-    """Write loads of one element each, then pack them where the array is packed."""
+    """Write loads of one element each, one for `equal` registers that all get the same; then pack
+    them where the array is packed.
+    """
     direct = element.packed == 1
     name = array.name if direct else e.names.fresh("loaded")
     if not direct:
         e.line(f"{element.compute} {name}[{array.count}];")
-    with e.unrolled("r", array.count) as r:
+    with e.unrolled("r", array.count // equal) as part:
+        r = scaled(part, equal)
+        first = f"{name}[{_offset(r, 0)}]"
         if mask is not None:
-            e.line(f"{name}[{r}] = {'0' if other is None else other.at(r)};")
+            e.line(f"{first} = {'0' if other is None else other.at(r)};")
         with e.block("" if mask is None else f"if ({mask.at(r)})"):
-            e.line(f"{name}[{r}] = {_single(e, element, modes, pointers.at(r))};")
+            e.line(f"{first} = {_single(e, element, modes, pointers.at(r))};")
+        for copy in range(1, equal):
+            e.line(f"{name}[{_offset(r, copy)}] = {first};")
     if not direct:
         e.fill(array, lambda r: f"{name}[{r}]")
 

@@ -52,7 +52,7 @@ from tawa.target import Target
 
 def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Lower `kernel` in place to hopper IR; return what was done otherwise than wished."""
-    lowering = Lowering(kernel, plan, target)
+    lowering = Lowering(kernel, plan, target.shared_by(plan.blocks))
     lowering.widest_run = widest_run(kernel)
     form_roles(lowering)
     for role in lowering.roles:

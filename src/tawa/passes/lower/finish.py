@@ -237,12 +237,13 @@ def set_launch(lowering: Lowering) -> None:
             why=f"a block has {lowering.target.named_barriers}, number 0 is the block's own.",
             remedy="use fewer consumer warpgroups.",
         )
-    lowering.kernel.attributes["launch"] = DictionaryAttr(
-        {
-            "threads": IntAttr(threads),
-            "registers": IntAttr(lowering.target.registers_at_launch(threads)),
-            "shared": IntAttr(shared),
-            "cluster": IntAttr(lowering.plan.cluster),
-            "persistent": BoolAttr.from_bool(lowering.plan.persistent),
-        }
-    )
+    facts = {
+        "threads": IntAttr(threads),
+        "registers": IntAttr(lowering.target.registers_at_launch(threads)),
+        "shared": IntAttr(shared),
+        "cluster": IntAttr(lowering.plan.cluster),
+        "persistent": BoolAttr.from_bool(lowering.plan.persistent),
+    }
+    if lowering.plan.blocks > 1:
+        facts["blocks"] = IntAttr(lowering.plan.blocks)
+    lowering.kernel.attributes["launch"] = DictionaryAttr(facts)

@@ -120,6 +120,7 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
     first, last = operations.index(roles[0]), operations.index(roles[-1])
     _check_top(operations, first, last)
     launch = _launch(kernel)
+    target = target.shared_by(launch.get("blocks", 1) or 1)
     arrays = tuple(op for op in operations if isinstance(op, hopper.Barriers))
     shared = [op for op in operations if isinstance(op, hopper.Shared)]
     limit = launch.get("shared", 0) or target.shared_per_block

@@ -1,0 +1,96 @@
+"""Two blocks share a multiprocessor where one warpgroup would leave the tensor cores idle."""
+
+import numpy as np
+import pytest
+
+import tawa
+import tawa.language as tl
+from tawa.errors import OverBudget, PlanError
+from tawa.plan.text import parse_plan, print_plan
+from tawa.target import H200
+
+
+@tawa.jit
+def promoted(A, B, C, s_ptr, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """The product of each trip is scaled outside of the tensor cores."""
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        scale = tl.load(s_ptr + k // BK)
+        acc += tl.dot(A.load([row, k]), B.load([k, column])) * scale
+    C.store([row, column], acc)
+
+
+@tawa.jit
+def bare(A, B, C, s_ptr, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Nothing stands between the products."""
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        acc = tl.dot(A.load([row, k]), B.load([k, column]), acc)
+    C.store([row, column], acc)
+
+
+def descriptors(rows, columns, depth, tile, make):
+    shapes = ((rows, depth), (depth, columns), (rows, columns))
+    blocks = ((tile[0], tile[2]), (tile[2], tile[1]), (tile[0], tile[1]))
+    kinds = ("f16", "f16", "f32")
+    of = tawa.TensorDescriptor.from_tensor
+    return [of(make(s, kind), list(b)) for s, b, kind in zip(shapes, blocks, kinds)]
+
+
+def compiled(kernel, tile=(64, 128, 64), **pins):
+    descs = descriptors(512, 512, 512, tile, tawa.array)
+    sizes = dict(zip(("BM", "BN", "BK"), tile))
+    scale = tawa.array((8,), "f32")
+    return kernel.compile(*descs, scale, 512, grid=(8, 4), **sizes, **pins)
+
+
+def test_one_warpgroup_with_other_work_shares_its_multiprocessor():
+    kernel = compiled(promoted)
+    assert kernel.plan.blocks == kernel.launch.blocks == 2
+    assert 2 * (kernel.launch.shared + 1024) <= H200.shared_per_multiprocessor
+    registers = sum(role.registers * role.warps * 32 for role in kernel.plan.roles)
+    assert 2 * registers <= H200.registers_per_block
+    assert "__launch_bounds__(256, 2)" in kernel.asm["cuda"]
+    assert "2 blocks a multiprocessor" in str(kernel)
+
+
+@pytest.mark.parametrize("tile", [(64, 128, 64), (128, 128, 64)])
+def test_who_keeps_the_tensor_cores_busy_stays_alone(tile):
+    assert compiled(bare, tile).plan.blocks == 1
+    assert compiled(promoted, (128, 128, 64)).plan.blocks == 1
+
+
+def test_blocks_can_be_pinned():
+    assert compiled(promoted, blocks=1).plan.blocks == 1
+    plan = compiled(bare, blocks=2).plan
+    assert plan.blocks == 2
+    assert parse_plan(print_plan(plan)) == plan
+    assert compiled(bare, plan=print_plan(plan)).launch.blocks == 2
+    with pytest.raises(PlanError):
+        compiled(bare, specialize=False, blocks=2)
+
+
+def test_a_pinned_depth_that_does_not_fit_beside_another_block():
+    with pytest.raises(OverBudget):
+        compiled(promoted, blocks=2, depth=8)
+    assert compiled(promoted, depth=8).plan.blocks == 1
+
+
+def test_two_blocks_compute_the_same():
+    rng = np.random.default_rng(3)
+
+    def whole(shape, kind):
+        kinds = {"f16": np.float16, "f32": np.float32}
+        return rng.integers(-2, 3, shape).astype(kinds[kind])
+
+    a, b, c = descriptors(192, 256, 192, (64, 128, 64), whole)
+    scale = np.array([1, 2, 3], np.float32)
+    tawa.simulate(promoted, a, b, c, scale, 192, grid=(3, 2), BM=64, BN=128, BK=64)
+    parts = (slice(64 * i, 64 * i + 64) for i in range(3))
+    expected = sum(
+        s * (a.base[:, of].astype(np.float32) @ b.base[of].astype(np.float32))
+        for s, of in zip(scale, parts)
+    )
+    np.testing.assert_array_equal(c.base, expected)
