@@ -138,7 +138,8 @@ def _first(loop: scf.ForOp, load: tile.Load, slice_: list[Operation]) -> SSAValu
     """Read before the loop what its first trip uses; nothing where it makes none."""
     block, around = loop.body.block, loop.parent
     assert around is not None, "a loop stands in a block"
-    values = dict(zip(block.args, (loop.lb, *loop.iter_args)))
+    starts = (loop.lb, *loop.iter_args)
+    values: dict[SSAValue, SSAValue] = dict(zip(block.args, starts))
 
     def put(operation: Operation) -> SSAValue:
         around.insert_op_before(operation, loop)
