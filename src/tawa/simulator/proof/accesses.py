@@ -37,7 +37,7 @@ def bucket_of(script: Script, block: int, place: Footprint, slot: int, op: Opera
     bucket = memory.get(key)
     if bucket is None:
         name = f"slot {slot} of {buffer.label}" if buffer.alone else f"memory of {buffer.label}"
-        bucket = memory[key] = Bucket(name)
+        bucket = memory[key] = script.world.bucket(name)
     return bucket
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from xdsl.ir import Operation
 
 from tawa.simulator.proof.machine import Agent, Blocked, World
-from tawa.simulator.proof.rules import Row, Violation
+from tawa.simulator.proof.rules import Contest, Contested, Row, Violation
 
 
 @dataclass(eq=False, slots=True)
@@ -16,8 +17,11 @@ class Mbarrier:
 
     `known` and `fenced` gather what the arrivals of the current phase know; `completions` keeps
     that of each completed phase and `bits` its event; `waits` the events of the waits for a phase,
-    `takers` the numbers of the agents that waited for it, as bits.
+    `takers` the numbers of the agents that waited for it, as bits. At a `contested` one the order
+    of the agents matters (see `contest`).
     """
+
+    contested: ClassVar[bool] = False
 
     name: str
     block: int
@@ -40,6 +44,11 @@ class Mbarrier:
     waiters: dict[int, str] = field(default_factory=dict[int, str])
     takers: dict[int, int] = field(default_factory=dict[int, int])
     queue: list[Agent] = field(default_factory=list[Agent])
+
+    @property
+    def key(self) -> Contested:
+        """Which barrier it is, in every run."""
+        return "mbarrier", self.block, self.array, self.slot
 
     @property
     def put(self) -> int:
@@ -73,7 +82,8 @@ class Mbarrier:
                 f"phase {self.done - 1}, for which {agent.label} has not waited: it may count for "
                 "that phase."
             )
-            raise Violation("arrivals of one phase", sentence, operation, self.rows(agent, what))
+            rows = self.rows(agent, what)
+            raise Contest("arrivals of one phase", sentence, operation, self.key, rows)
 
     def rows(self, agent: Agent, what: str) -> tuple[Row, ...]:
         """Return the barrier's state as a line of the trace."""
@@ -89,15 +99,18 @@ class Mbarrier:
         self.check(agent, operation, False)
         self._belongs(agent, operation, "an arrival")
         if self.pending < count:
-            sentence = (
-                f"{self.name} gets more than its {self.arrivals} arrivals in phase {self.done}: "
-                f"{self.arrivals - self.pending + count}, with {self.due} bytes still due."
-            )
-            raise Violation("arrival count", sentence, operation, self.rows(agent, "arrives"))
+            raise self._too_many(agent, count, operation)
         self.pending -= count
         self.known |= known
         self.fenced |= agent.fenced & known
         self._settle(world, operation)
+
+    def _too_many(self, agent: Agent, count: int, operation: Operation) -> Violation:
+        sentence = (
+            f"{self.name} gets more than its {self.arrivals} arrivals in phase {self.done}: "
+            f"{self.arrivals - self.pending + count}, with {self.due} bytes still due."
+        )
+        return Violation("arrival count", sentence, operation, self.rows(agent, "arrives"))
 
     def expect(self, count: int) -> None:
         """Add bytes to what the current phase waits for."""
@@ -128,8 +141,11 @@ class Mbarrier:
                 f"phase {self.done} of {self.name} may complete before {waiter} has seen phase "
                 f"{self.done - 1}: their parities are told apart by nothing else."
             )
-            raise Violation("one phase at a time", sentence, operation)
-        bit = world.event()
+            raise Contest("one phase at a time", sentence, operation, self.key)
+        self._complete(world)
+
+    def _complete(self, world: World) -> None:
+        bit = world.event_of(self, self.done)
         self.bits.append(bit)
         self.completions.append((self.known | bit, self.fenced))
         self.done += 1
@@ -150,9 +166,14 @@ class Mbarrier:
                 f"{agent.label} waits for {_phase(target)} of {self.name} (parity {parity}), but "
                 f"phase {target + 1} may complete before it looks: the wait can miss its phase."
             )
-            raise Violation("one phase at a time", sentence, operation)
+            raise Contest("one phase at a time", sentence, operation, self.key)
         if self.done <= target:
             return self._blocked(agent, target, parity, operation)
+        self._take(world, agent, target)
+        return None
+
+    def _take(self, world: World, agent: Agent, target: int) -> None:
+        """An agent sees that a phase is over."""
         if target >= 0:
             known, fenced = self.completions[target]
             agent.known |= known
@@ -165,7 +186,6 @@ class Mbarrier:
         if agent.waits.get(self) != target:
             agent.gets[self.array] = agent.gets.get(self.array, 0) + 1
         agent.waits[self] = target
-        return None
 
     def _blocked(self, agent: Agent, target: int, parity: int, operation: Operation) -> Blocked:
         arrived = f"{self.arrivals - self.pending}/{self.arrivals}"
@@ -187,7 +207,10 @@ def _phase(number: int) -> str:
 class NamedBarrier:
     """One of a block's hardware barriers; it counts threads."""
 
+    contested: ClassVar[bool] = False
+
     number: int
+    block: int = 0
     threads: int = 0
     arrived: int = 0
     done: int = 0
@@ -203,11 +226,7 @@ class NamedBarrier:
         if self.arrived and self.threads != threads:
             sentence = f"{name} is used with {self.threads} and with {threads} threads at once."
             raise Violation("named barrier", sentence, operation)
-        if self.done and not agent.known & self.bits[self.done - 1]:
-            sentence = (
-                f"{agent.label} may come to {name} before its meeting {self.done - 1} is over."
-            )
-            raise Violation("named barrier", sentence, operation)
+        self._belongs(agent, operation)
         generation = self.done
         self.threads = threads
         self.arrived += agent.threads
@@ -217,13 +236,26 @@ class NamedBarrier:
             sentence = f"{name} counts {threads} threads, but {self.arrived} come to it."
             raise Violation("named barrier", sentence, operation)
         if self.arrived == threads:
-            bit = world.event()
+            bit = world.event_of(self, self.done)
             self.bits.append(bit)
             self.completions.append((self.known | bit, self.fenced))
             self.done += 1
             self.arrived = self.known = self.fenced = 0
             world.wake(self.queue)
         return generation
+
+    @property
+    def key(self) -> Contested:
+        """Which barrier it is, in every run."""
+        return "named", self.block, self.number, 0
+
+    def _belongs(self, agent: Agent, operation: Operation) -> None:
+        if self.done and not agent.known & self.bits[self.done - 1]:
+            sentence = (
+                f"{agent.label} may come to named barrier {self.number} before its meeting "
+                f"{self.done - 1} is over."
+            )
+            raise Contest("named barrier", sentence, operation, self.key)
 
     def sync(
         self, world: World, agent: Agent, threads: int, operation: Operation

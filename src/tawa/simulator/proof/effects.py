@@ -59,16 +59,22 @@ def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
         index = concrete(script, slot, "slot", arrive)
         barrier = barrier_of(script, script.block, array, index, arrive)
 
-        def act(agent: Agent) -> None:
-            count = elected(agent, by, arrive)
-            if count:
-                world.step(agent, arrive, "arrives at {}", barrier.name, barrier.done)
-                barrier.arrive(world, agent, count, agent.known, arrive)
-
-        def act_everywhere(agent: Agent) -> None:
+        def act(agent: Agent) -> Blocked | None:
             count = elected(agent, by, arrive)
             if not count:
-                return
+                return None
+            if barrier.contested and (held := world.hold(agent, arrive)):
+                return held
+            world.step(agent, arrive, "arrives at {}", barrier.name, barrier.done)
+            barrier.arrive(world, agent, count, agent.known, arrive)
+            return None
+
+        def act_everywhere(agent: Agent) -> Blocked | None:
+            count = elected(agent, by, arrive)
+            if not count:
+                return None
+            if barrier.contested and (held := world.hold(agent, arrive)):
+                return held
             world.step(agent, arrive, "arrives at {}", barrier.name, barrier.done)
             for block in range(spread):
                 known = agent.known
@@ -80,6 +86,7 @@ def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
                     world.remote.append((event, block, f"an arrival of {agent.label}", arrive))
                 there = barrier_of(script, block, array, index, arrive)
                 there.arrive(world, agent, count, known, arrive)
+            return None
 
         if spread and spread != world.cluster:
             sentence = f"{script.label} arrives in {spread} blocks of a cluster of {world.cluster}."
@@ -120,14 +127,17 @@ def expect_rule(decoder: Decoder, expect: hopper.Expect) -> Step:
         index = concrete(script, slot, "slot", expect)
         barrier = barrier_of(script, script.block, array, index, expect)
 
-        def act(agent: Agent) -> None:
+        def act(agent: Agent) -> Blocked | None:
             alone(agent, expect)
+            if barrier.contested and (held := agent.world.hold(agent, expect)):
+                return held
             freed, at = agent.waited or (None, -1)
             agent.world.pairs.setdefault(array, set()).add(freed if at == index else None)
             agent.waited = None
             agent.world.step(agent, expect, expects, barrier.name, barrier.done)
             barrier.expect(count)
             barrier.arrive(agent.world, agent, 1, agent.known, expect)
+            return None
 
         return act
 
@@ -169,6 +179,8 @@ def named_barrier_rule(decoder: Decoder, meet: hopper.NamedBarrier) -> Step:
         number = first + (agent.group if scope == "warpgroup" else 0)
         barrier = agent.home.named[number]
         if not wait:
+            if barrier.contested and (held := agent.world.hold(agent, meet)):
+                return held
             agent.world.step(agent, meet, "arrives at named barrier {}", number, barrier.done)
             barrier.arrive(agent.world, agent, threads, meet)
             return None
@@ -197,6 +209,8 @@ def turn_rule(decoder: Decoder, turn: hopper.Turn) -> Step:
             return blocked
         number = first + (agent.group + 1) % groups
         barrier = agent.home.named[number]
+        if barrier.contested and (held := agent.world.hold(agent, turn)):
+            return held
         agent.world.step(agent, turn, "passes its turn at named barrier {}", number, barrier.done)
         barrier.arrive(agent.world, agent, threads, turn)
         return None

@@ -18,8 +18,9 @@ from tawa.ir import hopper
 from tawa.simulator.proof.configuration import Configuration, configurations, searching
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.read import STEPPED
-from tawa.simulator.proof.rules import OutOfSteps, Unproved, Violation
+from tawa.simulator.proof.rules import Contest, OutOfSteps, Unproved, Violation
 from tawa.simulator.proof.run import Entry, Orbit, Run
+from tawa.simulator.proof.search import Search
 
 STEPS = 400_000
 """Steps of all runs together before a kernel is called unproved."""
@@ -36,6 +37,7 @@ class Exploration:
         self.seen: list[Configuration] = []
         self.states = 0
         self.run: Run | None = None
+        self.search = Search(model)
         self.reached: set[int] = set()  # ids of operations
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
@@ -49,6 +51,10 @@ class Exploration:
 
     def explore(self) -> None:
         """Run all configurations. Raises Violation or Unproved."""
+        self._explore()
+        self.search.close()
+
+    def _explore(self) -> None:
         shape = self.model.shape
         for configuration in configurations(self.seen, shape):
             self._try(configuration)
@@ -90,7 +96,15 @@ class Exploration:
     def _run(self, configuration: Configuration, steps: int, short: bool = True) -> Run:
         run = Run(self.model, configuration, steps, short=short)
         self.run = run
-        run.execute()
+        try:
+            run.execute()
+        except Contest as found:
+            if configuration.free:
+                raise
+            try:
+                return self.search.decide(configuration, found)
+            finally:
+                self.run = self.search.run
         return run
 
     # --- what has not been seen -----------------------------------------------------------------

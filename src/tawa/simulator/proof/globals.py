@@ -169,9 +169,12 @@ class GlobalMemory:
         # hopper.proxy_fence is one of shared memory: nothing brings what threads wrote to global
         # memory before TMA's eyes.
         across = before.write and after.asynchronous and not before.asynchronous
-        if second.known & before.event and not across:
+        if not across and self._ordered(before, after):
             return False
         return before.box is None or after.box is None or not self._apart(before.box, after.box)
+
+    def _ordered(self, before: GlobalAccess, after: GlobalAccess) -> bool:
+        return bool(after.agent.known & before.event)
 
     def _apart(self, first: Box, second: Box) -> bool:
         if len(first) != len(second):

@@ -159,6 +159,7 @@ class Agent:
         actions = script.actions
         while True:
             if place == len(actions) and not script.extend():
+                self.place = place
                 return None
             if (blocked := actions[place](self)) is not None:
                 self.place = place
@@ -185,6 +186,10 @@ class World:
         self.events += 1
         return 1 << (self.events - 1)
 
+    def event_of(self, owner: object, number: int) -> int:
+        """Return the event of what `owner` does for the `number`-th time, whoever is the cause."""
+        return self.event()
+
     def wake(self, queue: list[Agent]) -> None:
         """Let the agents of a queue try again."""
         if queue:
@@ -199,6 +204,10 @@ class World:
             agent.blocked = agent.advance()
             if agent.blocked is not None:
                 agent.blocked.queue.append(agent)
+        self.check_hang()
+
+    def check_hang(self) -> None:
+        """Raise Violation "no hang" where agents wait for what nobody will do."""
         stuck = [agent for agent in self.agents if agent.blocked is not None]
         if stuck:
             raise self._hang(stuck)

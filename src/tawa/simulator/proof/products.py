@@ -41,7 +41,7 @@ class Engine:
         """Return the event of a wgmma, and whether this warp is the first to start it."""
         first = index == len(self.events)
         if first:
-            event = world.event()
+            event = world.event_of(self, index)
             self.events.append(event)
             self.issued.append(0)
             self.known.append(event)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
@@ -44,8 +42,7 @@ def violated(kernel: tile.Kernel, found: Violation, run: Run | None) -> Protocol
 def _trace(run: Run, found: Violation) -> list[Row]:
     """Repeat the run with a trace; keep the last steps of the roles that the finding names."""
     rows = list(found.rows)
-    fresh = replace(run.configuration, outcomes={})
-    again = Run(run.model, fresh, run.budget, trace=True, short=run.short)
+    again = run.again()
     try:
         again.execute()
     except Violation as same:

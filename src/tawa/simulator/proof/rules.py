@@ -6,6 +6,7 @@ Every finding of the proof is a `Violation` of one rule; its sentence names the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from xdsl.ir import Operation
 
@@ -196,6 +197,25 @@ class Violation(Exception):  # noqa: N818
         self.operation = operation
         self.rows = rows
         super().__init__(sentence)
+
+
+Contested: TypeAlias = tuple[str, int, int, int]
+"""A barrier: "mbarrier", block, array, slot; or "named", block, number, 0."""
+
+
+class Contest(Violation):
+    """A rule of conflict-freedom does not hold: the order of the agents may matter at `barrier`."""
+
+    def __init__(
+        self,
+        rule: str,
+        sentence: str,
+        operation: Operation | None,
+        barrier: Contested,
+        rows: tuple[Row, ...] = (),
+    ) -> None:
+        super().__init__(rule, sentence, operation, rows)
+        self.barrier = barrier
 
 
 class Unproved(Exception):  # noqa: N818

@@ -6,9 +6,8 @@ to.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from xdsl.ir import Operation
@@ -34,6 +33,18 @@ _TRIPS = 4096
 _KEPT = 8  # trips of a long loop that are run beyond whole turns of its rings
 
 
+class Named(dict[int, NamedBarrier]):
+    """The hardware barriers of a block, made when they are first used."""
+
+    def __init__(self, make: Callable[[int], NamedBarrier]) -> None:
+        super().__init__()
+        self.make = make
+
+    def __missing__(self, number: int) -> NamedBarrier:
+        made = self[number] = self.make(number)
+        return made
+
+
 @dataclass(eq=False)
 class BlockState:
     """What one block owns."""
@@ -41,11 +52,9 @@ class BlockState:
     arrays: list[list[Mbarrier]]
     pool: Pool
     groups: dict[int, int]
+    named: Named
     memory: dict[tuple[int, int], Bucket] = field(default_factory=dict[tuple[int, int], Bucket])
     scalars: dict[tuple[int, int], Scalar] = field(default_factory=dict[tuple[int, int], Scalar])
-    named: defaultdict[int, NamedBarrier] = field(
-        default_factory=lambda: defaultdict[int, NamedBarrier]()
-    )
     engines: dict[tuple[int, int], Engine] = field(default_factory=dict[tuple[int, int], Engine])
 
 
@@ -60,12 +69,6 @@ class Orbit:
 
     begun: set[tuple[int | None, ...]] = field(default_factory=set[tuple[int | None, ...]])
     ended: set[tuple[int | None, ...]] = field(default_factory=set[tuple[int | None, ...]])
-
-
-class _Named(defaultdict[int, NamedBarrier]):
-    def __missing__(self, number: int) -> NamedBarrier:
-        made = self[number] = NamedBarrier(number)
-        return made
 
 
 class Run(World):
@@ -111,16 +114,31 @@ class Run(World):
             label, count = array.label.data, kind.count.data
             arrays.append(
                 [
-                    Mbarrier(
+                    self.mbarrier(
                         f"{label}[{slot}]{suffix}", rank, array.arrivals.data, number, slot, count
                     )
                     for slot in range(count)
                 ]
             )
         groups = {index: -(-role.warps // WARPGROUP) for index, role in enumerate(self.model.roles)}
-        state = BlockState(arrays, Pool(), groups)
-        state.named = _Named()
-        return state
+        named = Named(lambda number: self.named_barrier(number, rank))
+        return BlockState(arrays, Pool(), groups, named)
+
+    # A run of several orders (`orders`) has kinds of its own of these.
+
+    def mbarrier(
+        self, name: str, block: int, arrivals: int, array: int, slot: int, size: int
+    ) -> Mbarrier:
+        """Make a barrier of an array of `size`."""
+        return Mbarrier(name, block, arrivals, array, slot, size)
+
+    def named_barrier(self, number: int, block: int) -> NamedBarrier:
+        """Make a hardware barrier of a block."""
+        return NamedBarrier(number, block)
+
+    def bucket(self, name: str) -> Bucket:
+        """Make a piece of shared memory."""
+        return Bucket(name)
 
     def _make_agents(self) -> None:
         for rank, block in enumerate(self.blocks):
@@ -194,10 +212,19 @@ class Run(World):
 
     def execute(self) -> None:
         """Set up, run the roles to their end, and check what is left."""
-        for operation in self.model.setup:
-            self._set_up(operation)
+        self.set_up()
         self.run()
         check_end(self)
+
+    def again(self) -> Run:
+        """Return the same run with a trace, not yet executed."""
+        fresh = replace(self.configuration, outcomes={})
+        return Run(self.model, fresh, self.budget, trace=True, short=self.short)
+
+    def set_up(self) -> None:
+        """Do what comes before the roles."""
+        for operation in self.model.setup:
+            self._set_up(operation)
 
     def _set_up(self, operation: Operation) -> None:
         origins = [agent for agent in self.agents if agent.origin]

@@ -52,6 +52,7 @@ def prove(kernel: tile.Kernel, target: Target) -> Proof:
         f"no hang, race, early release or leftover in {count} configurations "
         f"({exploration.states} steps, {1000 * seconds:.0f} ms)"
     )
+    verdict += exploration.search.describe()
     unreached = exploration.dead()
     if unreached:
         verdict += f"; {len(unreached)} operations are reached by no input"
