@@ -302,13 +302,14 @@ def _text(program: Program, around: str) -> str:
     shared = i(base + 8 * len(program.arrivals))
     threads = i(32 * len(program.roles))
     launch = f"launch = {{threads = {threads}, registers = {i(248)}, shared = {shared}}}"
+    arguments = 'arguments = [{name = "d"}, {name = "K"}]'
     inside = "\n".join(lines)
     return f"""
 "tile.kernel"() ({{
 ^bb0(%d: {DESC}, %K: i32):
   %m = hopper.tensor_map %d {{swizzle = #builtin.int<128>}} : ({DESC}) -> {MAP}
   {inside}
-}}) {{sym_name = "orders", arguments = [{{name = "d"}}, {{name = "K"}}], options = {{}}, {launch}}} : () -> ()
+}}) {{sym_name = "orders", {arguments}, options = {{}}, {launch}}} : () -> ()
 """
 
 

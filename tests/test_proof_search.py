@@ -77,7 +77,7 @@ def test_random_programs_are_judged_as_by_brute_force() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(1000, 6000, 250))
 def test_more_random_programs(first: int) -> None:
-    assert any([agree(seed) for seed in range(first, first + 250)])
+    assert sum(agree(seed) for seed in range(first, first + 250)) > 0
 
 
 def test_an_order_that_does_not_matter_is_proved() -> None:
