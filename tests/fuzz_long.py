@@ -12,14 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import subprocess
 import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from multiprocessing import Pool
+from multiprocessing import Pool, TimeoutError
+from multiprocessing.pool import IMapIterator
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,11 @@ from codegen_emulator import COMPILER
 from fuzz_case import Case
 from fuzz_kernels import case_of
 from fuzz_reduce import failure, reduce
-from fuzz_run import Counterexample, Outcome, run_case
+from fuzz_run import Counterexample, Outcome, commit, run_case
 
 ROUND = 10  # kernels to a line of output
+GRACE = 20.0
+"""Seconds after the time is over for the kernels under way; later ones are left out."""
 
 
 @dataclass
@@ -127,6 +129,16 @@ class Run:
         tally.runs += outcome.runs
         tally.states += outcome.states
 
+    def finish(self, work: IMapIterator[Tried]) -> bool:
+        """Count the kernels of a round; say whether they ended soon enough after the time."""
+        try:
+            while True:
+                self.count(work.next(timeout=max(1.0, self.stop + GRACE - time.monotonic())))
+        except StopIteration:
+            return True
+        except TimeoutError:
+            return False
+
     def kernels(self) -> None:
         """Run kernels until the time is over, `jobs` at a time."""
         jobs = self.options.jobs
@@ -135,15 +147,10 @@ class Run:
                 first = self.options.first + self.tally.count
                 round_ = range(first, first + (ROUND if jobs == 1 else 6 * jobs))
                 work = pool.imap_unordered(partial(tried, options=self.options), round_)
-                for one in work:
-                    self.count(one)
+                if not self.finish(work):
+                    pool.terminate()
+                    return
                 print(f"{self.tally.count} kernels, {self.tally.equal} equal", flush=True)
-
-
-def commit() -> str:
-    """The commit at hand, nothing where there is no repository."""
-    head = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def facts(run: Run, minutes: float) -> dict[str, Any]:

@@ -7,6 +7,7 @@ A kernel may be declined instead, by an error that names the reason.
 
 from __future__ import annotations
 
+import subprocess
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -203,3 +204,9 @@ def reason_of(error: TawaError) -> str:
 
     text = f"{error.what}: {error.why}" if error.why else error.what
     return f"{type(error).__name__}: {re.sub(r'[0-9][0-9,.]*', 'N', text)[:140]}"
+
+
+def commit() -> str:
+    """The commit at hand, nothing where there is no repository."""
+    head = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(head, capture_output=True, text=True, check=False).stdout.strip()
