@@ -21,7 +21,12 @@ DTYPES: dict[str, Any] = {
     "f8e4m3": ml_dtypes.float8_e4m3fn,
     "f8e5m2": ml_dtypes.float8_e5m2,
     "i8": np.int8,
+    "i16": np.int16,
     "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
 }
 WORDS = {
     "f16": "tl.float16",

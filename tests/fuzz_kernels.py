@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import fuzz_products
 import fuzz_values
+import fuzz_wider
+import fuzz_wider_values
 from fuzz_case import Array, Case, written
 
 if TYPE_CHECKING:
@@ -38,6 +40,17 @@ _PINS: dict[str, tuple[Any, ...]] = {
 }
 
 
+WIDER = 1_000_000
+"""Kernels of lower numbers are drawn without what `fuzz_wider` adds: results name some of them."""
+_MORE_PINS: dict[str, tuple[Any, ...]] = {
+    "store": ("slot", "registers", "tma"),
+    "group": (0, 2, 3),
+    "grouped": ("columns",),
+    "walk": ("serpentine", "dynamic"),
+    "places": (2,),
+}
+
+
 def _options(random: Random, menus: list[dict[str, tuple[Any, ...]]]) -> dict[str, Any]:
     """Wishes and pins: most launches have few."""
     menu = {name: choices for each in menus for name, choices in each.items()}
@@ -49,9 +62,14 @@ def case_of(number: int) -> Case:
     """Kernel `number` with its arguments, grid, options and a seed for data and schedules."""
     random = Random(number)
     products = random.random() < 0.75
-    writer = fuzz_products.Writer(random) if products else fuzz_values.Writer(random)
+    wider = number >= WIDER
+    if products:
+        writer = (fuzz_wider.WiderWriter if wider else fuzz_products.Writer)(random)
+    else:
+        writer = (fuzz_wider_values.WiderValues if wider else fuzz_values.Writer)(random)
     source, constants = writer.kernel()
-    options = _options(random, [WISHES, _PINS] if products else [WISHES])
+    pins = [_PINS, _MORE_PINS] if wider else [_PINS]
+    options = _options(random, [WISHES, *pins] if products else [WISHES])
     return Case(source, writer.arguments, constants, writer.grid, options, number)
 
 

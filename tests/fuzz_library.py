@@ -56,3 +56,25 @@ def steps(x, COUNT: tl.constexpr):
 def halves(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """The even and the odd columns of a tile."""
     return tl.split(tl.reshape(x, (ROWS, COLUMNS // 2, 2)))
+
+
+@tawa.jit
+def sweep(acc, a_desc, b_desc, row, col, first, last, BK: tl.constexpr):
+    """Products along K; how many there were."""
+    trips = 0
+    for k in range(first, last, BK):
+        acc = tl.dot(a_desc.load([row, k]), b_desc.load([k, col]), acc, out_dtype=acc.dtype)
+        trips += 1
+    return acc, trips
+
+
+@tawa.jit
+def later(a, i, b, j):
+    """Of two pairs the one with the larger value, the later one of equals."""
+    second = (b > a) | ((b == a) & (j > i))
+    return tl.where(second, b, a), tl.where(second, j, i)
+
+
+@tawa.jit
+def ordered(a, b):
+    return tl.minimum(a, b), tl.maximum(a, b)

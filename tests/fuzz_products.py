@@ -41,15 +41,14 @@ class Writer(Drawn):
 
     def __init__(self, random: Random) -> None:
         super().__init__(random)
-        self.statements = 0
-        self.stores = 0
+        self.statements = self.stores = 0
+        self.tops: list[str] = []  # what is made once, before all else
         self.dtype = self.pick("f16", "f16", "f16", "bf16", "bf16", "f32", "f8e4m3", "f8e5m2", "i8")
         self.sums = "i32" if self.dtype == "i8" else "f32"
         self.low, self.high = ("-2", "2") if self.sums == "i32" else ("-2.0", "2.0")
         size = np.dtype(DTYPES[self.dtype]).itemsize
         self.unit = 16 // size  # elements in the 16 bytes that strides of descriptors count
-        self.m = self.pick(128, 128, 64, 32, 16, 256, 192)
-        self.n = self.pick(64, 32, 128, 16, 96)
+        self.m, self.n = self.pick(128, 128, 64, 32, 16, 256, 192), self.pick(64, 32, 128, 16, 96)
         self.k = self.pick(32, 64, 16, 128) if size < 4 else self.pick(32, 16)
         self.k = max(self.k, 32) if size == 1 else self.k
         # Chained products sum over N: the rows of a tile of V.
@@ -66,8 +65,6 @@ class Writer(Drawn):
         if self.m * self.n * len(self.accs) > 128 * 192:
             self.accs = self.accs[:1]
         self.vectors = [f"row{i}" for i in range(self.pick(0, 0, 1, 2))]  # a number a row
-
-    # --- small things -----------------------------------------------------------------------------
 
     def counts(self) -> str:
         return self.argument("counts_ptr", Array((PROGRAMS,), "i32", (), 0, 3))
@@ -86,14 +83,18 @@ class Writer(Drawn):
             if self.statements > STATEMENTS:
                 break
             self.statements += 1
-            kinds = ["load", "load", "dot", "dot", "dot", "compute", "add", "chain", "reduce"]
-            kinds += ["mask", *(["row", "row"] if self.vectors else [])]
-            if scope.depth < 3:
-                kinds += ["loop", "loop", "loop", "branch", *(["loop"] * 4 * (not scope.nested))]
-            if scope.counters and self.stores < 2 and scope.nested:
-                kinds += ["store"]
-            lines += getattr(self, self.pick(*kinds))(scope)
+            lines += getattr(self, self.pick(*self.kinds(scope)))(scope)
         return lines or ["pass"]
+
+    def kinds(self, scope: Scope) -> list[str]:
+        """The names of the statements to draw from."""
+        kinds = ["load", "load", "dot", "dot", "dot", "compute", "add", "chain", "reduce", "mask"]
+        kinds += ["row", "row"] if self.vectors else []
+        if scope.depth < 3:
+            kinds += ["loop", "loop", "loop", "branch", *(["loop"] * 4 * (not scope.nested))]
+        if scope.counters and self.stores < 2 and scope.nested:
+            kinds += ["store"]
+        return kinds
 
     def load(self, scope: Scope, kind: str = "") -> list[str]:
         """A tile of A [M, K] or B [K, N]: descriptor, its transpose, pointers or a gather."""
@@ -293,7 +294,7 @@ class Writer(Drawn):
             case _:
                 index = self.fresh("u")
                 inner.offsets.append(f"{index} * BK")
-                inner.depth = 3  # not many copies of more loops
+                inner.depth = 3  # not many copies
                 head = f"for {index} in tl.static_range({self.pick(2, 1, 3)}):"
         return [head, *indented(self.block(inner))]
 
@@ -346,6 +347,10 @@ class Writer(Drawn):
 
     # --- the kernel -------------------------------------------------------------------------------
 
+    def place(self, row: str) -> list[str]:
+        """Which rows and columns a program has."""
+        return [row, "col = tl.program_id(1) * BN"]
+
     def finish(self) -> list[str]:
         """The results leave: by descriptor, through pointers, or added to what is there."""
         total = " + ".join([*self.accs, *(f"{row}[:, None]" for row in self.vectors)])
@@ -378,8 +383,7 @@ class Writer(Drawn):
             *(f"{row} = tl.full((BM,), {i}, {sums})" for i, row in enumerate(self.vectors)),
         ]
         tiles: dict[str, list[str]] = {"mk": [], "kn": [], "nn": []}
-        walk = 1 if self.walks else 0
-        body = self.block(Scope(tiles, ["0", "BK"], [], walk, walk))
+        body = self.block(Scope(tiles, ["0", "BK"], [], self.walks, self.walks))
         if not any("dot" in line for line in body):
             body += self.dot(Scope(tiles, ["0", "BK"], []))
         text = [*start, *body, *self.finish()]
@@ -390,7 +394,7 @@ class Writer(Drawn):
             made = f"tl.range(tl.program_id(0), bands, tl.num_programs(0){head})"
             text = [f"for band in {made}:", *indented(["row = band * BM", *text])]
             row = "pass"
-        lines = indented([row, "col = tl.program_id(1) * BN", *text])
+        lines = indented([*self.place(row), *self.tops, *text])
         constants = {"BM": self.m, "BN": self.n, "BK": self.k}
         names = [*self.arguments, *(f"{name}: tl.constexpr" for name in constants)]
         return f"def kernel({', '.join(names)}):\n" + "\n".join(lines) + "\n", constants

@@ -216,11 +216,13 @@ class Writer(Drawn):
 
     def statement(self, pool: list[Value]) -> list[str]:
         self.left -= 1
+        return getattr(self, self.pick(*self.kinds()))(pool)
+
+    def kinds(self) -> list[str]:
+        """The names of the statements to draw from."""
         kinds = ["unary", "binary", "binary", "cast", "reduce", "reduce", "scan", "reshape"]
         kinds += ["reshape", "dot", "load"]
-        if self.left > 2:
-            kinds += ["loop", "branch"]
-        return getattr(self, self.pick(*kinds))(pool)
+        return [*kinds, "loop", "branch"] if self.left > 2 else kinds
 
     def store(self, value: Value, number: int) -> list[str]:
         """One result of all programs, each its own part; or sums over the programs."""

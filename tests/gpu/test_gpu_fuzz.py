@@ -1,4 +1,4 @@
-"""Random kernels on the GPU give the oracle's bits: some of every run, and all that once did not."""
+"""Random kernels on the GPU give the oracle's bits: some of any run, all that once did not."""
 
 import os
 import subprocess
