@@ -146,7 +146,7 @@ def test_the_file_of_another_key_is_rebuilt(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
-@pytest.mark.parametrize("kind", ["folder", "pipe", "endless", "loop"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "endless", "loop", "vast"])
 @pytest.mark.timeout(60)
 def test_what_is_no_plain_file_is_not_read(tmp_path, kind):
     """A pipe would be waited for, a device read for ever; the rest of the folder still serves."""
@@ -163,6 +163,9 @@ def test_what_is_no_plain_file_is_not_read(tmp_path, kind):
             path.symlink_to("/dev/zero")
         case "loop":
             path.symlink_to(path)
+        case "vast":  # no bytes on disk, and more than there is memory
+            path.touch()
+            os.truncate(path, 1 << 40)
     opened = len(os.listdir("/dev/fd"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -327,6 +330,14 @@ def test_a_folder_that_can_only_be_read_still_serves(monkeypatch, tmp_path):
         monkeypatch.setattr(name, refuse)
     build(request(), compiler, DiskStore(tmp_path))
     assert len(compiler.requests) == 1
+
+
+def test_an_empty_name_is_no_folder(monkeypatch, tmp_path):
+    """It would be the working folder."""
+    monkeypatch.setenv("TAWA_CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert cache_folder() == tmp_path / "tawa"
 
 
 def test_a_user_without_a_home(monkeypatch):
@@ -567,3 +578,56 @@ def test_launchers_of_one_kernel_share_its_counters(driver, monkeypatch, tmp_pat
     assert used[0] == used[2]
     assert used[1] == used[3]
     assert used[0][1] != used[1][1]
+
+
+FORK = """
+    import os
+    import signal
+    import threading
+    import numpy as np
+    import tawa
+    from tawa.runtime import jit
+    from tawa.runtime.build import default_compiler
+    from tawa.tools.samples import double
+
+    x = np.arange(64, dtype=np.float32)
+    begun, go_on = threading.Event(), threading.Event()
+    parent = os.getpid()
+
+    def slow(*arguments, **options):
+        if os.getpid() == parent:
+            begun.set()
+            go_on.wait()
+        return default_compiler(*arguments, **options)
+
+    jit.default_compiler = slow
+
+    def launch():
+        out = np.empty_like(x)
+        kernel = double[(1,)](x, out, COUNT=64)
+        assert (out == 2 * x).all()
+        return kernel
+
+    threading.Thread(target=launch).start()
+    begun.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends it where it waits
+        kernel = launch()
+        held = threading.Thread(target=kernel.asm._lock.__enter__)
+        held.start()
+        held.join()
+        grandchild = os.fork()
+        if grandchild == 0:
+            signal.alarm(60)
+            os._exit("double" not in kernel.asm["hopper"])
+        os._exit(os.waitpid(grandchild, 0)[1] != 0)
+    print(os.waitpid(child, 0)[1])
+    go_on.set()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
+def test_a_process_forked_off_waits_for_no_thread_of_its_parent(tmp_path):
+    """The parent's thread compiles, or reads a stage, and is not there in the child."""
+    assert processes(FORK, 1, tmp_path) == ["0"]

@@ -223,6 +223,22 @@ def test_the_fingerprint_follows_helpers_and_globals(monkeypatch):
     assert any(binding.changed() for binding in before.bindings)
 
 
+def test_a_global_named_as_a_parameter_is_not_read(monkeypatch):
+    """Scripts name their arrays as kernels do their parameters and variables."""
+    before = fingerprint(names_of_arrays)
+    assert [binding.name for binding in before.bindings] == ["WIDTH"]
+    for name in ("x", "total"):
+        monkeypatch.setitem(globals(), name, object())
+    after = fingerprint(names_of_arrays)
+    assert after.digest == before.digest
+    assert [binding.name for binding in after.bindings] == ["WIDTH"]
+
+
+def names_of_arrays(x):
+    total = x + WIDTH
+    return total
+
+
 def test_recursive_helpers_end():
     def even(n):
         return odd(n - 1)

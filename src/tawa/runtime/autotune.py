@@ -7,7 +7,6 @@ is taken, with a note in the report.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,6 +29,7 @@ from tawa.runtime.config import Config
 from tawa.runtime.dispatch import devices_of, refuse_capture
 from tawa.runtime.fingerprint import compiler_digest
 from tawa.runtime.jit import JitFunction, Launchable
+from tawa.runtime.locks import Lock
 from tawa.runtime.store import DiskStore, cache_folder, store_at
 from tawa.runtime.tuning import Hooks, Pruning, Timer, Tuning
 
@@ -71,7 +71,7 @@ class Autotuner(Launchable):
         self._timer = timer
         self._store = store
         self._keep = keep
-        self._lock = threading.RLock()
+        self._lock = Lock()
         if unknown := [name for name in key if name not in self.arg_names]:
             raise ArgumentError(
                 f"the tuning key of {self.name} names {', '.join(map(repr, unknown))}",

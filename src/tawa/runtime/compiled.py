@@ -6,7 +6,6 @@ expensive and seldom wanted (PTX, SASS, the parsed IR) is computed when first as
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from typing import TypeAlias
 from tawa.codegen.parameters import Parameter
 from tawa.frontend.signature import Argument, ConstantArg, DescriptorArg, PointerArg
 from tawa.plan.plan import Declined, Plan
+from tawa.runtime.locks import Lock
 
 Stage: TypeAlias = str | bytes
 LEVELS = ("tile", "aref", "hopper", "cuda", "ptx", "cubin", "sass")
@@ -99,7 +99,7 @@ class Assembly(Mapping[str, Stage]):
     ) -> None:
         self._stages = dict(stages)
         self._later = dict(later)
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def __getitem__(self, level: str) -> Stage:
         """Return a stage; KeyError names the stages there are."""

@@ -159,9 +159,13 @@ def _chains(source: str) -> Iterator[tuple[str, ...]]:
 
 
 def _resolve(function: FunctionType, chain: tuple[str, ...]) -> Binding | None:
-    """Follow a dotted name through modules to what it is bound to; None for local names."""
+    """Follow a dotted name through modules to what it is bound to; None for local names, also
+    where a global has the same one: scripts name their arrays as kernels do their parameters.
+    """
     root, *rest = chain
     code, namespace = function.__code__, function.__globals__
+    if root in code.co_varnames or root in code.co_cellvars:
+        return None
     if root in code.co_freevars:
         cell = (function.__closure__ or ())[code.co_freevars.index(root)]
         binding = Binding(root, cell.cell_contents, cell=cell)

@@ -7,7 +7,7 @@ for the device that holds the data.
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -31,6 +31,7 @@ from tawa.runtime.dispatch import (
 from tawa.runtime.fingerprint import Fingerprint, fingerprint
 from tawa.runtime.forms import MISSING, make_binder, make_form
 from tawa.runtime.kernel import KernelFunction
+from tawa.runtime.locks import Lock
 from tawa.runtime.specialize import Call, bind, derive_signature, freeze
 from tawa.runtime.store import DiskStore, cache_folder, store_at
 
@@ -92,8 +93,9 @@ class JitFunction(Launchable):
         self.__wrapped__ = function
         self._compiler = compiler
         self._store = store
-        self._lock = threading.RLock()
-        self._kernels: dict[object, Future[GpuKernel]] = {}
+        self._lock = Lock()
+        self._kernels: dict[object, GpuKernel] = {}
+        self._under_way: dict[object, Future[GpuKernel]] = {}
         self._text: Fingerprint | None = None
         self._forms: dict[Any, Launcher] = {}
         self._binder: Launcher = self._first_launch
@@ -271,23 +273,28 @@ class JitFunction(Launchable):
     def _build(self, request: Request) -> GpuKernel:
         """Return the kernel of a request; threads that want the same one wait for the first."""
         key = request.memory_key
+        at_work = (os.getpid(), key)  # a process forked off has not the thread it would wait for
         with self._lock:
-            future = self._kernels.get(key)
+            if (known := self._kernels.get(key)) is not None:
+                return known
+            future = self._under_way.get(at_work)
             mine = future is None
             if future is None:
-                future = self._kernels[key] = Future()
+                future = self._under_way[at_work] = Future()
         if not mine:
             return future.result()
         try:
             compiler = self._compiler or default_compiler
             store = self._store or store_at(cache_folder())
-            future.set_result(GpuKernel(build(request, compiler, store)))
+            made = self._kernels[key] = GpuKernel(build(request, compiler, store))
+            future.set_result(made)
         except BaseException as error:
-            with self._lock:
-                del self._kernels[key]
             future.set_exception(error)
             raise
-        return future.result()
+        finally:
+            with self._lock:
+                del self._under_way[at_work]
+        return made
 
 
 def _plain(request: Request) -> Request:

@@ -13,14 +13,16 @@ import hashlib
 import os
 import stat
 import sys
-import threading
 import time
 import warnings
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from tawa.runtime.locks import Lock
+
 _LIMIT = 1 << 30  # bytes kept on disk; the files read longest ago go first
+_LARGEST = 1 << 28  # bytes of one file
 _SWEEP_EVERY = 64  # writes between two looks at the folder's size
 _DRAFT = ".draft-"
 _ABANDONED = 3600  # seconds after which nobody writes a draft any more
@@ -28,7 +30,7 @@ _ABANDONED = 3600  # seconds after which nobody writes a draft any more
 
 def cache_folder() -> Path:
     """Return the folder of the cache: ``$TAWA_CACHE_DIR``, else the user's cache folder."""
-    if (folder := os.environ.get("TAWA_CACHE_DIR")) is not None:
+    if folder := os.environ.get("TAWA_CACHE_DIR"):
         return Path(folder)
     try:
         home = Path.home()
@@ -55,13 +57,16 @@ def _write_whole(path: Path, content: bytes) -> None:
 
 
 def _read_whole(path: Path) -> bytes:
-    """Return what is in a file; OSError for what is no plain file, which might never end."""
+    """Return what is in a file; OSError for what is no plain file, which might never end, and for
+    one that no kernel fills.
+    """
     # Neither waits for a writer of a pipe nor follows a link: the folder may be anybody's.
     flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     handle = os.open(path, os.O_RDONLY | flags)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    facts = os.fstat(handle)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_size > _LARGEST:
         os.close(handle)
-        raise OSError(errno.EINVAL, "no plain file", str(path))
+        raise OSError(errno.EINVAL, "no plain file of a kernel", str(path))
     with os.fdopen(handle, "rb") as file:
         return file.read()
 
@@ -79,7 +84,7 @@ class DiskStore:
     def __init__(self, folder: Path, *, limit: int = _LIMIT) -> None:
         self.folder = folder
         self.limit = limit
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._writes = 0
         self._writable = True
 
