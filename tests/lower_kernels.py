@@ -581,12 +581,12 @@ def fresh(case: Case) -> tuple[dict[str, np.ndarray], dict[str, object]]:
     arguments: dict[str, object] = {}
     for name, value in case.arguments.items():
         match value:
+            case np.ndarray():  # first: NumPy 2.5 has arrays match sequences
+                arrays[name] = arguments[name] = value.copy()
             case (array, block):
                 arrays[name] = array.copy()
                 strides = tuple(step // array.itemsize for step in arrays[name].strides)
                 arguments[name] = HostDescriptor(arrays[name], array.shape, strides, block)
-            case np.ndarray():
-                arrays[name] = arguments[name] = value.copy()
             case _:
                 arguments[name] = value
     return arrays, arguments

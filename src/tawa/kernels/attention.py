@@ -148,7 +148,8 @@ def attention(
     starts: Any
     starts_k: Any
     match cu_seqlens:
-        case (starts, starts_k):
+        # From NumPy 2.5 on an array is a sequence too.
+        case (starts, starts_k) if not hasattr(cu_seqlens, "shape"):
             pass
         case _:
             starts, starts_k = cu_seqlens, None
