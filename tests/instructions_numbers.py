@@ -121,6 +121,25 @@ out[2] = any_lane(lane > 31);
     return Program("of the warp", wrappers, body, given, expected)
 
 
+def counts() -> Program:
+    """How often each number stands in a warp: in 4 bins, and in 64; lane 7 does not vote."""
+    given = (np.arange(32, dtype=np.uint32) * 13 % 64).astype(np.uint32)
+    body = """\
+const int value = ((const int*)given)[lane];
+int few[1] = {0}, many[2] = {0, 100};
+count_bins<4>(few, value % 4, lane != 7, lane);
+count_bins<64>(many, value, lane != 7, lane);
+int* out = (int*)result + 3 * lane;
+out[0] = few[0];
+out[1] = many[0];
+out[2] = many[1];
+"""
+    voted = np.delete(given, 7)
+    few, many = np.bincount(voted % 4, minlength=4), np.bincount(voted, minlength=64)
+    expected = np.stack([few[np.arange(32) % 4], many[:32], many[32:] + 100], 1).astype(np.uint32)
+    return Program("counts", (arithmetic.COUNT_BINS,), body, given, expected)
+
+
 def groups() -> Program:
     """Warpgroups meet at a barrier of their own, named by a register."""
     body = """\
@@ -154,5 +173,5 @@ PROGRAMS = [
     binary(arithmetic.MIN_NAN, [1, np.nan, 3, -2], [2, 5, np.nan, -3], [1, np.nan, np.nan, -3]),
     binary(arithmetic.MAX_NAN, [1, np.nan, 3, -2], [2, 5, np.nan, -3], [2, np.nan, np.nan, -2]),
     packed("f16", np.float16), packed("bf16", ml_dtypes.bfloat16), bytes_of_words(),
-    high_products(), divisions(), of_the_warp(), groups(),
+    high_products(), divisions(), of_the_warp(), counts(), groups(),
 ]  # fmt: skip

@@ -75,8 +75,7 @@ def unsupported_python(c):
 
 def unsupported_function(c):
     def kernel(c, B: tl.constexpr):
-        x = tl.zeros((B, B), tl.float32)
-        tl.store(c, tl.sum(tl.dot_scaled(x, x, "e4m3", x, x, "e4m3")))
+        tl.store(c, tl.inline_asm_elementwise("mov $0, $1", "=r,r", [B], tl.int32, True, 1))
 
     tawa.jit(kernel)[(1,)](c, B=64)
 
@@ -159,7 +158,7 @@ def bad_grid(c):
 
 REFUSED = {
     unsupported_python: (UnsupportedSyntax, "continue cannot stand in a kernel", True),
-    unsupported_function: (UnknownName, "tawa.language.dot_scaled does not exist", True),
+    unsupported_function: (UnsupportedSyntax, "tl.inline_asm_elementwise is not supported", True),
     unknown_name: (UnknownName, "scale_of_nobody", True),
     shapes_of_a_dot: (TypeMismatch, "the operands of tl.dot do not fit", True),
     types_of_a_dot: (TypeMismatch, "tl.dot", True),

@@ -35,6 +35,12 @@ inline int __any_sync(unsigned mask, bool value) {
   for (int lane = 0; lane < 32; ++lane) any |= __shfl_sync(mask, (int)value, lane);
   return any;
 }
+inline unsigned __ballot_sync(unsigned mask, bool value) {
+  unsigned votes = 0;
+  for (int lane = 0; lane < 32; ++lane) votes |= __shfl_sync(mask, (unsigned)value, lane) << lane;
+  return votes;
+}
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline float __uint_as_float(unsigned x) { return emu::bits<float>(x); }
 inline float __int_as_float(int x) { return emu::bits<float>(x); }
 inline unsigned __float_as_uint(float x) { return emu::bits<unsigned>(x); }

@@ -132,7 +132,7 @@ def _differs(operation: Operation) -> bool:
     match operation:
         case hopper.BlockId():
             return operation.axis.data == 0
-        case hopper.ClusterRank() | hopper.SharedLoad():
+        case hopper.ClusterRank() | hopper.SharedLoad() | hopper.SharedGather():
             return True
         case tile.Load() | tile.Atomic() | tile.CompareExchange():
             return True

@@ -245,6 +245,8 @@ def _judge_needs(load: Operation, facts: _Facts, verdict: _Verdict) -> str:
                 reason = _judge_scalar_load(needed, facts, verdict)  # a vector of indices
             case tile.Reduce() | tile.Scan() if isinstance(load, tile.Load):
                 reason = f"its address depends on the reduction {name_of(needed)}"
+            case tile.Gather() | tile.Histogram():
+                reason = f"its address depends on {name_of(needed)}, made by all threads"
             case _ if isinstance(needed, (*READS, tile.Dot)):
                 reason = f"its address depends on the tile {name_of(needed)}"
             case _:

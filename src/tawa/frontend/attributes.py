@@ -8,9 +8,10 @@ from typing import Any
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
 
+import tawa.language as tl
 from tawa.errors import TypeMismatch, UnknownName
 from tawa.frontend.context import Context
-from tawa.frontend.names import Builtin, NotConstant, lift, suggest
+from tawa.frontend.names import REFUSED, Builtin, NotConstant, lift, suggest
 from tawa.frontend.values import (
     BlockPointer,
     Const,
@@ -29,6 +30,7 @@ from tawa.language.dtypes import block_type, pointer_type
 TENSOR_METHODS = frozenset(
     (
         *("to", "cast", "broadcast_to", "expand_dims", "reshape", "view", "ravel", "item"),
+        *("gather", "histogram"),
         *("trans", "permute", "split", "store", "advance", "logical_and", "logical_or"),
         *("atomic_cas", "atomic_xchg", "atomic_add", "atomic_max", "atomic_min"),
         *("atomic_and", "atomic_or", "atomic_xor"),
@@ -167,6 +169,9 @@ def _python_attribute(value: Any, name: str) -> Value | None:
 
 def _of_module(c: Context, module: ModuleType, name: str) -> Value:
     path = f"{module.__name__}.{name}"
+    if not hasattr(module, name) and module is tl and name in REFUSED:
+        why, remedy = REFUSED[name]
+        raise c.unsupported(f"tl.{name} is not supported", why=why, remedy=remedy)
     if not hasattr(module, name):
         raise c.builder.error(
             UnknownName,

@@ -33,10 +33,11 @@ from tawa.frontend.signature import (
     PointerArg,
     ScalarArg,
     Signature,
+    TupleArg,
 )
 from tawa.frontend.source import Source, read_source
 from tawa.frontend.statements import is_constexpr, run
-from tawa.frontend.values import Const, Descriptor, Tensor, Value, describe, name_value
+from tawa.frontend.values import Const, Descriptor, Tensor, Tuple, Value, describe, name_value
 from tawa.ir import tile, verify
 from tawa.ir.types import SCALARS, DescType, PtrType, Real
 
@@ -115,8 +116,9 @@ def _bind_parameters(c: Context, signature: Signature) -> list[DictionaryAttr]:
     """Give each parameter its value; returns the facts about the run-time ones, in order."""
     source = c.frame.source
     names = [parameter.arg for parameter in _parameters(source)]
+    tuples = [entry for entry in signature.values() if isinstance(entry, TupleArg)]
     for name in signature:
-        if name not in names:
+        if name not in names and not any(name in entry.items for entry in tuples):
             raise c.builder.error(
                 ArgumentError,
                 f"{source.name} has no parameter {name}",
@@ -126,9 +128,7 @@ def _bind_parameters(c: Context, signature: Signature) -> list[DictionaryAttr]:
     for parameter in _parameters(source):
         c.builder.place = source.place(parameter)
         argument = _argument(c, parameter, signature)
-        value = _value_of(c, parameter.arg, argument)
-        if not isinstance(argument, ConstantArg):
-            facts.append(_facts(parameter.arg, argument))
+        value = _value_of(c, parameter.arg, argument, signature, facts)
         c.frame.names[parameter.arg] = Binding(value, c.builder.place)
     return facts
 
@@ -156,8 +156,16 @@ def _argument(c: Context, parameter: ast.arg, signature: Signature) -> Argument:
     return argument
 
 
-def _value_of(c: Context, name: str, argument: Argument) -> Value:
+def _value_of(
+    c: Context, name: str, argument: Argument, signature: Signature, facts: list[DictionaryAttr]
+) -> Value:
+    """Return what an argument means, and add to `facts` for each of the run that it has."""
     match argument:
+        case TupleArg():
+            parts = (
+                _value_of(c, item, signature[item], signature, facts) for item in argument.items
+            )
+            return Tuple(tuple(parts), argument.fields)
         case ConstantArg():
             return lift(argument.value)
         case ScalarArg():
@@ -168,6 +176,7 @@ def _value_of(c: Context, name: str, argument: Argument) -> Value:
             kind = DescType(TensorType(SCALARS[argument.dtype], list(argument.block_shape)))
     made = c.builder.block.insert_arg(kind, len(c.builder.block.args))
     name_value(made, name)
+    facts.append(_facts(name, argument))
     return Descriptor(made) if isinstance(argument, DescriptorArg) else Tensor(made)
 
 

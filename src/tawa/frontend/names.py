@@ -25,10 +25,6 @@ _TYPES = {name: dtypes.dtype(name) for name in dtypes._TABLE}  # pyright: ignore
 
 # What Triton's language has and this one has not: why, and what to write instead.
 REFUSED: dict[str, tuple[str, str]] = {
-    "dot_scaled": (
-        "Hopper's tensor cores multiply no block-scaled operands",
-        "multiply with tl.dot and scale what it gives, or scale the operands before",
-    ),
     "inline_asm_elementwise": (
         "the simulator and the proof cannot follow PTX",
         "use a function of tl or of tl.extra.libdevice",
@@ -36,14 +32,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "map_elementwise": (
         "functions of elements are compiled on whole blocks",
         "call the function on the block, with tl.where in place of its branches",
-    ),
-    "gather": (
-        "elements do not cross threads by index",
-        "load them from memory by a block of pointers",
-    ),
-    "histogram": (
-        "elements do not cross threads by value",
-        "count with tl.atomic_add, or sum (x[:, None] == bins[None, :]) along axis 0",
     ),
     "globaltimer": ("the simulator has no clock", "time the launch from the host"),
     "smid": ("programs do not know their multiprocessor", "use tl.program_id"),

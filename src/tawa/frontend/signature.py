@@ -1,5 +1,7 @@
 """What a kernel is compiled for: one entry for each parameter, the frontend's only input on types.
 
+A parameter that is a tuple has one for each item besides, under names of their own.
+
 The launcher derives a signature from the arguments of a call; equal signatures share a compilation.
 """
 
@@ -45,5 +47,13 @@ class ConstantArg:
     value: object
 
 
-Argument: TypeAlias = ScalarArg | PointerArg | DescriptorArg | ConstantArg
+@dataclass(frozen=True, slots=True)
+class TupleArg:
+    """A tuple (with `fields`: a named one) of other entries of the signature, by their names."""
+
+    items: tuple[str, ...]
+    fields: tuple[str, ...] = ()
+
+
+Argument: TypeAlias = ScalarArg | PointerArg | DescriptorArg | ConstantArg | TupleArg
 Signature: TypeAlias = Mapping[str, Argument]

@@ -7,6 +7,7 @@ their leaves.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -116,11 +117,12 @@ Value: TypeAlias = Const | Tensor | Descriptor | BlockPointer | Tuple | Method
 def name_value(value: SSAValue, name: str) -> None:
     """Call a value as the user's variable in IR text and plans, unless it has a name.
 
-    xDSL drops a suffix like ``_1`` and refuses an empty rest, so ``_1`` is called ``v``.
+    xDSL numbers values of one name by suffixes like ``_1``, so names have none of their own; what
+    has no other name is called ``v``.
     """
     if value.name_hint is None and name:
-        bare = name.rstrip("0123456789").rstrip("_") == ""
-        value.name_hint = "v" if bare and name != "_" else name
+        rest = re.sub(r"(_\d+)+$", "", name)
+        value.name_hint = rest if rest.strip("_0123456789") or name == "_" else "v"
 
 
 def leaves(value: Value) -> Iterator[SSAValue]:

@@ -415,6 +415,39 @@ class Scan(IRDLOperation):
 
 
 @irdl_op_definition
+class Gather(IRDLOperation):
+    """Elements of `value` chosen along `axis` by `index`, whose shape the result has.
+
+    In the other dimensions a result's element comes from its own place. An index outside the
+    extent, a power of two, is taken modulo the extent.
+    """
+
+    name = "tile.gather"
+    value = operand_def()
+    index = operand_def()
+    axis = attr_def(IntAttr)
+    result = result_def()
+    traits = traits_def(Pure())
+    assembly_format = _PLAIN
+
+
+@irdl_op_definition
+class Histogram(IRDLOperation):
+    """How often each of 0, 1 .. n - 1 stands in a row of integers; n is the result's last extent.
+
+    The last dimension is counted along. Elements outside count nowhere, nor do those whose `mask`
+    is false.
+    """
+
+    name = "tile.histogram"
+    value = operand_def()
+    mask = opt_operand_def()
+    result = result_def()
+    traits = traits_def(Pure())
+    assembly_format = "$value (`,` $mask^)? attr-dict `:` functional-type(operands, results)"
+
+
+@irdl_op_definition
 class Yield(IRDLOperation):
     """End the body of a reduce or scan with the combined elements."""
 
@@ -484,6 +517,8 @@ Tile = Dialect(
         Dot,
         Reduce,
         Scan,
+        Gather,
+        Histogram,
         Yield,
         Assume,
         Print,

@@ -115,6 +115,7 @@ from tawa.language.reduction import (
     associative_scan,
     cumprod,
     cumsum,
+    histogram,
     max,
     min,
     reduce,
@@ -122,6 +123,7 @@ from tawa.language.reduction import (
     sum,
     xor_sum,
 )
+from tawa.language.scaled import dot_scaled
 from tawa.language.sorting import bitonic_merge, flip, sort, topk
 from tawa.language.tensors import (
     broadcast,
@@ -131,6 +133,7 @@ from tawa.language.tensors import (
     const,
     dot,
     expand_dims,
+    gather,
     interleave,
     item,
     join,
@@ -189,6 +192,7 @@ __all__ = [
     "device_print",
     "div_rn",
     "dot",
+    "dot_scaled",
     "dtype",
     "erf",
     "exp",
@@ -205,6 +209,8 @@ __all__ = [
     "floor",
     "fma",
     "full",
+    "gather",
+    "histogram",
     "int1",
     "int8",
     "int16",

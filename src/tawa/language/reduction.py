@@ -77,6 +77,15 @@ def argmin(
 
 
 @builtin
+def histogram(input: tensor, num_bins: int, mask: tensor | None = None) -> tensor:
+    """Count in int32 how often each of 0 .. `num_bins` - 1 stands in a vector of integers.
+
+    Elements outside are not counted, nor those whose `mask` is false.
+    """
+    ...
+
+
+@builtin
 def xor_sum(input: tensor, axis: int | None = None, keep_dims: bool = False) -> tensor:
     """Combine integers along `axis` by bitwise exclusive or."""
     ...

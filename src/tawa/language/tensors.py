@@ -173,6 +173,12 @@ def cat(input: tensor, other: tensor, can_reorder: bool = False) -> tensor:
 
 
 @builtin
+def gather(src: tensor, index: tensor, axis: int) -> tensor:
+    """Choose elements of `src` along `axis` by an integer `index`, whose shape the result has."""
+    ...
+
+
+@builtin
 def cast(
     input: tensor,
     dtype: dtype_type,

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from tawa.codegen.parameters import Parameter
-from tawa.frontend.signature import Argument, ConstantArg, DescriptorArg, PointerArg
+from tawa.frontend.signature import Argument, ConstantArg, DescriptorArg, PointerArg, TupleArg
 from tawa.plan.plan import Declined, Plan
 from tawa.runtime.locks import Lock
 
@@ -183,6 +183,8 @@ def spell_argument(argument: Argument) -> str:
         case DescriptorArg():
             block = "x".join(map(str, argument.block_shape))
             return f"descriptor of {argument.dtype}[{block}]"
+        case TupleArg():
+            return f"({', '.join(argument.items)})"
         case PointerArg():
             return f"*{argument.dtype}" + (" (16-byte aligned)" if argument.divisible else "")
         case _:

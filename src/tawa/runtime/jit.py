@@ -34,6 +34,7 @@ from tawa.runtime.kernel import KernelFunction
 from tawa.runtime.locks import Lock
 from tawa.runtime.specialize import Call, bind, derive_signature, freeze
 from tawa.runtime.store import DiskStore, cache_folder, store_at
+from tawa.runtime.tuples import spread_kernel, spread_values, tuples_of
 
 
 class Launchable:
@@ -69,7 +70,8 @@ class Launchable:
 class JitFunction(Launchable):
     """A kernel. `fn` is its Python function, `arg_names` its parameters.
 
-    `compiler` and `store` replace the compile driver and the disk cache, for tests.
+    `compiler` and `store` replace the compile driver and the disk cache, for tests; `kernel` is
+    what is else read from the function.
     """
 
     def __init__(
@@ -81,9 +83,12 @@ class JitFunction(Launchable):
         hooks: Sequence[Callable[..., Any]] = (),
         compiler: Compiler | None = None,
         store: DiskStore | None = None,
+        kernel: KernelFunction | None = None,
     ) -> None:
         self.fn = function
-        self.kernel = KernelFunction(function, do_not_specialize, do_not_specialize_on_alignment)
+        self.kernel = kernel or KernelFunction(
+            function, do_not_specialize, do_not_specialize_on_alignment
+        )
         self.arg_names = list(self.kernel.names)
         self.pre_run_hooks = list(hooks)
         self.__name__ = function.__name__
@@ -99,6 +104,7 @@ class JitFunction(Launchable):
         self._text: Fingerprint | None = None
         self._forms: dict[Any, Launcher] = {}
         self._binder: Launcher = self._first_launch
+        self._spread: dict[object, JitFunction] = {}
 
     def __repr__(self) -> str:
         return f"<tawa.jit {self.__module__}.{self.__qualname__}>"
@@ -198,6 +204,8 @@ class JitFunction(Launchable):
             bind(self.kernel, (*values, *more), options)
         given = {n: v for n, v in zip(self.kernel.names, values) if v is not MISSING}
         call = bind(self.kernel, (), {**given, **options})
+        if tuples_of(self.kernel, call.values):
+            return self._forms.setdefault(frozen, self._launch_spread)
         try:
             hash(frozen)
         except TypeError as error:
@@ -209,6 +217,26 @@ class JitFunction(Launchable):
         table: dict[Any, Launcher] = {}
         form = make_form(self.kernel, call.values, table, partial(self._specialize, table))
         return self._forms.setdefault(frozen, form.function)
+
+    def _launch_spread(self, grid: Any, options: Mapping[str, Any], *values: Any) -> CompiledKernel:
+        """Launch with tuples among the arguments."""
+        inner, named = self.spread(dict(zip(self.kernel.names, values)))
+        return inner[grid](**named, **options)
+
+    def spread(self, values: Mapping[str, Any]) -> tuple[JitFunction, Mapping[str, Any]]:
+        """Return the kernel whose parameters are the items of the tuples among `values`, and its
+        arguments; this kernel where there are none.
+        """
+        shapes = tuples_of(self.kernel, values)
+        if not shapes:
+            return self, values
+        key = tuple(shapes.items())
+        inner = self._spread.get(key)
+        if inner is None:
+            kernel = spread_kernel(self.kernel, shapes)
+            made = JitFunction(self.fn, compiler=self._compiler, store=self._store, kernel=kernel)
+            inner = self._spread.setdefault(key, made)
+        return inner, spread_values(inner.kernel.groups, values)
 
     def _specialize(
         self,
@@ -253,11 +281,19 @@ class JitFunction(Launchable):
 
         >>> kernel.compile(tawa.array((256, 64), "bf16"), ..., BLOCK_M=128).plan  # doctest: +SKIP
         """
-        return self._build(self._request(bind(self.kernel, args, meta))).kernel
+        inner, call = self._call(args, meta)
+        return inner._build(inner._request(call)).kernel
 
     def compile_plain(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
         """Compile the ordinary kernel: what a launch runs where a guard of `compile`'s fails."""
-        return self._build(_plain(self._request(bind(self.kernel, args, meta)))).kernel
+        inner, call = self._call(args, meta)
+        return inner._build(_plain(inner._request(call))).kernel
+
+    def _call(self, args: Sequence[Any], meta: Mapping[str, Any]) -> tuple[JitFunction, Call]:
+        """Return a call taken apart, and the kernel it is one of."""
+        call = bind(self.kernel, args, meta)
+        inner, values = self.spread(call.values)
+        return inner, replace(call, values=values)
 
     def _request(self, call: Call) -> Request:
         return Request(

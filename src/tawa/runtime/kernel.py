@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import Any
 
 from tawa.errors import ArgumentError
+from tawa.frontend.signature import TupleArg
 from tawa.runtime.dtypes import find_dtype
 
 REQUIRED = inspect.Parameter.empty
@@ -47,7 +48,10 @@ class Parameter:
 
 
 class KernelFunction:
-    """A Python function and its parameters in order."""
+    """A Python function and its parameters in order.
+
+    `groups`: the parameters of the function that are tuples, of `parameters` in their place.
+    """
 
     def __init__(
         self,
@@ -64,6 +68,16 @@ class KernelFunction:
             _parameter(index, parameter, plain, unaligned, self.name)
             for index, parameter in enumerate(inspect.signature(function).parameters.values())
         )
+
+        self.groups: Mapping[str, TupleArg] = {}
+
+    def with_parameters(
+        self, parameters: Iterable[Parameter], groups: Mapping[str, TupleArg]
+    ) -> KernelFunction:
+        """Return the kernel with other parameters, some of them items of `groups`."""
+        made = KernelFunction(self.function)
+        made.parameters, made.groups = tuple(parameters), groups
+        return made
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tawa.frontend.signature import ConstantArg
+from tawa.frontend.signature import ConstantArg, TupleArg
 from tawa.runtime.compiled import CompiledKernel
 
 Note = tuple[CompiledKernel, tuple[str, ...], tuple[Any, ...], tuple[Any, ...]]
@@ -35,7 +35,7 @@ class Recent:
 def _spell(kernel: CompiledKernel, facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the arguments of a launch in the kernel's order."""
     for name, argument in kernel.signature.items():
-        if isinstance(argument, ConstantArg):
+        if isinstance(argument, (ConstantArg, TupleArg)):
             continue
         if (address := facts.get(f"{name}__at")) is None:
             yield f"{name} = {facts[name]!r}" if name in facts else name

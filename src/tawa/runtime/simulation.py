@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -10,7 +11,7 @@ from tawa.plan.plan import Schedule as PinnedSchedule
 from tawa.runtime.decorators import wrap
 from tawa.runtime.dispatch import common_device, guards_hold, parse_stage, simulate_stage
 from tawa.runtime.grid import launches, resolve_grid
-from tawa.runtime.jit import Launchable
+from tawa.runtime.jit import JitFunction, Launchable
 
 if TYPE_CHECKING:
     from tawa.simulator import Level
@@ -55,7 +56,9 @@ def simulate(
     compiled = launchable.compile(*args, grid=grid, **meta)
     names = launchable.arg_names
     values = {**dict(zip(names, args)), **meta}
-    arguments = {name: values[name] for name in names if name in values}
+    arguments: Mapping[str, Any] = {name: values[name] for name in names if name in values}
+    if isinstance(launchable, JitFunction):
+        _, arguments = launchable.spread(arguments)
     device = common_device(compiled.name, arguments)
     if device.kind != "cpu":
         raise ArgumentError(

@@ -117,11 +117,12 @@ def _names(names: Sequence[str]) -> str:
 
 
 def derive_signature(kernel: KernelFunction, values: Mapping[str, Any]) -> Signature:
-    """Return the signature of a call's values, in the order of the parameters."""
-    return {
+    """Return the signature of a call's values, in the order of the parameters; tuples last."""
+    found: dict[str, Argument] = {
         parameter.name: argument_of(kernel.name, parameter, values[parameter.name])
         for parameter in kernel.parameters
     }
+    return {**found, **kernel.groups}
 
 
 def argument_of(kernel: str, parameter: Parameter, value: Any) -> Argument:

@@ -26,8 +26,10 @@ from tawa.simulator.values import (
     Array,
     DType,
     convert,
+    counted,
     dtype_of,
     filled,
+    gathered,
     place_of,
     reinterpret,
 )
@@ -122,6 +124,20 @@ def _split(operation: tile.Split) -> Unary:
 
 def _join(operation: tile.Join) -> Binary:
     return lambda first, second: np.stack([first, second], axis=-1)
+
+
+def _gather(operation: tile.Gather) -> Binary:
+    axis = operation.axis.data
+    return lambda value, index: gathered(value, index, axis)
+
+
+def _histogram(operation: tile.Histogram) -> Callable[..., Array]:
+    bins = shape_of(operation.result.type)[-1]
+
+    def count(value: Array, mask: Any = True) -> Array:
+        return counted(value, bins, mask)
+
+    return count
 
 
 # --- arithmetic -------------------------------------------------------------------------------
@@ -359,6 +375,8 @@ RULES: dict[type[Operation], Rule] = {
     tile.Transpose: pure(_transpose),
     tile.Split: pure(_split),
     tile.Join: pure(_join),
+    tile.Gather: pure(_gather),
+    tile.Histogram: pure(_histogram),
     tile.Elementwise: pure(_elementwise),
     tile.Cast: pure(_cast),
     tile.Bitcast: pure(_bitcast),

@@ -153,3 +153,16 @@ def place_of(operation: Operation) -> Place | None:
     if not isinstance(where, FileLineColLoc):
         return None
     return Place(where.filename.data, where.line.data, where.column.data)
+
+
+def gathered(value: Array, index: Array, axis: int) -> Array:
+    """Return the elements of `value` along `axis` at `index`, modulo the extent."""
+    return np.take_along_axis(value, index % value.shape[axis], axis)
+
+
+def counted(value: Array, bins: int, mask: Any) -> Array:
+    """Return how often each of 0 .. `bins` - 1 stands in the rows of `value` where `mask` holds."""
+    rows = value.reshape(-1, value.shape[-1])
+    live = np.broadcast_to((value >= 0) & (value < bins) & mask, value.shape).reshape(rows.shape)
+    counts = [np.bincount(row[each], minlength=bins) for row, each in zip(rows, live)]
+    return np.array(counts, np.int32).reshape(*value.shape[:-1], bins)

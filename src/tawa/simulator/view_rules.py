@@ -16,6 +16,7 @@ from tawa.simulator.footprints import owners, register_owners, touch
 from tawa.simulator.role import Role
 from tawa.simulator.shared import Placement, View
 from tawa.simulator.sync_rules import acting, pick
+from tawa.simulator.values import gathered
 
 
 def _slot(operation: hopper.Slot) -> Binary:
@@ -78,6 +79,19 @@ def _shared_load(decoder: Decoder, operation: hopper.SharedLoad) -> Step:
     return acting(load)
 
 
+def _shared_gather(decoder: Decoder, operation: hopper.SharedGather) -> Step:
+    view, out = decoder.number(operation.view), decoder.number(operation.result)
+    index, axis = decoder.reader(operation.index, operation), operation.axis.data
+
+    def load(role: Role, frame: Frame) -> None:
+        source: View = frame.values[view]
+        touch(role, source, False, None, operation)
+        data = role.block.shared.read(source, role.where, operation)
+        frame.values[out] = gathered(data, index(frame.values), axis)
+
+    return acting(load)
+
+
 def _shared_store(decoder: Decoder, operation: hopper.SharedStore) -> Step:
     view = decoder.number(operation.view)
     value = decoder.reader(operation.value, operation)
@@ -117,6 +131,7 @@ VIEW_RULES: dict[type[Operation], Rule] = {
     hopper.SliceView: pure(_slice_view),
     hopper.ReshapeView: pure(_reshape_view),
     hopper.SharedLoad: _shared_load,
+    hopper.SharedGather: _shared_gather,
     hopper.SharedStore: _shared_store,
     hopper.SharedTranspose: _shared_transpose,
 }

@@ -49,6 +49,29 @@ ANY_LANE = Wrapper(
     "bool any_lane(bool x)", "return __any_sync(0xffffffffu, x);", "vote.sync", "convergent"
 )
 
+# Lane l counts 32 j + l in `counts[j]`: the votes on each bit of the values tell who has which.
+COUNT_BINS = Wrapper(
+    "void count_bins(int* counts, int value, bool live, int lane)",
+    "u32 mine = __ballot_sync(0xFFFFFFFFu, live), upper[32];\n"
+    "#pragma unroll\n"
+    "for (int bit = 0; 1 << bit < bins; ++bit) {\n"
+    "  const u32 ones = __ballot_sync(0xFFFFFFFFu, value >> bit & 1);\n"
+    "  if (bit < 5) mine &= lane >> bit & 1 ? ones : ~ones;\n"
+    "  else upper[bit - 5] = ones;\n"
+    "}\n"
+    "#pragma unroll\n"
+    "for (int j = 0; j < (bins + 31) / 32; ++j) {\n"
+    "  u32 here = mine;\n"
+    "#pragma unroll\n"
+    "  for (int bit = 5; 1 << bit < bins; ++bit)\n"
+    "    here &= j >> (bit - 5) & 1 ? upper[bit - 5] : ~upper[bit - 5];\n"
+    "  counts[j] += __popc(here);\n"
+    "}",
+    "vote.sync",
+    "convergent",
+    template="int bins",
+)
+
 # The reciprocal of a divisor that no turn of a loop changes leaves the loop. It is low by less than
 # one in 2^32, so that the quotient is right or one too small.
 _BY_RECIPROCAL = (

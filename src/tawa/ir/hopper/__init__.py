@@ -53,6 +53,7 @@ from tawa.ir.hopper.setup import (
 from tawa.ir.hopper.shared import (
     ProxyFence,
     ReshapeView,
+    SharedGather,
     SharedLoad,
     SharedStore,
     SharedTranspose,
@@ -97,6 +98,7 @@ Hopper = Dialect(
         SliceView,
         ReshapeView,
         SharedLoad,
+        SharedGather,
         SharedStore,
         SharedTranspose,
         ProxyFence,

@@ -79,6 +79,21 @@ class SharedLoad(IRDLOperation):
 
 
 @irdl_op_definition
+class SharedGather(IRDLOperation):
+    """Read elements of a view along `axis` by `index`, whose shape and layout the result has.
+
+    The meaning is `tile.gather`'s. Which elements a thread reads only the index tells: all may be.
+    """
+
+    name = "hopper.shared_gather"
+    view = operand_def(ViewType)
+    index = operand_def()
+    axis = attr_def(IntAttr)
+    result = result_def()
+    assembly_format = PLAIN
+
+
+@irdl_op_definition
 class SharedStore(IRDLOperation):
     """Write registers to a view. `via` is "plain" (st.shared) or "stmatrix"."""
 

@@ -27,6 +27,8 @@ from tawa.passes.lower.finish import (
     settle_moves,
     tidy,
 )
+from tawa.passes.lower.gathers import expand_gathers
+from tawa.passes.lower.histograms import spread_histograms
 from tawa.passes.lower.kept import keep_accumulators
 from tawa.passes.lower.layouts import assign_layouts
 from tawa.passes.lower.loads import lower_loads
@@ -70,9 +72,11 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
     lower_dots(lowering)  # after loads: operands are views by now
     for role in lowering.roles:
         spread_scans(role)
+        spread_histograms(role)
         tidy(role)  # loads that became views must not ask for layouts
         Converter(lowering, role, assign_layouts(lowering, role)).run()
         expand_reductions(lowering, role)
+        expand_gathers(lowering, role)
         separate_accesses(lowering, role)  # with layouts: a thread's own elements need no barrier
         lower_stores(lowering, role)
         tidy(role)

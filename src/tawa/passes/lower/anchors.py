@@ -270,6 +270,23 @@ def scan_seeds(
             yield from ((value, layout) for value in (*operation.inputs, *operation.res))
 
 
+def count_seeds(
+    chosen: Assignment, operations: list[Operation]
+) -> Iterator[tuple[SSAValue, RegisterLayout]]:
+    """Histograms, whose rows and counts one warp holds each."""
+    for operation in operations:
+        if isinstance(operation, tile.Histogram):
+            layout = count_layout(shape_of(operation.value.type), chosen.warps)
+            chosen.at[operation] = layout
+            yield from ((value, layout) for value in operation.operands)
+            yield operation.result, count_layout(shape_of(operation.result.type), chosen.warps)
+
+
+def count_layout(shape: tuple[int, ...], warps: int) -> RegisterLayout:
+    """Return a layout that keeps a row inside one warp, neighbours in neighbouring lanes."""
+    return scan_layout(shape, len(shape) - 1, warps, 1)
+
+
 def scan_layout(
     shape: tuple[int, ...], axis: int, warps: int, vector: int = 1 << 30
 ) -> RegisterLayout:

@@ -36,7 +36,7 @@ from tawa.layouts.convert import register_map
 from tawa.layouts.fragments import without_dimension
 from tawa.layouts.register import Coordinate, RegisterLayout
 from tawa.layouts.shared import SharedLayout
-from tawa.passes.lower.anchors import Assignment, operand_layouts
+from tawa.passes.lower.anchors import Assignment, count_layout, operand_layouts
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, retype
 from tawa.passes.lower.placement import choose_layout
@@ -124,22 +124,30 @@ class Converter:
                 continue
             layout = self._wanted(operation, index)
             operation.operands[index] = self.version(operand, layout, operation)
-        if isinstance(operation, (tile.Reduce, tile.Scan)):
-            self._settle_results(operation)
+        self._settle_results(operation)
 
-    def _settle_results(self, reduce: tile.Reduce | tile.Scan) -> None:
+    def _settle_results(self, operation: Operation) -> None:
         """Give results the layout that follows from the operands', then the one they were given.
 
-        The operand of a reduction or scan does not follow from its result: neighbours may have
-        asked otherwise.
+        The operand of a reduction, scan or histogram does not follow from its result, nor that of a
+        join whose result has neighbours in other threads: others may have asked for it.
         """
-        inside = layout_of(reduce.inputs[0].type)
-        natural = self._intern(
-            inside if isinstance(reduce, tile.Scan) else without_dimension(inside, reduce.axis.data)
-        )
-        following = reduce.next_op
-        assert following is not None, "a reduction or scan with no use is dead"
-        for result in [value for value in reduce.res if is_tensor(value)]:
+        match operation:
+            case tile.Scan():
+                natural = layout_of(operation.inputs[0].type)
+            case tile.Reduce():
+                inside = layout_of(operation.inputs[0].type)
+                natural = without_dimension(inside, operation.axis.data)
+            case tile.Histogram():
+                natural = count_layout(shape_of(operation.result.type), self.chosen.warps)
+            case tile.Join():
+                natural = joined(layout_of(operation.first.type))
+            case _:
+                return
+        natural = self._intern(natural)
+        following = operation.next_op
+        assert following is not None, "an operation with no use is dead"
+        for result in [value for value in operation.results if is_tensor(value)]:
             wanted = self._intern(self.chosen.of[result])
             if same_layout(natural, wanted):
                 continue
@@ -200,8 +208,7 @@ class Converter:
 
     def _half(self, operation: tile.Join) -> RegisterLayout:
         half = split_of(self._own(operation.result))
-        assert half is not None, "a join's result was given the layout of its halves, joined"
-        return half
+        return self._own(operation.first) if half is None else half
 
     def _back(self, operation: Operation, operand: SSAValue) -> RegisterLayout:
         """Return the operand's layout that follows from the result's, or the operand's own."""
@@ -294,7 +301,7 @@ def exchange(
     The first barrier keeps the role's previous use of the scratch apart, the second orders the
     stores before the loads.
     """
-    carried = [_as_bytes(emitter, value) for value in values]
+    carried = [as_bytes(emitter, value) for value in values]
     kinds = [element_type(value.type) for value in carried]
     layouts = [
         scratch_layout(kind, layout_of(value.type), wanted) for value, kind in zip(carried, kinds)
@@ -311,7 +318,7 @@ def exchange(
         kind = with_layout(carrier.type, wanted)
         load = hopper.SharedLoad(operands=[view], attributes=dict(via), result_types=[kind])
         result = emitter.put(load, value.name_hint).result
-        loaded.append(_as_bits(emitter, result) if carrier is not value else result)
+        loaded.append(as_bits(emitter, result) if carrier is not value else result)
     return loaded
 
 
@@ -335,7 +342,7 @@ def scratch(
     return buffers
 
 
-def _as_bytes(emitter: Emitter, value: SSAValue) -> SSAValue:
+def as_bytes(emitter: Emitter, value: SSAValue) -> SSAValue:
     """Return truth values as bytes, which is what memory holds; anything else as it is."""
     if element_type(value.type) != i1:
         return value
@@ -343,7 +350,8 @@ def _as_bytes(emitter: Emitter, value: SSAValue) -> SSAValue:
     return emitter.put(tile.Cast(operands=[value], result_types=[wide])).result
 
 
-def _as_bits(emitter: Emitter, value: SSAValue) -> SSAValue:
+def as_bits(emitter: Emitter, value: SSAValue) -> SSAValue:
+    """Return bytes as the truth values that they stand for."""
     zero = emitter.put(
         tile.Constant(attributes={"value": IntAttr(0)}, result_types=[value.type])
     ).result
@@ -359,8 +367,11 @@ def _as_bits(emitter: Emitter, value: SSAValue) -> SSAValue:
 
 __all__ = [
     "Converter",
+    "as_bits",
+    "as_bytes",
     "exchange",
     "same_layout",
+    "scratch",
     "through_scratch",
     "with_layout",
     "without_dimension",

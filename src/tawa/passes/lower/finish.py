@@ -167,7 +167,9 @@ def _hoist_constants(role: hopper.Role) -> None:
 
 def _is_needed(operation: Operation) -> bool:
     """Tell whether an operation must stay though nothing uses its results."""
-    return has_effect(operation) and not isinstance(operation, hopper.SharedLoad)
+    return has_effect(operation) and not isinstance(
+        operation, (hopper.SharedLoad, hopper.SharedGather)
+    )
 
 
 def _share(block: Block, known: dict[object, list[SSAValue]]) -> None:

@@ -5,10 +5,10 @@ Before -> after: ``tensor<128x256xf32>`` -> ``tensor<128x256xf32, #hopper.layout
 are set by `convert`, which also inserts the conversions between neighbours that disagree).
 Anchors, strongest first: 8-bit register operands that an accumulator's threads hold already, up to
 their conversion from wider elements; accumulators of products; register operands of products;
-matrices to be turned round; scans; loads, then stores (coalesced); all else (`anchors`). From each
-anchor its layout floods through element functions, reshapes and loop-carried values to all that
-have none yet. *Cheap* values (constants, ranges, splats and functions of them) get none: they are
-recomputed in whatever layout a user wants.
+matrices to be turned round; scans and histograms; loads, then stores (coalesced); all else
+(`anchors`). From each anchor its layout floods through element functions, reshapes and loop-carried
+values to all that have none yet. *Cheap* values (constants, ranges, splats and functions of them)
+get none: they are recomputed in whatever layout a user wants.
 Requires: dots lowered. Declines when: never.
 """
 
@@ -28,6 +28,7 @@ from tawa.passes.lower.anchors import (
     Assignment,
     coalesced,
     copy_seeds,
+    count_seeds,
     load_seeds,
     operand_seeds,
     packed_operands,
@@ -65,7 +66,7 @@ def assign_layouts(lowering: Lowering, role: hopper.Role) -> Assignment:
         _flood(chosen, value, layout)
     for value, layout in operand_seeds(chosen, operations):
         _flood(chosen, value, layout)
-    for seeds in (turn_seeds, copy_seeds, scan_seeds, load_seeds, store_seeds):
+    for seeds in (turn_seeds, copy_seeds, scan_seeds, count_seeds, load_seeds, store_seeds):
         for value, layout in seeds(chosen, operations):
             _flood(chosen, value, layout)
     _anchor_stores(lowering, chosen, operations)

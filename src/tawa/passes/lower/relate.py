@@ -148,6 +148,9 @@ def propose(
             yield from _propose_join(operation, value, layout)
         case tile.Split():
             yield from _propose_split(operation, value, layout)
+        case tile.Gather() if value is not operation.value:
+            yield operation.index, layout
+            yield operation.result, layout
         case tile.Reduce() if value in operation.inputs:
             yield from ((other, layout) for other in operation.inputs)
             for result in operation.res:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 from xdsl.dialects.builtin import TensorType
@@ -178,17 +178,27 @@ def shared_load_rule(decoder: Decoder, load: hopper.SharedLoad) -> Step:
     return Step(run)
 
 
+def shared_gather_rule(decoder: Decoder, load: hopper.SharedGather) -> Step:
+    """Threads read elements of a view that an index tells: any of them."""
+    return _whole_views(decoder, load, (load.view,), "shared_gather")
+
+
 def fma_dot_rule(decoder: Decoder, dot: hopper.FmaDot) -> Step:
     """Threads read both operands; which parts is the instruction's business: all of them."""
-    operands = [decoder.view(dot.a), decoder.view(dot.b)]
+    return _whole_views(decoder, dot, (dot.a, dot.b), "fma_dot")
+
+
+def _whole_views(decoder: Decoder, reader: Operation, views: Sequence[SSAValue], what: str) -> Step:
+    """Return the step of threads that may read all of some views."""
+    operands = [decoder.view(view) for view in views]
     shares = [share_of(place, None) for place, _ in operands]
-    check = decoder.touch(decoder, dot)
+    check = decoder.touch(decoder, reader)
 
     def run(script: Script) -> Action:
         if check is not None:
             check.run(script)
         touches = [
-            touch_shared(script, view, share, False, dot, "fma_dot")
+            touch_shared(script, view, share, False, reader, what)
             for view, share in zip(operands, shares, strict=True)
         ]
 

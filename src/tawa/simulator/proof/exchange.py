@@ -78,6 +78,8 @@ def _touches(decoder: Decoder, role: hopper.Role) -> Iterator[Touch]:
                 yield _touch(decoder, operation.view, operation.value, True)
             case hopper.CopyAsync():
                 yield _touch(decoder, operation.view, operation.pointer, True)
+            case hopper.SharedGather():
+                yield Touch(decoder.view(operation.view)[0], None, False)
             case hopper.FmaDot():
                 for view in (operation.a, operation.b):
                     yield Touch(decoder.view(view)[0], None, False)
