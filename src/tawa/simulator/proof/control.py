@@ -179,14 +179,45 @@ def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
         ends.append(())
     condition = decoder.number(branch.cond)
     site = Site(branch, "if")
+    guarded = _guarded(branch, decoder)
 
     def run(script: Script) -> Source:
-        taken = 0 if script.world.condition(site, script.env[condition]) else 1
+        env, world = script.env, script.world
+        inside = None
+        if guarded is not None:
+            loop, places = guarded
+            inside = loop, tuple(env[place] for place in places)
+        taken = 0 if world.condition(site, env[condition], inside) else 1
         script.world.entered.add((branch, taken))
         yield bodies[taken](script)
         _move(script, ends[taken])
 
     return Step(run, True)
+
+
+def _guarded(branch: scf.IfOp, decoder: Decoder) -> tuple[Site, tuple[int, int, int]] | None:
+    """Return the first loop on the side where a condition holds whose bounds stand outside of it,
+    with their places: as of a loop whose first trip is peeled off.
+    """
+    for loop in branch.true_region.block.walk():
+        if not isinstance(loop, scf.ForOp):
+            continue
+        bounds = (loop.lb, loop.ub, loop.step)
+        site = nesting_of(loop, loop.body.block, decoder)
+        if site.kind != "pure" and not any(_stands_in(branch, value) for value in bounds):
+            low, high, by = (decoder.number(value) for value in bounds)
+            return site, (low, high, by)
+    return None
+
+
+def _stands_in(branch: scf.IfOp, value: SSAValue) -> bool:
+    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    while block is not None:
+        above = block.parent_op()
+        if above is branch or above is None:
+            return above is branch
+        block = above.parent
+    return False
 
 
 def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:

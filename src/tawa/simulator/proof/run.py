@@ -58,6 +58,8 @@ class BlockState:
     engines: dict[tuple[int, int], Engine] = field(default_factory=dict[tuple[int, int], Engine])
 
 
+Loop = tuple[Site, tuple[Scalar, ...]]
+"""A loop, and its first number, its end and its step."""
 Orbits = tuple[tuple[int, ...], ...]
 Entry = tuple[Operation, int]
 """A loop or condition and one of its regions."""
@@ -350,16 +352,39 @@ class Run(World):
     def _values(self, group: tuple[int, ...], env: list[Any]) -> tuple[int | None, ...]:
         return tuple(self.scalars.value(env[place]) for place in group)
 
-    def condition(self, site: Site, scalar: Scalar) -> bool:
-        """Return a condition: what it is, or what the configuration wants."""
+    def condition(self, site: Site, scalar: Scalar, inside: Loop | None = None) -> bool:
+        """Return a condition: what it is, or what the configuration wants. `inside` is a loop that
+        runs where it holds.
+        """
         if not surely_holds(scalar):
             self.open_conditions.add(site.operation)
         known = self.scalars.value(scalar)
         if known is None:
             wish = self.configuration.wish(site)
-            known = self.scalars.decide(scalar, wish, self.configuration.ragged)
+            if wish and inside is not None and self._is_open(inside):
+                known = self._enter(scalar, inside)
+            else:
+                known = self.scalars.decide(scalar, wish, self.configuration.ragged)
             self.configuration.reached(site, known)
         return bool(known)
+
+    def _is_open(self, loop: Loop) -> bool:
+        return not self.configuration.free and bool(self.scalars.open(loop[1]))
+
+    def _enter(self, condition: Scalar, loop: Loop) -> int:
+        """Choose the trips of a loop together with the condition around it, whose own choice would
+        leave the fewest that it allows. Return the condition's outcome.
+        """
+        site, bounds = loop
+        wish = self.configuration.wish(site)
+        scalars = (condition, *bounds)
+        reached = self.scalars.settle(scalars, _trips_if, wish, self.configuration.ragged)
+        self.configuration.reached(site, max(0, reached))
+        return int(reached >= 0)
+
+
+def _trips_if(held: int, low: int, high: int, by: int) -> int:
+    return _count(high, low, by) if held else -1
 
 
 def _count(high: int, low: int, by: int) -> int:
