@@ -217,3 +217,131 @@ def test_a_tile_of_two_trips_stays_in_its_slot(rng):
     expected = (ds.astype(np.float16).astype(np.float32) @ q, p.astype(np.float16) @ do)
     for got, want in zip(found, expected):
         np.testing.assert_allclose(got, want, rtol=2e-3, atol=0.05 * np.abs(want).max())
+
+
+@tawa.jit
+def convolution(
+    x_ptr, w_ptr, y_ptr, H, W, M, CO, CI: tl.constexpr, KH: tl.constexpr,
+    KW: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """A convolution as a product: one loop over the taps and the channels."""
+    pixel = tl.program_id(0) * BM + tl.arange(0, BM)
+    ow, oh, n = pixel % W, pixel // W % H, pixel // W // H
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), tl.float32)
+    blocks: tl.constexpr = (CI + BK - 1) // BK
+    for step in range(KH * KW * blocks):
+        tap = step // blocks
+        ih = tap // KW - KH // 2 + oh
+        iw = tap % KW - KW // 2 + ow
+        rk = step % blocks * BK + tl.arange(0, BK)
+        inside = (pixel < M) & (ih >= 0) & (ih < H) & (iw >= 0) & (iw < W)
+        x_ptrs = x_ptr + ((n * H + ih) * W + iw)[:, None] * CI + rk[None, :]
+        x = tl.load(x_ptrs, mask=inside[:, None] & (rk < CI)[None, :], other=0.0)
+        w_ptrs = w_ptr + (tap * CI + rk)[:, None] * CO + rn[None, :]
+        w = tl.load(w_ptrs, mask=(rk < CI)[:, None] & (rn < CO)[None, :], other=0.0)
+        acc += tl.dot(x, w)
+    c = acc.to(y_ptr.dtype.element_ty)
+    at = y_ptr + pixel[:, None] * CO + rn[None, :]
+    tl.store(at, c, mask=(pixel < M)[:, None] & (rn < CO)[None, :])
+
+
+def test_a_convolution_copies_pixels_and_has_its_weights_by_tma(rng):
+    n, h, w, ci, co = 2, 5, 8, 32, 32
+    x, weights = whole(rng, n, h, w, ci), whole(rng, 3, 3, ci, co)
+    m = n * h * w
+    sizes = {"CI": ci, "KH": 3, "KW": 3, "BM": 64, "BN": 32, "BK": 16}
+    compiled, (y,) = both_ways(
+        convolution, x, weights, np.zeros((m, co), np.float16), h, w, m, co,
+        grid=(2, 1), outputs=[2], **sizes,
+    )  # fmt: skip
+    padded = np.zeros((n, h + 2, w + 2, ci), np.float32)
+    padded[:, 1:-1, 1:-1] = x
+    wanted = sum(
+        padded[:, i : i + h, j : j + w] @ weights[i, j].astype(np.float32)
+        for i in range(3)
+        for j in range(3)
+    )
+    np.testing.assert_array_equal(y, wanted.reshape(m, co).astype(np.float16))
+    # Rows of weights follow a quotient of the trip, and no mask of theirs is ever false.
+    ways = {ring.payload[0].split("@")[0]: ring.via for ring in compiled.plan.arefs}
+    assert ways == {"x": "copy_async", "w": "tma"}
+    assert compiled.plan.blocks == 2
+    # A trip adds a scalar to addresses that stay, and compares what stays.
+    copying = compiled.asm["cuda"].split("    copy_commit();")[0]
+    trip = copying.rsplit("#pragma unroll 1", 1)[1]
+    assert "oh[0] >= int(0u - " in trip
+    assert trip.count("* 2;") == 1, "one address a copy"
+
+
+@tawa.jit
+def grouped_products(
+    a_table, b_table, c_table, sizes_ptr, groups, PROGRAMS: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Products of several sizes, whose arrays are known by tables of addresses only."""
+    place = tl.program_id(0)
+    end = 0
+    for g in range(groups):
+        gm = tl.load(sizes_ptr + g * 3)
+        gn = tl.load(sizes_ptr + g * 3 + 1)
+        gk = tl.load(sizes_ptr + g * 3 + 2)
+        columns = tl.cdiv(gn, BN)
+        tiles = tl.cdiv(gm, BM) * columns
+        while place >= end and place < end + tiles:
+            a_ptr = tl.load(a_table + g).to(tl.pointer_type(tl.float16))
+            b_ptr = tl.load(b_table + g).to(tl.pointer_type(tl.float16))
+            c_ptr = tl.load(c_table + g).to(tl.pointer_type(tl.float16))
+            rm = (place - end) // columns * BM + tl.arange(0, BM)
+            rn = (place - end) % columns * BN + tl.arange(0, BN)
+            rk = tl.arange(0, BK)
+            a = a_ptr + rm[:, None] * gk + rk[None, :]
+            b = b_ptr + rk[:, None] * gn + rn[None, :]
+            acc = tl.zeros((BM, BN), tl.float32)
+            for _ in range(0, tl.cdiv(gk, BK)):
+                tl.multiple_of(a, [16, 16])
+                tl.multiple_of(b, [16, 16])
+                acc += tl.dot(tl.load(a), tl.load(b))
+                a += BK
+                b += BK * gn
+            tl.store(c_ptr + rm[:, None] * gn + rn[None, :], acc.to(tl.float16))
+            place += PROGRAMS
+        end += tiles
+
+
+def test_an_ordinary_kernel_loads_a_trip_ahead(rng):
+    tables = [np.zeros(1, np.int64) for _ in range(3)]
+    sizes = {"PROGRAMS": 2, "BM": 64, "BN": 32, "BK": 32}
+    compiled = grouped_products.compile(
+        *tables, np.zeros(3, np.int32), 1, grid=(2,), num_warps=4, **sizes
+    )
+    assert not compiled.plan.specialized
+    loop = compiled.asm["cuda"].split("#pragma unroll 1")[-1].split("wgmma_commit")[0]
+    # The loads of the next trip stand before the products of this one.
+    assert loop.index("global_load") < loop.index("wgmma_m64")
+    assert not any("a trip ahead" in note.feature for note in compiled.declined)
+
+
+@tawa.jit
+def plain_product(a_ptr, b_ptr, c_ptr, K, lda, B: tl.constexpr, BK: tl.constexpr):
+    i = tl.arange(0, B)
+    k = tl.arange(0, BK)
+    a = a_ptr + i[:, None] * lda + k[None, :]
+    acc = tl.zeros((B, B), tl.float32)
+    for at in range(0, K, BK):
+        x = tl.load(a, mask=k[None, :] < K - at, other=0.0)
+        y = tl.load(b_ptr + (at + k)[:, None] * B + i[None, :], mask=(at + k)[:, None] < K, other=0)
+        acc = tl.dot(x, y, acc)
+        a += BK
+    tl.store(c_ptr + i[:, None] * B + i[None, :], acc)
+
+
+@pytest.mark.parametrize("k", [0, 1, 16, 17, 32, 80])
+def test_loads_a_trip_ahead_are_right_for_every_number_of_trips(rng, k):
+    b, kept = 64, max(k, 1)
+    x, y = whole(rng, b, kept), whole(rng, kept, b)
+    _, (c,) = both_ways(
+        plain_product, x, y, np.zeros((b, b), np.float32), k, kept,
+        grid=(1,), outputs=[2], B=b, BK=16, specialize=False,
+    )  # fmt: skip
+    np.testing.assert_array_equal(c, x[:, :k].astype(np.float32) @ y[:k].astype(np.float32))

@@ -20,6 +20,8 @@ from tawa.analysis.index import IndexForm, PointerForm, pointer_form
 from tawa.analysis.polynomial import (
     ONE,
     ZERO,
+    Atom,
+    Call,
     Leaf,
     Monomial,
     Polynomial,
@@ -28,6 +30,7 @@ from tawa.analysis.polynomial import (
     is_host_value,
     is_program_value,
 )
+from tawa.analysis.ranges import range_of
 from tawa.analysis.rows import conjuncts, upper_bound
 from tawa.ir import tile
 from tawa.ir.types import bit_width, element_type, shape_of
@@ -241,7 +244,7 @@ def _checked(form: PointerForm, dims: Sequence[Dim]) -> Block | Refusal:
         return Refusal(f"rows of {dims[-1].block * size} bytes are not a multiple of 16")
     checks: list[Polynomial] = []
     for item in dims:
-        parts = _without_trips(item.offset)
+        parts = _without_trips(_unsettled(item.offset))
         if parts is None:
             return Refusal("an index is not affine in a loop")
         if _grows_unboundedly(item.offset):
@@ -275,7 +278,10 @@ def _starts(offset: Polynomial, unit: int) -> tuple[tuple[Polynomial, int], ...]
     illegal instruction.
     """
     found: list[tuple[Polynomial, int]] = []
-    for part in _without_trips(offset) or ():
+    unsettled = _unsettled(offset)
+    if not _multiple_of(offset - unsettled, unit):
+        return None
+    for part in _without_trips(unsettled) or ():
         open_terms = Polynomial(
             frozenset(term for term in part.terms if not _is_multiple(term, unit))
         )
@@ -313,17 +319,40 @@ def _without_trips(poly: Polynomial) -> list[Polynomial] | None:
     return None if first is None or second is None else first + second
 
 
+def _unsettled(poly: Polynomial) -> Polynomial:
+    """Return an index without the terms that hide a trip number (in a quotient, say) and are surely
+    not negative: of these there is nothing that a launch could check.
+    """
+    return Polynomial(
+        frozenset(
+            term
+            for term in poly.terms
+            if not _hides_trip(term[0]) or not _surely_nonnegative(Polynomial(frozenset({term})))
+        )
+    )
+
+
+def _hides_trip(monomial: Monomial) -> bool:
+    return any(
+        isinstance(atom, Call)
+        and any(isinstance(leaf, Trip) for leaf in Polynomial.atom(atom).leaves)
+        for atom in monomial
+    )
+
+
+def _moves(atom: Atom) -> bool:
+    """Tell whether an atom changes from trip to trip."""
+    return isinstance(atom, Trip) or _hides_trip((atom,))
+
+
 def _grows_unboundedly(poly: Polynomial) -> bool:
     """Tell whether a loop moves an index by more than a constant, so that 32 bits may not do."""
-    return any(
-        any(isinstance(atom, Trip) for atom in monomial) and len(monomial) > 1
-        for monomial, _ in poly.terms
-    )
+    return any(any(map(_moves, monomial)) and len(monomial) > 1 for monomial, _ in poly.terms)
 
 
 def _before_loops(poly: Polynomial) -> Polynomial:
     """Return the part of an index that no loop moves; what loops add is a 32-bit number."""
-    rest = {m: c for m, c in poly.terms if not any(isinstance(atom, Trip) for atom in m)}
+    rest = {m: c for m, c in poly.terms if not any(map(_moves, m))}
     return Polynomial.make(rest)
 
 
@@ -333,15 +362,14 @@ def poly_has_trip(poly: Polynomial) -> bool:
 
 
 def _surely_nonnegative(poly: Polynomial) -> bool:
-    """Sums and products of program ids and non-negative constants."""
+    """Tell whether a polynomial is a sum of products of what is never negative."""
     return all(
-        coefficient > 0
-        and all(
-            isinstance(atom, Leaf) and isinstance(atom.value.owner, tile.ProgramId)
-            for atom in monomial
-        )
-        for monomial, coefficient in poly.terms
+        coefficient > 0 and all(map(_is_natural, monomial)) for monomial, coefficient in poly.terms
     )
+
+
+def _is_natural(atom: Atom) -> bool:
+    return isinstance(atom, Trip) or range_of(atom.value).is_natural
 
 
 __all__ = ["UNBOUNDED", "ZERO", "Block", "Dim", "Refusal", "describe", "divisor"]

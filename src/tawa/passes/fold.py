@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import IntAttr, IntegerType, StringAttr
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tawa.analysis.contiguity import HINTS
+from tawa.analysis.ranges import compare, range_of
 from tawa.ir import tile
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import Real, bit_width, element_type, is_float, is_signed, shape_of, with_shape
@@ -86,7 +87,17 @@ def _fold_elementwise(operation: tile.Elementwise, emit: Emit) -> SSAValue | Non
         _fold_constants(operation, emit)
         or _fold_identity(operation, emit)
         or _fold_uniform(operation, emit)
+        or _fold_decided(operation, emit)
     )
+
+
+def _fold_decided(operation: tile.Elementwise, emit: Emit) -> SSAValue | None:
+    """A comparison that the ranges of its sides decide."""
+    name = operation.function.data
+    if name not in ("lt", "le", "gt", "ge"):
+        return None
+    decided = compare(name, *(range_of(value) for value in operation.inputs))
+    return None if decided is None else emit(constant(decided, operation.result.type))
 
 
 def _numpy_type(kind: Attribute) -> str | None:
@@ -133,6 +144,8 @@ def _fold_identity(operation: tile.Elementwise, emit: Emit) -> SSAValue | None:
     number = constant_of(b)
     if (name, number) in _NEUTRAL and _is_whole(a):
         return a
+    if number == 1 and bit_width(element_type(b.type)) == 1 and name in ("and", "or"):
+        return a if name == "and" else b
     if (name, number) in _ABSORBING and _is_whole(a):
         return emit(constant(0, operation.result.type))
     if name in ("mul", "div") and constant_of(b) == 1.0:

@@ -23,6 +23,7 @@ from tawa.passes.instances import split_instances
 from tawa.passes.lag import lag_maxima
 from tawa.passes.lower import lower
 from tawa.passes.persist import persist
+from tawa.passes.prefetch import prefetch
 from tawa.passes.simplify import simplify
 from tawa.passes.split_products import split_products
 from tawa.plan.plan import Declined, Plan
@@ -61,6 +62,7 @@ AREF: tuple[Pass, ...] = (
     overlap_products,  # the consumer's loops only: the producer runs ahead by itself
     load_ahead,  # what is left to the consumer, in the order that its loops have now
     free_early,  # after it: what follows a pipelined loop reads less than the loop
+    prefetch,  # in kernels without roles, and what a producer reads to copy
 )
 
 # The last word on concurrency.

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.copies import Run, copy_run
+from tawa.analysis.rows import conjuncts
 from tawa.errors import PlanError
 from tawa.ir import tile
 from tawa.ir.types import shape_of
@@ -36,14 +37,35 @@ class Budgets:
 def producer_need(loads: Iterable[Operation]) -> int:
     """Return the registers a producer's thread needs to copy the tiles of `loads` by cp.async.
 
-    Two a copy for its address, one for its mask; 0 where TMA moves all tiles.
+    Two a copy for its address, one for each number that its mask compares; 0 where TMA moves all
+    tiles.
     """
-    copies = 0
+    need = 0
     for load in loads:
         run = copy_run(load) if isinstance(load, tile.Load) else ""
-        if isinstance(run, Run):
-            copies += prod(shape_of(load.results[0].type)) // (run.elements * 128)
-    return SLACK + 3 * copies if copies else 0
+        if isinstance(run, Run) and isinstance(load, tile.Load):
+            copies = prod(shape_of(load.result.type)) // (run.elements * 128)
+            need += copies * (2 + _compared(load, run.axis))
+    return SLACK + need if need else 0
+
+
+def _compared(load: tile.Load, axis: int) -> int:
+    """Return how many numbers a copy's mask compares that differ from run to run, 1 at least."""
+    found: set[SSAValue] = set()
+    for part in conjuncts(load.mask) if load.mask is not None else ():
+        value = part
+        while isinstance(value.owner, tile.Broadcast | tile.ExpandDims):
+            value = value.owner.operands[0]
+        if isinstance(value.owner, tile.Elementwise) and not _along(part, axis):
+            varying = (x for x in value.owner.inputs if shape_of(x.type))
+            found.update(x for x in varying if not isinstance(x.owner, tile.Splat | tile.Constant))
+    return max(1, len(found))
+
+
+def _along(value: SSAValue, axis: int) -> bool:
+    """Tell whether a part of a mask changes along dimension `axis` alone."""
+    inner = value.owner.operands[0] if isinstance(value.owner, tile.Broadcast) else value
+    return all(extent == 1 or dim == axis for dim, extent in enumerate(shape_of(inner.type)))
 
 
 def split_registers(

@@ -18,7 +18,7 @@ from tawa.plan.rings import Rings
 def plan_loops(problem: Problem, rings: Rings, consumers: int) -> tuple[LoopPlan, ...]:
     """Return a plan for each loop with products directly in it, in program order.
 
-    `consumers` warpgroups share each product.
+    `consumers` warpgroups take turns at the tensor cores.
     """
     found: list[LoopPlan] = []
     for name, operation in problem.statements.items():

@@ -269,7 +269,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     plan = Plan(
         roles=roles,
         arefs=rings.arefs,
-        loops=plan_loops(problem, rings, 1 if apart else consumers),
+        loops=plan_loops(problem, rings, (1 if apart else consumers) * problem.blocks),
         stores=_stores(problem, rings.parts, staged),
         arrangement=problem.pins.arrangement or "cooperative",
         warps=sum(role.warps * role.instances for role in roles),

@@ -3,8 +3,9 @@
 A kernel whose products have rows for one warpgroup alone leaves the tensor cores idle while that
 warpgroup does its other work: scales what they gave, widens what they take. A second block, with
 half of the shared memory and of the registers, fills the gaps; its producer, stores and tails
-overlap as well. Where nothing stands between the products one warpgroup keeps them busy, and deep
-rings are worth more.
+overlap as well. So it does where the producer's threads copy: at the start of a tile they find out
+addresses, at its end they wait for their last copies. Where nothing stands between the products one
+warpgroup keeps them busy, and deep rings are worth more.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ def beside(problem: Problem, plan: Plan) -> Problem | None:
     """Return the problem of a block that shares its multiprocessor with another, None where `plan`
     gains nothing by that.
     """
-    alone = sum(role.warps * role.instances for role in plan.consumers) == 4
-    if problem.pins.blocks is not None or not alone or plan.cluster > 1:
+    if problem.pins.blocks is not None or plan.cluster > 1:
+        return None
+    if any(ring.via == "copy_async" for ring in plan.arefs):
+        return shared_by(problem, BLOCKS)
+    if sum(role.warps * role.instances for role in plan.consumers) != 4:
         return None
     loops = [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
     if not any(takes_turns(loop, _is_dot) for loop in loops):

@@ -238,6 +238,11 @@ def aliases(loads: Iterable[Operation]) -> set[SSAValue]:
     return found
 
 
+def held_registers(kind: Attribute, warps: int) -> int:
+    """Return the registers of a thread's share of a tensor that `warps` warps hold."""
+    return _registers(kind, 32 * warps)
+
+
 def _registers(kind: Attribute, threads: int) -> int:
     """Return the registers of a thread's share of a tensor; rows and columns have 4 copies."""
     shape = shape_of(kind)

@@ -42,6 +42,7 @@ from tawa.passes.lower.roles import erase_setup, form_roles
 from tawa.passes.lower.rotate import rotate_waits
 from tawa.passes.lower.scans import spread_scans
 from tawa.passes.lower.separate import separate_accesses
+from tawa.passes.lower.settle import settle_addresses
 from tawa.passes.lower.sink import sink_scalars
 from tawa.passes.lower.stores import lower_stores
 from tawa.passes.lower.swap import swap_operands
@@ -59,6 +60,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
     form_roles(lowering)
     for role in lowering.roles:
         split_carried(role)
+        settle_addresses(role)
         expand_accesses(lowering, role)  # before rings: such a load is a computed tensor
     lower_rings(lowering)
     for role in lowering.roles:

@@ -1,0 +1,297 @@
+"""Addresses and masks of copies: what stays the same round a loop is computed before it.
+
+Purpose: a trip costs a thread that copies one addition an address, not the arithmetic of an index.
+Before -> after:
+                                                    %p = ptr_add %base, (%row * %pitch)
+    scf.for {                                       scf.for {
+      %i = add %row, splat %k                         %m = mul %k, %pitch
+      %q = ptr_add %base, (%i * splat %pitch)  ->     %q = ptr_add %p, splat %m
+      %in = lt %i, splat %n                           %in = lt %row, splat (%n - %k)
+      tile.load %q, %in {contiguous}                  tile.load %q, %in {contiguous}
+    }                                               }
+Requires: tile operations in loops, loads that become copies marked `contiguous`. Ensures: the same
+elements; index arithmetic is taken not to overflow, as everywhere in the tile language.
+Declines when: never; an index that is no sum of what stays and a scalar that moves is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr, IntegerType
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
+from xdsl.traits import Pure
+
+from tawa.analysis.polynomial import keeps_number
+from tawa.ir import hopper, tile
+from tawa.ir.types import PtrType, bit_width, element_type, i64, shape_of, with_shape
+from tawa.passes.lower.emit import Emitter
+
+_COMPARED = ("lt", "le", "gt", "ge")
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """A tensor as the sum of `still`, which stands before the loop, and a scalar that moves in it.
+
+    None stands for zero.
+    """
+
+    still: SSAValue | None
+    moved: SSAValue | None
+
+
+def settle_addresses(role: hopper.Role) -> None:
+    """Settle the copies in all loops of `role`, innermost loops only."""
+    for load in [op for op in role.walk() if isinstance(op, tile.Load)]:
+        loop = load.parent_op()
+        if "contiguous" in load.attributes and isinstance(loop, scf.ForOp):
+            _Settler(loop).settle(load)
+
+
+class _Settler:
+    """Splits values computed in one loop."""
+
+    def __init__(self, loop: scf.ForOp) -> None:
+        self.loop = loop
+        self.before = Emitter.before(loop)
+        self.known: dict[SSAValue, _Parts | None] = {}
+
+    def settle(self, load: tile.Load) -> None:
+        """Rewrite the address and the mask of one load."""
+        # Where they stood: before the wait for a slot.
+        if (owner := _place(load.pointer, self.loop.body.block)) is not None:
+            parts = self.split(load.pointer)
+            if parts is not None and parts.still is not None:
+                here = Emitter.after(owner)
+                load.operands[0] = self.joined(here, parts.still, parts.moved)
+        if load.mask is None:
+            return
+        if (owner := _place(load.mask, self.loop.body.block)) is not None:
+            load.operands[1] = self.mask(Emitter.after(owner), load.mask)
+
+    def varies(self, value: SSAValue) -> bool:
+        """Tell whether a value is computed in the loop."""
+        block = value.block if isinstance(value, BlockArgument) else value.owner.parent_block()
+        return block is not None and _within(block, self.loop)
+
+    def joined(self, here: Emitter, still: SSAValue, moved: SSAValue | None) -> SSAValue:
+        if moved is None:
+            return still
+        kind = with_shape(shape_of(still.type), moved.type)
+        spread = here.put(tile.Splat(operands=[moved], result_types=[kind])).result
+        return here.put(tile.PtrAdd(operands=[still, spread], result_types=[still.type])).result
+
+    # --- masks --------------------------------------------------------------------------------
+
+    def mask(self, here: Emitter, value: SSAValue) -> SSAValue:
+        """Return a truth value with the moving scalars of its comparisons on their other side."""
+        if not self.varies(value):
+            return value
+        match value.owner:
+            case tile.Elementwise() as op if op.function.data in ("and", "or"):
+                return here.apply(op.function.data, *(self.mask(here, x) for x in op.inputs))
+            case tile.ExpandDims() | tile.Broadcast() | tile.Transpose() | tile.Reshape() as op:
+                inner = self.mask(here, op.operands[0])
+                return here.put(_again(op, [inner], value.type)).results[0]
+            case tile.Elementwise() as op if op.function.data in _COMPARED:
+                return self.compared(here, op) or value
+            case _:
+                return value
+
+    def compared(self, here: Emitter, op: tile.Elementwise) -> SSAValue | None:
+        """Return a comparison of what stays with a scalar, or None."""
+        left, right = (self.split(item) for item in op.inputs)
+        if left is None or right is None:
+            return None
+        kinds = {element_type(item.type) for item in op.inputs}
+        if len(kinds) > 1:
+            return None
+        kind, shape = kinds.pop(), shape_of(op.result.type)
+        numbers = [_filling(parts.still, self.before) for parts in (left, right)]
+        sides: list[SSAValue] = []
+        for parts, other, number in ((left, right, numbers[0]), (right, left, numbers[1])):
+            if parts.still is not None and number is None:
+                sides.append(parts.still)
+                continue
+            total = _sum(here, [number, parts.moved], kind)
+            if other.moved is not None:
+                total = here.apply("sub", total, _cast(here, other.moved, kind))
+            spread = with_shape(shape, kind)
+            sides.append(here.put(tile.Splat(operands=[total], result_types=[spread])).result)
+        if all(parts.still is None or n is not None for parts, n in zip((left, right), numbers)):
+            return None  # two scalars: nothing is gained
+        if numbers[0] is None and numbers[1] is None and left.still and right.still:
+            return None  # two tensors that stay, and a scalar that has no side
+        return here.apply(op.function.data, *sides)
+
+    # --- sums ---------------------------------------------------------------------------------
+
+    def split(self, value: SSAValue) -> _Parts | None:
+        """Return the parts of a tensor of integers or pointers, None where it is no such sum."""
+        if value not in self.known:
+            self.known[value] = self._split(value)
+        return self.known[value]
+
+    def _split(self, value: SSAValue) -> _Parts | None:
+        if not self.varies(value):
+            return _Parts(value, None)
+        if isinstance(value, BlockArgument):
+            return None
+        match value.owner:
+            case tile.Splat(value=scalar):
+                if not self.varies(scalar):
+                    return self._kept(value.owner, [])
+                pointer = isinstance(element_type(value.type), PtrType)
+                return None if pointer else _Parts(None, scalar)
+            case tile.Constant() | tile.Arange():
+                return self._kept(value.owner, [])
+            case tile.ExpandDims() | tile.Broadcast() | tile.Transpose() | tile.Reshape() as op:
+                return self._through(op)
+            case tile.Cast() as op if keeps_number(op):
+                return self._through(op)
+            case tile.PtrAdd() as op:
+                return self._pointers(op)
+            case tile.Elementwise() as op:
+                return self._combined(op)
+            case _:
+                return None
+
+    def _kept(self, op: Operation, operands: Sequence[SSAValue]) -> _Parts:
+        """Compute before the loop what does not move in it."""
+        made = _again(op, operands or list(op.operands), op.results[0].type)
+        made.results[0].name_hint = op.results[0].name_hint
+        return _Parts(self.before.put(made).results[0], None)
+
+    def _through(self, op: Operation) -> _Parts | None:
+        inner = self.split(op.operands[0])
+        if inner is None:
+            return None
+        if inner.still is None:
+            return inner
+        return _Parts(self._kept(op, [inner.still]).still, inner.moved)
+
+    def _pointers(self, op: tile.PtrAdd) -> _Parts | None:
+        base, step = self.split(op.pointer), self.split(op.offset)
+        if base is None or step is None or base.still is None:
+            return None
+        still = base.still if step.still is None else self._kept(op, [base.still, step.still]).still
+        return _Parts(still, self._total([base.moved, step.moved], i64))
+
+    def _combined(self, op: tile.Elementwise) -> _Parts | None:
+        parts = [self.split(item) for item in op.inputs]
+        kind = element_type(op.result.type)
+        if not _counts(kind):
+            return None
+        if None not in parts and all(part.moved is None for part in parts if part):
+            stills = [part.still for part in parts if part and part.still is not None]
+            return self._kept(op, stills) if op.has_trait(Pure) else None
+        match op.function.data, parts:
+            case "add" | "sub", [_Parts() as a, _Parts() as b]:
+                return self._sum(op, kind, a, b)
+            case "mul", [_Parts() as a, _Parts() as b]:
+                return self._product(op, kind, a, b)
+            case _:
+                return None
+
+    def _sum(self, op: tile.Elementwise, kind: Attribute, a: _Parts, b: _Parts) -> _Parts | None:
+        negative = op.function.data == "sub"
+        if negative and a.still is None and b.still is not None:
+            return None
+        still = a.still if b.still is None else b.still
+        if a.still is not None and b.still is not None:
+            still = self._kept(op, [a.still, b.still]).still
+        if not negative or b.moved is None:
+            return _Parts(still, self._total([a.moved, b.moved], kind))
+        here = self._after([a.moved, b.moved])
+        first = a.moved if a.moved is not None else here.constant(0, kind)
+        sides = (_cast(here, side, kind) for side in (first, b.moved))
+        return _Parts(still, here.apply("sub", *sides))
+
+    def _product(
+        self, op: tile.Elementwise, kind: Attribute, a: _Parts, b: _Parts
+    ) -> _Parts | None:
+        """A sum times what is the same number everywhere."""
+        if (factor := _filling(b.still, self.before)) is None or b.moved is not None:
+            a, b = b, a
+            factor = _filling(b.still, self.before) if b.moved is None else None
+        if factor is None or b.still is None or a.moved is None:
+            return None
+        still = None if a.still is None else self._kept(op, [a.still, b.still]).still
+        here = self._after([a.moved])
+        return _Parts(still, here.apply("mul", _cast(here, a.moved, kind), factor))
+
+    def _total(self, moved: Sequence[SSAValue | None], kind: Attribute) -> SSAValue | None:
+        present = [value for value in moved if value is not None]
+        if len(present) < 2 and all(value.type == kind for value in present):
+            return present[0] if present else None
+        return _sum(self._after(present), present, kind)
+
+    def _after(self, values: Sequence[SSAValue | None]) -> Emitter:
+        """Return an emitter behind the last of some scalars of the loop's body."""
+        body = self.loop.body.block
+        places = [_place(value, body) for value in values if value is not None]
+        last = max((place for place in places if place is not None), key=_position, default=None)
+        return Emitter.at_start(body) if last is None else Emitter.after(last)
+
+
+def _counts(kind: Attribute) -> bool:
+    """Tell whether a type is an integer that addresses are computed in."""
+    whole = isinstance(kind, IntegerType)
+    return whole and bit_width(cast("Attribute", kind)) >= 32
+
+
+def _within(block: Block, loop: scf.ForOp) -> bool:
+    return loop.body.block is block or loop.is_ancestor(block)
+
+
+def _place(value: SSAValue, body: Block) -> Operation | None:
+    """Return the operation of `body` that a scalar comes from, None where it stands before."""
+    owner = value.owner
+    return owner if isinstance(owner, Operation) and owner.parent is body else None
+
+
+def _position(operation: Operation) -> int:
+    block = operation.parent
+    assert block is not None, "it stands in the loop's body"
+    return block.get_operation_index(operation)
+
+
+def _filling(value: SSAValue | None, before: Emitter) -> SSAValue | None:
+    """Return the scalar that fills a tensor which stands before the loop."""
+    match value.owner if value is not None else None:
+        case tile.Splat(value=scalar):
+            return scalar
+        case tile.Constant(value=IntAttr() as number) if value is not None:
+            return before.constant(number.data, element_type(value.type))
+        case tile.Broadcast() | tile.ExpandDims() | tile.Reshape() as op:
+            return _filling(op.operands[0], before)
+        case _:
+            return None
+
+
+def _cast(here: Emitter, value: SSAValue, kind: Attribute) -> SSAValue:
+    if value.type == kind:
+        return value
+    return here.put(tile.Cast(operands=[value], result_types=[kind])).result
+
+
+def _sum(here: Emitter, values: Sequence[SSAValue | None], kind: Attribute) -> SSAValue:
+    present = [_cast(here, value, kind) for value in values if value is not None]
+    if not present:
+        return here.constant(0, kind)
+    total = present[0]
+    for value in present[1:]:
+        total = here.apply("add", total, value)
+    return total
+
+
+def _again(op: Operation, operands: Sequence[SSAValue], kind: Attribute) -> Operation:
+    """Return an operation like `op` with other operands."""
+    made = op.clone()
+    made.operands = list(operands)
+    assert made.results[0].type == kind, "shapes stay"
+    return made

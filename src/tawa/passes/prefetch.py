@@ -1,0 +1,154 @@
+"""Purpose: load what the next trip computes with while this trip computes.
+
+Before -> after::
+
+    scf.for %k .. (%p = %p0, %x = %x0) {       %a0 = tile.load %p0
+      %a = tile.load %p                        scf.for %k .. (%p = .., %x = %x0, %a = %a0) {
+      %x2 = tile.dot %a, .., %x           ->     %a2 = tile.load %p
+      %p2 = tile.ptr_add %p, ..                  %x2 = tile.dot %a, .., %x
+      scf.yield %p2, %x2                         scf.yield .., %x2, %a2
+    }                                          }
+                                               tile.dot %a, .., %x
+
+In a kernel without roles these are all tiles; in one with roles they are the indices of rows that
+a producer's threads copy (what a consumer reads for itself: `passes.ahead`). The loads, and what
+their addresses come from, are the first stage of the software pipeline, all else is the second: no
+load is done that the loop would not have done.
+Requires: aref IR, or tile IR of an ordinary kernel. Ensures: the same values; each load once.
+Declines when: the loop writes memory or waits for other programs; an address depends on what the
+loop loads; what is loaded for two trips does not fit the registers.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.ir import Operation, SSAValue
+
+from tawa.analysis.effects import has_effect, is_volatile
+from tawa.analysis.naming import name_of
+from tawa.analysis.stages import Root, Stages, root_of, statements, used_by
+from tawa.ir import aref, tile
+from tawa.ir.types import shape_of
+from tawa.passes.coarse import settle_carried
+from tawa.passes.software_pipeline import Schedule, pipeline_loop
+from tawa.plan.plan import Declined, Plan
+from tawa.plan.resources import SLACK, held_registers
+from tawa.target import Target
+
+MOST = 240
+"""Registers a thread of an ordinary kernel may need: above it ptxas spills."""
+SPARE = 32
+"""Registers a thread of a role has for what it loads a trip ahead."""
+
+_QUIET = (tile.Load, tile.DescLoad, aref.PutEnter, aref.PutExit)
+
+
+def prefetch(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Load a trip ahead in the loops of products of an ordinary kernel, and in those of a producer
+    that fill rings by copies.
+    """
+    notes: list[Declined] = []
+    for loop in [op for op in kernel.walk() if isinstance(op, scf.ForOp)]:
+        if not (loads := _loads(loop, plan)):
+            continue
+        if reason := _why_not(plan, loop, loads) or _pipeline(loop, loads):
+            notes.append(Declined(f"loads a trip ahead in {name_of(loop)}", reason))
+    return tuple(notes)
+
+
+def _role(loop: scf.ForOp) -> aref.Role:
+    parent = loop.parent_op()
+    while not isinstance(parent, aref.Role):
+        assert parent is not None, "a loop of a specialized kernel stands in a role"
+        parent = parent.parent_op()
+    return parent
+
+
+def _loads(loop: scf.ForOp, plan: Plan) -> list[tile.Load]:
+    """Return the loads directly in such a loop, but for the copies themselves."""
+    body = list(loop.body.block.ops)
+    copied = {value for op in body if isinstance(op, aref.PutExit) for value in op.values}
+    if not (copied if plan.specialized else any(isinstance(op, tile.Dot) for op in body)):
+        return []
+    return [
+        op
+        for op in body
+        if isinstance(op, tile.Load)
+        and shape_of(op.result.type)
+        and not is_volatile(op)
+        and op.result not in copied
+    ]
+
+
+def _why_not(plan: Plan, loop: scf.ForOp, loads: list[tile.Load]) -> str:
+    """Return why tiles of two trips cannot be under way at once, or nothing."""
+    for operation in loop.body.walk():
+        if (has_effect(operation) and not isinstance(operation, _QUIET)) or is_volatile(operation):
+            return f"{operation.name} stands in the loop"
+    if plan.specialized:
+        warps = _role(loop).warps.data
+        need = sum(held_registers(load.result.type, warps) for load in loads)
+        return f"they take {need} registers a thread" if need > SPARE else ""
+    held = [load.result for load in loads] * 2
+    held += [op.result for op in loop.body.walk() if isinstance(op, tile.Dot)]
+    need = 2 * SLACK + sum(held_registers(value.type, plan.warps) for value in held)
+    if need > MOST:
+        return f"tiles of two trips need {need} registers a thread"
+    return ""
+
+
+def _pipeline(loop: scf.ForOp, loads: list[tile.Load]) -> str:
+    """Split a loop into two stages and overlap them; return the reason where that is not done."""
+    settle_carried(loop)
+    block = loop.body.block
+    roots: dict[SSAValue, Root] = {}
+    for argument in block.args[1:]:
+        if (root := root_of(loop, argument)) is None:
+            return "its carried values exchange places"
+        roots[argument] = root
+    late = _fed_by(loads, statements(block), roots)
+    if stuck := next((load for load in loads if load in late), None):
+        return f"the address of {name_of(stuck)} depends on a tile that the loop loads"
+    early = _needed_by(loads, roots)
+    of = {op: int(op in late or op not in early) for op in statements(block)}
+    stages = Stages(of, roots)
+    order = [*(op for op in of if not of[op]), *(op for op in of if of[op])]
+    if stages.count < 2 or stages.broken(order) is not None:
+        return "an address depends on what the trip before computes"
+    pipeline_loop(loop, Schedule(tuple(order), of))
+    return ""
+
+
+def _fed_by(
+    loads: list[tile.Load], body: list[Operation], roots: dict[SSAValue, Root]
+) -> set[Operation]:
+    """Return the statements that read a loaded tile, or what was computed from one."""
+    found: set[Operation] = set()
+    before = -1
+    while before < len(found):  # what is carried to the next trip feeds statements further up
+        before = len(found)
+        for operation in body:
+            sources = {_source(value, roots) for value in used_by(operation)}
+            if sources & found or any(load in sources for load in loads):
+                found.add(operation)
+    return found
+
+
+def _source(value: SSAValue, roots: dict[SSAValue, Root]) -> Operation | None:
+    """Return the statement a value comes from, in this trip or an earlier one."""
+    owner = roots[value].value.owner if value in roots else value.owner
+    return owner if isinstance(owner, Operation) else None
+
+
+def _needed_by(loads: list[tile.Load], roots: dict[SSAValue, Root]) -> set[Operation]:
+    """Return the loads and the statements of the body that their addresses and masks come from."""
+    found: set[Operation] = set()
+    pending: list[Operation] = list(loads)
+    block = loads[0].parent
+    while pending:
+        operation = pending.pop()
+        if operation in found or operation.parent is not block:
+            continue
+        found.add(operation)
+        pending.extend(s for v in used_by(operation) if (s := _source(v, roots)) is not None)
+    return found
