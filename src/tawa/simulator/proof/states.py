@@ -6,8 +6,9 @@ kept, so that none can be forgotten. What follows from the program alone (script
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar, cast
 
 from tawa.simulator.proof.globals import GlobalAccess
@@ -15,16 +16,31 @@ from tawa.simulator.proof.memory import Access
 
 Made = TypeVar("Made")
 Values: TypeAlias = tuple[Any, ...]
-Saved: TypeAlias = list[Values]
+Kept: TypeAlias = tuple[Values, int]
+"""The values of an object's fields, and the number of what they tell."""
 
-# Fields that tell nothing about what can still happen: what stays as it is, reports, and what
-# follows from how far the agents are.
-_SAME = (
-    *("label", "name", "block", "role", "group", "warps", "leader", "first", "origin"),
-    *("world", "home", "script", "engine", "bulk", "copies"),
+Saved: TypeAlias = list[Kept]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of object: its fields that change, the places of those that tell states apart."""
+
+    names: tuple[str, ...]
+    told: tuple[int, ...]
+    read: Callable[[Any], Values]
+
+
+# Fields that nothing changes, and those that tell nothing about what can still happen: reports, and
+# what follows from how far the agents are.
+_SAME = frozenset(
+    (
+        *("label", "name", "block", "role", "group", "warps", "leader", "first", "origin"),
+        *("world", "home", "script", "engine", "bulk", "copies"),
+    )
 )
 _UNTOLD = frozenset(
-    (*_SAME, "blocked", "queue", "waiters", "seen", "last", "made", "held", "flying", "remote")
+    ("blocked", "queue", "waiters", "seen", "last", "made", "held", "flying", "remote")
 )
 
 
@@ -51,24 +67,21 @@ class States:
     """The objects of a run that change, and the states it was seen in."""
 
     def __init__(self) -> None:
-        self.objects: list[Any] = []
-        self.fresh: Saved = []  # each object as it was made
         self.seen: set[tuple[int, ...]] = set()
-        self._kinds: dict[Values, int] = {}
-        self._names: dict[type, tuple[str, ...]] = {}
-        self._told: dict[type, tuple[int, ...]] = {}
+        self._objects: list[tuple[Any, Kind]] = []
+        self._fresh: Saved = []  # each object as it was made
+        self._last: Saved = []  # as it was when it was last looked at
+        self._kinds: dict[type, Kind] = {}
+        self._numbers: dict[Values, int] = {}
 
     def add(self, item: Made) -> Made:
         """Follow an object, a dataclass, from now on."""
-        kind = type(item)
-        if kind not in self._names:
-            names = tuple(field.name for field in fields(cast(Any, item)))
-            self._names[kind] = names
-            self._told[kind] = tuple(
-                place for place, name in enumerate(names) if name not in _UNTOLD
-            )
-        self.objects.append(item)
-        self.fresh.append(self._values(item))
+        kind = self._kinds.get(type(item))
+        if kind is None:
+            kind = self._kinds[type(item)] = _kind(item)
+        self._objects.append((item, kind))
+        self._fresh.append(self._kept(kind, kind.read(item)))
+        self._last.append(self._fresh[-1])
         return item
 
     def add_all(self, items: Iterable[object]) -> None:
@@ -77,30 +90,41 @@ class States:
             self.add(item)
 
     def save(self) -> Saved:
-        """Return the values of all objects."""
-        return [self._values(item) for item in self.objects]
+        """Return what all objects are now."""
+        last = self._last
+        for place, (item, kind) in enumerate(self._objects):
+            values = kind.read(item)
+            if values != last[place][0]:
+                last[place] = self._kept(kind, values)
+        return last.copy()
 
     def restore(self, saved: Saved) -> None:
         """Bring back a state. Objects that it did not have yet are as they were made."""
-        for item, values in zip(self.objects, [*saved, *self.fresh[len(saved) :]], strict=True):
-            for name, value in zip(self._names[type(item)], values, strict=True):
-                _put(item, name, value)
+        self._last = [*saved, *self._fresh[len(saved) :]]
+        for (item, kind), (values, _) in zip(self._objects, self._last, strict=True):
+            if kind.read(item) != values:
+                for name, value in zip(kind.names, values, strict=True):
+                    _put(item, name, value)
 
     def is_new(self) -> bool:
         """Tell whether the state at hand is met for the first time."""
-        kinds = self._kinds
-        state = tuple(kinds.setdefault(self._telling(item), len(kinds)) for item in self.objects)
+        state = tuple(number for _, number in self.save())
         if state in self.seen:
             return False
         self.seen.add(state)
         return True
 
-    def _values(self, item: object) -> Values:
-        return tuple(_copy(getattr(item, name)) for name in self._names[type(item)])
+    def _kept(self, kind: Kind, values: Values) -> Kept:
+        told = tuple(_plain(values[place]) for place in kind.told)
+        return tuple(map(_copy, values)), self._numbers.setdefault(told, len(self._numbers))
 
-    def _telling(self, item: object) -> Values:
-        names = self._names[type(item)]
-        return tuple(_plain(getattr(item, names[place])) for place in self._told[type(item)])
+
+def _kind(item: object) -> Kind:
+    names = [field.name for field in fields(cast(Any, item)) if field.name not in _SAME]
+    told = tuple(place for place, name in enumerate(names) if name not in _UNTOLD)
+    one = attrgetter(*names)
+    read = one if len(names) > 1 else lambda item: (one(item),)
+    return Kind(tuple(names), told, cast("Callable[[Any], Values]", read))
 
 
 def _copy(value: Any) -> Any:
