@@ -82,3 +82,73 @@ def test_inputs_of_a_split_causal_loop_are_found():
     pins = (("arrangement", "pingpong"), ("walk", "dynamic"))
     operands = bind(*arrays[:3], causal=True, out=arrays[3])
     assert prepare(operands, Variant(128, 128, True, pins)).compile().proof.ok
+
+
+def few_trips(a_desc, b_desc, c_desc, flag_ptr, BM: tl.constexpr, BN: tl.constexpr):
+    """At most two trips, as programs count from 0: a ring of seven slots is never turned."""
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(tl.program_id(0), 3, 2):
+        acc = tl.dot(a_desc.load([row, k * 64]), b_desc.load([k * 64, column]), acc)
+    c_desc.store([row, column], acc)
+
+
+def asked_twice(a_desc, b_desc, c_desc, flag_ptr, BM: tl.constexpr, BN: tl.constexpr):
+    """A flag in memory that nobody writes, read again where it is known."""
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), tl.float32)
+    if tl.load(flag_ptr) > 1:
+        acc += 1
+    else:
+        acc = tl.dot(a_desc.load([row, 0]), b_desc.load([0, column]), acc)
+        if tl.load(flag_ptr) > 1:
+            acc = tl.dot(a_desc.load([row, 64]), b_desc.load([64, column]), acc)
+    c_desc.store([row, column], acc)
+
+
+def asked_anew(a_desc, b_desc, c_desc, flag_ptr, BM: tl.constexpr, BN: tl.constexpr):
+    """The same, but the flag is written: nothing is known of it."""
+    row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), tl.float32)
+    if tl.load(flag_ptr) > 1:
+        acc += 1
+    else:
+        acc = tl.dot(a_desc.load([row, 0]), b_desc.load([0, column]), acc)
+        tl.store(flag_ptr, 2)
+        if tl.load(flag_ptr) > 1:
+            acc = tl.dot(a_desc.load([row, 64]), b_desc.load([64, column]), acc)
+    c_desc.store([row, column], acc)
+
+
+@pytest.mark.parametrize("options", [{}, {"specialize": False}])
+@pytest.mark.parametrize("function", [few_trips, asked_twice, asked_anew])
+def test_what_no_input_does_need_not_be_run(function, options):
+    desc = tawa.TensorDescriptor.from_tensor
+    a, b = np.zeros((128, 192), np.float16), np.zeros((192, 64), np.float16)
+    given = desc(a, [64, 64]), desc(b, [64, 64]), desc(np.zeros((128, 64), np.float32), [64, 64])
+    kernel = tawa.jit(function)
+    compiled = kernel.compile(*given, np.zeros(4, np.int32), BM=64, BN=64, grid=(2, 1), **options)
+    assert compiled.proof.ok
+    if function is not few_trips:
+        told = "reached by no input" in compiled.proof.verdict
+        assert told == (function is asked_twice)
+
+
+def not_the_first(a_desc, b_desc, c_desc, bands, times, K, BM: tl.constexpr, BN: tl.constexpr):
+    """What all programs but the first do in each tile: its ring must be seen to turn."""
+    for band in tl.range(tl.program_id(0), bands, tl.num_programs(0)):
+        acc = tl.zeros((BM, BN), tl.float32)
+        if tl.program_id(0) > 0:
+            acc = tl.dot(a_desc.load([0, band * 64]), b_desc.load([band * 64, 0]), acc)
+        for _ in range(times):
+            for k in range(0, K, 64):
+                acc = tl.dot(a_desc.load([band * BM, k]), b_desc.load([k, 0]), acc)
+        c_desc.store([band * BM, 0], acc)
+
+
+def test_tiles_of_other_programs_are_run():
+    desc = tawa.TensorDescriptor.from_tensor
+    a, b = np.zeros((512, 512), np.float16), np.zeros((512, 64), np.float16)
+    given = desc(a, [64, 64]), desc(b, [64, 64]), desc(np.zeros((512, 64), np.float32), [64, 64])
+    kernel = tawa.jit(not_the_first)
+    assert kernel.compile(*given, 8, 3, 512, BM=64, BN=64, grid=(4,), specialize=True).proof.ok

@@ -228,6 +228,8 @@ def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[C
         for free in (False, True):
             wishes = {site.operation: many[site.kind]}
             yield Configuration(_kinds(1, 1, "yes"), wishes, free=free)
+        # What the first program leaves out, or does alone.
+        yield Configuration(_kinds(1, 1, "yes"), wishes, block=1, blocks=2)
     # A long loop of the first program: those of others may end early, as the parts of a split one.
     long = _uniform(shape.instances, shape.long, "yes")
     yield from (long, replace(long, free=True, outcomes={}))

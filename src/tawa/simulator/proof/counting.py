@@ -10,8 +10,8 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType, TensorType
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from tawa.analysis.polynomial import Polynomial, polynomial
-from tawa.ir import tile
+from tawa.analysis.polynomial import Atom, Call, Leaf, Polynomial, Trip, polynomial
+from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType
 
 Loop: TypeAlias = scf.ForOp | scf.WhileOp
@@ -87,12 +87,18 @@ _TRUE = {"lt": (1, 1), "le": (1, 0), "gt": (0, 1), "ge": (0, 0)}
 _FALSE = {"lt": (0, 0), "le": (0, 1), "gt": (1, 0), "ge": (1, 1)}
 _FEW = 8
 
+_COUNTS = (
+    *(hopper.BlockId, hopper.NumBlocks, hopper.GridExtent, hopper.ClusterRank, hopper.NextProgram),
+    *(tile.ProgramId, tile.NumPrograms),
+)
+
 
 def most_trips(loop: scf.ForOp) -> int | None:
     """Return how many trips a loop makes at most, where its bounds or the conditions around it say.
 
-    A part of a longer loop: ``for k in range(low, min(low + 64, K), 16)``; a loop that is run where
-    another would not be worth while: ``if 2 * step < n: .. else: for``.
+    A part of a longer loop: ``for k in range(low, min(low + 64, K), 16)``; one from the number of a
+    program to a constant; a loop that is run where another would not be worth while:
+    ``if 2 * step < n: .. else: for``.
     """
     found = (_most_up_to(loop, end) for end in _ends(loop.ub))
     return min((count for count in found if count is not None), default=None)
@@ -110,17 +116,47 @@ def _ends(bound: SSAValue) -> Iterator[SSAValue]:
 def _most_up_to(loop: scf.ForOp, end: SSAValue) -> int | None:
     """Return how many trips a loop makes at most if it ends there."""
     span, step = polynomial(end) - polynomial(loop.lb), polynomial(loop.step)
-    if (length := span.as_constant) is not None and (by := step.as_constant) is not None and by > 0:
+    if (length := _at_most(span)) is not None and (by := step.as_constant) is not None and by > 0:
         return max(0, -(-length // by))
     inner: Operation = loop
     while isinstance(around := inner.parent_op(), (scf.IfOp, scf.ForOp)):
         if isinstance(around, scf.IfOp) and (spare := _at_least_zero(around, inner)) is not None:
             for count in range(_FEW):
-                rest = (span - Polynomial.constant(count) * step + spare).as_constant
+                rest = _at_most(span - Polynomial.constant(count) * step + spare)
                 if rest is not None and rest <= 0:
                     return count
         inner = around
     return None
+
+
+def _at_most(value: Polynomial) -> int | None:
+    """Return a number that a polynomial never exceeds, None where nothing is known."""
+    most = 0
+    for monomial, factor in value.terms:
+        if not monomial:
+            most += factor
+        elif factor > 0 or not all(_not_negative(atom) for atom in monomial):
+            return None
+    return most
+
+
+def _not_negative(atom: Atom) -> bool:
+    """Tell whether an atom is at least 0 whatever the input is."""
+    match atom:
+        case Trip():
+            return True
+        case Leaf(value=value):
+            return isinstance(value.owner, _COUNTS)
+        case Call(function="idiv" | "irem" | "min", inputs=(one, other)):
+            return _all_not_negative(one) and _all_not_negative(other)
+        case Call(function="max", inputs=(one, other)):
+            return _all_not_negative(one) or _all_not_negative(other)
+        case _:
+            return False
+
+
+def _all_not_negative(value: Polynomial) -> bool:
+    return all(factor > 0 and all(map(_not_negative, atoms)) for atoms, factor in value.terms)
 
 
 def _at_least_zero(branch: scf.IfOp, inside: Operation) -> Polynomial | None:

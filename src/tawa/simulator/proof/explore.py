@@ -15,6 +15,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation
 
 from tawa.ir import hopper
+from tawa.simulator.proof.closed import is_closed
 from tawa.simulator.proof.configuration import Configuration, configurations, searching
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.read import STEPPED
@@ -122,7 +123,8 @@ class Exploration:
 
     def _is_dead(self, operation: Operation) -> bool:
         """Tell whether the outermost choice that keeps an operation from running is no choice: a
-        constant, or the other side of a condition that surely held each time it was met.
+        constant, decided by the same condition around it, or the other side of one that surely
+        held each time it was met.
         """
         blocked: Operation | None = None
         side = 0
@@ -133,7 +135,10 @@ class Exploration:
             return False
         met = isinstance(blocked, scf.IfOp) and (blocked, 0) in self.entered
         certain = met and side == 1 and blocked not in self.open
-        return certain or blocked in self.model.decoder.uniform.fixed
+        decoder = self.model.decoder
+        if isinstance(blocked, scf.IfOp) and is_closed(blocked, side, decoder.written):
+            return True
+        return certain or blocked in decoder.uniform.fixed
 
     def dead(self) -> tuple[int, ...]:
         """Return the places in `kernel.walk()` of the operations that no input reaches."""

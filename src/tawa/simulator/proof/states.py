@@ -122,9 +122,17 @@ class States:
 def _kind(item: object) -> Kind:
     names = [field.name for field in fields(cast(Any, item)) if field.name not in _SAME]
     told = tuple(place for place, name in enumerate(names) if name not in _UNTOLD)
-    one = attrgetter(*names)
-    read = one if len(names) > 1 else lambda item: (one(item),)
-    return Kind(tuple(names), told, cast("Callable[[Any], Values]", read))
+    return Kind(tuple(names), told, _reader(names))
+
+
+def _reader(names: list[str]) -> Callable[[Any], Values]:
+    """Return the function that reads some fields of an object."""
+    read: Callable[[Any], Any] = attrgetter(*names)
+
+    def read_one(item: Any) -> Values:
+        return (read(item),)
+
+    return read if len(names) > 1 else read_one
 
 
 def _copy(value: Any) -> Any:
