@@ -25,8 +25,11 @@ def is_closed(branch: scf.IfOp, side: int, written: Roots) -> bool:
         around = region.parent
         if around is None or isinstance(around, hopper.Role):
             return False
-        opposite = isinstance(around, scf.IfOp) and around.regions.index(region) != side
-        if opposite and _same(around.cond, branch.cond, written):
+        if (
+            isinstance(around, scf.IfOp)
+            and around.regions.index(region) != side
+            and _same(around.cond, branch.cond, written)
+        ):
             return True
         region = around.parent_region()
     return False
