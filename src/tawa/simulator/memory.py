@@ -364,7 +364,7 @@ def _positions(mask: Any, shape: tuple[int, ...], part: Any) -> Any:
     if mask is None and part is True:
         return None
     live = np.flatnonzero(np.broadcast_to(np.True_ if mask is None else mask, shape))
-    return live if part is True else live[part]
+    return live if part is True else live[np.ravel(part)]
 
 
 def _inner(shape: tuple[int, ...], slices: tuple[slice, ...]) -> Array:
