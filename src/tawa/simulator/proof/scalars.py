@@ -71,6 +71,8 @@ class Scalars:
         self.assigned: set[Expr] = set()
         self._known: dict[Expr, int] = {}
         self._open: set[Expr] = set()  # those found open under the present binding
+        self._words: dict[tuple[object, ...], Expr] = {}  # by their address as far as it is known
+        self._unplaced: list[Expr] = []  # words at an address that is open in part
 
     def unknown(self, kind: str, *key: object, unit: int = 1) -> Expr:
         """Return the unknown of a key; `unit` is a number its value is a multiple of."""
@@ -101,8 +103,46 @@ class Scalars:
         found = self.table.get(name)
         if found is None:
             serial = len(self.table)
-            found = self.table[name] = Expr(function, args, meaning is None, serial)
+            found = Expr(function, args, meaning is None, serial)
+            if function == "load":
+                found = self._word(found)
+            self.table[name] = found
         return found
+
+    def _word(self, word: Expr) -> Expr:
+        """Return the word of memory at an address: one that was read before, where an address that
+        was open then is the same number now.
+        """
+        for open_ in self._unplaced:
+            self._words.setdefault(self._placed(open_), open_)
+        self._unplaced = [item for item in self._unplaced if not self._is_placed(item)]
+        found = self._words.setdefault(self._placed(word), word)
+        if found is word and not self._is_placed(word):
+            self._unplaced.append(word)
+        return found
+
+    def _placed(self, item: Expr) -> tuple[object, ...]:
+        """Return an unknown's parts with numbers for what is known of them."""
+        parts: list[object] = [item.function]
+        for part in item.args:
+            if not isinstance(part, Expr):
+                parts.append(part)
+            elif (known := self.value(part)) is not None:
+                parts.append(known)
+            else:
+                parts.append(self._placed(part) if part.unknown else part)
+        return tuple(parts)
+
+    def _is_placed(self, item: Expr) -> bool:
+        """Tell whether nothing an address is computed from is open, but for where an array begins:
+        the first part of a pointer.
+        """
+        for place, part in enumerate(item.args):
+            if not isinstance(part, Expr) or self.value(part) is not None:
+                continue
+            if place or not part.unknown or not self._is_placed(part):
+                return False
+        return True
 
     def _folded(self, arg: Scalar) -> Scalar:
         """Return the number an argument is known to be, unless what it is at least may tell more:
