@@ -251,19 +251,19 @@ class Emitter(Writer):
         """
         packed = array.element.packed
         self.use_accessors(array.element)
-        with self.unrolled("r", array.count, packed) as r:
-            places = [
-                r if i == 0 else (f"({r} + {i})" if r != "0" else str(i)) for i in range(packed)
-            ]
-            # Elements past the end of the last word are never read.
-            items = [
-                at(place) if array.count % packed == 0 or i < array.count % packed else "0"
-                for i, place in enumerate(places)
-            ]
-            index = r if packed == 1 or r == "0" else f"{r} / {packed}"
-            self.line(
-                f"{array.name}[{index}] = {self.pack_expression(array.element, items, bits=bits)};"
-            )
+        rest = array.count % packed
+        if whole := array.count - rest:
+            with self.unrolled("r", whole, packed) as r:
+                places = [
+                    r if i == 0 else (f"({r} + {i})" if r != "0" else str(i)) for i in range(packed)
+                ]
+                index = r if packed == 1 or r == "0" else f"{r} / {packed}"
+                word = self.pack_expression(array.element, [at(p) for p in places], bits=bits)
+                self.line(f"{array.name}[{index}] = {word};")
+        if rest:  # elements past the end of the last word are never read
+            items = [at(str(whole + i)) if i < rest else "0" for i in range(packed)]
+            word = self.pack_expression(array.element, items, bits=bits)
+            self.line(f"{array.name}[{whole // packed}] = {word};")
 
     def copy(self, target: Array, source: Tensor) -> None:
         """Copy a tensor to an array, word by word where both are arrays."""
