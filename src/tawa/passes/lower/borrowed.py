@@ -9,9 +9,9 @@ Before -> after:
       yield %x2                                    yield %slot
     }                                            }
     use %y                                       use shared_load (hopper.slot %ring[%y])
-Requires: rings lowered; a slot is freed after the last use of its tile, in whatever trip that
-stands. Ensures: the same values.
-Declines when: never; a tile that is computed, or comes from another ring, stays carried.
+Requires: rings lowered. Ensures: the same values.
+Declines when: never; a tile that is computed, or comes from another ring, or whose slot is given
+back in the trip that reads it, stays carried.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ def _carry_one(loop: scf.ForOp) -> scf.ForOp | None:
         first, next_ = _slot_of(loop.iter_args[index]), _slot_of(end.operands[index])
         if first is None or next_ is None or first.buffer is not next_.buffer:
             continue
+        if _is_freed(first) or _is_freed(next_):
+            continue
         wide = widen_for(loop, [first.index])
         append_operands(end, [next_.index])
         carried = block.args[-1]
@@ -64,6 +66,11 @@ def _slot_of(value: SSAValue) -> hopper.Slot | None:
     if not isinstance(load, hopper.SharedLoad) or not isinstance(load.view.owner, hopper.Slot):
         return None
     return load.view.owner
+
+
+def _is_freed(slot: hopper.Slot) -> bool:
+    """Tell whether a slot is given back in its own trip: later ones name it by a carried number."""
+    return any(isinstance(use.operation, hopper.Arrive) for use in slot.index.uses)
 
 
 def _load_again(emitter: Emitter, like: SSAValue, index: SSAValue) -> SSAValue:
