@@ -102,8 +102,10 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     order = [unit for unit in units if _fresh(read(folder, unit)) is None]
     Random(0).shuffle(order)  # what is done when somebody stops it is a fair sample
-    first, count = map(int, chosen.shard.split("/"))
-    order = [unit for unit in order if _place(unit) % count == first - 1]
+    shares, _, count = chosen.shard.partition("/")
+    first, _, last = shares.partition("-")
+    mine = range(int(first) - 1, int(last or first))
+    order = [unit for unit in order if _place(unit) % int(count) in mine]
     with ProcessPoolExecutor(chosen.jobs) as pool:
         futures = {pool.submit(_do, task, folder, unit, stop): unit for unit in order}
         for future in as_completed(futures):
@@ -150,7 +152,7 @@ def arguments(about: str | None, kind: str) -> argparse.ArgumentParser:
     parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing after them")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--only", nargs="*", default=[], help="kernels whose name has one of these")
-    parser.add_argument("--shard", default="1/1", help="i/n: the i-th of n shares of the work")
+    parser.add_argument("--shard", default="1/1", help="i/n or i-j/n: of n shares of the work")
     parser.add_argument("--parts", type=Path, default=ROOT / "build" / kind, help="their folder")
     parser.add_argument("--merge", action="store_true", help="run nothing, make the page")
     parser.add_argument("--out", type=Path, default=RESULTS, help="the folder of the page")
