@@ -57,6 +57,14 @@ class Mutant:
         return f"{self.kind} {self.operation.name.removeprefix('hopper.')} #{self.index}"
 
 
+def role_of(operation: Operation) -> hopper.Role:
+    parent = operation.parent_op()
+    while not isinstance(parent, hopper.Role):
+        assert parent is not None
+        parent = parent.parent_op()
+    return parent
+
+
 def sync_operations(kernel: tile.Kernel) -> list[Operation]:
     return [op for op in kernel.walk() if isinstance(op, SYNC)]
 
@@ -124,11 +132,11 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
             return "it waits where it only announced itself: more order, and the run ends"
         case hopper.NamedBarrier() if kind.startswith("id="):
             return "another barrier of the block, at which nobody meets meanwhile"
-        case _ if kind == "swap" and isinstance(following, hopper.Turn):
+        case _ if kind == "swap" and isinstance(following, hopper.Turn) and not operation.regions:
             return "turns order no accesses"
         case hopper.PrefetchMap() if kind == "swap":
             return "a hint orders nothing"
-        case hopper.Turn() if kind == "swap":
+        case hopper.Turn() if kind == "swap" and following is not None and not following.regions:
             return "turns order no accesses"
         case hopper.BulkWait() | hopper.NamedBarrier() if not _same_buffers(operation):
             if kind in ("drop", "pending+1", "swap"):
@@ -196,17 +204,21 @@ _ACCESSES = (
 
 
 def _proxy_fenced_before(fence: hopper.ProxyFence) -> bool:
-    """Tell whether a fence stands before this one in its role, with no access in between."""
-    role = fence.parent_op()
-    while not isinstance(role, hopper.Role):
-        assert role is not None
-        role = role.parent_op()
+    """Tell whether a fence that surely comes first stands before this one in its role, with no
+    access in between.
+    """
+    around: set[Block] = set()
+    block = fence.parent
+    while block is not None:
+        around.add(block)
+        parent = block.parent_op()
+        block = parent.parent if parent is not None else None
     fenced = False
-    for item in role.walk():
+    for item in role_of(fence).walk():
         if item is fence:
             return fenced
         if isinstance(item, hopper.ProxyFence):
-            fenced = True
+            fenced = fenced or item.parent in around
         if isinstance(item, (*_ACCESSES, scf.ForOp)):
             fenced = False
     return False
@@ -241,11 +253,7 @@ _ELECTED = ("by=role", "by=warpgroup")
 def _one_group(operation: hopper.Arrive) -> bool:
     if f"by={operation.by.data}" not in _ELECTED:
         return False
-    parent = operation.parent_op()
-    while not isinstance(parent, hopper.Role):
-        assert parent is not None
-        parent = parent.parent_op()
-    return parent.warps.data <= 4
+    return role_of(operation).warps.data <= 4
 
 
 def _thread_0_loads(kernel: tile.Kernel) -> bool:
@@ -283,8 +291,13 @@ def _takes_registers(kernel: tile.Kernel, kind: str, changed: hopper.SetRegister
 
 
 def _commits_again(operation: Operation | None, kind: str) -> bool:
-    """Tell whether another commit of the same block follows with no wait in between."""
+    """Tell whether another commit of the same block follows with no wait in between, in a role
+    where no wait counts groups.
+    """
     if kind != "drop" or not isinstance(operation, hopper.BulkCommit):
+        return False
+    waits = (op for op in role_of(operation).walk() if isinstance(op, hopper.BulkWait))
+    if any(wait.pending.data for wait in waits):
         return False
     after = operation.next_op
     while after is not None:

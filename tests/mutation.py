@@ -34,6 +34,8 @@ from tawa.simulator.values import dtype_of
 from tawa.target import H200
 
 SCHEDULES = (("random", "random", 0), ("random", "late", 1), ("random", "early", 2))
+SIZES = (80, 400)
+GRIDS = ((2, 2, 1), (4, 1, 1), (1, 1, 1))
 # Their reason is that the proof, which sees every meeting and every place, accepts them.
 _JUDGED = ("id=", "kind=", "offset+16")
 PARTS = 4
@@ -73,8 +75,10 @@ def judged(kernel: tile.Kernel) -> tuple[str, str]:
     return "", ""
 
 
-def arguments_for(kernel: tile.Kernel) -> dict[str, Any]:
-    """Return arguments for any kernel: descriptors of two blocks and a part, small integers."""
+def arguments_for(kernel: tile.Kernel, size: int) -> dict[str, Any]:
+    """Return arguments for any kernel: descriptors of two blocks and a part, small integers, and
+    `size` for all that may be a length.
+    """
     made: dict[str, Any] = {}
     for name, value in zip(kernel.argument_names, kernel.body.block.args):
         match value.type:
@@ -89,7 +93,7 @@ def arguments_for(kernel: tile.Kernel) -> dict[str, Any]:
             case kind if str(kind).startswith(("f", "b")):
                 made[name] = 1.0
             case _:
-                made[name] = 80
+                made[name] = size
     return made
 
 
@@ -98,44 +102,54 @@ def _numbers(shape: tuple[int, ...], dtype: Any) -> Any:
     return np.random.default_rng(len(shape)).integers(low, 3, shape).astype(dtype)
 
 
-def memory_after(
-    kernel: tile.Kernel, grid: tuple[int, int, int], schedule: tuple[str, str, int]
-) -> dict[str, bytes]:
+@dataclass(frozen=True)
+class Way:
+    """How a kernel is run: lengths, a grid, and a schedule, completions and a seed."""
+
+    size: int
+    grid: tuple[int, int, int]
+    schedule: tuple[str, str, int]
+
+
+def memory_after(kernel: tile.Kernel, way: Way) -> dict[str, bytes]:
     """Run a kernel in the simulator; return all arrays as they are then. Raises TawaError."""
-    given = arguments_for(kernel)
-    how, late, seed = schedule
-    simulate(kernel, grid, given, schedule=how, late=late, seed=seed, multiprocessors=2)
+    given = arguments_for(kernel, way.size)
+    how, late, seed = way.schedule
+    simulate(kernel, way.grid, given, schedule=how, late=late, seed=seed, multiprocessors=2)
     arrays = {name: getattr(value, "base", value) for name, value in given.items()}
     return {name: a.tobytes() for name, a in arrays.items() if isinstance(a, np.ndarray)}
 
 
 class Simulated:
-    """The original's memory after each schedule; None where these arguments do not suit it."""
+    """The original's memory after each way to run it: at a small size, and at one where loops turn
+    their rings. None where these arguments do not suit it.
+    """
 
     def __init__(self, kernel: tile.Kernel) -> None:
         self.kernel = kernel
 
     @cached_property
-    def expected(self) -> tuple[tuple[int, int, int], list[dict[str, bytes]]] | None:
-        for grid in ((2, 2, 1), (4, 1, 1), (1, 1, 1)):
+    def expected(self) -> dict[Way, dict[str, bytes]]:
+        return {way: memory for size in SIZES for way, memory in self._at(size).items()}
+
+    def _at(self, size: int) -> dict[Way, dict[str, bytes]]:
+        for grid in GRIDS:
+            ways = [Way(size, grid, schedule) for schedule in SCHEDULES]
             try:
-                return grid, [memory_after(self.kernel, grid, each) for each in SCHEDULES]
+                return {way: memory_after(self.kernel, way) for way in ways}
             except (TawaError, IndexError, ValueError):
                 continue
-        return None
+        return {}
 
     def judge(self, mutant: tile.Kernel) -> str:
         """Return "simulator" where it finds a fault, "unchanged", or "" where it cannot say."""
-        if self.expected is None:
-            return ""
-        grid, memories = self.expected
         try:
-            for schedule, memory in zip(SCHEDULES, memories):
-                if memory_after(mutant, grid, schedule) != memory:
+            for way, memory in self.expected.items():
+                if memory_after(mutant, way) != memory:
                     return "simulator"
         except TawaError:
             return "simulator"
-        return "unchanged"
+        return "unchanged" if self.expected else ""
 
 
 # --- one kernel -----------------------------------------------------------------------------------
