@@ -345,3 +345,46 @@ def test_loads_a_trip_ahead_are_right_for_every_number_of_trips(rng, k):
         grid=(1,), outputs=[2], B=b, BK=16, specialize=False,
     )  # fmt: skip
     np.testing.assert_array_equal(c, x[:, :k].astype(np.float32) @ y[:k].astype(np.float32))
+
+
+@tawa.jit
+def packed_weights(
+    a_ptr, b_ptr, s_ptr, c_ptr, M, N, K, GROUP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr,
+):  # fmt: skip
+    """Weights of four bits, eight to a word: each word stands eight times in its tile."""
+    rm = tl.program_id(0) * BM + tl.arange(0, BM)
+    rn = tl.program_id(1) * BN + tl.arange(0, BN)
+    rk = tl.arange(0, BK)
+    a_ptrs = a_ptr + rm[:, None] * K + rk[None, :]
+    b_ptrs = b_ptr + (rk[:, None] // 8) * N + rn[None, :]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K // BK):
+        scales = tl.load(s_ptr + k * BK // GROUP * N + rn)
+        a = tl.load(a_ptrs, mask=rm[:, None] < M, other=0.0)
+        words = tl.load(b_ptrs)
+        b = (words >> (rk[:, None] % 8 * 4)) & 15
+        acc += tl.dot(a, ((b - 8) * scales[None, :]).to(a.dtype))
+        a_ptrs += BK
+        b_ptrs += BK // 8 * N
+    c_ptrs = c_ptr + rm[:, None] * N + rn[None, :]
+    tl.store(c_ptrs, acc.to(c_ptr.dtype.element_ty), mask=rm[:, None] < M)
+
+
+def test_words_of_several_weights_come_once_by_tma(rng):
+    m, n, k, group = 70, 64, 96, 32
+    a, scales = whole(rng, m, k), whole(rng, k // group, n)
+    numbers = rng.integers(0, 16, (k, n))
+    words = (numbers.reshape(k // 8, 8, n) << (np.arange(8) * 4)[:, None]).sum(axis=1)
+    words = words.astype(np.uint32).view(np.int32)
+    sizes = {"GROUP": group, "BM": 64, "BN": 32, "BK": 32}
+    compiled, (c,) = both_ways(
+        packed_weights, a, words, scales, np.zeros((m, n), np.float16), m, n, k,
+        grid=(2, 2), outputs=[3], **sizes,
+    )  # fmt: skip
+    weights = (numbers - 8) * scales.repeat(group, axis=0).astype(np.float32)
+    np.testing.assert_array_equal(c, (a.astype(np.float32) @ weights).astype(np.float16))
+    assert {ring.via for ring in compiled.plan.arefs} == {"tma"}
+    slot = next(b.bytes for b in compiled.resources.buffers if b.label.startswith("words@"))
+    depth = compiled.plan.arefs[0].depth
+    assert slot == depth * 1024, "4 rows of 32 words, and what aligns them"

@@ -44,7 +44,8 @@ LAST = Polynomial.constant((1 << 31) - 1)
 class Dim:
     """One dimension in memory: the tensor's dimension (None: a single index), and its numbers.
 
-    `wrap` is the bound of a wrapped index that must be shown harmless, else None.
+    `wrap` is the bound of a wrapped index that must be shown harmless, else None. Each of the
+    `block` indices stands `repeat` times in the tile.
     """
 
     dim: int | None
@@ -53,6 +54,7 @@ class Dim:
     extent: Polynomial
     block: int
     wrap: Polynomial | None = None
+    repeat: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def _strides(index: IndexForm, shape: tuple[int, ...]) -> dict[int, Polynomial] 
     """Return the stride of each dimension that moves; exactly one must be 1."""
     strides: dict[int, Polynomial] = {}
     for dim, extent in enumerate(shape):
-        terms = [w.coefficient for w in index.wrapped if w.dim == dim]
+        terms = [w.coefficient for w in (*index.wrapped, *index.repeated) if w.dim == dim]
         terms += [index.steps[dim]] if not index.steps[dim].is_zero else []
         if extent == 1:
             continue
@@ -205,17 +207,20 @@ def _assemble(
 ) -> Block | Refusal:
     offsets, extra = split
     wrapped = {w.dim: w for w in form.index.wrapped}
+    repeated = {r.dim: r.count for r in form.index.repeated}
     dims: list[Dim] = []
     for atom, offset in extra.items():
         dims.append(Dim(None, Polynomial.atom(atom), offset, UNBOUNDED, 1))
     # Slowest first: the dimension of stride 1 is last, the others keep the program's order.
     for dim in sorted(strides, key=lambda dim: (strides[dim] == ONE, dim)):
-        wrap = None
+        wrap, repeat = None, repeated.get(dim, 1)
         offset, extent = offsets[dim], UNBOUNDED
         if (term := wrapped.get(dim)) is not None:
             if not offset.is_zero:
                 return Refusal(f"dimension {dim} adds to a wrapped index")
             offset, extent, wrap = term.start, term.bound, term.bound
+        if dim in bounds and repeat > 1:
+            return Refusal(f"the mask bounds dimension {dim}, whose indices stand several times")
         if dim in bounds:
             low, high = bounds[dim]
             limit = high - low + offset
@@ -224,7 +229,7 @@ def _assemble(
             extent = limit
         if not is_host_value(extent):
             return Refusal(f"the bound of dimension {dim} is not a function of the arguments")
-        dims.append(Dim(dim, strides[dim], offset, extent, shape[dim], wrap))
+        dims.append(Dim(dim, strides[dim], offset, extent, shape[dim] // repeat, wrap, repeat))
     if any(dim not in strides for dim in bounds):
         return Refusal("the mask bounds a dimension of extent 1")
     return _checked(form, dims)

@@ -2,7 +2,8 @@
 
 An `IndexForm` of rank r is ``offset + sum_d step[d] * i_d + sum wrapped``, where i_d runs along
 dimension d of the tensor, `offset` and `step` are polynomials of scalars, and a `Wrapped` term is
-``coefficient * ((start + i_d) % bound)``, the modulo that tile kernels use to stay in bounds.
+``coefficient * ((start + i_d) % bound)``, the modulo that tile kernels use to stay in bounds; a
+`Repeated` term is ``coefficient * (i_d // count)``: rows that hold several numbers in a word.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tawa.analysis.polynomial import (
     keeps_number,
     polynomial,
 )
+from tawa.analysis.ranges import range_of
 from tawa.ir import tile
 from tawa.ir.types import PtrType, element_type, shape_of
 
@@ -37,17 +39,34 @@ class Wrapped:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeated:
+    """coefficient * (i_dim // count): each index stands `count` times."""
+
+    dim: int
+    count: int
+    coefficient: Polynomial
+
+
+@dataclass(frozen=True, slots=True)
 class IndexForm:
-    """offset + sum of steps along dimensions + wrapped terms; `steps` has one entry a dimension."""
+    """offset + sum of steps along dimensions + wrapped and repeated terms; `steps` has one entry a
+    dimension.
+    """
 
     offset: Polynomial
     steps: tuple[Polynomial, ...] = ()
     wrapped: tuple[Wrapped, ...] = ()
+    repeated: tuple[Repeated, ...] = ()
 
     def plus(self, other: IndexForm) -> IndexForm:
         """Return the sum of two forms of one rank."""
         steps = tuple(a + b for a, b in zip(self.steps, other.steps, strict=True))
-        return IndexForm(self.offset + other.offset, steps, self.wrapped + other.wrapped)
+        return IndexForm(
+            self.offset + other.offset,
+            steps,
+            self.wrapped + other.wrapped,
+            self.repeated + other.repeated,
+        )
 
     def scaled(self, factor: Polynomial) -> IndexForm:
         """Return the form times a scalar."""
@@ -55,18 +74,20 @@ class IndexForm:
             Wrapped(w.dim, w.start, w.bound, w.coefficient * factor) for w in self.wrapped
         )
         steps = tuple(step * factor for step in self.steps)
-        return IndexForm(self.offset * factor, steps, wrapped)
+        repeated = tuple(Repeated(r.dim, r.count, r.coefficient * factor) for r in self.repeated)
+        return IndexForm(self.offset * factor, steps, wrapped, repeated)
 
     @property
     def is_scalar(self) -> bool:
         """Whether every element is the same number."""
-        return not self.wrapped and all(step.is_zero for step in self.steps)
+        return not self.wrapped and not self.repeated and all(s.is_zero for s in self.steps)
 
     @property
     def single_dim(self) -> int | None:
         """The one dimension the form moves along with step 1, or None."""
         moving = [dim for dim, step in enumerate(self.steps) if not step.is_zero]
-        if len(moving) == 1 and not self.wrapped and self.steps[moving[0]] == ONE:
+        bent = self.wrapped or self.repeated
+        if len(moving) == 1 and not bent and self.steps[moving[0]] == ONE:
             return moving[0]
         return None
 
@@ -115,20 +136,24 @@ def moved(
                 Wrapped(w.dim + (w.dim >= at), w.start, w.bound, w.coefficient)
                 for w in form.wrapped
             )
+            places = {r.dim: r.dim + (r.dim >= at) for r in form.repeated}
         case tile.Broadcast():
             # Along an extent of 1 the index is always 0: what is repeated does not move.
             shape = shape_of(op.value.type)
-            if any(shape[w.dim] == 1 for w in form.wrapped):
+            if any(shape[term.dim] == 1 for term in (*form.wrapped, *form.repeated)):
                 return None
             steps = tuple(ZERO if extent == 1 else step for extent, step in zip(shape, form.steps))
             wrapped = form.wrapped
+            places = {r.dim: r.dim for r in form.repeated}
         case tile.Transpose():
             order = [dim.data for dim in op.permutation]
             steps = tuple(form.steps[dim] for dim in order)
             wrapped = tuple(
                 Wrapped(order.index(w.dim), w.start, w.bound, w.coefficient) for w in form.wrapped
             )
-    return IndexForm(form.offset, steps, wrapped)
+            places = {r.dim: order.index(r.dim) for r in form.repeated}
+    repeated = tuple(Repeated(places[r.dim], r.count, r.coefficient) for r in form.repeated)
+    return IndexForm(form.offset, steps, wrapped, repeated)
 
 
 def _combined(op: tile.Elementwise) -> IndexForm | None:
@@ -148,8 +173,23 @@ def _combined(op: tile.Elementwise) -> IndexForm | None:
                 return None
             zeros = (ZERO,) * len(a.steps)
             return IndexForm(ZERO, zeros, (Wrapped(dim, a.offset, b.offset, ONE),))
+        case "idiv", [IndexForm() as a, IndexForm() as b] if b.is_scalar:
+            return _divided(op, a, b.offset.as_constant)
         case _:
             return None
+
+
+def _divided(op: tile.Elementwise, form: IndexForm, count: int | None) -> IndexForm | None:
+    """Return (start + i) // count where count divides the start and the extent."""
+    dim = form.single_dim
+    if dim is None or count is None or count < 2 or not range_of(op.inputs[0]).is_natural:
+        return None
+    terms = dict(form.offset.terms)
+    if shape_of(op.result.type)[dim] % count or any(c % count for c in terms.values()):
+        return None
+    start = Polynomial.make({m: c // count for m, c in terms.items()})
+    zeros = (ZERO,) * len(form.steps)
+    return IndexForm(start, zeros, repeated=(Repeated(dim, count, ONE),))
 
 
 def pointer_form(value: SSAValue) -> PointerForm | None:
@@ -215,6 +255,7 @@ def _increment(value: BlockArgument, loop: scf.ForOp) -> IndexForm | None:
 def _invariant(form: IndexForm, loop: scf.ForOp) -> bool:
     parts = [form.offset, *form.steps]
     parts += [part for w in form.wrapped for part in (w.start, w.bound, w.coefficient)]
+    parts += [r.coefficient for r in form.repeated]
     return all(is_invariant(part, loop) for part in parts)
 
 

@@ -16,9 +16,9 @@ launcher must find true, `tawa.runtime.guards`, else it runs the kernel compiled
 Declines when (per access, the reason names the rule): the addresses are not affine; no stride is
 known to be 1; a stride or the base is not known to be a multiple of 16 bytes; the mask is not a
 conjunction of upper bounds; a bound is not a function of the arguments; masked-off elements are not
-zero;
-a wrapped index may reach a store; the columns of a store are not known to end at a multiple of 16
-bytes; the access is volatile; a box surely begins at an address that is no multiple of 16 bytes.
+zero; a wrapped index may reach a store; an index that stands several times is masked; the columns
+of a store are not known to end at a multiple of 16 bytes; the access is volatile; a box surely
+begins at an address that is no multiple of 16 bytes.
 """
 
 from __future__ import annotations
@@ -76,6 +76,8 @@ def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str])
         return "a wrapped index may reach a store that is not masked"
     if isinstance(op, tile.Store) and not ends_whole(block):
         return "its columns are not known to end at a multiple of 16 bytes, which TMA writes whole"
+    if isinstance(op, tile.Store) and any(dim.repeat > 1 for dim in block.dims):
+        return "several of its elements go to one place"
     desc = _make_descriptor(kernel, op, block)
     offsets = [_emit(dim.offset, op, i32) for dim in block.dims]
     if isinstance(op, tile.Load):
@@ -164,12 +166,29 @@ def _replace_load(op: tile.Load, desc: SSAValue, offsets: list[SSAValue], block:
             result_types=[TensorType(element, shape)],
         )
         value = builder.insert(turn).result
+    value = _repeated(builder, value, {d.dim: d.repeat for d in block.dims if d.dim is not None})
     value = _reshaped(builder, value, list(shape_of(op.result.type)))
     load.result.name_hint = op.result.name_hint
     value.name_hint = op.result.name_hint
     op.result.replace_all_uses_with(value)
     op.detach()
     op.erase()
+
+
+def _repeated(builder: Builder, value: SSAValue, counts: dict[int, int]) -> SSAValue:
+    """Return a tile of which each index along dimension d, in order, stands `counts[d]` times."""
+    for place, dim in enumerate(sorted(counts)):
+        if (count := counts[dim]) == 1:
+            continue
+        shape, element = list(shape_of(value.type)), element_type(value.type)
+        for kind, extent in ((tile.ExpandDims, 1), (tile.Broadcast, count)):
+            longer = TensorType(element, [*shape[: place + 1], extent, *shape[place + 1 :]])
+            axis = {"axis": IntAttr(place + 1)} if kind is tile.ExpandDims else {}
+            made = kind(operands=[value], attributes=axis, result_types=[longer])
+            value = builder.insert(made).result
+        shape[place] *= count
+        value = _reshaped(builder, value, shape)
+    return value
 
 
 def _replace_store(op: tile.Store, desc: SSAValue, offsets: list[SSAValue], block: Block) -> None:

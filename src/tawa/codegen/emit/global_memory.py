@@ -190,14 +190,16 @@ def _offset(base: str, more: int) -> str:
 def _single(e: Emitter, element: Element, modes: Modes, address: str) -> str:
     """Return the load of one element in its compute type."""
     if element.bits < 32:
-        loaded = e.call(
-            w.global_load_narrow(max(8, element.bits), volatile=modes.volatile), address
-        )
-        return _widened(element, loaded)
+        return _widened(element, _bits(e, element, modes, address))
     wrapper = w.global_load_one(
         element.word, cache=modes.cache, eviction=modes.eviction, volatile=modes.volatile
     )
     return e.call(wrapper, address)
+
+
+def _bits(e: Emitter, element: Element, modes: Modes, address: str) -> str:
+    """Return the load of one narrow element as its bits."""
+    return e.call(w.global_load_narrow(max(8, element.bits), volatile=modes.volatile), address)
 
 
 def _widened(element: Element, bits: str) -> str:
@@ -221,20 +223,26 @@ def _load_single(
     them where the array is packed.
     """
     direct = element.packed == 1
+    # Narrow floats stay bits: to widen them here would wait for the memory.
+    bits = element.is_small_float
+    one = _bits if bits else _single
     name = array.name if direct else e.names.fresh("loaded")
     if not direct:
-        e.line(f"{element.compute} {name}[{array.count}];")
+        e.line(f"{'u32' if bits else element.compute} {name}[{array.count}];")
     with e.unrolled("r", array.count // equal) as part:
         r = scaled(part, equal)
         first = f"{name}[{_offset(r, 0)}]"
         if mask is not None:
-            e.line(f"{first} = {'0' if other is None else other.at(r)};")
+            masked = "0" if other is None else other.at(r)
+            if bits and other is not None:
+                masked = e.call(arithmetic.narrow(element.name), masked)
+            e.line(f"{first} = {masked};")
         with e.block("" if mask is None else f"if ({mask.at(r)})"):
-            e.line(f"{first} = {_single(e, element, modes, pointers.at(r))};")
+            e.line(f"{first} = {one(e, element, modes, pointers.at(r))};")
         for copy in range(1, equal):
             e.line(f"{name}[{_offset(r, copy)}] = {first};")
     if not direct:
-        e.fill(array, lambda r: f"{name}[{r}]")
+        e.fill(array, lambda r: f"{name}[{r}]", bits=bits)
 
 
 def _load_scalar(e: Emitter, op: tile.Load, element: Element, modes: Modes) -> None:
