@@ -168,6 +168,11 @@ def conversion_twin(name: str) -> str:
         return f"return emu::to_{found[1]}(x);"
     if found := re.fullmatch(r"f8(e4m3|e5m2)_to_float", name):
         return f"return emu::from_f8(x, {LETTERS[found[1]]});"
+    if found := re.fullmatch(r"(add|sub|mul)_(bf16|f16)x2", name):
+        sign = {"add": "+", "sub": "-", "mul": "*"}[found[1]]
+        one = "emu::to_{0}(emu::from_{0}((u16)(x{1})) {2} emu::from_{0}((u16)(y{1})))"
+        low, high = one.format(found[2], "", sign), one.format(found[2], " >> 16", sign)
+        return f"return {low} | (u32){high} << 16;"
     if found := re.fullmatch(r"pack_(bf16|f16)", name):
         return f"return emu::to_{found[1]}(x0) | (u32)emu::to_{found[1]}(x1) << 16;"
     if found := re.fullmatch(r"pack_f8(e4m3|e5m2)", name):

@@ -69,6 +69,24 @@ const float* in = (const float*)given;
     return Program(wrapper.name, (wrapper,), body, values, expected)
 
 
+def paired(function: str, element: str, kind: Any) -> Program:
+    """Two floats of 16 bits a word, rounded each; from below the normal numbers to large ones."""
+    wrapper = arithmetic.paired(function, element)
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=128) * 2.0 ** rng.integers(-12, 8, 128)
+    values[:4] = 2.0**-24, 3 * 2.0**-24, -(2.0**-15), 0.0
+    x, y = values.astype(kind).reshape(2, 64)
+    given = np.stack([x, y]).view(np.uint32)
+    body = f"""\
+const u32* in = (const u32*)given;
+((u32*)result)[lane] = {wrapper.name}(in[lane], in[32 + lane]);
+"""
+    wide = (item.astype(np.float64) for item in (x, y))
+    exact = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[function](*wide)
+    expected = exact.astype(np.float32).astype(kind).view(np.uint32)
+    return Program(wrapper.name, (wrapper,), body, given, expected)
+
+
 def high_products() -> Program:
     """The high halves of products, signed and not."""
     given = (np.arange(64, dtype=np.uint64) * 0x9E3779B97F4A7C15 >> 32).astype(np.uint32)
@@ -172,6 +190,8 @@ PROGRAMS = [
     binary(arithmetic.DIVIDE_FULL, np.arange(-16, 16), 4, np.arange(-16, 16) / 4),
     binary(arithmetic.MIN_NAN, [1, np.nan, 3, -2], [2, 5, np.nan, -3], [1, np.nan, np.nan, -3]),
     binary(arithmetic.MAX_NAN, [1, np.nan, 3, -2], [2, 5, np.nan, -3], [2, np.nan, np.nan, -2]),
+    *(paired(name, *kind) for name in arithmetic.PAIRED
+      for kind in (("f16", np.float16), ("bf16", ml_dtypes.bfloat16))),
     packed("f16", np.float16), packed("bf16", ml_dtypes.bfloat16), bytes_of_words(),
     high_products(), divisions(), of_the_warp(), counts(), groups(),
 ]  # fmt: skip

@@ -110,6 +110,9 @@ def atomics() -> list[Wrapper]:
 def conversions() -> list[Wrapper]:
     made = [make(name) for name in SMALL_FLOATS for make in (arithmetic.widen, arithmetic.narrow)]
     made += [arithmetic.pack(name) for name in SMALL_FLOATS]
+    made += [
+        arithmetic.paired(name, kind) for name in arithmetic.PAIRED for kind in ("f16", "bf16")
+    ]
     made += [arithmetic.mulhi(kind) for kind in ("int", "u32", "i64", "u64")]
     for kind in WORDS:
         made += [arithmetic.shuffle(kind, "xor"), arithmetic.shuffle(kind, "from")]

@@ -59,6 +59,7 @@ MADE = {
     "narrow": r"float_to_\w+",
     "pack": r"pack_(bf16|f16|f8e4m3|f8e5m2)",
     "packer": r"pack_(halves|bytes)",
+    "paired": r"(add|sub|mul)_(bf16|f16)x2",
     "pin": r"pin",
     "policy": r"policy_evict_(first|last)",
     "reduction": r"reduce_add_\w+x\d_\w+",

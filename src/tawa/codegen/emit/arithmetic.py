@@ -11,7 +11,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.emitter import Emitter
-from tawa.codegen.emit.values import Array, Scalar, Tensor, Uniform, atom
+from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, atom
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic
 from tawa.errors import InternalError
@@ -223,7 +223,29 @@ def elementwise(e: Emitter, op: Operation) -> None:
     if op.skip_ones is not None and e.storage.same(op.result, inputs[0]):
         _multiply_unless_ones(e, target, tensors, layout_of(op.result.type))
         return
+    halves = target.element == kind and kind.is_small_float and kind.bits == 16
+    if halves and name in arithmetic.PAIRED and target.count % 2 == 0:
+        _pairs(e, name, target, tensors)
+        return
     e.fill(target, lambda r: apply(e, name, kind, [tensor.at(r) for tensor in tensors]))
+
+
+def _pairs(e: Emitter, name: str, target: Array, tensors: list[Tensor]) -> None:
+    """Write a function of floats of 16 bits, a word of two at a time."""
+    wrapper = arithmetic.paired(name, target.element.name)
+    with e.unrolled("r", target.count, 2) as r:
+        words = [_word(e, tensor, r) for tensor in tensors]
+        e.line(f"{target.name}[{'0' if r == '0' else f'{r} / 2'}] = {e.call(wrapper, *words)};")
+
+
+def _word(e: Emitter, tensor: Tensor, r: str) -> str:
+    """Return registers `r` and the next one of a tensor of 16-bit floats as a word."""
+    if isinstance(tensor, Array):
+        return f"{tensor.name}[{'0' if r == '0' else f'{r} / 2'}]"
+    places = (r, "1" if r == "0" else f"({r} + 1)")
+    if isinstance(tensor, Mapped) and None not in (bits := [tensor.bits_at(p) for p in places]):
+        return e.pack_expression(tensor.element, [item or "" for item in bits], bits=True)
+    return e.pack_expression(tensor.element, [tensor.at(place) for place in places])
 
 
 def _natural(e: Emitter, op: tile.Elementwise, operands: list[str]) -> str:
