@@ -138,3 +138,49 @@ def test_what_is_not_contested_is_not_searched() -> None:
 
 def test_unproved_is_no_violation() -> None:
     assert not issubclass(Unproved, Violation)
+
+
+def registers(first: int, second: int) -> str:
+    """Three roles of 64 registers a thread: one takes `first` and signals, one takes `second`; one
+    gives 24 at once, waits for the signal and gives 16."""
+    barriers = "!hopper.barriers<#builtin.int<1>>"
+
+    def change(way: str, count: int) -> str:
+        return f'hopper.set_registers "{way}" {{count = #builtin.int<{count}>}}\n'
+
+    def role(number: int, count: int, body: str) -> str:
+        place = f"first_warp = #builtin.int<{4 * number}>, warps = #builtin.int<4>"
+        zero = "%n0 = tile.constant {value = #builtin.int<0>} : i32\n"
+        return f"""
+  "hopper.role"() ({{
+    {zero}{body}
+  }}) {{label = "role{number}", {place}, registers = #builtin.int<{count}>}} : () -> ()"""
+
+    signal = f'hopper.arrive %b[%n0] {{by = "role"}} : {barriers}, i32'
+    wait = f"hopper.wait %b[%n0], %n0 : {barriers}, i32, i32\n"
+    roles = (
+        role(0, 64 + first, change("inc", 64 + first) + signal)
+        + role(1, 24, change("dec", 40) + wait + change("dec", 24))
+        + role(2, 64 + second, change("inc", 64 + second))
+    )
+    launch = "{threads = #builtin.int<384>, registers = #builtin.int<64>, shared = #builtin.int<8>}"
+    offset = "{offset = #builtin.int<0>, arrivals = #builtin.int<1>}"
+    return f"""
+"tile.kernel"() ({{
+  %b = hopper.barriers "b" {offset} : {barriers}
+  hopper.init_barriers %b : {barriers}
+  hopper.fence_barrier_init
+  hopper.block_sync
+  {roles}
+}}) {{sym_name = "registers", arguments = [], options = {{}}, launch = {launch}}} : () -> ()
+"""
+
+
+def test_registers_that_are_given_late_are_taken_in_any_order() -> None:
+    proof = prove(parse(registers(16, 8)), H200)  # the 24 that are given at once are enough
+    assert "contested" in proof.verdict
+    with pytest.raises(ProtocolError) as caught:  # who takes 16 first leaves 8
+        prove(parse(registers(24, 16)), H200)
+    message = str(caught.value)
+    assert "gives registers back after it has waited" in message
+    assert "nobody can go on" in message

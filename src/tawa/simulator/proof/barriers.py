@@ -277,10 +277,30 @@ class NamedBarrier:
 
 @dataclass(eq=False, slots=True)
 class Pool:
-    """The registers of a block that no warp holds; `setmaxnreg` takes from it and gives to it."""
+    """The registers of a block that no warp holds; `setmaxnreg` takes from it and gives to it.
 
+    Who gives before it waits for anything gives in every order, so that whoever takes is served in
+    the end whatever the order. Where one gives `late`, the order of those who take may matter.
+    """
+
+    contested: ClassVar[bool] = False
+
+    block: int = 0
     free: int = 0
     queue: list[Agent] = field(default_factory=list[Agent])
+
+    @property
+    def key(self) -> Contested:
+        """Which pool it is, in every run."""
+        return "registers", self.block, 0, 0
+
+    def give_late(self, agent: Agent, operation: Operation) -> None:
+        """Raise Contest where the order in which registers are taken may matter."""
+        sentence = (
+            f"{agent.label} gives registers back after it has waited: who takes those that are "
+            "free before may decide whether it gets there."
+        )
+        raise Contest("register budget", sentence, operation, self.key)
 
     def move(self, world: World, agent: Agent, count: int, operation: Operation) -> Blocked | None:
         """Change the agent's registers a thread to `count`, waiting for free ones."""

@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 
 from xdsl.ir import Operation
 
-from tawa.simulator.proof.barriers import Mbarrier, NamedBarrier
+from tawa.simulator.proof.barriers import Mbarrier, NamedBarrier, Pool
 from tawa.simulator.proof.globals import GlobalAccess, GlobalMemory, Roots
 from tawa.simulator.proof.machine import Agent, Blocked, World
 from tawa.simulator.proof.memory import Access, Bucket
@@ -141,6 +141,23 @@ class ContestedMeeting(NamedBarrier):
         if agent.meeting < 0 and (held := scheduler.hold(agent, operation)) is not None:
             return held
         return super().sync(world, agent, threads, operation)
+
+
+class ContestedPool(Pool):
+    """Registers that are taken in any order."""
+
+    __slots__ = ()
+    contested: ClassVar[bool] = True
+
+    def give_late(self, agent: Agent, operation: Operation) -> None:
+        """All orders are run."""
+
+    def move(self, world: World, agent: Agent, count: int, operation: Operation) -> Blocked | None:
+        """Take or give in turn."""
+        scheduler: Scheduler = agent.world
+        need = (count - agent.registers) * agent.threads
+        held = scheduler.hold(agent, operation, lambda: need <= self.free)
+        return super().move(world, agent, count, operation) if held is None else held
 
 
 class OrderedBucket(Bucket):

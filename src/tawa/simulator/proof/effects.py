@@ -7,6 +7,7 @@ from xdsl.ir import Operation
 from tawa.ir import hopper
 from tawa.simulator.proof.barriers import Mbarrier
 from tawa.simulator.proof.decode import Decoder, Step, concrete, fresh
+from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.machine import Action, Agent, Blocked, Script
 from tawa.simulator.proof.rules import Violation
 
@@ -222,6 +223,7 @@ def set_registers_rule(decoder: Decoder, change: hopper.SetRegisters) -> Step:
     """Give registers back or take them."""
     count, direction = change.count.data, change.direction.data
     has = f"has {count} registers a thread"
+    late = direction == "dec" and _has_waited(role_of(change), change)
 
     def act(agent: Agent) -> Blocked | None:
         together(agent, change)
@@ -229,12 +231,28 @@ def set_registers_rule(decoder: Decoder, change: hopper.SetRegisters) -> Step:
         if (direction == "dec") != (count <= have) and count != have:
             sentence = f'{agent.label} has {have} registers a thread; "{direction}" to {count}.'
             raise Violation("register budget", sentence, change)
+        if late:
+            agent.home.pool.give_late(agent, change)
         blocked = agent.home.pool.move(agent.world, agent, count, change)
         if blocked is None:
             agent.world.step(agent, change, has)
         return blocked
 
     return Step(lambda script: act)
+
+
+_WAITS = (hopper.Wait, hopper.NamedBarrier, hopper.Turn, hopper.WgmmaWait)
+
+
+def _has_waited(role: hopper.Role, change: hopper.SetRegisters) -> bool:
+    """Tell whether a role may wait for others before it changes its registers."""
+    for operation in role.walk():
+        if operation is change:
+            return change.parent_op() is not role
+        takes = isinstance(operation, hopper.SetRegisters) and operation.direction.data == "inc"
+        if takes or isinstance(operation, _WAITS):
+            return True
+    return True
 
 
 def proxy_fence_rule(decoder: Decoder, fence: hopper.ProxyFence) -> Step:

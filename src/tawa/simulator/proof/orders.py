@@ -15,11 +15,12 @@ from dataclasses import replace
 
 from xdsl.ir import Operation
 
-from tawa.simulator.proof.barriers import Mbarrier, NamedBarrier
+from tawa.simulator.proof.barriers import Mbarrier, NamedBarrier, Pool
 from tawa.simulator.proof.configuration import Configuration
 from tawa.simulator.proof.contest import (
     ContestedBarrier,
     ContestedMeeting,
+    ContestedPool,
     Landing,
     OrderedBucket,
     OrderedGlobals,
@@ -75,9 +76,7 @@ class Orders(Run):
         for agent in self.agents:
             self.store.add(agent)
         self.store.add_all(
-            part
-            for agent in self.agents
-            for part in (agent.engine, agent.bulk, agent.copies, agent.home.pool)
+            part for agent in self.agents for part in (agent.engine, agent.bulk, agent.copies)
         )
         self.store.add_all(Contents(block.scalars) for block in self.blocks)
         tables = self.made, self.held, self.landings, self.flying, self.remote
@@ -98,6 +97,11 @@ class Orders(Run):
         contested = ("named", block, number, 0) in self.contested
         kind = ContestedMeeting if contested else NamedBarrier
         return self.store.add(kind(number, block))
+
+    def pool(self, block: int) -> Pool:
+        """Make the pool of registers of a block, which may be contested."""
+        contested = ("registers", block, 0, 0) in self.contested
+        return self.store.add((ContestedPool if contested else Pool)(block))
 
     def bucket(self, name: str) -> Bucket:
         """Make a piece of shared memory."""

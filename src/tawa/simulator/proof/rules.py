@@ -200,7 +200,7 @@ class Violation(Exception):  # noqa: N818
 
 
 Contested: TypeAlias = tuple[str, int, int, int]
-"""A barrier: "mbarrier", block, array, slot; or "named", block, number, 0."""
+"""What is contested: "mbarrier", block, array, slot; "named", block, number; "registers", block."""
 
 
 class Contest(Violation):

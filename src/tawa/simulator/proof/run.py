@@ -124,7 +124,7 @@ class Run(World):
             )
         groups = {index: -(-role.warps // WARPGROUP) for index, role in enumerate(self.model.roles)}
         named = Named(lambda number: self.named_barrier(number, rank))
-        return BlockState(arrays, Pool(), groups, named)
+        return BlockState(arrays, self.pool(rank), groups, named)
 
     # A run of several orders (`orders`) has kinds of its own of these.
 
@@ -137,6 +137,10 @@ class Run(World):
     def named_barrier(self, number: int, block: int) -> NamedBarrier:
         """Make a hardware barrier of a block."""
         return NamedBarrier(number, block)
+
+    def pool(self, block: int) -> Pool:
+        """Make the pool of registers of a block."""
+        return Pool(block)
 
     def bucket(self, name: str) -> Bucket:
         """Make a piece of shared memory."""

@@ -101,6 +101,7 @@ class Search:
         decoder = self.model.decoder
         arrays = {number for kind, _, number, _ in self.contested if kind == "mbarrier"}
         named = {number for kind, _, number, _ in self.contested if kind == "named"}
+        pools = any(kind == "registers" for kind, *_ in self.contested)
         for role in self.model.roles:
             for operation in role.operation.walk():
                 match operation:
@@ -108,6 +109,8 @@ class Search:
                         if decoder.arrays[operation.barriers] in arrays:
                             yield operation
                     case hopper.NamedBarrier() | hopper.Turn() if named:
+                        yield operation
+                    case hopper.SetRegisters() if pools:
                         yield operation
                     case _:
                         continue
