@@ -5,6 +5,9 @@ A real GPU hangs on some of them and computes nonsense on the others; here each 
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -170,3 +173,27 @@ def test_tilelang_2559_registers_of_two_blocks(blocks: int) -> None:
         return
     with pytest.raises(AssertionError, match="waits for registers a thread 232"):
         emulate(source, arguments, (1, 1, 1))
+
+
+WITHOUT_A_COMPILER = """
+import importlib.util
+import shutil
+
+found = importlib.util.find_spec
+shutil.which = lambda name: None
+importlib.util.find_spec = lambda name: None if name == "ziglang" else found(name)
+import emulator_build
+
+assert emulator_build.COMPILER is None
+print(emulator_build.needs_compiler.mark.args[0])
+"""
+
+
+@pytest.mark.parametrize(("continuous", "skipped"), [("", "True"), ("1", "False")])
+def test_continuous_integration_skips_nothing(continuous: str, skipped: str) -> None:
+    """Without a compiler these tests are skipped at somebody's desk, and fail there."""
+    environment = {name: text for name, text in os.environ.items() if name not in ("CI", "CXX")}
+    environment |= {"CI": continuous, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", WITHOUT_A_COMPILER]
+    done = subprocess.run(command, env=environment, text=True, capture_output=True, check=True)
+    assert done.stdout.strip() == skipped
