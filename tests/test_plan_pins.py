@@ -117,8 +117,8 @@ OF_ROLES: list[tuple[dict[str, Any], str]] = [
     ({"schedule": "coarse"}, "schedule='coarse'"),
     ({"persistent": True}, "persistent=True"),
     ({"registers": {"mma": 200}}, "registers={'mma': 200}"),
-    ({"arrangement": "cooperative"}, "arrangement='cooperative'"),
     ({"arrangement": "pingpong"}, "arrangement='pingpong'"),
+    ({"blocks": 2}, "blocks=2"),
     ({"cluster": 2}, "cluster=2"),
     ({"group": 8}, "group=8"),
     ({"grouped": "columns"}, "grouped='columns'"),
@@ -146,7 +146,16 @@ def test_all_pins_of_roles_are_listed() -> None:
 
 @pytest.mark.parametrize(
     "pins",
-    [{}, {"persistent": False}, {"cluster": 1}, {"group": 0}, {"walk": "forward"}, {"parts": 1}],
+    [
+        {},
+        {"persistent": False},
+        {"arrangement": "cooperative"},
+        {"blocks": 1},
+        {"cluster": 1},
+        {"group": 0},
+        {"walk": "forward"},
+        {"parts": 1},
+    ],
     ids=str,
 )
 def test_what_an_ordinary_kernel_honours(pins: dict[str, Any]) -> None:

@@ -27,6 +27,7 @@ VALUES: dict[str, list[Any]] = {
     "mma_depth": [1, 2],
     "schedule": ["none", "fine", "coarse"],
     "persistent": [True, False],
+    "blocks": [1, 2],
     "cluster": [1, 2],
     "registers": [{"load": 40, "mma": 160}, {"load": 24, "mma": 240}],
     "group": [0, 4],
@@ -49,7 +50,7 @@ def simplified(name: str) -> tuple[tile.Kernel, tuple[Declined, ...]]:
 
 def otherwise(pins: Pins, plan: Plan) -> Iterator[str]:
     """Yield what of a plan is not as it was pinned."""
-    same = ("arrangement", "persistent", "cluster", "group")
+    same = ("arrangement", "persistent", "blocks", "cluster", "group")
     for name in same:
         if getattr(pins, name) not in (None, getattr(plan, name)):
             yield name

@@ -16,7 +16,7 @@ from typing import Any
 from tawa.kernels import attention_launches
 from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import BYTES
-from tawa.kernels.attention_launches import ALONE, Variant, describe, form, padded
+from tawa.kernels.attention_launches import CHOSEN, Variant, describe, form, padded
 from tawa.kernels.attention_operands import Operands, Problem, Window, bind
 from tawa.kernels.flash import attention_forward
 from tawa.kernels.prepare import Launch
@@ -240,7 +240,7 @@ def prepare(operands: Operands, variant: Variant) -> Launch:
     grid = (blocks, problem.heads, problem.batch)
     if problem.causal:
         grid = (prod(grid),)
-    return Launch(attention_forward, grid, arguments, options | ALONE | dict(variant.pins))
+    return Launch(attention_forward, grid, arguments, options | CHOSEN | dict(variant.pins))
 
 
 def side_by_side(problem: Problem, walk: str = "") -> int:

@@ -34,8 +34,9 @@ _VISIT = 0.75
 _ALIKE = 2.0
 # Elements of parts that are put together at a time: 64 registers a thread.
 _AT_ONCE = 8192
-# Tiles were chosen with deep rings, for blocks that have a multiprocessor to themselves.
-ALONE = {"blocks": 1}
+# Tiles were chosen with deep rings, for blocks that have a multiprocessor to themselves, and turns
+# where they were faster.
+CHOSEN = {"blocks": 1, "arrangement": "cooperative"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ def _options(operands: Operands, variant: Variant) -> list[Launch]:
         "LSE": operands.lse is not None,
     }
     grid = (tiles * problem.heads * problem.batch,)
-    main = Launch(attention_options, grid, arguments, constants | ALONE | dict(variant.pins))
+    main = Launch(attention_options, grid, arguments, constants | CHOSEN | dict(variant.pins))
     return [*before, main]
 
 
@@ -319,7 +320,7 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         "CHUNK": _together(rows * width) if rows else 0,
     }
     grid = (splits, shared * problem.batch, blocks)
-    return [Launch(attention_split, grid, arguments, constants | ALONE | dict(variant.pins))]
+    return [Launch(attention_split, grid, arguments, constants | CHOSEN | dict(variant.pins))]
 
 
 def _together(elements: int) -> int:

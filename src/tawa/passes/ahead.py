@@ -11,8 +11,10 @@ Before -> after::
                                             }
 
 Where the tiles come from a ring, the latency of such a read would be all that a trip waits for. It
-stands right after the last use of what was read before, so that it fills the same registers; the
-last trip reads its own addresses once more.
+stands right after the last use of what was read before, so that it fills the same registers; where
+that is under products, past the first stretch of pinned work, it stands after the last such stretch
+(ptxas 13.0 moves exponentials over the waits that loads stand between). The last trip reads its own
+addresses once more.
 Requires: aref IR, roles distributed, loops pipelined. Ensures: the same values; nothing is read
 that the program does not read.
 Declines when: never; a read stays where the loop writes memory, where its address needs more than
@@ -22,12 +24,12 @@ the trip's number and carried scalars, where it is volatile, or where its regist
 from __future__ import annotations
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.effects import VIEWS, children, is_pure, is_volatile, is_write
 from tawa.analysis.liveness import block_end
 from tawa.analysis.stages import defined_in
-from tawa.ir import aref, tile
+from tawa.ir import aref, hopper, tile
 from tawa.ir.types import bit_width, element_type, i1, shape_of, with_shape
 from tawa.passes.fold import elementwise
 from tawa.plan.plan import Declined, Plan
@@ -110,7 +112,7 @@ def _move(loop: scf.ForOp, load: tile.Load, slice_: list[Operation]) -> scf.ForO
     carried = block.insert_arg(load.result.type, len(block.args))
     carried.name_hint = load.result.name_hint
     load.result.replace_all_uses_with(carried)
-    following = _following(loop, load, slice_, _last_use(carried, block) or load)
+    following = _following(loop, load, slice_, _place(carried, load))
     end = block_end(block)
     end.operands = [*end.operands, following]
     _drop(load)
@@ -214,6 +216,16 @@ def _load(
     again.location = like.location
     again.result.name_hint = like.result.name_hint
     return again
+
+
+def _place(carried: BlockArgument, load: tile.Load) -> Operation:
+    """Return the statement after which what the next trip uses is read."""
+    block = carried.owner
+    after = _last_use(carried, block) or load
+    pins = [op for op in block.ops if isinstance(op, hopper.Pin)]
+    if pins and pins[0].is_before_in_block(after) and after.is_before_in_block(pins[-1]):
+        return pins[-1]
+    return after
 
 
 def _last_use(value: SSAValue, block: Block) -> Operation | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from xdsl.dialects import scf
 
 from tawa.analysis.effects import enclosing_loops
@@ -9,8 +11,8 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.stages import find_stages
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.plan.pins import pick
-from tawa.plan.plan import LoopPlan
+from tawa.plan.pins import Pins, pick
+from tawa.plan.plan import LoopPlan, Plan
 from tawa.plan.problem import Problem
 from tawa.plan.rings import Rings
 
@@ -93,3 +95,21 @@ def _why_drained(loop: scf.ForOp, dots: list[tile.Dot], rings: Rings) -> str:
         if dot.a not in rings.tiles or dot.b not in rings.tiles:
             return f"an operand of {name_of(dot)} is computed in registers"
     return ""
+
+
+def steadier(best: Plan, pins: Pins) -> list[Plan]:
+    """Return a plan that asks for less, should the best not build: one product in flight, one trip
+    of a loop under way, and a slot less where a ring has more than two.
+    """
+    loops, arefs = best.loops, best.arefs
+    if pins.schedule is None:
+        coarse = [loop for loop in loops if loop.schedule == "coarse"]
+        loops = tuple(LoopPlan(loop.loop) if loop in coarse else loop for loop in loops)
+    if pins.mma_depth is None:
+        loops = tuple(replace(loop, mma_depth=1) for loop in loops)
+    if pins.depth is None:
+        arefs = tuple(
+            replace(ring, depth=ring.depth - 1 if ring.depth > 2 else ring.depth) for ring in arefs
+        )
+    other = replace(best, loops=loops, arefs=arefs)
+    return [other] if other != best else []

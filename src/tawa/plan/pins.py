@@ -99,11 +99,12 @@ class Pins:
     def of_roles(self) -> tuple[str, ...]:
         """The pins, as ``name=value``, that only a kernel split into roles can honour.
 
-        ``persistent=False``, ``blocks=1``, ``cluster=1``, ``group=0``, ``grouped="rows"``,
-        ``walk="forward"``, ``parts=1`` and ``places=1`` hold for an ordinary kernel too.
+        ``arrangement="cooperative"``, ``persistent=False``, ``blocks=1``, ``cluster=1``,
+        ``group=0``, ``grouped="rows"``, ``walk="forward"``, ``parts=1`` and ``places=1`` hold for
+        an ordinary kernel too.
         """
         values = {
-            "arrangement": self.arrangement,
+            "arrangement": self.arrangement if self.arrangement != "cooperative" else None,
             "blocks": self.blocks if self.blocks != 1 else None,
             "cluster": self.cluster if self.cluster != 1 else None,
             "consumers": self.consumers,

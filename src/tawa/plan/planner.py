@@ -26,7 +26,7 @@ from tawa.plan.consumers import (
     computes_apart,
     ordinary_warps,
 )
-from tawa.plan.loops import plan_loops
+from tawa.plan.loops import plan_loops, steadier
 from tawa.plan.order import (
     check_grouped,
     check_walk,
@@ -37,12 +37,13 @@ from tawa.plan.order import (
     choose_walk,
 )
 from tawa.plan.pins import Pins, check_keys
-from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan, Walk
+from tawa.plan.plan import ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
 from tawa.plan.problem import Problem, number_of
 from tawa.plan.residency import beside, shared_by, suffices
 from tawa.plan.resources import aliases, check_shared, scratch_bytes
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
 from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
+from tawa.plan.taking_turns import gains_by_turns
 from tawa.plan.time import estimate
 from tawa.plan.turning import ROLE, TRANSPOSERS, check_turned, find_turned, notes
 from tawa.plan.unhonoured import refuse_loops, refuse_roles, refuse_stores
@@ -86,8 +87,8 @@ def rank_plans(
             raise
         return _ordinary(problem, Declined("specialization", f"{error.what}: {error.why}"))
     best = min(made, key=lambda plan: estimate(kernel, plan, problem.statements).total)
-    two = _two_blocks(problem, best)
-    plans = [*two, best] if two else [best, *_steadier(best, pins)]
+    better = _better(problem, best)
+    plans = [*better, best] if better else [best, *steadier(best, pins)]
     if pins == NO_PINS:
         refused = Declined("specialization", "the specialized plans were rejected")
         plans += _ordinary(problem, refused)
@@ -371,29 +372,13 @@ def _unmet(problem: Problem, consumers: int, rings: Rings) -> list[Declined]:
     return found
 
 
-def _two_blocks(problem: Problem, best: Plan) -> list[Plan]:
-    """Return a plan for two blocks a multiprocessor, where one would leave it idle."""
+def _better(problem: Problem, best: Plan) -> list[Plan]:
+    """Return a plan that fills the gaps of `best`: by turns, or by a second block."""
+    if gains_by_turns(problem, best):
+        return [replace(best, arrangement="pingpong")]
     part = beside(problem, best)
     try:
         made = _specialized_plans(part) if part is not None else []
         return [plan for plan in made if suffices(part or problem, plan)][:1]
     except OverBudget:
         return []
-
-
-def _steadier(best: Plan, pins: Pins) -> list[Plan]:
-    """Return a plan that asks for less, should the best not build: one product in flight, one trip
-    of a loop under way, and a slot less where a ring has more than two.
-    """
-    loops, arefs = best.loops, best.arefs
-    if pins.schedule is None:
-        coarse = [loop for loop in loops if loop.schedule == "coarse"]
-        loops = tuple(LoopPlan(loop.loop) if loop in coarse else loop for loop in loops)
-    if pins.mma_depth is None:
-        loops = tuple(replace(loop, mma_depth=1) for loop in loops)
-    if pins.depth is None:
-        arefs = tuple(
-            replace(ring, depth=ring.depth - 1 if ring.depth > 2 else ring.depth) for ring in arefs
-        )
-    other = replace(best, loops=loops, arefs=arefs)
-    return [other] if other != best else []

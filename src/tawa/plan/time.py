@@ -84,6 +84,18 @@ def estimate(kernel: tile.Kernel, plan: Plan, statements: Mapping[str, Operation
     return Estimate(total.products, total.loads, total.arithmetic, total.exposed, total.store)
 
 
+def trip_cycles(block: Block) -> tuple[float, float, float]:
+    """Return what a trip takes of the tensor cores, of arithmetic, and to load its tiles."""
+    operations = list(block.ops)
+    dots = [op for op in operations if isinstance(op, tile.Dot)]
+    loads = [op for op in operations if isinstance(op, tile.DescLoad)]
+    return (
+        sum(map(_dot_cycles, dots)),
+        sum(map(_vector_cycles, operations)),
+        sum(map(_bytes, loads)) / MEMORY_BYTES,
+    )
+
+
 def _add(
     block: Block, trips: int, plan: Plan, depths: Mapping[Operation, int], total: _Sum
 ) -> None:

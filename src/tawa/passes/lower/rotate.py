@@ -12,6 +12,8 @@ Before -> after:
     }                                                 hopper.wait %filled[%next_slot], %next_phase
                                                     }
                                                   }
+A trip with several stretches of pinned work ends the last of them with the wait for its first tile,
+and the earlier ones, in order, with those for its next tiles.
 Requires: rings lowered. Ensures: each wait is done once for each trip, as before, and before what
 it stood before. Declines when: never; a loop whose first wait is not for a carried slot stays, and
 one that would wait for a slot while it holds all slots of the ring.
@@ -29,14 +31,21 @@ from tawa.passes.lower.emit import Emitter, erase, new_region, terminator
 
 
 def rotate_waits(lowering: Lowering, role: hopper.Role) -> None:
-    """Rotate the first wait of each loop of `role` that pins values."""
+    """Rotate the first waits of each loop of `role` that pins values."""
     for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
-        pins = [op for op in loop.body.block.ops if isinstance(op, hopper.Pin)]
-        if pins:
-            _rotate(lowering, loop, pins[-1])
+        ends = _ends(loop.body.block)
+        for end in ends and (ends[-1], *ends[:-1]):
+            _rotate(lowering, loop, end)
+
+
+def _ends(block: Block) -> list[hopper.Pin]:
+    """Return the last pin of each stretch of work whose values are pinned."""
+    pins = [op for op in block.ops if isinstance(op, hopper.Pin)]
+    return [pin for pin in pins if not isinstance(pin.next_op, hopper.Pin)]
 
 
 def _rotate(lowering: Lowering, loop: scf.ForOp, pin: hopper.Pin) -> None:
+    """Move the first wait of a trip that is not rotated yet to after `pin` of the trip before."""
     block = loop.body.block
     wait = _first_wait(block)
     anchor = pin.next_op
