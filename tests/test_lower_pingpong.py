@@ -162,7 +162,7 @@ def test_one_block_for_each_tile() -> None:
 def test_cooperative_roles_have_no_turns() -> None:
     kernel = _tiles(attention, 128)
     pipeline.run(pipeline.TILE, kernel, Plan(), H200)
-    plan = plan_for(kernel, H200)
+    plan = plan_for(kernel, H200, Pins(arrangement="cooperative"))
     pipeline.run((*pipeline.AREF, *pipeline.HOPPER), kernel, plan, H200)
     assert not _turns(kernel)
 
