@@ -195,6 +195,27 @@ def attention(q_desc, k_desc, v_desc, o_desc, n, BM: tl.constexpr, BN: tl.conste
     o_desc.store([row, 0], (acc / total[:, None]).to(tl.float16))
 
 
+def gradients(
+    q_desc, k_desc, v_desc, g_desc, dk_desc, dv_desc, shift_ptr, n,
+    BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr,
+):  # fmt: skip
+    """Gradients of keys and values: products of two trips read one slot, a vector comes ahead."""
+    at = tl.program_id(0) * BN
+    k, v = k_desc.load([at, 0]), v_desc.load([at, 0])
+    dk = tl.zeros((BN, D), dtype=tl.float32)
+    dv = tl.zeros((BN, D), dtype=tl.float32)
+    for m in range(0, n, BM):
+        q = q_desc.load([m, 0])
+        shift = tl.load(shift_ptr + m + tl.arange(0, BM))
+        p = tl.dot(k, q.T) - shift[None, :]
+        g = g_desc.load([m, 0])
+        dv = tl.dot(p.to(g.dtype), g, dv)
+        s = p * tl.dot(v, g.T)
+        dk = tl.dot(s.to(q.dtype), q, dk)
+    dk_desc.store([at, 0], dk)
+    dv_desc.store([at, 0], dv)
+
+
 def pointers(
     a_ptr, b_ptr, c_ptr, M, N, K, am, bk, cm, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
 ):
@@ -394,6 +415,23 @@ def _attention(dtype="f16", **pins) -> Case:
     return Case(attention, signature, (2, 1, 1), arguments, Pins(**pins), exact=False)
 
 
+def _gradients(rows: int) -> Case:
+    kinds = {"q_desc": 64, "k_desc": rows, "v_desc": rows, "g_desc": 64}
+    signature = {name: DescriptorArg("f16", (block, 64)) for name, block in kinds.items()}
+    signature |= {name: DescriptorArg("f32", (rows, 64)) for name in ("dk_desc", "dv_desc")}
+    signature |= {"shift_ptr": PointerArg("f32", True), "n": ScalarArg("i32")}
+    signature |= {"BM": ConstantArg(64), "BN": ConstantArg(rows), "D": ConstantArg(64)}
+    lengths = {"q_desc": 320, "k_desc": 2 * rows, "v_desc": 2 * rows, "g_desc": 320}
+    arguments = {
+        name: (integers((length, 64), "f16", -1, 2), (kinds[name], 64))
+        for name, length in lengths.items()
+    }
+    for name in ("dk_desc", "dv_desc"):
+        arguments[name] = (np.full((2 * rows, 64), np.nan, np.float32), (rows, 64))
+    arguments |= {"shift_ptr": integers((320,), "f32"), "n": 320}
+    return Case(gradients, signature, (2, 1, 1), arguments, exact=False)
+
+
 def _pointers(**pins) -> Case:
     m, n, k = 200, 304, 200
     signature = {name: PointerArg("f16", True) for name in ("a_ptr", "b_ptr", "c_ptr")}
@@ -542,6 +580,8 @@ CASES: dict[str, Case] = {
     "attention fp8": _attention("f8e4m3"),
     "attention fp8 in turns": _attention("f8e4m3", arrangement="pingpong"),
     "attention ordinary": _attention(specialize=False),
+    "gradients in turns": _gradients(128),
+    "gradients in two blocks": _gradients(64),
     "pointers": _pointers(),
     "in place": _blocks(in_place, {"x_desc": (32, 64)}, (1, 1, 1), n=3),
     "reduce into": _blocks(reduce_into, {"x_desc": (96, 64), "o_desc": (32, 64)}, (3, 1, 1)),
