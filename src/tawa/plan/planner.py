@@ -58,7 +58,7 @@ def rank_plans(
     pins: Pins = NO_PINS,
     notes: tuple[Declined, ...] = (),
 ) -> tuple[Plan, ...]:
-    """Return at most four plans for a simplified kernel, best first.
+    """Return at most six plans for a simplified kernel, best first.
 
     `notes` are what earlier passes declined, for the reasons of refused pins. Raises PlanError for
     a pin that cannot be honoured, OverBudget when what the pins ask for, or the kernel itself, does
@@ -87,8 +87,8 @@ def rank_plans(
             raise
         return _ordinary(problem, Declined("specialization", f"{error.what}: {error.why}"))
     best = min(made, key=lambda plan: estimate(kernel, plan, problem.statements).total)
-    better = _better(problem, best)
-    plans = [*better, best] if better else [best, *steadier(best, pins)]
+    plans = [*_better(problem, best), best]
+    plans += [other for plan in plans for other in steadier(plan, pins)]
     if pins == NO_PINS:
         refused = Declined("specialization", "the specialized plans were rejected")
         plans += _ordinary(problem, refused)

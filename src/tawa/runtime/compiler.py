@@ -51,7 +51,7 @@ from tawa.runtime.stages import with_later
 from tawa.simulator.proof import prove
 from tawa.target import Target
 
-ATTEMPTS = 4
+ATTEMPTS = 6
 REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProtocol)
 """What makes the driver try the next plan. Of ProtocolError it is the subclass alone that says
 "not proved": a violated protocol is a fault of the compiler and is never passed over."""
