@@ -296,6 +296,7 @@ class Run(World):
         if c is None:
             # A step that is not positive is the author's mistake; any that is will do.
             self.scalars.settle((by,), _positive, 1, False)
+            a, b, c = value(low), value(high), value(by)
         if a is None or b is None or c is None:
             wish = self.configuration.wish(site)
             reached = self.scalars.settle((high, low, by), _count, wish, self.configuration.ragged)
