@@ -152,3 +152,19 @@ def test_tiles_of_other_programs_are_run():
     given = desc(a, [64, 64]), desc(b, [64, 64]), desc(np.zeros((512, 64), np.float32), [64, 64])
     kernel = tawa.jit(not_the_first)
     assert kernel.compile(*given, 8, 3, 512, BM=64, BN=64, grid=(4,), specialize=True).proof.ok
+
+
+def guarded(a_desc, b_desc, c_desc, bands, BM: tl.constexpr, BN: tl.constexpr):
+    """The condition settles both ends of the loop: its step alone is open."""
+    first = tl.program_id(0)
+    if first < bands:
+        for band in tl.range(first, bands, tl.num_programs(0)):
+            acc = tl.dot(a_desc.load([band * BM, 0]), b_desc.load([0, 0]))
+            c_desc.store([band * BM, 0], acc)
+
+
+def test_a_loop_of_which_the_step_alone_is_open():
+    desc = tawa.TensorDescriptor.from_tensor
+    a, b = np.zeros((512, 64), np.float16), np.zeros((64, 64), np.float16)
+    given = desc(a, [64, 64]), desc(b, [64, 64]), desc(np.zeros((512, 64), np.float32), [64, 64])
+    assert tawa.jit(guarded).compile(*given, 8, BM=64, BN=64, grid=(4,)).proof.ok
