@@ -16,7 +16,7 @@ KILLED = ("proof", "static rule", "unproved")
 
 def newest(stem: str) -> tuple[str, Any] | None:
     """Return the name and content of the newest run of a kind, None where there is none."""
-    found = sorted(RESULTS.glob(f"{stem}-*.json"))
+    found = sorted(RESULTS.glob(f"{stem}-[0-9]*.json"))
     return (found[-1].name, json.loads(found[-1].read_text())) if found else None
 
 
@@ -65,7 +65,22 @@ def of_fuzzing(name: str, run: dict[str, Any]) -> list[str]:
     ]
 
 
-PARTS = {"schedules": of_schedules, "mutants": of_mutants, "fuzz": of_fuzzing}
+def of_gpu(name: str, run: dict[str, Any]) -> list[str]:
+    """Return the rows of random kernels that were launched on a GPU."""
+    others = run["wrong"] + run["hang"] + run["failed"]
+    return [
+        f"| random kernels launched on an H200 | {run['launched']:,} | {name} |",
+        f"| equal to the oracle bit for bit | {run['equal']:,} | |",
+        f"| wrong, hung, or failed at the launch | {others} | |",
+    ]
+
+
+PARTS = {
+    "schedules": of_schedules,
+    "mutants": of_mutants,
+    "fuzz": of_fuzzing,
+    "fuzz-gpu": of_gpu,
+}
 
 
 def page() -> str:
@@ -74,8 +89,8 @@ def page() -> str:
         "# What checks the proof",
         "",
         "The newest run of each kind; `docs/generate.py` makes this page from their JSON. The",
-        "commands are `make schedules`, `make mutants` and `make fuzz`; the `.md` beside each JSON",
-        "says what was tried and lists every exception.",
+        "commands are `make schedules`, `make mutants`, `make fuzz` and `tests/fuzz_gpu.py`; the",
+        "`.md` beside each JSON says what was tried and lists every exception.",
         "",
         "| | | run |",
         "|---|---:|---|",

@@ -68,6 +68,13 @@ def features_of(case: Case) -> list[str]:
         "8-bit floats": "float8", "masks": "tl.where((tl.arange", "helper functions": "lib.",
         "scans": "scan(", "cumulative sums": "cumsum", "joins": "interleave", "splits": "halves",
         "permuted": "permute", "reshaped": "reshape", "arg of extrema": "tl.arg",
+        "descriptors made in the kernel": "make_tensor", "block pointers": "block_ptr",
+        "carried pointers": "_ptrs", "grouped tiles": "pid_m", "early return": "return",
+        "loops in helpers": "sweep", "choice of three": "elif", "tables": "table_",
+        "masks over pointers": "tl.load(tl.where", "old values of atomics": "(own",
+        "pairs": ", lib.later",
+        "sorting": "tl.sort", "largest few": "topk", "random numbers": "randint",
+        "other integers": "w_", "tensors of three dimensions": "cube_",
     }  # fmt: skip
     found += [name for name, mark in marks.items() if mark in case.source]
     return found + [f"option {name}" for name in case.options]
