@@ -27,6 +27,7 @@ FIXED = {
     "barrier_arrive_cluster": "emu::arrive_at(barrier, block);",
     "block_sync": "emu::meet_block();",
     "warp_sync": "emu::meet_warp();",
+    "elect_one": "emu::meet_warp(); return emu::self().lane == 21;",  # the manual names none
     "cluster_sync": "emu::meet_cluster();",
     "cluster_sync_relaxed": "emu::meet_cluster();",
     "cluster_rank": "return emu::self().block->rank;",

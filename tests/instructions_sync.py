@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from instructions import BARRIER, FILLED, ONE_BARRIER, Program, copy_out, tensor_map
+from tawa.codegen.wrappers import arithmetic, memory, tma
 from tawa.codegen.wrappers import barriers as b
-from tawa.codegen.wrappers import memory, tma
 from tawa.codegen.wrappers.core import Wrapper
 
 STORE, LOAD = memory.shared_store("u32", 1), memory.shared_load("u32", 1)
@@ -206,9 +206,28 @@ shared_load_u32x1(&word, shared + 4 * (31 - lane));
     return Program("warp sync", warp_sync, body, GIVEN[:4], reversed_lanes)
 
 
+def elect() -> Program:
+    """One lane of a warp is chosen, each time the same."""
+    body = """\
+u32 word = 99;
+if (lane == 0) shared_store_u32x1(shared, &word);
+warp_sync();
+const bool chosen = elect_one(), again = elect_one();
+word = lane;
+if (chosen) shared_store_u32x1(shared, &word);
+warp_sync();
+shared_load_u32x1(&word, shared);
+u32* out = (u32*)result + 2 * lane;
+out[0] = any_lane(chosen);
+out[1] = (word == lane) == chosen && again == chosen;
+"""
+    wrappers: tuple[Wrapper, ...] = (b.ELECT_ONE, b.WARP_SYNC, arithmetic.ANY_LANE, STORE, LOAD)
+    return Program("elect", wrappers, body, GIVEN[:4], np.ones((32, 2), np.uint32))
+
+
 PROGRAMS = [
     phases(), bytes_before_they_are_expected(), named(), remote_arrives(False),
     remote_arrives(True), multicast(3),
-    multicast(2), multicast(3, 2), registers(), fetch(),
+    multicast(2), multicast(3, 2), registers(), fetch(), elect(),
 ]  # fmt: skip
 assert ONE_BARRIER

@@ -1,7 +1,8 @@
 __device__ __forceinline__ void role_load(const u32 shared, const int K, const TensorMap* a_map, const TensorMap* b_map) {
   const u32 thread = threadIdx.x;
+  const u32 warp = thread / 32;
   give_registers<40>();
-  if (thread == 0) {
+  if (warp == 0 && elect_one()) {
     const int pid_m = (int)blockIdx.x;
     const int pid_n = (int)blockIdx.y;
     const int m = pid_m * 128u;

@@ -105,9 +105,10 @@ def set_registers(e: Emitter, op: Operation) -> None:
 
 
 def one_thread(e: Emitter, op: Operation) -> None:
-    """The body is for thread 0 of the role."""
+    """The body is for one thread of the role's first warp."""
     assert isinstance(op, hopper.OneThread)
-    with e.block(f"if ({e.thread} == 0)"):
+    one = e.call(w.ELECT_ONE)
+    with e.block(f"if ({one})" if e.role.warps == 1 else f"if ({e.warp} == 0 && {one})"):
         e.one_thread = True
         e.run(op.body.block)
         e.one_thread = False

@@ -78,6 +78,19 @@ FENCE_PROXY_ASYNC = Wrapper(
 )
 BLOCK_SYNC = Wrapper("void block_sync()", "__syncthreads();", "bar", "sync")
 WARP_SYNC = Wrapper("void warp_sync()", "__syncwarp();", "bar.warp.sync", "convergent")
+ELECT_ONE = Wrapper(
+    "bool elect_one()",
+    """\
+u32 chosen;
+asm volatile("{\\n.reg .pred p;\\nelect.sync _|p, 0xFFFFFFFF;\\nselp.u32 %0, 1, 0, p;\\n}"
+  : "=r"(chosen));
+return chosen;""",
+    "elect.sync",
+    "convergent",
+)
+"""One lane of a warp, always the same. ptxas knows that what it alone does is done by one lane: the
+operands of a TMA copy need not be taken lane by lane.
+"""
 CLUSTER_SYNC = Wrapper(
     "void cluster_sync()",
     asm(

@@ -150,7 +150,7 @@ class SetRegisters(IRDLOperation):
 
 @irdl_op_definition
 class OneThread(IRDLOperation):
-    """The body is executed by thread 0 of the role only. Gives no values."""
+    """The body is executed by one thread of the role, in its first warp. Gives no values."""
 
     name = "hopper.one_thread"
     body = region_def("single_block")
