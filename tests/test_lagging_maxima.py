@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import tawa
 import tawa.language as tl
+from codegen_emulator import emulate, needs_compiler
 from known_failures import declined, operations
 from tawa.ir import tile
+from tawa.runtime.dispatch import parse_stage
 
 
 @tawa.jit
@@ -24,6 +28,7 @@ def online(
     W: tl.constexpr,
     E: tl.constexpr,
     KEEP: tl.constexpr,
+    FIRST: tl.constexpr,
 ):
     q = q_desc.load([0, 0])
     top = tl.full((B,), float("-inf"), tl.float32)
@@ -39,7 +44,10 @@ def online(
             p = tl.exp2(scores - above[:, None])
             r = tl.exp2(top - above)
         total = total * r + tl.sum(p, 1)
-        acc = acc * r[:, None]
+        if FIRST:
+            acc = r[:, None] * acc
+        else:
+            acc = acc * r[:, None]
         acc = tl.dot(p.to(tl.float16), v_desc.load([i * N, 0]), acc)
         if KEEP:
             acc = acc + above[:, None]
@@ -61,7 +69,7 @@ def operands(n, width, rise, natural=False):
     scores = q.astype(np.float64) @ k.astype(np.float64).T
     weights = np.exp(scores) if natural else np.exp2(scores)
     want = weights @ v.astype(np.float64) / weights.sum(1, keepdims=True)
-    sizes = {"B": 64, "N": 32, "W": width, "E": natural, "KEEP": False}
+    sizes = {"B": 64, "N": 32, "W": width, "E": natural, "KEEP": False, "FIRST": False}
     return (*given, described(o, [64, width]), top, n), sizes, o, top, want, weights.sum(1)
 
 
@@ -75,13 +83,30 @@ def test_the_same_sums(n, rise, natural):
         assert np.allclose(top, np.log2(sums), rtol=1e-4, atol=1e-3)
 
 
-def test_accumulators_are_left_alone_where_the_maximum_lags():
+@pytest.mark.parametrize("first", [False, True])
+def test_accumulators_are_left_alone_where_the_maximum_lags(first):
+    """The factor may stand on either side; whether it is one is asked where it is made."""
     arguments, sizes, *_ = operands(4, 128, 1.0)
-    kernel = online.compile(*arguments, grid=(1,), **sizes)
+    kernel = online.compile(*arguments, grid=(1,), **(sizes | {"FIRST": first}))
     assert "letting top lag" not in declined(kernel)
     marked = [op for op in operations(kernel, tile.Elementwise) if op.skip_ones is not None]
     assert marked
-    assert "if (any_lane(" in kernel.asm.text("cuda")
+    text = kernel.asm.text("cuda")
+    (rises,) = re.findall(r"const bool (rises\w*) = any_lane\(", text)
+    asked, (done,) = text.index(f"const bool {rises}"), re.findall(rf"if \({rises}\) {{", text)
+    assert "wgmma_wait" in text[asked : text.index(done)]
+
+
+@needs_compiler
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("rise", [3.0, 20.0])
+def test_the_generated_text_gives_the_same_sums(rise, first):
+    arguments, sizes, o, _, want, _ = operands(3, 128, rise)
+    sizes |= {"FIRST": first}
+    kernel = online.compile(*arguments, grid=(1,), **sizes)
+    names = ("q_desc", "k_desc", "v_desc", "o_desc", "top_ptr", "n")
+    emulate(parse_stage(kernel, "hopper"), dict(zip(names, arguments)), (1, 1, 1), blocks=1)
+    assert np.linalg.norm(o - want) <= 1e-3 * np.linalg.norm(want)
 
 
 @pytest.mark.parametrize(

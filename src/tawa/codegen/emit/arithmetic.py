@@ -11,6 +11,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.emitter import Emitter
+from tawa.codegen.emit.ones import ask_early, multiply_unless_ones
 from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, atom
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic
@@ -18,7 +19,6 @@ from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import Real, element_type, layout_of
-from tawa.layouts.register import RegisterLayout
 
 _CALLED = re.compile(r"\b([a-z_]\w*)\(")
 # Signed arithmetic that may overflow: written in the unsigned type, where C++ wraps.
@@ -220,14 +220,17 @@ def elementwise(e: Emitter, op: Operation) -> None:
     for tensor in tensors:
         e.use_accessors(tensor.element)
     target = e.array(op.result)
-    if op.skip_ones is not None and e.storage.same(op.result, inputs[0]):
-        _multiply_unless_ones(e, target, tensors, layout_of(op.result.type))
+    scaled = next((v for v in inputs if e.storage.same(op.result, v)), None)
+    if op.skip_ones is not None and scaled is not None:
+        at = inputs.index(scaled)
+        multiply_unless_ones(e, op, target, tensors[at], tensors[1 - at], inputs[1 - at])
         return
     halves = target.element == kind and kind.is_small_float and kind.bits == 16
     if halves and name in arithmetic.PAIRED and target.count % 2 == 0:
         _pairs(e, name, target, tensors)
         return
     e.fill(target, lambda r: apply(e, name, kind, [tensor.at(r) for tensor in tensors]))
+    ask_early(e, op, target)
 
 
 def _pairs(e: Emitter, name: str, target: Array, tensors: list[Tensor]) -> None:
@@ -266,17 +269,6 @@ def _natural(e: Emitter, op: tile.Elementwise, operands: list[str]) -> str:
             return e.call(wrapper, *operands, template=most[0])
     wrapper = arithmetic.DIVIDE_NATURAL if quotient else arithmetic.REMAINDER_NATURAL
     return e.call(wrapper, *operands)
-
-
-def _multiply_unless_ones(
-    e: Emitter, target: Array, tensors: list[Tensor], layout: RegisterLayout
-) -> None:
-    """Multiply registers in place by factors, unless all factors of the warp are one."""
-    scaled, factor = tensors
-    first = {row[:-1]: r for r, row in reversed([*enumerate(layout.register_table)])}
-    others = " | ".join(f"{factor.at(str(r))} != 1.0f" for r in sorted(first.values()))
-    with e.block(f"if ({e.call(arithmetic.ANY_LANE, others)})"):
-        e.fill(target, lambda r: f"{scaled.at(r)} * {factor.at(r)}")
 
 
 def aligned(e: Emitter, value: SSAValue, like: SSAValue) -> Tensor:

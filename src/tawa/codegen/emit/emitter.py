@@ -60,6 +60,8 @@ class Emitter(Writer):
         self.storage = storage
         self.names = names
         self.one_thread = False
+        self.answers: dict[SSAValue, str] = {}
+        """Variables that tell whether a warp has a factor other than one, by the factors."""
         self.uses_thread: set[str] = set()
         self._handlers = handlers
         self._arrays: dict[SSAValue, Array] = {}

@@ -11,6 +11,8 @@ Declines when: a thread holds fewer than `LEAST` elements, or a product may be i
 
 from __future__ import annotations
 
+from itertools import permutations
+
 from xdsl.dialects.builtin import Float32Type, UnitAttr
 from xdsl.ir import Operation, SSAValue
 
@@ -37,8 +39,10 @@ def _rescales(op: tile.Elementwise) -> bool:
         return False
     if not isinstance(element_type(kind), Float32Type) or layout_of(kind).register_count < LEAST:
         return False
-    scaled, factor = op.inputs
-    return isinstance(scaled.owner, hopper.WgmmaWait) and _is_row(factor)
+    return any(
+        isinstance(scaled.owner, hopper.WgmmaWait) and _is_row(factor)
+        for scaled, factor in permutations(op.inputs)
+    )
 
 
 def _is_row(value: SSAValue) -> bool:
