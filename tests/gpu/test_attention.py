@@ -7,6 +7,7 @@ import pytest
 
 import attention_kernels as forms
 import tawa
+from tawa.kernels.attention import Variant
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(
@@ -269,3 +270,95 @@ def test_few_queries_and_pages(dim, page, queries, options):
         one = slice(b, b + 1)
         want = reference(q[one], k[one, :, :length], v[one, :, :length], **options)
         agree(out[one], lse[one], *want)
+
+
+# --- tiles, types, rows that see nothing ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("dim", "rows", "columns", "pins"),
+    [
+        (64, 192, 128, {"arrangement": "pingpong"}),
+        (64, 192, 96, {}),
+        (96, 128, 128, {}),
+        (128, 128, 176, {"store": "slot"}),
+        (128, 128, 192, {"store": "slot", "arrangement": "pingpong"}),
+        (192, 128, 64, {"arrangement": "pingpong"}),
+        (256, 128, 80, {"store": "slot"}),
+        (256, 128, 64, {"arrangement": "pingpong"}),
+    ],
+)
+def test_tiles(dim, rows, columns, pins, causal):
+    """Keys from less than a tile to the slots and two more, the last tile cut short."""
+    for tiles in (0, 1, 2, 3, 4):
+        keys = max(1, columns * tiles - 7)
+        q = normal(1, 2, 300, dim)
+        k, v = (normal(1, 2, keys, dim) for _ in range(2))
+        out = torch.full_like(q, math.nan)
+        how = Variant(rows, columns, False, tuple(pins.items()))
+        _, lse = attention(q, k, v, causal=causal, out=out, return_lse=True, variant=how)
+        agree(out, lse, *reference(q, k, v, causal))
+        unseen = max(0, 300 - keys) if causal else 0
+        assert bool((out[:, :, :unseen] == 0).all())
+
+
+def test_scores_far_below_zero_and_far_apart():
+    """Tiles whose scores are all negative, and maxima that rise by many orders late."""
+    for dim in (64, 128, 256):
+        q, k, v = normal(1, 2, 256, dim), normal(1, 2, 1024, dim), normal(1, 2, 1024, dim)
+        q[...] = q.abs()
+        k[...] = -k.abs()
+        k[:, :, 700:] /= 8
+        k[:, 1, 900] = 2
+        for causal in (False, True):
+            out = torch.full_like(q, math.nan)
+            _, lse = attention(q, k, v, causal=causal, out=out, return_lse=True)
+            agree(out, lse, *reference(q, k, v, causal))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("dim", "rows", "columns"),
+    [(64, 192, 128), (128, 128, 224), (128, 128, 192), (256, 128, 96), (128, 64, 64)],
+)
+def test_eight_bits(dim, rows, columns, causal):
+    for queries, keys in ((500, 500), (200, 40), (64, 900)):
+        e4m3 = torch.float8_e4m3fn
+        q = normal(2, 4, queries, dim, dtype=e4m3)
+        k, v = (normal(2, 2, keys, dim, dtype=e4m3) for _ in range(2))
+        out = torch.full(q.shape, math.nan, device="cuda", dtype=torch.float16)
+        how = Variant(rows, columns)
+        options = {"descale": (2.0, 0.5, 3.0), "causal": causal, "out": out, "variant": how}
+        _, lse = attention(q, k, v, return_lse=True, **options)
+        want, sums = reference(q, k, v, causal)
+        agree(out, lse, 3 * want, sums, 3e-2)
+
+
+def test_nothing_and_empty_sequences():
+    q, k, v = normal(1, 2, 64, 64), *(normal(1, 2, 0, 64) for _ in range(2))
+    out, lse = attention(q, k, v, return_lse=True)
+    assert bool((out == 0).all())
+    assert bool(lse.isneginf().all())
+    q, k, v = (normal(1, 2, 130, 64) for _ in range(3))
+    starts = torch.tensor([0, 0, 130, 130], dtype=torch.int32, device="cuda")
+    keys = torch.tensor([0, 30, 30, 130], dtype=torch.int32, device="cuda")
+    out = torch.full_like(q, math.nan)
+    attention(q, k, v, cu_seqlens=(starts, keys), out=out)
+    assert bool((out == 0).all()), "all queries are of a sequence without keys"
+
+
+@pytest.mark.parametrize("width", [128, 256])
+@pytest.mark.parametrize("causal", [False, True])
+def test_one_loop_of_wide_heads(causal, width):
+    q, k, v = (normal(1, 2, 512, width) for _ in range(3))
+    out = torch.full_like(q, math.nan)
+    columns = 128 if width == 128 else 64
+    wide = [
+        tawa.TensorDescriptor.from_tensor(each.view(-1, width), [size, width])
+        for each, size in ((q, 128), (k, columns), (v, columns), (out, 128))
+    ]
+    how = {"ROWS": 128, "COLUMNS": columns, "CAUSAL": causal}
+    forms.one_loop[4, 2](*wide, 2, 512, width**-0.5, **how)
+    want = reference(q, k, v, causal)[0]
+    assert float((out.double() - want).norm() / want.norm()) < 1e-3
