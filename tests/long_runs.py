@@ -160,8 +160,11 @@ def arguments(about: str | None, kind: str) -> argparse.ArgumentParser:
 
 
 def keep(out: Path, kind: str, page: str, figures: dict[str, Any]) -> None:
-    """Write the page of a run and its figures."""
+    """Write the page of a run and its figures, a kernel a line."""
     out.mkdir(parents=True, exist_ok=True)
     stem = out / f"{kind}-{date.today()}"
     stem.with_suffix(".md").write_text(page)
-    stem.with_suffix(".json").write_text(json.dumps(figures, indent=1) + "\n")
+    facts = {name: value for name, value in figures.items() if name != "kernels"}
+    kernels = ",\n".join(json.dumps(item) for item in figures["kernels"])
+    text = json.dumps(facts)[:-1] + f', "kernels": [\n{kernels}\n]}}\n'
+    stem.with_suffix(".json").write_text(text)
