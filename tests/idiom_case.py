@@ -37,6 +37,13 @@ class Idiom:
         rng = np.random.default_rng(crc32(self.name.encode()))
         return {name: made(value, rng) for name, value in self.given.items()}
 
+    def call(self, arguments: Arguments) -> tuple[list[Any], Arguments]:
+        """The arguments of a call by place, and those by name after the first left out."""
+        names = self.kernel.arg_names
+        count = next((i for i, name in enumerate(names) if name not in arguments), len(names))
+        rest = {name: arguments[name] for name in arguments if name not in names[:count]}
+        return [arguments[name] for name in names[:count]], rest
+
     def check(self, before: Arguments, after: Arguments) -> None:
         """Compare what a launch left with what it must leave."""
         wanted = self.want(**before)
@@ -54,13 +61,15 @@ class Idiom:
     def simulate(self, level: str) -> None:
         """Run in the simulator: "tile", the program as written, or "hopper"."""
         before, after = self.arguments(), self.arguments()
-        tawa.simulate(self.kernel, **after, grid=self.grid, level=level)
+        placed, named = self.call(after)
+        tawa.simulate(self.kernel, *placed, grid=self.grid, level=level, **named)
         self.check(before, after)
 
     @cached_property
     def source(self) -> CudaSource:
         """The generated text."""
-        compiled = self.kernel.compile(**self.arguments(), grid=self.grid)
+        placed, named = self.call(self.arguments())
+        compiled = self.kernel.compile(*placed, grid=self.grid, **named)
         return generate(parse_stage(compiled, "hopper"))
 
     def emulate(self) -> None:

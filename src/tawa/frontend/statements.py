@@ -153,6 +153,13 @@ def _assign(c: Context, target: ast.expr, value: Value) -> None:
 
 
 def _unpack(c: Context, target: ast.Tuple | ast.List, value: Value) -> None:
+    if starred := next((each for each in target.elts if isinstance(each, ast.Starred)), None):
+        c.builder.place = c.frame.source.place(starred)
+        raise c.unsupported(
+            "a starred name cannot take the rest of a tuple",
+            why="the language has no starred targets, as Triton's",
+            remedy="take a slice, as in rest = items[1:]",
+        )
     c.builder.place = c.frame.source.place(target)
     if not isinstance(value, Tuple) or len(value.items) != len(target.elts):
         raise c.builder.error(

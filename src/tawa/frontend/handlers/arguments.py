@@ -85,9 +85,9 @@ def text(c: Context, value: Value, what: str, allowed: Sequence[str] = ()) -> st
 
 
 def element(c: Context, value: Value, what: str = "the element type") -> dtype:
-    """Return a dtype."""
+    """Return a dtype; of a block's type, as block pointers point to, that of its elements."""
     if isinstance(value, Const) and isinstance(value.value, dtype):
-        return value.value
+        return value.value.scalar
     raise _not_constant(c, value, what, "element type")
 
 

@@ -7,13 +7,14 @@ Before -> after:
                                             %x = tile.desc_load %d[..]
 Bulk stores are complete for the thread that committed them by `bulk_wait`, and for the role's other
 threads by its barrier. A TMA load after a store by threads would need a fence between the proxies
-for global memory; such a load goes through pointers instead.
+for global memory; such a load goes through pointers instead, and so does a TMA store after one by
+threads that may write the same elements.
 Requires: descriptor accesses that are no TMA accesses are expanded. Ensures: the waits, done by
 "all"; `stores` names the threads when it knows them.
 A release publishes bulk stores only once they are complete: it waits for all of them. What threads
 write and read themselves is ordered later (`separate`).
 Declines when: `TMA for a@12`: a store through pointers, or another program before an acquire, may
-have written what it loads.
+have written what it loads; a store through pointers may have written where it stores.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tawa.analysis.naming import name_of
 from tawa.ir import hopper, tile
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter
-from tawa.passes.lower.pointers import expand_load
+from tawa.passes.lower.pointers import expand_load, expand_write
 
 _BULK = (tile.DescStore, tile.DescAtomic)
 _READS = (tile.Load, tile.DescLoad)
@@ -49,6 +50,15 @@ def order_accesses(lowering: Lowering, role: hopper.Role) -> None:
             lowering.note(f"TMA for {name_of(access)}", reason)
             expand_load(access)
             continue
+        if isinstance(access, _BULK) and any(map(before.overwrites, plain)):
+            lowering.note(f"TMA for {name_of(access)}", "a store through pointers may precede it")
+            made = expand_write(access)
+            lowering.direct.add(made)
+            bulk.remove(access)
+            plain.append(made)
+            order[made] = order[access]
+            before = _Before(lowering, role, order, made)
+            access = made
         now = any(map(before.meets_in_trip, bulk))
         # What earlier trips stored is waited for once a trip: by the first that may touch it.
         waited = any(each.parent is access.parent for each in settled)
@@ -102,6 +112,12 @@ class _Before:
     def _same_memory(self, store: Operation) -> bool:
         mine, theirs = roots_of(accessed(self._access)), roots_of(accessed(store))
         return mine is None or theirs is None or bool(mine & theirs)
+
+    def overwrites(self, store: Operation) -> bool:
+        """Tell whether a `store` before the access goes to the same memory, perhaps to the same
+        elements.
+        """
+        return self._same_memory(store) and self.meets(store)
 
     def precedes(self, store: Operation) -> bool:
         """Tell whether `store` may be done before the access."""

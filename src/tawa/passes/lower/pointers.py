@@ -12,7 +12,7 @@ Declines when: each such access is a note, `TMA for a@12`, with its reason.
 from __future__ import annotations
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tawa.analysis.effects import VIEWS
 from tawa.analysis.naming import name_of
@@ -50,12 +50,12 @@ def expand_accesses(lowering: Lowering, role: hopper.Role) -> None:
                 reason = "the plan stores it from registers" if by_plan else ""
                 if reason := reason or _objection(lowering, operation.desc):
                     lowering.note(f"TMA for {name_of(operation)}", reason)
-                    lowering.direct.add(_expand_store(operation))
+                    lowering.direct.add(expand_write(operation))
             case tile.DescAtomic():
                 reason = _objection(lowering, operation.desc) or _reduction_objection(operation)
                 if reason:
                     lowering.note(f"TMA for {name_of(operation)}", reason)
-                    _expand_atomic(operation)
+                    expand_write(operation)
             case _:
                 continue
 
@@ -123,29 +123,27 @@ def _padding(emitter: Emitter, load: tile.DescLoad) -> SSAValue:
     return emitter.put(tile.Constant(attributes={"value": value}, result_types=[kind])).result
 
 
-def _expand_store(store: tile.DescStore) -> Operation:
-    emitter = Emitter.before(store)
-    pointer, mask = _addresses(emitter, store.desc, list(store.offsets))
-    made = emitter.put(tile.Store(operands=[pointer, store.value, [mask]]))
-    erase(store)
+def expand_write(access: tile.DescStore | tile.DescAtomic) -> tile.Store | tile.Atomic:
+    """Store or combine a block through pointers; return the operation that does."""
+    emitter = Emitter.before(access)
+    pointer, mask = _addresses(emitter, access.desc, list(access.offsets))
+    match access:
+        case tile.DescStore():
+            made = emitter.put(tile.Store(operands=[pointer, access.value, [mask]]))
+        case tile.DescAtomic():
+            made = emitter.put(
+                tile.Atomic(
+                    operands=[pointer, access.value, [mask]],
+                    attributes={
+                        "function": access.function,
+                        "order": StringAttr("relaxed"),
+                        "scope": StringAttr("gpu"),
+                    },
+                    result_types=[access.value.type],
+                )
+            )
+    erase(access)
     return made
-
-
-def _expand_atomic(atomic: tile.DescAtomic) -> None:
-    emitter = Emitter.before(atomic)
-    pointer, mask = _addresses(emitter, atomic.desc, list(atomic.offsets))
-    emitter.put(
-        tile.Atomic(
-            operands=[pointer, atomic.value, [mask]],
-            attributes={
-                "function": atomic.function,
-                "order": StringAttr("relaxed"),
-                "scope": StringAttr("gpu"),
-            },
-            result_types=[atomic.value.type],
-        )
-    )
-    erase(atomic)
 
 
 def _addresses(

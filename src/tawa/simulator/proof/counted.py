@@ -1,12 +1,14 @@
 """Loops written with while that count: ``while k < K: ...; k += T``.
 
-The trips of such a loop follow from its bounds, as those of a ``for`` do. Without this the first
+The trips of such a loop follow from its bounds, as those of a ``for`` do; with another condition
+beside (``while k < K and more``) they are so many at most. Without this the first
 test of ``k < K`` alone would bind K, to any number that makes it true, and the loop would run from
 that: too often, or never as often as its rings are deep.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
@@ -34,9 +36,25 @@ class Counted:
 
 def counted(loop: scf.WhileOp) -> Counted | None:
     """Return what a loop counts, None where it does anything else."""
+    test = terminator(loop.before_region.block)
+    found = (_counted(loop, condition) for condition in _all_of(test.operands[0]))
+    return next((each for each in found if each is not None), None)
+
+
+def _all_of(condition: SSAValue) -> Iterator[SSAValue]:
+    """Yield the conditions that must all hold."""
+    match condition.owner:
+        case tile.Elementwise(function=function, inputs=(one, other)) if function.data == "and":
+            yield from _all_of(one)
+            yield from _all_of(other)
+        case _:
+            yield condition
+
+
+def _counted(loop: scf.WhileOp, condition: SSAValue) -> Counted | None:
     before, after = loop.before_region.block, loop.after_region.block
     test, end = terminator(before), terminator(after)
-    match test.operands[0].owner:
+    match condition.owner:
         case tile.Elementwise(function=function, inputs=(low, high)) if function.data in _BELOW:
             more = _BELOW[function.data]
         case tile.Elementwise(function=function, inputs=(high, low)) if function.data in _ABOVE:
