@@ -240,7 +240,7 @@ def gptq_matmul(x, q, zeros, scales, index, c, M, N, K, BM: tl.constexpr, BN: tl
     q_ptrs = q + (rk[:, None] // 8) * N + rn[None, :]
     g_ptrs = index + rk
     acc = tl.zeros((BM, BN), tl.float32)
-    for k in range(0, tl.cdiv(K, BK)):
+    for _ in range(0, tl.cdiv(K, BK)):
         g = tl.load(g_ptrs)
         s = tl.load(scales + g[:, None] * N + rn[None, :])
         z = tl.load(zeros + g[:, None] * (N // 8) + rn[None, :] // 8)

@@ -26,6 +26,7 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.naming import name_of
+from tawa.analysis.registers import names_of
 from tawa.ir import hopper
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase, terminator
@@ -353,7 +354,8 @@ def _take_off(product: hopper.Wgmma, flight: Flight) -> None:
     flight.ages[product.result] = 0
     for operand in (product.a, product.b):
         if is_tensor(operand):
-            flight.ages[Operand(operand)] = 0
+            # The registers are written where the tensor is computed that the operand is a view of.
+            flight.ages |= {Operand(name): 0 for name in names_of(operand)}
         else:
             slot = root_slot(operand)
             flight.ages[Read(slot.buffer, slot.index)] = 0

@@ -15,6 +15,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, SSAValue
 
+from tawa.analysis.registers import names_of, renames
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.decode import Decoder, Step, terminator
 from tawa.simulator.proof.fences import operands_of
@@ -100,7 +101,7 @@ def follow_registers(decoder: Decoder, role: hopper.Role) -> None:
             made.append(operation.result)
             fed.append(operation.acc)
             if isinstance(operation.a.type, TensorType):
-                fed.append(operation.a)
+                fed += names_of(operation.a)
     backward: dict[SSAValue, list[SSAValue]] = {}
     for origin, targets in forward.items():
         for target in targets:
@@ -177,7 +178,8 @@ def touch_rule(decoder: Decoder, operation: Operation) -> Step | None:
     writes = [decoder.number(value) for value in operation.results if value in decoder.tracked]
     if not reads and not writes:
         return None
-    alias = isinstance(operation, hopper.Pin)
+    named = renames(operation)  # nothing is written
+    alias = named or isinstance(operation, hopper.Pin)
     filled = not isinstance(operation, hopper.Uninitialized)
 
     def run(script: Script) -> None:
@@ -206,7 +208,7 @@ def touch_rule(decoder: Decoder, operation: Operation) -> Step | None:
                 raise Violation("accumulators written first", sentence, operation)
         for place in writes:
             old = env[place]
-            if isinstance(old, Name) and old.register.operand >= registers.finished:
+            if not named and isinstance(old, Name) and old.register.operand >= registers.finished:
                 sentence = (
                     f"{script.label} computes operand A of a wgmma anew by {operation.name} while "
                     "the wgmma that reads its registers may be running."
@@ -215,8 +217,9 @@ def touch_rule(decoder: Decoder, operation: Operation) -> Step | None:
             env[place] = Name(Register(filled=filled))
         if alias:
             for result, operand in zip(operation.results, operation.operands, strict=True):
-                if result in decoder.tracked:
-                    env[decoder.number(result)] = env[decoder.number(operand)]
+                origin = env[decoder.number(operand)]
+                if result in decoder.tracked and isinstance(origin, Name):
+                    env[decoder.number(result)] = origin
 
     return Step(run)
 
