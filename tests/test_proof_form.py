@@ -14,6 +14,7 @@ from tawa.errors import ProtocolError
 from tawa.frontend import build
 from tawa.ir import hopper, tile
 from tawa.ir.types import TensorMapType, int_array
+from tawa.passes.lower import order, waits
 from tawa.passes.lower.emit import retype
 from tawa.plan.pins import Pins
 from tawa.simulator.proof import prove
@@ -146,7 +147,30 @@ def both_ways(c_ptr, N, B: tl.constexpr):
     desc.store([B, 0], x)
 
 
-def test_threads_and_tma_do_not_write_one_array_unordered() -> None:
+def test_threads_and_tma_do_not_write_one_array_unordered(monkeypatch) -> None:
     signature = of(c_ptr="f16*", N="i32", B=64)  # no map describes its rows
+    ordered = lower(build(both_ways, signature, {}), Pins())
+    assert not [op for op in ordered.walk() if isinstance(op, hopper.TmaStore)]
+    assert prove(ordered, H200).configurations
+    monkeypatch.setattr(order._Before, "overwrites", lambda *_: False)
     kernel = lower(build(both_ways, signature, {}), Pins())
     refused(kernel, "writes global memory by hopper.tma_store .* nothing orders them")
+
+
+def two_operands(a_ptr, b_ptr, c_ptr, K, M: tl.constexpr, N: tl.constexpr, B: tl.constexpr):
+    """Fewer rows than columns: the product is turned, its operand A a view of what is loaded."""
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, B)
+    acc = tl.zeros((M, N), tl.float32)
+    for at in range(0, K, B):
+        a = tl.load(a_ptr + m * K + (at + k)[None, :])
+        acc = tl.dot(a, tl.load(b_ptr + (at + k)[:, None] * N + n), acc)
+    tl.store(c_ptr + m * N + n, acc)
+
+
+def test_the_registers_of_a_view_are_not_computed_anew(monkeypatch) -> None:
+    signature = of(a_ptr="f16*", b_ptr="f16*", c_ptr="f32*", K="i32", M=32, N=64, B=32)
+    pins = Pins(specialize=False)
+    assert prove(lower(build(two_operands, signature, {}), pins), H200).configurations
+    monkeypatch.setattr(waits, "names_of", lambda value: (value,))
+    kernel = lower(build(two_operands, signature, {}), pins)
+    refused(kernel, "computes operand A of a wgmma anew by tile.load")
