@@ -15,7 +15,7 @@ from tawa.errors import ProtocolError, UnprovedProtocol
 from tawa.ir import hopper, parse, tile
 from tawa.ir.types import i32
 from tawa.simulator.proof import prove
-from tawa.simulator.proof.configuration import Shape, sequence_of
+from tawa.simulator.proof.configuration import Configuration, Shape, Site, searching, sequence_of
 from tawa.simulator.proof.counting import most_trips
 from tawa.simulator.proof.read import read_kernel
 from tawa.target import H200
@@ -182,6 +182,14 @@ def test_trip_counts() -> None:
     shape = Shape(3, 1, 1, False)
     for count in range(2, 9):  # D+c+2 trips side by side, from each trip of a tile on
         assert shape.tiles(count) * count >= 3 + 1 + 2 + count - 1
+
+
+def test_many_tiles_of_many_trips_are_looked_for() -> None:
+    # A bound that is a multiple of 16 gives no trips or many: one trip a tile is none.
+    shape, tiles = Shape(3, 1, 1, False), Site(hopper.ProxyFence(), "around")
+    seen = [Configuration({}, outcomes={tiles: [1]})]
+    wishes = [(c.kinds["inner"], dict(c.sites)) for c in searching(seen, 1, shape)]
+    assert ((shape.long,), {tiles.operation: (shape.tiles(0),)}) in wishes
 
 
 @pytest.mark.parametrize("order", [2, 3, 4])

@@ -230,6 +230,10 @@ def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[C
             yield Configuration(_kinds(1, 1, "yes"), wishes, free=free)
         # What the first program leaves out, or does alone.
         yield Configuration(_kinds(1, 1, "yes"), wishes, block=1, blocks=2)
+        # A bound that is a multiple of 16 gives no trips or many.
+        if site.kind == "around":
+            wishes = {site.operation: (shape.tiles(0),)}
+            yield Configuration(_kinds(1, shape.long, "yes"), wishes)
     # A long loop of the first program: those of others may end early, as the parts of a split one.
     long = _uniform(shape.instances, shape.long, "yes")
     yield from (long, replace(long, free=True, outcomes={}))

@@ -27,7 +27,7 @@ STEPS = 400_000
 """Steps of all runs together before a kernel is called unproved."""
 
 _SEARCHES = 32
-_SEARCH_STEPS = (4_000, 20_000)
+_SEARCH_STEPS = (4_000, 30_000)
 
 
 class Exploration:
