@@ -72,6 +72,7 @@ def table(rows: Sequence[Row]) -> str:
             cells = [_cell(here.get(peer), best) for peer in peers]
             lines.append(f"{shape + ' ' + label:<30.30}" + "".join(cells))
         lines += _ratios(timed, peers)
+        lines += _errors(timed, peers)
     missing = {(row["peer"], row["note"]) for row in rows if row["tflops"] is None}
     if missing:
         lines += ["", "not timed:", *(f"  {peer}: {note}" for peer, note in sorted(missing))]
@@ -83,6 +84,19 @@ def _cell(row: Row | None, best: float) -> str:
         return f"{'-':>20}"
     mark = "*" if row["tflops"] == best else ""
     return f"{mark + format(row['tflops'], '.0f'):>20}"
+
+
+def _errors(timed: Sequence[Row], peers: Sequence[str]) -> list[str]:
+    """Return the relative Frobenius errors of all peers, shape by shape."""
+    by = {(row["shape"], row["peer"]): row.get("rel_err") for row in timed}
+    if not any(by.values()):
+        return []
+    lines = ["  relative error, Frobenius, of a float64 result"]
+    for shape in dict.fromkeys(row["shape"] for row in timed):
+        found = [by.get((shape, peer)) for peer in peers]
+        cells = [f"{'-' if error is None else format(error, '.2e'):>20}" for error in found]
+        lines.append(f"{'  ' + shape:<30.30}" + "".join(cells))
+    return lines
 
 
 def _ratios(timed: Sequence[Row], peers: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 import ctypes
 import itertools
 import json
+import re
 import math
 import subprocess
 import sys
@@ -48,11 +49,13 @@ def test_table_marks_the_best_and_gives_ratios():
         {"dtype": "f16", "shape": s, "label": "", "peer": p, "tflops": t, "ms": 1 / t}
         for s, p, t in [("A", "torch", 100), ("A", "tawa", 110), ("B", "torch", 100)]
     ]
+    rows[1]["rel_err"] = 2.5e-4
     rows.append({"dtype": "f16", "shape": "B", "peer": "tawa", "tflops": None, "note": "hung"})
     text = report.table(rows)
     assert "*110" in text
     assert "tawa / torch: 1.100 in the mean of 1, least 1.100 at A" in text
     assert "tawa: hung" in text
+    assert re.search(r"\n  A +- +2\.50e-04\n  B +- +-\n", text), "errors stand beside the rates"
 
 
 def test_last_row_counts(tmp_path):
