@@ -3,8 +3,8 @@
 import ctypes
 import itertools
 import json
-import re
 import math
+import re
 import subprocess
 import sys
 import time
