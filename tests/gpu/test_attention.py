@@ -272,6 +272,10 @@ def test_few_queries_and_pages(dim, page, queries, options):
         agree(out[one], lse[one], *want)
 
 
+def long(*values):
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
 # --- tiles, types, rows that see nothing ----------------------------------------------------------
 
 
@@ -280,12 +284,12 @@ def test_few_queries_and_pages(dim, page, queries, options):
     ("dim", "rows", "columns", "pins"),
     [
         (64, 192, 128, {"arrangement": "pingpong"}),
-        (64, 192, 96, {}),
-        (96, 128, 128, {}),
+        long(64, 192, 96, {}),
+        long(96, 128, 128, {}),
         (128, 128, 176, {"store": "slot"}),
-        (128, 128, 192, {"store": "slot", "arrangement": "pingpong"}),
-        (192, 128, 64, {"arrangement": "pingpong"}),
-        (256, 128, 80, {"store": "slot"}),
+        long(128, 128, 192, {"store": "slot", "arrangement": "pingpong"}),
+        long(192, 128, 64, {"arrangement": "pingpong"}),
+        long(256, 128, 80, {"store": "slot"}),
         (256, 128, 64, {"arrangement": "pingpong"}),
     ],
 )
@@ -320,7 +324,7 @@ def test_scores_far_below_zero_and_far_apart():
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     ("dim", "rows", "columns"),
-    [(64, 192, 128), (128, 128, 224), (128, 128, 192), (256, 128, 96), (128, 64, 64)],
+    [long(64, 192, 128), (128, 128, 224), long(128, 128, 192), (256, 128, 96), long(128, 64, 64)],
 )
 def test_eight_bits(dim, rows, columns, causal):
     for queries, keys in ((500, 500), (200, 40), (64, 900)):
