@@ -388,3 +388,21 @@ def test_words_of_several_weights_come_once_by_tma(rng):
     slot = next(b.bytes for b in compiled.resources.buffers if b.label.startswith("words@"))
     depth = compiled.plan.arefs[0].depth
     assert slot == depth * 1024, "4 rows of 32 words, and what aligns them"
+
+
+@tawa.jit
+def row_maxima(x_ptr, o_ptr, N, BLOCK: tl.constexpr):
+    columns = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + tl.program_id(0) * N + columns, mask=columns < N, other=-float("inf"))
+    tl.store(o_ptr + tl.program_id(0), tl.max(x, 0))
+
+
+def test_what_a_thread_holds_is_reduced_before_lanes_exchange(rng):
+    x = whole(rng, 2, 3000, dtype=np.float32)
+    compiled, (found,) = both_ways(
+        row_maxima, x, np.zeros(2, np.float32), 3000, grid=(2,), outputs=[1], BLOCK=4096,
+    )  # fmt: skip
+    np.testing.assert_array_equal(found, x.max(axis=1))
+    # One number a lane, in five steps that stand in no loop over registers.
+    steps = [line for line in compiled.asm["cuda"].splitlines() if ", shuffle_xor(" in line]
+    assert [line.startswith("  total") for line in steps] == [True] * 5

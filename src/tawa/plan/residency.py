@@ -3,26 +3,31 @@
 A kernel whose products have rows for one warpgroup alone leaves the tensor cores idle while that
 warpgroup does its other work: scales what they gave, widens what they take. A second block, with
 half of the shared memory and of the registers, fills the gaps; its producer, stores and tails
-overlap as well. So it does where the producer's threads copy: at the start of a tile they find out
-addresses, at its end they wait for their last copies. Where nothing stands between the products one
-warpgroup keeps them busy, and deep rings are worth more.
+overlap as well. So it does where consumers widen weights, whatever their number, and where the
+producer's threads copy: at the start of a tile they find out addresses, at its end they wait for
+their last copies. Where nothing stands between the products one warpgroup keeps them busy, and deep
+rings are worth more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from xdsl.dialects import scf
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.turns import takes_turns
 from tawa.ir import tile
+from tawa.ir.types import element_type
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
-from tawa.plan.resources import register_need
+from tawa.plan.resources import aliases, carried_need, register_need
 
 BLOCKS = 2
 """Three would leave a consumer 136 registers: a sum of 64 x 128 and its product take 128."""
+ROOM = 80
+"""Registers beside what loops carry that such consumers get on with, from built kernels."""
 
 SPARE = 8
 """Registers by which the model must come out low, where nobody else can lend any."""
@@ -34,7 +39,7 @@ def beside(problem: Problem, plan: Plan) -> Problem | None:
     """
     if problem.pins.blocks is not None or plan.cluster > 1:
         return None
-    if any(ring.via == "copy_async" for ring in plan.arefs):
+    if _copies(plan) or _widens(problem):
         return shared_by(problem, BLOCKS)
     if sum(role.warps * role.instances for role in plan.consumers) != 4:
         return None
@@ -54,9 +59,53 @@ def suffices(problem: Problem, plan: Plan) -> bool:
     load ahead.
     """
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
-    needed = max(register_need(problem.kernel, role.warps, loads) for role in plan.consumers)
-    least = min((role.registers for role in plan.consumers), default=0)
-    return needed + SPARE <= least and all(ring.depth > 1 for ring in plan.arefs)
+    if any(ring.depth < 2 for ring in plan.arefs):
+        return False
+    # The model counts addresses of stores, and all steps of a conversion, as if they were held at
+    # once: where these are what it counts, what loops carry and some room has been enough.
+    counted = _copies(plan) or _widens(problem)
+    spare = 0 if counted else SPARE
+    return all(
+        register_need(problem.kernel, role.warps, loads) + spare <= role.registers
+        or (counted and carried_need(problem.kernel, role.warps)[0] + ROOM <= role.registers)
+        for role in plan.consumers
+    )
+
+
+def _copies(plan: Plan) -> bool:
+    """Tell whether a producer's threads copy tiles."""
+    return any(ring.via == "copy_async" for ring in plan.arefs)
+
+
+def _widens(problem: Problem) -> bool:
+    """Tell whether consumers make an operand of a product from a loaded tile of another type, no
+    product in between: weights of few bits.
+    """
+    loads = {load for payload in problem.partition.payloads for load in payload.loads}
+    tiles = aliases(loads)
+    return any(
+        operand not in tiles and _comes_from(operand, loads)
+        for dot in problem.dots
+        for operand in (dot.a, dot.b)
+    )
+
+
+def _comes_from(value: SSAValue, loads: Container[Operation]) -> bool:
+    """Tell whether a value is computed, in one block, from loads of another type and no product."""
+    found, pending, seen = False, [value.owner], set[object]()
+    while pending:
+        owner = pending.pop()
+        if owner in seen or not isinstance(owner, Operation):
+            continue
+        seen.add(owner)
+        if isinstance(owner, tile.Dot):
+            return False
+        if owner in loads:
+            kinds = (element_type(each.type) for each in (owner.results[0], value))
+            found = found or len(set(kinds)) > 1
+        elif owner.parent is value.owner.parent:  # pyright: ignore
+            pending.extend(operand.owner for operand in owner.operands)
+    return found
 
 
 def _is_dot(operation: Operation) -> bool:

@@ -7,16 +7,22 @@ wrong way round, is stored first.
 
 from __future__ import annotations
 
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.dialects import scf
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
+from tawa.analysis.contiguity import Contiguity
 from tawa.analysis.naming import name_of
 from tawa.analysis.stages import loop_without
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, shape_of, spell
 from tawa.layouts.shared import SharedLayout
+from tawa.passes.lower.access import contiguous_axis
 from tawa.passes.lower.context import Lowering, role_of
 from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.views import as_view, store_shared, view_kind, whole_buffer
+
+_RUN = 16
+"""Bytes of the widest access of a thread."""
 
 
 def takes(layout: SharedLayout, k: int, bits: int, run: int = 0) -> bool:
@@ -52,13 +58,49 @@ def operand_a(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
     Registers that stay the same round a loop are stored once before it. ptxas 13.0 takes the
     registers of an operand for free once the product has read them: with a branch in the loop it
     gave them to other values, and later trips multiplied those.
+
+    What threads load as it lies in memory, in runs along K, is stored as well: a thread's part of a
+    fragment is runs of 4 bytes, four times the accesses.
     """
     view = as_view(emitter, dot.a, dot)
     bits = bit_width(element_type(dot.a.type))
     if view is not None and takes(view_kind(view).layout.data, 1, bits):
         return view
-    loop = loop_without(dot.a, dot)
-    return dot.a if loop is None else _stored(lowering, Emitter.before(loop), dot)
+    if (loop := loop_without(dot.a, dot)) is not None:
+        return _stored(lowering, Emitter.before(loop), dot)
+    return _stored(lowering, emitter, dot) if _runs_along_k(dot.a) else dot.a
+
+
+def _runs_along_k(value: SSAValue) -> bool:
+    """Tell whether threads load a tile, in this trip or the one before, in runs of `_RUN` bytes
+    along its last dimension.
+    """
+    load = _loaded(value)
+    if load is None or contiguous_axis(load.pointer) != len(shape_of(load.result.type)) - 1:
+        return False
+    run = Contiguity().run(load.pointer, load.mask, len(shape_of(load.result.type)) - 1)
+    return run * bit_width(element_type(load.result.type)) >= 8 * _RUN
+
+
+def _loaded(value: SSAValue) -> tile.Load | None:
+    """Return the load whose tile a value is, handed on by a loop or not."""
+    match value.owner:
+        case tile.Load() as load:
+            return load
+        case scf.ForOp() as loop if isinstance(value, OpResult):
+            return _loaded_in(loop, value.index)
+        case Block() as block if isinstance(value, BlockArgument) and value.index:
+            loop = block.parent_op()
+            return _loaded_in(loop, value.index - 1) if isinstance(loop, scf.ForOp) else None
+        case _:
+            return None
+
+
+def _loaded_in(loop: scf.ForOp, index: int) -> tile.Load | None:
+    """Return the load in a loop's body of what it carries at `index`."""
+    end = loop.body.block.last_op
+    made = end.operands[index].owner if end is not None else None
+    return made if isinstance(made, tile.Load) else None
 
 
 def operand_a_view(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:

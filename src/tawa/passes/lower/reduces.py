@@ -30,10 +30,14 @@ from tawa.passes.lower.relate import reshaped
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Neighbouring digits of the reduced dimension that are (or are not) told apart by warps."""
+    """Neighbouring digits of the reduced dimension that are (or are not) told apart by warps.
+
+    `lanes`: some of them are told apart by lanes.
+    """
 
     extent: int
     across: bool
+    lanes: bool
 
 
 def expand_reductions(lowering: Lowering, role: hopper.Role) -> None:
@@ -48,20 +52,21 @@ def expand_reductions(lowering: Lowering, role: hopper.Role) -> None:
 def _runs(layout: RegisterLayout, axis: int) -> list[_Run] | None:
     """Read the digits of `axis`, slowest first; None where they are no mixed radix of it."""
     digits = [
-        (item.step[axis], item.extent, across)
-        for items, across in ((layout.registers, 0), (layout.lanes, 0), (layout.warps, 1))
+        (item.step[axis], item.extent, level)
+        for level, items in enumerate((layout.registers, layout.lanes, layout.warps))
         for item in items
         if item.step[axis] and item.extent > 1
     ]
     reach, runs = 1, list[_Run]()
-    for step, extent, across in sorted(digits):
+    for step, extent, level in sorted(digits):
         if step != reach:
             return None
         reach *= extent
-        if runs and runs[0].across == bool(across):
-            runs[0] = _Run(runs[0].extent * extent, runs[0].across)
+        across, lanes = level == 2, level == 1
+        if runs and runs[0].across == across:
+            runs[0] = _Run(runs[0].extent * extent, across, lanes or runs[0].lanes)
         else:
-            runs.insert(0, _Run(extent, bool(across)))
+            runs.insert(0, _Run(extent, across, lanes))
     return runs if reach == layout.shape[axis] else None
 
 
@@ -85,15 +90,15 @@ def _expand(
     apart = reshaped(layout, shape)
     assert apart is not None, "the runs are digits of the reduced dimension"
     values = [_reshape(emitter, value, apart) for value in values]
-    kept = 0
-    for index in reversed(range(len(runs))):
-        if runs[index].across:
-            kept += 1
-        else:
-            values = _reduce(emitter, reduce, values, axis + index)
+    left = list(range(len(runs)))
+    within = [index for index in reversed(left) if not runs[index].across]
+    # What one thread holds first: lanes then exchange one number, not one for each.
+    for index in sorted(within, key=lambda index: runs[index].lanes):
+        values = _reduce(emitter, reduce, values, axis + left.index(index))
+        left.remove(index)
     parts = tuple(run.extent for run in runs if run.across)
     values = exchange(lowering, role, emitter, values, _gathered(layout, axis, parts))
-    for index in reversed(range(kept)):
+    for index in reversed(range(len(left))):
         values = _reduce(emitter, reduce, values, axis + index)
     replace(reduce, values)
 
