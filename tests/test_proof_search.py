@@ -55,7 +55,7 @@ def verdict(program: Program) -> tuple[str, int]:
     exploration = Exploration(read_kernel(parse(text(program)), H200))
     try:
         exploration.explore()
-    except Violation as found:
+    except (Violation, Unproved) as found:
         return str(found), exploration.search.ends
     return "", exploration.search.ends
 
@@ -65,7 +65,8 @@ def agree(seed: int) -> bool:
     program = draw(seed)
     found = Explorer(program).explore()
     said, orders = verdict(program)
-    if "is never waited for" not in said:  # what the proof refuses though it may work
+    may_work = "is never waited for" in said or "more than are searched" in said
+    if not may_work:
         assert bool(found) == bool(said), f"{seed}: {found or 'fine'}; proof: {said or 'fine'}"
     return orders > 0 and not said
 
@@ -134,10 +135,6 @@ def test_what_is_not_contested_is_not_searched() -> None:
     exploration = Exploration(read_kernel(parse(text(program)), H200))
     exploration.explore()
     assert exploration.search.run is None
-
-
-def test_unproved_is_no_violation() -> None:
-    assert not issubclass(Unproved, Violation)
 
 
 def registers(first: int, second: int) -> str:

@@ -21,10 +21,10 @@ from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.orders import Orders, OutOfStates
 from tawa.simulator.proof.rules import Contest, Contested, OutOfSteps, Unproved, Violation
 
-STATES = 5_000
+STATES = 20_000
 """States of all searches of a kernel together before it is called unproved."""
 
-STEPS = 200_000
+STEPS = 40_000
 """Steps of one search."""
 
 
