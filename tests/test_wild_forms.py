@@ -406,3 +406,22 @@ def test_what_a_thread_holds_is_reduced_before_lanes_exchange(rng):
     # One number a lane, in five steps that stand in no loop over registers.
     steps = [line for line in compiled.asm["cuda"].splitlines() if ", shuffle_xor(" in line]
     assert [line.startswith("  total") for line in steps] == [True] * 5
+
+
+@tawa.jit
+def row_sums(x_ptr, o_ptr, N, BLOCK: tl.constexpr):
+    total = 0
+    for at in range(0, N, BLOCK):
+        columns = at + tl.arange(0, BLOCK)
+        total += tl.sum(tl.load(x_ptr + tl.program_id(0) * N + columns, mask=columns < N, other=0))
+    tl.store(o_ptr + tl.program_id(0), total)
+
+
+@pytest.mark.parametrize("n", [0, 1, 256, 300, 1000])
+def test_rows_in_pieces_are_loaded_a_trip_ahead(rng, n):
+    x = whole(rng, 2, max(n, 1), dtype=np.int32)
+    compiled, (found,) = both_ways(
+        row_sums, x, np.zeros(2, np.int32), n, grid=(2,), outputs=[1], BLOCK=256,
+    )  # fmt: skip
+    np.testing.assert_array_equal(found, x.reshape(-1)[: 2 * n].reshape(2, n).sum(axis=1))
+    assert not any("a trip ahead" in note.feature for note in compiled.declined)

@@ -21,14 +21,16 @@ loop loads; what is loaded for two trips does not fit the registers.
 
 from __future__ import annotations
 
+from math import prod
+
 from xdsl.dialects import scf
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tawa.analysis.effects import has_effect, is_volatile
 from tawa.analysis.naming import name_of
 from tawa.analysis.stages import Root, Stages, root_of, statements, used_by
 from tawa.ir import aref, tile
-from tawa.ir.types import shape_of
+from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.passes.coarse import settle_carried
 from tawa.passes.software_pipeline import Schedule, pipeline_loop
 from tawa.plan.plan import Declined, Plan
@@ -38,14 +40,14 @@ from tawa.target import Target
 MOST = 240
 """Registers a thread of an ordinary kernel may need: above it ptxas spills."""
 SPARE = 32
-"""Registers a thread of a role has for what it loads a trip ahead."""
+"""Registers a thread has for what it loads a trip ahead where no product computes with it."""
 
 _QUIET = (tile.Load, tile.DescLoad, aref.PutEnter, aref.PutExit)
 
 
 def prefetch(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
-    """Load a trip ahead in the loops of products of an ordinary kernel, and in those of a producer
-    that fill rings by copies.
+    """Load a trip ahead in the loops of an ordinary kernel, and in those of a producer that fill
+    rings by copies.
     """
     notes: list[Declined] = []
     for loop in [op for op in kernel.walk() if isinstance(op, scf.ForOp)]:
@@ -68,7 +70,7 @@ def _loads(loop: scf.ForOp, plan: Plan) -> list[tile.Load]:
     """Return the loads directly in such a loop, but for the copies themselves."""
     body = list(loop.body.block.ops)
     copied = {value for op in body if isinstance(op, aref.PutExit) for value in op.values}
-    if not (copied if plan.specialized else any(isinstance(op, tile.Dot) for op in body)):
+    if plan.specialized and not copied:
         return []
     return [
         op
@@ -89,12 +91,21 @@ def _why_not(plan: Plan, loop: scf.ForOp, loads: list[tile.Load]) -> str:
         warps = _role(loop).warps.data
         need = sum(held_registers(load.result.type, warps) for load in loads)
         return f"they take {need} registers a thread" if need > SPARE else ""
-    held = [load.result for load in loads] * 2
-    held += [op.result for op in loop.body.walk() if isinstance(op, tile.Dot)]
+    dots = [op.result for op in loop.body.walk() if isinstance(op, tile.Dot)]
+    if not dots:
+        # More would cost a block that runs beside this one.
+        need = sum(_words(load.result.type) for load in loads) // (32 * plan.warps)
+        return f"they take {need} registers a thread" if need > SPARE else ""
+    held = [*[load.result for load in loads] * 2, *dots]
     need = 2 * SLACK + sum(held_registers(value.type, plan.warps) for value in held)
     if need > MOST:
         return f"tiles of two trips need {need} registers a thread"
     return ""
+
+
+def _words(kind: Attribute) -> int:
+    """Return the words of a tile in registers."""
+    return -(-prod(shape_of(kind)) * max(8, bit_width(element_type(kind))) // 32)
 
 
 def _pipeline(loop: scf.ForOp, loads: list[tile.Load]) -> str:
