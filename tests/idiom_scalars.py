@@ -317,3 +317,50 @@ def linear_recurrence(a, b, out, most, N: tl.constexpr):
     _, states = tl.associative_scan((f, v), axis=0, combine_fn=first_order)
     tl.store(out + at, states)
     tl.store(most + at, tl.associative_scan(f, 0, larger, reverse=True))
+
+
+def advanced_reference(flags, **_):
+    first = flags[0]
+    return {"out": np.array([first, np.flatnonzero(flags != first)[0]])}
+
+
+@case((1,), advanced_reference, flags=fixed(np.array([4, 4, 4, 9, 4], np.int32)),
+      out=blank(2, dtype=np.int32))  # fmt: skip
+@tawa.jit
+def wait_for_change(flags, out):
+    """A loop whose test alone reads what its body writes, as spinning on a flag does."""
+    place = 0
+    previous = tl.load(flags)
+    current = previous
+    while current == previous:
+        place += 1
+        current = tl.load(flags + place)
+    tl.store(out, previous)
+    tl.store(out + 1, place)
+
+
+def met_reference(x, **_):
+    return {"out": np.full(len(x), x.astype(np.float64).sum())}
+
+
+@case((1,), met_reference, 1e-5, x=normal(32), sums=blank(4), out=blank(32),
+      semaphore=fixed(np.zeros(1, np.int32)), B=32)  # fmt: skip
+@tawa.jit
+def grid_barrier(x, sums, out, semaphore, B: tl.constexpr):
+    """All programs meet: the last to come changes the sign of a counter, the others wait for it.
+
+    One program here: the simulator runs them one after the other.
+    """
+    pid = tl.program_id(0)
+    at = tl.arange(0, B)
+    tl.store(sums + pid, tl.sum(tl.load(x + pid * B + at)))
+    tl.debug_barrier()
+    count = tl.num_programs(0)
+    step = tl.where(pid == 0, (-2147483648) - (count - 1), 1)
+    old = tl.atomic_add(semaphore, step, sem="release")
+    now = old
+    while ((now ^ old) & (-2147483648)) == 0:
+        now = tl.atomic_add(semaphore, 0, sem="acquire")
+    parts = tl.arange(0, 4)
+    total = tl.sum(tl.load(sums + parts, mask=parts < count, other=0.0))
+    tl.store(out + pid * B + at, tl.zeros((B,), tl.float32) + total)

@@ -17,7 +17,9 @@ _NONE: Names = frozenset()
 
 @dataclass(slots=True)
 class Liveness:
-    """`after[s]`: names read after statement s; `head[s]`: at the top of the body of loop s."""
+    """`after[s]`: names read after statement s; `head[s]`: at the top of loop s, by the test of a
+    ``while`` and by the body.
+    """
 
     after: dict[ast.stmt, Names] = field(default_factory=dict[ast.stmt, Names])
     head: dict[ast.stmt, Names] = field(default_factory=dict[ast.stmt, Names])
@@ -43,6 +45,9 @@ class Liveness:
                     statement.iter
                 )
             case ast.While():
+                # The test stands at the top as well: what it reads is carried, though the body
+                # writes it before it reads it.
+                self._note(self.head, statement, reads(statement.test))
                 return self._loop(statement, statement.body, out | reads(statement.test), _NONE)
             case ast.AugAssign():
                 return out | reads(statement.value) | writes(statement.target)
