@@ -262,8 +262,9 @@ def many_shapes(x, out, sums, one):
     difference = tl.trans(left - right)
     tl.store(out + tl.arange(0, 256), tl.ravel(difference))
     tl.store(out + 256 + i[:, None] * 32 + j[None, :], tl.flip(m, 0) * 2)
-    four = tl.permute(tl.reshape(m, (4, 4, 32), can_reorder=False), (1, 0, 2))
-    tl.store(sums + tl.arange(0, 16), tl.reshape(tl.sum(four, -1), 16))
+    four = tl.permute(tl.core.reshape(m, (4, 4, 32), can_reorder=False), (1, 0, 2))
+    rows = tl.squeeze(tl.unsqueeze(tl.sum(four, -1), 0), 0)
+    tl.store(sums + tl.arange(0, 16), tl.reshape(rows, 16))
     best = tl.max(m)
     if best > -1e30:
         tl.store(one, best)

@@ -30,7 +30,7 @@ from tawa.language.dtypes import block_type, pointer_type
 TENSOR_METHODS = frozenset(
     (
         *("to", "cast", "broadcast_to", "expand_dims", "reshape", "view", "ravel", "item"),
-        *("gather", "histogram"),
+        *("gather", "histogram", "squeeze", "unsqueeze"),
         *("trans", "permute", "split", "store", "advance", "logical_and", "logical_or"),
         *("atomic_cas", "atomic_xchg", "atomic_add", "atomic_max", "atomic_min"),
         *("atomic_and", "atomic_or", "atomic_xor"),

@@ -61,6 +61,21 @@ def _erfc(np: Any, a: Any) -> Any:
     return np.array([math.erfc(x) for x in flat]).astype(a.dtype).reshape(np.shape(a))
 
 
+def _gamma(np: Any, a: Any, logarithm: bool) -> Any:
+    import math
+
+    def one(x: float) -> float:
+        if x <= 0 and (math.isinf(x) or x == math.floor(x)):  # a pole, or minus infinity
+            return math.inf if logarithm or x == 0 else math.nan
+        try:
+            return math.lgamma(x) if logarithm else math.gamma(x)
+        except OverflowError:
+            return math.inf
+
+    flat = np.ravel(a).astype(np.float64).tolist()
+    return np.array([one(x) for x in flat]).astype(a.dtype).reshape(np.shape(a))
+
+
 def _round(np: Any, a: Any) -> Any:
     """To the nearest whole number, halves away from zero."""
     whole = np.trunc(a)
@@ -168,6 +183,8 @@ _ROWS = (
     Function("atanh", 1, lambda np, a: np.arctanh(a), "", "atanhf({0})"),
     Function("cbrt", 1, lambda np, a: np.cbrt(a), "", "cbrtf({0})"),
     Function("erfc", 1, _erfc, "", "erfcf({0})"),
+    Function("lgamma", 1, lambda np, a: _gamma(np, a, True), "", "lgammaf({0})"),
+    Function("tgamma", 1, lambda np, a: _gamma(np, a, False), "", "tgammaf({0})"),
     Function("pow", 2, lambda np, a, b: np.power(a, b), "", "powf({0}, {1})"),
     Function("hypot", 2, lambda np, a, b: np.hypot(a, b), "", "hypotf({0}, {1})"),
     Function("copysign", 2, lambda np, a, b: np.copysign(a, b), "", "copysignf({0}, {1})"),

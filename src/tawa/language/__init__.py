@@ -7,6 +7,8 @@ error that says so.
 
 from __future__ import annotations
 
+import sys
+
 from tawa.language import extra, math
 from tawa.language.constant import ConstexprFunction, constexpr, constexpr_function
 from tawa.language.dtypes import (
@@ -141,15 +143,20 @@ from tawa.language.tensors import (
     ravel,
     reshape,
     split,
+    squeeze,
     swizzle2d,
     tensor,
     tensor_descriptor,
     tensor_descriptor_base,
     trans,
     tuple,
+    unsqueeze,
     view,
     where,
 )
+
+core = standard = sys.modules[__name__]
+"""Where Triton defines most of these names; compilers write ``tl.core.view``."""
 
 __all__ = [
     "ConstexprFunction",
@@ -260,6 +267,7 @@ __all__ = [
     "split",
     "sqrt",
     "sqrt_rn",
+    "squeeze",
     "static_assert",
     "static_print",
     "static_range",
@@ -281,6 +289,7 @@ __all__ = [
     "uint64",
     "uint_to_uniform_float",
     "umulhi",
+    "unsqueeze",
     "view",
     "void",
     "where",

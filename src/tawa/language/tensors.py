@@ -113,6 +113,18 @@ def expand_dims(input: tensor, axis: Any) -> tensor:
 
 
 @builtin
+def squeeze(x: tensor, dim: int) -> tensor:
+    """Remove the dimension `dim`, of extent 1."""
+    ...
+
+
+@builtin
+def unsqueeze(x: tensor, dim: int) -> tensor:
+    """Insert a dimension of extent 1 so that the result has it at `dim`."""
+    ...
+
+
+@builtin
 def reshape(input: tensor, *shape: Any, can_reorder: bool = False) -> tensor:
     """Give the elements, in row-major order, another shape."""
     ...

@@ -162,6 +162,7 @@ def swizzle2d(c: Context, i: Value, j: Value, size_i: Value, size_j: Value, size
 
 _UNARY = (
     *("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc"),
+    *("lgamma", "tgamma"),
     *("sin", "cos", "tan", "asin", "acos", "atan"),
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
     *("sqrt", "sqrt_rn", "rsqrt", "cbrt", "floor", "ceil", "trunc", "rint", "round"),

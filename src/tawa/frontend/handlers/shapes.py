@@ -50,6 +50,19 @@ def expand_dims(c: Context, value: Value, axis: Value) -> Value:
     return tensor
 
 
+def squeeze(c: Context, value: Value, dim: Value) -> Value:
+    """Remove a dimension of extent 1."""
+    tensor = arg.block(c, value, "tl.squeeze")
+    at = arg.axis_of(c, dim, len(tensor.shape))
+    if tensor.shape[at] != 1:
+        raise c.builder.error(
+            TypeMismatch,
+            f"tl.squeeze removes a dimension of extent 1, {at} of {describe(tensor)} is none",
+            remedy="reduce it, or reshape the block",
+        )
+    return c.builder.reshape(tensor, tensor.shape[:at] + tensor.shape[at + 1 :])
+
+
 def reshape(c: Context, value: Value, shape: Value, can_reorder: Value = arg.NONE) -> Value:
     """Give the elements another shape; () takes the only element out."""
     tensor = arithmetic.to_tensor(c.builder, value)
@@ -204,6 +217,8 @@ HANDLERS: dict[str, Callable[..., Value]] = {
     "broadcast": broadcast,
     "broadcast_to": broadcast_to,
     "expand_dims": expand_dims,
+    "squeeze": squeeze,
+    "unsqueeze": expand_dims,
     "reshape": reshape,
     "view": reshape,
     "ravel": ravel,

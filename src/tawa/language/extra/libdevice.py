@@ -66,6 +66,8 @@ log10 = _one("log10", "Compute the logarithm to base 10")
 log1p = _one("log1p", "Compute ``log(1 + x)``, exact near 0")
 cbrt = _one("cbrt", "Compute the cube root")
 erfc = _one("erfc", "Compute ``1 - erf(x)``, exact for large x")
+lgamma = _one("lgamma", "Compute the logarithm of the absolute value of the gamma function")
+tgamma = _one("tgamma", "Compute the gamma function")
 trunc = _one("trunc", "Round to a whole number, towards zero")
 rint = _one("rint", "Round to the nearest whole number, halves to the even one")
 nearbyint = _one("nearbyint", "Round to the nearest whole number, halves to the even one")
@@ -137,6 +139,18 @@ def ldexp(arg0, arg1):
     """Multiply a float32 by 2 to an int32 power."""
     half = arg1 >> 1
     return arg0 * tl.exp2(half.to(tl.float32)) * tl.exp2((arg1 - half).to(tl.float32))
+
+
+@Written
+def normcdf(arg0):
+    """Compute the distribution function of the normal distribution."""
+    return 0.5 * erfc(arg0 * -0.7071067811865476)
+
+
+@Written
+def rsqrt_rn(arg0):
+    """Compute one over the square root of a float32, each step rounded to nearest."""
+    return tl.div_rn(arg0 * 0 + 1.0, tl.sqrt_rn(arg0))
 
 
 @Written
@@ -273,6 +287,7 @@ __all__ = [
     "isinf",
     "isnan",
     "ldexp",
+    "lgamma",
     "llrint",
     "llround",
     "log",
@@ -281,6 +296,7 @@ __all__ = [
     "log10",
     "nearbyint",
     "nextafter",
+    "normcdf",
     "popc",
     "pow",
     "rcp_rn",
@@ -288,6 +304,7 @@ __all__ = [
     "rint",
     "round",
     "rsqrt",
+    "rsqrt_rn",
     "saturatef",
     "signbit",
     "sin",
@@ -296,5 +313,6 @@ __all__ = [
     "sqrt_rn",
     "tan",
     "tanh",
+    "tgamma",
     "trunc",
 ]
