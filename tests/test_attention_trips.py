@@ -1,7 +1,7 @@
 """Every variant of attention for every number of tiles of keys, from none to two more than slots.
 
 Rings have two slots; lengths end inside a tile, so that each loop has a tail. Most run under
-``--long``; those that run always are one of each form.
+``make long``; those that run always are one of each form.
 """
 
 import numpy as np
