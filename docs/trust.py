@@ -26,12 +26,16 @@ def of_schedules(name: str, run: dict[str, Any]) -> list[str]:
     total = {key: sum(item[key] for item in kernels) for key in ("runs", "emulated", "extents")}
     states = sum(item["states"] for item in kernels)
     failures = sum(len(item["failures"]) for item in kernels)
+    emulated = [total["emulated"]] if total["emulated"] else []
     return [
         f"| kernels of the tests and the library, run as specialized | {len(kernels)} of "
         f"{run['of']} | {name} |",
         f"| states of their proofs, together | {states:,} | |",
         f"| simulated runs, a seed each, at {total['extents']:,} sizes | {total['runs']:,} | |",
-        f"| runs of the emulated CUDA C++ in the same sizes | {total['emulated']:,} | |",
+        *[
+            f"| runs of the emulated CUDA C++ in the same sizes | {count:,} | |"
+            for count in emulated
+        ],
         f"| runs that hung, raced or differed from the oracle | {failures} | |",
     ]
 

@@ -175,8 +175,8 @@ def page(found: dict[str, Any]) -> str:
         "",
         f"`python tests/schedule_runs.py`: kernels of the tests and the library, {len(kernels)} of "
         f"{found['of']}, at every trip count from 0 to 2D + 2 with whole and uneven tails, each "
-        "role starved in turn, asynchronous work at random, late and early; one size in "
-        f"{EMULATED} through the emulated CUDA C++ as well.",
+        "role starved in turn, asynchronous work at random, late and early.",
+        *([f"One size in {EMULATED} through the emulated CUDA C++ too."] * bool(total["emulated"])),
         f"Sources: {sources}.",
         *([f"{found['missing']} parts of kernels are missing."] * bool(found["missing"])),
         "",
@@ -185,7 +185,7 @@ def page(found: dict[str, Any]) -> str:
         f"| kernels | {len(kernels)} |",
         f"| kernels and sizes | {total['extents']:,} |",
         f"| simulated runs, each with a seed of its own | {total['runs']:,} |",
-        f"| runs of the emulated CUDA C++ | {total['emulated']:,} |",
+        *([f"| runs of the emulated CUDA C++ | {total['emulated']:,} |"] * bool(total["emulated"])),
         f"| other than the oracle, or stuck | {len(failures)} |",
         "",
         "| schedule | runs |",
