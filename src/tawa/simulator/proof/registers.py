@@ -180,6 +180,14 @@ def touch_rule(decoder: Decoder, operation: Operation) -> Step | None:
         return None
     named = renames(operation)  # nothing is written
     alias = named or isinstance(operation, hopper.Pin)
+    # Numbered here: a run has places for what was numbered before it.
+    again = [
+        (decoder.number(result), decoder.number(operand))
+        for result, operand in (
+            zip(operation.results, operation.operands, strict=True) if alias else ()
+        )
+        if result in decoder.tracked
+    ]
     filled = not isinstance(operation, hopper.Uninitialized)
 
     def run(script: Script) -> None:
@@ -215,11 +223,10 @@ def touch_rule(decoder: Decoder, operation: Operation) -> Step | None:
                 )
                 raise Violation("accumulators at rest", sentence, operation)
             env[place] = Name(Register(filled=filled))
-        if alias:
-            for result, operand in zip(operation.results, operation.operands, strict=True):
-                origin = env[decoder.number(operand)]
-                if result in decoder.tracked and isinstance(origin, Name):
-                    env[decoder.number(result)] = origin
+        for result, operand in again:
+            origin = env[operand]
+            if isinstance(origin, Name):
+                env[result] = origin
 
     return Step(run)
 
