@@ -30,6 +30,7 @@ from fuzz_kernels import WISHES, case_of
 from fuzz_run import commit, keywords, reason_of
 from tawa.errors import (
     BuildError,
+    InternalError,
     OverBudget,
     PlanError,
     ProtocolError,
@@ -69,7 +70,8 @@ def compiled(number: int, work: Path) -> dict[str, Any]:
             case = launched(number, False)
             made = _build(case)
     except TawaError as error:
-        fault = isinstance(error, ProtocolError) and not isinstance(error, UnprovedProtocol)
+        fault = isinstance(error, InternalError | ProtocolError)
+        fault = fault and not isinstance(error, UnprovedProtocol)
         return {**found, "verdict": "fault" if fault else "declined", "reason": reason_of(error)}
     except Exception as error:  # a fault of the compiler: told, and the run goes on
         return {**found, "verdict": "fault", "reason": f"{type(error).__name__}: {error}"[:300]}

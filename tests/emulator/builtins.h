@@ -60,3 +60,11 @@ inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 inline void __trap() { throw std::logic_error("trap"); }
 using std::max;
 using std::min;
+// Of narrow and wide integers: the usual conversions, as the overloads of the device have it.
+template <class A, class B>
+using Mixed = std::enable_if_t<!std::is_same_v<A, B> && std::is_integral_v<A> && std::is_integral_v<B>,
+                               std::common_type_t<A, B>>;
+template <class A, class B>
+inline Mixed<A, B> max(A a, B b) { return a > (Mixed<A, B>)b ? a : b; }
+template <class A, class B>
+inline Mixed<A, B> min(A a, B b) { return a < (Mixed<A, B>)b ? a : b; }

@@ -28,6 +28,7 @@ from xdsl.traits import Pure
 from tawa.ir import hopper
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase, new_region, terminator
+from tawa.passes.lower.holds import copies_lag
 
 
 def rotate_waits(lowering: Lowering, role: hopper.Role) -> None:
@@ -74,7 +75,8 @@ def _holds_all(lowering: Lowering, wait: hopper.Wait, anchor: Operation) -> bool
     """Tell whether at `anchor` the role may hold every slot of the ring that it would wait for.
 
     What it frees after `anchor` it holds there: the trip's own slot, and one more for a slot of the
-    trip before, whose release the schedule has put off.
+    trip before, whose release the schedule has put off. A producer whose copies lag takes more
+    slots before it hands one over.
     """
     ring = next(r for r in lowering.rings.values() if r.filled.result is wait.barriers)
     late = [
@@ -84,7 +86,8 @@ def _holds_all(lowering: Lowering, wait: hopper.Wait, anchor: Operation) -> bool
         and op.barriers is ring.freed.result
         and not op.is_before_in_block(anchor)
     ]
-    return bool(late) and ring.depth <= 1 + any(slot is not wait.slot for slot in late)
+    held = 1 + any(slot is not wait.slot for slot in late) + copies_lag(wait.barriers)
+    return bool(late) and ring.depth <= held
 
 
 def _first_wait(block: Block) -> hopper.Wait | None:
