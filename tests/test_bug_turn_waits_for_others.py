@@ -8,7 +8,7 @@ import pytest
 
 import fuzz_library as lib
 import tawa.language as tl
-from fuzz_kernels import Array, Case, written
+from fuzz_kernels import Array, Case, case_of, written
 from fuzz_run import run_case
 
 
@@ -44,7 +44,7 @@ def exchanged(
     c_desc.store([0, 0], acc)
 
 
-def case_of(kernel, **options) -> Case:
+def pinned(kernel, **options) -> Case:
     return written(
         kernel,
         {
@@ -63,5 +63,11 @@ def case_of(kernel, **options) -> Case:
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("kernel", [one_slot, exchanged])
 def test_it_is_proved_and_right(kernel, depth) -> None:
-    done = run_case(case_of(kernel, depth=depth), seeds=2)
+    done = run_case(pinned(kernel, depth=depth), seeds=2)
+    assert (done.verdict, done.refused) == ("equal", "")
+
+
+def test_copies_that_lag_take_slots_too() -> None:
+    """A gather's producer hands a slot over when it has the next: all three were held or waited."""
+    done = run_case(case_of(20514), seeds=1)
     assert (done.verdict, done.refused) == ("equal", "")
