@@ -11,6 +11,7 @@ SOURCE = ROOT / "src" / "tawa"
 # From the bottom up: a folder or module may import those before it, and itself.
 ORDER = (
     "version",
+    "collector",
     "errors",
     "target",
     "layouts",

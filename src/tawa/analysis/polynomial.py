@@ -147,17 +147,32 @@ ONE = Polynomial.constant(1)
 _CALLS = frozenset({"idiv", "irem", "min", "max", "select", "and", "or", "xor", "shl", "shr"})
 
 
-def polynomial(value: SSAValue) -> Polynomial:
-    """Return the integer scalar `value` as a polynomial; never fails, an unknown one is a leaf."""
+Known: TypeAlias = dict[SSAValue, Polynomial]
+"""Polynomials that were worked out already; good as long as the program is not changed."""
+
+
+def polynomial(value: SSAValue, known: Known | None = None) -> Polynomial:
+    """Return the integer scalar `value` as a polynomial; never fails, an unknown one is a leaf.
+
+    What is worked out on the way is looked up in `known`, and kept there.
+    """
+    known = {} if known is None else known
+    found = known.get(value)
+    if found is None:
+        found = known[value] = _polynomial(value, known)
+    return found
+
+
+def _polynomial(value: SSAValue, known: Known) -> Polynomial:
     if isinstance(value, BlockArgument):
-        return _block_argument(value)
+        return _block_argument(value, known)
     match value.owner:
         case tile.Constant() as op if isinstance(value.type, IntegerType):
             return Polynomial.constant(op.value.data)  # pyright: ignore
         case tile.Cast() as op if keeps_number(op):
-            return polynomial(op.value)
+            return polynomial(op.value, known)
         case tile.Elementwise() as op if isinstance(value.type, IntegerType):
-            return _elementwise(op)
+            return _elementwise(op, known)
         case _:
             return Polynomial.atom(Leaf(value))
 
@@ -181,20 +196,21 @@ def _is_integer(kind: Attribute) -> bool:
     return isinstance(kind, IntegerType)
 
 
-def _block_argument(value: BlockArgument) -> Polynomial:
+def _block_argument(value: BlockArgument, known: Known) -> Polynomial:
     loop = value.block.parent_op()
     if isinstance(loop, scf.ForOp) and value.index == 0:
-        return polynomial(loop.lb) + polynomial(loop.step) * Polynomial.atom(Trip(loop))
+        start, step = polynomial(loop.lb, known), polynomial(loop.step, known)
+        return start + step * Polynomial.atom(Trip(loop))
     if isinstance(loop, scf.ForOp) and isinstance(value.type, IntegerType):
         last = value.block.last_op
         assert isinstance(last, scf.YieldOp), "the body of a loop ends in its yield"
-        if (each := _added(last.operands[value.index - 1], value)) is not None:
-            start = polynomial(loop.iter_args[value.index - 1])
+        if (each := _added(last.operands[value.index - 1], value, known)) is not None:
+            start = polynomial(loop.iter_args[value.index - 1], known)
             return start + each * Polynomial.atom(Trip(loop))
     return Polynomial.atom(Leaf(value))
 
 
-def _added(end: SSAValue, start: BlockArgument) -> Polynomial | None:
+def _added(end: SSAValue, start: BlockArgument, known: Known) -> Polynomial | None:
     """Return what a trip adds to a number carried by a loop, if it is the same in every trip."""
     if end is start:
         return ZERO
@@ -202,11 +218,11 @@ def _added(end: SSAValue, start: BlockArgument) -> Polynomial | None:
         return None
     match op.function.data, tuple(op.inputs):
         case "add", (a, b) if _outside(b, start.block):
-            so_far, more = _added(a, start), polynomial(b)
+            so_far, more = _added(a, start, known), polynomial(b, known)
         case "add", (a, b) if _outside(a, start.block):
-            so_far, more = _added(b, start), polynomial(a)
+            so_far, more = _added(b, start, known), polynomial(a, known)
         case "sub", (a, b) if _outside(b, start.block):
-            so_far, more = _added(a, start), -polynomial(b)
+            so_far, more = _added(a, start, known), -polynomial(b, known)
         case _:
             return None
     return None if so_far is None else so_far + more
@@ -223,8 +239,8 @@ def _outside(value: SSAValue, body: Block) -> bool:
     return block is None
 
 
-def _elementwise(op: tile.Elementwise) -> Polynomial:
-    inputs = tuple(polynomial(item) for item in op.inputs)
+def _elementwise(op: tile.Elementwise, known: Known) -> Polynomial:
+    inputs = tuple([polynomial(item, known) for item in op.inputs])
     match op.function.data, inputs:
         case "add", (a, b):
             return a + b

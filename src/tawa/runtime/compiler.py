@@ -17,6 +17,7 @@ from typing import Any
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 
 from tawa.codegen import CudaSource, generate
+from tawa.collector import at_rest
 from tawa.errors import (
     BuildError,
     InternalError,
@@ -107,7 +108,8 @@ def compile_kernel(
         )
 
     try:
-        return attempt(Steps())
+        with at_rest():
+            return attempt(Steps())
     except UnprovedProtocol:
         raise
     except (InternalError, ProtocolError) as error:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _FROM_ZERO = frozenset({"block_id", "cluster_id"})
 _FROM_ONE = frozenset({"num_blocks", "num_clusters", "grid_extent"})
+_BOUNDED = frozenset({"add", "mul", "idiv", "irem", "min", "max", "select"})
 
 
 def surely_holds(condition: Scalar) -> bool:
@@ -48,6 +49,8 @@ def least_of_unknown(kind: str, key: tuple[object, ...]) -> int | None:
 
 def least_of(function: str, args: tuple[object, ...]) -> int | None:
     """Return what a function of scalars is at least."""
+    if function not in _BOUNDED:
+        return None
     match function, [at_least(item) for item in args]:
         case "add", [int(a), int(b)]:
             return a + b

@@ -55,14 +55,15 @@ def _move(script: Script, moves: Moves) -> None:
 
 def _has_steps(block: Block, decoder: Decoder) -> bool:
     """Tell whether a block holds an operation with an effect the proof follows."""
-    return any(type(inner) in decoder.rules and not _is_control(inner) for inner in block.walk())
+    inside = decoder.census.inside(block)
+    return any(type(inner) in decoder.rules and not _is_control(inner) for inner in inside)
 
 
 def _is_tracked(block: Block, decoder: Decoder) -> bool:
     """Tell whether a block, its end included, touches registers that wgmma uses."""
     return any(
         value in decoder.tracked
-        for inner in block.walk()
+        for inner in decoder.census.inside(block)
         for value in (*inner.operands, *inner.results)
     )
 
@@ -74,7 +75,7 @@ def _is_control(operation: Operation) -> bool:
 def _loops_inside(block: Block, decoder: Decoder) -> list[scf.ForOp | scf.WhileOp]:
     return [
         inner
-        for inner in block.walk()
+        for inner in decoder.census.inside(block)
         if isinstance(inner, (scf.ForOp, scf.WhileOp))
         and any(_has_steps(region.block, decoder) for region in inner.regions if region.blocks)
     ]

@@ -10,7 +10,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType, TensorType
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from tawa.analysis.polynomial import Atom, Call, Leaf, Polynomial, Trip, polynomial
+from tawa.analysis.polynomial import Atom, Call, Known, Leaf, Polynomial, Trip, polynomial
 from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType
 
@@ -100,7 +100,8 @@ def most_trips(loop: scf.ForOp) -> int | None:
     program to a constant; a loop that is run where another would not be worth while:
     ``if 2 * step < n: .. else: for``.
     """
-    found = (_most_up_to(loop, end) for end in _ends(loop.ub))
+    known: Known = {}
+    found = [_most_up_to(loop, end, known) for end in _ends(loop.ub)]
     return min((count for count in found if count is not None), default=None)
 
 
@@ -113,14 +114,16 @@ def _ends(bound: SSAValue) -> Iterator[SSAValue]:
     yield bound
 
 
-def _most_up_to(loop: scf.ForOp, end: SSAValue) -> int | None:
+def _most_up_to(loop: scf.ForOp, end: SSAValue, known: Known) -> int | None:
     """Return how many trips a loop makes at most if it ends there."""
-    span, step = polynomial(end) - polynomial(loop.lb), polynomial(loop.step)
+    span = polynomial(end, known) - polynomial(loop.lb, known)
+    step = polynomial(loop.step, known)
     if (length := _at_most(span)) is not None and (by := step.as_constant) is not None and by > 0:
         return max(0, -(-length // by))
     inner: Operation = loop
     while isinstance(around := inner.parent_op(), (scf.IfOp, scf.ForOp)):
-        if isinstance(around, scf.IfOp) and (spare := _at_least_zero(around, inner)) is not None:
+        spare = _at_least_zero(around, inner, known) if isinstance(around, scf.IfOp) else None
+        if spare is not None:
             for count in range(_FEW):
                 rest = _at_most(span - Polynomial.constant(count) * step + spare)
                 if rest is not None and rest <= 0:
@@ -159,15 +162,15 @@ def _all_not_negative(value: Polynomial) -> bool:
     return all(factor > 0 and all(map(_not_negative, atoms)) for atoms, factor in value.terms)
 
 
-def _at_least_zero(branch: scf.IfOp, inside: Operation) -> Polynomial | None:
+def _at_least_zero(branch: scf.IfOp, inside: Operation, known: Known) -> Polynomial | None:
     """Return what the condition of a branch says is >= 0 in the region that holds a statement."""
     condition = branch.cond.owner
     if not isinstance(condition, tile.Elementwise) or not is_scalar(branch.cond):
         return None
     holds = inside.parent_region() is branch.true_region
-    known = (_TRUE if holds else _FALSE).get(condition.function.data)
-    if known is None or not isinstance(condition.inputs[0].type, IntegerType):
+    says = (_TRUE if holds else _FALSE).get(condition.function.data)
+    if says is None or not isinstance(condition.inputs[0].type, IntegerType):
         return None
-    larger, by = known
-    sides = [polynomial(side) for side in condition.inputs]
+    larger, by = says
+    sides = [polynomial(side, known) for side in condition.inputs]
     return sides[larger] - sides[1 - larger] - Polynomial.constant(by)

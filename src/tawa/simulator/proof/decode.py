@@ -19,6 +19,7 @@ from xdsl.traits import Pure
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import Real
+from tawa.simulator.proof.census import Census
 from tawa.simulator.proof.counting import carries_scalar, terminator
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.globals import may_change
@@ -75,7 +76,7 @@ class Decoder:
     environment from the start, by their place.
     """
 
-    kernel: tile.Kernel
+    census: Census
     rules: dict[type[Operation], Rule]
     buffers: dict[SSAValue, Buffer]
     arrays: dict[SSAValue, int]

@@ -20,6 +20,14 @@ from tawa.simulator.proof.accesses import WARPGROUP, layout_of
 from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.regions import Footprint
 
+_TOUCHING = (
+    hopper.SharedLoad,
+    hopper.SharedStore,
+    hopper.CopyAsync,
+    hopper.FmaDot,
+    hopper.SharedTranspose,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Touch:
@@ -68,7 +76,7 @@ def _cross(first: Touch, second: Touch, warps: int) -> bool:
 
 
 def _touches(decoder: Decoder, role: hopper.Role) -> Iterator[Touch]:
-    for operation in role.walk():
+    for operation in decoder.census.of(*_TOUCHING, within=role):
         if _alone(operation):
             continue
         match operation:
@@ -89,8 +97,6 @@ def _touches(decoder: Decoder, role: hopper.Role) -> Iterator[Touch]:
                 warps = role.warps.data
                 yield Touch(source, taken((rows, columns), warps), False)
                 yield Touch(target, given((rows, columns), warps), True)
-            case _:
-                continue
 
 
 def _touch(decoder: Decoder, view: SSAValue, registers: SSAValue, write: bool) -> Touch:

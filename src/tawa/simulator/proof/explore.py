@@ -46,8 +46,7 @@ class Exploration:
         self.stepped = [
             operation
             for role in model.roles
-            for operation in role.operation.walk()
-            if isinstance(operation, STEPPED)
+            for operation in model.decoder.census.of(*STEPPED, within=role.operation)
         ]
 
     def explore(self) -> None:
@@ -142,13 +141,8 @@ class Exploration:
 
     def dead(self) -> tuple[int, ...]:
         """Return the places in `kernel.walk()` of the operations that no input reaches."""
-        return tuple(
-            place
-            for place, operation in enumerate(self.model.kernel.walk())
-            if isinstance(operation, STEPPED)
-            and id(operation) not in self.reached
-            and _in_role(operation)
-        )
+        places = self.model.decoder.census.places
+        return tuple(places[op] for op in self.stepped if id(op) not in self.reached)
 
     def _not_recurring(self) -> Operation | None:
         """Return a loop that ended with slots or phases with which no trip was seen to begin."""
@@ -169,10 +163,3 @@ def _controls(operation: Operation) -> Iterator[Entry]:
         if isinstance(owner, (scf.ForOp, scf.IfOp, scf.WhileOp)):
             yield owner, owner.regions.index(parent)
         parent = owner.parent_region()
-
-
-def _in_role(operation: Operation) -> bool:
-    parent = operation.parent_op()
-    while parent is not None and not isinstance(parent, hopper.Role):
-        parent = parent.parent_op()
-    return parent is not None

@@ -11,9 +11,10 @@ from typing import TypeAlias
 
 from xdsl.ir import Operation, SSAValue
 
-from tawa.ir import hopper, tile
+from tawa.ir import hopper
 from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType, bit_width
 from tawa.layouts.shared import SharedLayout
+from tawa.simulator.proof.census import Census
 from tawa.simulator.proof.regions import Buffer, footprint
 from tawa.simulator.proof.rules import Violation
 from tawa.target import Target
@@ -27,10 +28,19 @@ _THREADS_MOST = 1024
 _CLUSTER_MOST = 16
 _PLAIN_ALIGNMENT = 16
 _WARPGROUP = 4
+_CHECKED = (
+    hopper.Shared,
+    hopper.Barriers,
+    hopper.TensorMap,
+    hopper.Expect,
+    hopper.TmaLoad,
+    hopper.TmaStore,
+    hopper.Wgmma,
+)
 
 
 def check_form(
-    kernel: tile.Kernel,
+    census: Census,
     launch: dict[str, int],
     threads: int,
     registers: int,
@@ -39,7 +49,7 @@ def check_form(
 ) -> None:
     """Raise Violation where a declaration breaks a rule of the hardware."""
     _check_launch(launch, threads, registers, target)
-    for operation in kernel.walk():
+    for operation in census.of(*_CHECKED):
         match operation:
             case hopper.Shared():
                 _check_buffer(operation)
@@ -66,8 +76,6 @@ def check_form(
                 for view in (operation.a, operation.b):
                     if isinstance(view.type, ViewType):
                         _check_operand(operation, view, buffers)
-            case _:
-                continue
 
 
 def role_of(operation: Operation) -> hopper.Role:

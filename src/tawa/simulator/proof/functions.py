@@ -8,6 +8,8 @@ from collections.abc import Callable
 def _divide(a: int, b: int) -> int:
     if b == 0:
         return 0
+    if a >= 0 and b > 0:
+        return a // b
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
@@ -24,19 +26,36 @@ def _shift_left(a: int, b: int) -> int:
     return a << b if 0 <= b < 64 else 0
 
 
-def _compare(test: Callable[[int, int], bool]) -> Callable[..., int]:
-    def compare(a: int, b: int) -> int:
-        return int(test(a, b))
+def _equal(a: int, b: int) -> int:
+    return 1 if a == b else 0
 
-    return compare
+
+def _unlike(a: int, b: int) -> int:
+    return 1 if a != b else 0
+
+
+def _below(a: int, b: int) -> int:
+    return 1 if a < b else 0
+
+
+def _up_to(a: int, b: int) -> int:
+    return 1 if a <= b else 0
+
+
+def _above(a: int, b: int) -> int:
+    return 1 if a > b else 0
+
+
+def _from(a: int, b: int) -> int:
+    return 1 if a >= b else 0
 
 
 def _smaller(a: int, b: int) -> int:
-    return min(a, b)
+    return b if b < a else a
 
 
 def _larger(a: int, b: int) -> int:
-    return max(a, b)
+    return b if b > a else a
 
 
 def _select(condition: int, a: int, b: int) -> int:
@@ -62,12 +81,12 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
     "xor": int.__xor__,
     "shl": _shift_left,
     "shr": _shift_right,
-    "eq": _compare(int.__eq__),
-    "ne": _compare(int.__ne__),
-    "lt": _compare(int.__lt__),
-    "le": _compare(int.__le__),
-    "gt": _compare(int.__gt__),
-    "ge": _compare(int.__ge__),
+    "eq": _equal,
+    "ne": _unlike,
+    "lt": _below,
+    "le": _up_to,
+    "gt": _above,
+    "ge": _from,
     "select": _select,
     "fma": _fma,
 }

@@ -18,6 +18,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.analysis.memory import roots_of
 from tawa.ir import hopper, line_of, tile
 from tawa.ir.types import ViewType
+from tawa.simulator.proof.census import Census
 from tawa.simulator.proof.machine import Agent
 from tawa.simulator.proof.rules import Row, Violation
 from tawa.simulator.proof.scalars import Expr, Scalar, Scalars
@@ -27,21 +28,20 @@ Box = tuple[tuple[Scalar, int], ...]
 """Offset and extent in each dimension, slowest first."""
 
 
-def written_roots(kernel: tile.Kernel) -> Roots:
+def written_roots(census: Census) -> Roots:
     """Return the numbers of the arguments the kernel writes through; None: unknown ones."""
     found: frozenset[int] = frozenset()
-    for operation in kernel.walk():
-        if is_write(operation):
-            roots = roots_at(operation)
-            if roots is None:
-                return None
-            found |= roots
+    for operation in census.of(*_WRITES):
+        roots = roots_at(operation)
+        if roots is None:
+            return None
+        found |= roots
     return found
 
 
 def is_write(operation: Operation) -> bool:
     """Tell whether an operation writes global memory."""
-    return isinstance(operation, (tile.Store, tile.Atomic, tile.CompareExchange, hopper.TmaStore))
+    return isinstance(operation, _WRITES)
 
 
 def roots_at(operation: Operation) -> Roots:
@@ -80,13 +80,12 @@ def meet(first: Roots, second: Roots) -> bool:
     return first is None or second is None or bool(first & second)
 
 
-def followed_accesses(kernel: tile.Kernel) -> dict[Operation, Roots]:
+def followed_accesses(census: Census) -> dict[Operation, Roots]:
     """Return the accesses that must be ordered with another one, and what they go through."""
     accesses = [
         (operation, roots, role)
-        for role in kernel.body.block.ops
-        if isinstance(role, hopper.Role)
-        for operation in role.walk()
+        for role in census.of(hopper.Role)
+        for operation in census.of(*_ACCESSES, within=role)
         if (roots := roots_at(operation)) is None or roots
     ]
     found: dict[Operation, Roots] = {}
@@ -106,6 +105,8 @@ def _unordered(first: Operation, role: Operation, second: Operation, owner: Oper
 
 
 _TMA = (hopper.TmaLoad, hopper.TmaStore)
+_WRITES = (tile.Store, tile.Atomic, tile.CompareExchange, hopper.TmaStore)
+_ACCESSES = (*_WRITES, tile.Load, hopper.CopyAsync, hopper.TmaLoad)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import lcm
 
 from xdsl.ir import Operation, SSAValue
@@ -10,6 +10,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.configuration import Shape
 from tawa.simulator.proof.decode import Control, Decoder
+from tawa.simulator.proof.probing import Questions
 from tawa.simulator.proof.uniform import Steadiness
 
 
@@ -35,7 +36,9 @@ class RoleModel:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A kernel read once. `numbers` are its positive constants, in order."""
+    """A kernel read once. `numbers` are its positive constants, in order, `questions` what the runs
+    asked about its scalars.
+    """
 
     kernel: tile.Kernel
     decoder: Decoder
@@ -49,6 +52,7 @@ class Model:
     threads: int
     cluster: int
     numbers: tuple[int, ...]
+    questions: Questions = field(default_factory=Questions)
 
     @property
     def turn(self) -> int:

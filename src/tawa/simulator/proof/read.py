@@ -11,6 +11,7 @@ from xdsl.traits import Pure
 
 from tawa.ir import hopper, tile
 from tawa.simulator.proof import accesses, control, copies, effects, products
+from tawa.simulator.proof.census import Census
 from tawa.simulator.proof.counting import carries_scalar
 from tawa.simulator.proof.decode import Decoder, Rule, Step, run_steps
 from tawa.simulator.proof.exchange import exchanges
@@ -28,6 +29,7 @@ from tawa.target import Target
 
 _SETUP = (hopper.InitBarriers, hopper.FenceBarrierInit, hopper.BlockSync, hopper.ClusterSync)
 _DECLARED = (hopper.Shared, hopper.Barriers, hopper.TensorMap, hopper.PrefetchMap)
+_CONTROLS = (scf.ForOp, scf.IfOp, scf.WhileOp)
 _WARPGROUP = 4
 
 
@@ -126,22 +128,23 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
     arrays = tuple(op for op in operations if isinstance(op, hopper.Barriers))
     shared = [op for op in operations if isinstance(op, hopper.Shared)]
     limit = launch.get("shared", 0) or target.shared_per_block
+    census = Census(kernel)
     decoder = Decoder(
-        kernel,
+        census,
         RULES,
         collect_buffers(shared, list(arrays), limit),
         {array.result: number for number, array in enumerate(arrays)},
         touch_rule,
-        written_roots(kernel),
-        followed_accesses(kernel),
+        written_roots(census),
+        followed_accesses(census),
         _is_persistent(kernel),
-        _instances(kernel),
+        _instances(census),
     )
     for role in roles:
         follow_registers(decoder, role)
-    decoder.slice(_roots(decoder, kernel))
+    decoder.slice(_roots(decoder))
     decoder.uniform = read_uniform(
-        ring_operands(kernel), _conditions(decoder, roles), list(kernel.walk())
+        ring_operands(census), _conditions(decoder, roles), census.of(*_CONTROLS)
     )
     preamble = [
         step
@@ -150,8 +153,8 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
     ]
     threads = launch.get("threads", 0) or _threads(roles)
     registers = launch.get("registers", 0) or target.registers_at_launch(threads)
-    check_form(kernel, launch, threads, registers, decoder.buffers, target)
-    _check_roles(roles, threads, registers, target)
+    check_form(census, launch, threads, registers, decoder.buffers, target)
+    _check_roles(census, roles, threads, registers, target)
     for role in roles:
         Fences(role.label.data, decoder.running, decoder.tracked).check(role)
     arguments = tuple(
@@ -170,16 +173,16 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
         registers,
         threads,
         launch.get("cluster", 1) or 1,
-        _numbers(kernel),
+        _numbers(census),
     )
 
 
-def _numbers(kernel: tile.Kernel) -> tuple[int, ...]:
+def _numbers(census: Census) -> tuple[int, ...]:
     """Return the positive constants of a kernel, in order."""
     found: set[int] = set()
-    for operation in kernel.walk():
-        match operation:
-            case tile.Constant(value=IntAttr(data=int() as number)) if 0 < number < LARGE:
+    for constant in census.of(tile.Constant):
+        match constant.value:
+            case IntAttr(data=int() as number) if 0 < number < LARGE:
                 found.add(number)
             case _:
                 pass
@@ -212,9 +215,9 @@ def _integer(value: Attribute | None, default: int) -> int:
             return default
 
 
-def _instances(kernel: tile.Kernel) -> int:
+def _instances(census: Census) -> int:
     """Return how many roles take tiles in turn: each has a barrier to meet the one before."""
-    barriers = (op for op in kernel.walk() if isinstance(op, hopper.NamedBarrier))
+    barriers = census.of(hopper.NamedBarrier)
     return max(1, len({op.id.data for op in barriers if op.scope.data == "roles"}))
 
 
@@ -231,11 +234,23 @@ def _unit(kernel: tile.Kernel, index: int) -> int:
     return _integer(kernel.arguments.data[index].data.get("divisible"), 1)
 
 
-def _roots(decoder: Decoder, kernel: tile.Kernel) -> Iterator[SSAValue]:
+_DECIDING = (
+    *_CONTROLS,
+    hopper.Wait,
+    hopper.Arrive,
+    hopper.Expect,
+    hopper.TmaLoad,
+    hopper.Slot,
+    hopper.Wgmma,
+    hopper.SharedStore,
+)
+
+
+def _roots(decoder: Decoder) -> Iterator[SSAValue]:
     """Yield the scalars that decide what synchronization does, and where followed copies go."""
     for operation in decoder.followed:
         yield from offsets_of(operation)
-    for operation in kernel.walk():
+    for operation in decoder.census.of(*_DECIDING):
         match operation:
             case hopper.Wait():
                 yield from (operation.slot, operation.phase)
@@ -256,22 +271,18 @@ def _roots(decoder: Decoder, kernel: tile.Kernel) -> Iterator[SSAValue]:
 def _conditions(decoder: Decoder, roles: list[hopper.Role]) -> Iterator[tuple[Operation, SSAValue]]:
     """Yield what decides whether something that synchronizes, or registers in flight, is run."""
     for role in roles:
-        for operation in role.walk():
-            if isinstance(operation, (scf.IfOp, scf.WhileOp)):
-                for condition in control.control_roots(operation, decoder):
-                    yield operation, condition
+        for operation in decoder.census.of(scf.IfOp, scf.WhileOp, within=role):
+            for condition in control.control_roots(operation, decoder):
+                yield operation, condition
 
 
 def _role(decoder: Decoder, role: hopper.Role) -> RoleModel:
     program = run_steps(decoder.block(role.body.block))
     together: set[int] = set()
     alone: set[int] = set()
-    kinds: set[type[Operation]] = set()
-    for operation in role.walk():
-        kinds.add(type(operation))
-        if isinstance(operation, hopper.Wait):
-            inside = _inside_one_thread(operation)
-            (alone if inside else together).add(decoder.arrays[operation.barriers])
+    census = decoder.census
+    for wait in census.of(hopper.Wait, within=role):
+        (alone if _inside_one_thread(wait) else together).add(decoder.arrays[wait.barriers])
     return RoleModel(
         role.label.data,
         role.first_warp.data,
@@ -281,8 +292,8 @@ def _role(decoder: Decoder, role: hopper.Role) -> RoleModel:
         frozenset(together),
         frozenset(alone),
         exchanges(decoder, role),
-        hopper.TmaLoad in kinds,
-        hopper.OneThread in kinds,
+        bool(census.of(hopper.TmaLoad, within=role)),
+        bool(census.of(hopper.OneThread, within=role)),
         role,
     )
 
@@ -297,7 +308,9 @@ def _inside_one_thread(operation: Operation) -> bool:
 # --- static rules ---------------------------------------------------------------------------------
 
 
-def _check_roles(roles: list[hopper.Role], threads: int, registers: int, target: Target) -> None:
+def _check_roles(
+    census: Census, roles: list[hopper.Role], threads: int, registers: int, target: Target
+) -> None:
     taken: dict[int, str] = {}
     named: dict[int, str] = {}
     for role in roles:
@@ -307,12 +320,12 @@ def _check_roles(roles: list[hopper.Role], threads: int, registers: int, target:
                 owner = taken.get(warp, "nobody: the block has no such warp")
                 raise Violation("form", f"warp {warp} of {label} belongs to {owner}.", role)
             taken[warp] = label
-        _check_registers(role, registers, target)
-        _check_named(role, named, target)
+        _check_registers(census, role, registers, target)
+        _check_named(census, role, named, target)
 
 
-def _check_registers(role: hopper.Role, registers: int, target: Target) -> None:
-    changes = [op for op in role.walk() if isinstance(op, hopper.SetRegisters)]
+def _check_registers(census: Census, role: hopper.Role, registers: int, target: Target) -> None:
+    changes = census.of(hopper.SetRegisters, within=role)
     label, granted = role.label.data, registers
     for change in changes:
         count = change.count.data
@@ -335,16 +348,14 @@ def _check_registers(role: hopper.Role, registers: int, target: Target) -> None:
         raise Violation("register budget", sentence, role)
 
 
-def _check_named(role: hopper.Role, named: dict[int, str], target: Target) -> None:
+def _check_named(census: Census, role: hopper.Role, named: dict[int, str], target: Target) -> None:
     label, mine = role.label.data, set[int]()
-    for meet in role.walk():
+    for meet in census.of(hopper.NamedBarrier, hopper.Turn, within=role):
         match meet:
             case hopper.NamedBarrier():
                 numbers, shared = _meeting(role, meet, target), meet.scope.data == "roles"
             case hopper.Turn():
                 numbers, shared = _turns(role, meet, target), False
-            case _:
-                continue
         for number in numbers:
             owner = named.get(number)
             if not shared and number not in mine and owner is not None:

@@ -88,12 +88,15 @@ class Places:
     constant: bool
 
 
+_CARRIERS = (scf.ForOp, scf.IfOp, scf.WhileOp, hopper.WgmmaWait, hopper.Pin, hopper.Wgmma)
+
+
 def follow_registers(decoder: Decoder, role: hopper.Role) -> None:
     """Find the tensors whose registers a wgmma owns (`running`) or uses (`tracked`)."""
     forward: dict[SSAValue, list[SSAValue]] = {}
     fed: list[SSAValue] = []
     made: list[SSAValue] = []
-    for operation in role.walk():
+    for operation in decoder.census.of(*_CARRIERS, within=role):
         for target, origin in _moves(operation):
             forward.setdefault(origin, []).append(target)
         if isinstance(operation, hopper.Wgmma):

@@ -86,7 +86,7 @@ class Run(World):
         trace: bool = False,
         short: bool = True,
     ) -> None:
-        scalars = Scalars(configuration, model.numbers)
+        scalars = Scalars(configuration, model.numbers, model.questions)
         super().__init__(scalars, trace)
         self.model = model
         self.configuration = configuration
@@ -313,7 +313,7 @@ class Run(World):
         if high in scalars.assigned:
             return
         if scalars.open((low, by)):
-            scalars.settle((low, by), lambda *_: 0, 0, False)
+            scalars.settle((low, by), _anything, 0, False)
         first, step = scalars.value(low), scalars.value(by)
         if first is None or step is None:
             raise Unproved(f"a loop runs from {first} by {step}", site.operation)
@@ -394,6 +394,10 @@ def _trips_if(held: int, low: int, high: int, by: int) -> int:
 
 def _count(high: int, low: int, by: int) -> int:
     return max(0, -(-(high - low) // by)) if by > 0 else 1 << 24
+
+
+def _anything(*_: int) -> int:
+    return 0
 
 
 def _positive(value: int) -> int:

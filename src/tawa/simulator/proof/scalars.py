@@ -10,20 +10,19 @@ outcomes is tried that no input produces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias
 
 from tawa.simulator.proof.bounds import least_of, least_of_unknown
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE, number_for
+from tawa.simulator.proof.probing import Formula, Operation, Questions
 
 if TYPE_CHECKING:
     from tawa.simulator.proof.configuration import Configuration
 
 Scalar: TypeAlias = "int | Expr"
-
-Trial: TypeAlias = "Callable[[list[int]], list[int]]"
 
 _EQUAL = {"eq": 1, "ne": 0}
 _DRAWS = 60
@@ -52,11 +51,19 @@ _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"
 
 
 class Scalars:
-    """The expressions of one run and what its unknowns are bound to."""
+    """The expressions of one run and what its unknowns are bound to; `questions` are kept over the
+    runs of a kernel.
+    """
 
-    def __init__(self, configuration: Configuration, numbers: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        numbers: tuple[int, ...] = (),
+        questions: Questions | None = None,
+    ) -> None:
         # Drawn from in every other search: few constants are worth more where they suffice.
         self.numbers = numbers if configuration.seed % 2 else ()
+        self.questions = questions or Questions()
         self.block = configuration.block
         self.blocks = configuration.blocks
         self.turn = configuration.turn
@@ -88,8 +95,19 @@ class Scalars:
         meaning = FUNCTIONS.get(function)
         if meaning is not None:
             if self.folds and function != "max":
-                args = tuple([self._folded(arg) for arg in args])
-            if all(arg.__class__ is int for arg in args):
+                # A number in place of what it is known to be, unless what that is at least may
+                # tell more: a number says nothing about other inputs.
+                known = self._known
+                args = tuple(
+                    [
+                        known.get(arg, arg) if isinstance(arg, Expr) and arg.least is None else arg
+                        for arg in args
+                    ]
+                )
+            for arg in args:
+                if arg.__class__ is not int:
+                    break
+            else:
                 return meaning(*args)
         if function == "select":
             condition = self.value(args[0])
@@ -97,8 +115,8 @@ class Scalars:
                 return args[1] if condition else args[2]
         if function == "not":
             return self.apply("xor", args[0], 1)
-        if function in _COMMUTE:
-            args = tuple(sorted(args, key=_order))
+        if function in _COMMUTE and _follows(*args):
+            args = args[::-1]
         name = (function, *args)
         found = self.table.get(name)
         if found is None:
@@ -144,14 +162,6 @@ class Scalars:
                 return False
         return True
 
-    def _folded(self, arg: Scalar) -> Scalar:
-        """Return the number an argument is known to be, unless what it is at least may tell more:
-        a number says nothing about other inputs.
-        """
-        if not isinstance(arg, Expr) or arg.least is not None:
-            return arg
-        return self._known.get(arg, arg)
-
     def value(self, scalar: Scalar) -> int | None:
         """Return the number a scalar is under the present binding, None when still open."""
         if not isinstance(scalar, Expr):
@@ -191,11 +201,11 @@ class Scalars:
         self.bound.update(chosen)
         self._open.clear()
 
-    def _trial(self, scalars: tuple[Scalar, ...], unknowns: list[Expr]) -> Trial:
-        """Return the function that computes scalars from numbers for their open unknowns."""
+    def _formula(self, scalars: tuple[Scalar, ...], unknowns: list[Expr]) -> Formula:
+        """Return what computes scalars from numbers for their open unknowns."""
         places: dict[Expr, int] = {item: place for place, item in enumerate(unknowns)}
         start = [0] * len(places)
-        order: list[tuple[Callable[..., int], int, tuple[int, ...]]] = []
+        operations: list[Operation] = []
 
         def place_of(item: object) -> int | None:
             """Return where an expression, or a number, stands; None before it has a place."""
@@ -220,17 +230,11 @@ class Scalars:
             found = [place_of(part) for part in item.args]
             places[item] = len(start)
             start.append(0)
-            parts = tuple(place for place in found if place is not None)
-            order.append((FUNCTIONS[item.function], places[item], parts))
+            parts = tuple([place for place in found if place is not None])
+            one, two, several = (*parts, ()) if len(parts) == 2 else (0, 0, parts)
+            operations.append((FUNCTIONS[item.function], places[item], one, two, several))
         wanted = [place for item in scalars if (place := place_of(item)) is not None]
-
-        def trial(numbers: list[int]) -> list[int]:
-            known = [*numbers, *start[len(numbers) :]]
-            for meaning, out, parts in order:
-                known[out] = meaning(*[known[part] for part in parts])
-            return [known[place] for place in wanted]
-
-        return trial
+        return Formula(tuple(operations), tuple(start[len(unknowns) :]), tuple(wanted))
 
     def _open_parts(self, item: Expr) -> list[Expr]:
         return [part for part in item.args if isinstance(part, Expr) and self.value(part) is None]
@@ -243,24 +247,13 @@ class Scalars:
 
     def open(self, scalars: Iterable[Scalar]) -> list[Expr]:
         """Return the unbound unknowns of some scalars, in order of appearance."""
-        found: dict[Expr, None] = {}
-        for item in self._parts(scalars):
-            if isinstance(item, Expr) and item.unknown and item not in self.bound:
-                found[item] = None
-        return list(found)
+        return self._unbound(_parts(scalars))
 
-    def _parts(self, scalars: Iterable[object]) -> Iterator[object]:
-        """Yield all an expression is made of, each once: a while loop's are thousands deep."""
-        seen: set[object] = set()
-        left = [*scalars][::-1]
-        while left:
-            item = left.pop()
-            if item in seen:
-                continue
-            seen.add(item)
-            yield item
-            if isinstance(item, Expr) and not item.unknown:
-                left += item.args[::-1]
+    def _unbound(self, parts: Iterable[object]) -> list[Expr]:
+        bound = self.bound
+        return [
+            item for item in parts if isinstance(item, Expr) and item.unknown and item not in bound
+        ]
 
     def settle(
         self, scalars: tuple[Scalar, ...], outcome: Callable[..., int], wish: int, ragged: bool
@@ -270,30 +263,28 @@ class Scalars:
         `ragged` prefers the smallest number that gives the wish to the largest. Returns the
         outcome reached.
         """
-        unknowns = sorted(self.open(scalars), key=_preference)
+        parts = _parts(scalars)
+        unknowns = sorted(self._unbound(parts), key=_preference)
         unknowns = unknowns[self.turn % len(unknowns) :] + unknowns[: self.turn % len(unknowns)]
-        constants = sorted(self._constants(scalars)) or [1]
+        constants = sorted(self._constants(parts)) or [1]
         if self.random is not None:
             # What is chosen here may be compared with any constant of the kernel later.
             pool = [*constants, *self.numbers]
             return self._draw(scalars, outcome, wish, unknowns, pool)
-        compute = self._trial(scalars, unknowns)
+        question = self.questions.ask(self._formula(scalars, unknowns), outcome)
         best: tuple[int, list[int]] | None = None
-        for scale in (4, 1, 0):
+        # Where one is chosen, no others have defaults.
+        for scale in (4, 1, 0) if len(unknowns) > 1 else (0,):
+            numbers = [self._default(item, scale, constants) for item in unknowns]
             for place, chosen in enumerate(unknowns):
-                trial = [self._default(item, scale, constants) for item in unknowns]
-
-                def probe(number: int, trial: list[int] = trial, place: int = place) -> int:
-                    trial[place] = number
-                    return outcome(*compute(trial))
-
+                probe = question.probe(numbers, place)
                 unit = self.units.get(chosen, 1)
                 number = self._late(probe, wish, unit, constants)
                 if number is None:
                     number = number_for(probe, wish, unit, constants, ragged)
                 reached = probe(number)
                 if best is None or abs(reached - wish) < abs(best[0] - wish):
-                    best = (reached, list(trial))
+                    best = (reached, [*numbers[:place], number, *numbers[place + 1 :]])
                 if reached == wish:
                     break
             if best is not None and best[0] == wish:
@@ -330,7 +321,7 @@ class Scalars:
     ) -> int:
         """Bind the unknowns to numbers drawn at random: the best of some draws."""
         assert self.random is not None
-        compute = self._trial(scalars, unknowns)
+        compute = self._formula(scalars, unknowns)
         best: tuple[int, list[int]] | None = None
         for _ in range(_DRAWS):
             trial = [self._random(item, constants) for item in unknowns]
@@ -368,20 +359,36 @@ class Scalars:
                 unit = self.units.get(item, 1)
                 return -(-scale * max(constants[-1], 1) // unit) * unit
 
-    def _constants(self, scalars: Iterable[object]) -> set[int]:
-        found = (
-            self.bound.get(item, 0) if isinstance(item, Expr) else item
-            for item in self._parts(scalars)
-        )
+    def _constants(self, parts: Iterable[object]) -> set[int]:
+        bound = self.bound
+        found = [bound.get(item, 0) if isinstance(item, Expr) else item for item in parts]
         return {item for item in found if isinstance(item, int) and 0 < item < LARGE}
+
+
+def _parts(scalars: Iterable[object]) -> list[object]:
+    """Return all that scalars are made of, each once: a while loop's are thousands deep."""
+    found: dict[object, None] = {}
+    left = [*scalars][::-1]
+    while left:
+        item = left.pop()
+        if item not in found:
+            found[item] = None
+            if isinstance(item, Expr) and not item.unknown:
+                left += item.args[::-1]
+    return list(found)
 
 
 def _truth(value: int) -> int:
     return int(bool(value))
 
 
-def _order(scalar: Scalar) -> tuple[int, int]:
-    return (1, scalar.serial) if isinstance(scalar, Expr) else (0, scalar)
+def _follows(one: Scalar, other: Scalar) -> bool:
+    """Tell whether two arguments that commute stand the other way round: numbers first, then by
+    age.
+    """
+    if isinstance(one, Expr) and isinstance(other, Expr):
+        return one.serial > other.serial
+    return isinstance(one, Expr)
 
 
 def _preference(item: Expr) -> tuple[int, int]:

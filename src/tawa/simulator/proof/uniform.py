@@ -18,13 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import lcm
+from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tawa.analysis.polynomial import polynomial
+from tawa.analysis.polynomial import Known, polynomial
 from tawa.ir import hopper, tile
+from tawa.simulator.proof.census import Census
 from tawa.simulator.proof.counting import (
     Loop,
     counts,
@@ -34,6 +36,8 @@ from tawa.simulator.proof.counting import (
 )
 from tawa.simulator.proof.course import LATEST, Course, course_of
 from tawa.simulator.proof.rules import Unproved
+
+Control: TypeAlias = scf.ForOp | scf.IfOp | scf.WhileOp
 
 _COMPARE = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 _LAUNCH = (
@@ -84,7 +88,7 @@ class Uniform:
 def read_uniform(
     roots: Iterable[tuple[Operation, SSAValue, str]],
     conditions: Iterable[tuple[Operation, SSAValue]],
-    controls: Iterable[Operation],
+    controls: Iterable[Control],
 ) -> Uniform:
     """Read what slots, phases and conditions depend on.
 
@@ -97,7 +101,7 @@ def read_uniform(
         reader.ring(operation, value, what)
     for operation, value in conditions:
         reader.condition(operation, value)
-    around = [op for op in controls if isinstance(op, (scf.ForOp, scf.IfOp, scf.WhileOp))]
+    around = list(controls)
     fixed = frozenset(item for item in around if not reader.is_open(item))
     varying = frozenset(item for item in around if reader.varies(item))
     return Uniform(reader.steady, reader.components(), fixed, varying)
@@ -108,6 +112,7 @@ class _Reader:
         self.known: dict[tuple[SSAValue, bool], Leaves] = {}
         self.steady: dict[Operation, Steadiness] = {}
         self.tracked: dict[BlockArgument, None] = {}
+        self.polynomials: Known = {}
 
     # --- what decides ---------------------------------------------------------------------------
 
@@ -177,7 +182,8 @@ class _Reader:
         """Tell whether an input decides what a loop or condition does."""
         if not any(self.leaves(value).open for value in decisive(control)):
             return False
-        return all(_apart(first, second) is None for first, second in _compared(control))
+        known = self.polynomials
+        return all(_apart(first, second, known) is None for first, second in _compared(control))
 
     def varies(self, control: Operation) -> bool:
         """Tell whether a loop need not make the same trips each time it is entered."""
@@ -304,11 +310,11 @@ def _compared(control: Operation) -> list[tuple[SSAValue, SSAValue]]:
             return []
 
 
-def _apart(first: SSAValue, second: SSAValue) -> int | None:
+def _apart(first: SSAValue, second: SSAValue, known: Known) -> int | None:
     """Return second - first where it is one number for all inputs: ``row + 64`` - `row`."""
     if not isinstance(first.type, IntegerType):
         return None  # a float may be NaN
-    return (polynomial(second) - polynomial(first)).as_constant
+    return (polynomial(second, known) - polynomial(first, known)).as_constant
 
 
 def decisive(control: Operation) -> list[SSAValue]:
@@ -324,10 +330,13 @@ def decisive(control: Operation) -> list[SSAValue]:
             return []
 
 
-def ring_operands(kernel: tile.Kernel) -> list[tuple[Operation, SSAValue, str]]:
+_RING = (hopper.Wait, hopper.Arrive, hopper.Expect, hopper.TmaLoad, hopper.Slot)
+
+
+def ring_operands(census: Census) -> list[tuple[Operation, SSAValue, str]]:
     """Return the operands that say which slot and which phase an operation means."""
     found: list[tuple[Operation, SSAValue, str]] = []
-    for operation in kernel.walk():
+    for operation in census.of(*_RING):
         match operation:
             case hopper.Wait():
                 found += [
@@ -338,6 +347,4 @@ def ring_operands(kernel: tile.Kernel) -> list[tuple[Operation, SSAValue, str]]:
                 found.append((operation, operation.slot, "slot"))
             case hopper.Slot():
                 found.append((operation, operation.index, "slot"))
-            case _:
-                continue
     return [item for item in found if is_scalar(item[1])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from tawa.collector import at_rest
 from tawa.ir import tile
 from tawa.simulator.proof.explore import Exploration
 from tawa.simulator.proof.read import read_kernel
@@ -39,8 +40,9 @@ def prove(kernel: tile.Kernel, target: Target) -> Proof:
     began = time.perf_counter()
     exploration: Exploration | None = None
     try:
-        exploration = Exploration(read_kernel(kernel, target))
-        exploration.explore()
+        with at_rest():
+            exploration = Exploration(read_kernel(kernel, target))
+            exploration.explore()
     except Violation as found:
         run = exploration.run if exploration is not None else None
         raise violated(kernel, found, run) from None

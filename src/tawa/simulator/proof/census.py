@@ -1,0 +1,56 @@
+"""The operations of a kernel, walked once: by type, and by what they stand in."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TypeVar
+
+from xdsl.ir import Block, Operation
+
+Kind = TypeVar("Kind", bound=Operation)
+
+
+class Census:
+    """The operations in a kernel and its regions, in the order of a walk.
+
+    What stands in an operation follows it, up to the place in `ends`.
+    """
+
+    def __init__(self, kernel: Operation) -> None:
+        self.operations: list[Operation] = []
+        self.places: dict[Operation, int] = {}
+        self.ends: list[int] = []
+        self._kinds: dict[type[Operation], list[int]] = {}
+        self._visit(kernel)
+
+    def _visit(self, operation: Operation) -> None:
+        place = self.places[operation] = len(self.operations)
+        self.operations.append(operation)
+        self.ends.append(place)
+        self._kinds.setdefault(type(operation), []).append(place)
+        for region in operation.regions:
+            for block in region.blocks:
+                for inner in block.ops:
+                    self._visit(inner)
+        self.ends[place] = len(self.operations)
+
+    def of(self, *kinds: type[Kind], within: Operation | None = None) -> list[Kind]:
+        """Return the operations of some types, those of a kernel or of what `within` holds."""
+        low, high = 0, len(self.operations)
+        if within is not None:
+            low = self.places[within]
+            high = self.ends[low]
+        found: list[int] = []
+        for kind in kinds:
+            places = self._kinds.get(kind, [])
+            found += places[bisect_left(places, low) : bisect_left(places, high)]
+        if len(kinds) > 1:
+            found.sort()
+        return [self.operations[place] for place in found]  # pyright: ignore[reportReturnType]
+
+    def inside(self, block: Block) -> list[Operation]:
+        """Return the operations in a block, and in their regions."""
+        first, last = block.first_op, block.last_op
+        if first is None or last is None:
+            return []
+        return self.operations[self.places[first] : self.ends[self.places[last]]]
