@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from xdsl.ir import Operation
 
-from tawa.simulator.proof.machine import Agent, Blocked, World
+from tawa.simulator.proof.machine import Agent, Blocked, Waiting, World
 from tawa.simulator.proof.rules import Contest, Contested, Row, Violation
 
 
@@ -168,7 +168,7 @@ class Mbarrier:
             )
             raise Contest("one phase at a time", sentence, operation, self.key)
         if self.done <= target:
-            return self._blocked(agent, target, parity, operation)
+            return Blocked(self.queue, lambda: self._waiting(target, parity, operation))
         self._take(world, agent, target)
         return None
 
@@ -187,16 +187,14 @@ class Mbarrier:
             agent.gets[self.array] = agent.gets.get(self.array, 0) + 1
         agent.waits[self] = target
 
-    def _blocked(self, agent: Agent, target: int, parity: int, operation: Operation) -> Blocked:
+    def _waiting(self, target: int, parity: int, operation: Operation) -> Waiting:
         arrived = f"{self.arrivals - self.pending}/{self.arrivals}"
         sentence = f"phase {target} of {self.name}, which has {arrived} arrivals"
         need = arrived
         if self.due:
             need += f", {self.delivered} of {self.expected} bytes"
             sentence += f" and {self.delivered} of the {self.expected} bytes it expects"
-        return Blocked(
-            self.name, f"{target} (parity {parity})", need, sentence, operation, self.queue
-        )
+        return Waiting(self.name, f"{target} (parity {parity})", need, sentence, operation)
 
 
 def _phase(number: int) -> str:
@@ -264,15 +262,19 @@ class NamedBarrier:
         if agent.meeting < 0:
             agent.meeting = self.arrive(world, agent, threads, operation)
         if self.done <= agent.meeting:
-            need = f"{self.arrived}/{self.threads} threads"
-            what = f"named barrier {self.number}"
-            sentence = f"{what}, to which {self.arrived} of {self.threads} threads have come"
-            return Blocked(what, str(agent.meeting), need, sentence, operation, self.queue)
+            meeting = agent.meeting
+            return Blocked(self.queue, lambda: self._waiting(meeting, operation))
         known, fenced = self.completions[agent.meeting]
         agent.known |= known
         agent.fenced |= fenced
         agent.meeting = -1
         return None
+
+    def _waiting(self, meeting: int, operation: Operation) -> Waiting:
+        need = f"{self.arrived}/{self.threads} threads"
+        what = f"named barrier {self.number}"
+        sentence = f"{what}, to which {self.arrived} of {self.threads} threads have come"
+        return Waiting(what, str(meeting), need, sentence, operation)
 
 
 @dataclass(eq=False, slots=True)
@@ -310,8 +312,8 @@ class Pool:
                 f"{count} registers a thread: {need} more in all, and {self.free} are free of "
                 "those that the block was launched with"
             )
-            have = f"{self.free}/{need}"
-            return Blocked("registers", "-", have, sentence, operation, self.queue)
+            waiting = Waiting("registers", "-", f"{self.free}/{need}", sentence, operation)
+            return Blocked(self.queue, lambda: waiting)
         self.free -= need
         agent.registers = count
         world.wake(self.queue)

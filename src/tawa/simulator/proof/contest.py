@@ -119,7 +119,8 @@ class ContestedBarrier(Mbarrier):
         if held is not None:
             return held
         if self.done & 1 == parity:
-            return self._blocked(agent, self.done, parity, operation)
+            phase = self.done
+            return Blocked(self.queue, lambda: self._waiting(phase, parity, operation))
         self._take(world, agent, self.done - 1)
         return None
 

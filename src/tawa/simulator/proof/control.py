@@ -145,6 +145,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
         trips = world.trips(site, low, high, by)
         first, step = world.scalars.value(low), world.scalars.value(by)
         _move(script, start)
+        turning = world.entering(loop, orbits, env)
         if trips:
             world.entered.add((loop, 0))
         for trip in trips:
@@ -152,12 +153,11 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
                 script.program = trip
             if index >= 0:
                 env[index] = first + trip * step
-            if orbits:
-                world.stepped(loop, orbits, env)
+            turning.step()
             yield body(script)
             _move(script, back)
-        if orbits and (most is None or len(trips) < most):
-            world.ended(loop, orbits, env)
+        if most is None or len(trips) < most:
+            turning.end()
         _move(script, final)
 
     return Step(run, True)
@@ -251,6 +251,7 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
             end = world.scalars.apply("add", script.env[high], count.more)
             world.trips(trips, script.env[low], end, script.env[by] if by >= 0 else count.step)
         _move(script, start)
+        turning = world.entering(loop, orbits, script.env)
         world.entered.add((loop, 0))
         for trip in range(world.limit):
             if programs:
@@ -259,15 +260,13 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
             if not world.condition(site, script.env[condition]):
                 break
             world.entered.add((loop, 1))
-            if orbits:
-                world.stepped(loop, orbits, script.env)
+            turning.step()
             _move(script, passed)
             yield body(script)
             _move(script, back)
         else:
             raise Unproved(f"a while loop runs more than {world.limit} times", loop)
-        if orbits:
-            world.ended(loop, orbits, script.env)
+        turning.end()
         _move(script, final)
 
     return Step(run, True)

@@ -278,6 +278,8 @@ def _elementwise(decoder: Decoder, operation: tile.Elementwise, out: int) -> Ste
     name = operation.function.data
     inputs = tuple(decoder.number(value) for value in operation.inputs)
     meaning = FUNCTIONS.get(name)
+    if name == "select":
+        return _select(inputs, out)
     if meaning is None or len(inputs) != 2:
 
         def several(script: Script) -> None:
@@ -296,6 +298,23 @@ def _elementwise(decoder: Decoder, operation: tile.Elementwise, out: int) -> Ste
             env[out] = script.world.scalars.apply(name, a, b)
 
     return Step(binary)
+
+
+def _select(inputs: tuple[int, ...], out: int) -> Step:
+    condition, first, second = inputs
+
+    def run(script: Script) -> None:
+        env = script.env
+        chosen = env[condition]
+        if chosen.__class__ is int:
+            value = env[first if chosen else second]
+            if value.__class__ is int:
+                env[out] = value
+                return
+        scalars = script.world.scalars
+        env[out] = scalars.apply("select", chosen, env[first], env[second])
+
+    return Step(run)
 
 
 def _cast(decoder: Decoder, operation: tile.Cast | tile.Bitcast, out: int) -> Step:

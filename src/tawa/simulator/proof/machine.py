@@ -35,7 +35,7 @@ WARP = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
+class Waiting:
     """What an agent waits for, as the trace shows it."""
 
     what: str
@@ -43,7 +43,16 @@ class Blocked:
     need: str
     sentence: str
     operation: Operation
-    queue: list[Agent]
+
+
+class Blocked:
+    """An agent that must wait in a queue; `report` says for what, if it waits for ever."""
+
+    __slots__ = ("queue", "report")
+
+    def __init__(self, queue: list[Agent], report: Callable[[], Waiting]) -> None:
+        self.queue = queue
+        self.report = report
 
 
 Action: TypeAlias = "Callable[[Agent], Blocked | None]"
@@ -142,7 +151,7 @@ class Agent:
     seen: dict[Mbarrier, int] = field(default_factory=lambda: {})
     waits: dict[Mbarrier, int] = field(default_factory=lambda: {})
     gets: dict[int, int] = field(default_factory=dict[int, int])
-    puts: dict[tuple[Operation, int, int], tuple[int, int]] = field(default_factory=lambda: {})
+    puts: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=lambda: {})
     waited: tuple[int, int] | None = None
     meeting: int = -1
     single: bool = False
@@ -213,21 +222,18 @@ class World:
             raise self._hang(stuck)
 
     def _hang(self, stuck: list[Agent]) -> Violation:
-        alike: dict[tuple[Operation, str, str], list[Agent]] = {}
+        alike: dict[tuple[Operation, str, str], list[tuple[Agent, Waiting]]] = {}
         for agent in stuck:
-            item = agent.blocked
-            assert item is not None
-            alike.setdefault((item.operation, item.what, item.phase), []).append(agent)
+            assert agent.blocked is not None
+            item = agent.blocked.report()
+            alike.setdefault((item.operation, item.what, item.phase), []).append((agent, item))
         rows: list[Row] = []
         sentences: list[str] = []
         for agents in alike.values():
-            item, label = agents[0].blocked, agents[0].label
-            assert item is not None
-            what = f"waits for {item.what}"
+            first, item = agents[0]
+            label, what = first.label, f"waits for {item.what}"
             rows.append(Row(0, label, line_of(item.operation), what, item.phase, item.need))
             more = f" (and {len(agents) - 1} more like it)" if len(agents) > 1 else ""
             sentences.append(f"{label}{more} waits for {item.sentence}")
         text = "; ".join(sentences) + ": nobody can go on."
-        first = stuck[0].blocked
-        assert first is not None
-        return Violation("no hang", text, first.operation, tuple(rows))
+        return Violation("no hang", text, next(iter(alike))[0], tuple(rows))

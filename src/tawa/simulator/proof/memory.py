@@ -55,7 +55,7 @@ class Bucket:
             return
         array, number = self.put
         gets = agent.gets.get(array, 0)
-        key = (operation, array, buffer)
+        key = (id(operation), array, buffer)
         last, had = agent.puts.get(key, (-1, 0))
         agent.puts[key] = (number, gets)
         if number < last or (number == last and gets > had):

@@ -26,7 +26,7 @@ from tawa.simulator.proof.contest import (
     OrderedGlobals,
 )
 from tawa.simulator.proof.leftovers import check_end
-from tawa.simulator.proof.machine import Agent, Blocked
+from tawa.simulator.proof.machine import Agent, Blocked, Waiting
 from tawa.simulator.proof.memory import Bucket
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.rules import Contested, Unproved
@@ -128,7 +128,7 @@ class Orders(Run):
             self._granted = None
             return None
         self.held[agent] = ready
-        return Blocked("its turn", "-", "-", "its turn", operation, self._parked)
+        return Blocked(self._parked, lambda: Waiting("its turn", "-", "-", "its turn", operation))
 
     def again(self) -> Run:
         """Return the order at hand with a trace, not yet executed."""

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from tawa.simulator.proof.numbers import number_for
+
 Function: TypeAlias = Callable[..., int]
 
 Operation: TypeAlias = tuple[Function, int, int, int, tuple[int, ...]]
@@ -38,13 +40,30 @@ class Formula:
         return [known[place] for place in self.wanted]
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is wanted of the numbers for unknowns: an outcome near `wish`; `ragged` prefers the
+    smallest number that gives it. Each is a multiple of its unit, tried about `constants`, while
+    the others are what one of `defaults` says; `late` is how long a bound on a count should hold.
+    """
+
+    wish: int
+    ragged: bool
+    late: int
+    constants: tuple[int, ...]
+    units: tuple[int, ...]
+    defaults: tuple[tuple[int, ...], ...]
+
+
 Outcomes: TypeAlias = dict[int, int]
+Answer: TypeAlias = tuple[int, tuple[int, ...]]
+"""The outcome that was reached, and the numbers that give it."""
 
 
 @dataclass(eq=False, slots=True)
 class Question:
     """What `outcome` is of a formula's values; `kept` holds what was computed, by the numbers of
-    all unknowns and the place of the one that varies.
+    all unknowns and the place of the one that varies, `answers` what was found.
     """
 
     formula: Formula
@@ -52,8 +71,33 @@ class Question:
     kept: dict[tuple[tuple[int, ...], int], Outcomes] = field(
         default_factory=dict[tuple[tuple[int, ...], int], Outcomes]
     )
+    answers: dict[Wanted, Answer] = field(default_factory=dict[Wanted, Answer])
 
-    def probe(self, numbers: list[int], place: int) -> Callable[[int], int]:
+    def answer(self, wanted: Wanted) -> Answer:
+        """Return the first numbers that give the wish, else those that come nearest."""
+        found = self.answers.get(wanted)
+        if found is None:
+            found = self.answers[wanted] = self._search(wanted)
+        return found
+
+    def _search(self, wanted: Wanted) -> Answer:
+        best: Answer | None = None
+        wish, constants = wanted.wish, list(wanted.constants)
+        for numbers in wanted.defaults:
+            for place, unit in enumerate(wanted.units):
+                probe = self.probe(numbers, place)
+                number = _late(probe, wanted, unit)
+                if number is None:
+                    number = number_for(probe, wish, unit, constants, wanted.ragged)
+                reached = probe(number)
+                if best is None or abs(reached - wish) < abs(best[0] - wish):
+                    best = (reached, (*numbers[:place], number, *numbers[place + 1 :]))
+                if reached == wish:
+                    return best
+        assert best is not None, "asked only where something is open"
+        return best
+
+    def probe(self, numbers: tuple[int, ...], place: int) -> Callable[[int], int]:
         """Return the function of the number at one place, those at the others being given."""
         others = (*numbers[:place], 0, *numbers[place + 1 :])
         outcomes = self.kept.setdefault((others, place), {})
@@ -68,6 +112,14 @@ class Question:
             return found
 
         return probe
+
+
+def _late(probe: Callable[[int], int], wanted: Wanted, unit: int) -> int | None:
+    """Return a number that gives the wish and, of a bound on a count, keeps it a while."""
+    if wanted.late == 1:
+        return None
+    tried = (wanted.late * size // unit * unit for size in wanted.constants)
+    return next((number for number in tried if probe(number) == wanted.wish), None)
 
 
 @dataclass(eq=False, slots=True)

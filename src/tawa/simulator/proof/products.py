@@ -7,6 +7,7 @@ four warps.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation
@@ -18,7 +19,7 @@ from tawa.simulator.proof.accesses import WARPGROUP, bucket_of
 from tawa.simulator.proof.decode import Decoder, Step, concrete
 from tawa.simulator.proof.effects import together
 from tawa.simulator.proof.form import role_of
-from tawa.simulator.proof.machine import Action, Agent, Blocked, Script, World
+from tawa.simulator.proof.machine import Action, Agent, Blocked, Script, Waiting, World
 from tawa.simulator.proof.memory import Access
 from tawa.simulator.proof.registers import Places, own, release
 from tawa.simulator.proof.rules import Violation
@@ -155,6 +156,11 @@ def wgmma_commit_rule(decoder: Decoder, commit: hopper.WgmmaCommit) -> Step:
     return Step(run)
 
 
+def _unstarted(index: int, wait: Operation) -> Waiting:
+    what = "the other warps of its warpgroup"
+    return Waiting(what, "-", "-", f"{what}, which have not started wgmma {index}", wait)
+
+
 def wgmma_wait_rule(decoder: Decoder, wait: hopper.WgmmaWait) -> Step:
     """Wait for all but the newest groups; the named values are readable afterwards."""
     pending = wait.pending.data
@@ -177,9 +183,7 @@ def wgmma_wait_rule(decoder: Decoder, wait: hopper.WgmmaWait) -> Step:
             engine = engine_of(agent, wait)
             for index in range(start, end):
                 if engine.issued[index] < engine.size:
-                    what = "the other warps of its warpgroup"
-                    sentence = f"{what}, which have not started wgmma {index}"
-                    return Blocked(what, "-", "-", sentence, wait, engine.queue)
+                    return Blocked(engine.queue, partial(_unstarted, index, wait))
             for index in range(start, end):
                 agent.known |= engine.known[index]
             agent.world.step(agent, wait, "waited for wgmmas up to {}", end)

@@ -60,7 +60,7 @@ class BlockState:
 
 Loop = tuple[Site, tuple[Scalar, ...]]
 """A loop, and its first number, its end and its step."""
-Orbits = tuple[tuple[int, ...], ...]
+Places = tuple[tuple[int, ...], ...]
 Entry = tuple[Operation, int]
 """A loop or condition and one of its regions."""
 
@@ -71,6 +71,38 @@ class Orbit:
 
     begun: set[tuple[int | None, ...]] = field(default_factory=set[tuple[int | None, ...]])
     ended: set[tuple[int | None, ...]] = field(default_factory=set[tuple[int | None, ...]])
+
+
+class Turning:
+    """Notes with which values of the scalars that must recur the trips of a loop begin, and with
+    which it ends: in groups, by their places.
+    """
+
+    __slots__ = ("env", "groups", "scalars")
+
+    def __init__(
+        self, scalars: Scalars, env: list[Any], groups: list[tuple[tuple[int, ...], Orbit]]
+    ) -> None:
+        self.scalars = scalars
+        self.env = env
+        self.groups = groups
+
+    def step(self) -> None:
+        """Note that a trip begins."""
+        for group, orbit in self.groups:
+            orbit.begun.add(self._values(group))
+
+    def end(self) -> None:
+        """Note that the loop ends."""
+        for group, orbit in self.groups:
+            values = self._values(group)
+            if None not in values:
+                orbit.ended.add(values)
+
+    def _values(self, group: tuple[int, ...]) -> tuple[int | None, ...]:
+        env, value = self.env, self.scalars.value
+        items = [env[place] for place in group]
+        return tuple([item if item.__class__ is int else value(item) for item in items])
 
 
 class Run(World):
@@ -336,26 +368,10 @@ class Run(World):
         first = settle + (count - settle - left + 1) // 2
         return (*range(first), *range(first + left, count))
 
-    def stepped(self, loop: Operation, orbits: Orbits, env: list[Any]) -> None:
-        """Note that a trip begins with these values of the carried scalars that must recur."""
-        for group in orbits:
-            self._orbit(loop, group).begun.add(self._values(group, env))
-
-    def ended(self, loop: Operation, orbits: Orbits, env: list[Any]) -> None:
-        """Note that a loop ends with these values of the carried scalars that must recur."""
-        for group in orbits:
-            values = self._values(group, env)
-            if None not in values:
-                self._orbit(loop, group).ended.add(values)
-
-    def _orbit(self, loop: Operation, group: tuple[int, ...]) -> Orbit:
-        found = self.orbits.get((loop, group))
-        if found is None:
-            found = self.orbits[loop, group] = Orbit()
-        return found
-
-    def _values(self, group: tuple[int, ...], env: list[Any]) -> tuple[int | None, ...]:
-        return tuple(self.scalars.value(env[place]) for place in group)
+    def entering(self, loop: Operation, groups: Places, env: list[Any]) -> Turning:
+        """Return what notes the values of the carried scalars of a loop that must recur."""
+        found = [self.orbits.setdefault((loop, group), Orbit()) for group in groups]
+        return Turning(self.scalars, env, list(zip(groups, found, strict=True)))
 
     def condition(self, site: Site, scalar: Scalar, inside: Loop | None = None) -> bool:
         """Return a condition: what it is, or what the configuration wants. `inside` is a loop that

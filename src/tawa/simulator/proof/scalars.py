@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tawa.simulator.proof.bounds import least_of, least_of_unknown
 from tawa.simulator.proof.functions import FUNCTIONS
-from tawa.simulator.proof.numbers import LARGE, number_for
-from tawa.simulator.proof.probing import Formula, Operation, Questions
+from tawa.simulator.proof.numbers import LARGE
+from tawa.simulator.proof.probing import Formula, Operation, Questions, Wanted
 
 if TYPE_CHECKING:
     from tawa.simulator.proof.configuration import Configuration
@@ -187,14 +187,15 @@ class Scalars:
                 else:
                     still_open.add(item)
                 continue
-            parts = [part for part in item.args if isinstance(part, Expr)]
-            if any(part in still_open for part in parts):
-                still_open.add(work.pop())
-            elif missing := [part for part in parts if part not in known]:
-                work += missing
-            else:
-                values = [known[part] if isinstance(part, Expr) else part for part in item.args]
+            values = [known.get(part) if isinstance(part, Expr) else part for part in item.args]
+            if None not in values:
                 known[work.pop()] = FUNCTIONS[item.function](*values)
+                continue
+            missing = [part for part in item.args if isinstance(part, Expr) and part not in known]
+            if any(part in still_open for part in missing):
+                still_open.add(work.pop())
+            else:
+                work += missing
         return known.get(scalar)
 
     def _bind(self, chosen: Iterable[tuple[Expr, int]]) -> None:
@@ -272,26 +273,19 @@ class Scalars:
             pool = [*constants, *self.numbers]
             return self._draw(scalars, outcome, wish, unknowns, pool)
         question = self.questions.ask(self._formula(scalars, unknowns), outcome)
-        best: tuple[int, list[int]] | None = None
         # Where one is chosen, no others have defaults.
-        for scale in (4, 1, 0) if len(unknowns) > 1 else (0,):
-            numbers = [self._default(item, scale, constants) for item in unknowns]
-            for place, chosen in enumerate(unknowns):
-                probe = question.probe(numbers, place)
-                unit = self.units.get(chosen, 1)
-                number = self._late(probe, wish, unit, constants)
-                if number is None:
-                    number = number_for(probe, wish, unit, constants, ragged)
-                reached = probe(number)
-                if best is None or abs(reached - wish) < abs(best[0] - wish):
-                    best = (reached, [*numbers[:place], number, *numbers[place + 1 :]])
-                if reached == wish:
-                    break
-            if best is not None and best[0] == wish:
-                break
-        assert best is not None, "settle is called only where something is open"
-        self._bind(zip(unknowns, best[1], strict=True))
-        return best[0]
+        scales = (4, 1, 0) if len(unknowns) > 1 else (0,)
+        wanted = Wanted(
+            wish,
+            ragged,
+            self.late,
+            tuple(constants),
+            tuple([self.units.get(item, 1) for item in unknowns]),
+            tuple([self._defaults(unknowns, scale, constants) for scale in scales]),
+        )
+        reached, numbers = question.answer(wanted)
+        self._bind(zip(unknowns, numbers, strict=True))
+        return reached
 
     def decide(self, condition: Scalar, wish: int, ragged: bool) -> int:
         """Bind what a condition depends on to what gives the wish; returns the outcome."""
@@ -301,15 +295,6 @@ class Scalars:
             apart = self.settle((one, other), int.__sub__, 0, ragged)  # pyright: ignore[reportArgumentType]
             return wish if apart == 0 else 1 - wish
         return self.settle((condition,), _truth, wish, ragged)
-
-    def _late(
-        self, probe: Callable[[int], int], wish: int, unit: int, constants: list[int]
-    ) -> int | None:
-        """Return a number that gives the wish and, of a bound on a count, keeps it a while."""
-        if self.late == 1:
-            return None
-        tried = (self.late * size // unit * unit for size in constants)
-        return next((number for number in tried if probe(number) == wish), None)
 
     def _draw(
         self,
@@ -346,6 +331,9 @@ class Scalars:
         number += self.random.choice((0, 0, self.random.randrange(1 + constants[-1])))
         unit = self.units.get(item, 1)
         return number // unit * unit
+
+    def _defaults(self, unknowns: list[Expr], scale: int, constants: list[int]) -> tuple[int, ...]:
+        return tuple([self._default(item, scale, constants) for item in unknowns])
 
     def _default(self, item: Expr, scale: int, constants: list[int]) -> int:
         match item.function:
