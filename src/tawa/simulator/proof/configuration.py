@@ -21,13 +21,16 @@ from xdsl.ir import Operation
 Wishes = tuple[int, ...]
 
 _IF: dict[str, Wishes] = {"no": (0,), "yes": (1,), "no, yes": (0, 1), "yes, no": (1, 0)}
+_UNLIKE = (_IF["no"], _IF["no, yes"], _IF["yes, no"])
+"""What conditions are varied to while the others, as in all runs of tiles alike, hold."""
 _MANY = 24  # more steady trips than this are not all run: those between are like their neighbours
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a choice is made: `kind` is "inner", "outer", "around", "pure" or "if", for conditions
-    of while loops "while" or "while around".
+    """Where a choice is made: `kind` is "inner", "outer", "around" or "pure" for loops, "while" or
+    "while around" for conditions of while loops, "once" for conditions that nothing changes while
+    a block runs, "if" for others.
     """
 
     operation: Operation
@@ -118,6 +121,7 @@ def _kinds(tiles: int, trips: int, choice: str, around: int = 1) -> dict[str, Wi
         "while": _times(tiles),
         "while around": _times(around),
         "if": _IF[choice],
+        "once": _IF[choice][:1],
     }
 
 
@@ -154,7 +158,7 @@ def configurations(seen: list[Configuration], shape: Shape) -> Iterator[Configur
     sites = {site for one in seen for site in one.outcomes}
     if any(site.kind == "outer" for site in sites):
         yield _uniform(shape.tiles(0), 1, "yes", 1, 0, 1)  # tiles that differ in another axis only
-    if len(sites) == 1 and not any(site.kind == "if" for site in sites):
+    if len(sites) == 1 and not any(site.kind in ("if", "once") for site in sites):
         return
     yield _uniform(0, 1, "yes")
     yield from _one_by_one(sites, shape)
@@ -173,8 +177,8 @@ def _one_by_one(sites: set[Site], shape: Shape) -> Iterator[Configuration]:
                 yield Configuration(around, {site.operation: (count,)})
             yield Configuration(around, {site.operation: (shape.long,)})
     for site in sites:
-        if site.kind == "if":
-            for wishes in _IF.values():
+        if site.kind in ("if", "once"):
+            for wishes in _UNLIKE if site.kind == "if" else (_IF["no"],):
                 yield Configuration(around, {site.operation: wishes}, ragged=True)
         elif site.kind == "pure":
             for trips in (0, 1, 3):

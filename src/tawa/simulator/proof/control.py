@@ -179,7 +179,7 @@ def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
         bodies.append(run_steps(()))
         ends.append(())
     condition = decoder.number(branch.cond)
-    site = Site(branch, "if")
+    site = Site(branch, "once" if branch in decoder.uniform.once else "if")
     guarded = _guarded(branch, decoder)
 
     def run(script: Script) -> Source:

@@ -24,6 +24,7 @@ _TOUCHING = (
     hopper.SharedLoad,
     hopper.SharedStore,
     hopper.CopyAsync,
+    hopper.SharedGather,
     hopper.FmaDot,
     hopper.SharedTranspose,
 )

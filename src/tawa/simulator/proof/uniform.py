@@ -75,14 +75,16 @@ class Steadiness:
 @dataclass(frozen=True, slots=True)
 class Uniform:
     """What holds of a kernel: when each loop is steady, the carried scalars that must recur, the
-    loops and conditions that no input decides, and the loops whose trips are not the same each
-    time: their bounds depend on the trip of another loop, or on memory.
+    loops and conditions that no input decides, the loops whose trips are not the same each time:
+    their bounds depend on the trip of another loop, or on memory; and the conditions that are the
+    same each time.
     """
 
     steady: dict[Operation, Steadiness]
     orbits: dict[Operation, tuple[tuple[BlockArgument, ...], ...]]
     fixed: frozenset[Operation] = frozenset()
     varying: frozenset[Operation] = frozenset()
+    once: frozenset[Operation] = frozenset()
 
 
 def read_uniform(
@@ -103,8 +105,10 @@ def read_uniform(
         reader.condition(operation, value)
     around = list(controls)
     fixed = frozenset(item for item in around if not reader.is_open(item))
-    varying = frozenset(item for item in around if reader.varies(item))
-    return Uniform(reader.steady, reader.components(), fixed, varying)
+    varies = {item: reader.varies(item) for item in around}
+    loops = frozenset(item for item in around if varies[item] and not isinstance(item, scf.IfOp))
+    once = frozenset(item for item in around if not varies[item] and isinstance(item, scf.IfOp))
+    return Uniform(reader.steady, reader.components(), fixed, loops, once)
 
 
 class _Reader:
@@ -186,9 +190,9 @@ class _Reader:
         return all(_apart(first, second, known) is None for first, second in _compared(control))
 
     def varies(self, control: Operation) -> bool:
-        """Tell whether a loop need not make the same trips each time it is entered."""
-        if not isinstance(control, (scf.ForOp, scf.WhileOp)):
-            return False
+        """Tell whether a loop need not make the same trips each time it is entered, or a condition
+        have the same outcome each time it is met.
+        """
         leaves = [self.leaves(value) for value in decisive(control)]
         own = {control}
         return any(item.loops.keys() - own or item.carried or item.reads for item in leaves)
