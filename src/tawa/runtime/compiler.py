@@ -31,6 +31,7 @@ from tawa.errors import (
 from tawa.frontend import build as build_tile
 from tawa.frontend.signature import Signature
 from tawa.ir import hopper, tile
+from tawa.ir.text import text_of
 from tawa.passes import pipeline
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Declined, Plan
@@ -155,7 +156,7 @@ def _compile(
     """Compile by the first plan that can be carried out."""
     with watch.phase("frontend"):
         kernel = build_tile(function, signature, options)
-    stages: dict[str, Stage] = {"tile": str(kernel)}
+    stages: dict[str, Stage] = {"tile": text_of(kernel)}
     begin = watch.steps.begin
     with watch.phase("tile passes"):
         passes = pipeline.TILE if descriptors else pipeline.TILE_PLAIN
@@ -213,12 +214,12 @@ def _carry_out(
     begin = watch.steps.begin
     with watch.phase("aref passes"):
         notes += pipeline.run(pipeline.AREF, work, plan, target, begin)
-        made["aref"] = str(work)
+        made["aref"] = text_of(work)
     with watch.phase("lowering"):
         lowered = pipeline.run(pipeline.HOPPER, work, plan, target, begin)
         refuse_declined(pins, plan, lowered)
         notes += lowered
-        made["hopper"] = str(work)
+        made["hopper"] = text_of(work)
     with watch.phase("proof", work, plan):
         proof = prove(work, target)
     with watch.phase("code generation", work, plan):

@@ -17,7 +17,7 @@ from xdsl.dialects.builtin import (
     TensorType,
     UnitAttr,
 )
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import Pure
 
 from tawa.analysis.effects import has_effect
@@ -176,15 +176,14 @@ def _share(block: Block, known: dict[object, list[SSAValue]]) -> None:
     """Replace a pure scalar operation by an equal one that dominates it."""
     scope = dict(known)
     for operation in list(block.ops):
-        if operation.has_trait(Pure) and not operation.regions and operation.results:
+        if _may_be_shared(operation):
             key = (
                 type(operation),
-                tuple(id(operand) for operand in operation.operands),
-                tuple(sorted((k, str(v)) for k, v in operation.attributes.items())),
-                tuple(str(kind) for kind in operation.result_types),
+                tuple([id(operand) for operand in operation.operands]),
+                tuple(sorted((k, _told(v)) for k, v in operation.attributes.items())),
+                tuple(operation.result_types),
             )
-            # Accumulators are written in place: a tensor constant is never shared.
-            if key in scope and not isinstance(operation, hopper.TensorMap) and _scalar(operation):
+            if key in scope:
                 for old, new in zip(operation.results, scope[key]):
                     old.replace_all_uses_with(new)
                 erase(operation)
@@ -195,8 +194,26 @@ def _share(block: Block, known: dict[object, list[SSAValue]]) -> None:
                 _share(inner, scope)
 
 
-def _scalar(operation: Operation) -> bool:
-    return all(not isinstance(v.type, TensorType) for v in operation.results)
+def _may_be_shared(operation: Operation) -> bool:
+    """Tell whether an operation is pure and scalar: accumulators are written in place, so that a
+    tensor constant is never shared.
+    """
+    if operation.regions or not operation.results or not operation.has_trait(Pure):
+        return False
+    if isinstance(operation, hopper.TensorMap):
+        return False
+    return not any(isinstance(value.type, TensorType) for value in operation.results)
+
+
+def _told(attribute: Attribute) -> str:
+    """Return an attribute's text: two zeros are equal, and are told apart by it."""
+    match attribute:
+        case StringAttr():
+            return f'"{attribute.data}"'
+        case IntAttr():
+            return str(attribute.data)
+        case _:
+            return str(attribute)
 
 
 # --- set-up and launch --------------------------------------------------------------------------
