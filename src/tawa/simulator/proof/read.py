@@ -24,7 +24,7 @@ from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.regions import collect_buffers
 from tawa.simulator.proof.registers import follow_registers, touch_rule
 from tawa.simulator.proof.rules import Unproved, Violation
-from tawa.simulator.proof.uniform import read_uniform, ring_operands
+from tawa.simulator.proof.uniform import RING, read_uniform, ring_operands
 from tawa.target import Target
 
 _SETUP = (hopper.InitBarriers, hopper.FenceBarrierInit, hopper.BlockSync, hopper.ClusterSync)
@@ -234,16 +234,7 @@ def _unit(kernel: tile.Kernel, index: int) -> int:
     return _integer(kernel.arguments.data[index].data.get("divisible"), 1)
 
 
-_DECIDING = (
-    *_CONTROLS,
-    hopper.Wait,
-    hopper.Arrive,
-    hopper.Expect,
-    hopper.TmaLoad,
-    hopper.Slot,
-    hopper.Wgmma,
-    hopper.SharedStore,
-)
+_DECIDING = (*_CONTROLS, *RING, hopper.Wgmma, hopper.SharedStore)
 
 
 def _roots(decoder: Decoder) -> Iterator[SSAValue]:

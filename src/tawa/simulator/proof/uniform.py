@@ -334,13 +334,13 @@ def decisive(control: Operation) -> list[SSAValue]:
             return []
 
 
-_RING = (hopper.Wait, hopper.Arrive, hopper.Expect, hopper.TmaLoad, hopper.Slot)
+RING = (hopper.Wait, hopper.Arrive, hopper.Expect, hopper.TmaLoad, hopper.Slot)
 
 
 def ring_operands(census: Census) -> list[tuple[Operation, SSAValue, str]]:
     """Return the operands that say which slot and which phase an operation means."""
     found: list[tuple[Operation, SSAValue, str]] = []
-    for operation in census.of(*_RING):
+    for operation in census.of(*RING):
         match operation:
             case hopper.Wait():
                 found += [
