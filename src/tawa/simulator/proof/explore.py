@@ -18,9 +18,10 @@ from tawa.ir import hopper
 from tawa.simulator.proof.closed import is_closed
 from tawa.simulator.proof.configuration import Configuration, configurations, searching
 from tawa.simulator.proof.model import Model
+from tawa.simulator.proof.orbits import Orbit
 from tawa.simulator.proof.read import STEPPED
 from tawa.simulator.proof.rules import Contest, OutOfSteps, Unproved, Violation
-from tawa.simulator.proof.run import Entry, Orbit, Run
+from tawa.simulator.proof.run import Entry, Run
 from tawa.simulator.proof.search import Search
 
 STEPS = 400_000

@@ -24,6 +24,7 @@ from tawa.simulator.proof.leftovers import check_end
 from tawa.simulator.proof.machine import Agent, Script, World
 from tawa.simulator.proof.memory import Bucket
 from tawa.simulator.proof.model import Model, RoleModel
+from tawa.simulator.proof.orbits import Orbit, Places, Turning
 from tawa.simulator.proof.products import Engine
 from tawa.simulator.proof.registers import Registers
 from tawa.simulator.proof.rules import OutOfSteps, Row, Unproved, Violation
@@ -60,49 +61,8 @@ class BlockState:
 
 Loop = tuple[Site, tuple[Scalar, ...]]
 """A loop, and its first number, its end and its step."""
-Places = tuple[tuple[int, ...], ...]
 Entry = tuple[Operation, int]
 """A loop or condition and one of its regions."""
-
-
-@dataclass(eq=False, slots=True)
-class Orbit:
-    """The values with which trips of a loop began, and those with which the loop ended."""
-
-    begun: set[tuple[int | None, ...]] = field(default_factory=set[tuple[int | None, ...]])
-    ended: set[tuple[int | None, ...]] = field(default_factory=set[tuple[int | None, ...]])
-
-
-class Turning:
-    """Notes with which values of the scalars that must recur the trips of a loop begin, and with
-    which it ends: in groups, by their places.
-    """
-
-    __slots__ = ("env", "groups", "scalars")
-
-    def __init__(
-        self, scalars: Scalars, env: list[Any], groups: list[tuple[tuple[int, ...], Orbit]]
-    ) -> None:
-        self.scalars = scalars
-        self.env = env
-        self.groups = groups
-
-    def step(self) -> None:
-        """Note that a trip begins."""
-        for group, orbit in self.groups:
-            orbit.begun.add(self._values(group))
-
-    def end(self) -> None:
-        """Note that the loop ends."""
-        for group, orbit in self.groups:
-            values = self._values(group)
-            if None not in values:
-                orbit.ended.add(values)
-
-    def _values(self, group: tuple[int, ...]) -> tuple[int | None, ...]:
-        env, value = self.env, self.scalars.value
-        items = [env[place] for place in group]
-        return tuple([item if item.__class__ is int else value(item) for item in items])
 
 
 class Run(World):
