@@ -184,10 +184,13 @@ def _is_dot(operation: Operation) -> bool:
 
 
 def ordinary_warps(problem: Problem) -> int:
-    """Return the warps of an ordinary kernel: as wished, or as many as its products need."""
-    wish = problem.wishes.get("num_warps", 4)
+    """Return the warps of an ordinary kernel: as wished, or as many as its tensors need.
+
+    A wish for fewer warps than products need is not met: the others would compile badly.
+    """
+    wish = problem.wishes.get("num_warps")
     warps = wish if wish in (1, 2, 4, 8, 16) else 4
-    if not problem.dots:
+    if warps == wish and not problem.dots:
         return warps
     loads = [op for op in problem.statements.values() if isinstance(op, tile.DescLoad)]
     warps = max(4, warps)

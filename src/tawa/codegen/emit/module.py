@@ -21,6 +21,7 @@ class Module:
         self.contiguity = Contiguity()
         self.wrappers: dict[str, Wrapper] = {}
         self._tables: dict[tuple[int, ...], str] = {}
+        self._thread_tables: dict[tuple[int, ...], str] = {}
 
     def call(self, wrapper: Wrapper, *arguments: object, template: str = "") -> str:
         """Return a call of a wrapper, which the file will then define."""
@@ -46,6 +47,20 @@ class Module:
             )
             self._tables[key] = name
         return self._tables[key]
+
+    def thread_table(self, values: Sequence[int]) -> str:
+        """Return an array of small numbers that threads index by their own: it lies in memory.
+
+        As an array of a function it would be made anew on each thread's stack.
+        """
+        key = tuple(values)
+        if key not in self._thread_tables:
+            name = self.names.fresh("thread_map")
+            kind = "unsigned char" if max(key) < 256 else "unsigned short"
+            entries = ", ".join(map(str, key))
+            self.maps.append(f"__device__ const {kind} {name}[] = {{{entries}}};")
+            self._thread_tables[key] = name
+        return self._thread_tables[key]
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ def by_thread(e: Emitter, table: list[int]) -> str:
     name = e.lane if lanes else e.thread
     if formula is not None:
         return formula.render(name)
-    return f"{e.module.table(table[:32] if lanes else table)}::at({name})"
+    return f"{e.module.thread_table(table[:32] if lanes else table)}[{name}]"
 
 
 def pointer_add(e: Emitter, op: Operation) -> None:
