@@ -1,8 +1,9 @@
 """Names of statements in the user's words: the variable a statement defines and its line.
 
-`a@12` is a load or a dot, `for k@10` a loop, `c_desc@16` a store through `c_desc`. Where a helper
-function is called twice on one line, or a statement has no line, a number keeps names apart; it is
-kept in the operation's `label`, so that copies of a statement in several roles share its name.
+`a@12` is a load or a dot, `for k@10` a loop, `c_desc@16` a store through `c_desc`; `if@9` a branch,
+which messages name and no plan does. Where a helper function is called twice on one line, or a
+statement has no line, a number keeps names apart; it is kept in the operation's `label`, so that
+copies of a statement in several roles share its name.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def _base_name(operation: Operation) -> str:
             return f"for {_hint(operation.body.block.args[0])}{at}"
         case scf.WhileOp():
             return f"while{at}"
+        case scf.IfOp():
+            return f"if{at}"
         case tile.Store() | tile.DescStore() | tile.DescAtomic():
             return f"{_hint(accessed(operation))}{at}"
         case hopper.NextProgram():
@@ -52,7 +55,7 @@ def _base_name(operation: Operation) -> str:
 
 
 def name_of(operation: Operation) -> str:
-    """Return the name of a load, store, atomic, dot or loop."""
+    """Return the name of a load, store, atomic, dot, loop or branch."""
     match operation.attributes.get(_LABEL):
         case StringAttr() as label:
             return label.data

@@ -154,10 +154,10 @@ class Converter:
             self.chosen.of[result] = natural
             retype(result, with_layout(result.type, natural))
             users = [(use.operation, use.index) for use in result.uses]
-            moved = self.version(result, wanted, following)
-            self.chosen.of[moved] = wanted
+            version = self.version(result, wanted, following)
+            self.chosen.of[version] = wanted
             for user, index in users:
-                user.operands[index] = moved
+                user.operands[index] = version
 
     def _wanted(self, operation: Operation, index: int) -> RegisterLayout:
         """Return the layout an operation wants an operand in."""
@@ -237,15 +237,7 @@ class Converter:
         same_thread = register_map(own, wanted) is not None
         if isinstance(value.owner, hopper.SharedLoad) and not same_thread:
             return self._read_again(value.owner, wanted)
-        emitter = Emitter.before(use)
-        if within_warps(own, wanted):
-            return emitter.put(
-                hopper.ConvertLayout(
-                    operands=[value], result_types=[with_layout(value.type, wanted)]
-                ),
-                value.name_hint,
-            ).result
-        return through_scratch(self.lowering, self.role, emitter, value, wanted)
+        return moved(self.lowering, self.role, Emitter.before(use), value, wanted)
 
     def _recompute(self, value: SSAValue, layout: RegisterLayout) -> SSAValue:
         key = (value, LayoutAttr(layout))
@@ -278,15 +270,19 @@ class Converter:
         return self.versions[key]
 
 
-def through_scratch(
+def moved(
     lowering: Lowering,
     role: hopper.Role,
     emitter: Emitter,
     value: SSAValue,
     wanted: RegisterLayout,
 ) -> SSAValue:
-    """Move a tensor between warps: store it, let all warps meet, load it in `wanted`."""
-    return exchange(lowering, role, emitter, [value], wanted)[0]
+    """Move a tensor to the threads that hold it in `wanted`: by shuffles, or through memory."""
+    if not within_warps(layout_of(value.type), wanted):
+        return exchange(lowering, role, emitter, [value], wanted)[0]
+    kind = with_layout(value.type, wanted)
+    convert = hopper.ConvertLayout(operands=[value], result_types=[kind])
+    return emitter.put(convert, value.name_hint).result
 
 
 def exchange(
@@ -370,9 +366,9 @@ __all__ = [
     "as_bits",
     "as_bytes",
     "exchange",
+    "moved",
     "same_layout",
     "scratch",
-    "through_scratch",
     "with_layout",
     "without_dimension",
 ]

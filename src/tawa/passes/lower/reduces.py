@@ -23,9 +23,9 @@ from tawa.layouts.fragments import without_dimension
 from tawa.layouts.register import Axis, Coordinate, RegisterLayout
 from tawa.passes.lower.anchors import scan_layout
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.convert import exchange, through_scratch, with_layout
-from tawa.passes.lower.emit import Emitter, replace
-from tawa.passes.lower.relate import reshaped
+from tawa.passes.lower.convert import exchange, moved, same_layout, with_layout
+from tawa.passes.lower.emit import Emitter, replace, retype
+from tawa.passes.lower.relate import is_tensor, reshaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,9 @@ def _expand(
     if runs is None:
         # No way to name the warps' parts: bring the axis into one warp instead.
         inside = scan_layout(layout.shape, axis, role.warps.data)
-        moved = [through_scratch(lowering, role, emitter, value, inside) for value in values]
-        replace(reduce, _reduce(emitter, reduce, moved, axis))
+        values = exchange(lowering, role, emitter, values, inside)
+        reduced = _reduce(emitter, reduce, values, axis)
+        replace(reduce, _as_before(lowering, role, emitter, reduce, reduced))
         return
     shape = (*layout.shape[:axis], *(run.extent for run in runs), *layout.shape[axis + 1 :])
     apart = reshaped(layout, shape)
@@ -100,7 +101,27 @@ def _expand(
     values = exchange(lowering, role, emitter, values, _gathered(layout, axis, parts))
     for index in reversed(range(len(left))):
         values = _reduce(emitter, reduce, values, axis + index)
-    replace(reduce, values)
+    replace(reduce, _as_before(lowering, role, emitter, reduce, values))
+
+
+def _as_before(
+    lowering: Lowering,
+    role: hopper.Role,
+    emitter: Emitter,
+    reduce: tile.Reduce,
+    values: list[SSAValue],
+) -> list[SSAValue]:
+    """Return what stands for the results of `reduce` in the layouts that these have.
+
+    One map may be written in several ways, and users of the results know only theirs.
+    """
+    results: list[SSAValue] = []
+    for old, value in zip(reduce.res, values, strict=True):
+        if is_tensor(old) and not same_layout(layout_of(value.type), layout_of(old.type)):
+            value = moved(lowering, role, emitter, value, layout_of(old.type))
+        retype(value, old.type)
+        results.append(value)
+    return results
 
 
 def _gathered(layout: RegisterLayout, axis: int, parts: Coordinate) -> RegisterLayout:
