@@ -306,6 +306,8 @@ class Emitter(Writer):
 
     def in_place(self, operand: SSAValue, result: SSAValue) -> Array:
         """Return the array of an in-place result, holding the operand's value."""
+        if layout_of(operand.type) != layout_of(result.type):
+            raise InternalError(f"{result.owner} would leave {operand.type} in other places")
         target = self.array(result)
         self.copy(target, self.tensor(operand))
         return target

@@ -56,7 +56,9 @@ class Assignment:
 def product_seeds(
     chosen: Assignment, operations: list[Operation]
 ) -> Iterator[tuple[SSAValue, RegisterLayout]]:
-    """Accumulators of products."""
+    """Accumulators of products. Fused multiply-adds come last: they work in any layout, also in
+    the one that a product of tensor cores gave their accumulator.
+    """
     for operation in operations:
         match operation:
             case hopper.Wgmma():
@@ -65,13 +67,18 @@ def product_seeds(
             case hopper.Mma():
                 m, n = shape_of(operation.result.type)
                 layout = fragments.mma_accumulator(m, n, chosen.warps)
-            case hopper.FmaDot():
-                layout = chosen.default(shape_of(operation.result.type))
             case _:
                 continue
         chosen.at[operation] = layout
         yield operation.result, layout
         yield operation.acc, layout
+    for operation in operations:
+        if isinstance(operation, hopper.FmaDot):
+            layout = chosen.of.get(operation.result) or chosen.of.get(operation.acc)
+            layout = layout or chosen.default(shape_of(operation.result.type))
+            chosen.at[operation] = layout
+            yield operation.result, layout
+            yield operation.acc, layout
 
 
 def operand_layouts(

@@ -129,10 +129,13 @@ class Converter:
     def _settle_results(self, operation: Operation) -> None:
         """Give results the layout that follows from the operands', then the one they were given.
 
+        A product leaves its result in the registers of its accumulator, whatever others asked for.
         The operand of a reduction, scan or histogram does not follow from its result, nor that of a
         join whose result has neighbours in other threads: others may have asked for it.
         """
         match operation:
+            case hopper.Wgmma() | hopper.Mma() | hopper.FmaDot():
+                natural = self.chosen.at[operation]
             case tile.Scan():
                 natural = layout_of(operation.inputs[0].type)
             case tile.Reduce():
