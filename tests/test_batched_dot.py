@@ -35,6 +35,13 @@ def test_a_batch_in_pointers(count, dtype):
     np.testing.assert_array_equal(got, a.astype(np.float64) @ b.astype(np.float64))
 
 
+def test_the_most_matrices():
+    a, b, out = integers(32, 16, 16), integers(32, 16, 16), blank(32, 16, 16)
+    arguments = {"a": a, "b": b, "c": out, "G": 32, "M": 16, "N": 16, "K": 16}
+    got = result(once, arguments, (1,), "c")
+    np.testing.assert_array_equal(got, a.astype(np.float64) @ b.astype(np.float64))
+
+
 def looped(a_desc, b_desc, c_desc, n, G: tl.constexpr, B: tl.constexpr):
     """Sums carried as one batch through a loop over blocks of three dimensions."""
     acc = tl.zeros((G, B, B), tl.float32)
@@ -106,7 +113,7 @@ def test_products_of_a_batch_stand_side_by_side():
     assert len(operations(kernel, hopper.Wgmma)) == 4
 
 
-@pytest.mark.parametrize("count", [24, 32])
+@pytest.mark.parametrize("count", [24, 64])
 def test_batches_that_are_refused(count):
     arrays = [tawa.array((count, 16, 16), "f16")] * 2
     with pytest.raises(ShapeUnsupported) as caught:

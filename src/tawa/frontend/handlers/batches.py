@@ -14,8 +14,8 @@ from tawa.frontend.types import ir_type
 from tawa.frontend.values import Tensor, describe
 from tawa.ir import tile
 
-_MOST = 16
-"""Products one tl.dot may become: each is code of its own, with operands of its own."""
+_MOST = 32
+"""Products one tl.dot may become: each is code of its own; 64 of 16x16 spill registers."""
 
 
 def multiply_each(
@@ -23,7 +23,7 @@ def multiply_each(
 ) -> Tensor:
     """Return the batch of `multiply` of the matrices of `operands`, all of one leading shape.
 
-    Raises ShapeUnsupported for a batch that is no power of two, or has more than 16 matrices.
+    Raises ShapeUnsupported for a batch that is no power of two, or has more than 32 matrices.
     """
     leading = operands[0].shape[:-2]
     count = prod(leading)
