@@ -56,14 +56,12 @@ def test_every_trip_multiplies_the_same(trips):
 
 def test_no_product_of_a_loop_reads_registers_from_before_it():
     kernel = repeated.compile(*arrays(3), 3, 1, grid=(1,), **SIZES)
-    products = [
-        op for op in ir.parse(kernel.asm.text("hopper")).walk() if isinstance(op, hopper.Wgmma)
-    ]
+    # The last trip is peeled off, as the loop loads a trip ahead: its products stand in no loop.
+    loops = [op for op in ir.parse(kernel.asm.text("hopper")).walk() if isinstance(op, scf.ForOp)]
+    assert len(loops) == 1
+    products = [op for op in loops[0].walk() if isinstance(op, hopper.Wgmma)]
     assert len(products) == 2
     for product in products:
-        loop = product.parent_op()
-        while not isinstance(loop, scf.ForOp):
-            loop = loop.parent_op()
-        computed = loop.is_ancestor(product.a.owner)
+        computed = loops[0].is_ancestor(product.a.owner)
         assert computed or str(product.a.type).startswith("!hopper.view"), product
     assert sum(not str(p.a.type).startswith("!hopper.view") for p in products) == 1
