@@ -80,6 +80,7 @@ class Scalars:
         self._open: set[Expr] = set()  # those found open under the present binding
         self._words: dict[tuple[object, ...], Expr] = {}  # by their address as far as it is known
         self._unplaced: list[Expr] = []  # words at an address that is open in part
+        self._moved = False
 
     def unknown(self, kind: str, *key: object, unit: int = 1) -> Expr:
         """Return the unknown of a key; `unit` is a number its value is a multiple of."""
@@ -131,9 +132,11 @@ class Scalars:
         """Return the word of memory at an address: one that was read before, where an address that
         was open then is the same number now.
         """
-        for open_ in self._unplaced:
-            self._words.setdefault(self._placed(open_), open_)
-        self._unplaced = [item for item in self._unplaced if not self._is_placed(item)]
+        if self._moved:  # something was bound since they were looked at
+            self._moved = False
+            for open_ in self._unplaced:
+                self._words.setdefault(self._placed(open_), open_)
+            self._unplaced = [item for item in self._unplaced if not self._is_placed(item)]
         found = self._words.setdefault(self._placed(word), word)
         if found is word and not self._is_placed(word):
             self._unplaced.append(word)
@@ -201,6 +204,7 @@ class Scalars:
     def _bind(self, chosen: Iterable[tuple[Expr, int]]) -> None:
         self.bound.update(chosen)
         self._open.clear()
+        self._moved = True
 
     def _formula(self, scalars: tuple[Scalar, ...], unknowns: list[Expr]) -> Formula:
         """Return what computes scalars from numbers for their open unknowns."""
@@ -245,6 +249,7 @@ class Scalars:
         self.assigned.add(scalar)
         self._known[scalar] = number
         self._open.clear()
+        self._moved = True
 
     def open(self, scalars: Iterable[Scalar]) -> list[Expr]:
         """Return the unbound unknowns of some scalars, in order of appearance."""
