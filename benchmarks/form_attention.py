@@ -68,11 +68,11 @@ def attention_gradients(
     dq = tl.zeros((WIDE, D), tl.float32)
     for n in range(0, first + WIDE if CAUSAL else S, NARROW):
         key = n + tl.arange(0, NARROW)
-        k = tl.load(k_ptr + key[:, None] * D + across)
-        v = tl.load(v_ptr + key[:, None] * D + across)
-        p = tl.exp2(tl.dot(q, tl.trans(k)) * log2 - lse[:, None])
+        k_step = tl.load(k_ptr + key[:, None] * D + across)
+        v_step = tl.load(v_ptr + key[:, None] * D + across)
+        p = tl.exp2(tl.dot(q, tl.trans(k_step)) * log2 - lse[:, None])
         if CAUSAL:
             p = tl.where(own[:, None] >= key[None, :], p, 0.0)
-        ds = p * (tl.dot(do, tl.trans(v)) - delta[:, None])
-        dq += tl.dot(ds.to(k.dtype), k)
+        ds = p * (tl.dot(do, tl.trans(v_step)) - delta[:, None])
+        dq += tl.dot(ds.to(k_step.dtype), k_step)
     tl.store(dq_ptr + head * S * D + block, (dq * scale).to(dq_ptr.dtype.element_ty))
