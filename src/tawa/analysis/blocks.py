@@ -29,6 +29,7 @@ from tawa.analysis.polynomial import (
     is_argument,
     is_host_value,
     is_program_value,
+    place_of,
 )
 from tawa.analysis.ranges import range_of
 from tawa.analysis.rows import conjuncts, upper_bound
@@ -149,7 +150,7 @@ def _offsets(
         else:
             return Refusal(f"the stride of dimension {dim} is a compound expression")
     extra: dict[Leaf, Polynomial] = {}
-    for atom in sorted(_stride_like(rest), key=hash):
+    for atom in sorted(_stride_like(rest), key=place_of):
         quotient, others = rest.divide(atom)
         if not quotient.is_zero and not is_host_value(quotient):
             extra[atom], rest = quotient, others
@@ -315,7 +316,7 @@ def _without_trips(poly: Polynomial) -> list[Polynomial] | None:
     """Return polynomials without loops that are all >= 0 only if `poly` is in every iteration."""
     trips = sorted(
         {atom for monomial, _ in poly.terms for atom in monomial if isinstance(atom, Trip)},
-        key=hash,
+        key=place_of,
     )
     if not trips:
         return [poly] if is_program_value(poly) and not poly_has_trip(poly) else None

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntegerType
-from xdsl.ir import Attribute, Block, BlockArgument, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, is_signed
@@ -259,6 +259,39 @@ def _elementwise(op: tile.Elementwise, known: Known) -> Polynomial:
 def is_host_value(poly: Polynomial) -> bool:
     """Tell whether only kernel arguments occur: the launcher can compute it."""
     return all(isinstance(leaf, Leaf) and is_argument(leaf.value) for leaf in poly.leaves)
+
+
+def place_of(atom: Atom) -> tuple[Any, ...]:
+    """Return a key that orders atoms as they stand in the kernel: the same in every process.
+
+    Polynomials themselves are kept by identity of their atoms; what becomes text is put in order.
+    """
+    match atom:
+        case Trip(loop=loop):
+            return (2, *_position(loop))
+        case Call(function=function, inputs=inputs):
+            return (3, function, *(tuple(sorted(map(_term_place, item.terms))) for item in inputs))
+        case Leaf(value=BlockArgument() as value):
+            around = value.block.parent_op()
+            return (0, *(() if around is None else _position(around)), value.index)
+        case Leaf(value=value):
+            assert isinstance(value.owner, Operation)
+            return (1, *_position(value.owner))
+
+
+def _term_place(term: tuple[Monomial, int]) -> tuple[Any, ...]:
+    monomial, coefficient = term
+    return tuple(sorted(map(place_of, monomial))), coefficient
+
+
+def _position(operation: Operation) -> tuple[int, ...]:
+    """Return where an operation stands: its index in its block, after those around it."""
+    found: list[int] = []
+    at: Operation | None = operation
+    while at is not None and at.parent is not None:
+        found.insert(0, at.parent.get_operation_index(at))
+        at = at.parent_op()
+    return tuple(found)
 
 
 def is_argument(value: SSAValue) -> bool:

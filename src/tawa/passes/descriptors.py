@@ -37,6 +37,7 @@ from tawa.analysis.polynomial import (
     Polynomial,
     Trip,
     is_argument,
+    place_of,
     polynomial,
     render,
 )
@@ -271,7 +272,10 @@ def _emit_at(poly: Polynomial, builder: Builder, kind: Attribute) -> SSAValue:
         )
 
     total: SSAValue | None = None
-    for monomial, coefficient in sorted(poly.terms, key=lambda term: str(term[1])):
+    for coefficient, monomial in sorted(
+        ((c, sorted(m, key=place_of)) for m, c in poly.terms),
+        key=lambda term: (str(term[0]), [place_of(item) for item in term[1]]),
+    ):
         factors = [atom(item) for item in monomial]
         if coefficient != 1 or not factors:
             factors.append(constant(coefficient))
