@@ -40,7 +40,7 @@ from tawa.passes.lower.anchors import Assignment, count_layout, operand_layouts
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, retype
 from tawa.passes.lower.placement import choose_layout
-from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, joined, propose, split_of
+from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, joined, propose, reshaped, split_of
 from tawa.passes.lower.views import whole_buffer
 
 
@@ -130,8 +130,9 @@ class Converter:
         """Give results the layout that follows from the operands', then the one they were given.
 
         A product leaves its result in the registers of its accumulator, whatever others asked for.
-        The operand of a reduction, scan or histogram does not follow from its result, nor that of a
-        join whose result has neighbours in other threads: others may have asked for it.
+        The operand of a reduction, scan or histogram does not follow from its result, nor always
+        that of a reshape or a join, whose neighbours may lie in other threads: others may have
+        asked for it.
         """
         match operation:
             case hopper.Wgmma() | hopper.Mma() | hopper.FmaDot():
@@ -145,8 +146,12 @@ class Converter:
                 natural = count_layout(shape_of(operation.result.type), self.chosen.warps)
             case tile.Join():
                 natural = joined(layout_of(operation.first.type))
+            case tile.Reshape():
+                natural = reshaped(layout_of(operation.value.type), shape_of(operation.result.type))
             case _:
                 return
+        if natural is None:
+            return
         natural = self._intern(natural)
         following = operation.next_op
         assert following is not None, "an operation with no use is dead"
