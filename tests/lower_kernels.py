@@ -428,7 +428,7 @@ def _gradients(rows: int) -> Case:
     }
     for name in ("dk_desc", "dv_desc"):
         arguments[name] = (np.full((2 * rows, 64), np.nan, np.float32), (rows, 64))
-    arguments |= {"shift_ptr": integers((320,), "f32"), "n": 320}
+    arguments |= {"shift_ptr": integers((2560,), "f32"), "n": 320}
     return Case(gradients, signature, (2, 1, 1), arguments, exact=False)
 
 

@@ -22,6 +22,7 @@ IMMEDIATES = {
     "pitch": 256,
     "rows": 16,
     "width": 64,
+    "bins": 64,
 }
 
 SMALL_FLOATS = ("bf16", "f16", "f8e4m3", "f8e5m2")

@@ -157,18 +157,24 @@ def test_threads_and_tma_do_not_write_one_array_unordered(monkeypatch) -> None:
     refused(kernel, "writes global memory by hopper.tma_store .* nothing orders them")
 
 
-def two_operands(a_ptr, b_ptr, c_ptr, K, M: tl.constexpr, N: tl.constexpr, B: tl.constexpr):
-    """Fewer rows than columns: the product is turned, its operand A a view of what is loaded."""
+def two_operands(a_ptr, b_ptr, c_ptr, at_ptr, K, M: tl.constexpr, N: tl.constexpr, B: tl.constexpr):
+    """Fewer rows than columns: the product is turned, its operand A a view of what is loaded.
+
+    The loop stores: what it loads is not read a trip ahead.
+    """
     m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, B)
     acc = tl.zeros((M, N), tl.float32)
     for at in range(0, K, B):
         a = tl.load(a_ptr + m * K + (at + k)[None, :])
         acc = tl.dot(a, tl.load(b_ptr + (at + k)[:, None] * N + n), acc)
+        tl.store(at_ptr, at)
     tl.store(c_ptr + m * N + n, acc)
 
 
 def test_the_registers_of_a_view_are_not_computed_anew(monkeypatch) -> None:
-    signature = of(a_ptr="f16*", b_ptr="f16*", c_ptr="f32*", K="i32", M=32, N=64, B=32)
+    signature = of(
+        a_ptr="f16*", b_ptr="f16*", c_ptr="f32*", at_ptr="i32*", K="i32", M=32, N=64, B=32
+    )
     pins = Pins(specialize=False)
     assert prove(lower(build(two_operands, signature, {}), pins), H200).configurations
     monkeypatch.setattr(waits, "names_of", lambda value: (value,))
