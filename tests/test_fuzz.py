@@ -15,16 +15,18 @@ from fuzz_reduce import reduce
 from fuzz_run import Counterexample, run_case
 
 SHORT = settings(suppress_health_check=list(HealthCheck))
+# The wider kernels take seconds each, the emulated ones most; `make fuzz` runs many.
+FEW = settings(SHORT, max_examples=settings.default.max_examples // 2)
 
 
-@SHORT
+@FEW
 @given(cases())
 def test_the_simulated_program_equals_the_oracle(case: Case) -> None:
     run_case(case, seeds=2)
 
 
 @needs_compiler
-@settings(SHORT, max_examples=4)
+@settings(SHORT, max_examples=2)
 @given(cases())
 def test_the_emulated_text_equals_the_oracle(case: Case) -> None:
     run_case(case, seeds=0, emulated=True)

@@ -186,7 +186,10 @@ def sorting(x_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     tl.store(out_ptr + 4 * M * N + row * K + tl.arange(0, K)[None, :], tl.topk(x, K))
 
 
-@pytest.mark.parametrize(("dtype", "level"), [("i32", "tile"), ("f16", "hopper")])
+@pytest.mark.parametrize(
+    ("dtype", "level"),
+    [pytest.param("i32", "tile", marks=pytest.mark.long), ("f16", "hopper")],
+)
 def test_sort_topk_and_flip(dtype, level):
     kind = {"i32": np.int32, "f16": np.float16}[dtype]
     x = np.random.default_rng(0).integers(-50, 50, (2, 8)).astype(kind)

@@ -17,7 +17,7 @@ SAMPLE = (
     "copies gather",
     "turns attention coarse",
     "shape stores to what it later loads",
-    "library stream 0",
+    pytest.param("library stream 0", marks=pytest.mark.long),
     "flash 64 causal split",
 )
 EVERY = 9
@@ -25,7 +25,7 @@ EVERY = 9
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_mutants_of_the_sample(name: str) -> None:
-    found = score(name, EVERY, SAMPLE.index(name))
+    found = score(name, EVERY, len(name) % EVERY)
     assert found.false_alarm == ""
     assert found.mutants > 0
     assert found.survivors == []
