@@ -285,7 +285,9 @@ class TritonAttention(TritonPeer):
             TensorDescriptor.from_tensor(array, blocks[index in (1, 2)])
             for index, array in enumerate((inputs.q, inputs.k, inputs.v, inputs.out))
         ]
-        options = dict(ours.options) | {"num_stages": stages, "num_warps": warps}
+        own = set(twin(ours.kernel).arg_names)  # the other options are pins of our plans
+        options = {name: value for name, value in ours.options.items() if name in own}
+        options |= {"num_stages": stages, "num_warps": warps}
         return twin(ours.kernel, specialized), ours.grid, (*maps, *ours.arguments[4:]), options
 
 

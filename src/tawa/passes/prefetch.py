@@ -42,6 +42,9 @@ MOST = 240
 SPARE = 32
 """Registers a thread has for what it loads a trip ahead where no product computes with it."""
 
+PIECES = 8
+"""Row indices a copying thread may hold for the next trip: it needs addresses of both."""
+
 _QUIET = (tile.Load, tile.DescLoad, aref.PutEnter, aref.PutExit)
 
 
@@ -69,7 +72,7 @@ def _role(loop: scf.ForOp) -> aref.Role:
 def _loads(loop: scf.ForOp, plan: Plan) -> list[tile.Load]:
     """Return the loads directly in such a loop, but for the copies themselves."""
     body = list(loop.body.block.ops)
-    copied = {value for op in body if isinstance(op, aref.PutExit) for value in op.values}
+    copied = _copied(loop)
     if plan.specialized and not copied:
         return []
     return [
@@ -82,6 +85,18 @@ def _loads(loop: scf.ForOp, plan: Plan) -> list[tile.Load]:
     ]
 
 
+def _copied(loop: scf.ForOp) -> set[SSAValue]:
+    """Return the tiles that a producer's loop puts into rings."""
+    puts = [op for op in loop.body.block.ops if isinstance(op, aref.PutExit)]
+    return {value for put in puts for value in put.values}
+
+
+def _pieces(tensor: SSAValue, warps: int) -> int:
+    """Return how many pieces of 16 bytes, each of a row of its own, a thread copies of a tile."""
+    bits = prod(shape_of(tensor.type)) * bit_width(element_type(tensor.type))
+    return -(-bits // (128 * 32 * warps))
+
+
 def _why_not(plan: Plan, loop: scf.ForOp, loads: list[tile.Load]) -> str:
     """Return why tiles of two trips cannot be under way at once, or nothing."""
     for operation in loop.body.walk():
@@ -89,8 +104,8 @@ def _why_not(plan: Plan, loop: scf.ForOp, loads: list[tile.Load]) -> str:
             return f"{operation.name} stands in the loop"
     if plan.specialized:
         warps = _role(loop).warps.data
-        need = sum(held_registers(load.result.type, warps) for load in loads)
-        return f"they take {need} registers a thread" if need > SPARE else ""
+        need = len(loads) * max(_pieces(value, warps) for value in _copied(loop))
+        return f"they take {need} registers a thread" if need > PIECES else ""
     dots = [op.result for op in loop.body.walk() if isinstance(op, tile.Dot)]
     if not dots:
         # More would cost a block that runs beside this one.
