@@ -23,7 +23,7 @@ test: $(VENV)/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 mutants: $(VENV)/test
 	PYTHONPATH=tests $(BIN)/python tests/mutation.py --jobs $(JOBS)

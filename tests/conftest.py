@@ -5,7 +5,7 @@ from hypothesis import settings
 
 # Every example may compile and simulate a kernel, so none has a deadline of its own. The short run
 # repeats the same examples, that a failure is of the change at hand; the long one looks further.
-settings.register_profile("short", max_examples=15, deadline=None, derandomize=True)
+settings.register_profile("short", max_examples=10, deadline=None, derandomize=True)
 settings.register_profile("long", max_examples=200, deadline=None)
 
 

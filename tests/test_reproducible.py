@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 PRINT = """
 import hashlib, sys
@@ -17,10 +19,13 @@ for name in ("attention bias", "library split_once 0"):
 
 
 def test_the_text_does_not_depend_on_addresses() -> None:
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", PRINT, str(held)], capture_output=True, text=True, check=True
-        ).stdout
-        for held in (0, 1999)
-    }
-    assert len(found) == 1
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.getenv("PYTHONPATH")])])
+
+    def printed(held: int) -> str:
+        command = [sys.executable, "-c", PRINT, str(held)]
+        environment = {**os.environ, "PYTHONPATH": path}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert printed(0) == printed(1999)
