@@ -8,6 +8,7 @@ that.
 
 from __future__ import annotations
 
+import gc
 import time
 
 import pytest
@@ -91,6 +92,19 @@ def check(name: str) -> None:
 @pytest.mark.parametrize("name", EXACT)
 def test_steps_are_the_same_everywhere(name: str) -> None:
     assert prove(parse(text(name)), H200).states == EXACT[name]
+
+
+@pytest.mark.parametrize("name", ("sample attention", "copies gather", "plan cluster"))
+def test_runs_leave_nothing_to_the_garbage_collector(name: str) -> None:
+    kernel = parse(text(name))
+    prove(kernel, H200)
+    gc.collect()
+    gc.disable()
+    try:
+        prove(kernel, H200)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("name", LONGEST)

@@ -93,6 +93,7 @@ class Exploration:
             kept = self.orbits.setdefault(key, Orbit())
             kept.begun |= orbit.begun
             kept.ended |= orbit.ended
+        run.release()
 
     def _run(self, configuration: Configuration, steps: int, short: bool = True) -> Run:
         run = Run(self.model, configuration, steps, short=short)

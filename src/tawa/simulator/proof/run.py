@@ -219,6 +219,17 @@ class Run(World):
         fresh = replace(self.configuration, outcomes={})
         return Run(self.model, fresh, self.budget, trace=True, short=self.short)
 
+    def release(self) -> None:
+        """Let go of what holds itself in circles, after a run that ended well: the memory is used
+        again by the next run, and the garbage collector has nothing to look for.
+        """
+        for agent in self.agents:
+            agent.script.actions.clear()
+        for block in self.blocks:
+            block.memory.clear()
+        for held in (self.agents, self.blocks, self.flying, self.remote, self.globals.accesses):
+            held.clear()
+
     def set_up(self) -> None:
         """Do what comes before the roles."""
         for operation in self.model.setup:
