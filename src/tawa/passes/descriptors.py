@@ -29,6 +29,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from tawa.analysis.blocks import Block, Dim, Refusal, describe, ends_whole
+from tawa.analysis.copies import is_zero
 from tawa.analysis.naming import name_of
 from tawa.analysis.polynomial import (
     ONE,
@@ -43,7 +44,7 @@ from tawa.analysis.polynomial import (
 )
 from tawa.analysis.rows import reaches_only_masked_stores
 from tawa.ir import tile
-from tawa.ir.types import DescType, PtrType, Real, element_type, i32, i64, int_array, shape_of
+from tawa.ir.types import DescType, PtrType, element_type, i32, i64, int_array, shape_of
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -93,21 +94,9 @@ def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str])
 def _load_refusal(op: tile.Load) -> str:
     if op.volatile is not None and op.volatile.value.data:
         return "the load is volatile"
-    if op.mask is not None and op.other is not None and not _is_zero(op.other):
+    if op.mask is not None and op.other is not None and not is_zero(op.other):
         return "masked-off elements are not zero"
     return ""
-
-
-def _is_zero(value: SSAValue) -> bool:
-    match value.owner:
-        case tile.Splat() | tile.Broadcast() | tile.Cast() | tile.ExpandDims() as op:
-            return _is_zero(op.value)
-        case tile.Constant(value=IntAttr() as number):
-            return number.data == 0
-        case tile.Constant(value=Real() as number):
-            return number.data == 0 and str(number.data)[0] != "-"
-        case _:
-            return False
 
 
 def _wrap_is_harmless(op: tile.Load | tile.Store, dim: Dim) -> bool:
