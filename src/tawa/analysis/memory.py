@@ -61,6 +61,8 @@ def _sources(value: SSAValue) -> list[SSAValue] | int | None:
             return list(operation.inputs)[1:] if operation.function.data == "select" else None
         case OpResult(owner=hopper.ConvertLayout()):
             return [value.owner.operands[0]]
+        case OpResult(owner=hopper.Pin() as pin):
+            return [pin.values[value.index]]
         case OpResult(owner=hopper.SharedLoad() as load):
             # Pointers that went from thread to thread through scratch memory.
             users = [use.operation for use in load.view.uses]

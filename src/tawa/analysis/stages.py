@@ -248,6 +248,7 @@ class _Solver:
             if before == (self.stage, self.after):
                 break
         self._sink(ops)
+        self.stage.update({free: self._last_read(get) for free, get in pairs.items()})
         self._keep_order(ops)
         return True
 
@@ -267,10 +268,14 @@ class _Solver:
                 assert isinstance(source, Operation)
                 stage = max(stage, self.stage[source] - root.lag)
         if isinstance(operation, aref.GetExit) and operation in pairs:
-            users = [user for value in pairs[operation].values for user in readers(value)]
-            stage = max([stage, *(self.stage[user] for user in users if user in self.stage)])
+            stage = max(stage, self._last_read(pairs[operation]))
         self.stage[operation] = stage
         self.after[operation] = max(after, stage) if isinstance(operation, tile.Dot) else after
+
+    def _last_read(self, get: aref.GetEnter) -> int:
+        """Return the stage of the last statement that reads what `get` borrows, or its own."""
+        users = [_in_block(user, self.block) for value in get.values for user in readers(value)]
+        return max(self.stage[op] for op in (get, *users) if op in self.stage)
 
     def _sink(self, ops: list[Operation]) -> None:
         """Move what only later stages use, and no product feeds, to the first that does."""

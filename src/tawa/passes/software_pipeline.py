@@ -32,7 +32,7 @@ from tawa.analysis.effects import VIEWS
 from tawa.analysis.stages import Stages, carried_roots, defined_in, statements, used_by
 from tawa.errors import InternalError
 from tawa.ir import aref, hopper, tile
-from tawa.ir.types import shape_of
+from tawa.ir.types import PtrType, element_type, i1, shape_of
 from tawa.passes.dead import replace_control
 from tawa.passes.fold import constant, elementwise, integer_of
 
@@ -283,7 +283,10 @@ class _Pipeliner:
         return argument
 
     def _pin(self, emit: _Emit, now: dict[SSAValue, SSAValue], start: int, stop: int) -> None:
-        """Pin the tensors computed in part of a trip that the rest, or the next one, uses."""
+        """Pin the numbers computed in part of a trip that the rest, or the next one, uses.
+
+        Addresses and masks are cheaper to compute where they are used.
+        """
         order = self.schedule.order
         made = [v for op in order[start:stop] if _is_computed(op) for v in op.results]
         later = {
@@ -293,7 +296,7 @@ class _Pipeliner:
             if (source := self.stages.distance(value, op)) is not None and source[1] == 0
         }
         later |= {slot.source for slot in self.slots if slot.distance == 1}
-        values = [value for value in made if shape_of(value.type) and value in later]
+        values = [value for value in made if _is_tile_of_numbers(value) and value in later]
         for value in values:
             # One pin each: tensors in one pin would have to share a layout.
             pin = hopper.Pin.build(operands=[[now[value]]], result_types=[[value.type]])
@@ -379,6 +382,11 @@ class _Emit:
 def _is_computed(operation: Operation) -> bool:
     """Tell whether an operation's tensors are the work of threads, worth keeping in place."""
     return not isinstance(operation, (aref.GetEnter, tile.Dot, *_RENAMED))
+
+
+def _is_tile_of_numbers(value: SSAValue) -> bool:
+    element = element_type(value.type)
+    return bool(shape_of(value.type)) and element != i1 and not isinstance(element, PtrType)
 
 
 def _always(loop: scf.ForOp, trips: int) -> bool:

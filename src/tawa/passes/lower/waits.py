@@ -166,13 +166,11 @@ class _Placer:
     def _wait(self, pending: int, flight: Flight, before: Operation, *, emit: bool) -> None:
         """Insert a wait unless at most `pending` groups can be open anyway."""
         done = [t for t, age in flight.ages.items() if age >= pending and isinstance(t, SSAValue)]
-        redundant = flight.groups <= pending
+        complete = flight.groups <= pending
         flight.wait(pending)
-        if not emit or redundant:
-            return
-        block = before.parent
-        assert block is not None
         values = [value for value in done if used_from(value, before)]
+        if not emit or (complete and not values):
+            return
         wait = Emitter.before(before).put(
             hopper.WgmmaWait(
                 operands=[values],
@@ -262,6 +260,7 @@ class _Placer:
         return operation
 
     def _if(self, branch: scf.IfOp, flight: Flight, *, emit: bool) -> None:
+        around = [thing for thing in flight.ages if isinstance(thing, SSAValue)]
         ends: list[Flight] = []
         for region in branch.regions:
             inner = flight.copy()
@@ -274,6 +273,10 @@ class _Placer:
         flight.ages, flight.groups = ends[0].ages, ends[0].groups
         for end in ends[1:]:
             flight.join(end)
+        # What both paths have waited for is complete, yet a wait in a path names it for that path
+        # alone: one that leaves all open groups open names it for what follows.
+        named = min(flight.groups, _MOST_PENDING)
+        flight.ages |= {value: named for value in around if value not in flight.ages}
 
     def _while(self, loop: scf.WhileOp, flight: Flight, *, emit: bool) -> None:
         # Nothing stays in flight round a while loop: its condition is most often read from memory.
