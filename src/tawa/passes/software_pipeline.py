@@ -283,12 +283,8 @@ class _Pipeliner:
         return argument
 
     def _pin(self, emit: _Emit, now: dict[SSAValue, SSAValue], start: int, stop: int) -> None:
-        """Pin the numbers computed in part of a trip that the rest, or the next one, uses.
-
-        Addresses and masks are cheaper to compute where they are used.
-        """
+        """Pin the tensors computed in part of a trip that the rest, or the next one, uses."""
         order = self.schedule.order
-        made = [v for op in order[start:stop] if _is_computed(op) for v in op.results]
         later = {
             source[0]
             for op in order[stop:]
@@ -296,8 +292,8 @@ class _Pipeliner:
             if (source := self.stages.distance(value, op)) is not None and source[1] == 0
         }
         later |= {slot.source for slot in self.slots if slot.distance == 1}
-        values = [value for value in made if _is_tile_of_numbers(value) and value in later]
-        for value in values:
+        made = (v for op in order[start:stop] for v in op.results if _is_computed(v))
+        for value in filter(later.__contains__, made):
             # One pin each: tensors in one pin would have to share a layout.
             pin = hopper.Pin.build(operands=[[now[value]]], result_types=[[value.type]])
             pin.location = order[stop].location
@@ -379,14 +375,12 @@ class _Emit:
         return self.put(operation.clone(mapping))
 
 
-def _is_computed(operation: Operation) -> bool:
-    """Tell whether an operation's tensors are the work of threads, worth keeping in place."""
-    return not isinstance(operation, (aref.GetEnter, tile.Dot, *_RENAMED))
-
-
-def _is_tile_of_numbers(value: SSAValue) -> bool:
+def _is_computed(value: SSAValue) -> bool:
+    """Tell whether threads work out a value that is worth keeping: addresses and masks are not."""
     element = element_type(value.type)
-    return bool(shape_of(value.type)) and element != i1 and not isinstance(element, PtrType)
+    if not shape_of(value.type) or element == i1 or isinstance(element, PtrType):
+        return False
+    return not isinstance(value.owner, (aref.GetEnter, tile.Dot, *_RENAMED))
 
 
 def _always(loop: scf.ForOp, trips: int) -> bool:
