@@ -99,6 +99,7 @@ def _codegen() -> Iterator[tuple[str, Make]]:
 
 PLANS = {
     "cluster": product(bn=256, cluster=2),
+    "cluster of four": product(m=520, n=300, cluster=4),
     "cluster not persistent": product(m=200, cluster=2, persistent=False),
     "cluster in groups": product(m=520, n=300, cluster=2, group=2),
     "not persistent": product(persistent=False),

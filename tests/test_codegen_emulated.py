@@ -78,6 +78,9 @@ MATMULS = {
     "tf32": Matmul("f32", (128, 64, 32), (128, 64, 96), "f32"),
     "narrow K": Matmul("bf16", (64, 64, 16), (64, 64, 48), "bf16"),
     "cluster": Matmul("bf16", (128, 128, 64), (256, 256, 192), "bf16", "nt", Pins(cluster=2)),
+    "cluster of four, one row of tiles too few": Matmul(
+        "bf16", (128, 64, 64), (384, 128, 128), "bf16", "nt", Pins(cluster=4)
+    ),
     "tiles of their own, in pairs of blocks": Matmul(
         "bf16",
         (64, 168, 64),
@@ -125,7 +128,8 @@ def test_matmul(name: str) -> None:
     b = small((n, k) if turned_b else (k, n), case.dtype)
     c = np.full((m, n), 7, DTYPES[case.out])
     arguments = {"a_desc": a, "b_desc": b, "c_desc": c, "K": k}
-    emulate(kernel, arguments, (-(-m // bm), -(-n // bn), 1), blocks=2, seed=len(name))
+    blocks = max(2, case.pins.cluster or 1)
+    emulate(kernel, arguments, (-(-m // bm), -(-n // bn), 1), blocks=blocks, seed=len(name))
     want = product(a.T if turned_a else a, b.T if turned_b else b, case.out)
     assert np.array_equal(c.astype(np.float32), want.astype(np.float32))
 

@@ -195,8 +195,8 @@ def test_pointers_stay_inside_where_no_program_is_past_the_last() -> None:
 
 
 def test_a_size_that_is_not_built() -> None:
-    with pytest.raises(PlanError, match="alone or in pairs"):
-        _plan(triangular, cluster=4)
+    with pytest.raises(PlanError, match="are 2, 4, 8, or 1 alone"):
+        _plan(triangular, cluster=3)
 
 
 def test_a_whole_plan_is_checked_too() -> None:

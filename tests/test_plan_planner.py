@@ -202,7 +202,7 @@ def test_not_specialized_when_asked() -> None:
         (Pins(mma_depth=4), "D = 3 slots must be at least P = 4"),
         (Pins(mma_depth={"for j": 2}), "names that can be pinned: for k"),
         (Pins(schedule="coarse"), "no product feeds another"),
-        (Pins(cluster=4), "1 or 2"),
+        (Pins(cluster=3), "2, 4, 8, or 1"),
         (Pins(registers={"mma": 240}), "setmaxnreg would wait for ever"),
         (Pins(registers={"mma": 230}), "multiples of 8 in 24..256"),
         (Pins(persistent=False, group=8), "persistent: False"),

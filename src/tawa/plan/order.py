@@ -24,6 +24,10 @@ from tawa.plan.problem import Problem
 GROUP = 8
 """Rows of tiles walked together so that their operands meet in L2 (Tawa, section 5: 8)."""
 
+_CLUSTERS = (2, 4, 8)
+"""Blocks of a cluster: what every Hopper GPU places (CUDA programming guide, "Thread Block
+Clusters": 8 are portable), and what tiles split into."""
+
 
 def _why_not_persistent(problem: Problem) -> str:
     """Return the reason why programs must stay one block each, or nothing."""
@@ -173,9 +177,10 @@ def choose_cluster(problem: Problem, cluster: int | None, persistent: bool) -> i
     if cluster in (None, 1):
         return 1
     what = f"cluster={cluster}"
-    if cluster != 2:
-        raise PlanError(what, why="blocks share loads alone or in pairs: 1 or 2")
+    if cluster not in _CLUSTERS:
+        sizes = ", ".join(map(str, _CLUSTERS))
+        raise PlanError(what, why=f"the blocks that share loads are {sizes}, or 1 alone")
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
     if found := next(obstacles(problem.kernel, loads, persistent), None):
         raise PlanError(what, why=found.reason, remedy=found.remedy)
-    return 2
+    return cluster

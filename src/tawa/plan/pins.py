@@ -32,7 +32,7 @@ _WORDS = {
 # The least a count can be, and what the least means.
 _COUNTS = {
     "consumers": (1, "it counts the warpgroups that compute; 1 is one warpgroup"),
-    "cluster": (1, "it counts the blocks that share loads; 1 is no cluster"),
+    "cluster": (1, "it counts the blocks that share loads: 2, 4 or 8; 1 is no cluster"),
     "blocks": (1, "it counts the blocks that share a multiprocessor; 1 has it alone"),
     "group": (0, "it counts the tiles walked together; 0 is the program order"),
     "parts": (1, "it counts the pieces a store leaves in; 1 is the whole tile"),
