@@ -15,12 +15,12 @@ from tawa.layouts.transpose import given, taken
 from tawa.simulator.proof.counting import carries_scalar
 from tawa.simulator.proof.decode import Decoder, Step, both, compute, concrete, fresh
 from tawa.simulator.proof.effects import together
+from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.machine import Action, Agent, Script
 from tawa.simulator.proof.memory import Access, Bucket
 from tawa.simulator.proof.regions import Footprint
 from tawa.simulator.proof.rules import Violation
-from tawa.simulator.proof.scalars import Scalar
 
 WARPGROUP = 4
 """Warps of a warpgroup."""

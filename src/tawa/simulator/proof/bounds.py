@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tawa.ir import hopper
 
 if TYPE_CHECKING:
-    from tawa.simulator.proof.scalars import Scalar
+    from tawa.simulator.proof.expressions import Scalar
 
 _FROM_ZERO = frozenset({"block_id", "cluster_id"})
 _FROM_ONE = frozenset({"num_blocks", "num_clusters", "grid_extent"})

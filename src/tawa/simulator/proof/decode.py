@@ -21,12 +21,12 @@ from tawa.ir import hopper, tile
 from tawa.ir.types import Real
 from tawa.simulator.proof.census import Census
 from tawa.simulator.proof.counting import carries_scalar, terminator
+from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.globals import may_change
 from tawa.simulator.proof.machine import Action, Script, Source
 from tawa.simulator.proof.regions import Buffer, Footprint, footprint
 from tawa.simulator.proof.rules import Unproved
-from tawa.simulator.proof.scalars import Scalar
 from tawa.simulator.proof.uniform import Uniform
 
 Control: TypeAlias = Callable[[Script], Source]

@@ -65,6 +65,7 @@ class Exploration:
                     return
                 with suppress(OutOfSteps):
                     self._try(configuration, steps)
+                self._forget()
         if (missing := self._missing()) is not None:
             raise Unproved(f"no input was found that reaches {missing.name}", missing)
         if (loop := self._not_recurring()) is not None:
@@ -79,7 +80,7 @@ class Exploration:
             run: Run = self._run(configuration, min(steps, STEPS - self.states))
         except (Violation, Unproved) as found:
             if configuration.free:
-                return  # no input may do this: it proves nothing, and convicts nobody
+                return self._forget()  # no input may do this: it proves and convicts nothing
             if isinstance(found, Unproved) or self.run is None or not self.run.shortened:
                 raise
             # What was left out may be what is missed: only a whole run convicts.
@@ -93,7 +94,13 @@ class Exploration:
             kept = self.orbits.setdefault(key, Orbit())
             kept.begun |= orbit.begun
             kept.ended |= orbit.ended
-        run.release()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Take the run at hand apart: nobody reports on it."""
+        if self.run is not None:
+            self.run.release()
+            self.run = None
 
     def _run(self, configuration: Configuration, steps: int, short: bool = True) -> Run:
         run = Run(self.model, configuration, steps, short=short)

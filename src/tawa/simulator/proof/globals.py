@@ -19,9 +19,10 @@ from tawa.analysis.memory import roots_of
 from tawa.ir import hopper, line_of, tile
 from tawa.ir.types import ViewType
 from tawa.simulator.proof.census import Census
+from tawa.simulator.proof.expressions import Expr, Scalar
 from tawa.simulator.proof.machine import Agent
 from tawa.simulator.proof.rules import Row, Violation
-from tawa.simulator.proof.scalars import Expr, Scalar, Scalars
+from tawa.simulator.proof.scalars import Scalars
 
 Roots = frozenset[int] | None
 Box = tuple[tuple[Scalar, int], ...]

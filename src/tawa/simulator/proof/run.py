@@ -19,6 +19,7 @@ from tawa.simulator.proof.barriers import Mbarrier, NamedBarrier, Pool
 from tawa.simulator.proof.bounds import surely_holds
 from tawa.simulator.proof.configuration import Configuration, Site
 from tawa.simulator.proof.copies import Groups
+from tawa.simulator.proof.expressions import Expr, Scalar
 from tawa.simulator.proof.globals import GlobalMemory
 from tawa.simulator.proof.leftovers import check_end
 from tawa.simulator.proof.machine import Agent, Script, World
@@ -28,7 +29,7 @@ from tawa.simulator.proof.orbits import Orbit, Places, Turning
 from tawa.simulator.proof.products import Engine
 from tawa.simulator.proof.registers import Registers
 from tawa.simulator.proof.rules import OutOfSteps, Row, Unproved, Violation
-from tawa.simulator.proof.scalars import Expr, Scalar, Scalars
+from tawa.simulator.proof.scalars import Scalars
 
 _TRIPS = 4096
 _KEPT = 8  # trips of a long loop that are run beyond whole turns of its rings
@@ -220,15 +221,19 @@ class Run(World):
         return Run(self.model, fresh, self.budget, trace=True, short=self.short)
 
     def release(self) -> None:
-        """Let go of what holds itself in circles, after a run that ended well: the memory is used
-        again by the next run, and the garbage collector has nothing to look for.
+        """Let go of what holds itself in circles, after a run on which there is nothing to report:
+        its memory is used by the next, and the garbage collector has nothing to look for.
         """
         for agent in self.agents:
             agent.script.actions.clear()
+            agent.script.sources.clear()
+            if agent.blocked is not None:
+                agent.blocked.queue.clear()
         for block in self.blocks:
             block.memory.clear()
-        for held in (self.agents, self.blocks, self.flying, self.remote, self.globals.accesses):
+        for held in (self.agents, self.ready, self.blocks, self.flying, self.remote):
             held.clear()
+        self.globals.accesses.clear()
 
     def set_up(self) -> None:
         """Do what comes before the roles."""

@@ -12,39 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from tawa.simulator.proof.bounds import least_of, least_of_unknown
+from tawa.simulator.proof.expressions import Expr, Scalar, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.probing import Formula, Operation, Questions, Wanted
+from tawa.simulator.proof.words import Words
 
 if TYPE_CHECKING:
     from tawa.simulator.proof.configuration import Configuration
 
-Scalar: TypeAlias = "int | Expr"
-
 _EQUAL = {"eq": 1, "ne": 0}
 _DRAWS = 60
-
-
-class Expr:
-    """An unknown (no arguments) or a function of scalars. Equal expressions are one object.
-
-    `least` is what it is never less than, None where nothing is known.
-    """
-
-    __slots__ = ("args", "function", "least", "serial", "unknown")
-
-    def __init__(self, function: str, args: tuple[object, ...], unknown: bool, serial: int) -> None:
-        self.function = function
-        self.args = args
-        self.unknown = unknown
-        self.serial = serial
-        self.least = (least_of_unknown if unknown else least_of)(function, args)
-
-    def __repr__(self) -> str:
-        return f"{self.function}({', '.join(map(str, self.args))})"
 
 
 _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
@@ -78,9 +58,7 @@ class Scalars:
         self.assigned: set[Expr] = set()
         self._known: dict[Expr, int] = {}
         self._open: set[Expr] = set()  # those found open under the present binding
-        self._words: dict[tuple[object, ...], Expr] = {}  # by their address as far as it is known
-        self._unplaced: list[Expr] = []  # words at an address that is open in part
-        self._moved = False
+        self._words = Words()
 
     def unknown(self, kind: str, *key: object, unit: int = 1) -> Expr:
         """Return the unknown of a key; `unit` is a number its value is a multiple of."""
@@ -124,46 +102,9 @@ class Scalars:
             serial = len(self.table)
             found = Expr(function, args, meaning is None, serial)
             if function == "load":
-                found = self._word(found)
+                found = self._words.find(found, self.value)
             self.table[name] = found
         return found
-
-    def _word(self, word: Expr) -> Expr:
-        """Return the word of memory at an address: one that was read before, where an address that
-        was open then is the same number now.
-        """
-        if self._moved:  # something was bound since they were looked at
-            self._moved = False
-            for open_ in self._unplaced:
-                self._words.setdefault(self._placed(open_), open_)
-            self._unplaced = [item for item in self._unplaced if not self._is_placed(item)]
-        found = self._words.setdefault(self._placed(word), word)
-        if found is word and not self._is_placed(word):
-            self._unplaced.append(word)
-        return found
-
-    def _placed(self, item: Expr) -> tuple[object, ...]:
-        """Return an unknown's parts with numbers for what is known of them."""
-        parts: list[object] = [item.function]
-        for part in item.args:
-            if not isinstance(part, Expr):
-                parts.append(part)
-            elif (known := self.value(part)) is not None:
-                parts.append(known)
-            else:
-                parts.append(self._placed(part) if part.unknown else part)
-        return tuple(parts)
-
-    def _is_placed(self, item: Expr) -> bool:
-        """Tell whether nothing an address is computed from is open, but for where an array begins:
-        the first part of a pointer.
-        """
-        for place, part in enumerate(item.args):
-            if not isinstance(part, Expr) or self.value(part) is not None:
-                continue
-            if place or not part.unknown or not self._is_placed(part):
-                return False
-        return True
 
     def value(self, scalar: Scalar) -> int | None:
         """Return the number a scalar is under the present binding, None when still open."""
@@ -201,10 +142,10 @@ class Scalars:
                 work += missing
         return known.get(scalar)
 
-    def _bind(self, chosen: Iterable[tuple[Expr, int]]) -> None:
-        self.bound.update(chosen)
+    def _bind(self, unknowns: list[Expr], numbers: Iterable[int]) -> None:
+        self.bound.update(zip(unknowns, numbers, strict=True))
         self._open.clear()
-        self._moved = True
+        self._words.bound(unknowns)
 
     def _formula(self, scalars: tuple[Scalar, ...], unknowns: list[Expr]) -> Formula:
         """Return what computes scalars from numbers for their open unknowns."""
@@ -249,11 +190,11 @@ class Scalars:
         self.assigned.add(scalar)
         self._known[scalar] = number
         self._open.clear()
-        self._moved = True
+        self._words.assigned()
 
     def open(self, scalars: Iterable[Scalar]) -> list[Expr]:
         """Return the unbound unknowns of some scalars, in order of appearance."""
-        return self._unbound(_parts(scalars))
+        return self._unbound(parts_of(scalars))
 
     def _unbound(self, parts: Iterable[object]) -> list[Expr]:
         bound = self.bound
@@ -269,7 +210,7 @@ class Scalars:
         `ragged` prefers the smallest number that gives the wish to the largest. Returns the
         outcome reached.
         """
-        parts = _parts(scalars)
+        parts = parts_of(scalars)
         unknowns = sorted(self._unbound(parts), key=_preference)
         unknowns = unknowns[self.turn % len(unknowns) :] + unknowns[: self.turn % len(unknowns)]
         constants = sorted(self._constants(parts)) or [1]
@@ -289,7 +230,7 @@ class Scalars:
             tuple([self._defaults(unknowns, scale, constants) for scale in scales]),
         )
         reached, numbers = question.answer(wanted)
-        self._bind(zip(unknowns, numbers, strict=True))
+        self._bind(unknowns, numbers)
         return reached
 
     def decide(self, condition: Scalar, wish: int, ragged: bool) -> int:
@@ -321,7 +262,7 @@ class Scalars:
             if reached == wish:
                 break
         assert best is not None
-        self._bind(zip(unknowns, best[1], strict=True))
+        self._bind(unknowns, best[1])
         return best[0]
 
     def _random(self, item: Expr, constants: list[int]) -> int:
@@ -356,19 +297,6 @@ class Scalars:
         bound = self.bound
         found = [bound.get(item, 0) if isinstance(item, Expr) else item for item in parts]
         return {item for item in found if isinstance(item, int) and 0 < item < LARGE}
-
-
-def _parts(scalars: Iterable[object]) -> list[object]:
-    """Return all that scalars are made of, each once: a while loop's are thousands deep."""
-    found: dict[object, None] = {}
-    left = [*scalars][::-1]
-    while left:
-        item = left.pop()
-        if item not in found:
-            found[item] = None
-            if isinstance(item, Expr) and not item.unknown:
-                left += item.args[::-1]
-    return list(found)
 
 
 def _truth(value: int) -> int:
