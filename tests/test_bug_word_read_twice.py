@@ -6,7 +6,8 @@ before it, and the proof let them make unlike numbers of trips: `case_of(40342)`
 """
 
 from tawa.simulator.proof.configuration import Configuration
-from tawa.simulator.proof.scalars import Expr, Scalar, Scalars
+from tawa.simulator.proof.expressions import Expr, Scalar
+from tawa.simulator.proof.scalars import Scalars
 
 
 def word(scalars: Scalars, array: str, at: Scalar) -> Scalar:

@@ -13,7 +13,7 @@ from tawa.ir.types import LayoutAttr
 from tawa.layouts.register import RegisterLayout
 from tawa.layouts.transpose import given, taken
 from tawa.simulator.proof.counting import carries_scalar
-from tawa.simulator.proof.decode import Decoder, Step, both, compute, concrete, fresh
+from tawa.simulator.proof.decode import Decoder, compute, concrete, fresh
 from tawa.simulator.proof.effects import together
 from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.form import role_of
@@ -21,6 +21,7 @@ from tawa.simulator.proof.machine import Action, Agent, Script
 from tawa.simulator.proof.memory import Access, Bucket
 from tawa.simulator.proof.regions import Footprint
 from tawa.simulator.proof.rules import Violation
+from tawa.simulator.proof.steps import Step, both
 
 WARPGROUP = 4
 """Warps of a warpgroup."""
@@ -175,7 +176,7 @@ def shared_load_rule(decoder: Decoder, load: hopper.SharedLoad) -> Step:
                 other.run(script)
         return touch_shared(script, view, share, False, load, "shared_load")
 
-    return Step(run)
+    return Step(run, late=out >= 0)
 
 
 def shared_gather_rule(decoder: Decoder, load: hopper.SharedGather) -> Step:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -275,6 +276,18 @@ class NamedBarrier:
         what = f"named barrier {self.number}"
         sentence = f"{what}, to which {self.arrived} of {self.threads} threads have come"
         return Waiting(what, str(meeting), need, sentence, operation)
+
+
+class Named(dict[int, NamedBarrier]):
+    """The hardware barriers of a block, made when they are first used."""
+
+    def __init__(self, make: Callable[[int], NamedBarrier]) -> None:
+        super().__init__()
+        self.make = make
+
+    def __missing__(self, number: int) -> NamedBarrier:
+        made = self[number] = self.make(number)
+        return made
 
 
 @dataclass(eq=False, slots=True)

@@ -13,10 +13,11 @@ from tawa.ir import hopper, tile
 from tawa.simulator.proof.configuration import Site
 from tawa.simulator.proof.counted import counted
 from tawa.simulator.proof.counting import most_trips
-from tawa.simulator.proof.decode import Decoder, Step, run_steps, terminator
+from tawa.simulator.proof.decode import Decoder, terminator
 from tawa.simulator.proof.machine import Agent, Script, Source
 from tawa.simulator.proof.registers import Name, Register
 from tawa.simulator.proof.rules import Unproved
+from tawa.simulator.proof.steps import Step, run_steps
 
 Moves = tuple[tuple[int, int], ...]
 
@@ -277,15 +278,18 @@ def one_thread_rule(decoder: Decoder, only: hopper.OneThread) -> Step | None:
     steps = decoder.block(only.body.block)
     if not steps:
         return None
-    body = run_steps(steps)
+    if not any(step.control or step.late for step in steps):
+        body = run_steps(steps)
 
-    def run(script: Script) -> Source:
-        if script.alone:
-            yield _set_single
-            yield body(script)
-            yield _clear_single
+        def at_once(script: Script) -> None:
+            if script.alone:
+                script.actions.append(_set_single)
+                body(script)
+                script.actions.append(_clear_single)
 
-    return Step(run, True)
+        return Step(at_once)
+    body = run_steps((Step(lambda script: _set_single), *steps, Step(lambda script: _clear_single)))
+    return Step(lambda script: body(script) if script.alone else None, True)
 
 
 def _set_single(agent: Agent) -> None:

@@ -8,13 +8,14 @@ from xdsl.ir import Operation
 
 from tawa.ir import hopper
 from tawa.simulator.proof.accesses import WARPGROUP, bucket_of, layout_of, share_of
-from tawa.simulator.proof.decode import Decoder, Step, concrete
+from tawa.simulator.proof.decode import Decoder, concrete
 from tawa.simulator.proof.effects import alone, barrier_of, elected, together
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.globals import box_of
 from tawa.simulator.proof.machine import Action, Agent, Script
 from tawa.simulator.proof.memory import Access
 from tawa.simulator.proof.rules import Unproved, Violation
+from tawa.simulator.proof.steps import Step
 
 
 @dataclass(eq=False, slots=True)

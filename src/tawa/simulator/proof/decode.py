@@ -24,49 +24,13 @@ from tawa.simulator.proof.counting import carries_scalar, terminator
 from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.globals import may_change
-from tawa.simulator.proof.machine import Action, Script, Source
+from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.regions import Buffer, Footprint, footprint
 from tawa.simulator.proof.rules import Unproved
+from tawa.simulator.proof.steps import Step, both
 from tawa.simulator.proof.uniform import Uniform
 
-Control: TypeAlias = Callable[[Script], Source]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One operation to execute; `control` says that `run` is a generator function of actions."""
-
-    run: Callable[[Script], Any]
-    control: bool = False
-
-
 Rule: TypeAlias = Callable[["Decoder", Any], "Step | None"]
-
-
-def run_steps(steps: Iterable[Step]) -> Control:
-    """Return the generator function that runs steps in order: it yields actions, and the generators
-    of loops and conditions, to be run before it goes on.
-    """
-    pairs = tuple((step.run, step.control) for step in steps)
-
-    def run(script: Script) -> Source:
-        for step, control in pairs:
-            if control:
-                yield step(script)
-            elif (action := step(script)) is not None:
-                yield action
-
-    return run
-
-
-def both(check: Step, step: Step) -> Step:
-    """Return the step that takes two: the first has no action."""
-
-    def run(script: Script) -> Action | None:
-        check.run(script)
-        return step.run(script)
-
-    return Step(run)
 
 
 @dataclass(eq=False)

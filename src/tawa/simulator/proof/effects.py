@@ -6,10 +6,11 @@ from xdsl.ir import Operation
 
 from tawa.ir import hopper
 from tawa.simulator.proof.barriers import Mbarrier
-from tawa.simulator.proof.decode import Decoder, Step, concrete, fresh
+from tawa.simulator.proof.decode import Decoder, concrete, fresh
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.machine import Action, Agent, Blocked, Script
 from tawa.simulator.proof.rules import Violation
+from tawa.simulator.proof.steps import Step
 
 _WARPGROUP_THREADS = 128
 

@@ -20,12 +20,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from xdsl.ir import Operation
 
 from tawa.ir import line_of
-from tawa.simulator.proof.rules import Row, Violation
+from tawa.simulator.proof.rules import Row, Unproved, Violation
 from tawa.simulator.proof.scalars import Scalars
 
 if TYPE_CHECKING:
@@ -58,13 +59,16 @@ class Blocked:
 Action: TypeAlias = "Callable[[Agent], Blocked | None]"
 """What an agent does in one step: None when it is done, a `Blocked` to be tried again."""
 
-Source: TypeAlias = "Iterator[Action | Source]"
-"""The actions of a part of the program, and the sources of the parts inside."""
+Source: TypeAlias = "Iterator[Source | None]"
+"""What makes the actions of a part of the program: it yields where it need not go on before they
+are done, and the sources of the parts inside.
+"""
 
 
 @dataclass(eq=False, slots=True)
 class Script:
-    """What the agents of a role in one block do: `actions`, as far as they have been made.
+    """What the agents of a role in one block do: `actions`, as far as they have been made; those
+    between two choices are made at once, a choice when the first agent comes to it.
 
     `env` holds the scalars and the names of registers, which are the role's own business: they
     follow from the program and the configuration, in whatever order the agents run. `turns` counts
@@ -87,31 +91,33 @@ class Script:
     sources: list[Source] = field(default_factory=list["Source"])
 
     def extend(self) -> bool:
-        """Make the next action; False at the end of the role."""
+        """Make the next actions; False at the end of the role. Where one cannot be made, to say so
+        is what the agents do in its place.
+        """
         try:
-            action = self._next()
-        except Violation as found:
-            if found.operation is not None and not found.rows:
-                what = found.operation.name.removeprefix("hopper.")
-                line = line_of(found.operation)
-                found.rows = (Row(self.world.steps + 1, self.label, line, what),)
-            raise
-        if action is None:
-            return False
-        self.actions.append(action)
-        return True
+            return self._go_on()
+        except (Violation, Unproved) as found:
+            self.actions.append(partial(self._fail, found))
+            return True
 
-    def _next(self) -> Action | None:
-        sources = self.sources
-        while sources:
-            item = next(sources[-1], None)
-            if item is None:
-                sources.pop()
-            elif callable(item):
-                return item
+    def _fail(self, found: Violation | Unproved, agent: Agent) -> None:
+        if isinstance(found, Violation) and found.operation is not None and not found.rows:
+            what = found.operation.name.removeprefix("hopper.")
+            line = line_of(found.operation)
+            found.rows = (Row(self.world.steps + 1, self.label, line, what),)
+        raise found
+
+    def _go_on(self) -> bool:
+        sources, actions = self.sources, self.actions
+        made = len(actions)
+        while sources and len(actions) == made:
+            for inner in sources[-1]:
+                if inner is not None:
+                    sources.append(inner)
+                break
             else:
-                sources.append(item)
-        return None
+                sources.pop()
+        return len(actions) > made
 
     def turn(self, operation: Operation) -> int:
         """Count an execution of an operation; return which it is, from 1."""

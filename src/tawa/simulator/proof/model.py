@@ -9,8 +9,9 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.configuration import Shape
-from tawa.simulator.proof.decode import Control, Decoder
+from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.probing import Questions
+from tawa.simulator.proof.steps import Control
 from tawa.simulator.proof.uniform import Steadiness
 
 

@@ -16,13 +16,14 @@ from tawa.ir import hopper, tile
 from tawa.ir.types import LayoutAttr
 from tawa.layouts.fragments import wgmma_tiling
 from tawa.simulator.proof.accesses import WARPGROUP, bucket_of
-from tawa.simulator.proof.decode import Decoder, Step, concrete
+from tawa.simulator.proof.decode import Decoder, concrete
 from tawa.simulator.proof.effects import together
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.machine import Action, Agent, Blocked, Script, Waiting, World
 from tawa.simulator.proof.memory import Access
 from tawa.simulator.proof.registers import Places, own, release
 from tawa.simulator.proof.rules import Violation
+from tawa.simulator.proof.steps import Step
 
 
 @dataclass(eq=False, slots=True)

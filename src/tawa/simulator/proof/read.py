@@ -13,7 +13,7 @@ from tawa.ir import hopper, tile
 from tawa.simulator.proof import accesses, control, copies, effects, products
 from tawa.simulator.proof.census import Census
 from tawa.simulator.proof.counting import carries_scalar
-from tawa.simulator.proof.decode import Decoder, Rule, Step, run_steps
+from tawa.simulator.proof.decode import Decoder, Rule
 from tawa.simulator.proof.exchange import exchanges
 from tawa.simulator.proof.fences import Fences
 from tawa.simulator.proof.form import check_form
@@ -24,6 +24,7 @@ from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.regions import collect_buffers
 from tawa.simulator.proof.registers import follow_registers, touch_rule
 from tawa.simulator.proof.rules import Unproved, Violation
+from tawa.simulator.proof.steps import Step, run_steps
 from tawa.simulator.proof.uniform import RING, read_uniform, ring_operands
 from tawa.target import Target
 

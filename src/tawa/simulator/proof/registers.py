@@ -17,10 +17,11 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.registers import names_of, renames
 from tawa.ir import hopper, tile
-from tawa.simulator.proof.decode import Decoder, Step, terminator
+from tawa.simulator.proof.decode import Decoder, terminator
 from tawa.simulator.proof.fences import operands_of
 from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.rules import Violation
+from tawa.simulator.proof.steps import Step
 
 
 @dataclass(eq=False, slots=True)

@@ -6,7 +6,7 @@ to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from xdsl.ir import Operation
 from tawa.ir import hopper, line_of
 from tawa.ir.types import BarriersType, DescType, PtrType
 from tawa.simulator.proof.accesses import WARPGROUP
-from tawa.simulator.proof.barriers import Mbarrier, NamedBarrier, Pool
+from tawa.simulator.proof.barriers import Mbarrier, Named, NamedBarrier, Pool
 from tawa.simulator.proof.bounds import surely_holds
 from tawa.simulator.proof.configuration import Configuration, Site
 from tawa.simulator.proof.copies import Groups
@@ -30,21 +30,10 @@ from tawa.simulator.proof.products import Engine
 from tawa.simulator.proof.registers import Registers
 from tawa.simulator.proof.rules import OutOfSteps, Row, Unproved, Violation
 from tawa.simulator.proof.scalars import Scalars
+from tawa.simulator.proof.steps import in_turn
 
 _TRIPS = 4096
 _KEPT = 8  # trips of a long loop that are run beyond whole turns of its rings
-
-
-class Named(dict[int, NamedBarrier]):
-    """The hardware barriers of a block, made when they are first used."""
-
-    def __init__(self, make: Callable[[int], NamedBarrier]) -> None:
-        super().__init__()
-        self.make = make
-
-    def __missing__(self, number: int) -> NamedBarrier:
-        made = self[number] = self.make(number)
-        return made
 
 
 @dataclass(eq=False)
@@ -206,7 +195,7 @@ class Run(World):
                     env[place] = self.scalars.unknown("descriptor", place)
                 case _:
                     env[place] = self.scalars.unknown("argument", place, unit=unit)
-        script.sources = [role.program(script), self.model.preamble(script)]
+        script.sources = [in_turn(script, self.model.preamble, role.program)]
         return script
 
     def execute(self) -> None:
