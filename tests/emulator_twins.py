@@ -56,8 +56,7 @@ FIXED = {
     "bulk_commit": "emu::bulk_commit();",
     "bulk_wait": "emu::bulk_wait(pending, false);",
     "bulk_wait_read": "emu::bulk_wait(pending, true);",
-    "copy_commit": "emu::copy_commit();",
-    "copy_wait": "emu::copy_wait(pending);",
+    "copy_arrive": "emu::copy_arrive(barrier);",
 }
 NOTHING = ("pin", "prefetch_map")
 

@@ -243,7 +243,9 @@ if (thread == 0) {
 
 
 def copies_by_threads() -> list[Program]:
-    """cp.async of 4, 8 and 16 bytes: bytes not copied become zero; groups complete in order."""
+    """cp.async of 4, 8 and 16 bytes: bytes not copied become zero; a thread's arrival comes when
+    all its copies are done, and counts as one.
+    """
     made: list[Program] = []
     for size in (4, 8, 16):
         given = BYTES[: 32 * size].copy()
@@ -254,17 +256,20 @@ def copies_by_threads() -> list[Program]:
         made.append(
             Program(
                 f"cp.async of {size} bytes",
-                (copy, tma.COPY_COMMIT, tma.COPY_WAIT, WORD, b.BLOCK_SYNC),
+                (copy, tma.COPY_ARRIVE, WORD, *BARRIER),
                 f"""\
-{copy.name}(shared + {size} * thread, given + {size} * thread, thread % {size + 1});
-copy_commit();
-{copy.name}(shared + 4096 + {size} * thread, given, 0);
-copy_commit();
-copy_wait<1>();
+const u32 filled = shared + {FILLED};
+if (thread == 0) barrier_init(filled, 33);
 block_sync();
+{copy.name}(shared + {size} * thread, given + {size} * thread, thread % {size + 1});
+copy_arrive(filled);
+{copy.name}(shared + 4096 + {size} * thread, given, 0);
+if (thread == 0) barrier_arrive(filled);
+barrier_wait(filled, 0);
 """
                 + copy_out(0, 32 * size)
-                + "copy_wait<0>();\n",
+                + "copy_arrive(filled);\nif (thread == 0) barrier_arrive(filled);\n"
+                "barrier_wait(filled, 1);\n",
                 given,
                 expected,
             )

@@ -33,8 +33,7 @@ SYNC = (
     hopper.Turn,
     hopper.BulkCommit,
     hopper.BulkWait,
-    hopper.CopyAsyncCommit,
-    hopper.CopyAsyncWait,
+    hopper.CopyAsyncArrive,
     hopper.WgmmaFence,
     hopper.WgmmaCommit,
     hopper.WgmmaWait,
@@ -199,7 +198,6 @@ _ACCESSES = (
     hopper.SharedTranspose,
     hopper.FmaDot,
     hopper.CopyAsync,
-    hopper.CopyAsyncWait,
 )
 
 
@@ -219,9 +217,16 @@ def _proxy_fenced_before(fence: hopper.ProxyFence) -> bool:
             return fenced
         if isinstance(item, hopper.ProxyFence):
             fenced = fenced or item.parent in around
-        if isinstance(item, (*_ACCESSES, scf.ForOp)):
+        if isinstance(item, (*_ACCESSES, scf.ForOp)) or _tells_of_copies(item):
             fenced = False
     return False
+
+
+def _tells_of_copies(operation: Operation) -> bool:
+    """Tell whether an operation waits for copies of other threads, which a later fence covers."""
+    return isinstance(operation, hopper.Wait) and any(
+        isinstance(use.operation, hopper.CopyAsyncArrive) for use in operation.barriers.uses
+    )
 
 
 def _starts_as_zeros(wgmma: hopper.Wgmma) -> bool:
@@ -471,7 +476,7 @@ def moves(kernel: tile.Kernel) -> Iterator[Mutant]:
         block = operation.parent
         if not isinstance(block, Block) or not isinstance(operation, MOVED):
             continue
-        late = isinstance(operation, (hopper.Wait, hopper.BulkWait, hopper.CopyAsyncWait))
+        late = isinstance(operation, (hopper.Wait, hopper.BulkWait))
         end = block.last_op if late else block.first_op
         if end is None or operation.next_op is end or operation.prev_op is end or operation is end:
             continue
@@ -483,12 +488,11 @@ def moves(kernel: tile.Kernel) -> Iterator[Mutant]:
 MOVED = (
     hopper.Wait,
     hopper.BulkWait,
-    hopper.CopyAsyncWait,
     hopper.Arrive,
+    hopper.CopyAsyncArrive,
     hopper.Expect,
     hopper.ProxyFence,
     hopper.BulkCommit,
-    hopper.CopyAsyncCommit,
     hopper.WgmmaFence,
     hopper.WgmmaCommit,
 )
@@ -515,6 +519,12 @@ def drops(kernel: tile.Kernel) -> Iterator[Mutant]:
     for index, operation in enumerate(kernel.walk()):
         if isinstance(operation, SYNC):
             yield _mutant(kernel, operation, index, "drop", drop)
+
+
+def _arrives_at_once(operation: Operation) -> None:
+    """Let each thread arrive by itself, whether its copies are done or not."""
+    arrive = hopper.Arrive(operands=list(operation.operands), attributes={"by": StringAttr("all")})
+    Rewriter.replace_op(operation, arrive)
 
 
 def changes(kernel: tile.Kernel) -> Iterator[Mutant]:
@@ -553,6 +563,10 @@ def changes(kernel: tile.Kernel) -> Iterator[Mutant]:
                     yield one("slot 0", _fix_slot(1, 0))
                 if operation.cluster is not None:
                     yield one("own block", without("cluster"))
+            case hopper.CopyAsyncArrive():
+                yield one("waits no copies", _arrives_at_once)
+                if operation.barriers.type.count.data > 1:
+                    yield one("slot 0", _fix_slot(1, 0))
             case hopper.Slot():
                 if operation.buffer.type.slots.data > 1:
                     yield one("slot 0", _fix_slot(1, 0))
@@ -562,7 +576,7 @@ def changes(kernel: tile.Kernel) -> Iterator[Mutant]:
                     yield one("slot 0", _fix_slot(place, 0))
                 if operation.multicast is not None:
                     yield one("alone", without("multicast"))
-            case hopper.WgmmaWait() | hopper.CopyAsyncWait() | hopper.BulkWait():
+            case hopper.WgmmaWait() | hopper.BulkWait():
                 if isinstance(operation, hopper.WgmmaWait) and operation.values:
                     yield one("unnamed", unname)
                 pending = IntAttr(operation.pending.data + 1)

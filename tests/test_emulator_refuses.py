@@ -114,7 +114,7 @@ REFUSED = {
         "before its bulk stores have read",
     ),
     "an end with copies in flight": Refused(
-        "copy_async_16(shared + 16 * lane, given, 16);\n", (tma.copy_async(16), tma.COPY_COMMIT),
+        "copy_async_16(shared + 16 * lane, given, 16);\n", (tma.copy_async(16),),
         "ends with cp.async in flight",
     ),
     "a product before the fence": Refused(

@@ -220,8 +220,6 @@ def test_every_depth_is_right(function, depth: int) -> None:
     pins = {"depth": depth, "mma_depth": 1 if depth < 3 else 2}
     kernel = lowered(function, **pins)
     assert prove(kernel, H200).ok
-    lags = [op.pending.data for op in kernel.walk() if isinstance(op, hopper.CopyAsyncWait)]
-    assert max(lags) == depth - pins["mma_depth"]
     for trips in (0, 1, 2, depth + 2):
         k = BK * trips
         expected, actual = arguments(function, k), arguments(function, k)
@@ -294,9 +292,6 @@ def test_two_copy_rings_under_an_overlapped_loop(depth: int) -> None:
     assert plan.loops[0].schedule == "coarse"
     pipeline.run((*pipeline.AREF, *pipeline.HOPPER), kernel, plan, H200)
     assert prove(kernel, H200).ok
-    waits = [op.pending.data for op in kernel.walk() if isinstance(op, hopper.CopyAsyncWait)]
-    # Two rings: each trip closes two groups, and one slot is held while the next is waited for.
-    assert max(waits) == 2 * (depth - 2)
     for n in (0, 64, 128, 448):
         (expected, want), (actual, got) = paged_arguments(n), paged_arguments(n)
         simulate(oracle, (1, 1, 1), expected, level="tile")

@@ -1,13 +1,14 @@
-"""The proof on cp.async producers: groups, fences and arrivals of each thread's own copies."""
+"""The proof on cp.async producers: arrivals that copies make, fences of those who wait for them."""
 
 from __future__ import annotations
 
 import pytest
+from xdsl.rewriter import InsertPoint, Rewriter
 
-from mutants import drops
+from mutants import changes, drops, moves
 from proof_oracle import ACC, SHARED, VIEW, i
 from tawa.errors import ProtocolError
-from tawa.ir import parse, tile
+from tawa.ir import hopper, parse, tile
 from tawa.simulator.proof import prove
 from tawa.target import H200
 
@@ -28,7 +29,7 @@ def kernel(trips: int = 3) -> tile.Kernel:
 "tile.kernel"() ({{
 ^bb0(%p: !tile.ptr<bf16>):
   %ring = hopper.shared "a" {{offset = {i(0)}}} : {BUFFER}
-  %filled = hopper.barriers "filled" {{offset = {i(8192)}, arrivals = {i(4)}}} : {BARRIERS}
+  %filled = hopper.barriers "filled" {{offset = {i(8192)}, arrivals = {i(128)}}} : {BARRIERS}
   %freed = hopper.barriers "freed" {{offset = {i(8200)}, arrivals = {i(1)}}} : {BARRIERS}
   hopper.init_barriers %filled : {BARRIERS}
   hopper.init_barriers %freed : {BARRIERS}
@@ -55,16 +56,14 @@ def _put(trip: int) -> str:
     %v{trip} = hopper.slot %ring[%c0] : ({BUFFER}, i32) -> {VIEW}
     "hopper.copy_async"(%where, %v{trip}) <{{operandSegmentSizes = array<i32: 1, 0, 1>}}>
       : ({POINTERS}, {VIEW}) -> ()
-    hopper.copy_async_commit
-    hopper.copy_async_wait {{pending = {i(0)}}}
-    hopper.proxy_fence
-    hopper.arrive %filled[%c0] {{by = "warp"}} : {BARRIERS}, i32
+    hopper.copy_async_arrive %filled[%c0] : {BARRIERS}, i32
 """
 
 
 def _get(trip: int) -> str:
     return f"""
     hopper.wait %filled[%c0], %c{trip & 1} : {BARRIERS}, i32, i32
+    hopper.proxy_fence
     %w{trip} = hopper.slot %ring[%c0] : ({BUFFER}, i32) -> {VIEW}
     hopper.wgmma_fence
     %acc{trip + 1} = hopper.wgmma %w{trip}, %w{trip}, %acc{trip} : ({VIEW}, {VIEW}, {ACC}) -> {ACC}
@@ -96,10 +95,29 @@ def _redundant(index: int) -> bool:
     return index in fences[1:]
 
 
-def test_a_missing_wait_names_the_copy() -> None:
-    found = [m for m in drops(kernel()) if m.operation.name == "hopper.copy_async_wait"]
-    with pytest.raises(ProtocolError, match="copy_async of load"):
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("drop", "hopper.copy_async_arrive", "no hang|copies that no arrival stands for"),
+        ("waits no copies", "hopper.copy_async_arrive", "copy_async of load"),
+        ("drop", "hopper.proxy_fence", "no proxy fence"),
+        ("to start", "hopper.proxy_fence", "no proxy fence"),
+    ],
+)
+def test_what_is_missing_is_named(kind: str, name: str, message: str) -> None:
+    made = [*drops(kernel()), *changes(kernel()), *moves(kernel())]
+    found = [m for m in made if m.kind == kind and m.operation.name == name]
+    with pytest.raises(ProtocolError, match=message):
         prove(found[0].make(), H200)
-    found = [m for m in drops(kernel()) if m.operation.name == "hopper.proxy_fence"]
-    with pytest.raises(ProtocolError, match="no proxy fence of load"):
-        prove(found[0].make(), H200)
+
+
+def test_a_fence_before_the_wait_is_none() -> None:
+    """It must come after its thread knows of the copies."""
+    broken = kernel()
+    waits = [op for op in broken.walk() if isinstance(op, hopper.Wait)]
+    fence = next(op for op in broken.walk() if isinstance(op, hopper.ProxyFence))
+    wait = next(op for op in waits if op.next_op is fence)
+    fence.detach()
+    Rewriter.insert_op(fence, InsertPoint.before(wait))
+    with pytest.raises(ProtocolError, match="no proxy fence"):
+        prove(broken, H200)

@@ -6,6 +6,8 @@ import re
 
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import StringAttr
+from xdsl.rewriter import Rewriter
 
 import simulator_samples as hs
 from simulator_samples import (
@@ -14,6 +16,7 @@ from simulator_samples import (
     SYNC,
     Types,
     arrive,
+    barriers,
     bulk_wait,
     c32,
     expect,
@@ -27,6 +30,7 @@ from simulator_samples import (
     without,
 )
 from tawa.errors import InternalError, ProtocolError
+from tawa.ir import hopper
 from tawa.simulator import simulate
 from tawa.simulator.launch import launch_blocks
 
@@ -287,14 +291,12 @@ def copies():
         + tile_.slot("v", "ring", "zero")
         + '"hopper.copy_async"(%pp, %k, %v) {operandSegmentSizes = array<i32: 1, 1, 1>} : '
         + f"({pointer}, {integers.replace('xi32', 'xi1')}, {tile_.view}) -> ()\n"
-        + "hopper.copy_async_commit\n"
-        + f"hopper.copy_async_wait {{pending = {INT}<0>}}\n"
-        + "hopper.proxy_fence\n"
-        + arrive("filled", "zero", "all")
+        + f"hopper.copy_async_arrive %filled[%zero] : {barriers(1)}, i32\n"
     )
     main = (
         CONSTANTS
         + wait("filled", "zero", "zero")
+        + "hopper.proxy_fence\n"
         + tile_.slot("v", "ring", "zero")
         + one_thread(
             tile_.tma_store("y_map", "zero", "zero", "v", "thread")
@@ -330,16 +332,24 @@ def test_cp_async_masks_with_zeros(late):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("hopper.copy_async_wait", "race on shared memory|before anything was written|in flight"),
-        ("hopper.copy_async_commit", "race on shared memory|before anything was written|in flight"),
         ("hopper.proxy_fence", "async proxy need not see the first"),
         ("hopper.wait", "race on shared memory|before anything was written"),
-        ("hopper.arrive", "deadlock"),
+        ("hopper.copy_async_arrive", "work in flight"),
     ],
 )
 def test_what_cp_async_needs(name, message):
     with pytest.raises(ProtocolError, match=message):
         run_copies(without(copies(), name, 0), late="early")
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_threads_that_arrive_by_themselves_release_no_copies(late):
+    kernel = copies()
+    arrival = next(op for op in kernel.walk() if isinstance(op, hopper.CopyAsyncArrive))
+    attributes = {"by": StringAttr("all")}
+    Rewriter.replace_op(arrival, hopper.Arrive(operands=arrival.operands, attributes=attributes))
+    with pytest.raises(ProtocolError, match=r"race on shared memory|before anything|in flight"):
+        run_copies(kernel, late=late)
 
 
 # --- named barriers between roles -----------------------------------------------------------------

@@ -161,36 +161,38 @@ void bulk_wait(size_t pending, bool read) {
 
 // --- cp.async -----------------------------------------------------------------------------------
 
+static void post_if_done(std::shared_ptr<Arrival> arrival) {
+  if (!--arrival->due) post([=] { arrive_with(*arrival->barrier, arrival->ranges); });
+}
+
 void copy_async(unsigned to, unsigned long long from, unsigned bytes, unsigned size) {
   if (bytes > size) throw std::logic_error("cp.async of more bytes than its size");
   if (bytes && from % size) throw std::out_of_range("misaligned source of cp.async");
   Fiber* me = &self();
   check(to, size, *me->block);
-  auto landed = std::make_shared<bool>(false);
-  me->copies.push_back(landed);
+  auto copy = std::make_shared<Copy>(Copy{to - SHARED, size});
+  me->copies.push_back(copy);
   post([=] {
     unsigned char data[16] = {};
     if (bytes) std::memcpy(data, (const void*)from, bytes);
-    write_by(*me, to, data, size);
-    *landed = true;
+    std::memcpy(me->block->shared.data() + copy->start, data, size);
+    copy->landed = true;
+    for (auto& told : copy->tells) post_if_done(told);
+    copy->tells.clear();
   });
 }
 
-void copy_commit() {
-  self().copy_groups.push_back(std::move(self().copies));
+void copy_arrive(unsigned address) {
+  auto arrival = std::make_shared<Arrival>(Arrival{&barrier(self().block, address)});
+  for (auto& copy : self().copies) {
+    arrival->ranges.push_back({copy->start, copy->bytes});
+    if (copy->landed) continue;
+    ++arrival->due;
+    copy->tells.push_back(arrival);
+  }
   self().copies.clear();
-}
-
-void copy_wait(size_t pending) {
-  auto& groups = self().copy_groups;
-  size_t due = groups.size() > pending ? groups.size() - pending : 0;
-  until([&] {
-    for (size_t i = 0; i < due; ++i)
-      for (auto& landed : groups[i])
-        if (!*landed) return false;
-    return true;
-  }, "cp.async");
-  groups.erase(groups.begin(), groups.begin() + due);
+  ++arrival->due;
+  post_if_done(arrival);
 }
 
 }  // namespace emu

@@ -15,7 +15,6 @@ void bulk_commit();
 void bulk_wait(size_t pending, bool read);
 
 void copy_async(unsigned to, unsigned long long from, unsigned bytes, unsigned size);
-void copy_commit();
-void copy_wait(size_t pending);
+void copy_arrive(unsigned barrier);
 
 }  // namespace emu

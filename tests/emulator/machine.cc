@@ -103,10 +103,8 @@ static void finish(Fiber& me) {
   for (auto& group : me.store_groups)
     for (auto& store : group)
       if (!store->read) throw std::logic_error("ends before its bulk stores have read");
-  me.copy_groups.push_back(me.copies);
-  for (auto& group : me.copy_groups)
-    for (auto& landed : group)
-      if (!*landed) throw std::logic_error("ends with cp.async in flight");
+  for (auto& copy : me.copies)
+    if (!copy->landed) throw std::logic_error("ends with cp.async in flight");
 }
 
 static void run_fiber() {

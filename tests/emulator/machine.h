@@ -53,11 +53,15 @@ struct Meeting {  // a barrier of threads: named, or of a warp
   long generation = 0;
 };
 
+using Ranges = std::vector<std::pair<unsigned, unsigned>>;  // of shared memory: start, bytes
+
 struct MBarrier {  // arrivals and bytes that the current phase still waits for
   int arrivals = 0, pending = 0;
   long bytes = 0;
   int phase = 0;
   struct Fiber* maker = nullptr;  // until it executes fence.mbarrier_init
+  // What copies by threads wrote that have arrived in this phase, and in the one before.
+  std::shared_ptr<Ranges> copied, told;
 };
 
 struct Block {
@@ -99,6 +103,18 @@ struct Store {  // a bulk store in flight
   bool read = false, written = false;
 };
 
+struct Arrival {  // that copies make when they are done
+  MBarrier* barrier;
+  int due = 0;
+  Ranges ranges;
+};
+
+struct Copy {  // a cp.async in flight
+  unsigned start, bytes;
+  bool landed = false;
+  std::vector<std::shared_ptr<Arrival>> tells;
+};
+
 struct Fiber {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
@@ -114,9 +130,9 @@ struct Fiber {
   std::vector<long> committed;  // products issued when each group was closed
   std::vector<std::shared_ptr<Store>> stores;
   std::vector<std::vector<std::shared_ptr<Store>>> store_groups;
-  std::vector<std::shared_ptr<bool>> copies;
-  std::vector<std::vector<std::shared_ptr<bool>>> copy_groups;
-  std::vector<std::pair<unsigned, unsigned>> written;  // bytes the async proxy need not see yet
+  std::vector<std::shared_ptr<Copy>> copies;  // that no arrival stands for
+  Ranges written;  // bytes the async proxy need not see yet
+  std::vector<std::shared_ptr<Ranges>> told;  // those of others that it was told of
 };
 
 enum class Timing { RANDOM, LATE, EARLY };
@@ -186,7 +202,6 @@ unsigned char* at(unsigned address, unsigned bytes);
 unsigned char* fetched(unsigned address, unsigned bytes, Block& owner);
 // A write by the async proxy: every thread that waits for it sees it.
 void deliver(unsigned address, const void* from, unsigned bytes, Block& owner);
-void write_by(Fiber& fiber, unsigned address, const void* from, unsigned bytes);
 void shared_write(unsigned address, const void* from, unsigned bytes);
 void fence_proxy_async();
 
@@ -199,6 +214,8 @@ void init_barrier(unsigned address, unsigned arrivals);
 void fence_barrier_init();
 void arrive(unsigned address);
 void arrive_at(unsigned address, unsigned block);
+// One arrival for copies that wrote `ranges`.
+void arrive_with(MBarrier& b, const Ranges& ranges);
 void arrive_expecting(unsigned address, unsigned bytes);
 void wait_for_phase(unsigned address, unsigned phase);
 // The copy engine has moved bytes.

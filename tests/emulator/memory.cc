@@ -26,14 +26,9 @@ void deliver(unsigned address, const void* from, unsigned bytes, Block& owner) {
   std::memcpy(owner.shared.data() + (address - SHARED), from, bytes);
 }
 
-void write_by(Fiber& fiber, unsigned address, const void* from, unsigned bytes) {
-  check(address, bytes, *fiber.block);
-  std::memcpy(fiber.block->shared.data() + (address - SHARED), from, bytes);
-  fiber.written.push_back({address - SHARED, bytes});
-}
-
 void shared_write(unsigned address, const void* from, unsigned bytes) {
-  write_by(self(), address, from, bytes);
+  std::memcpy(at(address, bytes), from, bytes);
+  self().written.push_back({address - SHARED, bytes});
 }
 
 void fence_proxy_async() {
@@ -41,6 +36,12 @@ void fence_proxy_async() {
   for (auto [start, bytes] : self().written)
     std::memcpy(block.fetched.data() + start, block.shared.data() + start, bytes);
   self().written.clear();
+  for (auto& ranges : self().told) {
+    for (auto [start, bytes] : *ranges)
+      std::memcpy(block.fetched.data() + start, block.shared.data() + start, bytes);
+    ranges->clear();
+  }
+  self().told.clear();
 }
 
 // --- mbarriers ------------------------------------------------------------------------------------
@@ -75,6 +76,8 @@ static void settle(MBarrier& b) {
   if (b.pending || b.bytes) return;
   b.phase ^= 1;
   b.pending = b.arrivals;
+  b.told = std::move(b.copied);
+  b.copied = nullptr;
   ++machine->progress;
 }
 
@@ -85,6 +88,12 @@ static void arrive(MBarrier& b) {
 }
 
 void arrive(unsigned address) { arrive(barrier(self().block, address)); }
+
+void arrive_with(MBarrier& b, const Ranges& ranges) {
+  if (!b.copied) b.copied = std::make_shared<Ranges>();
+  b.copied->insert(b.copied->end(), ranges.begin(), ranges.end());
+  arrive(b);
+}
 
 void arrive_at(unsigned address, unsigned block) {
   if (block >= machine->blocks.size()) throw std::out_of_range("no such block in the cluster");
@@ -100,6 +109,7 @@ void arrive_expecting(unsigned address, unsigned bytes) {
 void wait_for_phase(unsigned address, unsigned phase) {
   MBarrier& b = barrier(self().block, address);
   until([&] { return b.phase != (int)phase; }, "the mbarrier at", address - SHARED);
+  if (b.told) self().told.push_back(b.told);
 }
 
 void complete(MBarrier& b, long bytes) {

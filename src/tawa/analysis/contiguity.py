@@ -167,6 +167,8 @@ class Contiguity:
                 return tuple(inner[item.data] for item in op.permutation)
             case tile.Cast() | hopper.ConvertLayout() as op:
                 return self.of(op.value)
+            case hopper.SharedLoad() as op if (stored := _exchanged(op)) is not None:
+                return self.of(stored)
             case tile.PtrAdd() as op:
                 return _add(self.of(op.pointer), self.of(op.offset))
             case tile.Elementwise() as op:
@@ -233,6 +235,18 @@ class Contiguity:
                 return guess
             guess = weaker
         return _nothing(rank)
+
+
+def _exchanged(load: hopper.SharedLoad) -> SSAValue | None:
+    """Return the tensor that a load reads back from scratch memory, through which it went from
+    thread to thread.
+    """
+    users = [use.operation for use in load.view.uses]
+    others = [user for user in users if not isinstance(user, hopper.SharedLoad)]
+    store = others[0] if len(others) == 1 else None
+    if not isinstance(store, hopper.SharedStore):
+        return None
+    return store.value if shape_of(store.value.type) == shape_of(load.result.type) else None
 
 
 def _within(axes: tuple[Axis, ...], dim: int, block: int) -> bool:

@@ -82,10 +82,14 @@ class Clocks:
         self.acquire(rows, self.release(rows))
 
     def fence(self, rows: Rows) -> None:
-        """Order the rows' own accesses so far before later ones of the async proxy."""
-        own = self.numbers(rows)
-        for kind in (0, 2 * self.rows):
-            self.now[own, own + kind + self.rows] = self.now[own, own + kind]
+        """Order the rows' own accesses so far, and all copies that they know to be done, before
+        later accesses of the async proxy.
+        """
+        own, count = self.numbers(rows), self.rows
+        self.now[own, own + count] = self.now[own, own]
+        copied = self.now[rows, 2 * count : 3 * count]
+        fenced = self.now[rows, 3 * count : 4 * count]
+        np.maximum(fenced, copied, out=fenced)
         self.now[own, own] += 1
 
     def known(

@@ -16,7 +16,8 @@ from xdsl.ir import Operation
 from tawa.errors import InternalError, LaunchError, ProtocolError
 from tawa.ir import hopper
 from tawa.ir.types import TensorMapType, ViewType
-from tawa.simulator.barriers import check_made
+from tawa.simulator.barriers import Mbarrier, check_made
+from tawa.simulator.clocks import Clock
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
 from tawa.simulator.footprints import register_owners, touch
 from tawa.simulator.machine import Block
@@ -271,6 +272,7 @@ def _copy_async(decoder: Decoder, operation: hopper.CopyAsync) -> Step:
         tile: View = values[view]
         live = values[mask] if mask >= 0 else None
         copies.started += 1
+        copies.flying.add(copies.started)
         number, addresses = copies.started, values[pointer]
         touch(role, tile, True, held, operation, kind=2, number=number)
         size = tile.place.index.size * dtype.itemsize
@@ -280,7 +282,7 @@ def _copy_async(decoder: Decoder, operation: hopper.CopyAsync) -> Step:
         def land() -> None:
             data = role.memory.gather(addresses, dtype, live, zero, operation, role.watch)
             role.block.shared.write(tile, data)
-            copies.done.add(number)
+            copies.land(number)
             role.scheduler.wake(role.queue)
 
         role.scheduler.post(f"copy of {tile.label} by {role.where}", land)
@@ -288,41 +290,40 @@ def _copy_async(decoder: Decoder, operation: hopper.CopyAsync) -> Step:
     return acting(copy)
 
 
-def _copy_commit(decoder: Decoder, operation: hopper.CopyAsyncCommit) -> Step:
-    def commit(role: Role, frame: Frame) -> None:
-        role.copies.groups.append(role.copies.started)
+def _copy_arrive(decoder: Decoder, operation: hopper.CopyAsyncArrive) -> Step:
+    barriers, slot = decoder.numbered((operation.barriers, operation.slot))
 
-    return acting(commit)
+    def arrive(role: Role, frame: Frame) -> None:
+        values, copies, clocks = frame.values, role.copies, role.clocks
+        barrier: Mbarrier = pick(values[barriers], values[slot], "barrier", operation)
+        if role.one:
+            raise ProtocolError(f"{operation.name} by one thread", place=place_of(operation))
+        copies.told = number = copies.started
+        for row in clocks.numbers(role.rows).tolist():
+            check_made(barrier, clocks, row, False, operation)
+            # The arrival releases the copies, and what its thread was told; nothing else of it.
+            clock = clocks.now[row].copy()
+            clock[[row, row + clocks.rows]] = 0
+            clock[row + 2 * clocks.rows] = number
+            _when_done(role, barrier, clock, operation)
+
+    return acting(arrive)
 
 
-def _copy_wait(decoder: Decoder, operation: hopper.CopyAsyncWait) -> Step:
-    pending = operation.pending.data
+def _when_done(role: Role, barrier: Mbarrier, clock: Clock, operation: Operation) -> None:
+    """Let the threads of a warp arrive some time after all copies started so far are done."""
+    copies, time = role.copies, role.copies.time
 
-    def wait(frame: Frame) -> Wait:
-        yield None
-        role: Role = frame.world
-        copies = role.copies
-        count = max(0, len(copies.groups) - pending)
-        last = copies.groups[count - 1] if count else copies.waited
-        due = range(copies.waited + 1, last + 1)
+    def arrive() -> None:
+        barrier.arrive(32, clock, time, operation)
 
-        def ready() -> bool:
-            return copies.done.issuperset(due)
+    def post() -> None:
+        role.scheduler.post(f"arrival of copies by {role.where}", arrive)
 
-        def need() -> Need:
-            return Need("cp.async", "-", f"{len(due)} due", "for its cp.async copies")
-
-        if not ready():
-            yield Blocked(ready, role.queue, need, operation)
-        del copies.groups[:count]
-        copies.waited = last
-        copies.done.difference_update(due)
-        rows = role.clocks.numbers(role.active)
-        for row in rows.tolist():
-            role.clocks.learn(row, row + 2 * role.clocks.rows, last)
-        role.stall(copies.time if due else 0.0, "wait for copies")
-
-    return Step(wait, True)
+    if copies.flying:
+        copies.arrivals.append((copies.flying.copy(), post))
+    else:
+        post()
 
 
 COPY_RULES: dict[type[Operation], Rule] = {
@@ -331,7 +332,6 @@ COPY_RULES: dict[type[Operation], Rule] = {
     hopper.BulkCommit: _bulk_commit,
     hopper.BulkWait: _bulk_wait,
     hopper.CopyAsync: _copy_async,
-    hopper.CopyAsyncCommit: _copy_commit,
-    hopper.CopyAsyncWait: _copy_wait,
+    hopper.CopyAsyncArrive: _copy_arrive,
 }
 """TMA and cp.async, by class."""

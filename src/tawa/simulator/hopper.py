@@ -217,8 +217,8 @@ def _left_open(role: Role) -> str:
             return f"{len(groups.open)} TMA stores never committed"
         if groups.groups:
             return f"{len(groups.groups)} groups of TMA stores never waited for"
-    if role.copies.waited < role.copies.started:
-        return f"cp.async copies after number {role.copies.waited}"
+    if role.copies.told < role.copies.started:
+        return f"cp.async copies after number {role.copies.told}"
     return ""
 
 

@@ -80,13 +80,27 @@ class Product:
 
 @dataclass(eq=False, slots=True)
 class Copies:
-    """The cp.async copies of a role: started, committed as groups (numbers of the last), done."""
+    """The cp.async copies of a role: how many were started, the last that an arrival stands for,
+    those in flight, and what happens when some are done: those still due, and what then.
+    """
 
     started: int = 0
-    waited: int = 0
-    done: set[int] = field(default_factory=set[int])
-    groups: list[int] = field(default_factory=list[int])
+    told: int = 0
+    flying: set[int] = field(default_factory=set[int])
+    arrivals: list[tuple[set[int], Callable[[], None]]] = field(
+        default_factory=list[tuple[set[int], Callable[[], None]]]
+    )
     time: float = 0.0
+
+    def land(self, number: int) -> None:
+        """Copy `number` is done; so may be all that an arrival waits for."""
+        self.flying.discard(number)
+        for due, _ in self.arrivals:
+            due.discard(number)
+        ready = [then for due, then in self.arrivals if not due]
+        self.arrivals = [item for item in self.arrivals if item[0]]
+        for then in ready:
+            then()
 
 
 @dataclass(eq=False, slots=True)

@@ -59,19 +59,13 @@ def copy_async(e: Emitter, op: Operation) -> None:
         e.do(tma.copy_async(width), f"{base} + {address}", pointers.at(first), count)
 
 
-def commit(e: Emitter, op: Operation) -> None:
-    """Every thread closes its group of copies."""
-    e.do(tma.COPY_COMMIT)
-
-
-def wait(e: Emitter, op: Operation) -> None:
-    """Every thread waits for its groups of copies."""
-    assert isinstance(op, hopper.CopyAsyncWait)
-    e.do(tma.COPY_WAIT, template=str(op.pending.data))
+def arrive(e: Emitter, op: Operation) -> None:
+    """Every thread leaves its arrival to its copies."""
+    assert isinstance(op, hopper.CopyAsyncArrive)
+    e.do(tma.COPY_ARRIVE, e.barrier(op.barriers, op.slot))
 
 
 RULES: dict[type[Operation], Handler] = {
     hopper.CopyAsync: copy_async,
-    hopper.CopyAsyncCommit: commit,
-    hopper.CopyAsyncWait: wait,
+    hopper.CopyAsyncArrive: arrive,
 }

@@ -133,16 +133,9 @@ def copy_async(size: int) -> Wrapper:
     )
 
 
-COPY_COMMIT = Wrapper(
-    "void copy_commit()",
-    asm("cp.async.commit_group;", memory=True),
-    "cp.async.commit_group",
-    "copy.commit",
-)
-COPY_WAIT = Wrapper(
-    "void copy_wait()",
-    asm("cp.async.wait_group %0;", "", '"n"(pending)', memory=True),
-    "cp.async.wait_group",
-    "copy.wait",
-    template="int pending",
+COPY_ARRIVE = Wrapper(
+    "void copy_arrive(u32 barrier)",
+    asm("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];", "", '"r"(barrier)', memory=True),
+    "cp.async.mbarrier.arrive",
+    "copy.arrive",
 )

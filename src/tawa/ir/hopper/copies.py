@@ -95,17 +95,14 @@ class CopyAsync(IRDLOperation):
 
 
 @irdl_op_definition
-class CopyAsyncCommit(IRDLOperation):
-    """Close each thread's group of cp.async copies (cp.async.commit_group)."""
+class CopyAsyncArrive(IRDLOperation):
+    """Each thread's arrival at barrier `slot`, made for it when all cp.async copies that it has
+    started are done (PTX ISA, "cp.async.mbarrier.arrive"; with .noinc it is one of the arrivals the
+    barrier counts). The thread goes on at once. The arrival releases the copies, no other access of
+    the thread; whoever waits for it fences the proxy before wgmma or TMA reads what was copied.
+    """
 
-    name = "hopper.copy_async_commit"
-    assembly_format = "attr-dict"
-
-
-@irdl_op_definition
-class CopyAsyncWait(IRDLOperation):
-    """Each thread waits until at most `pending` of its cp.async groups are unfinished."""
-
-    name = "hopper.copy_async_wait"
-    pending = attr_def(IntAttr)
-    assembly_format = "attr-dict"
+    name = "hopper.copy_async_arrive"
+    barriers = operand_def(BarriersType)
+    slot = operand_def(i32)
+    assembly_format = "$barriers `[` $slot `]` attr-dict `:` type(operands)"

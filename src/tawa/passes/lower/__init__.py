@@ -17,7 +17,6 @@ from tawa.passes.lower.borrowed import carry_slots
 from tawa.passes.lower.carried import split_carried
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import Converter
-from tawa.passes.lower.copies import let_copies_lag
 from tawa.passes.lower.dots import lower_dots, widest_run
 from tawa.passes.lower.finish import (
     count_arrivals,
@@ -65,7 +64,6 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
     lower_rings(lowering)
     for role in lowering.roles:
         carry_slots(role)
-        let_copies_lag(lowering, role)
         rotate_waits(lowering, role)
         order_accesses(lowering, role)
         lower_loads(lowering, role)

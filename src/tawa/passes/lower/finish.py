@@ -46,6 +46,8 @@ def count_arrivals(lowering: Lowering) -> None:
         # A slot belongs to one instance of a role: it alone frees it.
         counts = {_kind(lowering, role): _settle_release(role, ring) for role in lowering.roles}
         freed = sum(counts.values())
+        for role in lowering.roles:
+            _fence_copies(role, ring)
         ring.filled.attributes["arrivals"] = IntAttr(max(1, filled))
         ring.freed.attributes["arrivals"] = IntAttr(max(1, freed))
 
@@ -96,6 +98,29 @@ def _read_by_threads(role: hopper.Role, ring: Ring) -> bool:
         for operand in operation.operands
         if isinstance(operand.type, ViewType)
     )
+
+
+def _fence_copies(role: hopper.Role, ring: Ring) -> None:
+    """Fence the proxy after each wait for what cp.async has brought, where wgmma or TMA reads it.
+
+    Copies write through the generic proxy, and who started them does not wait for them: the threads
+    that have seen the barrier order them before what they start (PTX ISA, "Causality order": the
+    fence stands on the way from one access to the other).
+    """
+    uses = [use.operation for use in ring.filled.result.uses]
+    if not any(isinstance(op, hopper.CopyAsyncArrive) for op in uses):
+        return
+    buffers = {buffer.result for buffer in ring.buffers}
+    read = any(
+        root_slot(operand).buffer in buffers
+        for operation in role.walk()
+        if isinstance(operation, (hopper.Wgmma, hopper.TmaStore))
+        for operand in operation.operands
+        if isinstance(operand.type, ViewType)
+    )
+    for wait in uses if read else ():
+        if isinstance(wait, hopper.Wait) and role.is_ancestor(wait):
+            Emitter.after(wait).put(hopper.ProxyFence())
 
 
 # --- elected threads ----------------------------------------------------------------------------

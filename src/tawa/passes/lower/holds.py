@@ -3,8 +3,7 @@
 Warpgroups that take turns run one program. While one of them holds a turn, the others come as far
 as its take, and no further. So in a turn a warpgroup must neither meet them at a barrier nor wait
 for a slot that is loaded only when they have given one back: of a ring of D slots they keep those
-they hold at the take, a producer whose copies lag takes some more before it hands one over, and the
-turn may wait for as many as are left.
+they hold at the take, and the turn may wait for as many as are left.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper
-from tawa.passes.lower.context import Ring, role_of
+from tawa.passes.lower.context import Ring
 
 
 def can_hold(turn: list[Operation], take: Operation, rings: Iterable[Ring]) -> bool:
@@ -28,25 +27,9 @@ def can_hold(turn: list[Operation], take: Operation, rings: Iterable[Ring]) -> b
         filled, freed = ring.filled.result, ring.freed.result
         for waited, given in ((filled, freed), (freed, filled)):
             more = sum(_waits(operation, waited) for operation in turn)
-            if more and more + _held(take, waited, given) + copies_lag(filled) > ring.depth:
+            if more and more + _held(take, waited, given) > ring.depth:
                 return False
     return True
-
-
-def copies_lag(filled: SSAValue) -> int:
-    """Return how many more slots a producer takes before it says that one is filled: the copies of
-    threads are waited for later (`tawa.passes.lower.copies`).
-    """
-    roles = {
-        role_of(use.operation) for use in filled.uses if isinstance(use.operation, hopper.Arrive)
-    }
-    pending = [
-        operation.pending.data
-        for role in roles
-        for operation in role.walk()
-        if isinstance(operation, hopper.CopyAsyncWait)
-    ]
-    return max(pending, default=0)
 
 
 def between(first: Operation, last: Operation) -> Iterator[Operation]:

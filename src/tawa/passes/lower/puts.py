@@ -4,9 +4,8 @@ Purpose: lower `aref.put_exit` once its slot is known.
 Before -> after: a tile from `tile.desc_load` becomes its share of one `hopper.expect` and a
 `hopper.tma_load`; a tile of another slot, transposed, becomes `hopper.shared_transpose` and an
 arrive by each warp; a computed tensor becomes `hopper.shared_store`, `hopper.proxy_fence` and an
-arrive by each warp; a tile from a `tile.load` marked `contiguous` becomes `hopper.copy_async`, its
-group, the wait for it, a fence and an arrive by each warp (`copies` lets these lag); a scalar is
-stored by one thread.
+arrive by each warp; a tile from a `tile.load` marked `contiguous` becomes `hopper.copy_async`, and
+one `hopper.copy_async_arrive` follows all copies to the slot; a scalar is stored by one thread.
 Requires: the slot was entered. Ensures: exactly the arrivals that `count_arrivals` counts.
 Declines when: never.
 """
@@ -48,10 +47,10 @@ def publish(
             for buffer, at in tensors
         ]
         if any(started):
-            emitter.put(hopper.CopyAsyncCommit())
-            emitter.put(hopper.CopyAsyncWait(attributes={"pending": IntAttr(0)}))
-        emitter.put(hopper.ProxyFence())
-        emitter.put(_arrive(ring, slot, "warp"))
+            emitter.put(hopper.CopyAsyncArrive(operands=[ring.filled.result, slot]))
+        if not all(started):
+            emitter.put(hopper.ProxyFence())
+            emitter.put(_arrive(ring, slot, "warp"))
     if scalars:
         one = Emitter.at_end(_one_thread(emitter).body.block)
         for buffer, value in scalars:
@@ -75,16 +74,19 @@ def by_one_thread(enter: aref.PutEnter) -> bool:
 
 def arrivals_of_put(role: hopper.Role, ring: Ring) -> int:
     """Return how often `role` arrives at a filled barrier of `ring` for one slot."""
-    kinds: set[str] = set()
+    kinds: dict[str, int] = {}
     for operation in role.walk():
         match operation:
             case hopper.Expect() if operation.barriers is ring.filled.result:
-                kinds.add("expect")
+                kinds["expect"] = 1
+            case hopper.CopyAsyncArrive() if operation.barriers is ring.filled.result:
+                kinds["copies"] = 32 * role.warps.data
             case hopper.Arrive() if operation.barriers is ring.filled.result:
-                kinds.add(operation.by.data)
+                by = operation.by.data
+                kinds[by] = role.warps.data if by == "warp" else 1
             case _:
                 continue
-    return sum(role.warps.data if kind == "warp" else 1 for kind in kinds)
+    return sum(kinds.values())
 
 
 def _source(value: SSAValue) -> tile.DescLoad | None:

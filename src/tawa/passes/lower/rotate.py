@@ -28,7 +28,6 @@ from xdsl.traits import Pure
 from tawa.ir import hopper
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase, new_region, terminator
-from tawa.passes.lower.holds import copies_lag
 
 
 def rotate_waits(lowering: Lowering, role: hopper.Role) -> None:
@@ -75,8 +74,7 @@ def _holds_all(lowering: Lowering, wait: hopper.Wait, anchor: Operation) -> bool
     """Tell whether at `anchor` the role may hold every slot of the ring that it would wait for.
 
     What it frees after `anchor` it holds there: the trip's own slot, and one more for a slot of the
-    trip before, whose release the schedule has put off. A producer whose copies lag takes more
-    slots before it hands one over.
+    trip before, whose release the schedule has put off.
     """
     ring = next(r for r in lowering.rings.values() if r.filled.result is wait.barriers)
     late = [
@@ -86,7 +84,7 @@ def _holds_all(lowering: Lowering, wait: hopper.Wait, anchor: Operation) -> bool
         and op.barriers is ring.freed.result
         and not op.is_before_in_block(anchor)
     ]
-    held = 1 + any(slot is not wait.slot for slot in late) + copies_lag(wait.barriers)
+    held = 1 + any(slot is not wait.slot for slot in late)
     return bool(late) and ring.depth <= held
 
 

@@ -113,6 +113,18 @@ class Mbarrier:
         )
         return Violation("arrival count", sentence, operation, self.rows(agent, "arrives"))
 
+    def arrive_later(
+        self, world: World, agent: Agent, count: int, event: int, operation: Operation
+    ) -> None:
+        """Arrive `count` times once copies by threads are done; `event` is their completion."""
+        self.check(agent, operation, False)
+        self._belongs(agent, operation, "an arrival of copies")
+        if self.pending < count:
+            raise self._too_many(agent, count, operation)
+        self.pending -= count
+        self.known |= event | (agent.known & ~world.by_threads)
+        self._settle(world, operation)
+
     def expect(self, count: int) -> None:
         """Add bytes to what the current phase waits for."""
         self.due += count

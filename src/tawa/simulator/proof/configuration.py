@@ -228,6 +228,8 @@ def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[C
     """Yield configurations with numbers drawn at random, for what no other has reached."""
     many = {"around": (shape.tiles(1),), "while around": _times(shape.tiles(1))}
     around = {site: None for one in seen for site in one.outcomes if site.kind in many}
+    # Tiles of two trips, which may turn a ring by an odd number where those of one do not.
+    yield _uniform(shape.instances * (shape.depth + 2), 2, "yes")
     for site in around:
         for free in (False, True):
             wishes = {site.operation: many[site.kind]}

@@ -73,7 +73,15 @@ class ContestedBarrier(Mbarrier):
             super().arrive(world, agent, count, known, operation)
             return
         self.check(agent, operation, False)
-        self._send(world, agent, count, 0, known, operation)
+        self._send(agent, count, 0, known, agent.fenced & known, operation)
+
+    def arrive_later(
+        self, world: World, agent: Agent, count: int, event: int, operation: Operation
+    ) -> None:
+        """Copies by threads are done, and arrive, at some time."""
+        self.check(agent, operation, False)
+        known = event | (agent.known & ~world.by_threads)
+        self._send(agent, count, 0, known, 0, operation)
 
     def deliver(
         self, world: World, agent: Agent, count: int, event: int, operation: Operation
@@ -81,13 +89,12 @@ class ContestedBarrier(Mbarrier):
         """The bytes of a copy land at some time."""
         self.check(agent, operation, True)
         known = event | (agent.known & ~world.by_threads)
-        self._send(world, agent, 0, count, known, operation)
+        self._send(agent, 0, count, known, 0, operation)
 
     def _send(
-        self, world: World, agent: Agent, arrivals: int, count: int, known: int, op: Operation
+        self, agent: Agent, arrivals: int, count: int, known: int, fenced: int, op: Operation
     ) -> None:
         scheduler: Scheduler = agent.world
-        fenced = agent.fenced & known if arrivals else 0
         event = scheduler.event()
         scheduler.landings.append(Landing(self, agent, event, arrivals, count, known, fenced, op))
 

@@ -12,7 +12,7 @@ from tawa.simulator.proof.decode import Decoder, concrete
 from tawa.simulator.proof.effects import alone, barrier_of, elected, together
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.globals import box_of
-from tawa.simulator.proof.machine import Action, Agent, Script
+from tawa.simulator.proof.machine import Action, Agent, Blocked, Script
 from tawa.simulator.proof.memory import Access
 from tawa.simulator.proof.rules import Unproved, Violation
 from tawa.simulator.proof.steps import Step
@@ -34,6 +34,11 @@ class Groups:
         self.reads.append(self.open)
         self.writes.append(self.open_write)
         self.open = self.open_write = 0
+
+    def hand_over(self) -> int:
+        """Return what was started since the last time; whoever is told of it waits for it."""
+        events, self.open = self.open, 0
+        return events
 
 
 # --- TMA ------------------------------------------------------------------------------------------
@@ -199,6 +204,7 @@ def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
             bucket.check(access)
             bucket.record(access)
             world.by_threads |= event
+            world.copied |= event
             agent.copies.open |= event
             if followed:
                 world.globals.access(agent, copy, event, None, program)
@@ -209,27 +215,26 @@ def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
     return Step(run)
 
 
-def copy_async_commit_rule(decoder: Decoder, commit: hopper.CopyAsyncCommit) -> Step:
-    """Close each thread's group."""
+def copy_async_arrive_rule(decoder: Decoder, arrive: hopper.CopyAsyncArrive) -> Step:
+    """An arrival for each thread when its copies are done."""
+    array, slot = decoder.arrays[arrive.barriers], decoder.number(arrive.slot)
 
-    def act(agent: Agent) -> None:
-        agent.world.step(agent, commit, "commits its cp.async")
-        agent.copies.commit()
+    def run(script: Script) -> Action:
+        index = concrete(script, slot, "slot", arrive)
+        barrier = barrier_of(script, script.block, array, index, arrive)
 
-    return Step(lambda script: act)
+        def act(agent: Agent) -> Blocked | None:
+            together(agent, arrive)
+            world = agent.world
+            if barrier.contested and (held := world.hold(agent, arrive)):
+                return held
+            copies = agent.copies.hand_over()
+            world.step(agent, arrive, "leaves its arrival at {} to its copies", barrier.name)
+            if copies:
+                world.flying.append((copies, agent, agent.copies.last))
+            barrier.arrive_later(world, agent, agent.threads, copies, arrive)
+            return None
 
+        return act
 
-def copy_async_wait_rule(decoder: Decoder, wait: hopper.CopyAsyncWait) -> Step:
-    """Wait for all but the newest groups of each thread."""
-    pending = wait.pending.data
-
-    def act(agent: Agent) -> None:
-        groups: Groups = agent.copies
-        finished = max(0, len(groups.reads) - pending)
-        agent.world.step(agent, wait, "waited for {} groups of cp.async", finished)
-        for group in range(groups.written, finished):
-            agent.known |= groups.reads[group]
-            agent.unfenced |= groups.reads[group]
-        groups.written = max(groups.written, finished)
-
-    return Step(lambda script: act)
+    return Step(run)

@@ -257,15 +257,19 @@ def _has_waited(role: hopper.Role, change: hopper.SetRegisters) -> bool:
 
 
 def proxy_fence_rule(decoder: Decoder, fence: hopper.ProxyFence) -> Step:
-    """Order the executing threads' accesses before later asynchronous ones."""
+    """Order the executing threads' accesses before later asynchronous ones, and the copies of
+    others (cp.async) that they know to be done: a fence anywhere on the way from one access to the
+    other orders them (PTX ISA, "Causality order").
+    """
 
     def act(agent: Agent) -> None:
-        agent.world.step(agent, fence, "fences the proxy")
+        world = agent.world
+        world.step(agent, fence, "fences the proxy")
         # One thread fences its own accesses only, not those of the rest of its warp.
         agent.fenced |= agent.unfenced_one
         agent.unfenced_one = 0
         if not agent.single:
-            agent.fenced |= agent.unfenced
+            agent.fenced |= agent.unfenced | (agent.known & world.copied)
             agent.unfenced = 0
 
     return Step(lambda script: act)

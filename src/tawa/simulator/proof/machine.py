@@ -192,6 +192,7 @@ class World:
         self.events = 0
         self.steps: int = 0
         self.by_threads = 0
+        self.copied = 0  # by cp.async
         self.pairs: dict[int, set[int | None]] = {}  # arrays filled: those waited for before
         self.remote: list[tuple[int, int, str, Operation]] = []
         self.trace: list[Row] | None = [] if trace else None

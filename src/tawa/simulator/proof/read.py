@@ -72,8 +72,7 @@ RULES: dict[type[Operation], Rule] = {
     hopper.BulkCommit: copies.bulk_commit_rule,
     hopper.BulkWait: copies.bulk_wait_rule,
     hopper.CopyAsync: copies.copy_async_rule,
-    hopper.CopyAsyncCommit: copies.copy_async_commit_rule,
-    hopper.CopyAsyncWait: copies.copy_async_wait_rule,
+    hopper.CopyAsyncArrive: copies.copy_async_arrive_rule,
     hopper.Wgmma: products.wgmma_rule,
     hopper.WgmmaFence: products.wgmma_fence_rule,
     hopper.WgmmaCommit: products.wgmma_commit_rule,
@@ -106,8 +105,7 @@ STEPPED = (
     hopper.BulkCommit,
     hopper.BulkWait,
     hopper.CopyAsync,
-    hopper.CopyAsyncCommit,
-    hopper.CopyAsyncWait,
+    hopper.CopyAsyncArrive,
     hopper.Wgmma,
     hopper.WgmmaFence,
     hopper.WgmmaCommit,
@@ -246,7 +244,7 @@ def _roots(decoder: Decoder) -> Iterator[SSAValue]:
         match operation:
             case hopper.Wait():
                 yield from (operation.slot, operation.phase)
-            case hopper.Arrive() | hopper.Expect() | hopper.TmaLoad():
+            case hopper.Arrive() | hopper.Expect() | hopper.TmaLoad() | hopper.CopyAsyncArrive():
                 yield operation.slot
             case hopper.Slot():
                 yield operation.index

@@ -105,7 +105,13 @@ class Search:
         for role in self.model.roles:
             for operation in role.operation.walk():
                 match operation:
-                    case hopper.Wait() | hopper.Arrive() | hopper.Expect() | hopper.TmaLoad():
+                    case (
+                        hopper.Wait()
+                        | hopper.Arrive()
+                        | hopper.Expect()
+                        | hopper.TmaLoad()
+                        | hopper.CopyAsyncArrive()
+                    ):
                         if decoder.arrays[operation.barriers] in arrays:
                             yield operation
                     case hopper.NamedBarrier() | hopper.Turn() if named:

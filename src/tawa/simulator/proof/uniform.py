@@ -334,7 +334,14 @@ def decisive(control: Operation) -> list[SSAValue]:
             return []
 
 
-RING = (hopper.Wait, hopper.Arrive, hopper.Expect, hopper.TmaLoad, hopper.Slot)
+RING = (
+    hopper.Wait,
+    hopper.Arrive,
+    hopper.Expect,
+    hopper.TmaLoad,
+    hopper.CopyAsyncArrive,
+    hopper.Slot,
+)
 
 
 def ring_operands(census: Census) -> list[tuple[Operation, SSAValue, str]]:
@@ -347,7 +354,7 @@ def ring_operands(census: Census) -> list[tuple[Operation, SSAValue, str]]:
                     (operation, operation.slot, "slot"),
                     (operation, operation.phase, "phase"),
                 ]
-            case hopper.Arrive() | hopper.Expect() | hopper.TmaLoad():
+            case hopper.Arrive() | hopper.Expect() | hopper.TmaLoad() | hopper.CopyAsyncArrive():
                 found.append((operation, operation.slot, "slot"))
             case hopper.Slot():
                 found.append((operation, operation.index, "slot"))
