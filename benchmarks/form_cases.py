@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, prod
 from typing import Any
 
@@ -32,9 +32,9 @@ class Array:
     def make(self, made: Tensors) -> Any:
         import torch
 
-        whole = {"i8": torch.int8, "i32": torch.int32, "i64": torch.int64}
-        dtype = whole.get(self.dtype) or torch_dtype(self.dtype)
-        if self.fill is _zeros:
+        integers = {"i8": torch.int8, "i32": torch.int32, "i64": torch.int64}
+        dtype = integers.get(self.dtype) or torch_dtype(self.dtype)
+        if self.fill is zeros:
             return torch.zeros(self.shape, device="cuda", dtype=dtype)
         if self.fill is not None:
             return self.fill(made).to("cuda", dtype)
@@ -43,14 +43,21 @@ class Array:
 
 @dataclass(slots=True)
 class Outputs:
-    """What a kernel writes; `start` is what it must find there, None where it does not look."""
+    """What a kernel writes; `start` is what it must find there, None where it does not look.
+
+    `found` are copies of what it reads and then overwrites, by their place among the tensors.
+    """
 
     tensors: list[Any]
     start: float | None
+    found: Mapping[int, Any] = field(default_factory=dict[int, Any])
 
     def fill_(self, value: float) -> None:
-        for tensor in self.tensors:
-            tensor.fill_(value if self.start is None else self.start)
+        for index, tensor in enumerate(self.tensors):
+            if index in self.found:
+                tensor.copy_(self.found[index])
+            else:
+                tensor.fill_(value if self.start is None else self.start)
 
 
 @dataclass(slots=True)
@@ -124,7 +131,13 @@ class Form:
             made: Tensors = {}
             for name, each in self.arguments.items():
                 made[name] = each.make(made) if isinstance(each, Array) else each
-            sets.append(Set(made, Outputs([made[name] for name in self.out], self.start)))
+            written = [made[name] for name in self.out]
+            read = {
+                index: made[name].clone()
+                for index, name in enumerate(self.out)
+                if self.arguments[name].fill is not zeros
+            }
+            sets.append(Set(made, Outputs(written, self.start, read)))
         return sets
 
     def reference(self, inputs: Set) -> Wanted:
@@ -135,11 +148,11 @@ class Form:
         return [tensors[name] for name in self.arguments if not name.startswith("_")]
 
 
-def _zeros(_: Tensors) -> None:
+def zeros(_: Tensors) -> None:
     """The fill of what is only written: `Array.make` takes zeros for it."""
 
 
-def _whole(low: int, high: int, *shape: int) -> Callable[[Tensors], Any]:
+def whole(low: int, high: int, *shape: int) -> Callable[[Tensors], Any]:
     """Return a fill of whole numbers from `low` up to, not including, `high`."""
 
     def fill(_: Tensors) -> Any:
@@ -148,90 +161,6 @@ def _whole(low: int, high: int, *shape: int) -> Callable[[Tensors], Any]:
         return torch.randint(low, high, shape, device="cuda", dtype=torch.int64)
 
     return fill
-
-
-def memory() -> Iterator[Form]:
-    """Yield kernels that the memory bounds."""
-    rows = 8192
-
-    def walk(label: str, kernel: Any, grid: int, wanted: Callable[[Tensors], Any], n: int) -> Form:
-        arguments = {"x_ptr": Array((rows, n), "f32"), "o_ptr": Array((rows, n), "f32", _zeros)}
-        sizes = {"rows": rows} if grid != rows else {}
-        return Form(
-            label,
-            kernel,
-            (grid,),
-            arguments | sizes | {"columns": n},
-            {"BLOCK": 4096},
-            ("o_ptr",),
-            lambda t: [wanted(t["x_ptr"].double())],
-            amount=8.0 * rows * n,
-            dtype="f32",
-            unit="GB/s",
-        )
-
-    for n in (4096, 3001):
-        softmax = kernels.softmax_rows
-        yield walk(f"softmax, rows of {n}", softmax, 4 * SMS, lambda x: x.softmax(1), n)
-    yield walk("running sums", kernels.running_sums, rows, lambda x: x.cumsum(1), 4096)
-    yield _layer_norm(rows, 8192)
-    yield _cross_entropy(2048, 128256)
-
-
-def _layer_norm(rows: int, n: int) -> Form:
-    def wanted(t: Tensors) -> list[Any]:
-        from torch.nn.functional import layer_norm
-
-        x, w, b = (t[name].double() for name in ("x_ptr", "w_ptr", "b_ptr"))
-        return [layer_norm(x, (n,), w, b, 1e-5)]
-
-    return Form(
-        "layer norm",
-        kernels.layer_norm,
-        (rows,),
-        {
-            "x_ptr": Array((rows, n)),
-            "w_ptr": Array((n,)),
-            "b_ptr": Array((n,)),
-            "o_ptr": Array((rows, n), fill=_zeros),
-            "columns": n,
-            "eps": 1e-5,
-        },
-        {"BLOCK": 8192},
-        ("o_ptr",),
-        wanted,
-        amount=4.0 * rows * n,
-        unit="GB/s",
-    )
-
-
-def _cross_entropy(rows: int, n: int) -> Form:
-    def wanted(t: Tensors) -> list[Any]:
-        import torch
-
-        x, label = t["x_ptr"].double(), t["label_ptr"]
-        grad = x.softmax(1)
-        grad[torch.arange(rows, device="cuda"), label] -= 1
-        return [torch.nn.functional.cross_entropy(x, label, reduction="none"), grad]
-
-    return Form(
-        "cross entropy and gradient",
-        kernels.cross_entropy,
-        (rows,),
-        {
-            "x_ptr": Array((rows, n), "bf16"),
-            "label_ptr": Array((rows,), "i64", _whole(0, n, rows)),
-            "loss_ptr": Array((rows,), "f32", _zeros),
-            "grad_ptr": Array((rows, n), "bf16", _zeros),
-            "columns": n,
-        },
-        {"BLOCK": 16384},
-        ("loss_ptr", "grad_ptr"),
-        wanted,
-        amount=6.0 * rows * n,
-        dtype="bf16",
-        unit="GB/s",
-    )
 
 
 def products() -> Iterator[Form]:
@@ -268,11 +197,11 @@ def _int8(m: int, n: int, k: int) -> Form:
         kernels.int8_product,
         _tiles(m, n, 128, 128),
         {
-            "a_ptr": Array((m, k), "i8", _whole(-127, 128, m, k)),
-            "b_ptr": Array((n, k), "i8", _whole(-127, 128, n, k)),
+            "a_ptr": Array((m, k), "i8", whole(-127, 128, m, k)),
+            "b_ptr": Array((n, k), "i8", whole(-127, 128, n, k)),
             "as_ptr": Array((m,), "f32"),
             "bs_ptr": Array((n,), "f32"),
-            "c_ptr": Array((m, n), "bf16", _zeros),
+            "c_ptr": Array((m, n), "bf16", zeros),
             "M": m,
             "N": n,
             "K": k,
@@ -293,11 +222,11 @@ def _int4(label: str, m: int, n: int, k: int, bm: int) -> Form:
 
         shift = 4 * torch.arange(8, device="cuda")
         weights = ((t["b_ptr"][:, None, :] >> shift[:, None]) & 15).reshape(k, n)
-        zeros = ((t["z_ptr"][:, :, None] >> shift) & 15).reshape(k // group, n)
+        points = ((t["z_ptr"][:, :, None] >> shift) & 15).reshape(k // group, n)
         scales = t["s_ptr"]
         # In f16, as the kernel has it: the rounding of weights is part of the format.
         whole = weights.half() * scales.repeat_interleave(group, 0)
-        whole -= (zeros.half() * scales).repeat_interleave(group, 0)
+        whole -= (points.half() * scales).repeat_interleave(group, 0)
         return [t["a_ptr"].double() @ whole.double()]
 
     return Form(
@@ -306,10 +235,10 @@ def _int4(label: str, m: int, n: int, k: int, bm: int) -> Form:
         _tiles(n, m, 128, bm),
         {
             "a_ptr": Array((m, k)),
-            "b_ptr": Array((k // 8, n), "i32", _whole(*all_words, k // 8, n)),
+            "b_ptr": Array((k // 8, n), "i32", whole(*all_words, k // 8, n)),
             "s_ptr": Array((k // group, n), scale=0.01),
-            "z_ptr": Array((k // group, n // 8), "i32", _whole(*all_words, k // group, n // 8)),
-            "c_ptr": Array((m, n), fill=_zeros),
+            "z_ptr": Array((k // group, n // 8), "i32", whole(*all_words, k // group, n // 8)),
+            "c_ptr": Array((m, n), fill=zeros),
             "M": m,
             "N": n,
             "K": k,
@@ -336,7 +265,7 @@ def _block_scaled(label: str, m: int, n: int, k: int, bm: int) -> Form:
             "b_ptr": Array((n, k), "e4m3"),
             "as_ptr": Array((m, k // 128), "f32"),
             "bs_ptr": Array((n // 128, k // 128), "f32"),
-            "c_ptr": Array((m, n), "bf16", _zeros),
+            "c_ptr": Array((m, n), "bf16", zeros),
             "M": m,
             "N": n,
             "K": k,
@@ -357,7 +286,7 @@ def _split_sums(m: int, n: int, k: int, split: int) -> Form:
         {
             "a_ptr": Array((m, k)),
             "b_ptr": Array((k, n)),
-            "c_ptr": Array((m, n), "f32", _zeros),
+            "c_ptr": Array((m, n), "f32", zeros),
             "M": m,
             "N": n,
             "K": k,
@@ -416,10 +345,10 @@ def _experts(tokens: int, top: int, count: int, n: int, k: int) -> Form:
         kernels.experts,
         (ceil(n / 128), blocks),
         {
-            "_of": Array((tokens * top,), "i64", _whole(0, count, tokens * top)),
+            "_of": Array((tokens * top,), "i64", whole(0, count, tokens * top)),
             "x_ptr": Array((tokens, k), "bf16"),
             "w_ptr": Array((count, n, k), "bf16", scale=0.05),
-            "o_ptr": Array((tokens * top, n), "bf16", _zeros),
+            "o_ptr": Array((tokens * top, n), "bf16", zeros),
             "gate_ptr": Array((tokens * top,), "f32"),
             "token_ptr": Array((blocks * block,), "i32", order),
             "expert_ptr": Array((blocks,), "i32", owners),
@@ -481,7 +410,7 @@ def _many_products(sizes: tuple[tuple[int, int, int], ...]) -> Form:
         {
             "_a": Array((pools["_a"][0],)),
             "_b": Array((pools["_b"][0],)),
-            "_c": Array((pools["_c"][0],), fill=_zeros),
+            "_c": Array((pools["_c"][0],), fill=zeros),
             "a_table": Array((count,), "i64", table("_a")),
             "b_table": Array((count,), "i64", table("_b")),
             "c_table": Array((count,), "i64", table("_c")),
@@ -513,7 +442,7 @@ def _convolution(images: int, h: int, w: int, ci: int, co: int) -> Form:
         {
             "x_ptr": Array((pixels, ci)),
             "w_ptr": Array((9 * ci, co), scale=0.05),
-            "o_ptr": Array((pixels, co), fill=_zeros),
+            "o_ptr": Array((pixels, co), fill=zeros),
             "H": h,
             "W": w,
             "TOTAL": pixels,
@@ -556,7 +485,7 @@ def _chunk_states(chunks: int, length: int, heads: int, p: int, state: int) -> F
             "b_ptr": Array((steps, state), "bf16"),
             "dt_ptr": Array((heads, steps), "f32", rates),
             "sum_ptr": Array((heads, steps), "f32", sums),
-            "o_ptr": Array((chunks * heads * p, state), "bf16", _zeros),
+            "o_ptr": Array((chunks * heads * p, state), "bf16", zeros),
             "HEADS": heads,
             "STATE": state,
         },
@@ -582,7 +511,7 @@ def _low_rank(m: int, n: int, k: int, rank: int) -> Form:
             "w_ptr": Array((k, n), scale=0.05),
             "a_ptr": Array((k, rank), scale=0.05),
             "b_ptr": Array((rank, n)),
-            "o_ptr": Array((m, n), fill=_zeros),
+            "o_ptr": Array((m, n), fill=zeros),
             "N": n,
             "K": k,
             "scale": 2.0,
@@ -623,7 +552,7 @@ def _gradients(heads: int, s: int, d: int, narrow: int, causal: bool) -> Form:
         "lse_ptr": Array((heads, s), "f32", lse),
         "delta_ptr": Array((heads, s), "f32", delta),
     }
-    outputs = {name: Array(shape, fill=_zeros) for name in ("dq_ptr", "dk_ptr", "dv_ptr")}
+    outputs = {name: Array(shape, fill=zeros) for name in ("dq_ptr", "dk_ptr", "dv_ptr")}
     kind = "causal" if causal else "full"
     return Form(
         f"gradients D{d} {kind}, {narrow}",

@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import form_cases
+import form_row_cases
 import gemm
 import peers
 from form_cases import Array, Form, Outputs, Set
 from triton_peers import TritonPeer
 
-SECTIONS = {"memory": form_cases.memory, "products": form_cases.products}
+SECTIONS = {"memory": form_row_cases.memory, "products": form_cases.products}
 # Warps and stages that Triton may choose from.
 WISHES = ((4, 2), (4, 3), (4, 4), (8, 2), (8, 3), (8, 4))
 ROW_WISHES = ((4, 2), (8, 2), (16, 2))

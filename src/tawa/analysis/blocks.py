@@ -118,13 +118,12 @@ def _strides(index: IndexForm, shape: tuple[int, ...]) -> dict[int, Polynomial] 
     return strides
 
 
-def _single_atom(stride: Polynomial) -> Leaf | None:
+def _single_term(stride: Polynomial) -> tuple[Monomial, int] | None:
+    """Return the atoms of a product of arguments, and its number; None where it is none."""
     if len(stride.terms) != 1:
         return None
-    (monomial, coefficient) = next(iter(stride.terms))
-    if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Leaf):
-        return monomial[0]
-    return None
+    (monomial, number) = next(iter(stride.terms))
+    return (monomial, number) if all(isinstance(atom, Leaf) for atom in monomial) else None
 
 
 def _offsets(
@@ -138,20 +137,20 @@ def _offsets(
     """
     rest = form.index.offset
     offsets: dict[int, Polynomial] = {}
+    factors: dict[int, tuple[Monomial, int]] = {}
     for dim, stride in strides.items():
         if stride == ONE:
             continue
-        if (atom := _single_atom(stride)) is not None:
-            offsets[dim], rest = rest.divide(atom)
-        elif (number := stride.as_constant) is not None and number > 1:
-            taken = {m: c // number for m, c in rest.terms if c % number == 0}
-            offsets[dim] = Polynomial.make(taken)
-            rest = Polynomial.make({m: c for m, c in rest.terms if c % number})
-        else:
+        factor = _single_term(stride)
+        if factor is None or factor[1] < 1:
             return Refusal(f"the stride of dimension {dim} is a compound expression")
+        factors[dim] = factor
+    # What a longer product divides, its factors divide as well.
+    for dim in sorted(factors, key=lambda dim: -len(factors[dim][0])):
+        offsets[dim], rest = rest.divide(*factors[dim])
     extra: dict[Leaf, Polynomial] = {}
     for atom in sorted(_stride_like(rest), key=place_of):
-        quotient, others = rest.divide(atom)
+        quotient, others = rest.divide((atom,))
         if not quotient.is_zero and not is_host_value(quotient):
             extra[atom], rest = quotient, others
     unit = next(dim for dim, stride in strides.items() if stride == ONE)
@@ -320,7 +319,7 @@ def _without_trips(poly: Polynomial) -> list[Polynomial] | None:
     )
     if not trips:
         return [poly] if is_program_value(poly) and not poly_has_trip(poly) else None
-    quotient, rest = poly.divide(trips[0])
+    quotient, rest = poly.divide((trips[0],))
     first, second = _without_trips(quotient), _without_trips(rest)
     return None if first is None or second is None else first + second
 

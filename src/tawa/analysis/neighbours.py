@@ -82,7 +82,7 @@ class Neighbours:
         ranks = [leaf for leaf in poly.leaves if _is_rank(leaf)]
         if len(ranks) != 1:
             return False
-        times, base = poly.divide(ranks[0])
+        times, base = poly.divide((ranks[0],))
         if times.as_constant != 1 or not self._is_same(base) or not _never_negative(base):
             return False
         return _factor(base) % self._blocks == 0

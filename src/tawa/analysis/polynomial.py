@@ -127,17 +127,29 @@ class Polynomial:
                     found.add(atom)
         return frozenset(found)
 
-    def divide(self, atom: Atom) -> tuple[Polynomial, Polynomial]:
-        """Return (quotient, rest): the terms with `atom`, less one power of it, and the others."""
+    def divide(self, by: Monomial, number: int = 1) -> tuple[Polynomial, Polynomial]:
+        """Return (quotient, rest): the terms that `number` times the atoms of `by` divide, less
+        these factors, and the others.
+        """
         quotient: dict[Monomial, int] = {}
         rest: dict[Monomial, int] = {}
         for monomial, coefficient in self.terms:
-            if atom in monomial:
-                place = monomial.index(atom)
-                quotient[monomial[:place] + monomial[place + 1 :]] = coefficient
-            else:
+            left = _without(monomial, by) if coefficient % number == 0 else None
+            if left is None:
                 rest[monomial] = coefficient
+            else:
+                quotient[left] = coefficient // number
         return Polynomial.make(quotient), Polynomial.make(rest)
+
+
+def _without(monomial: Monomial, by: Monomial) -> Monomial | None:
+    """Return the atoms of `monomial` less those of `by`; None where it lacks one of them."""
+    left = list(monomial)
+    for atom in by:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
 
 
 ZERO = Polynomial.constant(0)

@@ -13,7 +13,7 @@ from xdsl.dialects import scf
 
 from tawa.analysis.cluster import influenced, obstacles
 from tawa.analysis.effects import ATOMICS, is_volatile
-from tawa.analysis.liveness import needed_by
+from tawa.analysis.liveness import block_end, needed_by
 from tawa.analysis.naming import name_of
 from tawa.errors import PlanError
 from tawa.ir import tile
@@ -39,13 +39,29 @@ def _why_not_persistent(problem: Problem) -> str:
                 return f"programs may communicate: {name_of(operation)} is volatile"
             case scf.WhileOp() if _reads_to_go_on(operation):
                 return f"programs may communicate: {name_of(operation)} waits for memory"
-            case tile.NumPrograms():
+            case tile.NumPrograms() if _steers_loops(problem, operation):
                 return "the kernel loops over its tiles itself"
             case scf.ForOp() if isinstance(operation.lb.owner, tile.ProgramId):
                 return "the kernel loops over its tiles itself"
             case _:
                 pass
     return ""
+
+
+def _steers_loops(problem: Problem, count: tile.NumPrograms) -> bool:
+    """Tell whether the number of programs decides how often a loop runs, or over what."""
+    known = influenced([count.result])
+    for loop in problem.kernel.walk():
+        match loop:
+            case scf.ForOp():
+                deciding = (loop.lb, loop.ub, loop.step)
+            case scf.WhileOp():
+                deciding = block_end(loop.before_region.block).operands[:1]
+            case _:
+                continue
+        if any(value in known for value in deciding):
+            return True
+    return False
 
 
 def _reads_to_go_on(loop: scf.WhileOp) -> bool:
