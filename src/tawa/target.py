@@ -21,6 +21,8 @@ class Target:
     register_unit: int = 8
     registers_min: int = 24
     registers_max: int = 256
+    warps_per_multiprocessor: int = 64
+    schedulers: int = 4
     named_barriers: int = 16
     tma_box_extent: int = 256
     tma_alignment: int = 16
@@ -40,6 +42,18 @@ class Target:
         return replace(
             self, shared_per_block=shared, registers_per_block=self.registers_per_block // blocks
         )
+
+    def blocks_resident(self, threads: int, registers: int, shared: int) -> int:
+        """Return how many blocks of `threads` threads, with `registers` each and `shared` bytes,
+        run on a multiprocessor at once.
+
+        Each scheduler has its part of the registers and gives them to whole warps.
+        """
+        unit = self.register_unit
+        each = 32 * max(unit, -(-registers // unit) * unit)
+        warps = self.registers_per_block // self.schedulers // each * self.schedulers
+        held = min(warps, self.warps_per_multiprocessor) // max(1, -(-threads // 32))
+        return min(held, self.shared_per_multiprocessor // (shared + 1024))
 
     def registers_at_launch(self, threads: int) -> int:
         """Return the registers a thread a kernel of `threads` threads is built with.

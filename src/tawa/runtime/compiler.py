@@ -49,6 +49,7 @@ from tawa.runtime.compiled import (
     Stage,
 )
 from tawa.runtime.crash import Steps
+from tawa.runtime.resident import more_resident
 from tawa.runtime.stages import with_later
 from tawa.simulator.proof import prove
 from tawa.target import Target
@@ -165,11 +166,18 @@ def _compile(
             notes += pipeline.run(pipeline.REASSOCIATE, kernel, Plan(), target, begin)
         notes += pipeline.run(pipeline.EXPAND, kernel, Plan(), target, begin)
     errors: list[TawaError] = []
-    for plan in _plans(kernel, target, watch, notes, errors, pins):
+
+    def attempt(plan: Plan) -> CompiledKernel | None:
         try:
             return _carry_out(kernel, plan, target, watch, stages, signature, notes, errors, pins)
         except REJECTIONS as error:
             errors.append(error)
+            return None
+
+    for plan in _plans(kernel, target, watch, notes, errors, pins):
+        made = attempt(plan)
+        if made is not None:
+            return more_resident(made, kernel, target, pins, attempt)
     for number, other in enumerate(errors[1:], 2):
         errors[0].add_note(f"plan {number}: {other.what}")
     raise errors[0]
@@ -225,7 +233,7 @@ def _carry_out(
     with watch.phase("code generation", work, plan):
         source = generate(work)
         made["cuda"] = source.text
-    spills: int | None = None
+    spills, used = None, None
     if nvrtc.is_available():
         with watch.phase("nvrtc", work, plan):
             # The plan that takes the least is the last: a slow kernel rather than none.
@@ -233,7 +241,7 @@ def _carry_out(
             cubin = cubins.build(source.text, source.entry_name, arch=target.arch, strict=strict)
         notes += tuple(Declined("fast code", defect) for defect in nvrtc.defects_of(cubin.log))
         made["cubin"] = cubin.data
-        spills = cubin.spill_bytes
+        spills, used = cubin.spill_bytes, cubin.registers
     rejected = tuple(
         Declined(f"plan {number}", error.what) for number, error in enumerate(errors, 1)
     )
@@ -251,7 +259,7 @@ def _carry_out(
             plan.blocks,
         ),
         parameters=source.parameters,
-        resources=_resources(work, source, target.shared_by(plan.blocks), spills),
+        resources=_resources(work, source, target.shared_by(plan.blocks), spills, used),
         proof=Proof(proof.ok, proof.states, proof.verdict),
         timings=dict(watch.seconds),
         declined=tuple(dict.fromkeys((*notes, *rejected))),
@@ -280,9 +288,13 @@ def _guards(kernel: tile.Kernel, plan: Plan) -> tuple[Guard, ...]:
 
 
 def _resources(
-    kernel: tile.Kernel, source: CudaSource, target: Target, spills: int | None
+    kernel: tile.Kernel,
+    source: CudaSource,
+    target: Target,
+    spills: int | None,
+    used: int | None,
 ) -> Resources:
-    """Collect what one block takes from the final hopper IR."""
+    """Collect what one block takes from the final hopper IR; `used` registers, of one role."""
     roles: list[RoleRegisters] = []
     buffers: list[SharedBuffer] = []
     barriers: list[tuple[str, int]] = []
@@ -298,6 +310,8 @@ def _resources(
                 barriers.append((op.label.data, result.type.count.data))
             case _:
                 pass
+    if len(roles) == 1:
+        roles = [replace(roles[0], used=used)]
     return Resources(
         roles=tuple(roles),
         buffers=tuple(buffers),

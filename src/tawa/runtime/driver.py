@@ -182,7 +182,9 @@ class LoadedKernel:
         if self._launch.blocks > 1:
             # The driver divides memory between shared memory and cache for one block, unless asked.
             which = attributes.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
-            self._driver.call("cuKernelSetAttribute", which, 100, self._kernel, handle)
+            each = self._launch.shared + 1024
+            share = min(100, -(-100 * self._launch.blocks * each // H200.shared_per_multiprocessor))
+            self._driver.call("cuKernelSetAttribute", which, share, self._kernel, handle)
 
     def resident_blocks(self, device: int) -> int:
         """Return how many blocks of a persistent kernel run at once: those of each

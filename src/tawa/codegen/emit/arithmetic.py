@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Callable
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
@@ -12,7 +13,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.emitter import Emitter
 from tawa.codegen.emit.ones import ask_early, multiply_unless_ones
-from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, atom
+from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, atom, bare
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic
 from tawa.errors import InternalError
@@ -229,8 +230,38 @@ def elementwise(e: Emitter, op: Operation) -> None:
     if halves and name in arithmetic.PAIRED and target.count % 2 == 0:
         _pairs(e, name, target, tensors)
         return
-    e.fill(target, lambda r: apply(e, name, kind, [tensor.at(r) for tensor in tensors]))
+
+    def at(r: str) -> str:
+        return apply(e, name, kind, [tensor.at(r) for tensor in tensors])
+
+    equal = _equal(e, op.result, target)
+    if equal > 1:
+        _once_for_equal(e, target, equal, at)
+    else:
+        e.fill(target, at)
     ask_early(e, op, target)
+
+
+def _equal(e: Emitter, result: SSAValue, target: Array) -> int:
+    """Return how many neighbouring registers are known to hold one whole number or truth value.
+
+    NVRTC finds out the same of values that are computed alike, but not of a comparison with a
+    bound that is a multiple of something.
+    """
+    if target.element.packed > 1 or target.element.is_float:
+        return 1
+    equal = e.module.contiguity.equal([result], layout_of(result.type))
+    return equal if target.count % equal == 0 else 1
+
+
+def _once_for_equal(e: Emitter, target: Array, equal: int, at: Callable[[str], str]) -> None:
+    """Write one element for every `equal` registers, and copies of it."""
+    with e.unrolled("part", target.count // equal) as part:
+        first = "0" if part == "0" else f"({part} * {equal})"
+        e.line(f"{target.name}[{bare(first)}] = {at(first)};")
+        for copy in range(1, equal):
+            place = str(copy) if part == "0" else f"{part} * {equal} + {copy}"
+            e.line(f"{target.name}[{place}] = {target.name}[{bare(first)}];")
 
 
 def _pairs(e: Emitter, name: str, target: Array, tensors: list[Tensor]) -> None:
