@@ -33,7 +33,7 @@ def more_resident(
 ) -> CompiledKernel:
     """Return an ordinary kernel without products, made for as many blocks as fit without a spill.
 
-    `attempt` compiles it by another plan, and gives None where that cannot be done. Any other kernel
+    `attempt` compiles it by another plan, or gives None where that cannot be done. Any other kernel
     is returned as it is.
     """
     if made.plan.specialized or pins.plan is not None or pins.blocks is not None:

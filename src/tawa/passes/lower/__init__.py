@@ -43,6 +43,7 @@ from tawa.passes.lower.scans import spread_scans
 from tawa.passes.lower.separate import separate_accesses
 from tawa.passes.lower.settle import settle_addresses
 from tawa.passes.lower.sink import sink_scalars
+from tawa.passes.lower.spare import drop_spare_barriers
 from tawa.passes.lower.stores import lower_stores
 from tawa.passes.lower.swap import swap_operands
 from tawa.passes.lower.untouched import leave_untouched
@@ -77,6 +78,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         Converter(lowering, role, assign_layouts(lowering, role)).run()
         expand_reductions(lowering, role)
         expand_gathers(lowering, role)
+        drop_spare_barriers(lowering, role)  # before those of global memory count on them
         separate_accesses(lowering, role)  # with layouts: a thread's own elements need no barrier
         lower_stores(lowering, role)
         tidy(role)

@@ -17,6 +17,10 @@ from tawa.ir.types import BarriersType, BufferType
 from tawa.passes.lower.context import Lowering
 
 _BARRIER_BYTES = 8
+_SMALL = 1024
+"""Bytes of scratch buffers that are used together, up to which they may have a place of their own.
+A reduction takes a word for each warp."""
+_SMALL_IN_ALL = 8192
 
 
 def _round_up(value: int, unit: int) -> int:
@@ -41,10 +45,13 @@ def place_buffers(lowering: Lowering) -> int:
         offset = _place(buffer, offset)
         rows.append(_row(buffer))
     for role, groups in lowering.scratch.items():
+        first = offset
+        for group in [group for group in groups if lies_apart(lowering, group[0])]:
+            offset = _place_all(group, offset)
         start = offset
-        for group in groups:
+        for group in [group for group in groups if not lies_apart(lowering, group[0])]:
             offset = max(offset, _place_all(group, start))
-        rows.append((f"scratch of {role.label.data}", 1, offset - start))
+        rows.append((f"scratch of {role.label.data}", 1, offset - first))
     for buffer, below in lowering.over.items():
         assert _kind(buffer).bytes <= _kind(below).bytes, "a buffer lies over a smaller one"
         buffer.attributes["offset"] = below.offset
@@ -58,6 +65,19 @@ def place_buffers(lowering: Lowering) -> int:
     if offset > lowering.target.shared_per_block:
         _refuse(lowering, rows, barrier_bytes, offset)
     return offset
+
+
+def lies_apart(lowering: Lowering, buffer: hopper.Shared) -> bool:
+    """Tell whether a scratch buffer lies over no other: it is small, and its kernel has no roles
+    whose rings need the memory.
+    """
+    if lowering.plan.specialized:
+        return False
+    groups = [group for groups in lowering.scratch.values() for group in groups]
+    sizes = [sum(_kind(each).bytes for each in group) for group in groups]
+    small = [size for size in sizes if size <= _SMALL]
+    mine = next((size for size, group in zip(sizes, groups) if buffer in group), None)
+    return mine is not None and mine <= _SMALL and sum(small) <= _SMALL_IN_ALL
 
 
 def _place(buffer: hopper.Shared, offset: int) -> int:
