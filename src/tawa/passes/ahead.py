@@ -26,6 +26,7 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
+from tawa.analysis.cluster import influenced
 from tawa.analysis.effects import VIEWS, children, is_pure, is_volatile, is_write
 from tawa.analysis.liveness import block_end
 from tawa.analysis.stages import defined_in
@@ -56,23 +57,39 @@ def _read_ahead(loop: scf.ForOp) -> None:
     if any(is_write(op) or is_volatile(op) for op in loop.walk()):
         return
     room = MOST_REGISTERS
+    products = influenced([op.result for op in children(loop) if isinstance(op, tile.Dot)])
     for load in [op for op in loop.body.block.ops if isinstance(op, tile.Load)]:
-        need = _registers(load)
+        need = _registers(load, products)
         slice_ = _slice(loop, load) if need <= room else None
         if slice_ is not None:
             loop = _move(loop, load, slice_)
             room -= need
 
 
-def _registers(load: tile.Load) -> int:
+def _registers(load: tile.Load, products: set[SSAValue]) -> int:
     """Return the registers a thread holds of a vector along the columns of a fragment.
 
-    A quarter of them: four lanes share a row. What is no vector takes more than any loop has.
+    A quarter of them: four lanes share a row. Of one that goes into an operand only, and meets no
+    value of `products`, a warp's lanes hold each their part. What is no vector takes more than any
+    loop has.
     """
     shape = shape_of(load.result.type)
     if len(shape) != 1:
         return MOST_REGISTERS + 1
-    return -(-shape[0] * bit_width(element_type(load.result.type)) // 128)
+    beside = influenced([load.result], lambda op: isinstance(op, tile.Dot))
+    lanes = 4 if _meet(beside, products) else 32
+    return -(-shape[0] * bit_width(element_type(load.result.type)) // (32 * lanes))
+
+
+def _meet(values: set[SSAValue], products: set[SSAValue]) -> bool:
+    """Tell whether some operation takes one of `values` together with one of `products`."""
+    users = {use.operation for value in values for use in value.uses}
+    return any(
+        operand in products
+        for user in users
+        if not isinstance(user, tile.Dot)
+        for operand in user.operands
+    )
 
 
 def _slice(loop: scf.ForOp, load: tile.Load) -> list[Operation] | None:

@@ -243,8 +243,9 @@ class Converter:
         if same_layout(own, wanted):
             return value
         same_thread = register_map(own, wanted) is not None
-        if isinstance(value.owner, hopper.SharedLoad) and not same_thread:
-            return self._read_again(value.owner, wanted)
+        again = None if same_thread else self._again(value, wanted)
+        if again is not None:
+            return again
         return moved(self.lowering, self.role, Emitter.before(use), value, wanted)
 
     def _recompute(self, value: SSAValue, layout: RegisterLayout) -> SSAValue:
@@ -254,8 +255,15 @@ class Converter:
         owner = value.owner
         assert isinstance(owner, Operation)
         operands = dict(self._cheap_operands(owner, layout))
-        clone = Emitter.after(owner).put(owner.clone(operands), value.name_hint)
-        retype(clone.results[0], with_layout(value.type, layout))
+        return self._keep(key, owner, owner.clone(operands))
+
+    def _keep(
+        self, key: tuple[SSAValue, LayoutAttr], owner: Operation, clone: Operation
+    ) -> SSAValue:
+        """Place another version of what `owner` makes behind it, and remember it."""
+        value, layout = key
+        Emitter.after(owner).put(clone, value.name_hint)
+        retype(clone.results[0], with_layout(value.type, layout.data))
         self.versions[key] = clone.results[0]
         return clone.results[0]
 
@@ -269,13 +277,25 @@ class Converter:
             if is_tensor(operand)
         ]
 
+    def _again(self, value: SSAValue, wanted: RegisterLayout) -> SSAValue | None:
+        """Return a tile in shared memory, or a view of one, read once more in a wanted layout."""
+        match value.owner:
+            case hopper.SharedLoad() as load:
+                return self._read_again(load, wanted)
+            case tile.ExpandDims() | tile.Transpose() | tile.Reshape() as view:
+                inner = dict(propose(view, value, wanted)).get(view.value)
+                source = None if inner is None else self._again(view.value, self._intern(inner))
+            case _:
+                return None
+        if source is None:
+            return None
+        key = (value, LayoutAttr(wanted))
+        known = self.versions.get(key)
+        return known or self._keep(key, view, view.clone({view.value: source}))
+
     def _read_again(self, load: hopper.SharedLoad, layout: RegisterLayout) -> SSAValue:
         key = (load.result, LayoutAttr(layout))
-        if key not in self.versions:
-            clone = Emitter.after(load).put(load.clone(), load.result.name_hint)
-            retype(clone.result, with_layout(load.result.type, layout))
-            self.versions[key] = clone.result
-        return self.versions[key]
+        return self.versions.get(key) or self._keep(key, load, load.clone())
 
 
 def moved(

@@ -6,9 +6,11 @@ are set by `convert`, which also inserts the conversions between neighbours that
 Anchors, strongest first: 8-bit register operands that an accumulator's threads hold already, up to
 their conversion from wider elements; accumulators of products; register operands of products;
 matrices to be turned round; scans and histograms; loads, then stores (coalesced); all else
-(`anchors`). From each anchor its layout floods through element functions, reshapes and loop-carried
-values to all that have none yet. *Cheap* values (constants, ranges, splats and functions of them)
-get none: they are recomputed in whatever layout a user wants.
+(`anchors`). A row that is repeated along a tile is read as the tile's threads need it where that
+takes each a few accesses: to read it once and hand it round would take two barriers.
+From each anchor its layout floods through element functions, reshapes and loop-carried values to
+all that have none yet. *Cheap* values (constants, ranges, splats and functions of them) get none:
+they are recomputed in whatever layout a user wants.
 Requires: dots lowered. Declines when: never.
 """
 
@@ -39,6 +41,7 @@ from tawa.passes.lower.anchors import (
 )
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.relate import is_tensor, propose, ties
+from tawa.passes.lower.spread_rows import accesses, spread_loads
 
 _CHEAP = (
     tile.Constant,
@@ -52,6 +55,8 @@ _CHEAP = (
     tile.Bitcast,
     tile.PtrAdd,
 )
+_FEW = 4
+"""Accesses by which a thread may read its part of a row that others read as well."""
 _SECTOR = 32  # bytes: the unit of global memory traffic
 
 
@@ -66,14 +71,37 @@ def assign_layouts(lowering: Lowering, role: hopper.Role) -> Assignment:
         _flood(chosen, value, layout)
     for value, layout in operand_seeds(chosen, operations):
         _flood(chosen, value, layout)
-    for seeds in (turn_seeds, copy_seeds, scan_seeds, count_seeds, load_seeds, store_seeds):
+    for seeds in (turn_seeds, copy_seeds, scan_seeds, count_seeds):
         for value, layout in seeds(chosen, operations):
             _flood(chosen, value, layout)
+    late = {load for load in spread_loads(operations) if load.result not in chosen.of}
+    so_far = dict(chosen.of)
+    _settle(chosen, operations, late)
+    if early := [load for load in late if accesses(load, chosen.of[load.result]) > _FEW]:
+        chosen.of = so_far
+        _settle(chosen, operations, late.difference(early))
     _anchor_stores(lowering, chosen, operations)
-    for value in _values(operations):
-        if value not in chosen.of and value not in chosen.cheap:
-            _flood(chosen, value, chosen.default(shape_of(value.type)))
     return chosen
+
+
+def _settle(chosen: Assignment, operations: list[Operation], late: set[tile.Load]) -> None:
+    """Give layouts to what accesses memory and to all else, last of all to what is read `late`."""
+    first = [operation for operation in operations if operation not in late]
+    for seeds in (load_seeds, store_seeds):
+        for value, layout in seeds(chosen, first):
+            _flood(chosen, value, layout)
+    values = [value for value in _values(operations) if value not in chosen.cheap]
+    whole = [value for value in values if sum(extent > 1 for extent in shape_of(value.type)) > 1]
+    _flood_defaults(chosen, whole if late else values)
+    for value, layout in load_seeds(chosen, operations):
+        _flood(chosen, value, layout)
+    _flood_defaults(chosen, values)
+
+
+def _flood_defaults(chosen: Assignment, values: list[SSAValue]) -> None:
+    for value in values:
+        if value not in chosen.of:
+            _flood(chosen, value, chosen.default(shape_of(value.type)))
 
 
 def _values(operations: list[Operation]) -> Iterator[SSAValue]:
