@@ -18,6 +18,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.ir import hopper, tile
+from tawa.ir.types import ViewType
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import erase
 from tawa.passes.lower.shared import lies_apart
@@ -88,8 +89,6 @@ class _Walk:
         match operation:
             case hopper.NamedBarrier():
                 return self._barrier(operation, open_)
-            case hopper.SharedStore() | hopper.SharedLoad():
-                return open_ | _buffer_of(operation.view)
             case scf.ForOp() | scf.WhileOp():
                 left = self._regions(operation, open_)
                 return open_ | self._regions(operation, open_ | left)
@@ -97,7 +96,8 @@ class _Walk:
                 # A branch may be the empty one.
                 return open_.union(*(self._region(each, open_) for each in operation.regions))
             case _:
-                return open_
+                views = [v for v in operation.operands if isinstance(v.type, ViewType)]
+                return open_.union(*map(_buffer_of, views))
 
     def _regions(self, loop: Operation, open_: _Open) -> _Open:
         for region in loop.regions:
