@@ -7,7 +7,7 @@ Before -> after:
                                                  hopper.named_barrier (role)
                                                  %y = hopper.shared_load %scratch; tile.store %p, %y
 Within a warp the conversion is one `hopper.convert_layout`. Cheap values are recomputed beside
-their definition in each wanted layout; tiles in shared memory are read again in it.
+their definition in each wanted layout; tiles in shared memory, and views of them, are read again.
 Requires: layouts assigned. Ensures: every tensor of the role has a layout and operands agree.
 Declines when: never.
 """
@@ -232,8 +232,6 @@ class Converter:
             return layout
         return self.chosen.default(shape_of(value.type))
 
-    # --- one value in a wanted layout -----------------------------------------------------------
-
     def version(self, value: SSAValue, layout: RegisterLayout, use: Operation) -> SSAValue:
         """Return `value` in `layout` at `use`."""
         wanted = self._intern(layout)
@@ -290,8 +288,7 @@ class Converter:
         if source is None:
             return None
         key = (value, LayoutAttr(wanted))
-        known = self.versions.get(key)
-        return known or self._keep(key, view, view.clone({view.value: source}))
+        return self.versions.get(key) or self._keep(key, view, view.clone({view.value: source}))
 
     def _read_again(self, load: hopper.SharedLoad, layout: RegisterLayout) -> SSAValue:
         key = (load.result, LayoutAttr(layout))

@@ -1,0 +1,124 @@
+"""Kernels that the memory bounds: what is computed once, where threads meet, how many blocks."""
+
+import re
+
+import numpy as np
+import pytest
+
+import tawa
+import tawa.language as tl
+from tawa.runtime import nvrtc
+from tawa.target import H200
+
+needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="NVRTC is not installed")
+
+
+@tawa.jit
+def layer_norm(x_ptr, w_ptr, o_ptr, columns, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    inside = at < columns
+    row = tl.program_id(0) * columns
+    x = tl.load(x_ptr + row + at, mask=inside, other=0.0).to(tl.float32)
+    apart = tl.where(inside, x - tl.sum(x, 0) / columns, 0.0)
+    scale = tl.rsqrt(tl.sum(apart * apart, 0) / columns + 1e-5)
+    w = tl.load(w_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(o_ptr + row + at, (apart * scale * w).to(o_ptr.dtype.element_ty), mask=inside)
+
+
+@tawa.jit
+def largest(x_ptr, o_ptr, columns, BLOCK: tl.constexpr):
+    """One reduction in a loop: its buffer is written again right after it was read."""
+    row = tl.program_id(0) * columns
+    top = float("-inf")
+    for start in range(0, columns, BLOCK):
+        top = tl.maximum(top, tl.max(tl.load(x_ptr + row + start + tl.arange(0, BLOCK)), 0))
+    tl.store(o_ptr + tl.program_id(0), top)
+
+
+@tawa.jit
+def softmax_sum(x_ptr, o_ptr, columns, BLOCK: tl.constexpr):
+    """Two reductions in a loop: each keeps the other's buffer apart."""
+    row = tl.program_id(0) * columns
+    top = float("-inf")
+    total = 0.0
+    for start in range(0, columns, BLOCK):
+        x = tl.load(x_ptr + row + start + tl.arange(0, BLOCK))
+        new = tl.maximum(top, tl.max(x, 0))
+        total = total * tl.exp(top - new) + tl.sum(tl.exp(x - new), 0)
+        top = new
+    tl.store(o_ptr + tl.program_id(0), tl.log(total) + top)
+
+
+def meetings(compiled) -> int:
+    return len(re.findall(r"hopper\.named_barrier", compiled.asm.text("hopper")))
+
+
+def norm_arguments(columns: int, rows: int = 3):
+    rng = np.random.default_rng(columns)
+    x = rng.standard_normal((rows, columns)).astype(np.float16)
+    w = rng.standard_normal(columns).astype(np.float16)
+    return x, w, np.zeros_like(x), columns
+
+
+def test_reductions_meet_once_each() -> None:
+    compiled = layer_norm.compile(*norm_arguments(1024), grid=(3,), BLOCK=1024, num_warps=8)
+    # One for each reduction, one before the store, whose array may be one that is read.
+    assert meetings(compiled) == 3
+
+
+def test_a_lone_reduction_in_a_loop_meets_twice() -> None:
+    rows = np.random.default_rng(0).standard_normal((2, 2048)).astype(np.float32)
+    out = np.zeros(2, np.float32)
+    settings = {"grid": (2,), "BLOCK": 512, "num_warps": 4}
+    # Once more behind the loop, where the last trip stands.
+    assert meetings(largest.compile(rows, out, 2048, **settings)) == 2 + 1
+    tawa.simulate(largest, rows, out, 2048, **settings)
+    np.testing.assert_array_equal(out, rows.max(1))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_reductions_in_a_loop_meet_once_each(seed: int) -> None:
+    rows = np.random.default_rng(seed).standard_normal((2, 2048)).astype(np.float32)
+    out = np.zeros(2, np.float32)
+    settings = {"grid": (2,), "BLOCK": 512, "num_warps": 4}
+    assert meetings(softmax_sum.compile(rows, out, 2048, **settings)) == 2 + 2
+    tawa.simulate(softmax_sum, rows, out, 2048, seed=seed, **settings)
+    np.testing.assert_allclose(out, np.log(np.exp(rows).sum(1)), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("columns", "copies"), [(1008, True), (1001, False)])
+def test_a_mask_is_asked_once_for_a_vector(columns: int, copies: bool) -> None:
+    compiled = layer_norm.compile(*norm_arguments(columns), grid=(3,), BLOCK=2048, num_warps=4)
+    found = re.search(r"inside\[part \* 8 \+ 7\] = inside\[part \* 8\]", compiled.asm["cuda"])
+    assert (found is not None) == copies
+
+
+@pytest.mark.parametrize("columns", [1008, 1001, 16])
+def test_the_norm_is_right(columns: int) -> None:
+    x, w, out, _ = norm_arguments(columns)
+    tawa.simulate(layer_norm, x, w, out, columns, grid=(3,), BLOCK=1024, num_warps=4)
+    wide = x.astype(np.float64)
+    apart = wide - wide.mean(1, keepdims=True)
+    want = apart / np.sqrt((apart**2).mean(1, keepdims=True) + 1e-5) * w
+    np.testing.assert_allclose(out, want, rtol=3e-3, atol=3e-3)
+
+
+@needs_nvrtc
+def test_a_block_more_where_registers_allow() -> None:
+    arguments = [tawa.array((64, 8192), "f16"), tawa.array((8192,), "f16")]
+    arguments += [tawa.array((64, 8192), "f16"), 8192]
+    compiled = layer_norm.compile(*arguments, grid=(64,), BLOCK=8192, num_warps=8)
+    used = compiled.resources.roles[0].used
+    assert used is not None
+    assert compiled.resources.spills == 0
+    assert compiled.launch.blocks == compiled.plan.blocks
+    assert H200.blocks_resident(256, used, compiled.launch.shared) * 256 >= 1024
+
+
+def test_blocks_that_registers_leave_room_for() -> None:
+    assert H200.blocks_resident(256, 80, 0) == 3
+    assert H200.blocks_resident(256, 64, 0) == 4
+    assert H200.blocks_resident(128, 163, 0) == 3
+    assert H200.blocks_resident(512, 32, 0) == 4
+    assert H200.blocks_resident(256, 32, 100_000) == 2
+    assert H200.blocks_resident(1024, 255, 0) == 0
