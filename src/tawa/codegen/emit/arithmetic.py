@@ -161,14 +161,14 @@ def elementwise(e: Emitter, op: Operation) -> None:
         _pairs(e, name, target, tensors)
         return
 
-    def at(r: str) -> str:
+    def element(r: str) -> str:
         return apply(e, name, kind, [tensor.at(r) for tensor in tensors])
 
     equal = _equal(e, op.result, target)
     if equal > 1:
-        _once_for_equal(e, target, equal, at)
+        _once_for_equal(e, target, equal, element)
     else:
-        e.fill(target, at)
+        e.fill(target, element)
     ask_early(e, op, target)
 
 
@@ -184,11 +184,11 @@ def _equal(e: Emitter, result: SSAValue, target: Array) -> int:
     return equal if target.count % equal == 0 else 1
 
 
-def _once_for_equal(e: Emitter, target: Array, equal: int, at: Callable[[str], str]) -> None:
+def _once_for_equal(e: Emitter, target: Array, equal: int, element: Callable[[str], str]) -> None:
     """Write one element for every `equal` registers, and copies of it."""
     with e.unrolled("part", target.count // equal) as part:
         first = "0" if part == "0" else f"({part} * {equal})"
-        e.line(f"{target.name}[{bare(first)}] = {at(first)};")
+        e.line(f"{target.name}[{bare(first)}] = {element(first)};")
         for copy in range(1, equal):
             place = str(copy) if part == "0" else f"{part} * {equal} + {copy}"
             e.line(f"{target.name}[{place}] = {target.name}[{bare(first)}];")
