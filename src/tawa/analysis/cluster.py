@@ -20,6 +20,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.analysis.effects import enclosing
 from tawa.analysis.naming import name_of
 from tawa.ir import tile
+from tawa.ir.walk import walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +106,7 @@ def obstacles(
     kernel: tile.Kernel, loads: Iterable[Operation], persistent: bool
 ) -> Iterator[Obstacle]:
     """Yield what keeps `kernel`, whose asynchronous loads are `loads`, from running in clusters."""
-    rows = [
-        op.result for op in kernel.walk() if isinstance(op, tile.ProgramId) and not op.axis.data
-    ]
+    rows = [op.result for op in walk(kernel) if isinstance(op, tile.ProgramId) and not op.axis.data]
     if not rows:
         yield Obstacle(
             "the blocks of a cluster compute neighbours along program_id(0), which the kernel "
@@ -117,14 +116,14 @@ def obstacles(
         return
     of_row = influenced(rows)
     memory = (tile.Load, tile.DescLoad, tile.Atomic, tile.CompareExchange)
-    read = (v for op in kernel.walk() if isinstance(op, memory) for v in op.results)
+    read = (v for op in walk(kernel) if isinstance(op, memory) for v in op.results)
     of_memory = influenced(read)
     for load in loads:
         for control in enclosing(load):
             for source, values in (("program_id(0)", of_row), ("memory", of_memory)):
                 if any(value in values for value in _deciding(control)):
                     yield _uneven(load, control, source)
-    for load in kernel.walk():
+    for load in walk(kernel):
         if persistent and isinstance(load, tile.Load) and load.pointer in of_row:
             yield Obstacle(
                 f"{name_of(load)} reads through a pointer that depends on program_id(0); where "

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.traits import IsTerminator, Pure
 
 from tawa.ir import aref, tile
+from tawa.ir.walk import is_terminator, marked_pure
 
 WRITES = (tile.Store, tile.DescStore, tile.DescAtomic, tile.Atomic, tile.CompareExchange)
 READS = (tile.Load, tile.DescLoad)
@@ -53,6 +53,8 @@ def has_effect(operation: Operation) -> bool:
     A read of memory alone is no effect: it may be dropped, and repeated where nothing writes.
     """
     match operation:
+        case _ if marked_pure(operation):
+            return False
         case tile.Load():
             return is_volatile(operation)
         case tile.DescLoad():
@@ -60,16 +62,18 @@ def has_effect(operation: Operation) -> bool:
         case scf.ForOp() | scf.IfOp() | scf.WhileOp():
             return any(has_effect(inner) for inner in children(operation))
         case _:
-            return not (operation.has_trait(Pure) or operation.has_trait(IsTerminator))
+            return not is_terminator(operation)
 
 
 def is_pure(operation: Operation) -> bool:
     """Tell whether an operation gives the same values wherever and as often as it stands."""
     match operation:
+        case _ if marked_pure(operation) or is_terminator(operation):
+            return True
         case scf.ForOp() | scf.IfOp() | scf.WhileOp():
             return all(is_pure(inner) for inner in children(operation))
         case _:
-            return operation.has_trait(Pure) or operation.has_trait(IsTerminator)
+            return False
 
 
 def orders_others(operation: Operation) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
-from xdsl.traits import IsTerminator
 
 from tawa.analysis.effects import CONTROL, children
+from tawa.ir.walk import is_terminator
 
 Keep = Callable[[Operation], bool]
 
@@ -33,11 +33,11 @@ class Liveness:
     def mark_roots(self, block: Block, keep: Keep) -> None:
         """Make roots of the statements of a block that `keep` chooses, nested ones included."""
         for operation in block.ops:
-            if isinstance(operation, CONTROL):
+            if operation.regions and isinstance(operation, CONTROL):
                 for region in operation.regions:
                     for inner in region.blocks:
                         self.mark_roots(inner, keep)
-            elif not operation.has_trait(IsTerminator) and keep(operation):
+            elif not is_terminator(operation) and keep(operation):
                 self.need(operation)
 
     def close(self) -> None:
@@ -58,6 +58,9 @@ class Liveness:
             return
         self.operations.add(operation)
         match operation:
+            case _ if not operation.regions:
+                if operation not in self._stops:
+                    self.want(*operation.operands)
             case scf.ForOp():
                 self.want(operation.lb, operation.ub, operation.step)
             case scf.IfOp():
@@ -76,6 +79,8 @@ class Liveness:
 
     def _follow(self, value: SSAValue) -> None:
         match value:
+            case OpResult(op=owner) if not owner.regions:
+                self.need(owner)
             case OpResult(owner=scf.ForOp() as loop):
                 self._carry(loop, value.index)
             case OpResult(owner=scf.IfOp() as branch):

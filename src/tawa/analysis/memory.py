@@ -16,6 +16,7 @@ from tawa.analysis.affine import Box, affine_of, disjoint
 from tawa.analysis.effects import WRITES, accessed, enclosing_loops, orders_others
 from tawa.ir import hopper, tile
 from tawa.ir.types import DescType
+from tawa.ir.walk import all_of, walk
 
 
 def roots_of(value: SSAValue) -> frozenset[int] | None:
@@ -102,7 +103,7 @@ def _yielded(block: Block, index: int) -> SSAValue:
 
 def writers(kernel: tile.Kernel) -> list[Operation]:
     """Return all statements that write memory, in program order."""
-    return [operation for operation in kernel.walk() if isinstance(operation, WRITES)]
+    return all_of(kernel, *WRITES)
 
 
 def box_of(operation: Operation) -> Box | None:
@@ -169,4 +170,4 @@ def stored_apart(all_writers: list[Operation]) -> frozenset[tuple[int, int]]:
 
 def synchronizers(kernel: tile.Kernel) -> list[Operation]:
     """Return the statements after which memory written by other programs may be seen."""
-    return [operation for operation in kernel.walk() if orders_others(operation)]
+    return [operation for operation in walk(kernel) if orders_others(operation)]

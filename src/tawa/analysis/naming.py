@@ -14,6 +14,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import ATOMICS, READS, WRITES, accessed
 from tawa.ir import hopper, line_of, tile
+from tawa.ir.walk import walk
 
 NEXT_PROGRAM = "next_program"
 """The name of the ring through which the producer tells who computes which tile it has taken."""
@@ -69,7 +70,7 @@ def name_statements(kernel: tile.Kernel) -> dict[str, Operation]:
     Repeated calls change nothing: a name once given stays.
     """
     statements: dict[str, Operation] = {}
-    for operation in kernel.walk():
+    for operation in walk(kernel):
         if not is_named(operation):
             continue
         name = base = name_of(operation)

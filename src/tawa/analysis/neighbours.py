@@ -29,6 +29,7 @@ from tawa.analysis.polynomial import (
     render,
 )
 from tawa.ir import hopper, tile
+from tawa.ir.walk import walk
 
 _CHOICES = ("min", "max")
 
@@ -44,7 +45,7 @@ class Neighbours:
         self.assumed: dict[Polynomial, None] = {}
         self._blocks = blocks
         self._assume = assume
-        sources = (value for op in kernel.walk() if _differs(op) for value in op.results)
+        sources = (value for op in walk(kernel) if _differs(op) for value in op.results)
         self.differing: set[SSAValue] = influenced(sources, cut=self._agrees)
 
     def conditions(self, kernel: tile.Kernel) -> list[str]:

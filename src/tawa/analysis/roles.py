@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from xdsl.ir import Attribute, Block, Operation
-from xdsl.traits import IsTerminator
 
 from tawa.analysis.copies import Run, copy_run
 from tawa.analysis.effects import (
@@ -31,6 +30,7 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.tma import block_objection, is_host_made
 from tawa.ir import tile
 from tawa.ir.types import shape_of
+from tawa.ir.walk import is_terminator, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class _Verdict:
 
 def partition(kernel: tile.Kernel) -> Partition:
     """Find the loads that can be the producer's, grouped into payloads."""
-    order = {operation: index for index, operation in enumerate(kernel.walk())}
+    order = {operation: index for index, operation in enumerate(walk(kernel))}
     accesses: list[Operation] = [op for op in order if isinstance(op, (*READS, *WRITES))]
     facts = _Facts(writers(kernel), accesses, bool(synchronizers(kernel)), order)
     taken: dict[Operation, _Verdict] = {}
@@ -226,7 +226,7 @@ def _is_overtaken(load: Operation, writer: Operation) -> bool:
 
 def _judge_uses(load: Operation) -> str:
     for user in tile_uses(load):
-        if user.has_trait(IsTerminator):
+        if is_terminator(user):
             return "its tile is handed on to another trip or out of a branch"
     return ""
 
@@ -322,7 +322,7 @@ def fed_dots(load: Operation) -> set[Operation]:
         for result in pending.pop().results:
             for use in result.uses:
                 user = use.operation
-                if user in seen or user.has_trait(IsTerminator) or isinstance(user, CONTROL):
+                if user in seen or is_terminator(user) or isinstance(user, CONTROL):
                     continue
                 seen.add(user)
                 if isinstance(user, tile.Dot):

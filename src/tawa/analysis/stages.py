@@ -19,6 +19,7 @@ from tawa.analysis.liveness import block_end
 from tawa.analysis.naming import name_of
 from tawa.ir import aref, tile
 from tawa.ir.types import shape_of
+from tawa.ir.walk import has, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def used_by(operation: Operation) -> Iterator[SSAValue]:
     """Give the values an operation reads, those read inside its regions included."""
     yield from operation.operands
     for region in operation.regions:
-        for inner in region.walk():
+        for inner in walk(region):
             yield from (v for v in inner.operands if not _is_inside(v, operation))
 
 
@@ -200,7 +201,7 @@ def find_stages(loop: scf.ForOp) -> Stages:
         isinstance(inner, tile.Dot)
         for op in block.ops
         for region in op.regions
-        for inner in region.walk()
+        for inner in walk(region)
     ):
         return Stages(reason="a product stands under a branch or an inner loop")
     if len(dots) < 2:
@@ -312,7 +313,7 @@ def _is_ordered(operation: Operation, writing: bool) -> bool:
     """Tell whether an operation must keep its place among the others that go to memory."""
     if isinstance(operation, (aref.GetEnter, aref.GetExit)):
         return False
-    reads = any(isinstance(inner, READS) for inner in operation.walk())
+    reads = has(operation, *READS)
     return has_effect(operation) or (reads and writing)
 
 

@@ -16,6 +16,7 @@ from xdsl.ir import Block, Operation
 
 from tawa.ir import tile
 from tawa.ir.types import shape_of
+from tawa.ir.walk import walk
 
 IsProduct = Callable[[Operation], bool]
 
@@ -65,7 +66,7 @@ def takes_turns(loop: scf.ForOp, is_product: IsProduct) -> Trip | None:
     Its products stand in it directly, and at least one is followed by other work.
     """
     for operation in loop.body.block.ops:
-        if operation.regions and any(is_product(inner) for inner in operation.walk()):
+        if operation.regions and any(is_product(inner) for inner in walk(operation)):
             return None
     found = trip(loop.body.block, is_product)
     return found if found is not None and max(found.rounds) > 0 else None

@@ -30,6 +30,7 @@ from tawa.codegen.wrappers.tma import PREFETCH_MAP
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, BufferType
+from tawa.ir.walk import walk
 from tawa.version import __version__
 
 ARCH = "sm_90a"
@@ -229,7 +230,7 @@ class _Generator:
     def _captured(self, role: hopper.Role) -> list[tuple[SSAValue, Value]]:
         """List what a role uses from outside, in order of first use."""
         found: dict[SSAValue, Value] = {}
-        for inner in role.walk():
+        for inner in walk(role):
             for value in inner.operands:
                 if value in self.values:
                     found.setdefault(value, self.values[value])
@@ -324,7 +325,7 @@ def _used_by_roles(ops: list[Operation], roles: Iterable[hopper.Role]) -> set[Op
     """Return the scalar set-up operations that roles need, directly or through one another."""
     needed: set[SSAValue] = set()
     for role in roles:
-        for inner in role.walk():
+        for inner in walk(role):
             needed |= set(inner.operands)
     used: set[Operation] = set()
     for op in reversed(ops):

@@ -25,6 +25,7 @@ from tawa.codegen.parameters import (
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.types import DescType, PtrType, Real, bit_width, spell
+from tawa.ir.walk import walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def _padding(kernel: tile.Kernel, source: str) -> str:
 def _extents(kernel: tile.Kernel, arguments: dict[SSAValue, str], names: Names) -> list[Input]:
     """Return a parameter for each extent or stride of a descriptor argument the kernel asks for."""
     groups: dict[tuple[str, str, int], list[SSAValue]] = {}
-    for op in kernel.walk():
+    for op in walk(kernel):
         if isinstance(op, tile.DescExtent) and op.desc in arguments:
             key = (arguments[op.desc], op.what.data, op.axis.data)
             groups.setdefault(key, []).append(op.result)
@@ -144,7 +145,7 @@ def _of_descriptor(source: str, what: str, axis: int) -> str:
 def _grid(kernel: tile.Kernel, names: Names) -> list[Input]:
     """Return a parameter for each extent of the user's grid the kernel asks for."""
     groups: dict[int, list[SSAValue]] = {}
-    for op in kernel.walk():
+    for op in walk(kernel):
         if isinstance(op, hopper.GridExtent):
             groups.setdefault(op.axis.data, []).append(op.result)
     return [
@@ -155,7 +156,7 @@ def _grid(kernel: tile.Kernel, names: Names) -> list[Input]:
 
 def _counter(kernel: tile.Kernel, names: Names) -> list[Input]:
     """Return the parameter that says which counter is this launch's, if the kernel asks."""
-    values = tuple(op.result for op in kernel.walk() if isinstance(op, hopper.Counter))
+    values = tuple(op.result for op in walk(kernel) if isinstance(op, hopper.Counter))
     return [_scalar(names.fresh("counter"), CounterParameter(), values)] if values else []
 
 

@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.ir import hopper, tile
+from tawa.ir.walk import walk
 
 Looks = Callable[[SSAValue], SSAValue | None]
 """Gives the tensor a view looks at; None for a tensor of its own."""
@@ -114,7 +115,7 @@ class _Allocator:
         if op not in self._inside:
             used: set[SSAValue] = set()
             for region in op.regions:
-                for inner in region.walk():
+                for inner in walk(region):
                     used |= self._owners(inner.operands)
             self._inside[op] = {value for value in used if not _defined_in(value, op)}
         return self._inside[op]

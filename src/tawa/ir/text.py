@@ -1,20 +1,76 @@
-"""The text of a kernel: what ``str`` of its operation gives, in a third of the time."""
+"""The text of a kernel: what ``str`` of its operation gives, in a fifth of the time."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from io import StringIO
+from types import TracebackType
 
-from xdsl.ir import Attribute, Operation, TypeAttribute
+from xdsl.ir import Attribute, Operation, SSAValue, TypeAttribute
 from xdsl.printer import Printer
 
 
+class _Between(AbstractContextManager[None]):
+    """Prints one string before its body and one after it."""
+
+    def __init__(self, stream: StringIO, start: str, end: str) -> None:
+        self._write = stream.write
+        self._start = start
+        self._end = end
+
+    def __enter__(self) -> None:
+        self._write(self._start)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._write(self._end)
+
+
 class _Printer(Printer):
-    """Prints strings in one piece, and each type once: types are most of a kernel's text."""
+    """Counts no columns, prints strings in one piece, and makes the text of each type once."""
+
+    def __init__(self) -> None:
+        self._text = StringIO()
+        super().__init__(stream=self._text)
+        self._write = self._text.write
+        self._parens = _Between(self._text, "(", ")")
+        # By identity, which is cheaper than by value; the attributes are kept to keep theirs.
+        self._types: dict[int, tuple[Attribute, str]] = {}
+
+    def text(self) -> str:
+        return self._text.getvalue()
+
+    def print_string(self, text: str, *, indent: int | None = None) -> None:
+        if "\n" in text:
+            super().print_string(text, indent=indent)
+        else:
+            self._write(text)
+
+    def _print_new_line(self, indent: int | None = None, print_message: bool = True) -> None:
+        spaces = (self._indent if indent is None else indent) * self.indent_num_spaces
+        self._write("\n" + " " * spaces)
+
+    def in_parens(self) -> AbstractContextManager[None]:
+        return self._parens
+
+    def print_ssa_value(self, value: SSAValue) -> str:
+        if (name := self._ssa_values.get(value)) is None:
+            return super().print_ssa_value(value)
+        self._write("%" + name)
+        return name
 
     def print_attribute(self, attribute: Attribute) -> None:
-        if isinstance(attribute, TypeAttribute):
-            self.print_string(_text_of_type(attribute))
+        if (known := self._types.get(id(attribute))) is not None:
+            self._write(known[1])
+        elif isinstance(attribute, TypeAttribute):
+            text = _text_of_type(attribute)
+            self._types[id(attribute)] = attribute, text
+            self._write(text)
         else:
             super().print_attribute(attribute)
 
@@ -35,6 +91,6 @@ def _text_of_type(kind: Attribute) -> str:
 
 def text_of(operation: Operation) -> str:
     """Return the text of an operation and all that is in it."""
-    stream = StringIO()
-    _Printer(stream=stream).print_op(operation)
-    return stream.getvalue()
+    printer = _Printer()
+    printer.print_op(operation)
+    return printer.text()

@@ -108,12 +108,12 @@ def bit_width(kind: Attribute) -> int:
 
 def element_type(kind: Attribute) -> Attribute:
     """Return the element type of a tensor, or the scalar type itself."""
-    return cast(Tensor, kind).get_element_type() if isinstance(kind, TensorType) else kind
+    return kind.get_element_type() if type(kind) is TensorType else kind
 
 
 def shape_of(kind: Attribute) -> tuple[int, ...]:
     """Return the shape of a tensor type, or () for a scalar."""
-    return tuple(kind.get_shape()) if isinstance(kind, TensorType) else ()
+    return tuple(kind.get_shape()) if type(kind) is TensorType else ()
 
 
 def with_shape(shape: Sequence[int], element: Attribute) -> Attribute:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from xdsl.ir import SSAValue
 
 from tawa.ir import tile
+from tawa.ir.walk import walk
 from tawa.passes.fold import constant_of
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
@@ -22,7 +23,7 @@ from tawa.target import Target
 
 def accumulate(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Fuse each addition of a product with the product."""
-    for operation in list(kernel.walk()):
+    for operation in walk(kernel):
         match operation:
             case tile.Elementwise() if operation.function.data == "add":
                 _fuse(operation)

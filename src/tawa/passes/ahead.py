@@ -32,6 +32,7 @@ from tawa.analysis.liveness import block_end
 from tawa.analysis.stages import defined_in
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import bit_width, element_type, i1, shape_of, with_shape
+from tawa.ir.walk import all_of, walk
 from tawa.passes.fold import elementwise
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
@@ -46,7 +47,7 @@ def load_ahead(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
     """Read vectors a trip ahead in the loops of products of all consumers."""
     roles = [op for op in kernel.body.block.ops if isinstance(op, aref.Role)]
     for role in roles:
-        for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
+        for loop in all_of(role, scf.ForOp):
             if any(isinstance(op, tile.Dot) for op in children(loop)):
                 _read_ahead(loop)
     return ()
@@ -54,7 +55,7 @@ def load_ahead(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
 
 def _read_ahead(loop: scf.ForOp) -> None:
     """Read ahead what can be, while there are registers for it."""
-    if any(is_write(op) or is_volatile(op) for op in loop.walk()):
+    if any(is_write(op) or is_volatile(op) for op in walk(loop)):
         return
     room = MOST_REGISTERS
     products = influenced([op.result for op in children(loop) if isinstance(op, tile.Dot)])

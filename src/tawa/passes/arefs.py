@@ -36,6 +36,7 @@ from tawa.analysis.roles import places
 from tawa.errors import PlanError
 from tawa.ir import aref, tile
 from tawa.ir.types import ArefType, SlotType, shape_of
+from tawa.ir.walk import walk
 from tawa.passes.copies import prepare_copy
 from tawa.passes.relay import hand_on, ring_of_turned, use_turned, way_of
 from tawa.plan.plan import ArefPlan, Declined, Plan
@@ -173,7 +174,7 @@ def _delay(loads: list[Operation], put_exit: Operation, block: Block) -> None:
     for operation in list(block.ops):
         if operation is loads[0].prev_op:
             return
-        used = any(value in early for inner in operation.walk() for value in inner.operands)
+        used = any(value in early for inner in walk(operation) for value in inner.operands)
         if used and is_side_effect_free(operation):
             early.update(operation.results)
             operation.detach()

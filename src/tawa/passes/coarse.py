@@ -41,6 +41,7 @@ from tawa.analysis.stages import (
     statements,
 )
 from tawa.ir import aref, tile
+from tawa.ir.walk import all_of, has
 from tawa.passes.parting import part_stages
 from tawa.passes.skew import Taken, skew_puts
 from tawa.passes.software_pipeline import Schedule, pipeline_loop
@@ -55,9 +56,9 @@ def overlap_products(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[D
     roles = [op for op in kernel.body.block.ops if isinstance(op, aref.Role)]
     taken: list[Taken] = []
     for role in roles:
-        for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
+        for loop in all_of(role, scf.ForOp):
             wish = plans.get(name_of(loop))
-            if wish is None or not any(isinstance(op, tile.Dot) for op in loop.walk()):
+            if wish is None or not has(loop, tile.Dot):
                 continue
             match _pipeline_coarse(loop, wish):
                 case Taken() as rings:

@@ -21,11 +21,11 @@ from collections.abc import Sequence
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.traits import IsTerminator
 
 from tawa.analysis.effects import CONTROL, has_effect
 from tawa.analysis.liveness import Keep, Liveness, block_end
 from tawa.ir import tile
+from tawa.ir.walk import is_terminator
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -49,12 +49,12 @@ def sweep(block: Block, keep: Keep) -> None:
 
 def _erase_dead(block: Block, live: Liveness) -> None:
     for operation in reversed(list(block.ops)):
-        if operation.has_trait(IsTerminator):
+        if is_terminator(operation):
             continue
         if operation not in live.operations:
             _drop(operation)
             continue
-        if not isinstance(operation, CONTROL):
+        if not (operation.regions and isinstance(operation, CONTROL)):
             continue
         for region in operation.regions:
             for inner in region.blocks:

@@ -30,6 +30,7 @@ from tawa.analysis.liveness import block_end
 from tawa.analysis.stages import comes_from_product
 from tawa.ir import tile
 from tawa.ir.types import element_type, i1, i32, shape_of, with_shape
+from tawa.ir.walk import all_of
 from tawa.passes.fold import constant, elementwise
 from tawa.passes.point import Point
 from tawa.plan.plan import Declined, Plan
@@ -51,7 +52,7 @@ class _Sum:
 
 def defer_sums(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Rewrite each row sum that a loop with products carries."""
-    for loop in [op for op in kernel.walk() if isinstance(op, scf.ForOp)]:
+    for loop in all_of(kernel, scf.ForOp):
         if not any(isinstance(op, tile.Dot) for op in loop.body.block.ops):
             continue
         current = loop

@@ -45,6 +45,7 @@ from tawa.analysis.polynomial import (
 from tawa.analysis.rows import reaches_only_masked_stores
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType, element_type, i32, i64, int_array, shape_of
+from tawa.ir.walk import walk
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -53,7 +54,7 @@ def promote(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, 
     """Promote every pointer load and store of `kernel` that is a block of a strided array."""
     declined: list[Declined] = []
     guards: list[str] = []
-    for op in list(kernel.walk()):
+    for op in walk(kernel):
         match op:
             case tile.Load() | tile.Store() if isinstance(op.pointer.type, TensorType):
                 reason = _promote(kernel, op, guards)

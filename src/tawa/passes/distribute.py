@@ -36,6 +36,7 @@ from tawa.analysis.tma import is_host_made
 from tawa.errors import InternalError
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import ArefType, shape_of
+from tawa.ir.walk import walk
 from tawa.passes.dead import sweep
 from tawa.plan.plan import Declined, Plan, RolePlan
 from tawa.target import Target
@@ -126,7 +127,7 @@ def _links(program: list[Operation], alone: bool) -> _Links:
     """Find the rings whose tiles are handed on: what a put holds comes from a get."""
     taken: set[SSAValue] = set()
     given: set[SSAValue] = set()
-    for operation in (inner for top in program for inner in top.walk()):
+    for operation in (inner for top in program for inner in walk(top)):
         if not isinstance(operation, aref.PutExit):
             continue
         for value in operation.values:
@@ -144,13 +145,13 @@ def _hoist_descriptors(kernel: tile.Kernel) -> None:
     """Make descriptors that depend on arguments only at the top, where the host finds them."""
     body = kernel.body.block
     copies: dict[SSAValue, SSAValue] = {}
-    for operation in list(kernel.walk()):
+    for operation in walk(kernel):
         if not isinstance(operation, tile.MakeDesc) or operation.parent is body:
             continue
         if not is_host_made(operation.result):
             continue
         chain = _made_from(operation)
-        for needed in [inner for inner in kernel.walk() if inner in chain]:
+        for needed in [inner for inner in walk(kernel) if inner in chain]:
             if needed.results[0] in copies:
                 continue
             _add_setup(body, needed.clone(copies))
@@ -206,7 +207,7 @@ def _short_circuit(block: Block, taken: frozenset[SSAValue]) -> None:
     """In the producer a value that was sent is the value it put: it never gets its own slots,
     but for the tiles it transposes (`taken`), which it reads there.
     """
-    for operation in list(block.walk()):
+    for operation in walk(block):
         match operation:
             case aref.GetEnter() | aref.GetExit() if operation.aref in taken:
                 pass
@@ -236,6 +237,6 @@ def _put_before(get: aref.GetEnter) -> list[SSAValue]:
 
 def _check(producer: aref.Role) -> None:
     """Each put must hold what its own loads give: nothing the producer would have to compute."""
-    for operation in producer.walk():
+    for operation in walk(producer):
         if isinstance(operation, tile.Dot):
             raise InternalError("the producer computes a product: the partition is wrong")

@@ -27,6 +27,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.analysis.effects import VIEWS
 from tawa.analysis.stages import borrowed
 from tawa.ir import aref, tile
+from tawa.ir.walk import walk
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.staging import is_staged
 from tawa.target import Target
@@ -35,7 +36,7 @@ from tawa.target import Target
 def free_early(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Move each exit that follows a branch to the last readers in the branch."""
     for role in [op for op in kernel.body.block.ops if isinstance(op, aref.Role)]:
-        for block in [b for op in [role, *role.walk()] for r in op.regions for b in r.blocks]:
+        for block in [b for op in [role, *walk(role)] for r in op.regions for b in r.blocks]:
             for exit_, get in borrowed(block).items():
                 stages = frozenset(op for op in block.ops if is_staged(op, plan, _label(get)))
                 _free(exit_, _names(get), stages)
@@ -97,10 +98,10 @@ def _place(exit_: aref.GetExit, block: Block, names: set[SSAValue]) -> None:
 
 
 def _reads(operation: Operation, names: set[SSAValue]) -> bool:
-    return any(not names.isdisjoint(inner.operands) for inner in operation.walk())
+    return any(not names.isdisjoint(inner.operands) for inner in walk(operation))
 
 
 def _turns(operation: Operation, ring: SSAValue) -> bool:
     """Tell whether an operation gets or frees a slot of `ring`."""
     kinds = (aref.GetEnter, aref.GetExit, aref.GetSkip)
-    return any(isinstance(inner, kinds) and inner.aref is ring for inner in operation.walk())
+    return any(isinstance(inner, kinds) and inner.aref is ring for inner in walk(operation))

@@ -35,6 +35,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tawa.errors import InternalError, PlanError
 from tawa.ir import aref, tile
 from tawa.ir.types import i32
+from tawa.ir.walk import all_of, has, walk
 from tawa.passes.fold import constant, elementwise
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
@@ -56,7 +57,7 @@ def _split(body: Block, count: int) -> None:
     instance = body.insert_arg(i32, 0)
     instance.name_hint = "instance"
     gets: _Gets = {}
-    for operation in loop.walk():
+    for operation in walk(loop):
         if isinstance(operation, aref.GetEnter):
             gets.setdefault(operation.aref, []).append(operation)
     _place_turns(loop)  # first: its conditions read the loop's own bounds
@@ -85,11 +86,11 @@ def _split(body: Block, count: int) -> None:
 
 def _tile_loop(body: Block) -> scf.ForOp:
     """Return the loop over tiles, which all gets of the role stand in."""
-    gets = [op for op in body.walk() if isinstance(op, aref.GetEnter)]
+    gets = all_of(body, aref.GetEnter)
     loops = [
         op
         for op in body.ops
-        if isinstance(op, scf.ForOp) and any(get in set(op.walk()) for get in gets)
+        if isinstance(op, scf.ForOp) and any(get in set(walk(op)) for get in gets)
     ]
     if len(loops) != 1 or loops[0].iter_args:
         raise InternalError("instances need one loop over tiles that carries nothing; report this")
@@ -124,7 +125,7 @@ def _trips(emit: _Emitter, loop: scf.ForOp) -> SSAValue:
 
 def _changes(inner: scf.ForOp, loop: scf.ForOp) -> bool:
     """Tell whether the bounds of a loop are computed in the tile loop."""
-    inside = set(loop.body.walk())
+    inside = set(walk(loop.body))
     return any(
         value.owner in inside or value.owner in loop.body.blocks
         for value in (inner.lb, inner.ub, inner.step)
@@ -137,7 +138,7 @@ def _place_turns(loop: scf.ForOp) -> None:
     program = block.args[0]
 
     def holds(operation: Operation, kinds: tuple[type[Operation], ...]) -> bool:
-        return any(isinstance(op, kinds) for op in operation.walk())
+        return has(operation, *kinds)
 
     first = next(op for op in block.ops if holds(op, (aref.GetEnter,)))
     last = [op for op in block.ops if holds(op, (aref.GetEnter, tile.Dot))][-1]

@@ -33,6 +33,7 @@ from tawa.analysis.effects import VIEWS
 from tawa.analysis.liveness import block_end
 from tawa.ir import tile
 from tawa.ir.types import element_type, shape_of
+from tawa.ir.walk import all_of
 from tawa.passes.degrees import Degrees, find_degrees
 from tawa.passes.fold import constant, elementwise
 from tawa.passes.point import Point
@@ -50,7 +51,7 @@ attention by head dim).
 def lag_maxima(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Rewrite each loop that carries sums of exponentials under a running maximum."""
     notes: list[Declined] = []
-    for loop in [op for op in kernel.walk() if isinstance(op, scf.ForOp)]:
+    for loop in all_of(kernel, scf.ForOp):
         for index in range(len(loop.iter_args)):
             above = _running_maximum(loop.body.block, index)
             if above is None:

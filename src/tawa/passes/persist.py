@@ -23,11 +23,11 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, TensorType, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
-from xdsl.traits import Pure
 
 from tawa.analysis.effects import has_effect
 from tawa.ir import hopper, tile
 from tawa.ir.types import i32
+from tawa.ir.walk import marked_pure, walk
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, elementwise
 from tawa.plan.plan import Declined, Plan
@@ -96,7 +96,7 @@ def _while_tiles(setup: _Emitter, inner: Block, first: SSAValue, tiles: SSAValue
 
 def _guard_effects(program: list[Operation], row: SSAValue, rows: SSAValue) -> None:
     """Keep the blocks past the last row from writing: they run only to share loads."""
-    effects = [op for top in program for op in top.walk() if not op.regions and has_effect(op)]
+    effects = [op for top in program for op in walk(top) if not op.regions and has_effect(op)]
     for operation in effects:
         inside = elementwise("lt", row, rows)
         branch = scf.IfOp(inside.result, [], Region(Block([scf.YieldOp()])))
@@ -119,7 +119,7 @@ def _follow(operation: Operation) -> None:
         if not isinstance(owner, Operation) or owner.regions or isinstance(owner, tile.Dot):
             continue
         alone = all(use.operation is operation for result in owner.results for use in result.uses)
-        if alone and owner.has_trait(Pure) and isinstance(value.type, TensorType):
+        if alone and marked_pure(owner) and isinstance(value.type, TensorType):
             owner.detach()
             block = operation.parent_block()
             assert block is not None
@@ -217,7 +217,7 @@ def _place(
 
 def _replace_ids(program: list[Operation], ids: list[SSAValue], extents: list[SSAValue]) -> None:
     for top in program:
-        for operation in list(top.walk()):
+        for operation in walk(top):
             match operation:
                 case tile.ProgramId():
                     value = ids[operation.axis.data]

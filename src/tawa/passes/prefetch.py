@@ -31,6 +31,7 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.stages import Root, Stages, root_of, statements, used_by
 from tawa.ir import aref, tile
 from tawa.ir.types import bit_width, element_type, shape_of
+from tawa.ir.walk import all_of, walk
 from tawa.passes.coarse import settle_carried
 from tawa.passes.software_pipeline import Schedule, pipeline_loop
 from tawa.plan.plan import Declined, Plan
@@ -53,7 +54,7 @@ def prefetch(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined,
     rings by copies.
     """
     notes: list[Declined] = []
-    for loop in [op for op in kernel.walk() if isinstance(op, scf.ForOp)]:
+    for loop in all_of(kernel, scf.ForOp):
         if not (loads := _loads(loop, plan)):
             continue
         if reason := _why_not(plan, loop, loads) or _pipeline(loop, loads):
@@ -99,14 +100,14 @@ def _pieces(tensor: SSAValue, warps: int) -> int:
 
 def _why_not(plan: Plan, loop: scf.ForOp, loads: list[tile.Load]) -> str:
     """Return why tiles of two trips cannot be under way at once, or nothing."""
-    for operation in loop.body.walk():
+    for operation in walk(loop.body):
         if (has_effect(operation) and not isinstance(operation, _QUIET)) or is_volatile(operation):
             return f"{operation.name} stands in the loop"
     if plan.specialized:
         warps = _role(loop).warps.data
         need = len(loads) * max(_pieces(value, warps) for value in _copied(loop))
         return f"they take {need} registers a thread" if need > PIECES else ""
-    dots = [op.result for op in loop.body.walk() if isinstance(op, tile.Dot)]
+    dots = [op.result for op in walk(loop.body) if isinstance(op, tile.Dot)]
     if not dots:
         # More would cost a block that runs beside this one.
         need = sum(_words(load.result.type) for load in loads) // (32 * plan.warps)

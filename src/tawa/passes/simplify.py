@@ -25,13 +25,13 @@ from collections.abc import Callable
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr, IntAttr
 from xdsl.ir import Block, Operation, SSAValue
-from xdsl.traits import IsTerminator, Pure
 
 from tawa.analysis.effects import CONTROL, VIEWS, WRITES, has_effect, orders_others
 from tawa.analysis.naming import name_statements
 from tawa.ir import tile
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import shape_of
+from tawa.ir.walk import is_terminator, marked_pure, walk
 from tawa.passes.dead import sweep
 from tawa.passes.fold import fold, integer_of
 from tawa.plan.plan import Declined, Plan
@@ -71,7 +71,7 @@ def _simplify_block(block: Block, scopes: list[_Scope]) -> None:
             _hoist(operation, _is_quiet)
             if (equal := _loaded_before(operation)) is not None:
                 _replace(operation, [equal.result])
-        elif not operation.has_trait(IsTerminator) and operation.has_trait(Pure):
+        elif not is_terminator(operation) and marked_pure(operation):
             _simplify_pure(operation, scopes)
         operation = following
 
@@ -166,7 +166,7 @@ def _loaded_before(load: tile.DescLoad) -> tile.DescLoad | None:
 
 
 def _writes(operation: Operation) -> bool:
-    return any(isinstance(op, WRITES) or orders_others(op) for op in operation.walk())
+    return any(isinstance(op, WRITES) or orders_others(op) for op in walk(operation))
 
 
 def _is_quiet(loop: Operation) -> bool:

@@ -28,6 +28,7 @@ from tawa.analysis.effects import is_pure
 from tawa.analysis.naming import name_of
 from tawa.analysis.stages import Stages, statements
 from tawa.ir import aref, tile
+from tawa.ir.walk import all_of
 from tawa.passes.parting import part_stages
 from tawa.passes.software_pipeline import Schedule, pipeline_loop
 
@@ -57,7 +58,7 @@ def _depth(ring: SSAValue) -> int:
 
 
 def _skew(role: aref.Role, taken: Taken) -> None:
-    for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
+    for loop in all_of(role, scf.ForOp):
         if name_of(loop) != taken.loop:
             continue
         stage = _stages(loop, taken.stages)

@@ -22,6 +22,7 @@ from tawa.analysis.naming import name_of
 from tawa.ir import tile
 from tawa.ir.precision import SPLITS, TF32_MASK, Split
 from tawa.ir.types import element_type, i32, shape_of, with_shape
+from tawa.ir.walk import all_of
 from tawa.passes.fold import constant, elementwise
 from tawa.passes.point import Point
 from tawa.plan.plan import Declined, Plan
@@ -31,7 +32,7 @@ from tawa.target import Target
 def split_products(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Expand each fp32 product whose precision is made of several narrow ones."""
     notes: list[Declined] = []
-    for dot in [op for op in kernel.walk() if isinstance(op, tile.Dot)]:
+    for dot in all_of(kernel, tile.Dot):
         split = SPLITS.get(dot.precision.data)
         if split is None or not isinstance(element_type(dot.a.type), Float32Type):
             continue

@@ -11,6 +11,7 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.turns import takes_turns, trip
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
+from tawa.ir.walk import walk
 from tawa.plan.budgets import producer_need, split_registers
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
@@ -119,9 +120,9 @@ def check_apart(problem: Problem, plan: Plan) -> None:
     why = ""
     if not plan.persistent:
         why = "consumers take tiles in turn, and a plan that is not persistent has one a block"
-    ids = [op.result for op in problem.kernel.walk() if isinstance(op, tile.ProgramId)]
+    ids = [op.result for op in walk(problem.kernel) if isinstance(op, tile.ProgramId)]
     memory = (tile.Load, tile.DescLoad, tile.Atomic, tile.CompareExchange)
-    read = [v for op in problem.kernel.walk() if isinstance(op, memory) for v in op.results]
+    read = [v for op in walk(problem.kernel) if isinstance(op, memory) for v in op.results]
     varying = influenced([*ids, *read])
     for payload in problem.partition.payloads:
         for control in enclosing(payload.loads[0]):

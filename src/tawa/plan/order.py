@@ -17,6 +17,7 @@ from tawa.analysis.liveness import block_end, needed_by
 from tawa.analysis.naming import name_of
 from tawa.errors import PlanError
 from tawa.ir import tile
+from tawa.ir.walk import walk
 from tawa.plan.consumers import computes_apart
 from tawa.plan.plan import Declined, Grouped, Plan, Walk
 from tawa.plan.problem import Problem
@@ -31,7 +32,7 @@ Clusters": 8 are portable), and what tiles split into."""
 
 def _why_not_persistent(problem: Problem) -> str:
     """Return the reason why programs must stay one block each, or nothing."""
-    for operation in problem.kernel.walk():
+    for operation in walk(problem.kernel):
         match operation:
             case _ if isinstance(operation, ATOMICS) and operation.results[0].uses:
                 return f"programs may communicate: the result of {name_of(operation)} is used"
@@ -92,7 +93,7 @@ def choose_group(problem: Problem, persistent: bool) -> int:
     Groups pay where some loads follow axis 0 alone and others axis 1 alone, as the operands of a
     product do; where all follow one axis (keys of a head), its neighbours are neighbours already.
     """
-    axes = {op.axis.data for op in problem.kernel.walk() if isinstance(op, tile.ProgramId)}
+    axes = {op.axis.data for op in walk(problem.kernel) if isinstance(op, tile.ProgramId)}
     plain = {0, 1} <= axes and persistent
     if problem.pins.group is None:
         followed = {
@@ -148,7 +149,7 @@ def choose_walk(problem: Problem, plan: Plan) -> Walk:
         return pinned
     if not plan.persistent:
         return "forward"
-    ids = [op.result for op in problem.kernel.walk() if isinstance(op, tile.ProgramId)]
+    ids = [op.result for op in walk(problem.kernel) if isinstance(op, tile.ProgramId)]
     varying = influenced(ids)
     uneven = any(
         bound in varying

@@ -13,7 +13,6 @@ from math import prod
 
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Operation, SSAValue
-from xdsl.traits import IsTerminator
 
 from tawa.analysis.effects import CONTROL, VIEWS, has_effect
 from tawa.analysis.liveness import Liveness
@@ -22,6 +21,7 @@ from tawa.analysis.stages import loop_without
 from tawa.errors import OverBudget
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType, bit_width, element_type, i32, shape_of
+from tawa.ir.walk import is_terminator, walk
 from tawa.layouts.shared import split_columns
 from tawa.plan.plan import ArefPlan, Plan
 from tawa.target import Target
@@ -193,7 +193,7 @@ def _used_by_producer(kernel: tile.Kernel, loads: Iterable[Operation]) -> set[SS
     consumer.mark_roots(kernel.body.block, has_effect)
     consumer.close()
     found: set[SSAValue] = set()
-    for operation in kernel.walk():
+    for operation in walk(kernel):
         if operation not in consumer.operations:
             found.update(operation.results)
         if isinstance(operation, scf.ForOp):
@@ -208,7 +208,7 @@ def carried_need(kernel: tile.Kernel, warps: int) -> tuple[int, list[str]]:
     The second result lists these tensors for a message.
     """
     worst: tuple[int, list[str]] = (0, [])
-    for loop in kernel.walk():
+    for loop in walk(kernel):
         if not isinstance(loop, scf.ForOp):
             continue
         tensors = [
@@ -277,7 +277,7 @@ class _Pressure:
         live = set(after)
         most = self._size(live)
         for operation in reversed(list(block.ops)):
-            if operation.has_trait(IsTerminator):
+            if is_terminator(operation):
                 live.update(operation.operands)
                 most = max(most, self._size(live))
                 continue
@@ -302,7 +302,7 @@ class _Pressure:
         """Tensors used inside and defined outside live through all trips."""
         outside = {
             operand
-            for inner in operation.walk()
+            for inner in walk(operation)
             for operand in inner.operands
             if not operation.is_ancestor(operand.owner)
         }

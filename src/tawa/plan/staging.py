@@ -16,6 +16,7 @@ from tawa.analysis.roles import is_host_made
 from tawa.errors import PlanError
 from tawa.ir import tile
 from tawa.ir.types import DescType, bit_width, element_type, shape_of
+from tawa.ir.walk import walk
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
 
@@ -89,5 +90,5 @@ def is_staged(operation: Operation, plan: Plan, ring: str) -> bool:
     """Tell whether `operation` is, or holds, a store through a slot of the ring labelled `ring`."""
     staged = {store.store for store in plan.stores if store.stage and store.stage == ring}
     return bool(staged) and any(
-        isinstance(inner, tile.DescStore) and name_of(inner) in staged for inner in operation.walk()
+        isinstance(inner, tile.DescStore) and name_of(inner) in staged for inner in walk(operation)
     )

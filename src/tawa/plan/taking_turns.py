@@ -16,6 +16,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.analysis.turns import takes_turns
 from tawa.ir import tile
 from tawa.ir.types import shape_of
+from tawa.ir.walk import walk
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
 from tawa.plan.rings import tiles_of
@@ -54,7 +55,7 @@ def _meet_anyway(loop: scf.ForOp, tiles: Collection[SSAValue]) -> bool:
     """Tell whether all warpgroups exchange tiles in every trip: operands that are computed, tiles
     they load for themselves, sums over rows.
     """
-    for operation in loop.walk():
+    for operation in walk(loop):
         match operation:
             case tile.Dot() if operation.b not in tiles:
                 return True

@@ -15,6 +15,7 @@ from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, ato
 from tawa.codegen.storage import is_tensor
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
+from tawa.ir.walk import has
 
 # A loop that waits or issues asynchronous work is not unrolled: its body is large, its trips long.
 _ASYNCHRONOUS = (hopper.Wait, hopper.Wgmma, hopper.TmaLoad, hopper.TmaStore, hopper.NamedBarrier)
@@ -190,7 +191,7 @@ def for_loop(e: Emitter, op: Operation) -> None:
     e.bind(induction, Scalar(index, element))
     first, last, step = (e.scalar(value).text for value in (op.lb, op.ub, op.step))
     advance = f"++{index}" if step in ("1", "1ll") else f"{index} += {step}"
-    if any(isinstance(inner, _ASYNCHRONOUS) for inner in op.walk()):
+    if has(op, *_ASYNCHRONOUS):
         e.line("#pragma unroll 1")
     head = f"for ({element.storage} {index} = {first}; {index} < {atom(last)}; {advance})"
     with e.block(head):

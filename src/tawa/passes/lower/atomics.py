@@ -12,6 +12,7 @@ Declines when: never. Roles that run on one thread need none of this, nor do unu
 from __future__ import annotations
 
 from tawa.ir import hopper, tile
+from tawa.ir.walk import walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import scratch
 from tawa.passes.lower.emit import Emitter, new_region, replace
@@ -24,7 +25,7 @@ def broadcast_atomics(lowering: Lowering, role: hopper.Role) -> None:
     """Let one thread of `role` perform each scalar atomic whose result is used."""
     if role in lowering.single:
         return
-    for operation in list(role.body.walk()):
+    for operation in walk(role.body):
         if not isinstance(operation, (tile.Atomic, tile.CompareExchange, hopper.NextProgram)):
             continue
         if not is_tensor(operation.result) and operation.result.first_use is not None:

@@ -20,13 +20,14 @@ from xdsl.dialects import scf
 from xdsl.ir import SSAValue
 
 from tawa.ir import hopper
+from tawa.ir.walk import all_of
 from tawa.passes.lower.emit import Emitter, append_operands, terminator, widen_for
 from tawa.passes.lower.relate import is_tensor
 
 
 def carry_slots(role: hopper.Role) -> None:
     """Carry slots instead of their tiles round all loops of `role`, outermost first."""
-    for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
+    for loop in all_of(role, scf.ForOp):
         while (wide := _carry_one(loop)) is not None:
             loop = wide
 

@@ -18,6 +18,7 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import PtrType, element_type, i64, shape_of, with_shape
+from tawa.ir.walk import all_of
 from tawa.passes.lower.emit import Emitter, append_operands, terminator, widen_for
 from tawa.passes.lower.layouts import cheap_values
 from tawa.passes.lower.relate import is_tensor
@@ -25,22 +26,25 @@ from tawa.passes.lower.relate import is_tensor
 
 def split_carried(role: hopper.Role) -> None:
     """Split the carried tensors of all loops of `role`, outermost first."""
-    for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
+    for loop in all_of(role, scf.ForOp):
         _split_loop(role, loop)
 
 
 def _split_loop(role: hopper.Role, loop: scf.ForOp) -> None:
     block = loop.body.block
+    cheap: set[SSAValue] | None = None
     for index in range(len(block.args) - 1):
-        cheap = set(cheap_values(role))
         argument, start = block.args[index + 1], loop.iter_args[index]
         end = terminator(block)
-        if not is_tensor(argument) or start not in cheap:
+        if not is_tensor(argument):
+            continue
+        cheap = set(cheap_values(role)) if cheap is None else cheap
+        if start not in cheap:
             continue
         step = _step(end.operands[index], argument)
         if step is None:
             continue
-        loop = _split(loop, index, step)
+        loop, cheap = _split(loop, index, step), None
 
 
 def _step(value: SSAValue, argument: BlockArgument) -> SSAValue | None:

@@ -23,6 +23,7 @@ from tawa.analysis.naming import name_of
 from tawa.errors import ShapeUnsupported
 from tawa.ir import hopper, tile
 from tawa.ir.types import Real, bit_width, element_type, i1, is_float, shape_of, spell, with_shape
+from tawa.ir.walk import all_of, walk
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering, place_of, role_of
 from tawa.passes.lower.emit import Emitter, append_operands, replace, terminator, widen_for
@@ -55,7 +56,7 @@ class Product:
 def lower_dots(lowering: Lowering) -> None:
     """Replace every dot of the kernel."""
     for role in lowering.roles:
-        for dot in [op for op in role.walk() if isinstance(op, tile.Dot)]:
+        for dot in all_of(role, tile.Dot):
             _lower_dot(lowering, dot)
 
 
@@ -301,7 +302,7 @@ def widest_run(kernel: tile.Kernel) -> int:
     """Return the bytes of K that a panel of 8-bit tiles may hold: 128, or what runs divide into."""
     runs = [
         promotion_run(shape_of(op.a.type)[-1], op.max_imprecise.data)
-        for op in kernel.walk()
+        for op in walk(kernel)
         if isinstance(op, tile.Dot) and bit_width(element_type(op.a.type)) == 8
         if op.max_imprecise.data <= shape_of(op.a.type)[-1]
     ]

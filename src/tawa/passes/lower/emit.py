@@ -20,6 +20,7 @@ from xdsl.rewriter import InsertPoint
 from tawa.ir import tile
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import i1, i32, shape_of, with_shape
+from tawa.ir.walk import walk
 
 AnyOperation = TypeVar("AnyOperation", bound=Operation)
 Key: TypeAlias = Hashable
@@ -219,7 +220,7 @@ class Carrier:
         """Return the keys touched in the regions of `operation`, in order of appearance."""
         found: dict[Key, None] = {}
         for region in operation.regions:
-            for inner in region.walk():
+            for inner in walk(region):
                 found.update(dict.fromkeys(self._touched(inner)))
         return list(found)
 

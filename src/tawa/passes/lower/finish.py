@@ -14,16 +14,15 @@ from xdsl.dialects.builtin import (
     DictionaryAttr,
     IntAttr,
     StringAttr,
-    TensorType,
     UnitAttr,
 )
 from xdsl.ir import Attribute, Block, Operation, SSAValue
-from xdsl.traits import Pure
 
 from tawa.analysis.effects import has_effect
 from tawa.errors import OverBudget
 from tawa.ir import hopper, tile
 from tawa.ir.types import ViewType, layout_of
+from tawa.ir.walk import all_of, marked_pure, walk
 from tawa.passes.dead import sweep
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase, new_region
@@ -69,11 +68,7 @@ def _settle_release(role: hopper.Role, ring: Ring) -> int:
     each warp, too, where no wgmma has brought the warpgroup together since the wait for the slot:
     the elected warp must not let the phase pass that another still waits for.
     """
-    arrives = [
-        op
-        for op in role.walk()
-        if isinstance(op, hopper.Arrive) and op.barriers is ring.freed.result
-    ]
+    arrives = [op for op in all_of(role, hopper.Arrive) if op.barriers is ring.freed.result]
     if not arrives:
         return 0
     groups = role.warps.data // _WARPGROUP
@@ -93,10 +88,10 @@ def _read_by_threads(role: hopper.Role, ring: Ring) -> bool:
     views = (hopper.TransposeView, hopper.SliceView, hopper.ReshapeView)
     return any(
         root_slot(operand).buffer in buffers
-        for operation in role.walk()
-        if not isinstance(operation, (hopper.Wgmma, *views))
+        for operation in walk(role)
+        if type(operation) not in (hopper.Wgmma, *views)
         for operand in operation.operands
-        if isinstance(operand.type, ViewType)
+        if type(operand.type) is ViewType
     )
 
 
@@ -129,7 +124,7 @@ def _fence_copies(role: hopper.Role, ring: Ring) -> None:
 def elect_threads(lowering: Lowering) -> None:
     """Let one thread run the roles that only start copies."""
     for role in lowering.single:
-        for inner in [op for op in role.walk() if isinstance(op, hopper.OneThread)]:
+        for inner in all_of(role, hopper.OneThread):
             _inline(inner)
         body = role.body.block
         moved = [op for op in body.ops if not isinstance(op, hopper.SetRegisters)]
@@ -150,14 +145,12 @@ def _inline(one: hopper.OneThread) -> None:
 
 def settle_moves(role: hopper.Role) -> None:
     """Choose the instruction of each move between registers and shared memory."""
-    for operation in role.body.walk():
+    for operation in all_of(role, hopper.SharedLoad, hopper.SharedStore):
         match operation:
             case hopper.SharedLoad():
                 value, matrix = operation.result, "ldmatrix"
             case hopper.SharedStore():
                 value, matrix = operation.value, "stmatrix"
-            case _:
-                continue
         if is_tensor(value):
             placed = view_kind(operation.view).within.data
             via = via_of(layout_of(value.type), placed, matrix)
@@ -172,16 +165,11 @@ def tidy(role: hopper.Role) -> None:
     sweep(role.body.block, _is_needed)
     _hoist_constants(role)
     _share(role.body.block, {})
-    sweep(role.body.block, _is_needed)
 
 
 def _hoist_constants(role: hopper.Role) -> None:
     """Move scalar constants to the start of the role, where equal ones meet."""
-    constants = [
-        op
-        for op in role.body.walk()
-        if isinstance(op, tile.Constant) and not isinstance(op.result.type, TensorType)
-    ]
+    constants = [op for op in all_of(role, tile.Constant) if not is_tensor(op.result)]
     first = next(op for op in role.body.block.ops if not isinstance(op, hopper.SetRegisters))
     for constant in constants:
         if constant is first:
@@ -202,14 +190,15 @@ def _share(block: Block, known: dict[object, list[SSAValue]]) -> None:
     scope = dict(known)
     for operation in list(block.ops):
         if _may_be_shared(operation):
+            told = [(name, _told(value)) for name, value in operation.attributes.items()]
             key = (
                 type(operation),
                 tuple([id(operand) for operand in operation.operands]),
-                tuple(sorted((k, _told(v)) for k, v in operation.attributes.items())),
+                tuple(sorted(told) if len(told) > 1 else told),
                 tuple(operation.result_types),
             )
-            if key in scope:
-                for old, new in zip(operation.results, scope[key]):
+            if (equal := scope.get(key)) is not None:
+                for old, new in zip(operation.results, equal):
                     old.replace_all_uses_with(new)
                 erase(operation)
                 continue
@@ -223,11 +212,11 @@ def _may_be_shared(operation: Operation) -> bool:
     """Tell whether an operation is pure and scalar: accumulators are written in place, so that a
     tensor constant is never shared.
     """
-    if operation.regions or not operation.results or not operation.has_trait(Pure):
+    if operation.regions or not operation.results or not marked_pure(operation):
         return False
-    if isinstance(operation, hopper.TensorMap):
+    if type(operation) is hopper.TensorMap:
         return False
-    return not any(isinstance(value.type, TensorType) for value in operation.results)
+    return not any(map(is_tensor, operation.results))
 
 
 def _told(attribute: Attribute) -> str:

@@ -11,6 +11,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper
+from tawa.ir.walk import has, walk
 from tawa.passes.lower.emit import terminator
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import root_slot
@@ -75,14 +76,14 @@ _WRITERS = (hopper.SharedStore, hopper.SharedTranspose, hopper.TmaLoad, hopper.C
 
 def has_products_or_waits(operation: Operation) -> bool:
     """Tell whether an operation holds products, or waits that another role must end."""
-    return any(isinstance(op, (hopper.Wgmma, hopper.Wait)) for op in operation.walk())
+    return has(operation, hopper.Wgmma, hopper.Wait)
 
 
 def live_in(operation: Operation) -> list[SSAValue]:
     """Return values from outside that the regions of an operation use, carried ones apart."""
     return [
         operand
-        for inner in operation.walk()
+        for inner in walk(operation)
         if inner is not operation
         for operand in inner.operands
         if is_tensor(operand) and not is_inside(operand, operation)
@@ -95,7 +96,7 @@ def needed_before(branch: scf.IfOp) -> list[SSAValue]:
     A wait in one region would give these another name there, and the other path none.
     """
     used = [
-        {operand for inner in region.walk() for operand in inner.operands if is_tensor(operand)}
+        {operand for inner in walk(region) for operand in inner.operands if is_tensor(operand)}
         for region in branch.regions
     ]
     both = all(region.blocks for region in branch.regions)
@@ -246,7 +247,7 @@ def settled_before(loop: scf.ForOp) -> list[SSAValue]:
     besides: a wait in the loop, or for its result where it makes no trip, would name the registers
     for one of the two alone.
     """
-    products = any(isinstance(inner, hopper.Wgmma) for inner in loop.walk())
+    products = has(loop, hopper.Wgmma)
     return [
         value
         for index, value in enumerate(loop.operands)
@@ -279,7 +280,7 @@ def written_after(barrier: hopper.NamedBarrier) -> set[SSAValue]:
     written: set[SSAValue] = set()
     operation = barrier.next_op
     while operation is not None and not isinstance(operation, hopper.NamedBarrier):
-        for inner in operation.walk():
+        for inner in walk(operation):
             if isinstance(inner, _WRITERS):
                 written.add(root_slot(inner.view).buffer)
         operation = operation.next_op

@@ -16,6 +16,7 @@ from xdsl.dialects.builtin import IntAttr, StringAttr
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, layout_of, shape_of, with_shape
+from tawa.ir.walk import all_of
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import as_bits, as_bytes, scratch, with_layout
@@ -25,7 +26,7 @@ from tawa.passes.lower.views import whole_buffer
 
 def expand_gathers(lowering: Lowering, role: hopper.Role) -> None:
     """Expand the gathers of `role`."""
-    for gather in [op for op in role.body.walk() if isinstance(op, tile.Gather)]:
+    for gather in all_of(role.body, tile.Gather):
         _expand(lowering, role, gather)
 
 

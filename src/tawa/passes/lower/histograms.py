@@ -17,6 +17,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import element_type, i32, shape_of, with_shape
+from tawa.ir.walk import all_of
 from tawa.passes.fold import elementwise
 from tawa.passes.lower.emit import Emitter, replace
 
@@ -25,7 +26,7 @@ _LANES = 32
 
 def spread_histograms(role: hopper.Role) -> None:
     """Give every warp of `role` a part of each histogram."""
-    for histogram in [op for op in role.body.walk() if isinstance(op, tile.Histogram)]:
+    for histogram in all_of(role.body, tile.Histogram):
         (count,) = shape_of(histogram.value.type)
         parts = gcd(role.warps.data, count // _LANES)
         if parts > 1:

@@ -14,6 +14,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper
+from tawa.ir.walk import walk
 from tawa.passes.lower.context import Ring
 
 
@@ -21,7 +22,7 @@ def can_hold(turn: list[Operation], take: Operation, rings: Iterable[Ring]) -> b
     """Tell whether a turn may span the operations `turn`; the warpgroups that want it stand before
     `take`, the first product of one.
     """
-    if any(_meets(inner) for operation in turn for inner in operation.walk()):
+    if any(_meets(inner) for operation in turn for inner in walk(operation)):
         return False
     for ring in rings:
         filled, freed = ring.filled.result, ring.freed.result
@@ -48,7 +49,7 @@ def _waits(operation: Operation, barriers: SSAValue) -> float:
     """Return for how many slots an operation waits; there is no end to those of a loop."""
     waits = [
         inner
-        for inner in operation.walk()
+        for inner in walk(operation)
         if isinstance(inner, hopper.Wait) and inner.barriers is barriers
     ]
     loops = isinstance(operation, (scf.ForOp, scf.WhileOp))

@@ -19,6 +19,7 @@ from xdsl.dialects import scf
 from xdsl.ir import SSAValue, Use
 
 from tawa.ir import hopper, tile
+from tawa.ir.walk import has, walk
 from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.flight import lives_on
 from tawa.passes.lower.relate import is_tensor
@@ -30,9 +31,9 @@ _FILLED = (tile.Constant, hopper.Uninitialized)  # written where they are used
 
 def keep_accumulators(role: hopper.Role) -> None:
     """Copy each value of `role` that outlives the product that takes its registers."""
-    if not any(isinstance(operation, hopper.Wgmma) for operation in role.walk()):
+    if not has(role, hopper.Wgmma):
         return
-    for operation in list(role.walk()):
+    for operation in walk(role):
         for index, value in enumerate(operation.operands):
             if not is_tensor(value) or isinstance(value.owner, _FILLED):
                 continue

@@ -24,6 +24,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.analysis.contiguity import Contiguity
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, shape_of
+from tawa.ir.walk import walk
 from tawa.layouts.register import RegisterLayout
 from tawa.passes.lower.access import contiguous_axis
 from tawa.passes.lower.anchors import (
@@ -64,7 +65,7 @@ def assign_layouts(lowering: Lowering, role: hopper.Role) -> Assignment:
     """Choose a layout for every tensor of `role`."""
     chosen = Assignment(role.warps.data)
     chosen.cheap = set(cheap_values(role))
-    operations = list(role.body.walk())
+    operations = walk(role.body)
     _measure(chosen, operations)
     chosen.of.update(packed_operands(chosen, operations))
     for value, layout in product_seeds(chosen, operations):
@@ -115,8 +116,8 @@ def _values(operations: list[Operation]) -> Iterator[SSAValue]:
 def cheap_values(role: hopper.Role) -> Iterator[SSAValue]:
     """Yield tensors that are recomputed rather than converted."""
     cheap: set[SSAValue] = set()
-    for operation in role.body.walk():
-        if not isinstance(operation, _CHEAP):
+    for operation in walk(role.body):
+        if type(operation) not in _CHEAP:
             continue
         tensors = [operand for operand in operation.operands if is_tensor(operand)]
         if all(operand in cheap for operand in tensors):

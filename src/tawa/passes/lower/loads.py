@@ -22,6 +22,7 @@ from tawa.analysis.effects import VIEWS
 from tawa.analysis.naming import name_of
 from tawa.ir import hopper, tile
 from tawa.ir.types import element_type, shape_of
+from tawa.ir.walk import all_of, walk
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Carrier, Emitter, State, new_region, replace
@@ -31,7 +32,7 @@ from tawa.passes.lower.views import load_view, slot_view
 
 def lower_loads(lowering: Lowering, role: hopper.Role) -> None:
     """Replace the descriptor loads of `role` by TMA copies into buffers of its own."""
-    loads = [op for op in role.walk() if isinstance(op, tile.DescLoad)]
+    loads = all_of(role, tile.DescLoad)
     if not loads:
         return
     first = next(op for op in role.body.block.ops if not isinstance(op, hopper.SetRegisters))
@@ -61,7 +62,7 @@ def _shared_homes(
     lowering: Lowering, role: hopper.Role, loads: list[tile.DescLoad]
 ) -> dict[Operation, tile.DescLoad]:
     """Return whose buffer each load fills: that of an earlier one of its kind that is done with."""
-    order = {operation: place for place, operation in enumerate(role.walk())}
+    order = {operation: place for place, operation in enumerate(walk(role))}
     ends: dict[tuple[SharedLayout, Attribute], dict[tile.DescLoad, int]] = {}
     found: dict[Operation, tile.DescLoad] = {}
     for load in loads:
@@ -82,7 +83,7 @@ def _last_use(load: tile.DescLoad, order: dict[Operation, int]) -> int:
         for use in work.pop().uses:
             user = block.find_ancestor_op_in_block(use.operation)
             assert user is not None, "a value is used where its definition is seen"
-            last = max(last, *(order[inner] for inner in user.walk()))
+            last = max(last, *(order[inner] for inner in walk(user)))
             if isinstance(use.operation, VIEWS):
                 work.append(use.operation.results[0])
     return last

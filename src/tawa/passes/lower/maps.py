@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
-from xdsl.traits import Pure
 
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import DescType, TensorMapType, ViewType, int_array
+from tawa.ir.walk import marked_pure
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter
@@ -32,7 +32,7 @@ def is_host_made(desc: SSAValue) -> bool:
         return False
     if isinstance(owner, (hopper.GridExtent, hopper.ClusterRank)) or owner.regions:
         return False
-    return owner.has_trait(Pure) and all(is_host_made(operand) for operand in owner.operands)
+    return marked_pure(owner) and all(is_host_made(operand) for operand in owner.operands)
 
 
 def box_of(layout: SharedLayout, rows: int, limit: int) -> tuple[int, ...]:

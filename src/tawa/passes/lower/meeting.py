@@ -11,16 +11,13 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation
 
 from tawa.ir import hopper
+from tawa.ir.walk import all_of
 from tawa.passes.lower.context import Ring
 
 
 def is_together(role: hopper.Role, ring: Ring) -> bool:
     """Tell whether warpgroups meet between each wait for a slot of `ring` and its release."""
-    waits = [
-        op
-        for op in role.walk()
-        if isinstance(op, hopper.Wait) and op.barriers is ring.filled.result
-    ]
+    waits = [op for op in all_of(role, hopper.Wait) if op.barriers is ring.filled.result]
     return all(_meets_from(wait.next_op, wait, ring, set()) for wait in waits)
 
 
@@ -60,7 +57,4 @@ def _meets_from(
 
 
 def _releases(operation: Operation, ring: Ring) -> bool:
-    return any(
-        isinstance(inner, hopper.Arrive) and inner.barriers is ring.freed.result
-        for inner in operation.walk()
-    )
+    return any(inner.barriers is ring.freed.result for inner in all_of(operation, hopper.Arrive))

@@ -29,6 +29,7 @@ from tawa.analysis.effects import WRITES, accessed, enclosing_loops, orders_othe
 from tawa.analysis.memory import box_of, roots_of
 from tawa.analysis.naming import name_of
 from tawa.ir import hopper, tile
+from tawa.ir.walk import walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.pointers import expand_load, expand_write
@@ -39,8 +40,8 @@ _READS = (tile.Load, tile.DescLoad)
 
 def order_accesses(lowering: Lowering, role: hopper.Role) -> None:
     """Insert the waits that keep the program's order in `role`."""
-    order = {operation: index for index, operation in enumerate(role.walk())}
-    accesses = [op for op in order if isinstance(op, (*WRITES, *_READS))]
+    order = {operation: index for index, operation in enumerate(walk(role))}
+    accesses = [op for op in order if type(op) in (*WRITES, *_READS)]
     bulk = [op for op in accesses if isinstance(op, _BULK)]
     plain = [op for op in accesses if isinstance(op, WRITES) and op not in bulk]
     settled: list[Operation] = []

@@ -32,6 +32,7 @@ from xdsl.ir import Block, Operation
 from tawa.analysis.turns import Trip, takes_turns, trip
 from tawa.errors import PlanError
 from tawa.ir import aref, hopper
+from tawa.ir.walk import all_of, has, walk
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.holds import between, can_hold
@@ -65,7 +66,7 @@ def _between_roles(lowering: Lowering) -> None:
     count = max(role.instances for role in lowering.plan.roles)
     first = lowering.take_barriers(count)
     for role in lowering.roles:
-        for operation in [op for op in role.walk() if isinstance(op, aref.Turn)]:
+        for operation in all_of(role, aref.Turn):
             assert operation.instance is not None, "roles are formed"
             index = operation.instance.data
             takes = operation.kind.data == "take"
@@ -93,7 +94,7 @@ def _hurry(turn: aref.Turn) -> None:
     assert isinstance(branch, scf.IfOp)
     place = branch
     while (earlier := place.prev_op) is not None:
-        if any(isinstance(op, (hopper.Wgmma, hopper.Wait, aref.Turn)) for op in earlier.walk()):
+        if has(earlier, hopper.Wgmma, hopper.Wait, aref.Turn):
             break
         place = earlier
     if place is branch:
@@ -127,7 +128,7 @@ def _is_product(operation: Operation) -> bool:
 
 
 def _gains(role: hopper.Role) -> bool:
-    loops = [op for op in role.walk() if isinstance(op, scf.ForOp)]
+    loops = all_of(role, scf.ForOp)
     return role.warps.data > 4 and any(takes_turns(loop, _is_product) for loop in loops)
 
 
@@ -204,7 +205,7 @@ class _Turns:
         return any(
             isinstance(inner, (hopper.Wgmma, hopper.Turn))
             for operation in between(products[index - 1], products[index])
-            for inner in operation.walk()
+            for inner in walk(operation)
         )
 
     def _spans(self, first: Operation, last: Operation) -> bool:

@@ -30,6 +30,7 @@ from tawa.ir.types import (
     spell,
     with_shape,
 )
+from tawa.ir.walk import walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase, replace
 from tawa.passes.lower.maps import is_host_made
@@ -37,7 +38,7 @@ from tawa.passes.lower.maps import is_host_made
 
 def expand_accesses(lowering: Lowering, role: hopper.Role) -> None:
     """Expand the descriptor accesses of `role` that do not go through TMA."""
-    for operation in list(role.walk()):
+    for operation in walk(role):
         match operation:
             case tile.DescLoad():
                 spare = lowering.plan.sharing and not _feeds_product(operation.result)

@@ -20,6 +20,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.errors import DescriptorError
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import BufferType, ViewType, shape_of
+from tawa.ir.walk import walk
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering, Ring, place_of
 from tawa.passes.lower.emit import Emitter, erase, new_region
@@ -75,7 +76,7 @@ def by_one_thread(enter: aref.PutEnter) -> bool:
 def arrivals_of_put(role: hopper.Role, ring: Ring) -> int:
     """Return how often `role` arrives at a filled barrier of `ring` for one slot."""
     kinds: dict[str, int] = {}
-    for operation in role.walk():
+    for operation in walk(role):
         match operation:
             case hopper.Expect() if operation.barriers is ring.filled.result:
                 kinds["expect"] = 1

@@ -19,6 +19,7 @@ from xdsl.ir import SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import element_type, layout_of, shape_of, with_shape
+from tawa.ir.walk import all_of
 from tawa.layouts.fragments import without_dimension
 from tawa.layouts.register import Axis, Coordinate, RegisterLayout
 from tawa.passes.lower.anchors import scan_layout
@@ -42,7 +43,7 @@ class _Run:
 
 def expand_reductions(lowering: Lowering, role: hopper.Role) -> None:
     """Expand the reductions of `role` that cross warps."""
-    for reduce in [op for op in role.body.walk() if isinstance(op, tile.Reduce)]:
+    for reduce in all_of(role.body, tile.Reduce):
         axis = reduce.axis.data
         layout = layout_of(reduce.inputs[0].type)
         if any(step.step[axis] for step in layout.warps if step.extent > 1):

@@ -36,7 +36,7 @@ ELEMENTWISE = (
 
 def is_tensor(value: SSAValue) -> bool:
     """Tell whether a value is a tensor (and so has a layout)."""
-    return isinstance(value.type, TensorType)
+    return type(value.type) is TensorType
 
 
 def narrow(layout: RegisterLayout, shape: Coordinate) -> RegisterLayout:

@@ -28,12 +28,15 @@ from tawa.ir.types import (
     element_type,
     shape_of,
 )
+from tawa.ir.walk import all_of, walk
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Carrier, Emitter, State, erase, new_region, replace
 from tawa.passes.lower.puts import by_one_thread, publish
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.scalars import load_scalar, stored_as, word_layout
 from tawa.passes.lower.views import load_view, slot_view
+
+_TURNING = (aref.PutEnter, aref.GetEnter, aref.GetExit, aref.GetSkip)
 
 _Index: TypeAlias = tuple[SSAValue, Literal["slot", "phase", "oldest"]]
 
@@ -58,7 +61,7 @@ def _second_names(lowering: Lowering, role: hopper.Role) -> list[aref.Create]:
     It goes round such a ring twice: as the producer, and as a consumer with indices of its own.
     """
     names: dict[SSAValue, aref.Create] = {}
-    operations = list(role.walk())
+    operations = walk(role)
     filled = {op.aref for op in operations if isinstance(op, aref.PutEnter)}
     for operation in operations:
         if not isinstance(operation, (aref.GetEnter, aref.GetExit)) or operation.aref not in filled:
@@ -110,12 +113,12 @@ class _Weaver:
     role: hopper.Role
     entered: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
     borrowed: dict[SSAValue, list[SSAValue]] = field(default_factory=dict[SSAValue, list[SSAValue]])
-    stale: set[SSAValue] = field(default_factory=set[SSAValue])
+    stale: dict[SSAValue, None] = field(default_factory=dict[SSAValue, None])
     apart: set[SSAValue] = field(default_factory=set[SSAValue])
 
     def run(self) -> None:
         block = self.role.body.block
-        arefs = list(dict.fromkeys(ref for op in block.walk() for ref in _arefs(op)))
+        arefs = list(dict.fromkeys(_arefs(block)))
         if not arefs:
             return
         self.apart = {ref for ref in arefs if not _paired(block, ref)}
@@ -125,13 +128,15 @@ class _Weaver:
         zero, one = emitter.constant(0, hint="zero"), emitter.constant(1, hint="one")
         state: State = {}
         for ref in arefs:
-            puts = any(isinstance(op, aref.PutEnter) and op.aref is ref for op in block.walk())
+            puts = any(op.aref is ref for op in all_of(block, aref.PutEnter))
             state[ref, "slot"] = zero
             state[ref, "phase"] = one if puts else zero
             state[ref, "oldest"] = zero
         Carrier(self._touched, self._visit, self._flush_all, self._leave).run(block, state)
 
     def _touched(self, operation: Operation) -> list[_Index]:
+        if type(operation) not in _TURNING:
+            return []
         match operation:
             case aref.GetSkip() if operation.aref in self.apart:
                 return [(operation.aref, kind) for kind in ("slot", "phase", "oldest")]
@@ -182,11 +187,11 @@ class _Weaver:
             emitter.put(hopper.OneThread(regions=[new_region(wait)]))
         else:
             emitter.put(wait)
-        self.stale.add(ref)
+        self.stale[ref] = None
 
     def _advance(self, emitter: Emitter, ref: SSAValue, state: State) -> None:
         """Step to the next slot; the phase flips where the slot wraps."""
-        self.stale.discard(ref)
+        self.stale.pop(ref, None)
         slot, phase = state[ref, "slot"], state[ref, "phase"]
         state[ref, "slot"], wraps = next_slot(emitter, slot, self._ring(ref).depth)
         flipped = emitter.apply("xor", phase, emitter.constant(1))
@@ -266,12 +271,9 @@ def next_slot(emitter: Emitter, slot: SSAValue, depth: int) -> tuple[SSAValue, S
     return emitter.apply("select", wraps, emitter.constant(0), after, hint="next_slot"), wraps
 
 
-def _arefs(operation: Operation) -> list[SSAValue]:
-    match operation:
-        case aref.PutEnter() | aref.GetEnter() | aref.GetExit() | aref.GetSkip():
-            return [operation.aref]
-        case _:
-            return []
+def _arefs(top: Operation | Block) -> list[SSAValue]:
+    """Return the arefs whose indices something in `top` moves on, in the order of the text."""
+    return [operation.aref for operation in all_of(top, *_TURNING)]
 
 
 def _paired(block: Block, ref: SSAValue) -> bool:
@@ -286,9 +288,7 @@ def _paired(block: Block, ref: SSAValue) -> bool:
                 balance += 1
             case aref.GetExit() if operation.aref is ref:
                 balance -= 1
-            case _ if balance and any(
-                ref in _arefs(op) for r in operation.regions for op in r.walk()
-            ):
+            case _ if balance and operation.regions and ref in _arefs(operation):
                 return False
             case _:
                 pass

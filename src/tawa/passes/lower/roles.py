@@ -18,6 +18,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tawa.errors import PlanError
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import i32
+from tawa.ir.walk import walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase, replace
 from tawa.passes.lower.relate import is_tensor
@@ -80,7 +81,7 @@ def _form_specialized(lowering: Lowering, roles: list[aref.Role]) -> None:
 
 def _produces(role: aref.Role) -> bool:
     """Tell whether a role only puts: its warps stand first."""
-    kinds = {type(op) for op in role.walk()}
+    kinds = {type(op) for op in walk(role)}
     return aref.PutEnter in kinds and aref.GetEnter not in kinds
 
 
@@ -98,7 +99,7 @@ def _role(label: str, first: int, warps: int, registers: int, body: Region) -> h
 
 def _bind_instance(block: Block, index: int) -> None:
     """Replace the instance index (block argument 0) by its constant, and tell turns of it."""
-    for operation in block.walk():
+    for operation in walk(block):
         if isinstance(operation, aref.Turn):
             operation.attributes["instance"] = IntAttr(index)
     if not block.args:
@@ -175,7 +176,7 @@ def _sink_setup(lowering: Lowering, role: hopper.Role) -> None:
             mapped.update(zip(owner.results, clone.results))
         return mapped[value]
 
-    for operation in list(role.body.walk()):
+    for operation in walk(role.body):
         for index, operand in enumerate(operation.operands):
             if (local := bring(operand)) is not operand:
                 operation.operands[index] = local
@@ -183,7 +184,7 @@ def _sink_setup(lowering: Lowering, role: hopper.Role) -> None:
 
 def _rename_ids(lowering: Lowering, role: hopper.Role) -> None:
     """Program ids of a kernel that is not persistent are block ids."""
-    for operation in list(role.body.walk()):
+    for operation in walk(role.body):
         match operation:
             case tile.ProgramId():
                 new = hopper.BlockId(attributes={"axis": operation.axis}, result_types=[i32])
@@ -203,7 +204,7 @@ def _runs_on_one_thread(role: hopper.Role) -> bool:
     """
     moved = (tile.DescLoad, tile.Reshape, aref.PutExit)
     puts = False
-    for operation in role.body.walk():
+    for operation in walk(role.body):
         puts |= isinstance(operation, aref.PutEnter)
         if isinstance(operation, aref.GetEnter):
             return False

@@ -23,16 +23,16 @@ from __future__ import annotations
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
-from xdsl.traits import Pure
 
 from tawa.ir import hopper
+from tawa.ir.walk import all_of, marked_pure
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase, new_region, terminator
 
 
 def rotate_waits(lowering: Lowering, role: hopper.Role) -> None:
     """Rotate the first waits of each loop of `role` that pins values."""
-    for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
+    for loop in all_of(role, scf.ForOp):
         ends = _ends(loop.body.block)
         for end in ends and (ends[-1], *ends[:-1]):
             _rotate(lowering, loop, end)
@@ -114,7 +114,7 @@ def _hoist(value: SSAValue, anchor: Operation) -> bool:
         return True
     if owner.is_before_in_block(anchor):
         return True
-    if not owner.has_trait(Pure) or not all(_hoist(operand, anchor) for operand in owner.operands):
+    if not marked_pure(owner) or not all(_hoist(operand, anchor) for operand in owner.operands):
         return False
     block = anchor.parent
     assert block is not None

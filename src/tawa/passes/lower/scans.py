@@ -19,6 +19,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, i32, is_float, scalar, shape_of, with_shape
+from tawa.ir.walk import all_of
 from tawa.passes.fold import elementwise
 from tawa.passes.lower.emit import Emitter, replace
 
@@ -27,7 +28,7 @@ _LANES = 32
 
 def spread_scans(role: hopper.Role) -> None:
     """Give every warp of `role` a part of each scan whose lines are fewer than the warps."""
-    for scan in [op for op in role.body.walk() if isinstance(op, tile.Scan)]:
+    for scan in all_of(role.body, tile.Scan):
         shape, axis = shape_of(scan.inputs[0].type), scan.axis.data
         warps = role.warps.data
         for dim, extent in enumerate(shape):

@@ -100,7 +100,7 @@ class _Walk:
         return self._lowering.plan.persistent and loop.parent_op() is self._role
 
     def _access(self, access: Operation, anchor: Operation, open_: _Open) -> _Open:
-        if not isinstance(access, _ACCESSES):
+        if type(access) not in _ACCESSES:
             return open_
         if (releases(access) and open_) or any(self._meet(access, *each) for each in open_):
             Emitter.before(anchor).put(self._lowering.role_barrier(self._role))

@@ -23,11 +23,11 @@ from typing import cast
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
-from xdsl.traits import Pure
 
 from tawa.analysis.polynomial import keeps_number
 from tawa.ir import hopper, tile
 from tawa.ir.types import PtrType, bit_width, element_type, i64, shape_of, with_shape
+from tawa.ir.walk import all_of, marked_pure
 from tawa.passes.lower.emit import Emitter
 
 _COMPARED = ("lt", "le", "gt", "ge")
@@ -46,7 +46,7 @@ class _Parts:
 
 def settle_addresses(role: hopper.Role) -> None:
     """Settle the copies in all loops of `role`, innermost loops only."""
-    for load in [op for op in role.walk() if isinstance(op, tile.Load)]:
+    for load in all_of(role, tile.Load):
         loop = load.parent_op()
         if "contiguous" in load.attributes and isinstance(loop, scf.ForOp):
             _Settler(loop).settle(load)
@@ -188,7 +188,7 @@ class _Settler:
             return None
         if None not in parts and all(part.moved is None for part in parts if part):
             stills = [part.still for part in parts if part and part.still is not None]
-            return self._kept(op, stills) if op.has_trait(Pure) else None
+            return self._kept(op, stills) if marked_pure(op) else None
         match op.function.data, parts:
             case "add" | "sub", [_Parts() as a, _Parts() as b]:
                 return self._sum(op, kind, a, b)

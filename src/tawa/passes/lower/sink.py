@@ -17,14 +17,14 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation
-from xdsl.traits import IsTerminator, Pure
 
 from tawa.ir import aref, hopper
+from tawa.ir.walk import has, is_terminator, marked_pure, walk
 
 
 def sink_scalars(role: hopper.Role) -> None:
     """Move scalar statements of every block of `role` past the loops that do not need them."""
-    for operation in list(role.walk()):
+    for operation in walk(role):
         for region in operation.regions:
             for block in region.blocks:
                 _sink(block)
@@ -33,8 +33,7 @@ def sink_scalars(role: hopper.Role) -> None:
 def _sink(block: Block) -> None:
     order = {operation: float(place) for place, operation in enumerate(block.ops)}
     loops = [op for op in order if _multiplies(op)]
-    turns = any(isinstance(op, aref.Turn) for branch in order for op in branch.walk())
-    if not loops or turns:
+    if not loops or has(block, aref.Turn):
         return
     # Last first: what a statement feeds has found its place before the statement is looked at, and
     # of two that move to one place the earlier ends up in front.
@@ -52,15 +51,13 @@ def _sink(block: Block) -> None:
 
 
 def _multiplies(operation: Operation) -> bool:
-    return isinstance(operation, scf.ForOp) and any(
-        isinstance(inner, hopper.Wgmma) for inner in operation.walk()
-    )
+    return type(operation) is scf.ForOp and has(operation, hopper.Wgmma)
 
 
 def _is_scalar(operation: Operation) -> bool:
     return (
-        operation.has_trait(Pure)
-        and not operation.has_trait(IsTerminator)
+        marked_pure(operation)
+        and not is_terminator(operation)
         and not operation.regions
         and bool(operation.results)
         and not any(isinstance(value.type, TensorType) for value in operation.results)

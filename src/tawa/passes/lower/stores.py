@@ -29,6 +29,7 @@ from tawa.analysis.naming import name_of
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, layout_of, shape_of, with_shape
+from tawa.ir.walk import all_of, walk
 from tawa.layouts.fragments import narrowed
 from tawa.layouts.register import RegisterLayout
 from tawa.layouts.shared import split_columns
@@ -62,7 +63,7 @@ class _Who:
 
 def lower_stores(lowering: Lowering, role: hopper.Role) -> None:
     """Replace the descriptor stores of `role`, and keep later loads in the program's order."""
-    stores = [op for op in role.walk() if isinstance(op, (tile.DescStore, tile.DescAtomic))]
+    stores = all_of(role, tile.DescStore, tile.DescAtomic)
     if not stores:
         return
     whos = {store: _who(lowering, role, store) for store in stores}
@@ -88,7 +89,7 @@ def _left_reading(store: _Store, stores: list[_Store], whos: dict[_Store, _Who])
 
 def _name_waiters(role: hopper.Role, everyone: list[_Who]) -> None:
     """Let those wait who store, where the order of the program demands it."""
-    for wait in [op for op in role.walk() if isinstance(op, hopper.BulkWait)]:
+    for wait in all_of(role, hopper.BulkWait):
         if wait.by.data == "all":
             for who in everyone:
                 Emitter.before(wait).put(bulk_wait(who.by, read=bool(wait.read.value.data)))
@@ -179,7 +180,7 @@ def _lent(lowering: Lowering, role: hopper.Role, store: _Store) -> hopper.Slot:
     (ring,) = (ring for ring in lowering.rings.values() if ring.label == stage)
     slots = [
         op
-        for op in role.walk()
+        for op in walk(role)
         if isinstance(op, hopper.Slot) and op.buffer is ring.buffers[0].result
     ]
     placed = choose_layout(shape_of(store.value.type), element_type(store.value.type))

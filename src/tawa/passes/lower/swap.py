@@ -19,6 +19,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, OpResult, SSAValue
 from tawa.analysis.naming import name_of
 from tawa.ir import hopper, tile
 from tawa.ir.types import element_type, int_array, shape_of, with_shape
+from tawa.ir.walk import all_of
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.dots import Product, facts_of, wgmma_objection
 from tawa.passes.lower.emit import Emitter, erase, replace, retype, terminator
@@ -29,7 +30,7 @@ _TURN = int_array((1, 0))
 def swap_operands(lowering: Lowering, role: hopper.Role) -> None:
     """Turn the products of `role` that wgmma takes only the other way round."""
     turned = False
-    for dot in [op for op in role.walk() if isinstance(op, tile.Dot)]:
+    for dot in all_of(role, tile.Dot):
         product = facts_of(dot, role.warps.data)
         objection = wgmma_objection(product)
         if objection and not wgmma_objection(_turned(product)):

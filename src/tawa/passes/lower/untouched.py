@@ -19,6 +19,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.analysis.effects import VIEWS
 from tawa.ir import hopper, tile
 from tawa.ir.types import element_type, layout_of, shape_of
+from tawa.ir.walk import has, walk
 
 LEAST = 64
 """Elements a thread from which asking pays: 32 lost 1.5 percent of attention at head dim 64, 64 and
@@ -28,7 +29,7 @@ LEAST = 64
 
 def leave_untouched(role: hopper.Role) -> None:
     """Mark the multiplications of accumulators by rows of factors."""
-    for operation in role.walk():
+    for operation in walk(role):
         if isinstance(operation, tile.Elementwise) and _rescales(operation) and _drained(operation):
             operation.attributes["skip_ones"] = UnitAttr()
 
@@ -58,7 +59,7 @@ def _drained(op: Operation) -> bool:
     while before is not None:
         if isinstance(before, hopper.WgmmaWait) and before.pending.data == 0:
             return True
-        if any(isinstance(inner, hopper.Wgmma) for inner in before.walk()):
+        if has(before, hopper.Wgmma):
             return False
         before = before.prev_op
     return False

@@ -13,6 +13,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from tawa.errors import ShapeUnsupported
 from tawa.ir import hopper, tile
 from tawa.ir.types import BufferType, SharedLayoutAttr, ViewType, int_array, shape_of
+from tawa.ir.walk import all_of
 from tawa.layouts.access import matrix_access, vector_access
 from tawa.layouts.register import RegisterLayout
 from tawa.layouts.shared import SharedLayout
@@ -82,8 +83,7 @@ def still_lent(load: hopper.SharedLoad, use: Operation) -> bool:
     operation = load.next_op
     while operation is not None and operation is not stop:
         if slot.index in rewritten and any(
-            isinstance(inner, hopper.Arrive) and inner.slot is slot.index
-            for inner in operation.walk()
+            inner.slot is slot.index for inner in all_of(operation, hopper.Arrive)
         ):
             return False
         operation = operation.next_op

@@ -28,6 +28,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.analysis.naming import name_of
 from tawa.analysis.registers import names_of
 from tawa.ir import hopper
+from tawa.ir.walk import all_of
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase, terminator
 from tawa.passes.lower.flight import (
@@ -56,7 +57,7 @@ _MOST_PENDING = 7  # PTX ISA, wgmma.wait_group: the largest N in use
 
 def place_waits(lowering: Lowering, role: hopper.Role) -> None:
     """Place the tensor-core synchronization and the releases of `role`."""
-    products = [op for op in role.walk() if isinstance(op, hopper.Wgmma)]
+    products = all_of(role, hopper.Wgmma)
     if not products:
         return
     for product in products:
@@ -331,7 +332,7 @@ class _Placer:
         if not held or depth <= 0:
             return 0
         block = loop.body.block
-        groups = [op for op in loop.walk() if isinstance(op, hopper.WgmmaCommit)]
+        groups = all_of(loop, hopper.WgmmaCommit)
         feature = f"mma_depth {depth + 1} of {name_of(loop)}"
         if any(group.parent is not block for group in groups):
             self.lowering.note(feature, "a product stands under a branch or an inner loop")

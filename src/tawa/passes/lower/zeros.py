@@ -19,6 +19,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import Real
+from tawa.ir.walk import all_of
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.dots import is_zero
 from tawa.passes.lower.emit import Emitter
@@ -26,7 +27,7 @@ from tawa.passes.lower.emit import Emitter
 
 def drop_zero_fills(lowering: Lowering, role: hopper.Role) -> None:
     """Leave accumulators of `role` that start from zero uninitialized."""
-    for loop in [op for op in role.walk() if isinstance(op, scf.ForOp)]:
+    for loop in all_of(role, scf.ForOp):
         for index, start in enumerate(loop.iter_args):
             if is_zero(start) and _is_overwritten(loop, index):
                 _leave(lowering, loop, index)
