@@ -9,7 +9,6 @@ from __future__ import annotations
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Dialect
 from xdsl.irdl import (
-    IRDLOperation,
     attr_def,
     irdl_op_definition,
     operand_def,
@@ -22,6 +21,7 @@ from xdsl.irdl import (
 )
 from xdsl.traits import NoTerminator
 
+from tawa.ir.operation import TawaOperation
 from tawa.ir.types import ArefType, SlotType, i32
 
 _PLAIN = "operands attr-dict `:` functional-type(operands, results)"
@@ -29,7 +29,7 @@ _EFFECT = "operands attr-dict `:` type(operands)"
 
 
 @irdl_op_definition
-class Create(IRDLOperation):
+class Create(TawaOperation):
     """Make a ring of `depth` slots, all free. `name` is the payload's variables and line (a+b@12).
 
     Becomes: one buffer for each tile of the payload and two arrays of mbarriers, filled and freed.
@@ -43,7 +43,7 @@ class Create(IRDLOperation):
 
 
 @irdl_op_definition
-class Role(IRDLOperation):
+class Role(TawaOperation):
     """The program of one role. All roles start together; the kernel ends when all have ended.
 
     `label` is what it does (load, mma, ...); `instances` R copies take different programs or tiles
@@ -60,7 +60,7 @@ class Role(IRDLOperation):
 
 
 @irdl_op_definition
-class PutEnter(IRDLOperation):
+class PutEnter(TawaOperation):
     """Wait until the next slot is free and give it to the producer."""
 
     name = "aref.put_enter"
@@ -70,7 +70,7 @@ class PutEnter(IRDLOperation):
 
 
 @irdl_op_definition
-class PutExit(IRDLOperation):
+class PutExit(TawaOperation):
     """Publish a slot holding `values`, effective when the work that makes them is complete."""
 
     name = "aref.put_exit"
@@ -80,7 +80,7 @@ class PutExit(IRDLOperation):
 
 
 @irdl_op_definition
-class GetEnter(IRDLOperation):
+class GetEnter(TawaOperation):
     """Wait until the next slot is filled and lend its values."""
 
     name = "aref.get_enter"
@@ -90,7 +90,7 @@ class GetEnter(IRDLOperation):
 
 
 @irdl_op_definition
-class GetExit(IRDLOperation):
+class GetExit(TawaOperation):
     """Free the oldest borrowed slot, effective when all work that reads it is complete."""
 
     name = "aref.get_exit"
@@ -99,7 +99,7 @@ class GetExit(IRDLOperation):
 
 
 @irdl_op_definition
-class GetSkip(IRDLOperation):
+class GetSkip(TawaOperation):
     """Pass over the next `count` (i32) fillings: another instance of the role takes and frees them.
 
     A ring that is skipped in has one instance for each filling; only that one frees it.
@@ -112,7 +112,7 @@ class GetSkip(IRDLOperation):
 
 
 @irdl_op_definition
-class Turn(IRDLOperation):
+class Turn(TawaOperation):
     """Instances of a role take turns, in the order of their index. `kind` "take" waits until the
     instance before has passed the turn, "pass" gives it to the next one. `instance` says whose turn
     it is, once instances are roles.

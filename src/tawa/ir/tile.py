@@ -14,7 +14,6 @@ from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DictionaryAttr, IntAttr, 
 from xdsl.ir import Attribute, Dialect
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     attr_def,
     irdl_op_definition,
     operand_def,
@@ -28,6 +27,7 @@ from xdsl.irdl import (
 )
 from xdsl.traits import IsolatedFromAbove, IsTerminator, MemoryReadEffect, NoTerminator, Pure
 
+from tawa.ir.operation import TawaOperation
 from tawa.ir.types import DescType, PtrType, Real
 
 _PLAIN = "operands attr-dict `:` functional-type(operands, results)"
@@ -35,7 +35,7 @@ _EFFECT = "operands attr-dict `:` type(operands)"
 
 
 @irdl_op_definition
-class Kernel(IRDLOperation):
+class Kernel(TawaOperation):
     """A kernel, at every level of the pipeline.
 
     Meaning: the body runs once for each program of the grid; its block arguments are the kernel's
@@ -60,7 +60,7 @@ class Kernel(IRDLOperation):
 
 
 @irdl_op_definition
-class Constant(IRDLOperation):
+class Constant(TawaOperation):
     """A scalar constant, or a tensor filled with one. `value` is an IntAttr or Real."""
 
     name = "tile.constant"
@@ -71,7 +71,7 @@ class Constant(IRDLOperation):
 
 
 @irdl_op_definition
-class ProgramId(IRDLOperation):
+class ProgramId(TawaOperation):
     """The index of this program along `axis` of the grid (i32)."""
 
     name = "tile.program_id"
@@ -82,7 +82,7 @@ class ProgramId(IRDLOperation):
 
 
 @irdl_op_definition
-class NumPrograms(IRDLOperation):
+class NumPrograms(TawaOperation):
     """The number of programs along `axis` of the grid (i32)."""
 
     name = "tile.num_programs"
@@ -93,7 +93,7 @@ class NumPrograms(IRDLOperation):
 
 
 @irdl_op_definition
-class Arange(IRDLOperation):
+class Arange(TawaOperation):
     """The tensor [start, start + 1, ..., start + n - 1] of i32, n from the result type."""
 
     name = "tile.arange"
@@ -104,7 +104,7 @@ class Arange(IRDLOperation):
 
 
 @irdl_op_definition
-class Splat(IRDLOperation):
+class Splat(TawaOperation):
     """A tensor filled with one scalar."""
 
     name = "tile.splat"
@@ -115,7 +115,7 @@ class Splat(IRDLOperation):
 
 
 @irdl_op_definition
-class ExpandDims(IRDLOperation):
+class ExpandDims(TawaOperation):
     """Insert a dimension of extent 1 at `axis`."""
 
     name = "tile.expand_dims"
@@ -127,7 +127,7 @@ class ExpandDims(IRDLOperation):
 
 
 @irdl_op_definition
-class Broadcast(IRDLOperation):
+class Broadcast(TawaOperation):
     """Repeat along the dimensions of extent 1; the rank does not change."""
 
     name = "tile.broadcast"
@@ -138,7 +138,7 @@ class Broadcast(IRDLOperation):
 
 
 @irdl_op_definition
-class Reshape(IRDLOperation):
+class Reshape(TawaOperation):
     """The same elements in row-major order under another shape."""
 
     name = "tile.reshape"
@@ -149,7 +149,7 @@ class Reshape(IRDLOperation):
 
 
 @irdl_op_definition
-class Transpose(IRDLOperation):
+class Transpose(TawaOperation):
     """Permute dimensions: dimension i of the result is dimension `permutation[i]` of the value."""
 
     name = "tile.transpose"
@@ -161,7 +161,7 @@ class Transpose(IRDLOperation):
 
 
 @irdl_op_definition
-class Split(IRDLOperation):
+class Split(TawaOperation):
     """Two tensors from the last dimension of extent 2 (tl.split)."""
 
     name = "tile.split"
@@ -173,7 +173,7 @@ class Split(IRDLOperation):
 
 
 @irdl_op_definition
-class Join(IRDLOperation):
+class Join(TawaOperation):
     """Stack two tensors along a new last dimension of extent 2 (tl.join)."""
 
     name = "tile.join"
@@ -185,7 +185,7 @@ class Join(IRDLOperation):
 
 
 @irdl_op_definition
-class Elementwise(IRDLOperation):
+class Elementwise(TawaOperation):
     """Apply a function of `tawa.ir.functions` to each element.
 
     `function` names the row: "add", "fma", "exp2", "less", "select" ... Signedness and width come
@@ -205,7 +205,7 @@ class Elementwise(IRDLOperation):
 
 
 @irdl_op_definition
-class Cast(IRDLOperation):
+class Cast(TawaOperation):
     """Convert each element to another type (nearest even; integers wrap, fp8 saturates)."""
 
     name = "tile.cast"
@@ -216,7 +216,7 @@ class Cast(IRDLOperation):
 
 
 @irdl_op_definition
-class Bitcast(IRDLOperation):
+class Bitcast(TawaOperation):
     """Read the bits of each element as another type of the same width."""
 
     name = "tile.bitcast"
@@ -227,7 +227,7 @@ class Bitcast(IRDLOperation):
 
 
 @irdl_op_definition
-class PtrAdd(IRDLOperation):
+class PtrAdd(TawaOperation):
     """Move a pointer, or each pointer of a tensor, by a number of elements."""
 
     name = "tile.ptr_add"
@@ -239,7 +239,7 @@ class PtrAdd(IRDLOperation):
 
 
 @irdl_op_definition
-class Load(IRDLOperation):
+class Load(TawaOperation):
     """Load from a pointer or a tensor of pointers; where `mask` is false, `other` (or anything)."""
 
     name = "tile.load"
@@ -255,7 +255,7 @@ class Load(IRDLOperation):
 
 
 @irdl_op_definition
-class Store(IRDLOperation):
+class Store(TawaOperation):
     """Store to a pointer or a tensor of pointers where `mask` is true."""
 
     name = "tile.store"
@@ -268,7 +268,7 @@ class Store(IRDLOperation):
 
 
 @irdl_op_definition
-class Atomic(IRDLOperation):
+class Atomic(TawaOperation):
     """Read, modify and write memory as one step; gives the old value.
 
     `function` is add, max, min, and, or, xor, exchange; `order` relaxed, acquire, release, acq_rel;
@@ -286,7 +286,7 @@ class Atomic(IRDLOperation):
 
 
 @irdl_op_definition
-class CompareExchange(IRDLOperation):
+class CompareExchange(TawaOperation):
     """Write `value` where memory equals `expected`, as one step; gives the old value."""
 
     name = "tile.compare_exchange"
@@ -300,7 +300,7 @@ class CompareExchange(IRDLOperation):
 
 
 @irdl_op_definition
-class MakeDesc(IRDLOperation):
+class MakeDesc(TawaOperation):
     """Describe a tensor in global memory: base pointer, extents and strides (elements, i64)."""
 
     name = "tile.make_desc"
@@ -314,7 +314,7 @@ class MakeDesc(IRDLOperation):
 
 
 @irdl_op_definition
-class DescExtent(IRDLOperation):
+class DescExtent(TawaOperation):
     """The extent (`what` = "extent") or stride ("stride") of a descriptor's dimension `axis`.
 
     `what` = "base" is the address of its first element, a pointer (`axis` is 0).
@@ -330,7 +330,7 @@ class DescExtent(IRDLOperation):
 
 
 @irdl_op_definition
-class DescLoad(IRDLOperation):
+class DescLoad(TawaOperation):
     """Load the block at `offsets`; elements outside the tensor read as the padding.
 
     The result has the descriptor's block shape.
@@ -346,7 +346,7 @@ class DescLoad(IRDLOperation):
 
 
 @irdl_op_definition
-class DescStore(IRDLOperation):
+class DescStore(TawaOperation):
     """Store a block at `offsets`; elements outside the tensor are dropped."""
 
     name = "tile.desc_store"
@@ -357,7 +357,7 @@ class DescStore(IRDLOperation):
 
 
 @irdl_op_definition
-class DescAtomic(IRDLOperation):
+class DescAtomic(TawaOperation):
     """Combine a block into memory at `offsets` (add, max, min, and, or, xor); nothing returned."""
 
     name = "tile.desc_atomic"
@@ -369,7 +369,7 @@ class DescAtomic(IRDLOperation):
 
 
 @irdl_op_definition
-class Dot(IRDLOperation):
+class Dot(TawaOperation):
     """The matrix product a @ b + acc, of shapes [.., M, K] and [.., K, N], accumulated in `acc`.
 
     `precision` is the meaning of fp32 operands: `tawa.ir.precision`.
@@ -388,7 +388,7 @@ class Dot(IRDLOperation):
 
 
 @irdl_op_definition
-class Reduce(IRDLOperation):
+class Reduce(TawaOperation):
     """Combine along `axis`, which disappears. The body takes two elements (of each operand: a
     tuple reduction has several) and yields their combination with `tile.yield`.
     """
@@ -402,7 +402,7 @@ class Reduce(IRDLOperation):
 
 
 @irdl_op_definition
-class Scan(IRDLOperation):
+class Scan(TawaOperation):
     """Inclusive prefix combination along `axis`; the body as in `Reduce`."""
 
     name = "tile.scan"
@@ -415,7 +415,7 @@ class Scan(IRDLOperation):
 
 
 @irdl_op_definition
-class Gather(IRDLOperation):
+class Gather(TawaOperation):
     """Elements of `value` chosen along `axis` by `index`, whose shape the result has.
 
     In the other dimensions a result's element comes from its own place. An index outside the
@@ -432,7 +432,7 @@ class Gather(IRDLOperation):
 
 
 @irdl_op_definition
-class Histogram(IRDLOperation):
+class Histogram(TawaOperation):
     """How often each of 0, 1 .. n - 1 stands in a row of integers; n is the result's last extent.
 
     The last dimension is counted along. Elements outside count nowhere, nor do those whose `mask`
@@ -448,7 +448,7 @@ class Histogram(IRDLOperation):
 
 
 @irdl_op_definition
-class Yield(IRDLOperation):
+class Yield(TawaOperation):
     """End the body of a reduce or scan with the combined elements."""
 
     name = "tile.yield"
@@ -458,7 +458,7 @@ class Yield(IRDLOperation):
 
 
 @irdl_op_definition
-class Assume(IRDLOperation):
+class Assume(TawaOperation):
     """A fact the author promises (i1), for the analyses."""
 
     name = "tile.assume"
@@ -467,7 +467,7 @@ class Assume(IRDLOperation):
 
 
 @irdl_op_definition
-class Print(IRDLOperation):
+class Print(TawaOperation):
     """Print a prefix and values on the device (tl.device_print)."""
 
     name = "tile.print"
@@ -477,7 +477,7 @@ class Print(IRDLOperation):
 
 
 @irdl_op_definition
-class Assert(IRDLOperation):
+class Assert(TawaOperation):
     """Stop the kernel with a message where the condition is false (tl.device_assert)."""
 
     name = "tile.assert"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
-from xdsl.irdl import IRDLOperation, attr_def, irdl_op_definition, operand_def, opt_attr_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def
 
+from tawa.ir.operation import TawaOperation
 from tawa.ir.types import BarriersType, i32
 
 
 @irdl_op_definition
-class Wait(IRDLOperation):
+class Wait(TawaOperation):
     """Spin until the phase of parity `phase` (i32, 0 or 1) of barrier `slot` has completed.
 
     Executed by every thread of the role (or by the one thread): mbarrier.try_wait.parity.
@@ -23,7 +24,7 @@ class Wait(IRDLOperation):
 
 
 @irdl_op_definition
-class Arrive(IRDLOperation):
+class Arrive(TawaOperation):
     """Arrive once for each thread chosen by `by` at barrier `slot`; "warp" converges first.
 
     Without `cluster` at this block's barrier; with `cluster` = n each of n elected threads of the
@@ -40,7 +41,7 @@ class Arrive(IRDLOperation):
 
 
 @irdl_op_definition
-class Expect(IRDLOperation):
+class Expect(TawaOperation):
     """One arrival that adds `bytes` to what the phase waits for (mbarrier.arrive.expect_tx)."""
 
     name = "hopper.expect"
@@ -51,7 +52,7 @@ class Expect(IRDLOperation):
 
 
 @irdl_op_definition
-class NamedBarrier(IRDLOperation):
+class NamedBarrier(TawaOperation):
     """Threads meet at a hardware barrier ("sync"), or only announce themselves ("arrive").
 
     `scope` "warpgroup": each warpgroup of the role has its own barrier, `id` + its index in the
@@ -68,7 +69,7 @@ class NamedBarrier(IRDLOperation):
 
 
 @irdl_op_definition
-class Turn(IRDLOperation):
+class Turn(TawaOperation):
     """The warpgroups of a role take turns, in the order of their index: one holds it at a time.
 
     Warpgroup w meets the one before it at named barrier `id` + w, both counted: 256 threads. "take"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
 from xdsl.irdl import (
     AttrSizedOperandSegments,
-    IRDLOperation,
     attr_def,
     irdl_op_definition,
     operand_def,
@@ -14,11 +13,12 @@ from xdsl.irdl import (
     var_operand_def,
 )
 
+from tawa.ir.operation import TawaOperation
 from tawa.ir.types import BarriersType, TensorMapType, ViewType, i32
 
 
 @irdl_op_definition
-class TmaLoad(IRDLOperation):
+class TmaLoad(TawaOperation):
     """One thread starts the copy of the block at `offsets` (slowest first) into a view; its bytes
     complete on barrier `slot` (cp.async.bulk.tensor, mbarrier::complete_tx::bytes).
 
@@ -41,7 +41,7 @@ class TmaLoad(IRDLOperation):
 
 
 @irdl_op_definition
-class TmaStore(IRDLOperation):
+class TmaStore(TawaOperation):
     """The elected threads start the copy of a view to the block at `offsets`.
 
     `by` "warpgroup": each warpgroup stores its own equal share of the view's rows.
@@ -59,7 +59,7 @@ class TmaStore(IRDLOperation):
 
 
 @irdl_op_definition
-class BulkCommit(IRDLOperation):
+class BulkCommit(TawaOperation):
     """Close the group of the elected threads' TMA stores (cp.async.bulk.commit_group)."""
 
     name = "hopper.bulk_commit"
@@ -68,7 +68,7 @@ class BulkCommit(IRDLOperation):
 
 
 @irdl_op_definition
-class BulkWait(IRDLOperation):
+class BulkWait(TawaOperation):
     """The elected threads wait until at most `pending` of their groups are unfinished.
 
     `read` true: finished reading shared memory; false: written to global memory as well.
@@ -82,7 +82,7 @@ class BulkWait(IRDLOperation):
 
 
 @irdl_op_definition
-class CopyAsync(IRDLOperation):
+class CopyAsync(TawaOperation):
     """Every thread starts copies from pointers to a view; masked-off elements become zero
     (cp.async with src-size). Each contiguous run is 4, 8 or 16 bytes.
     """
@@ -95,7 +95,7 @@ class CopyAsync(IRDLOperation):
 
 
 @irdl_op_definition
-class CopyAsyncArrive(IRDLOperation):
+class CopyAsyncArrive(TawaOperation):
     """Each thread's arrival at barrier `slot`, made for it when all cp.async copies that it has
     started are done (PTX ISA, "cp.async.mbarrier.arrive"; with .noinc it is one of the arrivals the
     barrier counts). The thread goes on at once. The arrival releases the copies, no other access of

@@ -5,7 +5,6 @@ from __future__ import annotations
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Attribute
 from xdsl.irdl import (
-    IRDLOperation,
     attr_def,
     irdl_op_definition,
     operand_def,
@@ -18,11 +17,12 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 
 from tawa.ir.hopper.formats import PLAIN
+from tawa.ir.operation import TawaOperation
 from tawa.ir.types import ViewType
 
 
 @irdl_op_definition
-class WgmmaFence(IRDLOperation):
+class WgmmaFence(TawaOperation):
     """Order register writes before the next wgmma reads them (wgmma.fence.sync.aligned)."""
 
     name = "hopper.wgmma_fence"
@@ -30,7 +30,7 @@ class WgmmaFence(IRDLOperation):
 
 
 @irdl_op_definition
-class Wgmma(IRDLOperation):
+class Wgmma(TawaOperation):
     """Each warpgroup starts its rows of a @ b + acc: every k step of the tile, in order.
 
     `a` is a view, or a tensor in the register-operand layout; `b` a view of shape [K, N]. The
@@ -51,7 +51,7 @@ class Wgmma(IRDLOperation):
 
 
 @irdl_op_definition
-class WgmmaCommit(IRDLOperation):
+class WgmmaCommit(TawaOperation):
     """Close the group of wgmmas started since the last commit (wgmma.commit_group)."""
 
     name = "hopper.wgmma_commit"
@@ -59,7 +59,7 @@ class WgmmaCommit(IRDLOperation):
 
 
 @irdl_op_definition
-class WgmmaWait(IRDLOperation):
+class WgmmaWait(TawaOperation):
     """Wait until at most `pending` groups are unfinished (wgmma.wait_group).
 
     `values` are accumulators (and register operands) complete from here on; the results are the
@@ -74,7 +74,7 @@ class WgmmaWait(IRDLOperation):
 
 
 @irdl_op_definition
-class Mma(IRDLOperation):
+class Mma(TawaOperation):
     """a @ b + acc by mma.sync: all operands in registers, in the fragments of `layouts`."""
 
     name = "hopper.mma"
@@ -88,7 +88,7 @@ class Mma(IRDLOperation):
 
 
 @irdl_op_definition
-class FmaDot(IRDLOperation):
+class FmaDot(TawaOperation):
     """a @ b + acc by fused multiply-add, both operands read from shared memory by each thread."""
 
     name = "hopper.fma_dot"

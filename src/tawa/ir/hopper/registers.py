@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.irdl import (
-    IRDLOperation,
     attr_def,
     irdl_op_definition,
     operand_def,
@@ -16,10 +15,11 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 
 from tawa.ir.hopper.formats import PLAIN
+from tawa.ir.operation import TawaOperation
 
 
 @irdl_op_definition
-class ConvertLayout(IRDLOperation):
+class ConvertLayout(TawaOperation):
     """The same tensor in another register layout, within threads or by warp shuffles.
 
     A conversion that crosses warps is a `SharedStore`, a barrier and a `SharedLoad`, never this.
@@ -33,7 +33,7 @@ class ConvertLayout(IRDLOperation):
 
 
 @irdl_op_definition
-class Columns(IRDLOperation):
+class Columns(TawaOperation):
     """The columns (last dimension) of a tensor from `start` on, as many as the result has: the same
     registers, none of another thread.
     """
@@ -47,7 +47,7 @@ class Columns(IRDLOperation):
 
 
 @irdl_op_definition
-class Uninitialized(IRDLOperation):
+class Uninitialized(TawaOperation):
     """Registers with any content: an accumulator that its first product overwrites."""
 
     name = "hopper.uninitialized"
@@ -57,7 +57,7 @@ class Uninitialized(IRDLOperation):
 
 
 @irdl_op_definition
-class Pin(IRDLOperation):
+class Pin(TawaOperation):
     """Values that must exist before this point: ptxas may not move their computation past it."""
 
     name = "hopper.pin"

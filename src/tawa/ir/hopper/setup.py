@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import IntAttr, StringAttr, UnitAttr
 from xdsl.irdl import (
-    IRDLOperation,
     attr_def,
     irdl_op_definition,
     operand_def,
@@ -16,11 +15,12 @@ from xdsl.irdl import (
 from xdsl.traits import NoTerminator, Pure
 
 from tawa.ir.hopper.formats import EFFECT, PLAIN
+from tawa.ir.operation import TawaOperation
 from tawa.ir.types import BarriersType, BufferType, TensorMapType, i32
 
 
 @irdl_op_definition
-class TensorMap(IRDLOperation):
+class TensorMap(TawaOperation):
     """A tensor map the launcher encodes and passes as a kernel parameter.
 
     `desc` is a descriptor argument, or a `tile.make_desc` of arguments only. The box is
@@ -36,7 +36,7 @@ class TensorMap(IRDLOperation):
 
 
 @irdl_op_definition
-class Shared(IRDLOperation):
+class Shared(TawaOperation):
     """A buffer at byte `offset` of the block's dynamic shared memory.
 
     Two buffers may overlap only where the proof shows that their uses never do.
@@ -50,7 +50,7 @@ class Shared(IRDLOperation):
 
 
 @irdl_op_definition
-class Barriers(IRDLOperation):
+class Barriers(TawaOperation):
     """An array of mbarriers at byte `offset`; a phase completes after `arrivals` arrivals and when
     no expected bytes are outstanding (PTX ISA, "mbarrier").
     """
@@ -64,7 +64,7 @@ class Barriers(IRDLOperation):
 
 
 @irdl_op_definition
-class InitBarriers(IRDLOperation):
+class InitBarriers(TawaOperation):
     """Thread 0 of the block initialises the array (mbarrier.init)."""
 
     name = "hopper.init_barriers"
@@ -73,7 +73,7 @@ class InitBarriers(IRDLOperation):
 
 
 @irdl_op_definition
-class FenceBarrierInit(IRDLOperation):
+class FenceBarrierInit(TawaOperation):
     """Make the initialised barriers visible to TMA and the cluster (fence.mbarrier_init).
 
     Executed by thread 0 of the block, after the last `InitBarriers`.
@@ -84,7 +84,7 @@ class FenceBarrierInit(IRDLOperation):
 
 
 @irdl_op_definition
-class PrefetchMap(IRDLOperation):
+class PrefetchMap(TawaOperation):
     """Bring a tensor map near the copy engine, by the first thread of the block's last warp
     (prefetch.tensormap). A hint: it orders nothing.
 
@@ -98,7 +98,7 @@ class PrefetchMap(IRDLOperation):
 
 
 @irdl_op_definition
-class BlockSync(IRDLOperation):
+class BlockSync(TawaOperation):
     """All threads of the block meet (bar.sync 0). Stands outside roles."""
 
     name = "hopper.block_sync"
@@ -106,7 +106,7 @@ class BlockSync(IRDLOperation):
 
 
 @irdl_op_definition
-class ClusterSync(IRDLOperation):
+class ClusterSync(TawaOperation):
     """All threads of the cluster meet (barrier.cluster.arrive.release + wait.acquire).
 
     `relaxed` (arrive.relaxed): it publishes what `FenceBarrierInit` has released and no other
@@ -119,7 +119,7 @@ class ClusterSync(IRDLOperation):
 
 
 @irdl_op_definition
-class Role(IRDLOperation):
+class Role(TawaOperation):
     """The program of `warps` warps from `first_warp` of the block; one branch of a single if/else.
 
     `registers` is the budget a thread of the role may use after `SetRegisters`.
@@ -136,7 +136,7 @@ class Role(IRDLOperation):
 
 
 @irdl_op_definition
-class SetRegisters(IRDLOperation):
+class SetRegisters(TawaOperation):
     """Give registers back ("dec") or wait until the pool has enough and take them ("inc").
 
     setmaxnreg: a multiple of 8 in 24..256, executed by every warp of the role's warpgroups.
@@ -149,7 +149,7 @@ class SetRegisters(IRDLOperation):
 
 
 @irdl_op_definition
-class OneThread(IRDLOperation):
+class OneThread(TawaOperation):
     """The body is executed by one thread of the role, in its first warp. Gives no values."""
 
     name = "hopper.one_thread"
@@ -158,7 +158,7 @@ class OneThread(IRDLOperation):
 
 
 @irdl_op_definition
-class BlockId(IRDLOperation):
+class BlockId(TawaOperation):
     """blockIdx along `axis` (i32)."""
 
     name = "hopper.block_id"
@@ -169,7 +169,7 @@ class BlockId(IRDLOperation):
 
 
 @irdl_op_definition
-class NumBlocks(IRDLOperation):
+class NumBlocks(TawaOperation):
     """gridDim along `axis` (i32)."""
 
     name = "hopper.num_blocks"
@@ -180,7 +180,7 @@ class NumBlocks(IRDLOperation):
 
 
 @irdl_op_definition
-class ClusterRank(IRDLOperation):
+class ClusterRank(TawaOperation):
     """The rank of this block in its cluster (%cluster_ctarank, i32)."""
 
     name = "hopper.cluster_rank"
@@ -194,7 +194,7 @@ PROGRAMS = "programs"
 
 
 @irdl_op_definition
-class Counter(IRDLOperation):
+class Counter(TawaOperation):
     """Which of the kernel's counters in global memory counts the programs of this launch (i32).
 
     A parameter: the launcher gives launches that may run at the same time different ones.
@@ -207,7 +207,7 @@ class Counter(IRDLOperation):
 
 
 @irdl_op_definition
-class NextProgram(IRDLOperation):
+class NextProgram(TawaOperation):
     """The next of `programs` (i32) that no block of the launch has taken, `programs` or more where
     none is left.
 
@@ -223,7 +223,7 @@ class NextProgram(IRDLOperation):
 
 
 @irdl_op_definition
-class GridExtent(IRDLOperation):
+class GridExtent(TawaOperation):
     """The extent of the grid the user launched along `axis` (i32): a parameter of a persistent
     kernel, whose own grid is smaller.
     """

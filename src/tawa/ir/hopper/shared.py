@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntAttr, StringAttr
 from xdsl.irdl import (
-    IRDLOperation,
     attr_def,
     irdl_op_definition,
     operand_def,
@@ -14,11 +13,12 @@ from xdsl.irdl import (
 from xdsl.traits import Pure
 
 from tawa.ir.hopper.formats import PLAIN
+from tawa.ir.operation import TawaOperation
 from tawa.ir.types import BufferType, ViewType, i32
 
 
 @irdl_op_definition
-class Slot(IRDLOperation):
+class Slot(TawaOperation):
     """The tile in slot `index` of a buffer."""
 
     name = "hopper.slot"
@@ -30,7 +30,7 @@ class Slot(IRDLOperation):
 
 
 @irdl_op_definition
-class TransposeView(IRDLOperation):
+class TransposeView(TawaOperation):
     """The same bytes with dimensions permuted."""
 
     name = "hopper.transpose_view"
@@ -42,7 +42,7 @@ class TransposeView(IRDLOperation):
 
 
 @irdl_op_definition
-class SliceView(IRDLOperation):
+class SliceView(TawaOperation):
     """The part of a view that starts at `start` and has the result's shape.
 
     Along the contiguous dimension a slice starts and ends at panel borders.
@@ -57,7 +57,7 @@ class SliceView(IRDLOperation):
 
 
 @irdl_op_definition
-class ReshapeView(IRDLOperation):
+class ReshapeView(TawaOperation):
     """The same bytes with unit dimensions dropped or added, or rows counted by other dimensions."""
 
     name = "hopper.reshape_view"
@@ -68,7 +68,7 @@ class ReshapeView(IRDLOperation):
 
 
 @irdl_op_definition
-class SharedLoad(IRDLOperation):
+class SharedLoad(TawaOperation):
     """Read a view into registers. `via` is "plain" (ld.shared) or "ldmatrix"."""
 
     name = "hopper.shared_load"
@@ -79,7 +79,7 @@ class SharedLoad(IRDLOperation):
 
 
 @irdl_op_definition
-class SharedGather(IRDLOperation):
+class SharedGather(TawaOperation):
     """Read elements of a view along `axis` by `index`, whose shape and layout the result has.
 
     The meaning is `tile.gather`'s. Which elements a thread reads only the index tells: all may be.
@@ -94,7 +94,7 @@ class SharedGather(IRDLOperation):
 
 
 @irdl_op_definition
-class SharedStore(IRDLOperation):
+class SharedStore(TawaOperation):
     """Write registers to a view. `via` is "plain" (st.shared) or "stmatrix"."""
 
     name = "hopper.shared_store"
@@ -105,7 +105,7 @@ class SharedStore(IRDLOperation):
 
 
 @irdl_op_definition
-class SharedTranspose(IRDLOperation):
+class SharedTranspose(TawaOperation):
     """Each warp copies its part of a [R, C] tile of 8-bit elements, row-major at `source`, to the
     [C, R] tile at `view`: what wgmma reads with R as the reduction dimension.
 
@@ -122,7 +122,7 @@ class SharedTranspose(IRDLOperation):
 
 
 @irdl_op_definition
-class ProxyFence(IRDLOperation):
+class ProxyFence(TawaOperation):
     """Order this thread's shared-memory accesses before later asynchronous ones (TMA, wgmma)
     that a barrier orders after it: fence.proxy.async.shared::cta, by every thread of the role.
     """
