@@ -12,7 +12,7 @@ import hashlib, sys
 held = [bytearray(64 + at % 7000) for at in range(int(sys.argv[1]))]
 from proof_kernels import KERNELS
 from tawa.codegen import generate
-for name in ("attention bias", "library split_once 0"):
+for name in ("attention bias", "library split_once 0", "gradients in turns"):
     kernel = KERNELS[name]()
     print(name, hashlib.sha256(generate(kernel).text.encode()).hexdigest())
 """

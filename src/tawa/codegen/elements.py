@@ -9,6 +9,7 @@ accesses want. i1 is a bool an element; pointers are 64-bit addresses.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from xdsl.dialects.builtin import (
     BFloat16Type,
@@ -81,6 +82,7 @@ _INTEGERS = {
 ADDRESS = Element("ptr", 64, "u64", "u64", "u64")
 
 
+@lru_cache(maxsize=256)
 def element_of(kind: Attribute) -> Element:
     """Return how a scalar type lives in C++; raises InternalError for types without one."""
     match kind:

@@ -48,25 +48,26 @@ class Storage:
 # Operations that give no tensor of their own: constants are written where they are used.
 _FOLDED = (tile.Constant, tile.Splat, tile.Arange)
 # Register r of the result depends on register r of the operands only.
+_IN_PLACE = (hopper.Wgmma, hopper.Mma, hopper.FmaDot, hopper.WgmmaWait, hopper.Pin)
 _POINTWISE = (tile.Elementwise, tile.Cast, tile.Bitcast, hopper.WgmmaWait, hopper.Pin)
 
 
 def is_tensor(value: SSAValue) -> bool:
     """Tell whether a value is a tensor."""
-    return isinstance(value.type, TensorType)
+    return type(value.type) is TensorType
 
 
 def in_place(op: Operation) -> tuple[tuple[SSAValue, SSAValue], ...]:
     """Return (operand, result) pairs that are the same registers by the operation's meaning."""
     match op:
+        case _ if type(op) not in _IN_PLACE:
+            return ()
         case hopper.Wgmma() | hopper.Mma() | hopper.FmaDot():
             return ((op.acc, op.result),)
-        case hopper.WgmmaWait():
-            return tuple(zip(op.values, op.res))
-        case hopper.Pin():
+        case hopper.WgmmaWait() | hopper.Pin():
             return tuple(zip(op.values, op.res))
         case _:
-            return ()
+            raise TypeError(f"{op.name} gives new registers")
 
 
 def allocate(body: Region, looks: Looks) -> Storage:
@@ -99,7 +100,7 @@ class _Allocator:
         return self._owned_by[value]
 
     def _find_owner(self, value: SSAValue) -> SSAValue | None:
-        if not is_tensor(value) or isinstance(value.owner, _FOLDED):
+        if not is_tensor(value) or type(value.owner) in _FOLDED:
             return None
         below = self._looks(value)
         return value if below is None else self._owner(below)
@@ -141,6 +142,8 @@ class _Allocator:
 
     def _visit(self, op: Operation, after: set[SSAValue]) -> set[SSAValue]:
         match op:
+            case _ if not op.regions:
+                return self._plain(op, after)
             case scf.ForOp():
                 return self._for(op, after)
             case scf.IfOp():
@@ -152,17 +155,17 @@ class _Allocator:
 
     def _plain(self, op: Operation, after: set[SSAValue]) -> set[SSAValue]:
         results = self._owned(op.results)
-        if isinstance(op, (tile.Atomic, tile.CompareExchange)):
+        if type(op) in (tile.Atomic, tile.CompareExchange):
             results = [result for result in results if result.first_use is not None]
         pairs = in_place(op)
         reads = self._owners(op.operands)
         for result in results:
             live = after - {result}
-            if not isinstance(op, _POINTWISE):
+            if type(op) not in _POINTWISE:
                 live |= reads - {source for source, target in pairs if target is result}
             else:
                 live |= self._owners(v for v in op.operands if self._owner(v) is not v)
-            if isinstance(op, (hopper.WgmmaWait, hopper.Pin)):
+            if type(op) in (hopper.WgmmaWait, hopper.Pin):
                 # The same bits: a wait or pin does not part a value from its registers.
                 live -= {source for source, target in pairs if target is result}
             self._define(result, live)

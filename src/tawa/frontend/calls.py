@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from types import BuiltinFunctionType, MethodType
 from typing import Any
 
@@ -127,7 +128,7 @@ def _bind(
     named: Mapping[str, Value],
 ) -> dict[str, Value]:
     """Bind arguments against the signature of a documented function, defaults filled in."""
-    signature = inspect.signature(stub)
+    signature = _signature(stub)
     try:
         bound = signature.bind(*positional, **named)
     except TypeError as error:
@@ -143,6 +144,12 @@ def _bind(
         else:
             values[parameter.name] = lift(parameter.default)
     return values
+
+
+@cache
+def _signature(stub: Callable[..., object]) -> inspect.Signature:
+    """Return the signature of a function of the language."""
+    return inspect.signature(stub)
 
 
 def _trips(c: Context, name: str, bound: Mapping[str, Value]) -> Const:

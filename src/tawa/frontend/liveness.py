@@ -23,6 +23,13 @@ class Liveness:
 
     after: dict[ast.stmt, Names] = field(default_factory=dict[ast.stmt, Names])
     head: dict[ast.stmt, Names] = field(default_factory=dict[ast.stmt, Names])
+    _read: dict[ast.AST, Names] = field(default_factory=dict[ast.AST, Names])
+
+    def _reads(self, node: ast.AST) -> Names:
+        """Return the names a node reads; bodies of loops are asked several times."""
+        if (names := self._read.get(node)) is None:
+            names = self._read[node] = reads(node)
+        return names
 
     def _note(self, table: dict[ast.stmt, Names], statement: ast.stmt, names: Names) -> None:
         table[statement] = table.get(statement, _NONE) | names
@@ -39,27 +46,27 @@ class Liveness:
             case ast.If():
                 then = self.block(statement.body, out)
                 other = self.block(statement.orelse, out)
-                return then | other | reads(statement.test)
+                return then | other | self._reads(statement.test)
             case ast.For():
-                return self._loop(statement, statement.body, out, writes(statement.target)) | reads(
-                    statement.iter
-                )
+                head = self._loop(statement, statement.body, out, writes(statement.target))
+                return head | self._reads(statement.iter)
             case ast.While():
                 # The test stands at the top as well: what it reads is carried, though the body
                 # writes it before it reads it.
-                self._note(self.head, statement, reads(statement.test))
-                return self._loop(statement, statement.body, out | reads(statement.test), _NONE)
+                test = self._reads(statement.test)
+                self._note(self.head, statement, test)
+                return self._loop(statement, statement.body, out | test, _NONE)
             case ast.AugAssign():
-                return out | reads(statement.value) | writes(statement.target)
+                return out | self._reads(statement.value) | writes(statement.target)
             case ast.Assign():
                 killed = _NONE.union(*(writes(target) for target in statement.targets))
-                used = _NONE.union(*(reads(target) for target in statement.targets))
-                return (out - killed) | used | reads(statement.value)
+                used = _NONE.union(*(self._reads(target) for target in statement.targets))
+                return (out - killed) | used | self._reads(statement.value)
             case ast.AnnAssign():
                 kept = out - writes(statement.target)
-                return kept | reads(statement.value) if statement.value else out
+                return kept | self._reads(statement.value) if statement.value else out
             case _:
-                return out | reads(statement)
+                return out | self._reads(statement)
 
     def _loop(self, loop: ast.stmt, body: Sequence[ast.stmt], out: Names, target: Names) -> Names:
         head = _NONE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from xdsl.context import Context
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import Builtin, FileLineColLoc, ModuleOp, StringAttr, UnknownLoc
@@ -32,9 +34,12 @@ def parse(text: str) -> tile.Kernel:
 
 
 def verify(kernel: tile.Kernel) -> None:
-    """Check the structure of a kernel; raises xDSL's VerifyException."""
-    ModuleOp([copy := kernel.clone()]).verify()
-    copy.detach()
+    """Check the structure of a kernel that stands in no block; raises xDSL's VerifyException."""
+    module = ModuleOp([kernel])
+    try:
+        module.verify()
+    finally:
+        kernel.detach()
 
 
 def line_of(operation: Operation) -> int:
@@ -48,8 +53,13 @@ def line_of(operation: Operation) -> int:
 
 def at_line(operation: Operation, file: str, line: int, column: int) -> Operation:
     """Set the Python place of an operation and return it."""
-    operation.location = FileLineColLoc(StringAttr(file), IntAttr(line), IntAttr(column))
+    operation.location = _location(file, line, column)
     return operation
+
+
+@lru_cache(maxsize=256)
+def _location(file: str, line: int, column: int) -> FileLineColLoc:
+    return FileLineColLoc(StringAttr(file), IntAttr(line), IntAttr(column))
 
 
 __all__ = [

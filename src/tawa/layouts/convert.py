@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import add
 from typing import Literal, TypeAlias
 
 from tawa.layouts.register import Axis, Coordinate, RegisterLayout
@@ -42,14 +43,14 @@ def register_map(
     """
     if source.lane_table != target.lane_table or not _same_warps(source, target):
         return None
-    where = {
-        place: register for register, place in reversed(list(enumerate(source.register_table)))
-    }
-    shift = offset or (0,) * len(target.shape)
-    wanted = [tuple(a + b for a, b in zip(place, shift)) for place in target.register_table]
-    if any(place not in where for place in wanted):
-        return None
-    return tuple(where[place] for place in wanted)
+    where: dict[Coordinate, int] = {}
+    for register, place in enumerate(source.register_table):
+        where.setdefault(place, register)
+    wanted = target.register_table
+    if any(offset):
+        wanted = [tuple(map(add, place, offset)) for place in wanted]
+    found = [where[place] for place in wanted if place in where]
+    return tuple(found) if len(found) == len(wanted) else None
 
 
 def _same_warps(source: RegisterLayout, target: RegisterLayout) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from operator import add
 
 Coordinate = tuple[int, ...]
 
@@ -45,11 +46,8 @@ def _table(axes: tuple[Axis, ...], rank: int) -> tuple[Coordinate, ...]:
     """List the coordinate of every index over `axes`."""
     places: list[Coordinate] = [(0,) * rank]
     for axis in axes:
-        places = [
-            tuple(have + digit * step for have, step in zip(place, axis.step))
-            for digit in range(axis.extent)
-            for place in places
-        ]
+        moves = [tuple([digit * step for step in axis.step]) for digit in range(axis.extent)]
+        places = [tuple(map(add, place, move)) for move in moves for place in places]
     return tuple(places)
 
 

@@ -19,6 +19,16 @@ from tawa.layouts.fragments import permuted, with_dimension
 from tawa.layouts.indexing import fit
 from tawa.layouts.register import RegisterLayout
 
+_VIEWS = (
+    tile.ExpandDims,
+    tile.Broadcast,
+    tile.Transpose,
+    tile.Reshape,
+    tile.Split,
+    hopper.Columns,
+    hopper.ConvertLayout,
+)
+
 
 def view_map(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]] | None:
     """Return the tensor a view renames, and its register for each of the view's; None if it is
@@ -65,8 +75,15 @@ def _required(
 
 def looks_at(value: SSAValue) -> SSAValue | None:
     """Return the tensor whose registers a value shares under other numbers; None if its own."""
-    found = view_map(value)
-    return None if found is None else found[0]
+    match value.owner:
+        case op if type(op) not in _VIEWS or not is_tensor(value):
+            return None
+        case hopper.ConvertLayout() as op:
+            found = view_map(value)
+            return None if found is None else found[0]
+        case op:
+            assert isinstance(op, Operation)
+            return op.operands[0]
 
 
 def view(e: Emitter, op: Operation) -> None:
