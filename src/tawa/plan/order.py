@@ -52,7 +52,7 @@ def _why_not_persistent(problem: Problem) -> str:
 def _steers_loops(problem: Problem, count: tile.NumPrograms) -> bool:
     """Tell whether the number of programs decides how often a loop runs, or over what."""
     known = influenced([count.result])
-    for loop in problem.kernel.walk():
+    for loop in walk(problem.kernel):
         match loop:
             case scf.ForOp():
                 deciding = (loop.lb, loop.ub, loop.step)

@@ -108,7 +108,7 @@ def _fence_copies(role: hopper.Role, ring: Ring) -> None:
     buffers = {buffer.result for buffer in ring.buffers}
     read = any(
         root_slot(operand).buffer in buffers
-        for operation in role.walk()
+        for operation in walk(role)
         if isinstance(operation, (hopper.Wgmma, hopper.TmaStore))
         for operand in operation.operands
         if isinstance(operand.type, ViewType)

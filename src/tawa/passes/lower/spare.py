@@ -19,6 +19,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import ViewType
+from tawa.ir.walk import all_of
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import erase
 from tawa.passes.lower.shared import lies_apart
@@ -31,9 +32,8 @@ def drop_spare_barriers(lowering: Lowering, role: hopper.Role) -> None:
     """Drop the barriers of `role` before stores to buffers that nobody can be using."""
     candidates = {
         barrier: buffers
-        for barrier in role.walk()
-        if isinstance(barrier, hopper.NamedBarrier)
-        and (buffers := _stored_next(barrier))
+        for barrier in all_of(role, hopper.NamedBarrier)
+        if (buffers := _stored_next(barrier))
         and all(lies_apart(lowering, buffer) for buffer in buffers)
     }
     needed: set[Operation] = set()
