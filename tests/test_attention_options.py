@@ -282,17 +282,21 @@ def test_pages_of_keys(page, queries, lengths, options):
         agree(out[one], lse[one], *want)
 
 
+@pytest.mark.parametrize("rows", [8, long(16), 64])
 @pytest.mark.parametrize("splits", [1, long(2), long(7)])
-def test_parts_are_combined(splits, monkeypatch):
+def test_parts_are_combined(splits, rows, monkeypatch):
+    """Rows that are not there, of 16 or 64, weigh nothing; a block computes part after part."""
     monkeypatch.setattr("tawa.kernels.attention_launches.splits_of", lambda *_: splits)
-    check(*inputs(heads=4, groups=2, queries=2, keys=260), causal=True, sink=normal(4, dtype="f32"))
+    parts = Variant(rows, 64, pins=(("persistent", True),))
+    arrays = inputs(heads=4, groups=2, queries=2, keys=260)
+    check(*arrays, parts, causal=True, sink=normal(4, dtype="f32"))
 
 
 def test_splits_fill_the_machine():
     def splits(batch, heads, keys, **more):
         q = tawa_array(batch, heads, 1, 128)
         k = tawa_array(batch, heads, keys, 128)
-        return splits_of(bind(q, k, k, **more).problem, 128)
+        return splits_of(bind(q, k, k, **more).problem, 64, 128)
 
     assert splits(1, 8, 1 << 17) * 8 in range(120, 133)
     assert splits(64, 8, 4096) == 1

@@ -81,6 +81,43 @@ def test_sums_leave_the_loop_and_stay_the_same(form: str, left: int) -> None:
         assert np.array_equal(run(kernel_of(form), trips), run(changed, trips))
 
 
+def flat(x_desc, y_desc, o_desc, n):
+    x = x_desc.load([0, 0])
+    total = tl.zeros((8,), tl.float32)
+    for j in range(0, n, 64):
+        s = tl.dot(x, y_desc.load([0, j]))
+        total = total * tl.max(s, 1) + tl.sum(s, 1)
+    o_desc.store([0, 0], total[:, None].broadcast_to(8, 64).to(tl.float16))
+
+
+def test_sums_of_turned_products_cross_no_warp() -> None:
+    """8 rows by 64 columns: wgmma has the columns over quads and warps, 32 sums a row."""
+    shapes = {"x_desc": (8, 16), "y_desc": (16, 64), "o_desc": (8, 64)}
+    signature = {name: DescriptorArg("f16", block) for name, block in shapes.items()}
+
+    def built() -> tile.Kernel:
+        kernel = build(flat, signature | {"n": ScalarArg("i32")}, {})
+        pipeline.run(pipeline.TILE, kernel, Plan(), H200)
+        return kernel
+
+    def result(kernel: tile.Kernel, trips: int) -> np.ndarray:
+        rng = np.random.default_rng(trips)
+        arguments: dict[str, object] = {"n": 64 * trips}
+        for name, block in shapes.items():
+            base = rng.integers(-1, 2, (16, 256)).astype(np.float16)
+            arguments[name] = HostDescriptor(base, (16, 256), (256, 1), block)
+        run_tile(kernel, (1, 1, 1), arguments)
+        return arguments["o_desc"].base
+
+    changed = built()
+    defer_sums(changed, Plan(), H200)
+    verify(changed)
+    (loop,) = [op for op in changed.walk() if isinstance(op, scf.ForOp)]
+    assert (8, 32) in [shape_of(value.type) for value in loop.results]
+    for trips in range(4):
+        assert np.array_equal(result(built(), trips), result(changed, trips))
+
+
 def test_strict_keeps_the_order() -> None:
     assert defer_sums in pipeline.REASSOCIATE
     assert defer_sums not in pipeline.TILE

@@ -202,7 +202,9 @@ def _options(operands: Operands, variant: Variant) -> list[Launch]:
 # --- few queries, pages -------------------------------------------------------------------------
 
 
-def splits_of(problem: Problem, columns: int, processors: int = H200.multiprocessors) -> int:
+def splits_of(
+    problem: Problem, rows: int, columns: int, processors: int = H200.multiprocessors
+) -> int:
     """Return over how many programs to split the keys of a block of rows.
 
     The model: programs run in waves of one a multiprocessor, each as long as its tiles of keys and
@@ -210,7 +212,7 @@ def splits_of(problem: Problem, columns: int, processors: int = H200.multiproces
     which the host does not know, may be alike or differ: in the latter case there is half the work,
     and at its end a part of the longest is waited for.
     """
-    programs = problem.batch * problem.heads // problem.groups * _packed(problem)[1]
+    programs = problem.batch * problem.heads // problem.groups * _packed(problem, rows)[1]
     tiles = -(-problem.keys // columns)
     prologue = _GATHERING if problem.options.page % columns else _PROLOGUE
 
@@ -231,16 +233,18 @@ def splits_of(problem: Problem, columns: int, processors: int = H200.multiproces
     return min(range(1, max(1, min(tiles, MOST_SPLITS)) + 1), key=cost)
 
 
-def _packed(problem: Problem) -> tuple[int, int]:
+def _packed(problem: Problem, rows: int) -> tuple[int, int]:
     """Return how many heads are side by side in a tile of rows, and how many tiles there are."""
-    pack = min(ROWS, 1 << (problem.groups - 1).bit_length())
-    return pack, -(-problem.queries // (ROWS // pack)) * -(-problem.groups // pack)
+    pack = min(rows, 1 << (problem.groups - 1).bit_length())
+    return pack, -(-problem.queries // (rows // pack)) * -(-problem.groups // pack)
 
 
-def _heads_inside(problem: Problem, array: Any, strides: tuple[int, ...], pack: int) -> Any:
+def _heads_inside(
+    problem: Problem, array: Any, strides: tuple[int, ...], rows: int, pack: int
+) -> Any:
     """Return the descriptor of rows as (batch, kv_heads, queries, heads of those, dim).
 
-    `strides` are those of batch, head, row and column.
+    `strides` are those of batch, head, row and column; a tile has `rows` rows, `pack` of a query.
     """
     batch, head, row, unit = strides
     shape = (
@@ -251,7 +255,7 @@ def _heads_inside(problem: Problem, array: Any, strides: tuple[int, ...], pack: 
         problem.head_dim,
     )
     inside = (batch, head * problem.groups, row, head, unit)
-    block = [1, 1, ROWS // pack, pack, padded(problem.head_dim)]
+    block = [1, 1, rows // pack, pack, padded(problem.head_dim)]
     return tawa.TensorDescriptor(array, shape, inside, block)
 
 
@@ -259,12 +263,12 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
     problem, extras, options = operands.problem, operands.extras, operands.problem.options
     width = padded(problem.head_dim)
     shared = problem.heads // problem.groups
-    splits = splits_of(problem, variant.columns)
-    pack, blocks = _packed(problem)
+    splits = splits_of(problem, variant.rows, variant.columns)
+    pack, blocks = _packed(problem, variant.rows)
     workspace: tuple[Any, Any, Any] = (None, None, None)
     rows = 0
     if splits > 1:
-        rows = 1 << (pack * min(problem.queries, ROWS // pack) - 1).bit_length()
+        rows = 1 << (pack * min(problem.queries, variant.rows // pack) - 1).bit_length()
         tiles = shared * problem.batch * blocks
         workspace = (
             empty_beside(operands.q, (tiles * splits * rows * width,), "f32"),
@@ -278,9 +282,9 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         held = [describe(each, variant.columns, width) for each in held]
     o_strides = settled(look(operands.out))
     arguments = (
-        _heads_inside(problem, operands.q, settled(look(operands.q)), pack),
+        _heads_inside(problem, operands.q, settled(look(operands.q)), variant.rows, pack),
         *held,
-        None if rows else _heads_inside(problem, operands.out, o_strides, pack),
+        None if rows else _heads_inside(problem, operands.out, o_strides, variant.rows, pack),
         operands.out if rows else None,
         operands.lse,
         *workspace,
@@ -304,7 +308,7 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
     constants = {
         "GROUP": problem.groups,
         "PACK": pack,
-        "BLOCK_M": ROWS,
+        "BLOCK_M": variant.rows,
         "BLOCK_N": variant.columns,
         "HEAD_DIM": width,
         "PAGE": options.page,

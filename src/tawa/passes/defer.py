@@ -12,6 +12,8 @@ Before -> after (a row sum carried by ``l = l * a + sum(p)``)::
 
 A row of an accumulator lies over the 4 lanes of a quad, two neighbouring columns of each 8 a lane
 (PTX ISA, wgmma accumulator fragment): with four sums a row no lane asks another within the loop.
+The product of few rows is computed turned (``lower.swap``): its columns lie over the 8 quads of a
+warp and the 4 warps, two of each 16 to a quad, and there are 32 sums a row; no warp asks another.
 Requires: tile IR. Ensures: the same sum in another order, as the recurrence is linear. Declines
 when: the row is used otherwise in the loop, its columns are no multiple of 8, or what is summed
 does not come from a product of the loop (nothing says where its columns lie). Not run under
@@ -21,6 +23,7 @@ does not come from a product of the loop (nothing says where its columns lie). N
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float32Type, IntAttr
@@ -36,8 +39,23 @@ from tawa.passes.point import Point
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
-_LANES = 4
-_PAIR = 2
+_UPRIGHT = 64
+"""Rows that wgmma takes; a product with others is turned where its columns are such."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """How columns lie over threads: extents slowest first, and which of them are threads'.
+
+    The others are the elements of one thread.
+    """
+
+    extents: tuple[int, ...]
+    threads: tuple[bool, ...]
+
+    @property
+    def lanes(self) -> int:
+        return prod(extent for extent, apart in zip(self.extents, self.threads) if apart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +117,7 @@ def _is_row_sum(reduce: tile.Reduce, block: Block) -> bool:
     shape = shape_of(reduce.inputs[0].type)
     if reduce.parent is not block or len(reduce.inputs) != 1 or not reduce.res[0].has_one_use():
         return False
-    if len(shape) != 2 or reduce.axis.data != 1 or shape[1] % (_PAIR * _LANES):
+    if len(shape) != 2 or reduce.axis.data != 1 or _spread_of(*shape) is None:
         return False
     match list(reduce.body.block.ops):
         case [tile.Elementwise() as combine, tile.Yield()]:
@@ -110,29 +128,36 @@ def _is_row_sum(reduce: tile.Reduce, block: Block) -> bool:
             return False
 
 
+def _spread_of(rows: int, columns: int) -> _Spread | None:
+    """Return how the columns of a product lie; None where they do not fill its fragments."""
+    if rows % _UPRIGHT and columns % _UPRIGHT == 0:
+        return _Spread((columns // _UPRIGHT, 4, 2, 8), (False, True, False, True))
+    return _Spread((columns // 8, 4, 2), (False, True, False)) if columns % 8 == 0 else None
+
+
 def _defer(loop: scf.ForOp, found: _Sum) -> scf.ForOp:
     """Rewrite one sum; return the loop that takes the place of `loop`."""
     block = loop.body.block
     rows, columns = shape_of(found.reduce.inputs[0].type)
-    kind = with_shape((rows, _LANES), element_type(found.reduce.inputs[0].type))
+    spread = _spread_of(rows, columns)
+    assert spread is not None, "the sum was found to be one that can be deferred"
+    kind = with_shape((rows, spread.lanes), element_type(found.reduce.inputs[0].type))
     before = Point(loop)
     start = _beside_zeros(before, loop.iter_args[found.index], kind)
     inside = Point(found.total)
-    split = (rows, columns // (_PAIR * _LANES), _LANES, _PAIR)
-    parts = inside.put(
-        tile.Reshape.build(
-            operands=[found.reduce.inputs[0]],
-            result_types=[with_shape(split, element_type(kind))],
-        )
-    )
-    added = _reduced(inside, _reduced(inside, parts, 3, found.reduce), 1, found.reduce)
+    added = _reshaped(inside, found.reduce.inputs[0], (rows, *spread.extents))
+    for axis in reversed(range(len(spread.extents))):
+        if not spread.threads[axis]:
+            added = _reduced(inside, added, axis + 1, found.reduce)
+    if shape_of(added.type) != shape_of(kind):
+        added = _reshaped(inside, added, shape_of(kind))
     # The carried value changes its type: a new argument beside the old one, which then is dead.
     kept: SSAValue = block.insert_arg(kind, len(block.args))
     kept.name_hint = block.args[found.index + 1].name_hint
     wide = kept
     if found.scaled is not None:
         factor = next(v for v in found.scaled.inputs if v is not block.args[found.index + 1])
-        wide = inside.put(elementwise("mul", kept, _spread(inside, factor, kind)))
+        wide = inside.put(elementwise("mul", kept, _repeated(inside, factor, kind)))
     result = inside.put(elementwise("add", wide, added))
     end = block_end(block)
     argument = block.args[found.index + 1]
@@ -159,7 +184,7 @@ def _defer(loop: scf.ForOp, found: _Sum) -> scf.ForOp:
     return new
 
 
-def _spread(point: Point, row: SSAValue, kind: Attribute) -> SSAValue:
+def _repeated(point: Point, row: SSAValue, kind: Attribute) -> SSAValue:
     """Return a row repeated in every column of a tensor of type `kind`."""
     rows = shape_of(row.type)[0]
     column = with_shape((rows, 1), element_type(row.type))
@@ -172,22 +197,28 @@ def _spread(point: Point, row: SSAValue, kind: Attribute) -> SSAValue:
 
 
 def _beside_zeros(point: Point, row: SSAValue, kind: Attribute) -> SSAValue:
-    """Return the row as the first of four columns, the others zero."""
-    lanes = with_shape((_LANES,), i32)
+    """Return the row as the first of a tile's columns, the others zero."""
+    count_of = shape_of(kind)[1]
+    lanes = with_shape((count_of,), i32)
     count = point.put(tile.Arange.build(attributes={"start": IntAttr(0)}, result_types=[lanes]))
     first = point.put(elementwise("eq", count, point.put(constant(0, lanes))))
     flat = point.put(
         tile.ExpandDims.build(
             operands=[first],
             attributes={"axis": IntAttr(0)},
-            result_types=[with_shape((1, _LANES), i1)],
+            result_types=[with_shape((1, count_of), i1)],
         )
     )
     mask = point.put(
         tile.Broadcast.build(operands=[flat], result_types=[with_shape(shape_of(kind), i1)])
     )
     zero = point.put(constant(0.0, kind))
-    return point.put(elementwise("select", mask, _spread(point, row, kind), zero))
+    return point.put(elementwise("select", mask, _repeated(point, row, kind), zero))
+
+
+def _reshaped(point: Point, value: SSAValue, shape: tuple[int, ...]) -> SSAValue:
+    kind = with_shape(shape, element_type(value.type))
+    return point.put(tile.Reshape.build(operands=[value], result_types=[kind]))
 
 
 def _reduced(point: Point, value: SSAValue, axis: int, like: tile.Reduce) -> SSAValue:

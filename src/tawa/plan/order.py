@@ -12,7 +12,7 @@ from dataclasses import replace
 from xdsl.dialects import scf
 
 from tawa.analysis.cluster import influenced, obstacles
-from tawa.analysis.effects import ATOMICS, is_volatile
+from tawa.analysis.effects import ATOMICS, READS, is_volatile
 from tawa.analysis.liveness import block_end, needed_by
 from tawa.analysis.naming import name_of
 from tawa.errors import PlanError
@@ -34,8 +34,6 @@ def _why_not_persistent(problem: Problem) -> str:
     """Return the reason why programs must stay one block each, or nothing."""
     for operation in walk(problem.kernel):
         match operation:
-            case _ if isinstance(operation, ATOMICS) and operation.results[0].uses:
-                return f"programs may communicate: the result of {name_of(operation)} is used"
             case tile.Load() if is_volatile(operation):
                 return f"programs may communicate: {name_of(operation)} is volatile"
             case scf.WhileOp() if _reads_to_go_on(operation):
@@ -67,7 +65,19 @@ def _steers_loops(problem: Problem, count: tile.NumPrograms) -> bool:
 
 def _reads_to_go_on(loop: scf.WhileOp) -> bool:
     """Tell whether a condition reads memory (needed_by follows values the loop carries)."""
-    return any(isinstance(op, (tile.Load, tile.DescLoad)) for op in needed_by(loop))
+    return any(isinstance(op, (*READS, *ATOMICS)) for op in needed_by(loop))
+
+
+def _why_alone(problem: Problem) -> str:
+    """Return why programs are better off with a block each, or nothing.
+
+    Who has the result of an atomic goes on in one of several ways, such as the last to arrive that
+    adds up what the others left: no licence is missing, but nobody asked for it.
+    """
+    for operation in walk(problem.kernel):
+        if isinstance(operation, ATOMICS) and operation.results[0].uses:
+            return f"what a program does depends on {name_of(operation)}"
+    return ""
 
 
 def choose_persistence(problem: Problem, declined: list[Declined]) -> bool:
@@ -82,6 +92,7 @@ def choose_persistence(problem: Problem, declined: list[Declined]) -> bool:
         return True
     if problem.pins.persistent is False:
         return False
+    reason = reason or _why_alone(problem)
     if reason:
         declined.append(Declined("persistence", reason))
     return not reason
@@ -149,17 +160,21 @@ def choose_walk(problem: Problem, plan: Plan) -> Walk:
         return pinned
     if not plan.persistent:
         return "forward"
+    return "dynamic" if may_ask(problem) and not _why_not_dynamic(problem, plan) else "forward"
+
+
+def may_ask(problem: Problem) -> bool:
+    """Tell whether the blocks of a persistent kernel may ask for their tiles one by one."""
+    if problem.pins.walk is not None:
+        return problem.pins.walk == "dynamic"
     ids = [op.result for op in walk(problem.kernel) if isinstance(op, tile.ProgramId)]
     varying = influenced(ids)
-    uneven = any(
+    return any(
         bound in varying
         for loop in problem.statements.values()
         if isinstance(loop, scf.ForOp)
         for bound in (loop.lb, loop.ub, loop.step)
     )
-    if not uneven:
-        return "forward"
-    return "forward" if _why_not_dynamic(problem, plan) else "dynamic"
 
 
 def check_walk(problem: Problem, plan: Plan) -> None:

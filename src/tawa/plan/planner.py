@@ -18,6 +18,7 @@ from tawa.analysis.roles import partition
 from tawa.analysis.tma import is_host_made
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
+from tawa.ir.types import i32
 from tawa.plan.budgets import check_register_sum, producer_need, split_registers
 from tawa.plan.consumers import (
     check_apart,
@@ -35,12 +36,13 @@ from tawa.plan.order import (
     choose_grouped,
     choose_persistence,
     choose_walk,
+    may_ask,
 )
 from tawa.plan.pins import Pins, check_keys
 from tawa.plan.plan import ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
 from tawa.plan.problem import Problem, number_of
 from tawa.plan.residency import beside, shared_by, suffices
-from tawa.plan.resources import aliases, check_shared, scratch_bytes
+from tawa.plan.resources import aliases, check_shared, scratch_bytes, tile_bytes
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
 from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
 from tawa.plan.taking_turns import gains_by_turns
@@ -313,6 +315,8 @@ def _rings(problem: Problem, persistent: bool, instances: int, staged: Mapping[s
         problem.statements.values(), tiles_of(problem.partition), aliases(problem.turned)
     )
     room = problem.target.shared_per_block - scratch
+    if persistent and may_ask(problem):
+        room -= sum(ring.depth * (tile_bytes(i32) + 16) for ring in _asked("dynamic"))
     beside = instances > 1
     return arrange_rings(
         problem.partition, problem.turned, stores, persistent, room, problem.pins, beside

@@ -43,11 +43,11 @@ class Buffer:
 def tile_bytes(kind: Attribute) -> int:
     """Return the bytes of one tile in shared memory, rounded up to its alignment.
 
-    A scalar takes 16 bytes: it travels in an aref of its own.
+    A scalar takes 128 bytes: it travels in an aref of its own.
     """
     shape = shape_of(kind)
     if not shape:
-        return 16
+        return 128
     size = -(-prod(shape) * bit_width(element_type(kind)) // 8)
     return -(-size // TILE_ALIGNMENT) * TILE_ALIGNMENT
 

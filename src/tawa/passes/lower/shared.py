@@ -40,8 +40,8 @@ def place_buffers(lowering: Lowering) -> int:
     block = lowering.kernel.body.block
     buffers = [op for op in block.ops if isinstance(op, hopper.Shared) and op not in shared]
     buffers = [buffer for buffer in buffers if buffer not in lowering.over]
-    # Largest alignment first would not help: every slot is a multiple of its own alignment.
-    for buffer in buffers:
+    # Largest alignment first: a scalar's line between two tiles would cost what aligns the second.
+    for buffer in sorted(buffers, key=lambda each: -_kind(each).layout.data.alignment):
         offset = _place(buffer, offset)
         rows.append(_row(buffer))
     for role, groups in lowering.scratch.items():
