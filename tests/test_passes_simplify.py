@@ -196,6 +196,17 @@ def test_decided_branch_and_empty_loop_vanish() -> None:
     assert sum(isinstance(op, tile.DescStore) for op in kernel.walk()) == 1
 
 
+def test_a_multiple_is_never_what_it_does_not_divide() -> None:
+    kernel = simplified(
+        "x out K",
+        number("c8", 8),
+        op("r", "mul", "K", "c16"),
+        op("no", "eq", "r", "c8", to="i1"),
+        branch("no", [load("a", "x", "m", "c0"), store("out", "m", "c0", "a")]),
+    )
+    assert not any(isinstance(op, (scf.IfOp, tile.DescStore)) for op in kernel.walk())
+
+
 def test_value_handed_on_unchanged_is_its_first() -> None:
     kernel = simplified(
         "x out K",

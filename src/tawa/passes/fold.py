@@ -13,7 +13,7 @@ from typing import Any
 from xdsl.dialects.builtin import IntAttr, IntegerType, StringAttr
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
-from tawa.analysis.contiguity import HINTS
+from tawa.analysis.contiguity import HINTS, Contiguity
 from tawa.analysis.ranges import compare, range_of
 from tawa.ir import tile
 from tawa.ir.functions import FUNCTIONS
@@ -92,12 +92,26 @@ def _fold_elementwise(operation: tile.Elementwise, emit: Emit) -> SSAValue | Non
 
 
 def _fold_decided(operation: tile.Elementwise, emit: Emit) -> SSAValue | None:
-    """A comparison that the ranges of its sides decide."""
+    """A comparison that the ranges of its sides decide, or what divides one of them."""
     name = operation.function.data
+    if name in ("eq", "ne") and _never_equal(*operation.inputs):
+        return emit(constant(int(name == "ne"), operation.result.type))
     if name not in ("lt", "le", "gt", "ge"):
         return None
     decided = compare(name, *(range_of(value) for value in operation.inputs))
     return None if decided is None else emit(constant(decided, operation.result.type))
+
+
+def _never_equal(one: SSAValue, other: SSAValue) -> bool:
+    """Tell whether a scalar is a multiple of a power of two that a constant is none of.
+
+    Other divisors are lost where a product wraps around.
+    """
+    number = integer_of(other)
+    if number is None or shape_of(one.type):
+        return False
+    (run,) = Contiguity().of(one)
+    return number % (run.divisibility & -run.divisibility) != 0
 
 
 def _numpy_type(kind: Attribute) -> str | None:

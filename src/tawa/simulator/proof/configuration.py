@@ -18,11 +18,14 @@ from dataclasses import dataclass, field, replace
 
 from xdsl.ir import Operation
 
+from tawa.ir import line_of
+
 Wishes = tuple[int, ...]
 
 _IF: dict[str, Wishes] = {"no": (0,), "yes": (1,), "no, yes": (0, 1), "yes, no": (1, 0)}
 _UNLIKE = (_IF["no"], _IF["no, yes"], _IF["yes, no"])
 """What conditions are varied to while the others, as in all runs of tiles alike, hold."""
+_LOOPS = ("inner", "outer", "around", "while", "while around")
 _MANY = 24  # more steady trips than this are not all run: those between are like their neighbours
 
 
@@ -78,6 +81,8 @@ class Configuration:
     to reach a wish, `late` how many trips a condition on the trip keeps its first outcome, `seed`
     (if not 0) has the other unknowns drawn at random, `anywhere` the block's number as well; `free`
     has the ends of loops chosen as if nothing were known of them: more than any input can do.
+    `equal` are numbers that a scalar is rather to be than any other, where it is to be unlike one;
+    `given` the block's number and the grid's size where those of another run are to be kept.
     """
 
     kinds: Mapping[str, Wishes]
@@ -90,6 +95,8 @@ class Configuration:
     seed: int = 0
     anywhere: bool = False
     free: bool = False
+    equal: tuple[int, ...] = ()
+    given: Mapping[tuple[object, ...], int] = field(default_factory=dict[tuple[object, ...], int])
     outcomes: dict[Site, list[int]] = field(default_factory=dict[Site, list[int]])
 
     def wish(self, site: Site) -> int:
@@ -142,6 +149,26 @@ def _uniform(
     )
 
 
+def uniform(shape: Shape) -> Iterator[Configuration]:
+    """Yield every trip count, of all loops and tiles alike, with all conditions held."""
+    for count in shape.counts():
+        long = max(0, min(3, count - shape.depth + 2)) if count > 1 else 0
+        yield _uniform(shape.tiles(count), count, "yes", 2 if count < 2 else 1, long)
+    yield _uniform(shape.instances, shape.long, "yes", 1, 3)
+
+
+def longer(ended: Configuration, loop: Operation, shape: Shape) -> Iterator[Configuration]:
+    """Yield the run that ended a loop in a new way with so many more trips of it that it goes on
+    from there, if trips stay alike, until it comes to where it began.
+    """
+    for site in list(ended.outcomes):
+        if site.kind in _LOOPS and line_of(site.operation) == line_of(loop):
+            trips = shape.long if site.kind == "inner" else shape.tiles(1)
+            wishes = (trips,) if site.kind in ("inner", "outer", "around") else _times(trips)
+            sites = {**ended.sites, site.operation: wishes}
+            yield replace(ended, sites=sites, outcomes={})
+
+
 def configurations(seen: list[Configuration], shape: Shape) -> Iterator[Configuration]:
     """Yield configurations, small ones first; `seen` gathers those that were run, with their sites.
 
@@ -151,10 +178,7 @@ def configurations(seen: list[Configuration], shape: Shape) -> Iterator[Configur
     if not seen[0].outcomes:
         return
     yield _uniform(1, 1, "yes")
-    for count in shape.counts():
-        long = max(0, min(3, count - shape.depth + 2)) if count > 1 else 0
-        yield _uniform(shape.tiles(count), count, "yes", 2 if count < 2 else 1, long)
-    yield _uniform(shape.instances, shape.long, "yes", 1, 3)
+    yield from uniform(shape)
     sites = {site for one in seen for site in one.outcomes}
     if any(site.kind == "outer" for site in sites):
         yield _uniform(shape.tiles(0), 1, "yes", 1, 0, 1)  # tiles that differ in another axis only

@@ -54,7 +54,7 @@ def _move(script: Script, moves: Moves) -> None:
         env[target] = value
 
 
-def _has_steps(block: Block, decoder: Decoder) -> bool:
+def has_steps(block: Block, decoder: Decoder) -> bool:
     """Tell whether a block holds an operation with an effect the proof follows."""
     inside = decoder.census.inside(block)
     return any(type(inner) in decoder.rules and not _is_control(inner) for inner in inside)
@@ -78,7 +78,7 @@ def _loops_inside(block: Block, decoder: Decoder) -> list[scf.ForOp | scf.WhileO
         inner
         for inner in decoder.census.inside(block)
         if isinstance(inner, (scf.ForOp, scf.WhileOp))
-        and any(_has_steps(region.block, decoder) for region in inner.regions if region.blocks)
+        and any(has_steps(region.block, decoder) for region in inner.regions if region.blocks)
     ]
 
 
@@ -93,7 +93,7 @@ def site_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
 def nesting_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
     """Return the site of a loop whose trips follow from its bounds."""
     loops = _loops_inside(block, decoder)
-    if not _has_steps(block, decoder):
+    if not has_steps(block, decoder):
         return Site(operation, "pure")
     if not loops:
         return Site(operation, "inner")
@@ -110,7 +110,7 @@ def _orbits(decoder: Decoder, loop: Operation) -> tuple[tuple[int, ...], ...]:
 def control_roots(operation: Operation, decoder: Decoder) -> list[SSAValue]:
     """Return the scalars that decide what a control operation with effects does."""
     blocks = [region.block for region in operation.regions if region.blocks]
-    if not any(_has_steps(block, decoder) or _is_tracked(block, decoder) for block in blocks):
+    if not any(has_steps(block, decoder) or _is_tracked(block, decoder) for block in blocks):
         return []
     match operation:
         case scf.ForOp():
@@ -130,7 +130,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     start = _moves(decoder, carried, tuple(loop.iter_args))
     back = _moves(decoder, carried, tuple(end.operands))
     final = _moves(decoder, tuple(loop.results), carried)
-    effects = _has_steps(block, decoder)
+    effects = has_steps(block, decoder)
     if not (effects or start or final):
         return None
     body = run_steps(decoder.block(block))
@@ -233,7 +233,7 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
     passed = _moves(decoder, tuple(after.args), tuple(test.operands[1:]))
     back = _moves(decoder, tuple(before.args), tuple(end.operands))
     final = _moves(decoder, tuple(loop.results), tuple(test.operands[1:]))
-    if not (_has_steps(before, decoder) or _has_steps(after, decoder) or final):
+    if not (has_steps(before, decoder) or has_steps(after, decoder) or final):
         return None
     check, body = run_steps(decoder.block(before)), run_steps(decoder.block(after))
     condition = decoder.number(test.operands[0])

@@ -14,21 +14,23 @@ from dataclasses import replace
 from xdsl.dialects import scf
 from xdsl.ir import Operation
 
-from tawa.ir import hopper
+from tawa.ir import hopper, line_of
 from tawa.simulator.proof.closed import is_closed
-from tawa.simulator.proof.configuration import Configuration, configurations, searching
+from tawa.simulator.proof.configuration import Configuration, configurations, longer, searching
 from tawa.simulator.proof.model import Model
-from tawa.simulator.proof.orbits import Orbit
+from tawa.simulator.proof.orbits import Orbit, Values
 from tawa.simulator.proof.read import STEPPED
 from tawa.simulator.proof.rules import Contest, OutOfSteps, Unproved, Violation
 from tawa.simulator.proof.run import Entry, Run
 from tawa.simulator.proof.search import Search
+from tawa.simulator.proof.ways import Way, Ways
 
 STEPS = 400_000
 """Steps of all runs together before a kernel is called unproved."""
 
-_SEARCHES = 32
-_SEARCH_STEPS = (4_000, 30_000)
+_SEARCHES = ((0, 4_000), (32, 4_000), (32, 30_000))
+"""Drawings of numbers at random, and the steps of a run: some of them are very long."""
+_LONGER = STEPS // 4  # of a run that goes on from where another ended
 
 
 class Exploration:
@@ -43,6 +45,9 @@ class Exploration:
         self.reached: set[int] = set()  # ids of operations
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
+        self.ended: dict[tuple[Operation, tuple[int, ...]], dict[Values, Configuration]] = {}
+        self.lengthened: set[tuple[int, int]] = set()  # configurations, and lines of loops
+        self.fixed = model.decoder.uniform.fixed
         self.open: set[Operation] = set()
         self.stepped = [
             operation
@@ -59,13 +64,17 @@ class Exploration:
         shape = self.model.shape
         for configuration in configurations(self.seen, shape):
             self._try(configuration)
-        for steps in _SEARCH_STEPS:  # short runs first: numbers at random make some very long
-            for configuration in searching(self.seen, _SEARCHES, shape):
+        for way in self._ways():
+            for configuration in way.configurations(shape):
+                self._try(configuration)
+        for tries, steps in _SEARCHES:
+            for configuration in searching(self.seen, tries, shape):
                 if self._missing() is None and self._not_recurring() is None:
                     return
                 with suppress(OutOfSteps):
                     self._try(configuration, steps)
                 self._forget()
+            self._lengthen()
         if (missing := self._missing()) is not None:
             raise Unproved(f"no input was found that reaches {missing.name}", missing)
         if (loop := self._not_recurring()) is not None:
@@ -74,6 +83,35 @@ class Exploration:
                 "synchronize in another way",
                 loop,
             )
+
+    def _ways(self) -> Iterator[Way]:
+        """Yield the ways to loops on other sides of conditions, and without what one holds that is
+        the same throughout.
+        """
+        ways = Ways(self.model.decoder, tuple(role.operation for role in self.model.roles))
+        yield from ways.to_loops()
+        for site in list(dict.fromkeys(site for one in self.seen for site in one.outcomes)):
+            if site.kind == "once" and isinstance(site.operation, scf.IfOp):
+                yield from ways.without(site.operation)
+
+    def _lengthen(self) -> None:
+        """Run what ended a loop as no trip was seen to begin again, with more trips of it."""
+        while (found := next(self._astray(), None)) is not None:
+            loop, configuration = found
+            self.lengthened.add((id(configuration.outcomes), line_of(loop)))
+            for again in longer(configuration, loop, self.model.shape):
+                with suppress(OutOfSteps):
+                    self._try(again, _LONGER)
+                self._forget()
+
+    def _astray(self) -> Iterator[tuple[Operation, Configuration]]:
+        """Yield loops that do not recur yet, and what ended them so; each once."""
+        for (loop, group), ended in self.ended.items():
+            begun = self.orbits[loop, group].begun
+            for values, configuration in ended.items():
+                once = id(configuration.outcomes), line_of(loop)
+                if values not in begun and loop not in self.fixed and once not in self.lengthened:
+                    yield loop, configuration
 
     def _try(self, configuration: Configuration, steps: int = STEPS) -> None:
         try:
@@ -90,10 +128,13 @@ class Exploration:
         self.reached |= run.reached
         self.entered |= run.entered
         self.open |= run.open_conditions
+        given = run.scalars.launched()
         for key, orbit in run.orbits.items():
             kept = self.orbits.setdefault(key, Orbit())
             kept.begun |= orbit.begun
             kept.ended |= orbit.ended
+            for values in orbit.ended - self.ended.setdefault(key, {}).keys():
+                self.ended[key][values] = replace(run.configuration, given=given)
         self._forget()
 
     def _forget(self) -> None:
@@ -146,7 +187,7 @@ class Exploration:
         decoder = self.model.decoder
         if isinstance(blocked, scf.IfOp) and is_closed(blocked, side, decoder.written):
             return True
-        return certain or blocked in decoder.uniform.fixed
+        return certain or blocked in self.fixed
 
     def dead(self) -> tuple[int, ...]:
         """Return the places in `kernel.walk()` of the operations that no input reaches."""
@@ -155,9 +196,8 @@ class Exploration:
 
     def _not_recurring(self) -> Operation | None:
         """Return a loop that ended with slots or phases with which no trip was seen to begin."""
-        fixed = self.model.decoder.uniform.fixed
         for (loop, _), orbit in self.orbits.items():
-            if loop not in fixed and orbit.ended - orbit.begun:
+            if loop not in self.fixed and orbit.ended - orbit.begun:
                 return loop
         return None
 

@@ -10,13 +10,15 @@ from tawa.simulator.proof.scalars import Scalars
 Places: TypeAlias = tuple[tuple[int, ...], ...]
 """Groups of scalars that depend on one another, by their places in the environment."""
 
+Values: TypeAlias = tuple[int | None, ...]
+
 
 @dataclass(eq=False, slots=True)
 class Orbit:
     """The values with which trips of a loop began, and those with which the loop ended."""
 
-    begun: set[tuple[int | None, ...]] = field(default_factory=set[tuple[int | None, ...]])
-    ended: set[tuple[int | None, ...]] = field(default_factory=set[tuple[int | None, ...]])
+    begun: set[Values] = field(default_factory=set[Values])
+    ended: set[Values] = field(default_factory=set[Values])
 
 
 class Turning:
@@ -45,7 +47,7 @@ class Turning:
             if None not in values:
                 orbit.ended.add(values)
 
-    def _values(self, group: tuple[int, ...]) -> tuple[int | None, ...]:
+    def _values(self, group: tuple[int, ...]) -> Values:
         env, value = self.env, self.scalars.value
         items = [env[place] for place in group]
         return tuple([item if item.__class__ is int else value(item) for item in items])

@@ -23,6 +23,7 @@ from tawa.simulator.proof.words import Words
 if TYPE_CHECKING:
     from tawa.simulator.proof.configuration import Configuration
 
+_LAUNCH = ("block_id", "cluster_id", "num_blocks", "num_clusters", "grid_extent")
 _EQUAL = {"eq": 1, "ne": 0}
 _DRAWS = 60
 
@@ -49,7 +50,8 @@ class Scalars:
         self.turn = configuration.turn
         # The ends of loops are given by expression where they are free: they must be the same ones.
         self.folds = not configuration.free
-        self.late = configuration.late
+        self.late, self.equal = configuration.late, configuration.equal
+        self.given = configuration.given
         self.random = Random(configuration.seed) if configuration.seed else None
         self.anywhere = configuration.anywhere
         self.table: dict[tuple[object, ...], Expr] = {}
@@ -67,7 +69,14 @@ class Scalars:
         if found is None:
             found = self.table[name] = Expr(kind, key, True, len(self.table))
             self.units[found] = unit
+            if name in self.given:
+                self._bind([found], [self.given[name]])
         return found
+
+    def launched(self) -> dict[tuple[object, ...], int]:
+        """Return the numbers of the block and of the grid, by name, as far as they are chosen."""
+        bound = self.bound.items()
+        return {(item.function, *item.args): n for item, n in bound if item.function in _LAUNCH}
 
     def apply(self, function: str, *args: Scalar) -> Scalar:
         """Return function(args): a number where all are known, else an expression."""
@@ -240,7 +249,23 @@ class Scalars:
             one, other = condition.args
             apart = self.settle((one, other), int.__sub__, 0, ragged)  # pyright: ignore[reportArgumentType]
             return wish if apart == 0 else 1 - wish
+        if isinstance(condition, Expr) and condition.function in _EQUAL and self.equal:
+            self._tell_apart(condition, ragged)
+            if (known := self.value(condition)) is not None:
+                return known
         return self.settle((condition,), _truth, wish, ragged)
+
+    def _tell_apart(self, condition: Expr, ragged: bool) -> None:
+        """Bind one of two scalars that are to be unlike to a number that the way asks for."""
+        one, other = condition.args[::-1]
+        assert isinstance(one, (int, Expr))
+        assert isinstance(other, (int, Expr))
+        if self.value(one) is not None:
+            one, other = other, one
+        known = self.value(other)
+        wanted = next((number for number in self.equal if number != known), None)
+        if known is not None and wanted is not None:
+            self.settle((one,), _itself, wanted, ragged)
 
     def _draw(
         self,
@@ -297,6 +322,10 @@ class Scalars:
         bound = self.bound
         found = [bound.get(item, 0) if isinstance(item, Expr) else item for item in parts]
         return {item for item in found if isinstance(item, int) and 0 < item < LARGE}
+
+
+def _itself(value: int) -> int:
+    return value
 
 
 def _truth(value: int) -> int:

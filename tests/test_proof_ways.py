@@ -1,0 +1,77 @@
+"""Loops on the other side of a condition get every trip count, also behind several comparisons of
+one number; and what ended a loop in a new way is gone on from.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import tawa.language as tl
+from fuzz_kernels import Array, written
+from fuzz_run import run_case
+from tawa.simulator.proof.run import Run
+
+
+def ladder(a_desc, b_desc, c_desc, flag, K, L, BM: tl.constexpr, BN: tl.constexpr):
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    if flag == 3:
+        for k in range(0, K):
+            acc = tl.dot(a_desc.load([0, k * 64]), b_desc.load([k * 64, 0]), acc)
+    elif flag == 7:
+        for k in range(0, L):
+            acc = tl.dot(a_desc.load([0, k * 64]), b_desc.load([k * 64, 0]), acc)
+            acc = tl.clamp(acc, -2.0, 2.0)
+    else:
+        for k in range(0, K):
+            acc += tl.sum(a_desc.load([0, k * 64]).to(tl.float32), 1)[:, None]
+    c_desc.store([0, 0], acc)
+
+
+def shared_out(a_desc, b_desc, c_desc, bands, BM: tl.constexpr, BN: tl.constexpr):
+    for band in range(tl.program_id(0), bands, tl.num_programs(0)):
+        acc = tl.zeros((BM, BN), dtype=tl.float32)
+        for part in range(tl.program_id(0), 3, 2):
+            acc = tl.dot(a_desc.load([band * BM, part * 64]), b_desc.load([part * 64, 0]), acc)
+        c_desc.store([band * BM, 0], acc)
+
+
+ARRAYS = {
+    "a_desc": Array((192, 256), "f16", (64, 64)),
+    "b_desc": Array((256, 64), "f16", (64, 64)),
+    "c_desc": Array((192, 64), "f32", (64, 64), 0, 0),
+}
+CONSTANTS = {"BM": 64, "BN": 64}
+
+
+def test_every_side_makes_every_trip_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[object, set[int]] = {}
+    asked = Run.trips
+
+    def trips(run, site, low, high, by):
+        given = asked(run, site, low, high, by)
+        if site.kind == "inner":
+            found.setdefault(site.operation, set()).add(len(given))
+        return given
+
+    monkeypatch.setattr(Run, "trips", trips)
+    case = written(
+        ladder,
+        {**ARRAYS, "flag": 7, "K": 3, "L": 3},
+        constants=CONSTANTS,
+        options={"depth": 3},
+        grid=(1, 1, 1),
+    )
+    assert run_case(case, seeds=1).specialized
+    assert len(found) >= 6  # in both roles
+    assert all({0, 1, 2, 3, 4} <= counts and max(counts) >= 8 for counts in found.values())
+
+
+def test_tiles_of_another_block_turn_the_ring_otherwise() -> None:
+    case = written(
+        shared_out,
+        {**ARRAYS, "bands": 3},
+        constants=CONSTANTS,
+        options={"depth": 8},
+        grid=(2, 1, 1),
+    )
+    assert run_case(case, seeds=1).specialized
