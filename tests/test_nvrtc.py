@@ -113,11 +113,46 @@ LISTING = """
 )
 def test_defects_count_in_the_main_loop_only(inside: str, membars: int, spills: int) -> None:
     report = sass.inspect(LISTING.replace("{inside}", inside))
-    assert (report.membar_in_loop, report.spills_in_mma_loop) == (membars, spills)
+    assert (report.membar_in_loop, report.local_in_loops) == (membars, spills)
     assert report.hgmma == 1
     assert bool(report.defects) == bool(membars or spills)
     # The persistent loop's spill and fence are outside the main loop.
     assert report.local_accesses == 1 + spills
+
+
+PRODUCER = """
+.L_tiles:
+        /*0000*/                   STL [R1], R9 ;
+.L_trips:
+        /*0010*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R2 ;
+        /*0020*/              @!P0 BRA `(.L_trips) ;
+        /*0030*/                   LDL R9, [R1] ;
+        /*0040*/                   {work} ;
+        /*0050*/              @!P1 BRA `(.L_trips) ;
+        /*0060*/              @!P2 BRA `(.L_tiles) ;
+        /*0070*/                   EXIT ;
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "found"),
+    [
+        ("UTMALDG.2D [UR8], [UR4]", 1),
+        ("LDGSTS.E.BYPASS.128 [R4], [R2.64]", 1),
+        ("SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR4], RZ", 1),
+        ("NOP", 0),
+    ],
+)
+def test_local_memory_counts_in_loops_of_roles(work: str, found: int) -> None:
+    report = sass.inspect(PRODUCER.replace("{work}", work))
+    assert (report.local_in_loops, report.local_accesses) == (found, 2)
+
+
+@needs_nvrtc
+def test_the_stack_is_reported() -> None:
+    text = KERNEL.replace("{ for", "{ volatile float y[4]; for").replace("x[i] += 1", "y[i] = x[i]")
+    assert nvrtc.build(text, "k").stack >= 16
+    assert nvrtc.build(KERNEL, "k").stack == 0
 
 
 def test_an_output_of_one_byte_is_not_written_into_a_shared_object() -> None:

@@ -72,3 +72,42 @@ def test_the_last_plan_is_taken_slow_and_says_so(monkeypatch):
     kernel = build()
     assert kernel.plan.sharing
     assert ("fast code", "wgmma is serialised") in [(d.feature, d.reason) for d in kernel.declined]
+
+
+def with_local_memory(monkeypatch, accesses):
+    """Builds whose loops access local memory so often, plan by plan."""
+    counts = iter(accesses)
+    cubin = nvrtc.Cubin(b"", "", 128, 16, 0.0, stack=8)
+    monkeypatch.setattr(compiler.nvrtc, "is_available", lambda: True)
+    monkeypatch.setattr(compiler.cubins, "build", lambda *_, **__: cubin)
+    monkeypatch.setattr(compiler, "_local_in_loops", lambda _: next(counts))
+
+
+def test_loops_that_wait_for_local_memory_make_the_driver_try_another_plan(monkeypatch):
+    with_local_memory(monkeypatch, [0])
+    first = build().plan
+    with_local_memory(monkeypatch, [5, 0])
+    kernel = build()
+    assert kernel.plan != first
+    assert kernel.plan.specialized
+    assert ("plan 1", "5 accesses to local memory in loops of roles") in [
+        (item.feature, item.reason) for item in kernel.declined
+    ]
+    assert "stack: 8 bytes a thread, no access in loops of roles" in str(kernel)
+
+
+def test_of_plans_that_all_wait_for_local_memory_the_best_is_taken_and_says_so(monkeypatch):
+    with_local_memory(monkeypatch, [0])
+    first = build().plan
+    with_local_memory(monkeypatch, [5] * compiler.ATTEMPTS)
+    kernel = build()
+    assert kernel.plan == first, "an ordinary kernel is no way out"
+    assert "fast code: 5 accesses to local memory in loops of roles" in str(kernel)
+    assert "stack: 8 bytes a thread, 5 accesses in loops of roles" in str(kernel)
+
+
+def test_without_nvdisasm_local_memory_is_reported_alone(monkeypatch):
+    with_local_memory(monkeypatch, [None])
+    kernel = build()
+    assert kernel.resources.local_in_loops is None
+    assert "nvdisasm would tell" in str(kernel)

@@ -336,12 +336,13 @@ class UnprovedProtocol(ProtocolError):  # noqa: N818
 
 
 class BuildError(TawaError):
-    """NVRTC refused the generated source, or its log shows a defect (serialised wgmma, spills).
+    """NVRTC refused the generated source, or its log shows a defect (serialised wgmma).
 
-    Why: A kernel whose products are serialised, or whose loop spills registers, runs at a
-    fraction of its speed without any sign of it. Such a build is refused and the next plan tried.
-    The last, an ordinary kernel, is taken as it is, and `explain` says what is slow; with pins that
-    rule it out the error is raised.
+    Why: A kernel whose products are serialised runs at a fraction of its speed without any sign of
+    it. Such a build is refused and the next plan tried. The last, an ordinary kernel, is taken as
+    it is, and `explain` says what is slow; with pins that rule it out the error is raised. A kernel
+    whose loops wait for local memory (spills) is no error: other plans are tried, and the one that
+    waits least is taken.
 
     Remedy: Use a smaller tile or fewer stages; source that does not compile at all is a fault of
     ours to report.

@@ -57,7 +57,12 @@ class RoleRegisters:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one block of the kernel takes. `spills` in bytes a thread, None where not known."""
+    """What one block of the kernel takes. `spills` in bytes a thread, None where not known.
+
+    No plan asks for local memory. ptxas takes `stack` bytes a thread of it where registers do not
+    suffice and for arrays that are indexed late; `local_in_loops` instructions access it in loops
+    of roles, where each trip waits for them (None: nvdisasm is not installed to tell).
+    """
 
     roles: tuple[RoleRegisters, ...] = ()
     buffers: tuple[SharedBuffer, ...] = ()
@@ -66,6 +71,8 @@ class Resources:
     shared_limit: int = 0
     registers_at_launch: int = 0
     spills: int | None = None
+    stack: int = 0
+    local_in_loops: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +239,8 @@ def _roles(kernel: CompiledKernel) -> list[str]:
     if not kernel.plan.specialized:
         found = kernel.resources.roles
         use = f", {found[0].used} registers" if found and found[0].used is not None else ""
-        return [f"none: an ordinary kernel of {kernel.plan.warps} warps{use}"]
+        kind = f"none: an ordinary kernel of {kernel.plan.warps} warps{use}"
+        return [kind, *(_local(kernel.resources) if kernel.resources.stack else ())]
     used = {role.label: role.used for role in kernel.resources.roles}
     lines: list[str] = []
     for role in kernel.plan.roles:
@@ -243,9 +251,20 @@ def _roles(kernel: CompiledKernel) -> list[str]:
             f"{role.label}: {copies}{role.warps} warps, {role.registers} registers ({use})"
         )
     lines.append(f"consumers: {kernel.plan.arrangement}")
-    if (spills := kernel.resources.spills) is not None:
-        lines.append(f"spills: {spills} bytes a thread")
-    return lines
+    return [*lines, *_local(kernel.resources)]
+
+
+def _local(resources: Resources) -> list[str]:
+    if resources.spills is None:
+        return []
+    text = f"spills: {resources.spills} bytes a thread"
+    if not resources.stack:
+        return [text]
+    where = {
+        None: "in loops or not: nvdisasm would tell (pip install 'tawa[sass]')",
+        0: "no access in loops of roles",
+    }.get(resources.local_in_loops, f"{resources.local_in_loops} accesses in loops of roles")
+    return [text, f"stack: {resources.stack} bytes a thread, {where}"]
 
 
 def _arefs(plan: Plan) -> list[str]:

@@ -154,7 +154,11 @@ def _compile(
     strict: bool,
     watch: Stopwatch,
 ) -> CompiledKernel:
-    """Compile by the first plan that can be carried out."""
+    """Compile by the first plan that can be carried out.
+
+    One whose loops wait for local memory is kept, while other plans with roles, or without, are
+    tried: of kernels that all do, the one that does so least is taken.
+    """
     with watch.phase("frontend"):
         kernel = build_tile(function, signature, options)
     stages: dict[str, Stage] = {"tile": text_of(kernel)}
@@ -174,10 +178,19 @@ def _compile(
             errors.append(error)
             return None
 
+    slow: list[CompiledKernel] = []
     for plan in _plans(kernel, target, watch, notes, errors, pins):
+        if slow and plan.specialized != slow[0].plan.specialized:
+            continue
         made = attempt(plan)
-        if made is not None:
+        if made is None:
+            continue
+        if not made.resources.local_in_loops:
             return more_resident(made, kernel, target, pins, attempt)
+        slow.append(made)
+        errors.append(BuildError(_waits_for_memory(made.resources)))
+    if slow:
+        return min(slow, key=lambda made: made.resources.local_in_loops or 0)
     for number, other in enumerate(errors[1:], 2):
         errors[0].add_note(f"plan {number}: {other.what}")
     raise errors[0]
@@ -233,7 +246,7 @@ def _carry_out(
     with watch.phase("code generation", work, plan):
         source = generate(work)
         made["cuda"] = source.text
-    spills, used = None, None
+    cubin: nvrtc.Cubin | None = None
     if nvrtc.is_available():
         with watch.phase("nvrtc", work, plan):
             # The plan that takes the least is the last: a slow kernel rather than none.
@@ -241,7 +254,9 @@ def _carry_out(
             cubin = cubins.build(source.text, source.entry_name, arch=target.arch, strict=strict)
         notes += tuple(Declined("fast code", defect) for defect in nvrtc.defects_of(cubin.log))
         made["cubin"] = cubin.data
-        spills, used = cubin.spill_bytes, cubin.registers
+    resources = _resources(work, source, target.shared_by(plan.blocks), cubin)
+    if resources.local_in_loops:
+        notes += (Declined("fast code", _waits_for_memory(resources)),)
     rejected = tuple(
         Declined(f"plan {number}", error.what) for number, error in enumerate(errors, 1)
     )
@@ -259,7 +274,7 @@ def _carry_out(
             plan.blocks,
         ),
         parameters=source.parameters,
-        resources=_resources(work, source, target.shared_by(plan.blocks), spills, used),
+        resources=resources,
         proof=Proof(proof.ok, proof.states, proof.verdict),
         timings=dict(watch.seconds),
         declined=tuple(dict.fromkeys((*notes, *rejected))),
@@ -291,10 +306,9 @@ def _resources(
     kernel: tile.Kernel,
     source: CudaSource,
     target: Target,
-    spills: int | None,
-    used: int | None,
+    cubin: nvrtc.Cubin | None,
 ) -> Resources:
-    """Collect what one block takes from the final hopper IR; `used` registers, of one role."""
+    """Collect what one block takes from the final hopper IR and from what was built."""
     roles: list[RoleRegisters] = []
     buffers: list[SharedBuffer] = []
     barriers: list[tuple[str, int]] = []
@@ -310,8 +324,8 @@ def _resources(
                 barriers.append((op.label.data, result.type.count.data))
             case _:
                 pass
-    if len(roles) == 1:
-        roles = [replace(roles[0], used=used)]
+    if len(roles) == 1 and cubin is not None:
+        roles = [replace(roles[0], used=cubin.registers)]
     return Resources(
         roles=tuple(roles),
         buffers=tuple(buffers),
@@ -319,5 +333,19 @@ def _resources(
         shared=source.shared_bytes,
         shared_limit=target.shared_per_block,
         registers_at_launch=target.registers_at_launch(source.threads),
-        spills=spills,
+        spills=None if cubin is None else cubin.spill_bytes,
+        stack=0 if cubin is None else cubin.stack,
+        local_in_loops=0 if cubin is None else _local_in_loops(cubin),
     )
+
+
+def _local_in_loops(cubin: nvrtc.Cubin) -> int | None:
+    """Return how often loops of roles access local memory, None where nobody can tell."""
+    if not cubin.stack:
+        return 0
+    listing = nvrtc.disassemble(cubin)
+    return nvrtc.inspect_sass(listing).local_in_loops if listing else None
+
+
+def _waits_for_memory(resources: Resources) -> str:
+    return f"{resources.local_in_loops} accesses to local memory in loops of roles"

@@ -34,8 +34,8 @@ DEFECTS = {
 class Cubin:
     """A compiled kernel: the binary, NVRTC's log, and what ptxas reports.
 
-    `registers` a thread at launch, `spill_bytes` of stores and loads, `seconds` of compilation;
-    `ptx` only when it was asked for.
+    `registers` a thread at launch, `spill_bytes` of stores and loads, `seconds` of compilation,
+    `stack` bytes of local memory a thread; `ptx` only when it was asked for.
     """
 
     data: bytes
@@ -44,6 +44,7 @@ class Cubin:
     spill_bytes: int
     seconds: float
     ptx: str = ""
+    stack: int = 0
 
 
 def is_available() -> bool:
@@ -90,8 +91,9 @@ def build(
         nvrtc.nvrtcDestroyProgram(program)
     if strict:
         check_log(log, name)
-    registers, spills = _usage(log)
-    return Cubin(data, log, registers, spills, time.perf_counter() - started, listing)
+    registers, spills, stack = _usage(log)
+    seconds = time.perf_counter() - started
+    return Cubin(data, log, registers, spills, seconds, listing, stack)
 
 
 def _checked(result: Sequence[Any]) -> Sequence[Any]:
@@ -110,11 +112,12 @@ def _read(size: Any, get: Any, program: Any, *, trim: bool = True) -> bytes:
     return buffer[:count].rstrip(b"\0") if trim else buffer[:count]
 
 
-def _usage(log: str) -> tuple[int, int]:
-    """Return registers and spilled bytes from ptxas' report (0 where it is silent)."""
+def _usage(log: str) -> tuple[int, int, int]:
+    """Return registers, spilled bytes and stack from ptxas' report (0 where it is silent)."""
     registers = [int(found) for found in re.findall(r"Used (\d+) registers", log)]
     spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", log)
-    return max(registers, default=0), sum(map(int, spills))
+    stack = [int(found) for found in re.findall(r"(\d+) bytes stack frame", log)]
+    return max(registers, default=0), sum(map(int, spills)), max(stack, default=0)
 
 
 def defects_of(log: str) -> list[str]:

@@ -2,7 +2,8 @@
 
 Loops are found on the control-flow graph, since ptxas places spin loops and rare blocks far from
 the loops they belong to. "Main loops" are the innermost loops that issue tensor-core instructions:
-a persistent kernel's outer loop holds its epilogue too, where a fence does no harm.
+a persistent kernel's outer loop holds its epilogue too, where a fence does no harm. "Loops of
+roles" are the innermost loops that do such work, start copies or arrive at barriers.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class SassReport:
     """What the machine code shows.
 
     `hgmma` counts tensor-core instructions of a warpgroup; `membar_in_loop` memory barriers of the
-    GPU or system in main loops, `spills_in_mma_loop` accesses to local memory there,
+    GPU or system in main loops, `local_in_loops` accesses to local memory in loops of roles,
     `local_accesses` anywhere; `registers` the highest register number plus one.
     """
 
@@ -71,7 +72,7 @@ class SassReport:
     loops: int
     hgmma: int
     membar_in_loop: int
-    spills_in_mma_loop: int
+    local_in_loops: int
     local_accesses: int
     registers: int
 
@@ -81,8 +82,8 @@ class SassReport:
         found: list[str] = []
         if self.membar_in_loop:
             found.append(f"{self.membar_in_loop} memory barriers inside a main loop")
-        if self.spills_in_mma_loop:
-            found.append(f"{self.spills_in_mma_loop} spills inside a main loop")
+        if self.local_in_loops:
+            found.append(f"{self.local_in_loops} accesses to local memory in loops of roles")
         return tuple(found)
 
 
@@ -93,6 +94,7 @@ _INSTRUCTION = re.compile(
 _TARGET = re.compile(r"`\((\.L\w+)\)")
 _REGISTER = re.compile(r"\bR(\d+)\b")
 _PRODUCTS = ("HGMMA", "QGMMA", "IGMMA")
+_WORK = (*_PRODUCTS, "HMMA", "QMMA", "IMMA", "UTMALDG", "LDGSTS", "ARRIVES", "SYNCS.ARRIVE")
 _ENDS = ("EXIT", "BRA", "BRX", "RET", "JMP")
 
 
@@ -101,13 +103,9 @@ def inspect(listing: str) -> SassReport:
     code, labels = _read(listing)
     successors = _successors(code, labels)
     products = {item.index for item in code if item.opcode.startswith(_PRODUCTS)}
+    work = {item.index for item in code if item.opcode.startswith(_WORK)}
     loops = _loops(set(range(len(code))), successors)
-    main = [
-        loop
-        for loop in loops
-        if loop & products and not any(inner < loop and inner & products for inner in loops)
-    ]
-    in_main = set[int]().union(*main)
+    in_main, in_roles = _inmost(loops, products), _inmost(loops, work)
     local = [item for item in code if item.opcode.startswith(("LDL", "STL"))]
     numbers = [int(number) for item in code for number in _REGISTER.findall(item.operands)]
     return SassReport(
@@ -115,9 +113,17 @@ def inspect(listing: str) -> SassReport:
         len(loops),
         len(products),
         sum(_is_wide_barrier(item) and item.index in in_main for item in code),
-        sum(item.index in in_main for item in local),
+        sum(item.index in in_roles for item in local),
         len(local),
         max(numbers, default=-1) + 1,
+    )
+
+
+def _inmost(loops: list[frozenset[int]], wanted: set[int]) -> set[int]:
+    """Return what stands in the innermost loops that hold one of the wanted instructions."""
+    holding = [loop for loop in loops if loop & wanted]
+    return set[int]().union(
+        *(loop for loop in holding if not any(inner < loop for inner in holding))
     )
 
 
