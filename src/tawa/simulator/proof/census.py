@@ -34,10 +34,12 @@ class Census:
                     self._visit(inner)
         self.ends[place] = len(self.operations)
 
-    def of(self, *kinds: type[Kind], within: Operation | None = None) -> list[Kind]:
+    def of(self, *kinds: type[Kind], within: Operation | Block | None = None) -> list[Kind]:
         """Return the operations of some types, those of a kernel or of what `within` holds."""
         low, high = 0, len(self.operations)
-        if within is not None:
+        if isinstance(within, Block):
+            low, high = self._span(within)
+        elif within is not None:
             low = self.places[within]
             high = self.ends[low]
         found: list[int] = []
@@ -50,7 +52,11 @@ class Census:
 
     def inside(self, block: Block) -> list[Operation]:
         """Return the operations in a block, and in their regions."""
+        low, high = self._span(block)
+        return self.operations[low:high]
+
+    def _span(self, block: Block) -> tuple[int, int]:
         first, last = block.first_op, block.last_op
         if first is None or last is None:
-            return []
-        return self.operations[self.places[first] : self.ends[self.places[last]]]
+            return 0, 0
+        return self.places[first], self.ends[self.places[last]]

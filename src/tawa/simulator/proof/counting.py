@@ -63,10 +63,12 @@ def constant_of(value: SSAValue) -> int | None:
             return None
 
 
+_NO_SCALARS = frozenset((TensorType, ViewType, BufferType, BarriersType, TensorMapType))
+
+
 def is_scalar(value: SSAValue) -> bool:
     """Tell whether a value is a number, an address or a descriptor."""
-    kind = value.type
-    return not isinstance(kind, (TensorType, ViewType, BufferType, BarriersType, TensorMapType))
+    return type(value.type) not in _NO_SCALARS
 
 
 def carries_scalar(value: SSAValue) -> bool:

@@ -10,7 +10,7 @@ fenced for every input.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -45,6 +45,8 @@ class Fences:
         return before
 
     def _operation(self, operation: Operation, before: Open) -> Open:
+        if type(operation) not in _KNOWN:
+            return operation if self._accesses(operation) else before
         match operation:
             case hopper.WgmmaFence():
                 return None
@@ -63,10 +65,9 @@ class Fences:
                     self._block(side.block, before) for side in operation.regions if side.blocks
                 ]
                 return _either(*ends) if len(ends) > 1 else _either(before, *ends)
-            case hopper.OneThread():  # no fence of its warpgroup
-                return _either(before, self._block(operation.body.block, before))
-            case _:
-                return operation if self._accesses(operation) else before
+            case _:  # one thread makes no fence of its warpgroup
+                inside = [self._block(part.block, before) for part in operation.regions]
+                return _either(before, *inside)
 
     def _for(self, loop: scf.ForOp, before: Open) -> Open:
         body = loop.body.block
@@ -105,10 +106,19 @@ class Fences:
         return Violation("wgmma fence", sentence, wgmma)
 
 
-def operands_of(operation: Operation) -> Iterator[SSAValue]:
-    """Yield the operands of an operation and of what stands in its regions (reduce, scan)."""
-    for inner in operation.walk():
-        yield from inner.operands
+_KNOWN = frozenset(
+    (
+        *(hopper.WgmmaFence, hopper.Wgmma, hopper.WgmmaCommit, hopper.WgmmaWait, hopper.OneThread),
+        *(scf.ForOp, scf.WhileOp, scf.IfOp, scf.YieldOp, scf.ConditionOp, tile.Yield),
+    )
+)
+
+
+def operands_of(operation: Operation) -> Sequence[SSAValue]:
+    """Return the operands of an operation and of what stands in its regions (reduce, scan)."""
+    if not operation.regions:
+        return operation.operands
+    return [value for inner in operation.walk() for value in inner.operands]
 
 
 def _either(*found: Open) -> Open:

@@ -65,6 +65,29 @@ class Leaves:
 
 
 @dataclass(eq=False, slots=True)
+class Origin:
+    """What one scalar is computed from: other scalars, and what it adds to the leaves."""
+
+    values: tuple[SSAValue, ...] = ()
+    loop: Loop | None = None
+    branch: scf.IfOp | None = None
+    carried: BlockArgument | None = None
+    open: bool = False
+    reads: bool = False
+
+    def add_to(self, leaves: Leaves) -> None:
+        """Add what the scalar itself is."""
+        if self.loop is not None:
+            leaves.loops[self.loop] = None
+        if self.branch is not None:
+            leaves.branches[self.branch] = None
+        if self.carried is not None:
+            leaves.carried[self.carried] = None
+        leaves.open |= self.open
+        leaves.reads |= self.reads
+
+
+@dataclass(eq=False, slots=True)
 class Steadiness:
     """After `trips` trips of a loop its conditions repeat every `period` trips."""
 
@@ -114,6 +137,8 @@ def read_uniform(
 class _Reader:
     def __init__(self) -> None:
         self.known: dict[tuple[SSAValue, bool], Leaves] = {}
+        self.origins: dict[SSAValue, Origin] = {}
+        self.parts: dict[Origin, tuple[Origin, ...]] = {}
         self.steady: dict[Operation, Steadiness] = {}
         self.tracked: dict[BlockArgument, None] = {}
         self.polynomials: Known = {}
@@ -206,63 +231,32 @@ class _Reader:
         found = self.known.get((value, conditions))
         if found is None:
             found = self.known[value, conditions] = Leaves()
-            seen: set[SSAValue] = set()
-            work = [value]
+            seen: set[Origin] = set()
+            work = [self._origin(value)]
             while work:
                 item = work.pop()
                 if item not in seen:
                     seen.add(item)
-                    work.extend(self._sources(item, found))
+                    item.add_to(found)
+                    work += self._parts(item)
                 if conditions and not work:
-                    work = [branch.cond for branch in found.branches if branch.cond not in seen]
+                    tests = [self._origin(branch.cond) for branch in found.branches]
+                    work = [test for test in tests if test not in seen]
         return found
 
-    def _sources(self, value: SSAValue, into: Leaves) -> list[SSAValue]:
-        if isinstance(value, BlockArgument):
-            return self._argument(value, into)
-        owner = value.owner
-        assert isinstance(owner, Operation)
-        index = list(owner.results).index(value)  # pyright: ignore[reportArgumentType]
-        match owner:
-            case tile.Constant():
-                return []
-            case tile.Elementwise() | tile.Cast() | tile.Bitcast():
-                return list(owner.operands)
-            case scf.ForOp():
-                return [owner.body.block.args[index + 1]]
-            case scf.IfOp():
-                ends = [terminator(region.block) for region in owner.regions if region.blocks]
-                into.branches[owner] = None
-                return [end.operands[index] for end in ends]
-            case scf.WhileOp():
-                return [terminator(owner.before_region.block).operands[index + 1]]
-            case _:
-                into.open = True
-                into.reads |= not isinstance(owner, _LAUNCH)
-                return []
+    def _parts(self, item: Origin) -> tuple[Origin, ...]:
+        found = self.parts.get(item)
+        if found is None:
+            found = self.parts[item] = tuple([self._origin(value) for value in item.values])
+        return found
 
-    def _argument(self, value: BlockArgument, into: Leaves) -> list[SSAValue]:
-        loop = value.owner.parent_op()
-        match loop:
-            case scf.ForOp() if value.index == 0:
-                into.loops[loop] = None
-                return [loop.lb, loop.step]
-            case scf.ForOp() | scf.WhileOp():
-                recurrence = recurrence_of(value)
-                if recurrence is None:  # what the test of a while loop passes on
-                    assert isinstance(loop, scf.WhileOp)
-                    return [terminator(loop.before_region.block).operands[value.index + 1]]
-                first, back = recurrence
-                if counts(value, back):
-                    into.loops[loop] = None
-                    return [first]
-                if back is value:
-                    return [first]
-                into.carried[value] = None
-                return [first, back]
-            case _:
-                into.open = True
-                return []
+    def _origin(self, value: SSAValue) -> Origin:
+        found = self.origins.get(value)
+        if found is None:
+            found = self.origins[value] = (
+                _of_argument(value) if isinstance(value, BlockArgument) else _of_result(value)
+            )
+        return found
 
     # --- orbits ---------------------------------------------------------------------------------
 
@@ -289,6 +283,48 @@ class _Reader:
                 linked |= group if group & linked else set()
             groups = [*apart, linked]
         return tuple(tuple(sorted(group, key=lambda item: item.index)) for group in groups)
+
+
+def _of_result(value: SSAValue) -> Origin:
+    owner = value.owner
+    assert isinstance(owner, Operation)
+    match owner:
+        case tile.Constant():
+            return Origin()
+        case tile.Elementwise() | tile.Cast() | tile.Bitcast():
+            return Origin(tuple(owner.operands))
+        case scf.ForOp() | scf.IfOp() | scf.WhileOp():
+            index = list(owner.results).index(value)  # pyright: ignore[reportArgumentType]
+        case _:
+            return Origin(open=True, reads=not isinstance(owner, _LAUNCH))
+    match owner:
+        case scf.ForOp():
+            return Origin((owner.body.block.args[index + 1],))
+        case scf.IfOp():
+            ends = [terminator(region.block) for region in owner.regions if region.blocks]
+            return Origin(tuple(end.operands[index] for end in ends), branch=owner)
+        case _:
+            return Origin((terminator(owner.before_region.block).operands[index + 1],))
+
+
+def _of_argument(value: BlockArgument) -> Origin:
+    loop = value.owner.parent_op()
+    match loop:
+        case scf.ForOp() if value.index == 0:
+            return Origin((loop.lb, loop.step), loop=loop)
+        case scf.ForOp() | scf.WhileOp():
+            recurrence = recurrence_of(value)
+            if recurrence is None:  # what the test of a while loop passes on
+                assert isinstance(loop, scf.WhileOp)
+                return Origin((terminator(loop.before_region.block).operands[value.index + 1],))
+            first, back = recurrence
+            if counts(value, back):
+                return Origin((first,), loop=loop)
+            if back is value:
+                return Origin((first,))
+            return Origin((first, back), carried=value)
+        case _:
+            return Origin(open=True)
 
 
 def _unsettled(operation: Operation) -> Unproved:
