@@ -8,7 +8,9 @@ why. Here is what follows from it.
 D is the deepest ring, c the trip from which on conditions on the number of a trip are steady (and
 their period). A loop that turns rings itself makes 0, 1, ... D+c+1 trips, and 2D+2+c: in these a
 ring takes every position. A loop around such loops (over tiles) makes, for T trips of them, so many
-turns that D+c+2 trips lie side by side; for one trip 2D+1, so that a tile begins at every position.
+turns that D+2 trips lie side by side from any of the first on, and one more than a ring is deep
+that it turns itself; for one trip 2D+1, so that a tile begins at every position; and more by a c of
+its own. The c of the loop inside is nothing to it: a tile begins anew.
 """
 
 from __future__ import annotations
@@ -42,12 +44,15 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What decides how many trips are enough: the deepest ring, the trips before loops are steady,
-    and how many roles share out the tiles; `varying` tells whether tiles make unlike trips.
+    """What decides how many trips are enough: the deepest ring, and the deepest that only a loop
+    around others turns; the trips before loops are steady, those that turn rings and those around
+    them; and how many roles share out the tiles; `varying` tells whether tiles make unlike trips.
     """
 
     depth: int
+    outer: int
     settle: int
+    around: int
     instances: int
     varying: bool
 
@@ -64,12 +69,14 @@ class Shape:
 
     def tiles(self, count: int) -> int:
         """Return the trips of a loop over tiles, each of `count` trips."""
-        if not count:
-            return self.instances * max(3, self.depth + 1)
-        if count == 1:
-            return self.instances * (2 * self.depth + 1)
-        # D+c+2 trips side by side, from each trip of a tile on.
-        return self.instances * max(2, -(-(self.depth + self.settle + 1) // count) + 1)
+        match count:
+            case 0:
+                tiles = max(3, self.depth + 1)
+            case 1:
+                tiles = 2 * self.depth + 1
+            case _:  # an edge goes over D trips at most, or over so many tiles
+                tiles = 1 + max(-(-(self.depth + 1) // count), self.outer)
+        return self.instances * (tiles + self.around)
 
 
 @dataclass(eq=False, slots=True)
@@ -279,6 +286,9 @@ def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[C
             for count in (0, 2):
                 wishes = {site.operation: many[site.kind], other.operation: (count,)}
                 yield Configuration(_kinds(1, 1, "yes"), wishes)
+    # Tiles of one trip at every position of a ring, where the conditions that hold would skip them.
+    if any(site.kind == "if" for one in seen for site in one.outcomes):
+        yield Configuration(_kinds(shape.tiles(1), 1, "no"))
     trips = (3, 4, 2, shape.depth + 1, 1)
     for seed in range(1, tries + 1):
         tiles = (shape.tiles(1), 2, 1, shape.tiles(2))[seed % 4]

@@ -76,9 +76,8 @@ def _is_control(operation: Operation) -> bool:
 def _loops_inside(block: Block, decoder: Decoder) -> list[scf.ForOp | scf.WhileOp]:
     return [
         inner
-        for inner in decoder.census.inside(block)
-        if isinstance(inner, (scf.ForOp, scf.WhileOp))
-        and any(has_steps(region.block, decoder) for region in inner.regions if region.blocks)
+        for inner in decoder.census.of(scf.ForOp, scf.WhileOp, within=block)
+        if any(has_steps(region.block, decoder) for region in inner.regions if region.blocks)
     ]
 
 
@@ -99,6 +98,11 @@ def nesting_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
         return Site(operation, "inner")
     nested = any(_loops_inside(loop.regions[-1].block, decoder) for loop in loops)
     return Site(operation, "around" if nested else "outer")
+
+
+def is_around(loop: Operation, decoder: Decoder) -> bool:
+    """Tell whether a loop has loops inside that turn rings."""
+    return bool(_loops_inside(loop.regions[-1].block, decoder))
 
 
 def _orbits(decoder: Decoder, loop: Operation) -> tuple[tuple[int, ...], ...]:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import lcm
 
+from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.configuration import Shape
+from tawa.simulator.proof.control import is_around
 from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.probing import Questions
 from tawa.simulator.proof.steps import Control
 from tawa.simulator.proof.uniform import Steadiness
+
+
+def joint(loops: Collection[Steadiness]) -> Steadiness:
+    """Return after how many trips all of some loops are steady, and their common period."""
+    trips = max((item.trips for item in loops), default=0)
+    return Steadiness(trips, lcm(*(item.period for item in loops)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +73,44 @@ class Model:
     @property
     def steady(self) -> Steadiness:
         """After how many trips all loops are steady, and the period of their conditions then."""
-        found = self.decoder.uniform.steady.values()
-        trips = max((item.trips for item in found), default=0)
-        return Steadiness(trips, lcm(*(item.period for item in found)))
+        return joint(self.decoder.uniform.steady.values())
 
     @property
     def shape(self) -> Shape:
         """What decides how many trips the configurations make."""
-        steady = self.steady
-        depth = max((item.result.type.count.data for item in self.arrays), default=1)
-        settle = steady.trips + steady.period - 1
-        varying = bool(self.decoder.uniform.varying)
-        return Shape(depth, settle, self.decoder.instances, varying)
+        decoder = self.decoder
+        depths = [item.result.type.count.data for item in self.arrays]
+        inner, outer = self._waited()
+        inside: list[Steadiness] = []
+        around: list[Steadiness] = []
+        for loop, steady in decoder.uniform.steady.items():
+            (around if is_around(loop, decoder) else inside).append(steady)
+        varying = bool(decoder.uniform.varying)
+        return Shape(
+            max(depths, default=1),
+            max((depths[array] for array in outer - inner), default=1),
+            _settled(inside),
+            _settled(around),
+            decoder.instances,
+            varying,
+        )
+
+    def _waited(self) -> tuple[set[int], set[int]]:
+        """Return the arrays that are waited on in loops with no loop inside, and elsewhere."""
+        inner: set[int] = set()
+        outer: set[int] = set()
+        for wait in self.decoder.census.of(hopper.Wait):
+            loop = wait.parent_op()
+            while not isinstance(loop, (scf.ForOp, scf.WhileOp, hopper.Role)) and loop is not None:
+                loop = loop.parent_op()
+            turns = loop is not None and not is_around(loop, self.decoder)
+            (inner if turns else outer).add(self.decoder.arrays[wait.barriers])
+        return inner, outer
+
+
+def _settled(loops: list[Steadiness]) -> int:
+    """Return the trip from which on conditions on the number of a trip only repeat, and their
+    period less one.
+    """
+    steady = joint(loops)
+    return steady.trips + steady.period - 1

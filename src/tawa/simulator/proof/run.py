@@ -75,6 +75,7 @@ class Run(World):
         self.cluster = model.cluster
         self.limit = _TRIPS if not configuration.free else _TRIPS // 16
         self.budget = budget
+        self.watched = budget if not trace else 0  # steps that are only counted
         self.short = short
         self.shortened: dict[int, int] = {}
         self.turn, self.settled = model.turn, model.steady.trips
@@ -276,6 +277,12 @@ class Run(World):
         """Count a step against the budget; `what` is done to `whom`, which its braces stand for."""
         self.steps += 1
         self.reached.add(id(operation))
+        if self.steps > self.watched:
+            self._watch(agent, operation, what, whom, phase)
+
+    def _watch(
+        self, agent: Agent, operation: Operation, what: str, whom: object, phase: object
+    ) -> None:
         if self.trace is not None:
             done = (agent.label, line_of(operation), what.format(whom), str(phase))
             self.trace.append(Row(self.steps, *done))
