@@ -42,15 +42,15 @@ class Exploration:
         self.states = 0
         self.run: Run | None = None
         self.search = Search(model)
-        self.reached: set[int] = set()  # ids of operations
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.ended: dict[tuple[Operation, tuple[int, ...]], dict[Values, Configuration]] = {}
         self.lengthened: set[tuple[int, int]] = set()  # configurations, and lines of loops
         self.fixed = model.decoder.uniform.fixed
         self.open: set[Operation] = set()
+        # What counts as steps, and what it stands in: it is reached where that is entered.
         self.stepped = [
-            operation
+            (operation, next(_controls(operation), None))
             for role in model.roles
             for operation in model.decoder.census.of(*STEPPED, within=role.operation)
         ]
@@ -125,7 +125,6 @@ class Exploration:
             run = self._run(replace(configuration, outcomes={}), STEPS, short=False)
         self.states += run.steps
         self.seen.append(run.configuration)
-        self.reached |= run.reached
         self.entered |= run.entered
         self.open |= run.open_conditions
         given = run.scalars.launched()
@@ -162,13 +161,14 @@ class Exploration:
     def _missing(self) -> Operation | None:
         """Return an operation that was not reached though some input may reach it."""
         return next(
-            (
-                operation
-                for operation in self.stepped
-                if id(operation) not in self.reached and not self._is_dead(operation)
-            ),
+            (operation for operation in self._unreached() if not self._is_dead(operation)),
             None,
         )
+
+    def _unreached(self) -> Iterator[Operation]:
+        for operation, around in self.stepped:
+            if around is not None and around not in self.entered:
+                yield operation
 
     def _is_dead(self, operation: Operation) -> bool:
         """Tell whether the outermost choice that keeps an operation from running is no choice: a
@@ -192,7 +192,7 @@ class Exploration:
     def dead(self) -> tuple[int, ...]:
         """Return the places in `kernel.walk()` of the operations that no input reaches."""
         places = self.model.decoder.census.places
-        return tuple(places[op] for op in self.stepped if id(op) not in self.reached)
+        return tuple(places[operation] for operation in self._unreached())
 
     def _not_recurring(self) -> Operation | None:
         """Return a loop that ended with slots or phases with which no trip was seen to begin."""

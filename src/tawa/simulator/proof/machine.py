@@ -173,10 +173,14 @@ class Agent:
         script, place = self.script, self.place
         actions = script.actions
         while True:
-            if place == len(actions) and not script.extend():
+            try:
+                action = actions[place]
+            except IndexError:
+                if script.extend():
+                    continue
                 self.place = place
                 return None
-            if (blocked := actions[place](self)) is not None:
+            if (blocked := action(self)) is not None:
                 self.place = place
                 return blocked
             place += 1

@@ -86,9 +86,10 @@ class Bucket:
         if not access.write:
             self.reads[key] = access
             return
-        self.written |= access.mask
+        mask, rest = access.mask, ~access.mask
+        self.written |= mask
         for table in (self.reads, self.writes):
-            covered = [k for k, old in table.items() if not old.mask & ~access.mask]
+            covered = [k for k, old in table.items() if old.mask is mask or not old.mask & rest]
             for item in covered:
                 del table[item]
         self.writes[key] = access

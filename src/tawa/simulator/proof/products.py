@@ -20,7 +20,7 @@ from tawa.simulator.proof.decode import Decoder, concrete
 from tawa.simulator.proof.effects import together
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.machine import Action, Agent, Blocked, Script, Waiting, World
-from tawa.simulator.proof.memory import Access
+from tawa.simulator.proof.memory import Access, Bucket
 from tawa.simulator.proof.registers import Places, own, release
 from tawa.simulator.proof.rules import Violation
 from tawa.simulator.proof.steps import Step
@@ -89,16 +89,13 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
         registers.last = wgmma
         if script.follows:
             own(script, wgmma, places, index)
-        reads = [
-            (
-                bucket_of(script, script.block, place, where, wgmma),
-                place.buffer.number,
-                place.buffer.shift(where),
-                masks[which],
-            )
-            for which, (place, slot) in enumerate(views)
-            for where in (concrete(script, slot, "slot", wgmma),)
-        ]
+        reads: list[tuple[Bucket, int, list[list[int]]]] = []
+        for (place, slot), parts in zip(views, masks, strict=True):
+            where = concrete(script, slot, "slot", wgmma)
+            bucket = bucket_of(script, script.block, place, where, wgmma)
+            if shift := place.buffer.shift(where):
+                parts = [[mask << shift for mask in part] for part in parts]
+            reads.append((bucket, place.buffer.number, parts))
 
         def act(agent: Agent) -> None:
             together(agent, wgmma)
@@ -106,10 +103,10 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
             event, first = engine.start(world, index)
             world.step(agent, wgmma, "wgmma {} starts", index)
             steps: int = world.steps
-            for bucket, number, shift, parts in reads:
+            for bucket, number, parts in reads:
                 bucket.see(agent, number, wgmma)
                 for mask in parts[agent.group]:
-                    access = Access(mask << shift, event, False, True, agent, "wgmma", wgmma, steps)
+                    access = Access(mask, event, False, True, agent, "wgmma", wgmma, steps)
                     bucket.check(access)
                     if first:
                         bucket.record(access)

@@ -79,7 +79,6 @@ class Run(World):
         self.short = short
         self.shortened: dict[int, int] = {}
         self.turn, self.settled = model.turn, model.steady.trips
-        self.reached: set[int] = set()
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.open_conditions: set[Operation] = set()
@@ -276,7 +275,6 @@ class Run(World):
     ) -> None:
         """Count a step against the budget; `what` is done to `whom`, which its braces stand for."""
         self.steps += 1
-        self.reached.add(id(operation))
         if self.steps > self.watched:
             self._watch(agent, operation, what, whom, phase)
 
