@@ -207,6 +207,24 @@ def test_a_multiple_is_never_what_it_does_not_divide() -> None:
     assert not any(isinstance(op, (scf.IfOp, tile.DescStore)) for op in kernel.walk())
 
 
+def test_what_is_equal_to_a_number_is_that_number() -> None:
+    kernel = simplified(
+        "x out K",
+        op("zero", "eq", "K", "c0", to="i1"),
+        branch(
+            "zero",
+            [
+                op("more", "gt", "K", "c0", to="i1"),
+                *branch("more", [load("a", "x", "m", "K"), store("out", "m", "K", "a")]),
+                load("b", "x", "m", "K"),
+                store("out", "m", "K", "b"),
+            ],
+        ),
+    )
+    (stored,) = (op for op in kernel.walk() if isinstance(op, tile.DescStore))
+    assert constant_of(stored.offsets[1]) == 0
+
+
 def test_value_handed_on_unchanged_is_its_first() -> None:
     kernel = simplified(
         "x out K",

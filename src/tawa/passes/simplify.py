@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import BoolAttr, IntAttr
+from xdsl.dialects.builtin import BoolAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.effects import CONTROL, VIEWS, WRITES, has_effect, orders_others
@@ -33,12 +33,13 @@ from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import shape_of
 from tawa.ir.walk import is_terminator, marked_pure, walk
 from tawa.passes.dead import sweep
-from tawa.passes.fold import fold, integer_of
+from tawa.passes.fold import constant, fold, integer_of
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
 # A conjunction that holds says so of its parts, a disjunction that does not says that of its.
 _FOLLOWS = {True: "and", False: "or"}
+_EQUAL = {True: "eq", False: "ne"}
 
 _Key = tuple[object, ...]
 _Scope = dict[_Key, Operation]
@@ -214,22 +215,30 @@ def _simplify_control(operation: Operation, scopes: list[_Scope]) -> Operation |
 
 
 def _tell(block: Block, condition: SSAValue, truth: bool) -> None:
-    """Put a condition's outcome, and what follows from it, in its place within a branch."""
+    """Put a condition's outcome, and what follows from it, in its place within a branch: a number
+    where something is equal to one.
+    """
     match condition.owner:
         case tile.Elementwise(function=name, inputs=parts) if name.data == "not":
             _tell(block, parts[0], not truth)
         case tile.Elementwise(function=name, inputs=parts) if name.data == _FOLLOWS[truth]:
             for part in parts:
                 _tell(block, part, truth)
+        case tile.Elementwise(function=name, inputs=(value, number)) if name.data == _EQUAL[truth]:
+            if (known := integer_of(number)) is not None:
+                _put(block, value, known)
         case tile.Constant():
             return
         case _:
             pass
-    inside = [use for use in condition.uses if block.is_ancestor(use.operation)]
+    _put(block, condition, int(truth))
+
+
+def _put(block: Block, value: SSAValue, number: int) -> None:
+    """Put a number in the place of a value within a block."""
+    inside = [use for use in value.uses if block.is_ancestor(use.operation)]
     if inside:
-        known = tile.Constant(
-            attributes={"value": IntAttr(int(truth))}, result_types=[condition.type]
-        )
+        known = constant(number, value.type)
         block.insert_ops_before([known], _first(block))
         for use in inside:
             use.operation.operands[use.index] = known.result
