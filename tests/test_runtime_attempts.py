@@ -86,11 +86,11 @@ def with_local_memory(monkeypatch, accesses):
 def test_loops_that_wait_for_local_memory_make_the_driver_try_another_plan(monkeypatch):
     with_local_memory(monkeypatch, [0])
     first = build().plan
-    with_local_memory(monkeypatch, [5, 0])
+    with_local_memory(monkeypatch, [compiler.FEW + 4, 0])
     kernel = build()
     assert kernel.plan != first
     assert kernel.plan.specialized
-    assert ("plan 1", "5 accesses to local memory in loops of roles") in [
+    assert ("plan 1", "20 accesses to local memory in loops of roles") in [
         (item.feature, item.reason) for item in kernel.declined
     ]
     assert "stack: 8 bytes a thread, no access in loops of roles" in str(kernel)
@@ -99,11 +99,11 @@ def test_loops_that_wait_for_local_memory_make_the_driver_try_another_plan(monke
 def test_of_plans_that_all_wait_for_local_memory_the_best_is_taken_and_says_so(monkeypatch):
     with_local_memory(monkeypatch, [0])
     first = build().plan
-    with_local_memory(monkeypatch, [5] * compiler.ATTEMPTS)
+    with_local_memory(monkeypatch, [compiler.FEW + 4] * compiler.ATTEMPTS)
     kernel = build()
     assert kernel.plan == first, "an ordinary kernel is no way out"
-    assert "fast code: 5 accesses to local memory in loops of roles" in str(kernel)
-    assert "stack: 8 bytes a thread, 5 accesses in loops of roles" in str(kernel)
+    assert "fast code: 20 accesses to local memory in loops of roles" in str(kernel)
+    assert "stack: 8 bytes a thread, 20 accesses in loops of roles" in str(kernel)
 
 
 def test_without_nvdisasm_local_memory_is_reported_alone(monkeypatch):
@@ -111,3 +111,12 @@ def test_without_nvdisasm_local_memory_is_reported_alone(monkeypatch):
     kernel = build()
     assert kernel.resources.local_in_loops is None
     assert "nvdisasm would tell" in str(kernel)
+
+
+def test_a_few_accesses_are_reported_alone(monkeypatch):
+    with_local_memory(monkeypatch, [0])
+    first = build().plan
+    with_local_memory(monkeypatch, [1])
+    kernel = build()
+    assert kernel.plan == first
+    assert "fast code: 1 accesses to local memory in loops of roles" in str(kernel)

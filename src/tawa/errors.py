@@ -341,8 +341,8 @@ class BuildError(TawaError):
     Why: A kernel whose products are serialised runs at a fraction of its speed without any sign of
     it. Such a build is refused and the next plan tried. The last, an ordinary kernel, is taken as
     it is, and `explain` says what is slow; with pins that rule it out the error is raised. A kernel
-    whose loops wait for local memory (spills) is no error: other plans are tried, and the one that
-    waits least is taken.
+    whose loops wait for local memory (spills) many times is no error: other plans are tried, and
+    the one that waits least is taken.
 
     Remedy: Use a smaller tile or fewer stages; source that does not compile at all is a fault of
     ours to report.

@@ -55,6 +55,8 @@ from tawa.simulator.proof import prove
 from tawa.target import Target
 
 ATTEMPTS = 6
+FEW = 16
+"""Accesses to local memory in loops of roles that cost less than the plan that is second."""
 REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProtocol)
 """What makes the driver try the next plan. Of ProtocolError it is the subclass alone that says
 "not proved": a violated protocol is a fault of the compiler and is never passed over."""
@@ -156,8 +158,8 @@ def _compile(
 ) -> CompiledKernel:
     """Compile by the first plan that can be carried out.
 
-    One whose loops wait for local memory is kept, while other plans with roles, or without, are
-    tried: of kernels that all do, the one that does so least is taken.
+    One whose loops wait for local memory more than a `FEW` times is kept, while other plans with
+    roles, or without, are tried: of kernels that all do, the one that does so least is taken.
     """
     with watch.phase("frontend"):
         kernel = build_tile(function, signature, options)
@@ -185,7 +187,7 @@ def _compile(
         made = attempt(plan)
         if made is None:
             continue
-        if not made.resources.local_in_loops:
+        if (made.resources.local_in_loops or 0) <= FEW:
             return more_resident(made, kernel, target, pins, attempt)
         slow.append(made)
         errors.append(BuildError(_waits_for_memory(made.resources)))
