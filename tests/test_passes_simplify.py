@@ -210,9 +210,9 @@ def test_a_multiple_is_never_what_it_does_not_divide() -> None:
 def test_what_is_equal_to_a_number_is_that_number() -> None:
     kernel = simplified(
         "x out K",
-        op("zero", "eq", "K", "c0", to="i1"),
+        op("none", "eq", "K", "c0", to="i1"),
         branch(
-            "zero",
+            "none",
             [
                 op("more", "gt", "K", "c0", to="i1"),
                 *branch("more", [load("a", "x", "m", "K"), store("out", "m", "K", "a")]),
