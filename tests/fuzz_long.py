@@ -1,6 +1,7 @@
 """The long fuzz: random kernels for some minutes, and a page of what became of them.
 
     python tests/fuzz_long.py --minutes 30 --first 0 --write benchmarks/results
+    python tests/fuzz_long.py --merge one.json other.json --write benchmarks/results
 
 Kernels have numbers, and a number is the same kernel in every process. Each runs through the oracle
 and the simulator, one in `--emulate` through the emulated text and one in `--nvrtc` through NVRTC.
@@ -177,7 +178,7 @@ def facts(run: Run, minutes: float) -> dict[str, Any]:
             "compiler": " ".join(COMPILER or ()),
         },
         "minutes": round(minutes, 1),
-        "numbers": [run.options.first, run.options.first + tally.count - 1],
+        "numbers": [[run.options.first, run.options.first + tally.count - 1]],
         "kernels": tally.count,
         "equal": tally.equal,
         "specialized": tally.specialized,
@@ -192,14 +193,33 @@ def facts(run: Run, minutes: float) -> dict[str, Any]:
     }
 
 
+def together(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Several runs, at one commit with one Python, as one: counts are added."""
+    whole = parts[0]
+    for part in parts[1:]:
+        same = ("commit", "versions")
+        if any(part[name] != whole[name] for name in same):
+            raise SystemExit("only runs at one commit, with one Python, are one run")
+        for name, value in part.items():
+            match value:
+                case dict() if name not in same:
+                    whole[name] = dict((Counter(whole[name]) + Counter(value)).most_common())
+                case list() | int() | float():
+                    whole[name] += value
+                case _:
+                    pass
+    return whole
+
+
 def page(found: dict[str, Any]) -> str:
     """The run as a page."""
     declined, refused = sum(found["declined"].values()), sum(found["pins refused"].values())
     lines = [
         f"# Fuzzing, {found['date']}",
         "",
-        f"`{found['command']}` at {found['commit']}: {found['minutes']} minutes, "
-        f"kernels {found['numbers'][0]} to {found['numbers'][1]}, "
+        f"`{found['command']}` at {found['commit']}: {found['minutes']:.1f} minutes, "
+        + ", ".join(f"kernels {first} to {last}" for first, last in found["numbers"])
+        + ", "
         + ", ".join(f"{name} {version}" for name, version in found["versions"].items()),
         "",
         "| | |",
@@ -250,15 +270,19 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--commit", default="", help="where the tree is no repository")
     parser.add_argument("--write", type=Path, help="the folder of the page and its JSON")
-    run = Run(parser.parse_args())
+    parser.add_argument("--merge", type=Path, nargs="+", help="JSON of runs that become one")
+    run = Run(options := parser.parse_args())
     started = time.monotonic()
-    run.kernels()
-    found = facts(run, (time.monotonic() - started) / 60)
+    if options.merge:
+        found = together([json.loads(path.read_text()) for path in options.merge])
+    else:
+        run.kernels()
+        found = facts(run, (time.monotonic() - started) / 60)
     text = page(found)
-    if run.options.write is not None:
+    if options.write is not None:
         name = f"fuzz-{found['date']}"
-        (run.options.write / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
-        (run.options.write / f"{name}.md").write_text(text)
+        (options.write / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+        (options.write / f"{name}.md").write_text(text)
     print(text)
     return 1 if found["counterexamples"] else 0
 
