@@ -100,12 +100,15 @@ def tried(number: int, options: argparse.Namespace) -> Tried:
         return Tried(features, how, run_case(case, seeds=options.seeds, **how))
     except Counterexample as error:
         first = str(error).partition("\n")[0]
+    print(
+        f"counterexample {number}: {first}", flush=True
+    )  # now: the time may end before it is small
     want = failure(case, seeds=options.seeds, **how)
     if want:
         same = lambda other: failure(other, seeds=options.seeds, **how) == want  # noqa: E731
         case = reduce(case, same, attempts=60)
     found = {"kernel": str(number), "what": want or first, "case": str(case)}
-    print(f"counterexample {number}: {first}\n{case}\n", flush=True)
+    print(f"counterexample {number}, made small:\n{case}\n", flush=True)
     return Tried(features, how, found=found)
 
 
