@@ -9,6 +9,7 @@ dimension d of the tensor, `offset` and `step` are polynomials of scalars, and a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
@@ -92,6 +93,10 @@ class IndexForm:
         return None
 
 
+_Known: TypeAlias = dict[SSAValue, IndexForm | None]
+_LINEAR = frozenset({"add", "sub", "mul", "irem", "idiv"})
+
+
 @dataclass(frozen=True, slots=True)
 class PointerForm:
     """The addresses of a tensor of pointers: an argument and an element index into it."""
@@ -102,6 +107,17 @@ class PointerForm:
 
 def index_form(value: SSAValue) -> IndexForm | None:
     """Return the affine form of an integer tensor or scalar, or None where there is none."""
+    return _form(value, {})
+
+
+def _form(value: SSAValue, known: _Known) -> IndexForm | None:
+    """Return the form of a value; what is used twice is asked once."""
+    if value not in known:
+        known[value] = _found(value, known)
+    return known[value]
+
+
+def _found(value: SSAValue, known: _Known) -> IndexForm | None:
     rank = len(shape_of(value.type))
     if not rank:
         return IndexForm(polynomial(value))
@@ -113,11 +129,11 @@ def index_form(value: SSAValue) -> IndexForm | None:
         case tile.Arange() as op:
             return IndexForm(Polynomial.constant(op.start.data), (ONE,))
         case tile.ExpandDims() | tile.Broadcast() | tile.Transpose() as op:
-            return moved(op, index_form(op.value))
+            return moved(op, _form(op.value, known))
         case tile.Cast() as op if keeps_number(op):
-            return index_form(op.value)
-        case tile.Elementwise() as op:
-            return _combined(op)
+            return _form(op.value, known)
+        case tile.Elementwise() as op if op.function.data in _LINEAR:
+            return _combined(op, known)
         case _:
             return None
 
@@ -156,8 +172,8 @@ def moved(
     return IndexForm(form.offset, steps, wrapped, repeated)
 
 
-def _combined(op: tile.Elementwise) -> IndexForm | None:
-    forms = [index_form(item) for item in op.inputs]
+def _combined(op: tile.Elementwise, known: _Known) -> IndexForm | None:
+    forms = [_form(item, known) for item in op.inputs]
     match op.function.data, forms:
         case "add", [IndexForm() as a, IndexForm() as b]:
             return a.plus(b)

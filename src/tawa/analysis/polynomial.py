@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any, TypeAlias
 
 from xdsl.dialects import scf
@@ -127,6 +128,13 @@ class Polynomial:
                     found.add(atom)
         return frozenset(found)
 
+    @cached_property
+    def size(self) -> int:
+        """How many atoms stand in it, those inside calls as often as they are written."""
+        calls = [atom for monomial, _ in self.terms for atom in monomial if isinstance(atom, Call)]
+        inside = sum(item.size for call in calls for item in call.inputs)
+        return inside + sum(max(1, len(monomial)) for monomial, _ in self.terms)
+
     def divide(self, by: Monomial, number: int = 1) -> tuple[Polynomial, Polynomial]:
         """Return (quotient, rest): the terms that `number` times the atoms of `by` divide, less
         these factors, and the others.
@@ -158,6 +166,9 @@ ONE = Polynomial.constant(1)
 # Functions kept as atoms; every other scalar is a leaf.
 _CALLS = frozenset({"idiv", "irem", "min", "max", "select", "and", "or", "xor", "shl", "shr"})
 
+
+_LONGEST = 256
+"""Atoms that go into one operation, at most: an address has a dozen."""
 
 Known: TypeAlias = dict[SSAValue, Polynomial]
 """Polynomials that were worked out already; good as long as the program is not changed."""
@@ -252,7 +263,12 @@ def _outside(value: SSAValue, body: Block) -> bool:
 
 
 def _elementwise(op: tile.Elementwise, known: Known) -> Polynomial:
+    """Return what an operation gives; where that grows too long to compare or print, a leaf."""
     inputs = tuple([polynomial(item, known) for item in op.inputs])
+    factors = op.function.data == "mul"
+    terms = prod(len(item.terms) for item in inputs) if factors else 0
+    if terms + sum(item.size for item in inputs) > _LONGEST:
+        return Polynomial.atom(Leaf(op.result))
     match op.function.data, inputs:
         case "add", (a, b):
             return a + b

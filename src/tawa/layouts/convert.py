@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from operator import add
 from typing import Literal, TypeAlias
 
@@ -143,6 +144,12 @@ def owns(layout: RegisterLayout) -> tuple[tuple[Digits, ...], tuple[Digits, ...]
     as the owner of a replicated element; none where every element lives in one thread only.
     """
     return _replicas(layout.lanes), _replicas(layout.warps)
+
+
+def is_replicated(layout: RegisterLayout, warps: int) -> bool:
+    """Tell whether several of the threads of `warps` warps hold an element."""
+    lanes = prod(axis.extent for axis in layout.lanes)
+    return any(owns(layout)) or lanes < 32 or layout.warp_count < warps
 
 
 def _replicas(items: tuple[Axis, ...]) -> tuple[Digits, ...]:

@@ -121,7 +121,7 @@ def _atomics(
     element: Element,
     call: _Call,
 ) -> None:
-    """Write the loop over elements; replicas must not act twice, and share what the owner got."""
+    """Write the loop over elements; replicas do not act twice: what the owner got, it alone has."""
     used = result.first_use is not None
     guard = replica_guard(e, pointer)
     if is_tensor(result):
@@ -155,9 +155,6 @@ def _atomic_tensor(
     guard: str,
     used: bool,
 ) -> None:
-    if used and guard:
-        raise InternalError("an atomic of a replicated tensor whose result is used")
-
     def at(value: SSAValue, r: str) -> str:
         return e.tensor(value).at(r)
 

@@ -9,6 +9,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import element_of
 from tawa.codegen.emit.emitter import Emitter, slot_address
+from tawa.codegen.emit.global_memory import replica_guard
 from tawa.codegen.emit.values import Array, View
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic
@@ -132,7 +133,8 @@ def store(e: Emitter, op: Operation) -> None:
     base = e.view(op.view)
     packed = array.element.packed
     words = max(1, access.elements // packed)
-    with _addresses(e, access, base) as (part, address):
+    guard = replica_guard(e, op.value) if op.owners else ""
+    with e.block(f"if ({guard})" if guard else ""), _addresses(e, access, base) as (part, address):
         if access.matrices:
             items = [_word(array.name, part, words, index) for index in range(words)]
             e.do(w.stmatrix(access.matrices, transposed=access.transposed), address, *items)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, BoolAttr, IntAttr, StringAttr, UnitAttr
 from xdsl.irdl import (
     attr_def,
     irdl_op_definition,
     operand_def,
+    opt_attr_def,
     result_def,
     traits_def,
 )
@@ -95,12 +96,17 @@ class SharedGather(TawaOperation):
 
 @irdl_op_definition
 class SharedStore(TawaOperation):
-    """Write registers to a view. `via` is "plain" (st.shared) or "stmatrix"."""
+    """Write registers to a view. `via` is "plain" (st.shared) or "stmatrix".
+
+    All threads that hold an element write it. `owners`: the one that owns it alone does, since the
+    others do not have its value (what an atomic gave).
+    """
 
     name = "hopper.shared_store"
     value = operand_def()
     view = operand_def(ViewType)
     via = attr_def(StringAttr)
+    owners = opt_attr_def(UnitAttr)
     assembly_format = "$via $value `,` $view attr-dict `:` type(operands)"
 
 

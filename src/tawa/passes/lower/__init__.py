@@ -12,7 +12,7 @@ Raises `OverBudget`, `PlanError`, `DescriptorError`, `ShapeUnsupported`.
 from __future__ import annotations
 
 from tawa.ir import tile
-from tawa.passes.lower.atomics import broadcast_atomics
+from tawa.passes.lower.atomics import broadcast_atomics, share_atomics
 from tawa.passes.lower.borrowed import carry_slots
 from tawa.passes.lower.carried import split_carried
 from tawa.passes.lower.context import Lowering
@@ -78,6 +78,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         Converter(lowering, role, assign_layouts(lowering, role)).run()
         expand_reductions(lowering, role)
         expand_gathers(lowering, role)
+        share_atomics(lowering, role)
         drop_spare_barriers(lowering, role)  # before those of global memory count on them
         separate_accesses(lowering, role)  # with layouts: a thread's own elements need no barrier
         lower_stores(lowering, role)

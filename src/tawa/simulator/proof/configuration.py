@@ -90,6 +90,8 @@ class Configuration:
     has the ends of loops chosen as if nothing were known of them: more than any input can do.
     `equal` are numbers that a scalar is rather to be than any other, where it is to be unlike one;
     `given` the block's number and the grid's size where those of another run are to be kept.
+    Outcomes that keep a loop turning for ever are no run: `restless` counts the trips since that
+    was seen, in which all combinations of outcomes are tried.
     """
 
     kinds: Mapping[str, Wishes]
@@ -104,11 +106,14 @@ class Configuration:
     free: bool = False
     equal: tuple[int, ...] = ()
     given: Mapping[tuple[object, ...], int] = field(default_factory=dict[tuple[object, ...], int])
+    restless: int = 0
     outcomes: dict[Site, list[int]] = field(default_factory=dict[Site, list[int]])
 
     def wish(self, site: Site) -> int:
         """Return the outcome wanted now at a site."""
         turn = len(self.outcomes.setdefault(site, []))
+        if self.restless and site.kind == "if":
+            return self.restless >> list(self.outcomes).index(site) % 8 & 1
         wishes = self.sites.get(site.operation) or self.kinds[site.kind]
         return wishes[turn % len(wishes)]
 

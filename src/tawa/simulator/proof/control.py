@@ -20,6 +20,8 @@ from tawa.simulator.proof.rules import Unproved
 from tawa.simulator.proof.steps import Step, run_steps
 
 Moves = tuple[tuple[int, int], ...]
+_PATIENCE = 64
+"""Trips of a while loop after which the outcomes chosen in it, which keep it turning, change."""
 
 
 def _moves(decoder: Decoder, targets: tuple[SSAValue, ...], origins: tuple[SSAValue, ...]) -> Moves:
@@ -249,6 +251,7 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
     by = decoder.number(step) if isinstance(step, SSAValue) else -1
     trips = nesting_of(loop, after, decoder)
     orbits = _orbits(decoder, loop)
+    chosen = loop not in decoder.uniform.fixed
 
     def run(script: Script) -> Source:
         world = script.world
@@ -264,6 +267,8 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
             yield check(script)
             if not world.condition(site, script.env[condition]):
                 break
+            if chosen and trip >= _PATIENCE:
+                world.configuration.restless = trip
             world.entered.add((loop, 1))
             turning.step()
             _move(script, passed)
@@ -271,6 +276,7 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
             _move(script, back)
         else:
             raise Unproved(f"a while loop runs more than {world.limit} times", loop)
+        world.configuration.restless = 0
         turning.end()
         _move(script, final)
 
