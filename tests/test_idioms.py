@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+import idiom_corners
 import idiom_inductor
 import idiom_language
 import idiom_products
@@ -14,8 +15,16 @@ import idiom_serving
 from codegen_emulator import needs_compiler
 from idiom_case import Idiom
 
-FILES = [idiom_inductor, idiom_language, idiom_products, idiom_scalars, idiom_serving]
+FILES = [
+    idiom_corners,
+    idiom_inductor,
+    idiom_language,
+    idiom_products,
+    idiom_scalars,
+    idiom_serving,
+]
 CASES: dict[str, Idiom] = {name: case for file in FILES for name, case in file.CASES.items()}
+SHORT = {**idiom_corners.CASES, **idiom_language.CASES}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -25,13 +34,13 @@ def test_simulated(name):
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", idiom_language.CASES)
+@pytest.mark.parametrize("name", SHORT)
 def test_the_generated_text(name):
     CASES[name].emulate()
 
 
 @needs_compiler
 @pytest.mark.long
-@pytest.mark.parametrize("name", sorted(CASES.keys() - idiom_language.CASES.keys()))
+@pytest.mark.parametrize("name", sorted(CASES.keys() - SHORT.keys()))
 def test_the_generated_text_of_others(name):
     CASES[name].emulate()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
@@ -47,8 +48,22 @@ class Affine:
         return None if self.terms else self.constant
 
 
+_Known: TypeAlias = dict[SSAValue, Affine]
+
+
 def affine_of(value: SSAValue) -> Affine:
     """Return the affine form of an integer scalar; at worst the value itself as a symbol."""
+    return _affine(value, {})
+
+
+def _affine(value: SSAValue, known: _Known) -> Affine:
+    """Return the form of a value; what is used twice is asked once."""
+    if value not in known:
+        known[value] = _found(value, known)
+    return known[value]
+
+
+def _found(value: SSAValue, known: _Known) -> Affine:
     owner = value.owner
     if shape_of(value.type) or is_float(value.type):
         return Affine(0, ((value, 1),))
@@ -56,31 +71,31 @@ def affine_of(value: SSAValue) -> Affine:
         case tile.Constant(value=IntAttr() as number):
             return Affine(number.data)
         case tile.Cast() if not is_float(owner.value.type):
-            return affine_of(owner.value)
+            return _affine(owner.value, known)
         case tile.Elementwise():
-            return _affine_elementwise(owner)
+            return _affine_elementwise(owner, known)
         case _:
             return Affine(0, ((value, 1),))
 
 
-def _affine_elementwise(operation: tile.Elementwise) -> Affine:
+def _affine_elementwise(operation: tile.Elementwise, known: _Known) -> Affine:
     symbol = Affine(0, ((operation.result, 1),))
     inputs = list(operation.inputs)
     match operation.function.data:
         case "add":
-            return affine_of(inputs[0]) + affine_of(inputs[1])
+            return _affine(inputs[0], known) + _affine(inputs[1], known)
         case "sub":
-            return affine_of(inputs[0]) - affine_of(inputs[1])
+            return _affine(inputs[0], known) - _affine(inputs[1], known)
         case "neg":
-            return affine_of(inputs[0]) * -1
+            return _affine(inputs[0], known) * -1
         case "mul":
-            a, b = affine_of(inputs[0]), affine_of(inputs[1])
+            a, b = _affine(inputs[0], known), _affine(inputs[1], known)
             if b.known is not None:
                 return a * b.known
             return b * a.known if a.known is not None else symbol
         case "shl":
-            bits = affine_of(inputs[1]).known
-            return affine_of(inputs[0]) * (1 << bits) if bits is not None else symbol
+            bits = _affine(inputs[1], known).known
+            return _affine(inputs[0], known) * (1 << bits) if bits is not None else symbol
         case _:
             return symbol
 

@@ -69,8 +69,23 @@ class Extremes:
         return Extremes(*(ends if factor >= 0 else ends[::-1]))
 
 
+_MOST_PARTS = 64
+_Known: TypeAlias = dict[SSAValue, Extremes | None]
+
+
 def extremes(value: SSAValue) -> Extremes | None:
     """Return the extremes of an integer tensor or scalar, None where no rule gives them."""
+    return _extremes(value, {})
+
+
+def _extremes(value: SSAValue, known: _Known) -> Extremes | None:
+    """Return the extremes of a value; what is used twice is asked once."""
+    if value not in known:
+        known[value] = _found(value, known)
+    return known[value]
+
+
+def _found(value: SSAValue, known: _Known) -> Extremes | None:
     if not isinstance(element_type(value.type), IntegerType):
         return None
     if not shape_of(value.type):
@@ -83,19 +98,19 @@ def extremes(value: SSAValue) -> Extremes | None:
             last = start.data + shape_of(op.result.type)[0] - 1
             return Extremes(Affine(start.data), Affine(last))
         case tile.Splat() | tile.ExpandDims() | tile.Broadcast() | tile.Reshape() as op:
-            return extremes(op.value)
+            return _extremes(op.value, known)
         case tile.Transpose() as op:
-            return extremes(op.value)
+            return _extremes(op.value, known)
         case tile.Cast() as op if keeps_number(op):
-            return extremes(op.value)
-        case tile.Elementwise() as op:
-            return _combined(op)
+            return _extremes(op.value, known)
+        case tile.Elementwise() as op if op.function.data in ("add", "sub", "neg", "mul"):
+            return _combined(op, known)
         case _:
             return None
 
 
-def _combined(op: tile.Elementwise) -> Extremes | None:
-    parts = [extremes(item) for item in op.inputs]
+def _combined(op: tile.Elementwise, known: _Known) -> Extremes | None:
+    parts = [_extremes(item, known) for item in op.inputs]
     match op.function.data, parts:
         case "add", [Extremes() as a, Extremes() as b]:
             return a.plus(b)
@@ -115,17 +130,37 @@ def _combined(op: tile.Elementwise) -> Extremes | None:
 def uniform_when(mask: SSAValue, truth: bool) -> Condition | None:
     """Return when every element of a mask surely is `truth`, None where nothing is known.
 
-    The condition is sufficient: the mask may be `truth` everywhere without it.
+    The condition is sufficient: the mask may be `truth` everywhere without it. Nothing is said of
+    masks of many parts: a part that is used twice is asked twice.
     """
+    return _uniform_when(mask, truth) if _parts(mask, {}) <= _MOST_PARTS else None
+
+
+def _parts(mask: SSAValue, known: dict[SSAValue, int]) -> int:
+    """Return how many comparisons a mask has when it is written out."""
+    if mask not in known:
+        match mask.owner:
+            case tile.Splat() | tile.ExpandDims() | tile.Broadcast() | tile.Reshape() as op:
+                known[mask] = _parts(op.value, known)
+            case tile.Elementwise() as op if op.function.data in ("and", "or"):
+                known[mask] = sum(_parts(item, known) for item in op.inputs)
+            case tile.Transpose() as op:
+                known[mask] = _parts(op.value, known)
+            case _:
+                known[mask] = 1
+    return known[mask]
+
+
+def _uniform_when(mask: SSAValue, truth: bool) -> Condition | None:
     if not shape_of(mask.type):
         return Holds(mask, truth)
     match mask.owner:
         case tile.Splat() | tile.ExpandDims() | tile.Broadcast() | tile.Reshape() as op:
-            return uniform_when(op.value, truth)
+            return _uniform_when(op.value, truth)
         case tile.Transpose() as op:
-            return uniform_when(op.value, truth)
+            return _uniform_when(op.value, truth)
         case tile.Elementwise() as op if op.function.data in ("and", "or"):
-            parts = [uniform_when(item, truth) for item in op.inputs]
+            parts = [_uniform_when(item, truth) for item in op.inputs]
             known = tuple(part for part in parts if part is not None)
             if (op.function.data == "and") is truth:
                 return Every(known) if len(known) == len(parts) else None

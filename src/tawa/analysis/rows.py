@@ -19,15 +19,24 @@ from tawa.ir.types import shape_of
 
 
 def conjuncts(mask: SSAValue) -> list[SSAValue]:
-    """Return the comparisons whose conjunction `mask` is, through broadcasts."""
+    """Return the comparisons whose conjunction `mask` is, through broadcasts, each of them once."""
+    return list(_conjuncts(mask, {}))
+
+
+def _conjuncts(mask: SSAValue, known: dict[SSAValue, dict[SSAValue, None]]) -> dict[SSAValue, None]:
+    if mask in known:
+        return known[mask]
+    found = {mask: None}
     match mask.owner:
         case tile.Elementwise() as op if op.function.data == "and":
-            return [part for item in op.inputs for part in conjuncts(item)]
+            found = {part: None for item in op.inputs for part in _conjuncts(item, known)}
         case tile.Broadcast() | tile.ExpandDims() as op:
-            inner = conjuncts(op.value)
-            return inner if len(inner) > 1 else [mask]
+            inner = _conjuncts(op.value, known)
+            found = inner if len(inner) > 1 else found
         case _:
-            return [mask]
+            pass
+    known[mask] = found
+    return found
 
 
 def upper_bound(comparison: SSAValue) -> tuple[IndexForm, IndexForm] | None:

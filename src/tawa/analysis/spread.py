@@ -18,7 +18,7 @@ def is_spread(pointer: SSAValue) -> bool:
     Addresses must be linear in the indices. Strides known at launch only are taken to be those of
     a tensor whose elements do not overlap; known ones must leave room for the smaller ones.
     """
-    steps = _steps(pointer)
+    steps = _steps(pointer, {})
     if steps is None:
         return False
     moving = [(step, extent) for step, extent in zip(steps, shape_of(pointer.type)) if extent > 1]
@@ -37,8 +37,17 @@ def is_spread(pointer: SSAValue) -> bool:
 _Steps = tuple[int | None, ...]
 
 
-def _steps(value: SSAValue) -> _Steps | None:
+_Known = dict[SSAValue, _Steps | None]
+
+
+def _steps(value: SSAValue, known: _Known) -> _Steps | None:
     """Return the step along each dimension, None where there is none; None: not linear."""
+    if value not in known:
+        known[value] = _found(value, known)
+    return known[value]
+
+
+def _found(value: SSAValue, known: _Known) -> _Steps | None:
     rank = len(shape_of(value.type))
     if rank == 0:
         return ()
@@ -48,28 +57,28 @@ def _steps(value: SSAValue) -> _Steps | None:
         case tile.Arange():
             return (1,)
         case tile.ExpandDims() as expand:
-            inner = _steps(expand.value)
+            inner = _steps(expand.value, known)
             axis = expand.axis.data
             return None if inner is None else (*inner[:axis], None, *inner[axis:])
         case tile.Broadcast() | tile.Cast() | hopper.ConvertLayout() as same:
-            return _steps(same.operands[0])
+            return _steps(same.operands[0], known)
         case tile.PtrAdd() as move:
-            return _sum(move.pointer, move.offset, 1)
+            return _sum(move.pointer, move.offset, 1, known)
         case tile.Elementwise() as element:
-            return _element(element)
+            return _element(element, known)
         case _:
             return None
 
 
-def _element(element: tile.Elementwise) -> _Steps | None:
+def _element(element: tile.Elementwise, known: _Known) -> _Steps | None:
     inputs = list(element.inputs)
     match element.function.data:
         case "add":
-            return _sum(inputs[0], inputs[1], 1)
+            return _sum(inputs[0], inputs[1], 1, known)
         case "sub":
-            return _sum(inputs[0], inputs[1], -1)
+            return _sum(inputs[0], inputs[1], -1, known)
         case "mul":
-            first, second = _steps(inputs[0]), _steps(inputs[1])
+            first, second = _steps(inputs[0], known), _steps(inputs[1], known)
             if first is None or second is None:
                 return None
             if _still(second):
@@ -79,8 +88,8 @@ def _element(element: tile.Elementwise) -> _Steps | None:
             return None
 
 
-def _sum(a: SSAValue, b: SSAValue, sign: int) -> _Steps | None:
-    first, second = _steps(a), _steps(b)
+def _sum(a: SSAValue, b: SSAValue, sign: int, known: _Known) -> _Steps | None:
+    first, second = _steps(a, known), _steps(b, known)
     if first is None or second is None:
         return None
     if any(x is not None and y is not None for x, y in zip(first, second)):

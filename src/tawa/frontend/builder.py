@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tawa.errors import Place, TawaError
 from tawa.frontend.types import ir_type
@@ -140,10 +140,28 @@ class Builder:
         return self.op(tile.Constant, [], kind, {"value": owner.value})
 
     def reshape(self, value: Tensor, shape: Sequence[int]) -> Tensor:
-        """Give a tensor another shape with as many elements."""
+        """Give a tensor another shape with as many elements; none for a scalar."""
         if tuple(shape) == value.shape:
             return value
+        if not value.is_block:
+            return self.splat(value, shape)
+        if not shape:
+            return self._only(self.reshape(value, (1,)))
         return self.op(tile.Reshape, [value], ir_type(value.dtype, shape))
+
+    def _only(self, value: Tensor) -> Tensor:
+        """Take the element of a vector of one: reduced, it is that element."""
+        kind = ir_type(value.dtype)
+        body = Block(arg_types=[kind, kind])
+        body.add_op(tile.Yield(operands=[[body.args[0]]]))
+        return self.make(
+            tile.Reduce(
+                operands=[[value.ssa]],
+                attributes={"axis": IntAttr(0)},
+                result_types=[[kind]],
+                regions=[Region(body)],
+            )
+        )
 
     def transpose(self, value: Tensor, permutation: Sequence[int]) -> Tensor:
         """Permute the dimensions of a tensor."""

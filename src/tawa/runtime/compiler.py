@@ -8,6 +8,7 @@ as its notes.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -55,6 +56,7 @@ from tawa.simulator.proof import prove
 from tawa.target import Target
 
 ATTEMPTS = 6
+_FRAMES = 12_000
 FEW = 16
 """Accesses to local memory in loops of roles that cost less than the plan that is second."""
 REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProtocol)
@@ -111,6 +113,7 @@ def compile_kernel(
             function, signature, options, pins, target, descriptors, strict, Stopwatch(steps)
         )
 
+    _allow_long_chains()
     try:
         with at_rest():
             return attempt(Steps())
@@ -136,6 +139,15 @@ def compile_kernel(
             failure.add_note(f"for a report: {folder}")
         raise failure
     raise crash.internal_error(failure, request, steps) from failure
+
+
+def _allow_long_chains() -> None:
+    """Let analyses follow chains of some two thousand operations, as unrolled loops make them.
+
+    They recurse in Python, which takes memory and not the stack of the thread. The limit is never
+    lowered: another thread may be in the middle of a compilation.
+    """
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES))
 
 
 def _again(attempt: Callable[[Steps], object]) -> Steps:

@@ -83,8 +83,22 @@ class Course:
         }
 
 
+_Known: TypeAlias = dict[SSAValue, Course | None]
+
+
 def course_of(value: SSAValue) -> Course | None:
     """Return the course of an integer, None where it is no function of trip numbers alone."""
+    return _course(value, {})
+
+
+def _course(value: SSAValue, known: _Known) -> Course | None:
+    """Return the course of a value; what is used twice is asked once."""
+    if value not in known:
+        known[value] = _found(value, known)
+    return known[value]
+
+
+def _found(value: SSAValue, known: _Known) -> Course | None:
     if not isinstance(value.type, IntegerType):
         return None
     if isinstance(value, BlockArgument):
@@ -93,11 +107,11 @@ def course_of(value: SSAValue) -> Course | None:
         case tile.Constant(value=IntAttr(data=number)):
             return _constant(number)
         case tile.Cast() | tile.Bitcast() as cast:
-            return course_of(cast.operands[0])
+            return _course(cast.operands[0], known)
         case tile.Elementwise(function=function, inputs=inputs):
-            courses = [course_of(item) for item in inputs]
-            known = [course for course in courses if course is not None]
-            return _function(function.data, known) if len(known) == len(courses) else None
+            courses = [_course(item, known) for item in inputs]
+            all_known = [course for course in courses if course is not None]
+            return _function(function.data, all_known) if len(all_known) == len(courses) else None
         case scf.ForOp() as loop:
             place = list(loop.results).index(value)  # pyright: ignore[reportArgumentType]
             return _count(loop.body.block.args[place + 1])
