@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tawa import language as language
     from tawa import testing as testing
     from tawa.errors import TawaError as TawaError
+    from tawa.language.constant import constexpr_function as constexpr_function
     from tawa.plan.plan import Plan as Plan
     from tawa.runtime.arrays import array as array
     from tawa.runtime.compiled import CompiledKernel as CompiledKernel

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from tawa.analysis.polynomial import keeps_number
 from tawa.ir import hopper, tile
@@ -65,7 +65,7 @@ def _range_of(value: SSAValue, depth: int, known: _Known) -> Range:
     return found[1]
 
 
-def _held(found: Range, kind: IntegerType) -> Range:
+def _held(found: Range, kind: Attribute) -> Range:
     """Return what is left of a range in a type: where a bound passes the type, the number wraps."""
     bits = bit_width(kind)
     if not is_signed(kind):
