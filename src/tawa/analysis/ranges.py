@@ -58,11 +58,15 @@ def range_of(value: SSAValue) -> Range:
 def _range_of(value: SSAValue, depth: int, known: _Known) -> Range:
     """Return the range by at most `depth` operations in a row, each value once a depth at most."""
     kind = element_type(value.type)
-    if depth == 0 or not isinstance(kind, IntegerType):
+    if depth == 0 or not _is_integer(kind):
         return ANY
     if (found := known.get(value)) is None or found[0] < depth:
         found = known[value] = depth, _held(_range(value, depth - 1, known), kind)
     return found[1]
+
+
+def _is_integer(kind: Attribute) -> bool:
+    return isinstance(kind, IntegerType)
 
 
 def _held(found: Range, kind: Attribute) -> Range:
