@@ -13,6 +13,8 @@ Declines when: never. Roles that run on one thread need none of this, nor do unu
 
 from __future__ import annotations
 
+from xdsl.dialects.builtin import UnitAttr
+
 from tawa.ir import hopper, tile
 from tawa.ir.types import layout_of
 from tawa.ir.walk import walk
@@ -49,8 +51,10 @@ def share_atomics(lowering: Lowering, role: hopper.Role) -> None:
             following = atomic.next_op
             assert following is not None, "a result that is used is not the last"
             uses = list(result.uses)
-            emitter = Emitter.before(following)
-            (shared,) = exchange(lowering, role, emitter, [result], layout, owners=True)
+            (shared,) = exchange(lowering, role, Emitter.before(following), [result], layout)
+            for use in result.uses:
+                if isinstance(use.operation, hopper.SharedStore):
+                    use.operation.owners = UnitAttr()
             for use in uses:
                 use.operation.operands[use.index] = shared
 

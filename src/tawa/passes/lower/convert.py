@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import StringAttr, TensorType, UnitAttr
+from xdsl.dialects.builtin import StringAttr, TensorType
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tawa.ir import hopper, tile
@@ -316,13 +316,11 @@ def exchange(
     emitter: Emitter,
     values: list[SSAValue],
     wanted: RegisterLayout,
-    *,
-    owners: bool = False,
 ) -> list[SSAValue]:
     """Move tensors between the warps of a role through scratch memory, under one pair of barriers.
 
     The first barrier keeps the role's previous use of the scratch apart, the second orders the
-    stores before the loads. `owners`: of the threads that hold an element one has its value.
+    stores before the loads.
     """
     carried = [as_bytes(emitter, value) for value in values]
     kinds = [element_type(value.type) for value in carried]
@@ -332,10 +330,9 @@ def exchange(
     buffers = scratch(lowering, role, list(zip(layouts, kinds)))
     emitter.put(lowering.role_barrier(role))
     views = [whole_buffer(emitter, buffer) for buffer in buffers]
-    via: dict[str, Attribute] = {"via": StringAttr("plain")}
-    who: dict[str, Attribute] = {"owners": UnitAttr()} if owners else {}
+    via = {"via": StringAttr("plain")}
     for value, view in zip(carried, views):
-        emitter.put(hopper.SharedStore(operands=[value, view], attributes={**via, **who}))
+        emitter.put(hopper.SharedStore(operands=[value, view], attributes=dict(via)))
     emitter.put(lowering.role_barrier(role))
     loaded: list[SSAValue] = []
     for value, view, carrier in zip(values, views, carried):
