@@ -264,8 +264,6 @@ def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[C
     """Yield configurations with numbers drawn at random, for what no other has reached."""
     many = {"around": (shape.tiles(1),), "while around": _times(shape.tiles(1))}
     around = {site: None for one in seen for site in one.outcomes if site.kind in many}
-    # Tiles of two trips, which may turn a ring by an odd number where those of one do not.
-    yield _uniform(shape.instances * (shape.depth + 2), 2, "yes")
     for site in around:
         for free in (False, True):
             wishes = {site.operation: many[site.kind]}
@@ -278,7 +276,9 @@ def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[C
             yield Configuration(_kinds(1, shape.long, "yes"), wishes)
     # A long loop of the first program: those of others may end early, as the parts of a split one.
     long = _uniform(shape.instances, shape.long, "yes")
-    yield from (long, replace(long, free=True, outcomes={}))
+    yield from (replace(long, free=True, outcomes={}), long)
+    # Tiles of two trips, which may turn a ring by an odd number where those of one do not.
+    yield _uniform(shape.instances * (shape.depth + 2), 2, "yes")
     # Loops that share a ring may turn it by an even number in each tile: one of them, less or more.
     inner = {site: None for one in seen for site in one.outcomes if site.kind == "inner"}
     if len(inner) > 1:

@@ -39,8 +39,9 @@ def number_for(
             low = middle
         else:
             high = middle
-    # What asks for one bit of a word, the sign or a flag, no size answers.
-    for number in (sign << bit for bit in range(31, -1, -1) for sign in (-1, 1)):
+    # What asks for one bit of a word, the sign or a flag, no size answers; no count of trips does.
+    bits = range(31, -1, -1) if wish in (0, 1) else ()
+    for number in (sign << bit for bit in bits for sign in (-1, 1)):
         if at(number) == wish:
             return number // unit * unit
     return min(tried, key=lambda number: (abs(tried[number] - wish), number))
