@@ -1,9 +1,9 @@
-"""The proof is fast enough for every compile: 200 ms is the goal, `BUSY` times that the limit.
+"""The proof is fast enough for every compile: it takes 200 ms of an idle core at most.
 
 Steps are counted, and the same everywhere. Time is the processor's, the best of a few tries, in
 units of a loop whose time on the machine of reference is known: a machine that is slow, or was at
 that moment, is allowed as much more as it is slower, and for caches that others use `BUSY` times
-that.
+that. At 4 µs a step, the least that one takes, `STEPS` alone are more than half of it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tawa.simulator.proof import Proof, prove
 from tawa.target import H200
 
 SECONDS = 0.2
-BUSY = 2.5
+BUSY = 1.5
 REFERENCE = 0.0124  # of `unit` on one idle core of a server of 2023
 TRIES = 8
-STEPS = 44_000
+STEPS = 28_000
 EXACT = {
     "sample attention": 6_082,
     "sample gemm": 956,
@@ -37,7 +37,8 @@ EXACT = {
 LONGEST = (
     "attention packed 1",
     "attention gathered pages",
-    "attention window both sides",
+    "attention window",
+    "attention few queries",
     "flash 64 causal split fine",
     "flash 64 causal split coarse",
     "flash 64 causal split in turns",
@@ -47,9 +48,10 @@ LONGEST = (
     "library stream 0",
     "copies paged",
     "copies gather",
-    "plan cluster",
+    "plan cluster of four",
     "matmul tf32 nn",
     "turns three",
+    "flash 256 causal",
     "shape trip count read from memory",
 )
 
