@@ -158,3 +158,41 @@ def halved_to_one(x, sums, ends):
     last = tl.load(x + pid * 32 + 31)
     tl.store(ends + pid * 3 + tl.arange(0, 2), tl.join(first, last))
     tl.store(ends + pid * 3 + 2 + tl.arange(0, 1), tl.full((1,), last, tl.int32))
+
+
+# --- rows of a descriptor by number ---------------------------------------------------------------
+
+
+def rows_by_number(x, ids, out, M, **_):
+    whole = np.pad(x.reshape(M, 40).astype(np.float64), ((3, 5), (0, 24)))
+    wanted = out.reshape(20, 40).astype(np.float64)
+    for i, target in enumerate(26 - np.arange(32)):
+        if 0 <= target < 20:
+            wanted[target, 24:] = whole[ids[i] + 3, 24:40]
+    return {"out": wanted.ravel()}
+
+
+@case((1,), rows_by_number, x=normal(30 * 40, dtype=np.float16), ids=integers(-3, 34, 32),
+      out=blank(20 * 40), M=30)  # fmt: skip
+@tawa.jit
+def moved_rows(x, ids, out, M):
+    """Numbers and columns outside of the tensor: zeros are read, nothing is written."""
+    source = tl.make_tensor_descriptor(x, [M, 40], [40, 1], [1, 32])
+    target = tl.make_tensor_descriptor(out, [20, 40], [40, 1], [1, 32])
+    at = tl.arange(0, 32)
+    target.scatter(source.gather(tl.load(ids + at), 24), 26 - at, 24)
+
+
+@case((1,), lambda a, ids, b, **_: {
+    "out": (a.reshape(50, 128).astype(float)[ids] @ b.reshape(128, 64).astype(float)).ravel()
+}, 2e-3, a=normal(50 * 128, dtype=np.float16), ids=integers(0, 50, 64),
+      b=normal(128 * 64, dtype=np.float16), out=blank(64 * 64))  # fmt: skip
+@tawa.jit
+def product_of_rows(a, ids, b, out):
+    rows = tl.make_tensor_descriptor(a, [50, 128], [128, 1], [1, 32])
+    tiles = tl.make_tensor_descriptor(b, [128, 64], [64, 1], [32, 64])
+    chosen = tl.load(ids + tl.arange(0, 64))
+    acc = tl.zeros((64, 64), tl.float32)
+    for k in range(0, 128, 32):
+        acc = tl.dot(rows.gather(chosen, k), tiles.load([k, 0]), acc)
+    tl.make_tensor_descriptor(out, [64, 64], [64, 1], [1, 64]).scatter(acc, tl.arange(0, 64), 0)

@@ -228,6 +228,31 @@ def test_a_misspelt_function():
     assert error.remedy == "did you mean atomic_and or atomic_add or atomic_max?"
 
 
+def test_a_function_of_the_device_library():
+    def kernel(p):
+        tl.store(p, tl.cosh(tl.load(p)))
+
+    error = refused(UnknownName, kernel, p="f32")
+    assert error.remedy == "the device library has it: tl.extra.libdevice.cosh"
+
+
+@pytest.mark.parametrize(
+    ("operator", "remedy"), [("**", "libdevice.pow"), ("@", "tl.dot"), ("//", "tl.floor")]
+)
+def test_operators_that_floats_do_not_have(operator, remedy):
+    def power(p):
+        tl.store(p, tl.load(p) ** 2)
+
+    def product(p):
+        tl.store(p, tl.load(p) @ tl.load(p))
+
+    def quotient(p):
+        tl.store(p, tl.load(p) // 2.0)
+
+    function = {"**": power, "@": product, "//": quotient}[operator]
+    assert remedy in refused(TypeMismatch, function, p="f32").remedy
+
+
 def test_a_misspelt_variable():
     def kernel(destination):
         tl.store(destinatin, 1)  # noqa: F821

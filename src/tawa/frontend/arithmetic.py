@@ -127,6 +127,14 @@ def _shape(value: Value) -> tuple[int, ...]:
     return value.shape if isinstance(value, Tensor) else ()
 
 
+_INSTEAD = {
+    "**": "multiply it out, or use tl.extra.libdevice.pow",
+    "@": "use tl.dot(a, b)",
+    "//": "use tl.floor(a / b) for floats",
+}
+"""What to write for operators that these operands do not have."""
+
+
 def _no_operator(
     builder: Builder, operator: str, one: Value, other: Value, why: str
 ) -> TypeMismatch:
@@ -134,7 +142,7 @@ def _no_operator(
         TypeMismatch,
         f"`{operator}` does not take {describe(one)} and {describe(other)}",
         why=why,
-        remedy="cast an operand with `.to(...)`",
+        remedy=_INSTEAD.get(operator, "cast an operand with `.to(...)`"),
     )
 
 

@@ -42,7 +42,7 @@ TENSOR_METHODS = frozenset(
 )
 DESCRIPTOR_METHODS = frozenset(
     (
-        *("load", "store", "atomic_add", "atomic_max", "atomic_min"),
+        *("load", "store", "gather", "scatter", "atomic_add", "atomic_max", "atomic_min"),
         *("atomic_and", "atomic_or", "atomic_xor"),
     )
 )
@@ -177,9 +177,17 @@ def _of_module(c: Context, module: ModuleType, name: str) -> Value:
             UnknownName,
             f"{path} does not exist",
             why=f"module {module.__name__} has no {name}",
-            remedy=suggest(name, dir(module), f"use what {module.__name__} has"),
+            remedy=_instead(module, name),
         )
     try:
         return lift(getattr(module, name))
     except NotConstant as error:
         raise c.unsupported(f"{path} cannot stand in a kernel", why=str(error)) from None
+
+
+def _instead(module: ModuleType, name: str) -> str:
+    """Return what to write for a name that a module does not have."""
+    library = tl.extra.libdevice
+    if module is not library and name in dir(library):
+        return f"the device library has it: tl.extra.libdevice.{name}"
+    return suggest(name, dir(module), f"use what {module.__name__} has")

@@ -46,6 +46,16 @@ class tensor_descriptor:  # noqa: N801
         ...
 
     @builtin
+    def gather(self, x_offsets: tensor, y_offset: Any) -> tensor:
+        """Load the rows `x_offsets`, from column `y_offset` on; the block is one row."""
+        ...
+
+    @builtin
+    def scatter(self, value: tensor, x_offsets: tensor, y_offset: Any) -> None:
+        """Store the rows `x_offsets`, from column `y_offset` on; the block is one row."""
+        ...
+
+    @builtin
     def atomic_add(self, offsets: Any, value: tensor) -> None:
         """Add the block to memory, element by element, each as one step."""
         ...

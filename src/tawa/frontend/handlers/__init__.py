@@ -17,6 +17,7 @@ from tawa.frontend.handlers import (
     products,
     program,
     reductions,
+    rows,
     shapes,
 )
 from tawa.frontend.values import Value
@@ -30,6 +31,7 @@ HANDLERS: Mapping[str, Callable[..., Value]] = {
     **products.HANDLERS,
     **memory.HANDLERS,
     **descriptors.HANDLERS,
+    **rows.HANDLERS,
     **atomics.HANDLERS,
 }
 

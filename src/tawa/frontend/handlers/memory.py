@@ -117,7 +117,7 @@ def load(
             "tl.load got `other` without `mask`",
             why="`other` stands for the elements that the mask leaves out",
         )
-    return _load(c, _pointer(c, pointer, "tl.load"), mask, other, attributes)
+    return load_from(c, _pointer(c, pointer, "tl.load"), mask, other, attributes)
 
 
 def _no_mask(c: Context, *values: Value) -> None:
@@ -140,13 +140,14 @@ def _needs_block_pointer(c: Context) -> TypeMismatch:
     )
 
 
-def _load(
+def load_from(
     c: Context,
     pointer: Tensor,
     mask: Value,
     other: Value,
     attributes: dict[str, Attribute | None],
 ) -> Tensor:
+    """Emit a load from addresses; `mask` and `other` are brought to their shape."""
     pointer = _widen(c, pointer, mask, other)
     element = element_of(c, pointer)
     # A bool takes a byte in memory.
@@ -178,21 +179,22 @@ def store(
     if isinstance(pointer, BlockPointer):
         _no_mask(c, mask)
         address, inside = _addresses(c, pointer, boundary_check)
-        _store(c, address, value, inside or arg.NONE, attributes)
+        store_to(c, address, value, inside or arg.NONE, attributes)
         return arg.NONE
     if arg.sequence(boundary_check):
         raise _needs_block_pointer(c)
-    _store(c, _pointer(c, pointer, "tl.store"), value, mask, attributes)
+    store_to(c, _pointer(c, pointer, "tl.store"), value, mask, attributes)
     return arg.NONE
 
 
-def _store(
+def store_to(
     c: Context,
     pointer: Tensor,
     value: Value,
     mask: Value,
     attributes: dict[str, Attribute | None],
 ) -> None:
+    """Emit a store to addresses; `value` and `mask` are brought to their shape."""
     shape = pointer.shape
     for name, part in (("value", value), ("mask", mask)):
         other = part.shape if isinstance(part, Tensor) else ()
@@ -325,7 +327,7 @@ def _load_block(
 ) -> Tensor:
     address, inside = _addresses(c, pointer, boundary_check)
     if inside is None:
-        return _load(c, address, arg.NONE, arg.NONE, attributes)
+        return load_from(c, address, arg.NONE, arg.NONE, attributes)
     element = element_of(c, pointer.base)
     if padding == "nan" and not element.is_floating():
         raise c.builder.error(
@@ -334,7 +336,7 @@ def _load_block(
             why="only floats have a NaN",
         )
     filler = Const(float("nan") if padding == "nan" else 0)
-    return _load(c, address, inside, filler, attributes)
+    return load_from(c, address, inside, filler, attributes)
 
 
 HANDLERS: dict[str, Callable[..., Value]] = {
