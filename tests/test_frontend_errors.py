@@ -232,7 +232,7 @@ def test_a_function_of_the_device_library():
     def kernel(p):
         tl.store(p, tl.cosh(tl.load(p)))
 
-    error = refused(UnknownName, kernel, p="f32")
+    error = refused(UnknownName, kernel, p="f32*")
     assert error.remedy == "the device library has it: tl.extra.libdevice.cosh"
 
 
@@ -250,7 +250,7 @@ def test_operators_that_floats_do_not_have(operator, remedy):
         tl.store(p, tl.load(p) // 2.0)
 
     function = {"**": power, "@": product, "//": quotient}[operator]
-    assert remedy in refused(TypeMismatch, function, p="f32").remedy
+    assert remedy in refused(TypeMismatch, function, p="f32*").remedy
 
 
 def test_a_misspelt_variable():
