@@ -127,7 +127,9 @@ PRODUCER = """
         /*0010*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [UR4], R2 ;
         /*0020*/              @!P0 BRA `(.L_trips) ;
         /*0030*/                   LDL R9, [R1] ;
+.L_lanes:
         /*0040*/                   {work} ;
+        /*0048*/               @P3 BRA `(.L_lanes) ;
         /*0050*/              @!P1 BRA `(.L_trips) ;
         /*0060*/              @!P2 BRA `(.L_tiles) ;
         /*0070*/                   EXIT ;

@@ -86,7 +86,7 @@ def with_local_memory(monkeypatch, accesses):
 def test_loops_that_wait_for_local_memory_make_the_driver_try_another_plan(monkeypatch):
     with_local_memory(monkeypatch, [0])
     first = build().plan
-    with_local_memory(monkeypatch, [compiler.FEW + 4, 0])
+    with_local_memory(monkeypatch, [compiler.FEW + 4, compiler.FEW + 5, 0])
     kernel = build()
     assert kernel.plan != first
     assert kernel.plan.specialized
@@ -99,7 +99,7 @@ def test_loops_that_wait_for_local_memory_make_the_driver_try_another_plan(monke
 def test_of_plans_that_all_wait_for_local_memory_the_best_is_taken_and_says_so(monkeypatch):
     with_local_memory(monkeypatch, [0])
     first = build().plan
-    with_local_memory(monkeypatch, [compiler.FEW + 4] * compiler.ATTEMPTS)
+    with_local_memory(monkeypatch, [compiler.FEW + 4] * 2 * compiler.ATTEMPTS)
     kernel = build()
     assert kernel.plan == first, "an ordinary kernel is no way out"
     assert "fast code: 20 accesses to local memory in loops of roles" in str(kernel)
@@ -116,7 +116,22 @@ def test_without_nvdisasm_local_memory_is_reported_alone(monkeypatch):
 def test_a_few_accesses_are_reported_alone(monkeypatch):
     with_local_memory(monkeypatch, [0])
     first = build().plan
-    with_local_memory(monkeypatch, [1])
+    with_local_memory(monkeypatch, [1, 1])
     kernel = build()
     assert kernel.plan == first
-    assert "fast code: 1 accesses to local memory in loops of roles" in str(kernel)
+    assert "fast code: 1 access to local memory in loops of roles" in str(kernel)
+
+
+def test_registers_move_to_the_role_that_serves_where_that_helps(monkeypatch):
+    with_local_memory(monkeypatch, [0])
+    before = {role.label: role.registers for role in build().plan.roles}
+    with_local_memory(monkeypatch, [3, 0])
+    kernel = build()
+    after = {role.label: role.registers for role in kernel.plan.roles}
+    assert after["mma"] == before["mma"] - 8
+    assert after["load"] > before["load"]
+    assert kernel.resources.local_in_loops == 0
+    sizes = {role.label: role.warps * role.instances for role in kernel.plan.roles}
+    assert sum(after[name] * sizes[name] for name in sizes) <= sum(
+        before[name] * sizes[name] for name in sizes
+    )

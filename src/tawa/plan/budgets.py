@@ -121,7 +121,31 @@ def _split(consumers: int, needed: int, target: Target, producer_needs: int, poo
             best = Budgets(producer, budget)
         if needed <= best.consumer and (wasted == 0 or budget == most):
             break
+    if producer_needs:
+        # What the consumers have no use for costs nothing: ptxas keeps more addresses in it.
+        left = pool - best.consumer * consumers
+        spare = max((n for n in COPYING if n <= left), default=0)
+        best = replace(best, producer=max(best.producer, spare))
     return best
+
+
+def moved_to_helpers(plan: Plan, target: Target) -> Plan | None:
+    """Return a plan whose consumers give a step of their registers to the last role that serves
+    them, which works most; None where no such role is, or the consumers have no more to give.
+    """
+    helpers = [role for role in plan.roles if role not in plan.consumers]
+    step = target.register_unit
+    if not helpers or any(r.registers - step < target.registers_min for r in plan.consumers):
+        return None
+    freed = sum(step * role.warps * role.instances for role in plan.consumers)
+    gained = freed // helpers[-1].warps // step * step
+    roles = tuple(
+        replace(role, registers=role.registers - step)
+        if role in plan.consumers
+        else replace(role, registers=role.registers + gained * (role is helpers[-1]))
+        for role in plan.roles
+    )
+    return replace(plan, roles=roles)
 
 
 def check_register_sum(plan: Plan, target: Target) -> None:

@@ -34,6 +34,7 @@ from tawa.frontend.signature import Signature
 from tawa.ir import hopper, tile
 from tawa.ir.text import text_of
 from tawa.passes import pipeline
+from tawa.plan.budgets import moved_to_helpers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.planner import rank_plans
@@ -199,6 +200,7 @@ def _compile(
         made = attempt(plan)
         if made is None:
             continue
+        made = _less_local(made, target, pins, attempt)
         if (made.resources.local_in_loops or 0) <= FEW:
             return more_resident(made, kernel, target, pins, attempt)
         slow.append(made)
@@ -208,6 +210,24 @@ def _compile(
     for number, other in enumerate(errors[1:], 2):
         errors[0].add_note(f"plan {number}: {other.what}")
     raise errors[0]
+
+
+def _less_local(
+    made: CompiledKernel,
+    target: Target,
+    pins: Pins,
+    attempt: Callable[[Plan], CompiledKernel | None],
+) -> CompiledKernel:
+    """Return a kernel whose loops access local memory, or the same with a few of the consumers'
+    registers in the hands of the role that serves them, if that does so less.
+    """
+    if not made.resources.local_in_loops or pins.registers or pins.plan is not None:
+        return made
+    plan = moved_to_helpers(made.plan, target)
+    other = attempt(plan) if plan is not None else None
+    if other is None or other.resources.local_in_loops is None:
+        return made
+    return min(made, other, key=lambda kernel: kernel.resources.local_in_loops or 0)
 
 
 def _plans(
@@ -362,4 +382,5 @@ def _local_in_loops(cubin: nvrtc.Cubin) -> int | None:
 
 
 def _waits_for_memory(resources: Resources) -> str:
-    return f"{resources.local_in_loops} accesses to local memory in loops of roles"
+    count = resources.local_in_loops
+    return f"{count} {'access' if count == 1 else 'accesses'} to local memory in loops of roles"

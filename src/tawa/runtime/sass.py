@@ -3,7 +3,8 @@
 Loops are found on the control-flow graph, since ptxas places spin loops and rare blocks far from
 the loops they belong to. "Main loops" are the innermost loops that issue tensor-core instructions:
 a persistent kernel's outer loop holds its epilogue too, where a fence does no harm. "Loops of
-roles" are the innermost loops that do such work, start copies or arrive at barriers.
+roles" are those, and the innermost that wait for a barrier and start copies or arrive at one:
+ptxas also makes loops over the lanes of a warp, of one instruction each.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ _INSTRUCTION = re.compile(
 _TARGET = re.compile(r"`\((\.L\w+)\)")
 _REGISTER = re.compile(r"\bR(\d+)\b")
 _PRODUCTS = ("HGMMA", "QGMMA", "IGMMA")
-_WORK = (*_PRODUCTS, "HMMA", "QMMA", "IMMA", "UTMALDG", "LDGSTS", "ARRIVES", "SYNCS.ARRIVE")
+_THREADS_PRODUCTS = ("HMMA", "QMMA", "IMMA")
+_SIGNALS = ("UTMALDG", "LDGSTS", "ARRIVES", "SYNCS.ARRIVE")
+_WAITS = ("SYNCS.PHASECHK",)
 _ENDS = ("EXIT", "BRA", "BRX", "RET", "JMP")
 
 
@@ -102,10 +105,17 @@ def inspect(listing: str) -> SassReport:
     """Read a listing of nvdisasm."""
     code, labels = _read(listing)
     successors = _successors(code, labels)
-    products = {item.index for item in code if item.opcode.startswith(_PRODUCTS)}
-    work = {item.index for item in code if item.opcode.startswith(_WORK)}
+
+    def those(*opcodes: str) -> set[int]:
+        return {item.index for item in code if item.opcode.startswith(opcodes)}
+
+    products, signals, waits = those(*_PRODUCTS), those(*_SIGNALS), those(*_WAITS)
+    computing = products | those(*_THREADS_PRODUCTS)
     loops = _loops(set(range(len(code))), successors)
-    in_main, in_roles = _inmost(loops, products), _inmost(loops, work)
+    in_main = _inmost([loop for loop in loops if loop & products])
+    in_roles = _inmost(
+        [loop for loop in loops if loop & computing or (loop & signals and loop & waits)]
+    )
     local = [item for item in code if item.opcode.startswith(("LDL", "STL"))]
     numbers = [int(number) for item in code for number in _REGISTER.findall(item.operands)]
     return SassReport(
@@ -119,12 +129,9 @@ def inspect(listing: str) -> SassReport:
     )
 
 
-def _inmost(loops: list[frozenset[int]], wanted: set[int]) -> set[int]:
-    """Return what stands in the innermost loops that hold one of the wanted instructions."""
-    holding = [loop for loop in loops if loop & wanted]
-    return set[int]().union(
-        *(loop for loop in holding if not any(inner < loop for inner in holding))
-    )
+def _inmost(loops: list[frozenset[int]]) -> set[int]:
+    """Return what stands in those of some loops that hold no other of them."""
+    return set[int]().union(*(loop for loop in loops if not any(inner < loop for inner in loops)))
 
 
 def _is_wide_barrier(item: Instruction) -> bool:
