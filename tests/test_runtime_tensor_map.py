@@ -13,8 +13,8 @@ from tawa.runtime.tensor_map import Tensor, check, encode
 ADDRESS = 0x7F0000000000
 
 
-def parameter(dtype="bf16", box=(128, 64), swizzle=128, padding="zero"):
-    return TensorMapParameter("A", dtype, box, swizzle, padding, source="A")
+def parameter(dtype="bf16", box=(128, 64), swizzle=128, padding="zero", row=128):
+    return TensorMapParameter("A", dtype, box, swizzle, padding, source="A", row=row)
 
 
 def tensor(extents=(256, 128), strides=(128, 1), address=ADDRESS):
@@ -145,3 +145,17 @@ def test_what_tma_cannot_take(parameter, tensor, text):
 def test_a_refusal_of_the_driver_is_named():
     with pytest.raises(DescriptorError, match=r"no tensor map of A \(error 1\)"):
         encode(parameter(), tensor(), Recorder(1))
+
+
+@pytest.mark.parametrize(
+    ("row", "columns", "fetched"),
+    [
+        (128, 128, 3),  # 64 of 128 columns: L2 fetches what the next tile reads
+        (256, 128, 2),  # two panels: the tile asks for all of a row
+        (128, 64, 2),  # rows lie end to end
+    ],
+)
+def test_what_a_miss_fetches(row, columns, fetched):
+    driver = Recorder()
+    encode(parameter(row=row), tensor((256, columns), (columns, 1)), driver)
+    assert driver.calls[0]["modes"][2] == fetched

@@ -85,9 +85,11 @@ def _tensor_map(
     label = op.result.name_hint or (f"{source}_map" if source else "map")
     name = names.fresh(label)
     element, swizzle = spell(kind.element), op.swizzle.data
+    assert isinstance(op.desc.type, DescType), "a tensor map is of a descriptor"
+    row = op.desc.type.block_shape[-1] * max(8, bit_width(kind.element)) // 8
     if source:
         parameter = TensorMapParameter(
-            label, element, kind.box_shape, swizzle, _padding(kernel, source), source
+            label, element, kind.box_shape, swizzle, _padding(kernel, source), source, row=row
         )
     else:
         made = op.desc.owner
@@ -103,6 +105,7 @@ def _tensor_map(
             host_expression(made.base, arguments),
             tuple(host_expression(value, arguments) for value in made.extents),
             tuple(host_expression(value, arguments) for value in made.strides),
+            row,
         )
     declaration = f"const __grid_constant__ TensorMap {name}"
     return Input(name, parameter, declaration, Map(name), (op.result,))

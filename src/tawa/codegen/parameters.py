@@ -47,6 +47,7 @@ class TensorMapParameter:
 
     `source` names a descriptor argument, or is empty and `base`, `extents`, `strides` (elements,
     slowest dimension first) are expressions. `box` in elements, slowest first; `swizzle` in bytes.
+    `row` is the width of a tile in bytes, of which a box is one panel.
     """
 
     label: str
@@ -58,6 +59,7 @@ class TensorMapParameter:
     base: str = ""
     extents: tuple[str, ...] = ()
     strides: tuple[str, ...] = ()
+    row: int = 0
 
 
 Parameter: TypeAlias = (
