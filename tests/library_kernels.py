@@ -208,9 +208,10 @@ def _attentions() -> Iterator[tuple[str, Library]]:
         yield f"attention packed {index}", Library(_packed, index, 0, False)
     few = {"variant": Variant(64, 64), "queries": 3, "groups": 2, "causal": True}
     yield "attention few queries", Library(partial(_attention, splits=1, **few), 0, 64, False)
+    few["variant"] = Variant(8, 64)
     yield "attention split keys", Library(partial(_attention, splits=2, **few), 0, 64, False)
     lengths = np.array([100, 41], np.int32)
-    paged = {"variant": Variant(64, 64), "queries": 1, "groups": 2, "batch": 2, "keys": 128}
+    paged = {"variant": Variant(8, 64), "queries": 1, "groups": 2, "batch": 2, "keys": 128}
     for name, page in (("pages", 64), ("gathered pages", 16)):
         make = partial(_attention, splits=1, page=page, lengths=lengths, **paged)
         yield f"attention {name}", Library(make, 0, 0, False)

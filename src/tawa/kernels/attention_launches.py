@@ -20,8 +20,9 @@ from tawa.kernels.prepare import Launch
 from tawa.target import H200
 
 LOG2_E = math.log2(math.e)
-# A tile of packed rows: the least the tensor cores take.
+# A tile of packed rows: the most; up to these fewer, products are computed turned.
 ROWS = 64
+_FLAT = (8, 16)
 # So few queries that their rows are packed, whatever the heads that share keys.
 FEW = 16
 MOST_SPLITS = 128
@@ -88,8 +89,9 @@ def variants(problem: Problem) -> Iterator[Variant]:
         # A tile of queries is small beside those of keys, whose rings get its second slot. Memory
         # sets the pace, and blocks of one part each start as fast as they can.
         once = (("depth", (("q", 1),)), ("persistent", False))
-        yield Variant(ROWS, columns, pins=once)
-        yield Variant(ROWS, columns, pins=(*once, ("schedule", "fine")))
+        rows = _rows(problem)
+        yield Variant(rows, columns, pins=once)
+        yield Variant(rows, columns, pins=(*once, ("schedule", "fine")))
         return
     options = problem.options
     masked = problem.causal or options.left or options.right
@@ -231,6 +233,16 @@ def splits_of(
         return _ALIKE * even(splits) + (uneven(splits) if differ else 0)
 
     return min(range(1, max(1, min(tiles, MOST_SPLITS)) + 1), key=cost)
+
+
+def _rows(problem: Problem) -> int:
+    """Return the rows of a tile of queries: few where there are few.
+
+    The keys then are the 64 rows that tensor cores take at least, and nobody computes weights for
+    rows that are not there.
+    """
+    there = problem.queries << (problem.groups - 1).bit_length()
+    return next((rows for rows in _FLAT if there <= rows), ROWS)
 
 
 def _packed(problem: Problem, rows: int) -> tuple[int, int]:
