@@ -35,6 +35,8 @@ _VISIT = 0.75
 _ALIKE = 2.0
 # Elements of parts that are put together at a time: 64 registers a thread.
 _AT_ONCE = 8192
+# Elements of a tile of keys that is short: 16 KiB.
+_SHORT = 64 * 128
 # Tiles were chosen with deep rings, for blocks that have a multiprocessor to themselves, and turns
 # where they were faster.
 CHOSEN = {"blocks": 1, "arrangement": "cooperative"}
@@ -90,6 +92,8 @@ def variants(problem: Problem) -> Iterator[Variant]:
         # sets the pace, and blocks of one part each start as fast as they can.
         once = (("depth", (("q", 1),)), ("persistent", False))
         rows = _rows(problem)
+        if _share(problem, rows, columns):
+            once = (*once, ("blocks", 2))
         yield Variant(rows, columns, pins=once)
         yield Variant(rows, columns, pins=(*once, ("schedule", "fine")))
         return
@@ -243,6 +247,20 @@ def _rows(problem: Problem) -> int:
     """
     there = problem.queries << (problem.groups - 1).bit_length()
     return next((rows for rows in _FLAT if there <= rows), ROWS)
+
+
+def _share(problem: Problem, rows: int, columns: int) -> bool:
+    """Tell whether two blocks share a multiprocessor, where one block's consumer has little to do.
+
+    One starts while the other ends: worth it where there are more than one each. And one computes
+    while the warps of the other meet, which takes as long for a short tile as for a long one.
+    Producers whose threads copy need the registers of both.
+    """
+    if rows == ROWS or problem.options.page % columns:
+        return False
+    programs = problem.batch * problem.heads // problem.groups * _packed(problem, rows)[1]
+    many = programs * splits_of(problem, rows, columns) > H200.multiprocessors
+    return many or columns * padded(problem.head_dim) <= _SHORT
 
 
 def _packed(problem: Problem, rows: int) -> tuple[int, int]:
