@@ -160,6 +160,42 @@ def halved_to_one(x, sums, ends):
     tl.store(ends + pid * 3 + 2 + tl.arange(0, 1), tl.full((1,), last, tl.int32))
 
 
+# --- scans along short axes -----------------------------------------------------------------------
+
+
+def scanned(x, M, N, AXIS, REVERSE, **_):
+    turned = np.flip(x.reshape(M, N), AXIS) if REVERSE else x.reshape(M, N)
+    sums = np.cumsum(turned, AXIS, dtype=np.int32)
+    most = np.maximum.accumulate(turned, AXIS)
+    return {"sums": np.flip(sums, AXIS).ravel() if REVERSE else sums.ravel(),
+            "most": np.flip(most, AXIS).ravel() if REVERSE else most.ravel()}  # fmt: skip
+
+
+@tawa.jit
+def larger(a, b):
+    return tl.maximum(a, b)
+
+
+def scan_case(m: int, n: int, axis: int, reverse: bool = False) -> Any:
+    x = integers(-9, 9, m * n, dtype=np.int16)
+    sums, most = blank(m * n, dtype=np.int32), blank(m * n, dtype=np.int16)
+    return case((1,), scanned, label=f"{m} {n} {axis}", x=x, sums=sums, most=most, M=m, N=n,
+                AXIS=axis, REVERSE=reverse)  # fmt: skip
+
+
+@scan_case(8, 64, 0)
+@scan_case(64, 8, 1, reverse=True)
+@scan_case(256, 4, 0)
+@tawa.jit
+def scan_short_axis(x, sums, most, M: tl.constexpr, N: tl.constexpr, AXIS: tl.constexpr,
+                    REVERSE: tl.constexpr):  # fmt: skip
+    """Lanes beyond the axis hold other rows."""
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    v = tl.load(x + at)
+    tl.store(sums + at, tl.cumsum(v, AXIS, reverse=REVERSE, dtype=tl.int32))
+    tl.store(most + at, tl.associative_scan(v, AXIS, larger, reverse=REVERSE))
+
+
 # --- rows of a descriptor by number ---------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import tawa
 import tawa.language as tl
 from tawa.ir import parse, tile
 from tawa.ir.types import shape_of
+from tawa.passes.lower.anchors import scan_layout
 
 
 @tawa.jit
@@ -118,3 +119,13 @@ def test_neighbouring_lanes_take_neighbours_where_accesses_are_narrow(columns, r
     text = compiled.asm.text("hopper")
     assert ("l[32:(1)]" in text) == (run == 1)
     assert ("r[4:(1)" in text) == (run == 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "held"), [((8, 64), 0, 4), ((64, 8), 1, 4), ((4, 4, 4), 1, 1), ((64,), 0, 2)]
+)
+def test_lanes_beyond_a_short_axis_hold_other_rows(shape, axis, held):
+    layout = scan_layout(shape, axis, 4, spread=True)
+    assert layout.register_count == held
+    along = [place[axis] for place in layout.warp_table]
+    assert set(along) == {0}, "one warp holds the axis"

@@ -272,7 +272,7 @@ def scan_seeds(
             shape = shape_of(operation.inputs[0].type)
             bits = max(bit_width(element_type(value.type)) for value in operation.inputs)
             vector = max(1, _VECTOR * 8 // max(8, bits))
-            layout = scan_layout(shape, operation.axis.data, chosen.warps, vector)
+            layout = scan_layout(shape, operation.axis.data, chosen.warps, vector, spread=True)
             chosen.at[operation] = layout
             yield from ((value, layout) for value in (*operation.inputs, *operation.res))
 
@@ -295,11 +295,17 @@ def count_layout(shape: tuple[int, ...], warps: int) -> RegisterLayout:
 
 
 def scan_layout(
-    shape: tuple[int, ...], axis: int, warps: int, vector: int = 1 << 30
+    shape: tuple[int, ...],
+    axis: int,
+    warps: int,
+    vector: int = 1 << 30,
+    *,
+    spread: bool = False,
 ) -> RegisterLayout:
     """Return a layout that keeps `axis` inside one warp, so that a scan needs no shared memory.
 
-    A lane has at most `vector` neighbours before the next lane's begin.
+    A lane has at most `vector` neighbours before the next lane's begin. Where the axis is shorter
+    than a warp the lanes left hold copies, or with `spread` other rows.
     """
     rows = tuple(extent for dim, extent in enumerate(shape) if dim != axis)
     line = fragments.blocked((shape[axis],), 1, max(1, min(vector, shape[axis] // 32)))
@@ -310,34 +316,40 @@ def scan_layout(
     def rest(step: tuple[int, ...]) -> tuple[int, ...]:
         return (*step[:axis], 0, *step[axis:])
 
-    over = _rows_by_warp(rows, warps)
+    along = tuple(a for a in line.lanes if any(a.step))
+    over = _rows_by_warp(rows, warps, 32 // prod(a.extent for a in along) if spread else 1)
     held = tuple(Axis(a.extent, rest(a.step)) for a in over.registers)
+    lanes = tuple(Axis(a.extent, put(a.step)) for a in (along if spread else line.lanes))
     return RegisterLayout(
         shape,
         (*(Axis(a.extent, put(a.step)) for a in line.registers), *held),
-        tuple(Axis(a.extent, put(a.step)) for a in line.lanes),
+        (*lanes, *(Axis(a.extent, rest(a.step)) for a in over.lanes)),
         tuple(Axis(a.extent, rest(a.step)) for a in over.warps),
     )
 
 
-def _rows_by_warp(rows: tuple[int, ...], warps: int) -> RegisterLayout:
-    """Spread `rows` over warps alone: each lane of a warp sees all of the warp's rows."""
+def _rows_by_warp(rows: tuple[int, ...], warps: int, lanes: int) -> RegisterLayout:
+    """Spread `rows` over warps, and those of a warp over `lanes` of its lanes."""
+
+    def step(dim: int, count: int) -> tuple[int, ...]:
+        return tuple(count if d == dim else 0 for d in range(len(rows)))
+
+    shares: list[int] = []
+    for extent in rows:
+        shares.append(gcd(warps, extent))
+        warps //= shares[-1]
     held: list[Axis] = []
-    over: list[Axis] = []
-    left = warps
-    for dim in range(len(rows)):
-        share = gcd(left, rows[dim])
-        left //= share
-        held.append(Axis(rows[dim] // share, tuple(int(d == dim) for d in range(len(rows)))))
-        step = rows[dim] // share
-        over.append(Axis(share, tuple(step if d == dim else 0 for d in range(len(rows)))))
-    over.append(Axis(left, (0,) * len(rows)))
-    return RegisterLayout(
-        rows,
-        tuple(axis for axis in held if axis.extent > 1),
-        (),
-        tuple(axis for axis in over if axis.extent > 1),
-    )
+    inside: list[Axis] = []
+    for dim in reversed(range(len(rows))):
+        within = rows[dim] // shares[dim]
+        inside.append(Axis(gcd(lanes, within), step(dim, 1)))
+        lanes //= inside[-1].extent
+        held.insert(0, Axis(within // inside[-1].extent, step(dim, inside[-1].extent)))
+    inside.append(Axis(lanes, step(0, 0)))
+    over = [Axis(share, step(d, rows[d] // share)) for d, share in enumerate(shares)]
+    over.append(Axis(warps, step(0, 0)))
+    some = (tuple(axis for axis in part if axis.extent > 1) for part in (held, inside, over))
+    return RegisterLayout(rows, *some)
 
 
 def coalesced(chosen: Assignment, pointer: SSAValue) -> RegisterLayout:
