@@ -56,8 +56,10 @@ class Outputs:
         for index, tensor in enumerate(self.tensors):
             if index in self.found:
                 tensor.copy_(self.found[index])
+            elif self.start is None:
+                tensor.fill_(value if tensor.is_floating_point() else -1)
             else:
-                tensor.fill_(value if self.start is None else self.start)
+                tensor.fill_(self.start)
 
 
 @dataclass(slots=True)

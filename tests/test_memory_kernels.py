@@ -49,6 +49,26 @@ def softmax_sum(x_ptr, o_ptr, columns, BLOCK: tl.constexpr):
     tl.store(o_ptr + tl.program_id(0), tl.log(total) + top)
 
 
+@tawa.jit
+def scan_rows(x_ptr, o_ptr, steps, columns, BLOCK: tl.constexpr):
+    """A loop that reads one array and writes another."""
+    at = tl.arange(0, BLOCK)
+    h = tl.zeros((BLOCK,), tl.float32)
+    for t in range(0, steps):
+        h = 0.5 * h + tl.load(x_ptr + t * columns + at)
+        tl.store(o_ptr + t * columns + at, h)
+
+
+@tawa.jit
+def scaled_groups(x_ptr, o_ptr, s_ptr, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    place = at[:, None] * GROUP + tl.arange(0, GROUP)[None, :]
+    x = tl.load(x_ptr + place)
+    scale = tl.max(tl.abs(x), 1)
+    tl.store(o_ptr + place, x / scale[:, None])
+    tl.store(s_ptr + at, scale)
+
+
 def meetings(compiled) -> int:
     return len(re.findall(r"hopper\.named_barrier", compiled.asm.text("hopper")))
 
@@ -122,3 +142,55 @@ def test_blocks_that_registers_leave_room_for() -> None:
     assert H200.blocks_resident(512, 32, 0) == 4
     assert H200.blocks_resident(256, 32, 100_000) == 2
     assert H200.blocks_resident(1024, 255, 0) == 0
+
+
+def test_warps_that_memory_asks_for() -> None:
+    for columns, threads in ((1024, 128), (4096, 128), (8192, 256), (16384, 512)):
+        arguments = [tawa.array((8, columns), "f16"), tawa.array((columns,), "f16")]
+        arguments += [tawa.array((8, columns), "f16"), columns]
+        compiled = layer_norm.compile(*arguments, grid=(8,), BLOCK=columns)
+        assert compiled.launch.threads == threads
+
+
+def test_tiles_that_nothing_overlaps_go_by_threads() -> None:
+    x = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
+    out, scales = np.zeros_like(x), np.zeros(64, np.float32)
+    settings = {"grid": (4,), "GROUP": 128, "BLOCK": 16}
+    compiled = scaled_groups.compile(x, out, scales, **settings)
+    assert "tma" not in compiled.asm.text("hopper")
+    assert not compiled.guards
+    assert any("no product" in note.reason for note in compiled.declined)
+    tawa.simulate(scaled_groups, x, out, scales, **settings)
+    np.testing.assert_array_equal(scales, abs(x).max(1))
+    np.testing.assert_allclose(out, x / abs(x).max(1)[:, None], rtol=1e-6)
+
+
+def scanned(x: np.ndarray) -> np.ndarray:
+    h, rows = np.zeros_like(x[0]), []
+    for row in x:
+        h = np.float32(0.5) * h + row
+        rows.append(h)
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+def test_a_loop_reads_ahead_of_what_it_stores(steps: int) -> None:
+    x = np.random.default_rng(steps).standard_normal((max(steps, 1), 256)).astype(np.float32)
+    out = np.zeros_like(x)
+    compiled = scan_rows.compile(x, out, steps, 256, grid=(1,), BLOCK=256)
+    assert [guard.condition for guard in compiled.guards] == ["disjoint(x_ptr, o_ptr)"]
+    text = compiled.asm["cuda"]
+    loop = text[text.index("for (int t =") :]
+    assert loop.index("global_load") < loop.index("global_store")
+    assert text.index("global_load", text.index("void role_main")) < text.index("for (int t =")
+    tawa.simulate(scan_rows, x, out, steps, 256, grid=(1,), BLOCK=256)
+    np.testing.assert_array_equal(out, scanned(x[:steps]) if steps else np.zeros_like(x))
+
+
+def test_arrays_that_overlap_get_the_kernel_that_reads_in_order() -> None:
+    memory = np.random.default_rng(0).standard_normal((6, 256)).astype(np.float32)
+    want = memory.copy()
+    for t in range(5):  # each trip reads what the one before wrote
+        want[t + 1] = sum(np.float32(0.5) ** (t - i) * want[i] for i in range(t + 1))
+    scan_rows[(1,)](memory[:5], memory[1:], 5, 256, BLOCK=256)
+    np.testing.assert_allclose(memory, want, rtol=1e-6)

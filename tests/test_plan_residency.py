@@ -94,3 +94,32 @@ def test_two_blocks_compute_the_same():
         for s, of in zip(scale, parts)
     )
     np.testing.assert_array_equal(c.base, expected)
+
+
+@tawa.jit
+def gradients(Q, K, G, DK, DV, n, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+    """Three products a trip with work between them, as long as BM columns make them."""
+    at = tl.program_id(0) * BN
+    k = K.load([at, 0])
+    dk, dv = tl.zeros((BN, D), tl.float32), tl.zeros((BN, D), tl.float32)
+    for m in range(0, n, BM):
+        q, g = Q.load([m, 0]), G.load([m, 0])
+        p = tl.exp2(tl.dot(k, q.T))
+        dv += tl.dot(p.to(g.dtype), g)
+        dk += tl.dot((p * 0.5).to(q.dtype), q)
+    DK.store([at, 0], dk)
+    DV.store([at, 0], dv)
+
+
+@pytest.mark.parametrize(("columns", "blocks"), [(32, 2), (64, 1)])
+def test_short_products_get_a_second_block(columns, blocks):
+    of = tawa.TensorDescriptor.from_tensor
+    rows = [of(tawa.array((512, 64), "f16"), [columns, 64]) for _ in range(2)]
+    wide = [of(tawa.array((512, 64), kind), [128, 64]) for kind in ("f16", "f32", "f32")]
+    arguments = (rows[0], wide[0], rows[1], *wide[1:], 512)
+    kernel = gradients.compile(*arguments, grid=(4,), BM=columns, BN=128, D=64)
+    assert kernel.plan.blocks == blocks
+    assert kernel.plan.consumers[0].warps == 8 // blocks
+    # A pin is a wish for the rest as it was.
+    alone = gradients.compile(*arguments, grid=(4,), BM=columns, BN=128, D=64, blocks=1)
+    assert alone.plan.blocks == 1

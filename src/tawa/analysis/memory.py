@@ -168,6 +168,25 @@ def stored_apart(all_writers: list[Operation]) -> frozenset[tuple[int, int]]:
     return frozenset(pairs)
 
 
+def met_in_loops(kernel: tile.Kernel) -> frozenset[tuple[int, int]]:
+    """Return the pairs of arguments, one of them stored to, of which a loop accesses one.
+
+    Where they do not overlap, the threads of a block need not wait for one another in each trip,
+    and loads of the next trip may pass the stores of this one. There are none where programs wait
+    for one another.
+    """
+    if synchronizers(kernel):
+        return frozenset()
+    stores = writers(kernel)
+    pairs: set[tuple[int, int]] = set()
+    for access in walk(kernel):
+        if isinstance(access, (*WRITES, tile.Load, tile.DescLoad)):
+            looped = bool(enclosing_loops(access))
+            met = meetings(access, [w for w in stores if looped or enclosing_loops(w)])
+            pairs |= frozenset() if met.unknown else met.guards
+    return frozenset((min(pair), max(pair)) for pair in pairs)
+
+
 def synchronizers(kernel: tile.Kernel) -> list[Operation]:
     """Return the statements after which memory written by other programs may be seen."""
     return [operation for operation in walk(kernel) if orders_others(operation)]

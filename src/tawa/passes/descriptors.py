@@ -13,7 +13,8 @@ Requires tile IR. Ensures: every promoted access reads and writes the same eleme
 that passes the guards the pass leaves on the kernel (attribute `guards`: conditions that the
 launcher must find true, `tawa.runtime.guards`, else it runs the kernel compiled without this pass).
 
-Declines when (per access, the reason names the rule): the addresses are not affine; no stride is
+Declines when no product and no loop around a load of a tile gives roles something to overlap; and
+(per access, the reason names the rule) when: the addresses are not affine; no stride is
 known to be 1; a stride or the base is not known to be a multiple of 16 bytes; the mask is not a
 conjunction of upper bounds; a bound is not a function of the arguments; masked-off elements are not
 zero; a wrapped index may reach a store; an index that stands several times is masked; the columns
@@ -30,6 +31,7 @@ from xdsl.rewriter import InsertPoint
 
 from tawa.analysis.blocks import Block, Dim, Refusal, describe, ends_whole
 from tawa.analysis.copies import is_zero
+from tawa.analysis.effects import enclosing_loops
 from tawa.analysis.naming import name_of
 from tawa.analysis.polynomial import (
     ONE,
@@ -49,15 +51,18 @@ from tawa.ir.walk import walk
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
+_NOTHING = "no product, and no loop around a load of a tile: threads reach memory as fast"
+
 
 def promote(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Promote every pointer load and store of `kernel` that is a block of a strided array."""
     declined: list[Declined] = []
     guards: list[str] = []
+    gains = _has_work_to_overlap(kernel)
     for op in walk(kernel):
         match op:
             case tile.Load() | tile.Store() if isinstance(op.pointer.type, TensorType):
-                reason = _promote(kernel, op, guards)
+                reason = _promote(kernel, op, guards) if gains else _NOTHING
             case _:
                 continue
         if reason:
@@ -66,6 +71,25 @@ def promote(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, 
         texts = [StringAttr(text) for text in dict.fromkeys(guards)]
         kernel.attributes["guards"] = ArrayAttr(texts)
     return tuple(declined)
+
+
+def _has_work_to_overlap(kernel: tile.Kernel) -> bool:
+    """Tell whether a kernel may get roles. In one without, tiles that TMA moves take a way more,
+    through shared memory and to the threads that need them.
+    """
+    for op in walk(kernel):
+        match op:
+            case tile.Dot():
+                return True
+            case tile.DescLoad():
+                tiled = True
+            case tile.Load():
+                tiled = sum(extent > 1 for extent in shape_of(op.result.type)) > 1
+            case _:
+                continue
+        if tiled and enclosing_loops(op):
+            return True
+    return False
 
 
 def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str]) -> str:

@@ -15,7 +15,8 @@ a producer's threads copy (what a consumer reads for itself: `passes.ahead`). Th
 their addresses come from, are the first stage of the software pipeline, all else is the second: no
 load is done that the loop would not have done.
 Requires: aref IR, or tile IR of an ordinary kernel. Ensures: the same values; each load once.
-Declines when: the loop writes memory or waits for other programs; an address depends on what the
+Declines when: the loop writes memory that no guard of the plan keeps apart from what it loads, or
+waits for other programs; an address depends on what the
 loop loads; what is loaded for two trips does not fit the registers.
 """
 
@@ -27,6 +28,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tawa.analysis.effects import has_effect, is_volatile
+from tawa.analysis.memory import meetings
 from tawa.analysis.naming import name_of
 from tawa.analysis.stages import Root, Stages, root_of, statements, used_by
 from tawa.ir import aref, tile
@@ -43,6 +45,9 @@ MOST = 240
 SPARE = 32
 """Registers a thread has for what it loads a trip ahead where no product computes with it."""
 
+FEW = 8
+"""The same past a store: where a trip reads more, what other warps read is enough on its way."""
+
 PIECES = 8
 """Row indices a copying thread may hold for the next trip: it needs addresses of both."""
 
@@ -57,7 +62,7 @@ def prefetch(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined,
     for loop in all_of(kernel, scf.ForOp):
         if not (loads := _loads(loop, plan)):
             continue
-        if reason := _why_not(plan, loop, loads) or _pipeline(loop, loads):
+        if reason := _why_not(kernel, plan, loop, loads) or _pipeline(loop, loads):
             notes.append(Declined(f"loads a trip ahead in {name_of(loop)}", reason))
     return tuple(notes)
 
@@ -98,10 +103,12 @@ def _pieces(tensor: SSAValue, warps: int) -> int:
     return -(-bits // (128 * 32 * warps))
 
 
-def _why_not(plan: Plan, loop: scf.ForOp, loads: list[tile.Load]) -> str:
+def _why_not(kernel: tile.Kernel, plan: Plan, loop: scf.ForOp, loads: list[tile.Load]) -> str:
     """Return why tiles of two trips cannot be under way at once, or nothing."""
     for operation in walk(loop.body):
-        if (has_effect(operation) and not isinstance(operation, _QUIET)) or is_volatile(operation):
+        if not has_effect(operation) and not is_volatile(operation):
+            continue
+        if not isinstance(operation, _QUIET) and not _passed(kernel, plan, operation, loads):
             return f"{operation.name} stands in the loop"
     if plan.specialized:
         warps = _role(loop).warps.data
@@ -111,12 +118,25 @@ def _why_not(plan: Plan, loop: scf.ForOp, loads: list[tile.Load]) -> str:
     if not dots:
         # More would cost a block that runs beside this one.
         need = sum(_words(load.result.type) for load in loads) // (32 * plan.warps)
-        return f"they take {need} registers a thread" if need > SPARE else ""
+        stores = any(isinstance(operation, tile.Store) for operation in walk(loop.body))
+        return f"they take {need} registers a thread" if need > (FEW if stores else SPARE) else ""
     held = [*[load.result for load in loads] * 2, *dots]
     need = 2 * SLACK + sum(held_registers(value.type, plan.warps) for value in held)
     if need > MOST:
         return f"tiles of two trips need {need} registers a thread"
     return ""
+
+
+def _passed(kernel: tile.Kernel, plan: Plan, store: Operation, loads: list[tile.Load]) -> bool:
+    """Tell whether `loads` may pass a store: the plan's guards keep their memory apart."""
+    if not isinstance(store, tile.Store):
+        return False
+    met = [meetings(load, [store]) for load in loads]
+    if any(meeting.unknown or meeting.writers for meeting in met):
+        return False
+    names, guards = kernel.argument_names, {frozenset(pair) for pair in plan.guards}
+    pairs = {pair for meeting in met for pair in meeting.guards}
+    return all(frozenset((names[a], names[b])) in guards for a, b in pairs)
 
 
 def _words(kind: Attribute) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from xdsl.dialects import scf
 from xdsl.ir import Operation
 
@@ -11,12 +13,20 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.turns import takes_turns, trip
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
+from tawa.ir.types import shape_of
 from tawa.ir.walk import walk
 from tawa.plan.budgets import producer_need, split_registers
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
 from tawa.plan.resources import carried_need, register_need
 
+FEW = 144
+"""Registers a thread of a kernel that the memory bounds, by the model, which counts high: of 128
+threads with these a multiprocessor has four blocks. With more warps than need be they wait for one
+another, with fewer threads too little is on its way.
+"""
+ELEMENTS = 32
+"""Elements of a tile that a thread of such a kernel has at most."""
 _PINGPONG = "arrangement='pingpong'"
 
 
@@ -193,8 +203,17 @@ def ordinary_warps(problem: Problem) -> int:
     warps = wish if wish in (1, 2, 4, 8, 16) else 4
     if warps == wish and not problem.dots:
         return warps
-    loads = [op for op in problem.statements.values() if isinstance(op, tile.DescLoad)]
     warps = max(4, warps)
-    while warps < 16 and register_need(problem.kernel, warps, loads) > 240:
+    while warps < 16 and _needs_more(problem, warps):
         warps *= 2
     return warps
+
+
+def _needs_more(problem: Problem, warps: int) -> bool:
+    """Tell whether `warps` warps of an ordinary kernel are too few for its tensors."""
+    loads = [op for op in problem.statements.values() if isinstance(op, tile.DescLoad)]
+    if problem.dots:
+        return register_need(problem.kernel, warps, loads) > 240
+    values = (value.type for op in walk(problem.kernel) for value in op.results)
+    most = max((prod(shape_of(kind)) for kind in values), default=1)
+    return most > ELEMENTS * 32 * warps or register_need(problem.kernel, warps, loads, False) > FEW

@@ -8,11 +8,13 @@ named reason; a pin that cannot be honoured raises. The passes carry the chosen 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from xdsl.dialects import scf
 
 from tawa.analysis.effects import enclosing_loops
+from tawa.analysis.memory import met_in_loops
 from tawa.analysis.naming import NEXT_PROGRAM, name_of, name_statements
 from tawa.analysis.roles import partition
 from tawa.analysis.tma import is_host_made
@@ -41,7 +43,7 @@ from tawa.plan.order import (
 from tawa.plan.pins import Pins, check_keys
 from tawa.plan.plan import ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
 from tawa.plan.problem import Problem, number_of
-from tawa.plan.residency import beside, shared_by, suffices
+from tawa.plan.residency import beside, beside_for_short_products, shared_by, suffices
 from tawa.plan.resources import aliases, check_shared, scratch_bytes, tile_bytes
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
 from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
@@ -196,11 +198,16 @@ def _why_ordinary(problem: Problem) -> str:
 
 
 def _ordinary(problem: Problem, *declined: Declined) -> tuple[Plan, ...]:
-    """Return the plan of an ordinary kernel, and one that takes less shared memory."""
+    """Return the plan of an ordinary kernel, and one that takes less shared memory.
+
+    One that is asked for is what runs where a guard does not hold: it has none.
+    """
+    may_guard = problem.pins.specialize is not False
     plan = Plan(
         warps=ordinary_warps(problem),
         stores=_stores(problem, 1),
         declined=(*problem.declined, *declined),
+        guards=_named(problem, met_in_loops(problem.kernel)) if may_guard else (),
     )
     spare = plan.stores
     if problem.pins.store is None:
@@ -281,7 +288,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         grouped=choose_grouped(problem, group),
         cluster=cluster,
         blocks=problem.blocks,
-        guards=_guards(problem),
+        guards=_named(problem, problem.partition.guards),
     )
     walk = choose_walk(problem, plan)
     plan = replace(plan, walk=walk, arefs=(*plan.arefs, *_asked(walk)))
@@ -297,9 +304,9 @@ def _asked(walk: Walk) -> tuple[ArefPlan, ...]:
     return (ArefPlan((NEXT_PROGRAM,), 2),) if walk == "dynamic" else ()
 
 
-def _guards(problem: Problem) -> tuple[tuple[str, str], ...]:
+def _named(problem: Problem, pairs: frozenset[tuple[int, int]]) -> tuple[tuple[str, str], ...]:
     names = problem.kernel.argument_names
-    return tuple((names[a], names[b]) for a, b in sorted(problem.partition.guards))
+    return tuple((names[a], names[b]) for a, b in sorted(pairs))
 
 
 # --- rings, loops, stores -----------------------------------------------------------------------
@@ -377,12 +384,20 @@ def _unmet(problem: Problem, consumers: int, rings: Rings) -> list[Declined]:
 
 
 def _better(problem: Problem, best: Plan) -> list[Plan]:
-    """Return a plan that fills the gaps of `best`: by turns, or by a second block."""
+    """Return plans that fill the gaps of `best`: by turns, or by a second block."""
+    found: list[Plan] = []
+    if (part := beside_for_short_products(problem, best)) is not None:
+        plans = [other for plan in _parts(part) for other in steadier(plan, problem.pins) or [plan]]
+        found += [plan for plan in plans if suffices(part, plan, carried=True)][:1]
     if gains_by_turns(problem, best):
-        return [replace(best, arrangement="pingpong")]
-    part = beside(problem, best)
-    try:
-        made = _specialized_plans(part) if part is not None else []
-        return [plan for plan in made if suffices(part or problem, plan)][:1]
-    except OverBudget:
-        return []
+        return [*found, replace(best, arrangement="pingpong")]
+    if (part := beside(problem, best)) is not None:
+        found += [plan for plan in _parts(part) if suffices(part, plan)][:1]
+    return found
+
+
+def _parts(part: Problem) -> list[Plan]:
+    """Return the plans of a block that shares its multiprocessor."""
+    with suppress(OverBudget):
+        return _specialized_plans(part)
+    return []

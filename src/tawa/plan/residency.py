@@ -7,6 +7,10 @@ overlap as well. So it does where consumers widen weights, whatever their number
 producer's threads copy: at the start of a tile they find out addresses, at its end they wait for
 their last copies. Where nothing stands between the products one warpgroup keeps them busy, and deep
 rings are worth more.
+
+Warpgroups that share a tile and have work between products that are shorter than the wait for them
+wait most of the time, in turns or not. Two blocks of one such warpgroup each wait as often for
+twice the work, and not for one another.
 """
 
 from __future__ import annotations
@@ -17,17 +21,21 @@ from dataclasses import replace
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
+from tawa.analysis.effects import enclosing_loops
 from tawa.analysis.turns import takes_turns
 from tawa.ir import tile
 from tawa.ir.types import element_type
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
 from tawa.plan.resources import aliases, carried_need, register_need
+from tawa.plan.time import dot_cycles
 
 BLOCKS = 2
 """Three would leave a consumer 136 registers: a sum of 64 x 128 and its product take 128."""
 ROOM = 80
 """Registers beside what loops carry that such consumers get on with, from built kernels."""
+SHORT = 112
+"""Cycles of a product that takes about as long as the wait for it, issue and drain."""
 
 SPARE = 8
 """Registers by which the model must come out low, where nobody else can lend any."""
@@ -49,21 +57,41 @@ def beside(problem: Problem, plan: Plan) -> Problem | None:
     return shared_by(problem, BLOCKS)
 
 
+def beside_for_short_products(problem: Problem, plan: Plan) -> Problem | None:
+    """Return the problem of a block that shares its multiprocessor with another where the products
+    of each trip are too short for warpgroups that share a tile, None where they are not.
+    """
+    pins = problem.pins
+    asked = (pins.blocks, pins.consumers, pins.arrangement, pins.schedule, pins.cluster)
+    groups = sum(role.warps // 4 for role in plan.consumers)
+    if any(pin is not None for pin in asked) or plan.cluster > 1 or groups != 2:
+        return None
+    if any(role.instances > 1 for role in plan.roles):
+        return None
+    loops = [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
+    trips = [trip for loop in loops if (trip := takes_turns(loop, _is_dot)) is not None]
+    longest = [max(map(dot_cycles, trip.products)) / groups for trip in trips]
+    if not trips or max(longest) >= SHORT or any(len(trip.products) < 3 for trip in trips):
+        return None
+    return shared_by(problem, BLOCKS)
+
+
 def shared_by(problem: Problem, blocks: int) -> Problem:
     """Return the problem of one of `blocks` blocks that share a multiprocessor."""
     return replace(problem, target=problem.target.shared_by(blocks), blocks=blocks)
 
 
-def suffices(problem: Problem, plan: Plan) -> bool:
+def suffices(problem: Problem, plan: Plan, carried: bool = False) -> bool:
     """Tell whether a plan for a part of a multiprocessor has the registers it needs, and slots to
-    load ahead.
+    load ahead; `carried`: for what its loops carry and some room, and slots where a loop turns.
     """
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
-    if any(ring.depth < 2 for ring in plan.arefs):
+    shallow = [ring for ring in plan.arefs if ring.depth < 2]
+    if any(not carried or enclosing_loops(problem.statements[ring.payload[0]]) for ring in shallow):
         return False
     # The model counts addresses of stores, and all steps of a conversion, as if they were held at
     # once: where these are what it counts, what loops carry and some room has been enough.
-    counted = _copies(plan) or _widens(problem)
+    counted = carried or _copies(plan) or _widens(problem)
     spare = 0 if counted else SPARE
     return all(
         register_need(problem.kernel, role.warps, loads) + spare <= role.registers

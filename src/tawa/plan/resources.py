@@ -176,14 +176,18 @@ def check_shared(plan: Plan, statements: Mapping[str, Operation], target: Target
 # --- registers ----------------------------------------------------------------------------------
 
 
-def register_need(kernel: tile.Kernel, warps: int, in_shared: Iterable[Operation]) -> int:
+def register_need(
+    kernel: tile.Kernel, warps: int, in_shared: Iterable[Operation], indices: bool = True
+) -> int:
     """Return the registers a thread needs when `warps` warps compute all tensors of a kernel.
 
-    `in_shared` are the loads whose tiles stay in shared memory.
+    `in_shared` are the loads whose tiles stay in shared memory. Without `indices`, what is made of
+    ranges alone, such as addresses, is taken to be made where it is used.
     """
     loads = list(in_shared)
     elsewhere = aliases(loads) | _used_by_producer(kernel, loads)
-    pressure = _Pressure(warps * 32, elsewhere)
+    elsewhere |= set() if indices else _made_of_ranges(kernel)
+    pressure = _Pressure(warps * 32, elsewhere, 1 if not indices and _has_only_rows(kernel) else 4)
     return pressure.of_block(kernel.body.block, frozenset()) + SLACK
 
 
@@ -199,6 +203,24 @@ def _used_by_producer(kernel: tile.Kernel, loads: Iterable[Operation]) -> set[SS
         if isinstance(operation, scf.ForOp):
             carried = [*operation.body.block.args[1:], *operation.results]
             found.update(value for value in carried if value not in consumer.values)
+    return found
+
+
+def _has_only_rows(kernel: tile.Kernel) -> bool:
+    shapes = (shape_of(value.type) for op in walk(kernel) for value in op.results)
+    return all(sum(extent > 1 for extent in shape) < 2 for shape in shapes)
+
+
+def _made_of_ranges(kernel: tile.Kernel) -> set[SSAValue]:
+    """Return the tensors that are functions of ranges and scalars."""
+    found: set[SSAValue] = set()
+    sources = (tile.Constant, tile.Splat, tile.Arange)
+    functions = (tile.ExpandDims, tile.Broadcast, tile.Elementwise, tile.Cast, tile.PtrAdd)
+    for operation in walk(kernel):
+        tensors = [value for value in operation.operands if shape_of(value.type)]
+        made = isinstance(operation, functions) and all(value in found for value in tensors)
+        if made or isinstance(operation, sources):
+            found.update(operation.results)
     return found
 
 
@@ -243,26 +265,30 @@ def held_registers(kind: Attribute, warps: int) -> int:
     return _registers(kind, 32 * warps)
 
 
-def _registers(kind: Attribute, threads: int) -> int:
-    """Return the registers of a thread's share of a tensor; rows and columns have 4 copies."""
+def _registers(kind: Attribute, threads: int, row_copies: int = 4) -> int:
+    """Return the registers of a thread's share of a tensor; rows and columns have copies."""
     shape = shape_of(kind)
     if not shape:
         return 0
-    copies = 4 if sum(extent > 1 for extent in shape) < 2 else 1
+    copies = row_copies if sum(extent > 1 for extent in shape) < 2 else 1
     bits = max(8, bit_width(element_type(kind)))
     return max(1, -(-prod(shape) * copies * bits // 32 // threads))
 
 
 class _Pressure:
-    """The most tensor registers live at one point, by a backward walk."""
+    """The most tensor registers live at one point, by a backward walk.
 
-    def __init__(self, threads: int, in_shared: set[SSAValue]) -> None:
+    Where no tensor has two dimensions, threads hold no copies: `copies` is 1.
+    """
+
+    def __init__(self, threads: int, in_shared: set[SSAValue], copies: int = 4) -> None:
         self._threads = threads
         self._in_shared = in_shared
+        self._copies = copies
 
     def _size(self, values: Iterable[SSAValue]) -> int:
         return sum(
-            _registers(value.type, self._threads)
+            _registers(value.type, self._threads, self._copies)
             for value in values
             if shape_of(value.type) and not self._is_cheap(value)
         )

@@ -90,7 +90,7 @@ def trip_cycles(block: Block) -> tuple[float, float, float]:
     dots = [op for op in operations if isinstance(op, tile.Dot)]
     loads = [op for op in operations if isinstance(op, tile.DescLoad)]
     return (
-        sum(map(_dot_cycles, dots)),
+        sum(map(dot_cycles, dots)),
         sum(map(_vector_cycles, operations)),
         sum(map(_bytes, loads)) / MEMORY_BYTES,
     )
@@ -103,7 +103,7 @@ def _add(
     operations = list(block.ops)
     loads = [op for op in operations if isinstance(op, tile.DescLoad) or op in depths]
     dots = [op for op in operations if isinstance(op, tile.Dot)]
-    products = sum(map(_dot_cycles, dots))
+    products = sum(map(dot_cycles, dots))
     bytes_moved = sum(_bytes(load) for load in loads)
     total.products += trips * products
     total.loads += trips * bytes_moved / MEMORY_BYTES
@@ -143,7 +143,7 @@ def _exposed(
     return waits + max(0.0, LATENCY / (ahead + 1) - products)
 
 
-def _dot_cycles(dot: tile.Dot) -> float:
+def dot_cycles(dot: tile.Dot) -> float:
     """Return the cycles of a product: multiply-adds, or operands read from shared memory."""
     shape = shape_of(dot.result.type)
     inner = shape_of(dot.a.type)[-1]

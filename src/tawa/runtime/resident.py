@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tawa.ir import tile
+from tawa.ir.walk import has
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
 from tawa.runtime.compiled import CompiledKernel
@@ -38,7 +39,7 @@ def more_resident(
     """
     if made.plan.specialized or pins.plan is not None or pins.blocks is not None:
         return made
-    if any(isinstance(operation, tile.Dot) for operation in kernel.walk()):
+    if has(kernel, tile.Dot):
         return made
     threads = made.launch.threads
     while (used := made.resources.roles[0].used) is not None:

@@ -9,16 +9,23 @@ from dataclasses import dataclass, replace
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
+from tawa.analysis.effects import CONTROL, WRITES, children, is_volatile
 from tawa.codegen.elements import element_of
 from tawa.codegen.emit.emitter import Emitter, variable_type
 from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, atom
 from tawa.codegen.storage import is_tensor
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
-from tawa.ir.walk import has
+from tawa.ir.types import bit_width, element_type, layout_of
+from tawa.ir.walk import all_of, has
 
 # A loop that waits or issues asynchronous work is not unrolled: its body is large, its trips long.
 _ASYNCHRONOUS = (hopper.Wait, hopper.Wgmma, hopper.TmaLoad, hopper.TmaStore, hopper.NamedBarrier)
+
+_TOGETHER = 4
+"""Trips of a loop that reads little, so that what they read is on its way together."""
+_LITTLE = 8
+"""Registers of a thread; where a trip reads more, enough is on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +187,20 @@ def _terminator(block: Block) -> Operation:
     return last
 
 
+def _reads_little(loop: scf.ForOp) -> bool:
+    """Tell whether a loop reads memory, a few registers of a thread in a trip, and does nothing
+    that loads of the next trips cannot pass.
+    """
+    loads = [op for op in all_of(loop, tile.Load) if is_tensor(op.result)]
+    if not loads or any(isinstance(op, (*WRITES, *CONTROL)) for op in children(loop)):
+        return False
+    if any(map(is_volatile, loads)):
+        return False
+    kinds = [load.result.type for load in loads]
+    bits = [layout_of(k).register_count * max(8, bit_width(element_type(k))) for k in kinds]
+    return sum(bits) <= 32 * _LITTLE
+
+
 def for_loop(e: Emitter, op: Operation) -> None:
     """Write scf.for as a C++ for loop over an int."""
     assert isinstance(op, scf.ForOp)
@@ -193,6 +214,8 @@ def for_loop(e: Emitter, op: Operation) -> None:
     advance = f"++{index}" if step in ("1", "1ll") else f"{index} += {step}"
     if has(op, *_ASYNCHRONOUS):
         e.line("#pragma unroll 1")
+    elif _reads_little(op):
+        e.line(f"#pragma unroll {_TOGETHER}")
     head = f"for ({element.storage} {index} = {first}; {index} < {atom(last)}; {advance})"
     with e.block(head):
         e.run(body)
