@@ -194,3 +194,28 @@ def test_arrays_that_overlap_get_the_kernel_that_reads_in_order() -> None:
         want[t + 1] = sum(np.float32(0.5) ** (t - i) * want[i] for i in range(t + 1))
     scan_rows[(1,)](memory[:5], memory[1:], 5, 256, BLOCK=256)
     np.testing.assert_allclose(memory, want, rtol=1e-6)
+
+
+@tawa.jit
+def step(w_ptr, g_ptr, o_ptr, n, BLOCK: tl.constexpr):
+    """Wide elements are written, narrow ones read and written."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    w = tl.load(w_ptr + at, mask=at < n) - 0.5 * tl.load(g_ptr + at, mask=at < n).to(tl.float32)
+    tl.store(w_ptr + at, w, mask=at < n)
+    tl.store(o_ptr + at, w.to(o_ptr.dtype.element_ty), mask=at < n)
+
+
+@tawa.jit
+def added_rows(g_ptr, o_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(o_ptr + at % n, tl.load(g_ptr + at).to(tl.float32))
+
+
+def test_a_vector_is_of_the_widest_that_is_written() -> None:
+    wide, narrow = tawa.array((4096,), "f32"), tawa.array((4096,), "bf16")
+    text = step.compile(wide, narrow, narrow, 4096, grid=(4,), BLOCK=1024)
+    layouts = set(re.findall(r'"1024 [^"]*"', text.asm.text("hopper")))
+    assert all("r[4:(1)" in layout for layout in layouts)
+    text = added_rows.compile(narrow, wide, 1024, grid=(4,), BLOCK=1024)
+    layouts = set(re.findall(r'"1024 [^"]*"', text.asm.text("hopper")))
+    assert all("r[4:(1)" in layout for layout in layouts)

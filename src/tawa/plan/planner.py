@@ -1,8 +1,8 @@
 """The planner: from tile IR, a resource model, a target and pins to a ranked list of plans.
 
-It decides in this order: whether to specialise; consumers (from the products' rows and registers);
-persistence; rings and their depths (from shared memory); pipelining; stores. What it declines has a
-named reason; a pin that cannot be honoured raises. The passes carry the chosen plan out.
+It decides in this order: roles; consumers (from the products' rows and registers); persistence;
+rings and their depths (from shared memory); pipelining; stores. What it declines has a named
+reason; a pin that cannot be honoured raises. The passes carry the chosen plan out.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ def rank_plans(
     """Return at most six plans for a simplified kernel, best first.
 
     `notes` are what earlier passes declined, for the reasons of refused pins. Raises PlanError for
-    a pin that cannot be honoured, OverBudget when what the pins ask for, or the kernel itself, does
-    not fit a block.
+    a pin that cannot be honoured, OverBudget when what is asked for does not fit a block.
     """
     problem = Problem(kernel, target, pins, name_statements(kernel), partition(kernel))
     if pins.plan is not None:
@@ -198,10 +197,8 @@ def _why_ordinary(problem: Problem) -> str:
 
 
 def _ordinary(problem: Problem, *declined: Declined) -> tuple[Plan, ...]:
-    """Return the plan of an ordinary kernel, and one that takes less shared memory.
-
-    One that is asked for is what runs where a guard does not hold: it has none.
-    """
+    """Return the plan of an ordinary kernel, and one that takes less shared memory."""
+    # What is asked for by name runs where a guard does not hold: it has none.
     may_guard = problem.pins.specialize is not False
     plan = Plan(
         warps=ordinary_warps(problem),

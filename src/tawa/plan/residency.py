@@ -70,8 +70,10 @@ def beside_for_short_products(problem: Problem, plan: Plan) -> Problem | None:
         return None
     loops = [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
     trips = [trip for loop in loops if (trip := takes_turns(loop, _is_dot)) is not None]
-    longest = [max(map(dot_cycles, trip.products)) / groups for trip in trips]
-    if not trips or max(longest) >= SHORT or any(len(trip.products) < 3 for trip in trips):
+    dots = [dot for trip in trips for dot in trip.products if isinstance(dot, tile.Dot)]
+    if not dots or any(len(trip.products) < 3 for trip in trips):
+        return None
+    if max(map(dot_cycles, dots)) / groups >= SHORT:
         return None
     return shared_by(problem, BLOCKS)
 

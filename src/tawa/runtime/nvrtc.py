@@ -75,7 +75,9 @@ def build(
     started = time.perf_counter()
     (program,) = _checked(nvrtc.nvrtcCreateProgram(text.encode(), f"{name}.cu".encode(), 0, [], []))
     try:
-        options = [f"-arch={arch}", "-lineinfo", "-std=c++17", "--ptxas-options=-v"]
+        # What NVRTC finds in a cache of its own it has nothing to report of.
+        flags = ("--no-cache", "-lineinfo", "-std=c++17", "--ptxas-options=-v")
+        options = [f"-arch={arch}", *flags]
         encoded = [option.encode() for option in options]
         result = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)[0]
         log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()

@@ -22,6 +22,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.contiguity import Contiguity
+from tawa.analysis.effects import enclosing_loops
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import walk
@@ -127,26 +128,39 @@ def cheap_values(role: hopper.Role) -> Iterator[SSAValue]:
 
 
 def _measure(chosen: Assignment, operations: list[Operation]) -> None:
-    """Note the narrowest element that memory operations move, for each shape, and the most
-    elements that one of them may move at once.
+    """Note the element that a thread's vector is made of, for each shape, and the most elements
+    that one memory operation may move at once.
+
+    It is the narrowest that is moved, unless what is written in the innermost loop is wider: of
+    that a thread would write two vectors side by side, each instruction half of every sector.
     """
     facts = Contiguity()
+    written: dict[tuple[int, ...], tuple[int, int]] = {}
+    deepest: dict[tuple[int, ...], int] = {}
     for operation in operations:
         match operation:
             case tile.Load():
                 moved = operation.result
-            case tile.Store():
+            case tile.Store() | tile.Atomic():
                 moved = operation.value
             case _:
                 continue
-        if is_tensor(moved):
-            shape = shape_of(moved.type)
-            bits = max(8, bit_width(element_type(moved.type)))
-            chosen.vectors[shape] = min(bits, chosen.vectors.get(shape, 128))
-            if is_tensor(operation.pointer):
-                axis = contiguous_axis(operation.pointer)
-                run = facts.run(operation.pointer, operation.mask, axis)
-                chosen.runs[shape] = max(run, chosen.runs.get(shape, 1))
+        if not is_tensor(moved) or not is_tensor(operation.pointer):
+            continue
+        shape = shape_of(moved.type)
+        bits = max(8, bit_width(element_type(moved.type)))
+        depth = len(list(enclosing_loops(operation)))
+        deepest[shape] = max(depth, deepest.get(shape, 0))
+        if not isinstance(operation, tile.Load):
+            written[shape] = max((depth, bits), written.get(shape, (0, 0)))
+        if isinstance(operation, tile.Atomic):
+            continue
+        chosen.vectors[shape] = min(bits, chosen.vectors.get(shape, 128))
+        run = facts.run(operation.pointer, operation.mask, contiguous_axis(operation.pointer))
+        chosen.runs[shape] = max(run, chosen.runs.get(shape, 1))
+    for shape, (depth, bits) in written.items():
+        if depth == deepest[shape]:
+            chosen.vectors[shape] = max(bits, chosen.vectors.get(shape, bits))
 
 
 def _flood(chosen: Assignment, start: SSAValue, layout: RegisterLayout) -> None:
