@@ -30,9 +30,15 @@ def test_many_tiles_are_consumers_of_their_own_or_large(k):
     assert any(shape_of(each) == (128, 256) for each in found if each not in own)
 
 
-def test_few_tiles_are_shared():
-    found = variants(Problem(2048, 2048, 2048, "bf16", "bf16", trans_b=True))
+def test_tiles_of_one_wave_are_shared():
+    found = variants(Problem(1024, 2048, 2048, "bf16", "bf16", trans_b=True))
     assert all("arrangement" not in each.config.pins for each in found)
+
+
+def test_an_epilogue_is_hidden_where_some_programs_have_two_tiles():
+    first, *_ = variants(Problem(2048, 2048, 2048, "bf16", "bf16", trans_b=True))
+    assert shape_of(first) == (128, 128)
+    assert first.config.pins == {"arrangement": "pingpong"}
 
 
 def test_columns_side_by_side_come_in_whole_panels():

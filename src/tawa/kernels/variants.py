@@ -43,8 +43,11 @@ _OWN_TILES = (
     (128, 160, 1.02),
     (128, 128, 1.02),
 )
-# Tiles each consumer needs for its epilogues to be hidden.
-_OWN_WAVES = 2
+# Tiles of a multiprocessor from which on epilogues are hidden, all but the last; through pointers,
+# where only what an odd output costs is worth it.
+_OWN_WAVES, _OWN_WAVES_BY_POINTERS = 1.5, 4
+# From so many on, a store in two parts is not worth its larger stage.
+_MANY_WAVES = 8
 # Bytes of K up to which the store of a tile takes longer than its products: two parts of it leave
 # without a wait.
 _SHORT = 512
@@ -113,7 +116,7 @@ def _by_pointers(problem: Problem, depth: int, target: Target) -> Iterator[tuple
     for tile in _OWN_TILES:
         rows, columns, _ = tile
         waves = _tiles(problem, rows, columns) / target.multiprocessors
-        if columns % 64 == 0 and _fits(problem, rows, columns) and waves >= 2 * _OWN_WAVES:
+        if columns % 64 == 0 and _fits(problem, rows, columns) and waves >= _OWN_WAVES_BY_POINTERS:
             sizes = tile_sizes(rows, columns, depth) | {"GROUP_M": 8}
             alone = tawa.Config(sizes, arrangement="pingpong")
             yield _seconds(problem, tile, 1, target), Variant("pointers", alone)
@@ -181,12 +184,15 @@ def _own(problem: Problem, depth: int, target: Target) -> Iterator[tuple[float, 
         waves = _tiles(problem, rows, columns) / target.multiprocessors
         # Columns that B holds side by side are read in whole swizzled panels.
         whole = problem.trans_b or columns * BYTES[problem.dtype] % 128 == 0
-        if not _fits(problem, rows, columns) or not whole or waves < 2 * _OWN_WAVES:
+        if not _fits(problem, rows, columns) or not whole or waves < _OWN_WAVES:
             continue
         seconds = _seconds(problem, tile, 1, target)
         sizes = tile_sizes(rows, columns, depth)
         alone = tawa.Config(sizes, arrangement="pingpong")
         yield seconds, Variant("descriptors", alone)
+        if columns == 192 and waves < _MANY_WAVES:
+            halves = tawa.Config(sizes, arrangement="pingpong", parts=2)
+            yield seconds * 1.001, Variant("descriptors", halves)
         if columns == 192 and problem.k * BYTES[problem.dtype] <= _SHORT:
             early = tawa.Config(sizes, arrangement="pingpong", places=2)
             yield seconds * 0.999, Variant("descriptors", early)
