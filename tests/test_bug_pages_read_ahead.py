@@ -20,4 +20,5 @@ def test_a_producer_of_pages_of_16_does_not_spill() -> None:
     bound = bind(*arrays[:3], out=arrays[3], **more)
     kernel = launches(bound, next(iter(variants(bound.problem))))[0].compile()
     assert kernel.resources.spills == 0
-    assert any("trip ahead" in note.feature for note in kernel.declined)
+    # It has registers for them now.
+    assert not any("trip ahead" in note.feature for note in kernel.declined)

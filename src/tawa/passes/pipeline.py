@@ -15,6 +15,7 @@ from tawa.passes.ahead import load_ahead
 from tawa.passes.arefs import insert_arefs
 from tawa.passes.ask_masks import ask_masks
 from tawa.passes.coarse import overlap_products
+from tawa.passes.copy_ahead import copy_ahead
 from tawa.passes.defer import defer_sums
 from tawa.passes.descriptors import promote
 from tawa.passes.distribute import distribute
@@ -62,6 +63,7 @@ AREF: tuple[Pass, ...] = (
     overlap_products,  # the consumer's loops only: the producer runs ahead by itself
     load_ahead,  # what is left to the consumer, in the order that its loops have now
     free_early,  # after it: what follows a pipelined loop reads less than the loop
+    copy_ahead,  # in kernels without roles, what they copy for their products
     prefetch,  # in kernels without roles, and what a producer reads to copy
 )
 

@@ -36,6 +36,7 @@ from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import all_of, walk
 from tawa.passes.coarse import settle_carried
 from tawa.passes.software_pipeline import Schedule, pipeline_loop
+from tawa.plan.budgets import producer_need
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.resources import SLACK, held_registers
 from tawa.target import Target
@@ -49,7 +50,7 @@ FEW = 8
 """The same past a store: where a trip reads more, what other warps read is enough on its way."""
 
 PIECES = 8
-"""Row indices a copying thread may hold for the next trip: it needs addresses of both."""
+"""Row numbers a copying thread may hold for the next trip without registers for them."""
 
 _QUIET = (tile.Load, tile.DescLoad, aref.PutEnter, aref.PutExit)
 
@@ -111,9 +112,12 @@ def _why_not(kernel: tile.Kernel, plan: Plan, loop: scf.ForOp, loads: list[tile.
         if not isinstance(operation, _QUIET) and not _passed(kernel, plan, operation, loads):
             return f"{operation.name} stands in the loop"
     if plan.specialized:
-        warps = _role(loop).warps.data
-        need = len(loads) * max(_pieces(value, warps) for value in _copied(loop))
-        return f"they take {need} registers a thread" if need > PIECES else ""
+        role, copied = _role(loop), _copied(loop)
+        need = len(loads) * max(_pieces(value, role.warps.data) for value in copied)
+        owners = [value.owner for value in copied if isinstance(value.owner, tile.Load)]
+        have = role.registers.data if role.registers is not None else 0
+        short = need > PIECES and have < producer_need(owners)
+        return f"they take {need} registers a thread" if short else ""
     dots = [op.result for op in walk(loop.body) if isinstance(op, tile.Dot)]
     if not dots:
         # More would cost a block that runs beside this one.

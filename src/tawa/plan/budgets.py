@@ -9,6 +9,7 @@ from math import prod
 from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.copies import Run, copy_run
+from tawa.analysis.liveness import needed_by
 from tawa.analysis.rows import conjuncts
 from tawa.errors import PlanError
 from tawa.ir import tile
@@ -17,7 +18,7 @@ from tawa.plan.plan import Plan
 from tawa.plan.resources import SLACK
 from tawa.target import Target
 
-COPYING = (56, 72, 88, 104, 128, 152)
+COPYING = (56, 72, 88, 104, 128, 152, 176, 200)
 """Register budgets of a producer whose threads copy."""
 
 
@@ -37,16 +38,29 @@ class Budgets:
 def producer_need(loads: Iterable[Operation]) -> int:
     """Return the registers a producer's thread needs to copy the tiles of `loads` by cp.async.
 
-    Two a copy for its address, one for each number that its mask compares; 0 where TMA moves all
-    tiles.
+    Two a copy for its address, one for each number that its mask compares, two for a row number
+    that the loop reads, of this trip and the next; 0 where TMA moves all tiles.
     """
     need = 0
+    rows: dict[Operation, int] = {}
     for load in loads:
         run = copy_run(load) if isinstance(load, tile.Load) else ""
         if isinstance(run, Run) and isinstance(load, tile.Load):
             copies = prod(shape_of(load.result.type)) // (run.elements * 128)
             need += copies * (2 + _compared(load, run.axis))
-    return SLACK + need if need else 0
+            rows |= {index: max(copies, rows.get(index, 0)) for index in _rows_of(load)}
+    return SLACK + need + 2 * sum(rows.values()) if need else 0
+
+
+def _rows_of(load: tile.Load) -> list[Operation]:
+    """Return the loads of the same block that make the vectors in a load's addresses."""
+    return [
+        op
+        for op in needed_by(load)
+        if isinstance(op, tile.Load)
+        and op.parent is load.parent
+        and len(shape_of(op.result.type)) == 1
+    ]
 
 
 def _compared(load: tile.Load, axis: int) -> int:

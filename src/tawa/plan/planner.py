@@ -40,6 +40,7 @@ from tawa.plan.order import (
     choose_walk,
     may_ask,
 )
+from tawa.plan.own_rings import copied_ahead, with_rings
 from tawa.plan.pins import Pins, check_keys
 from tawa.plan.plan import ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
 from tawa.plan.problem import Problem, number_of
@@ -50,7 +51,7 @@ from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
 from tawa.plan.taking_turns import gains_by_turns
 from tawa.plan.time import estimate
 from tawa.plan.turning import ROLE, TRANSPOSERS, check_turned, find_turned, notes
-from tawa.plan.unhonoured import refuse_loops, refuse_roles, refuse_stores
+from tawa.plan.unhonoured import check_counts, refuse_loops, refuse_roles, refuse_stores
 from tawa.target import H200, Target
 
 NO_PINS = Pins()
@@ -117,10 +118,12 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
     from tawa.plan.text import parse_plan
 
     plan = parse_plan(given) if isinstance(given, str) else given
-    _check_counts(plan)
+    check_counts(plan)
     problem = shared_by(problem, plan.blocks)
     allowed = {name for payload in problem.partition.payloads for name in payload.names}
     allowed |= {name_of(operation) for operation in problem.partition.sent}
+    if not plan.specialized:
+        allowed = copied_ahead(problem)
     asked = {ring.payload for ring in _asked(plan.walk)}
     if missing := asked - {ring.payload for ring in plan.arefs}:
         raise PlanError(
@@ -163,22 +166,6 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
     return plan
 
 
-def _check_counts(plan: Plan) -> None:
-    """Raise PlanError for a number that means nothing in any kernel."""
-    counts = [("group", plan.group, 0), ("blocks", plan.blocks, 1)]
-    counts += [(f"depth of {ring.label}", ring.depth, 1) for ring in plan.arefs]
-    counts += [(f"mma_depth of {loop.loop}", loop.mma_depth, 1) for loop in plan.loops]
-    counts += [(f"parts of {store.store}", store.parts, 1) for store in plan.stores]
-    counts += [(f"places of {store.store}", store.places, 1) for store in plan.stores]
-    for what, number, least in counts:
-        if number < least:
-            raise PlanError(
-                f"the plan gives {number} as {what}",
-                why=f"it counts, from {least} on",
-                remedy=f"write {least} or more",
-            )
-
-
 # --- specialise or not --------------------------------------------------------------------------
 
 
@@ -197,7 +184,9 @@ def _why_ordinary(problem: Problem) -> str:
 
 
 def _ordinary(problem: Problem, *declined: Declined) -> tuple[Plan, ...]:
-    """Return the plan of an ordinary kernel, and one that takes less shared memory."""
+    """Return the plans of an ordinary kernel: one that copies ahead, where there are products to
+    copy for, one without, and one that takes less shared memory.
+    """
     # What is asked for by name runs where a guard does not hold: it has none.
     may_guard = problem.pins.specialize is not False
     plan = Plan(
@@ -209,7 +198,9 @@ def _ordinary(problem: Problem, *declined: Declined) -> tuple[Plan, ...]:
     spare = plan.stores
     if problem.pins.store is None:
         spare = tuple(StorePlan(store.store, "registers") for store in plan.stores)
-    return plan, replace(plan, stores=spare, sharing=True)
+    ahead = with_rings(problem, plan)
+    first = () if ahead is None else (ahead,)
+    return *first, plan, replace(plan, stores=spare, sharing=True)
 
 
 # --- the specialized plan -----------------------------------------------------------------------

@@ -120,3 +120,19 @@ def _pin_of(pins: Pins, plan: Plan, feature: str) -> str:
     if pins.store == "tma" and feature in {f"TMA for {store.store}" for store in plan.stores}:
         return "store='tma'"
     return ""
+
+
+def check_counts(plan: Plan) -> None:
+    """Raise PlanError for a number that means nothing in any kernel."""
+    counts = [("group", plan.group, 0), ("blocks", plan.blocks, 1)]
+    counts += [(f"depth of {ring.label}", ring.depth, 1) for ring in plan.arefs]
+    counts += [(f"mma_depth of {loop.loop}", loop.mma_depth, 1) for loop in plan.loops]
+    counts += [(f"parts of {store.store}", store.parts, 1) for store in plan.stores]
+    counts += [(f"places of {store.store}", store.places, 1) for store in plan.stores]
+    for what, number, least in counts:
+        if number < least:
+            raise PlanError(
+                f"the plan gives {number} as {what}",
+                why=f"it counts, from {least} on",
+                remedy=f"write {least} or more",
+            )

@@ -270,7 +270,9 @@ def _local(resources: Resources) -> list[str]:
 def _arefs(plan: Plan) -> list[str]:
     by = {
         "tma": "by TMA",
-        "copy_async": "by cp.async of the producer's threads",
+        "copy_async": "by cp.async of the producer's threads"
+        if plan.specialized
+        else "by cp.async, copied ahead",
         "transpose": "transposed in shared memory",
     }
     return [

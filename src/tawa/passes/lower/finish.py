@@ -40,7 +40,7 @@ _WARPGROUP = 4
 
 def count_arrivals(lowering: Lowering) -> None:
     """Settle who frees each slot, and give both barrier arrays of every ring their counts."""
-    for ring in lowering.rings.values():
+    for ring in {id(ring): ring for ring in lowering.rings.values()}.values():
         filled = sum(arrivals_of_put(role, ring) for role in lowering.roles)
         # A slot belongs to one instance of a role: it alone frees it.
         counts = {_kind(lowering, role): _settle_release(role, ring) for role in lowering.roles}
@@ -85,11 +85,11 @@ def _settle_release(role: hopper.Role, ring: Ring) -> int:
 def _read_by_threads(role: hopper.Role, ring: Ring) -> bool:
     """Tell whether threads of `role` read slots of `ring`, rather than wgmma alone."""
     buffers = {buffer.result for buffer in ring.buffers}
-    views = (hopper.TransposeView, hopper.SliceView, hopper.ReshapeView)
+    others = (hopper.TransposeView, hopper.SliceView, hopper.ReshapeView, hopper.CopyAsync)
     return any(
         root_slot(operand).buffer in buffers
         for operation in walk(role)
-        if type(operation) not in (hopper.Wgmma, *views)
+        if type(operation) not in (hopper.Wgmma, *others)
         for operand in operation.operands
         if type(operand.type) is ViewType
     )

@@ -4,6 +4,7 @@ control flow that decide where an accumulator may stay in its registers.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -74,9 +75,14 @@ class Flight:
 _WRITERS = (hopper.SharedStore, hopper.SharedTranspose, hopper.TmaLoad, hopper.CopyAsync)
 
 
-def has_products_or_waits(operation: Operation) -> bool:
-    """Tell whether an operation holds products, or waits that another role must end."""
-    return has(operation, hopper.Wgmma, hopper.Wait)
+def has_products_or_waits(operation: Operation, own: Container[SSAValue]) -> bool:
+    """Tell whether an operation holds products, or waits that another role must end: those at the
+    barriers `own` end by what this one frees.
+    """
+    return any(
+        isinstance(op, hopper.Wgmma) or (isinstance(op, hopper.Wait) and op.barriers not in own)
+        for op in walk(operation)
+    )
 
 
 def live_in(operation: Operation) -> list[SSAValue]:

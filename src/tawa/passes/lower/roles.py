@@ -42,11 +42,11 @@ def form_roles(lowering: Lowering) -> None:
 
 
 def _form_main(lowering: Lowering) -> None:
-    """Move the whole body of an ordinary kernel into one role."""
+    """Move the whole body of an ordinary kernel into one role; its rings stand before it."""
     block = lowering.kernel.body.block
     warps = lowering.plan.warps
     body = Block()
-    for operation in list(block.ops):
+    for operation in [op for op in block.ops if not isinstance(op, aref.Create)]:
         operation.detach()
         body.add_op(operation)
     registers = lowering.target.registers_at_launch(32 * warps)

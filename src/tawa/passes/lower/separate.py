@@ -32,7 +32,7 @@ from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.relate import is_tensor
 
 _BULK = (tile.DescStore, tile.DescAtomic)
-_ACCESSES = (*WRITES, tile.Load)
+_ACCESSES = (*WRITES, tile.Load, hopper.CopyAsync)
 
 _Open = frozenset[tuple[Operation, bool]]
 """Accesses since the last barrier, and whether the same pointers still name the same elements."""
@@ -125,11 +125,11 @@ class _Walk:
             return False
         if _commute(access, earlier) or not self._share(access, earlier):
             return False
-        return not (same and self._own_elements(accessed(access), accessed(earlier)))
+        return not (same and self._own_elements(_pointer(access), _pointer(earlier)))
 
     def _share(self, access: Operation, earlier: Operation) -> bool:
         """Tell whether both may go to the same memory, as far as the plan's guards tell."""
-        mine, theirs = roots_of(accessed(access)), roots_of(accessed(earlier))
+        mine, theirs = roots_of(_pointer(access)), roots_of(_pointer(earlier))
         if mine is None or theirs is None or mine & theirs:
             return True
         names, guards = self._lowering.kernel.argument_names, set(self._lowering.plan.guards)
@@ -143,6 +143,10 @@ class _Walk:
         layout = layout_of(pointer.type)
         held = layout.register_count * 32 * self._role.warps.data
         return held == prod(layout.shape) and is_spread(pointer)
+
+
+def _pointer(access: Operation) -> SSAValue:
+    return access.pointer if isinstance(access, hopper.CopyAsync) else accessed(access)
 
 
 def _acquires(access: Operation) -> bool:
@@ -170,5 +174,5 @@ def _commute(a: Operation, b: Operation) -> bool:
 def _next_trip(left: Iterable[tuple[Operation, bool]], loop: Operation) -> _Open:
     """Return what a trip left, as the next one sees it: pointers made in the loop are others."""
     return frozenset(
-        (access, same and not loop.is_ancestor(accessed(access).owner)) for access, same in left
+        (access, same and not loop.is_ancestor(_pointer(access).owner)) for access, same in left
     )

@@ -67,16 +67,21 @@ def place_waits(lowering: Lowering, role: hopper.Role) -> None:
     # A role's block has no terminator; what is held at its end goes before this one.
     end = scf.YieldOp()
     body.add_op(end)
-    _Placer(lowering, role).block(body, Flight(), emit=True)
+    freed = {ring.freed.result for ring in lowering.rings.values()}
+    arrives = [op.barriers for op in all_of(role, hopper.Arrive)]
+    _Placer(lowering, role, frozenset(freed.intersection(arrives))).block(body, Flight(), emit=True)
     erase(end)
 
 
 @dataclass(slots=True)
 class _Placer:
-    """Walks the blocks of one role; with `emit` false only the flight is computed."""
+    """Walks the blocks of one role; with `emit` false only the flight is computed. `own` are the
+    barriers at which the role frees slots.
+    """
 
     lowering: Lowering
     role: hopper.Role
+    own: frozenset[SSAValue]
 
     # --- one block ------------------------------------------------------------------------------
 
@@ -112,7 +117,7 @@ class _Placer:
             case hopper.NamedBarrier():
                 self._need_buffers(written_after(operation), flight, operation, emit=emit)
             case scf.ForOp() | scf.WhileOp() | scf.IfOp():
-                if has_products_or_waits(operation):
+                if has_products_or_waits(operation, self.own):
                     self._force_all(held, flight, operation, emit=emit)
                     self._need(live_in(operation), flight, operation, emit=emit)
                 elif isinstance(operation, scf.IfOp):

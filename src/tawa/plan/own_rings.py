@@ -1,0 +1,103 @@
+"""Rings that an ordinary kernel fills and takes from itself: cp.async, some trips ahead.
+
+Roles let loads run past what the program does meanwhile. Where they must not (a store may write
+what they read), the loop of a product can still load ahead of itself, as long as nothing in it
+writes memory: its threads copy the tiles of later trips while the products of this one run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from xdsl.dialects import scf
+from xdsl.traits import IsTerminator
+
+from tawa.analysis.copies import Run, copy_run
+from tawa.analysis.effects import children, has_effect, is_volatile
+from tawa.analysis.liveness import needed_by
+from tawa.analysis.naming import name_of
+from tawa.analysis.roles import fed_dots, first_use, tile_uses
+from tawa.errors import OverBudget
+from tawa.ir import tile
+from tawa.ir.types import shape_of
+from tawa.ir.walk import walk
+from tawa.plan.plan import ArefPlan, LoopPlan, Plan
+from tawa.plan.problem import Problem
+from tawa.plan.resources import check_shared
+
+DEPTHS = (4, 3)
+"""Slots to try: three trips ahead of the products, or two."""
+
+
+def with_rings(problem: Problem, plan: Plan) -> Plan | None:
+    """Return an ordinary plan with rings for the tiles of its products, None where there are none
+    or they do not fit.
+    """
+    payloads = _payloads(problem)
+    if not payloads or problem.pins.depth or problem.pins.mma_depth:
+        return None
+    loops = tuple(LoopPlan(name_of(loop), "fine", _in_flight(loop, payloads)) for loop in payloads)
+    for depth in DEPTHS:
+        rings = tuple(
+            ArefPlan(tuple(map(name_of, loads)), depth, (), "copy_async")
+            for loads in payloads.values()
+        )
+        made = replace(plan, arefs=rings, loops=loops)
+        try:
+            check_shared(made, problem.statements, problem.target)
+        except OverBudget:
+            continue
+        return made
+    return None
+
+
+def copied_ahead(problem: Problem) -> set[str]:
+    """Return the loads that an ordinary kernel can send through rings of its own."""
+    return {name_of(load) for loads in _payloads(problem).values() for load in loads}
+
+
+def _payloads(problem: Problem) -> dict[scf.ForOp, list[tile.Load]]:
+    return {
+        loop: payload
+        for loop in problem.statements.values()
+        if isinstance(loop, scf.ForOp) and (payload := _payload(loop))
+    }
+
+
+def _payload(loop: scf.ForOp) -> list[tile.Load]:
+    """Return the tiles that the products directly in a loop take from memory, where they can be
+    copied ahead.
+    """
+    body = list(children(loop))
+    if any(has_effect(inner) or is_volatile(inner) for op in body for inner in walk(op)):
+        return []
+    loads = [op for op in body if isinstance(op, tile.Load) and _is_copied(op, loop)]
+    first = min((body.index(first_use(load)) for load in loads), default=0)
+    return [load for load in loads if body.index(load) < first]
+
+
+def _is_copied(load: tile.Load, loop: scf.ForOp) -> bool:
+    """Tell whether threads can copy a tile for products of the loop that computes its address from
+    no other tile.
+    """
+    if len(shape_of(load.result.type)) != 2 or not fed_dots(load):
+        return False
+    if any(user.has_trait(IsTerminator) for user in tile_uses(load)):
+        return False
+    inside = [op for op in needed_by(load) if op is not load and loop.is_ancestor(op)]
+    if any(isinstance(op, (tile.Load, tile.DescLoad, tile.Dot)) for op in inside):
+        return False
+    return isinstance(copy_run(load), Run)
+
+
+def _in_flight(loop: scf.ForOp, payloads: dict[scf.ForOp, list[tile.Load]]) -> int:
+    """Return P: two where nothing but tiles of the ring stands between one product and the next."""
+    loaded = {load.result for load in payloads[loop]}
+    dots = [op for op in children(loop) if isinstance(op, tile.Dot)]
+    whole = all(
+        dot.a in loaded
+        and dot.b in loaded
+        and all(use.operation.has_trait(IsTerminator) for use in dot.result.uses)
+        for dot in dots
+    )
+    return 2 if dots and whole else 1

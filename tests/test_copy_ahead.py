@@ -1,0 +1,97 @@
+"""Ordinary kernels that copy the tiles of later trips ahead, through rings of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tawa
+import tawa.language as tl
+from mutants import drops
+from tawa.errors import ProtocolError
+from tawa.ir import hopper, parse
+from tawa.simulator.proof import prove
+from tawa.target import H200
+
+
+@tawa.jit
+def powers(x_ptr, w_ptr, K, steps, B: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
+    """x[:, :N] = x[:, :K] w[:K] several times: every step reads what the one before has stored.
+
+    Nobody knows what the pointers point to, so that no load may leave its place among the stores.
+    """
+    x_base = x_ptr.to(tl.int64).to(tl.pointer_type(tl.float16))
+    w_base = w_ptr.to(tl.int64).to(tl.pointer_type(tl.float16))
+    rows = tl.arange(0, B)
+    columns = tl.arange(0, N)
+    depth = tl.arange(0, BK)
+    for _ in range(steps):
+        acc = tl.zeros((B, N), tl.float32)
+        x_at = x_base + rows[:, None] * N + depth[None, :]
+        w_at = w_base + depth[:, None] * N + columns[None, :]
+        for _ in range(0, K, BK):
+            tl.multiple_of(x_at, [16, 16])
+            tl.multiple_of(w_at, [16, 16])
+            acc += tl.dot(tl.load(x_at), tl.load(w_at))
+            x_at += BK
+            w_at += BK * N
+        tl.store(x_base + rows[:, None] * N + columns[None, :], acc.to(tl.float16))
+
+
+SIZES = {"B": 64, "N": 256, "BK": 32}
+
+
+def arguments(k: int, steps: int = 3) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """Return whole numbers small enough to stay exact."""
+    rng = np.random.default_rng(k)
+    x = rng.integers(-1, 2, (64, 256)).astype(np.float16)
+    w = np.zeros((256, 256), np.float16)
+    w[np.arange(256), rng.permutation(256)] = 1
+    return x, w, k, steps
+
+
+def wanted(x: np.ndarray, w: np.ndarray, k: int, steps: int) -> np.ndarray:
+    for _ in range(steps):
+        x = x[:, :k] @ w[:k]
+    return x
+
+
+def test_the_plan_has_a_ring_and_no_roles() -> None:
+    compiled = powers.compile(*arguments(256), grid=(1,), **SIZES)
+    assert not compiled.plan.specialized
+    (ring,) = compiled.plan.arefs
+    assert (ring.depth, ring.via, len(ring.payload)) == (4, "copy_async", 2)
+    assert compiled.plan.loops[0].mma_depth == 2
+    text = str(compiled)
+    assert "by cp.async, copied ahead" in text
+    assert "may read what" in text
+    # The steady state: copies of a later trip follow the products of this one.
+    trip = compiled.asm["cuda"].split("#pragma unroll 1")[3]
+    assert trip.index("wgmma_commit();") < trip.index("copy_async_16(") < trip.index("copy_arrive(")
+
+
+def test_the_plan_reads_back() -> None:
+    compiled = powers.compile(*arguments(256), grid=(1,), **SIZES)
+    again = powers.compile(*arguments(256), grid=(1,), plan=str(compiled.plan), **SIZES)
+    assert again.plan.arefs == compiled.plan.arefs
+    assert again.asm["hopper"] == compiled.asm["hopper"]
+
+
+@pytest.mark.parametrize("trips", range(8))
+@pytest.mark.parametrize("schedule", ["late", "early"])
+def test_every_trip_count_is_right(trips: int, schedule: str) -> None:
+    given = arguments(32 * trips)
+    expected = wanted(*given)
+    tawa.simulate(powers, *given, grid=(1,), schedule=schedule, seed=trips, **SIZES)
+    np.testing.assert_array_equal(given[0], expected)
+
+
+def test_each_missing_synchronization_is_refused() -> None:
+    compiled = powers.compile(*arguments(256), grid=(1,), **SIZES)
+    kernel = parse(compiled.asm["hopper"])
+    kinds = (hopper.Wait, hopper.Arrive, hopper.CopyAsyncArrive, hopper.ProxyFence)
+    found = [m for m in drops(kernel) if isinstance(m.operation, kinds) and not m.harmless]
+    assert len(found) >= 8
+    for mutant in found:
+        with pytest.raises(ProtocolError):
+            prove(mutant.make(), H200)
