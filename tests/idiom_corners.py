@@ -135,6 +135,29 @@ def long_chain(out, n):
     tl.store(p + v * at, at, mask=at + v < 100)
 
 
+SPECIAL = np.array(
+    [0.0, -0.0, 1e-45, 6e-8, -3e-6, 65519.9, 65520, -1e30, 3.4e38, np.inf, -np.inf, 1]
+)
+
+
+def cut_off(x, **_):
+    with np.errstate(over="ignore"):
+        near = x.astype(np.float16)
+    bits = near.view(np.uint16) - (np.abs(near.astype(np.float32)) > np.abs(x))
+    wide = (x.view(np.uint32) & 0xFFFF0000).view(np.float32)
+    return {"half": bits.astype(np.uint16).view(np.float16), "brain": wide}
+
+
+@case((1,), cut_off, x=lambda rng: np.concatenate([SPECIAL, rng.standard_normal(52)]).astype("f4"),
+      half=blank(64, dtype=np.float16), brain=blank(64))  # fmt: skip
+@tawa.jit
+def round_to_zero(x, half, brain):
+    at = tl.arange(0, 64)
+    v = tl.load(x + at)
+    tl.store(half + at, v.to(tl.float16, fp_downcast_rounding="rtz"))
+    tl.store(brain + at, v.to(tl.bfloat16, fp_downcast_rounding="rtz").to(tl.float32))
+
+
 # --- one element ----------------------------------------------------------------------------------
 
 

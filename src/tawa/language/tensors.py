@@ -207,7 +207,7 @@ def cast(
     fp_downcast_rounding: str | None = None,
     bitcast: bool = False,
 ) -> tensor:
-    """Convert to `dtype`: to nearest even, or with `bitcast` the same bits read differently."""
+    """Convert to `dtype`: to nearest even ("rtz": to zero); `bitcast`: the same bits as `dtype`."""
     ...
 
 
