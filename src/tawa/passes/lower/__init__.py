@@ -20,6 +20,7 @@ from tawa.passes.lower.convert import Converter
 from tawa.passes.lower.dots import lower_dots, widest_run
 from tawa.passes.lower.finish import (
     count_arrivals,
+    drop_unneeded,
     elect_threads,
     initialise_barriers,
     set_launch,
@@ -74,7 +75,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
     for role in lowering.roles:
         spread_scans(role)
         spread_histograms(role)
-        tidy(role)  # loads that became views must not ask for layouts
+        drop_unneeded(role)  # loads that became views must not ask for layouts
         Converter(lowering, role, assign_layouts(lowering, role)).run()
         expand_reductions(lowering, role)
         expand_gathers(lowering, role)

@@ -162,9 +162,14 @@ def settle_moves(role: hopper.Role) -> None:
 
 def tidy(role: hopper.Role) -> None:
     """Drop dead operations, share equal pure ones, and name constants once a role."""
-    sweep(role.body.block, _is_needed)
+    drop_unneeded(role)
     _hoist_constants(role)
     _share(role.body.block, {})
+
+
+def drop_unneeded(role: hopper.Role) -> None:
+    """Drop dead operations."""
+    sweep(role.body.block, _is_needed)
 
 
 def _hoist_constants(role: hopper.Role) -> None:
