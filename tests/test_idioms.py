@@ -9,6 +9,7 @@ import pytest
 import idiom_corners
 import idiom_inductor
 import idiom_language
+import idiom_libraries
 import idiom_products
 import idiom_scalars
 import idiom_serving
@@ -19,6 +20,7 @@ FILES = [
     idiom_corners,
     idiom_inductor,
     idiom_language,
+    idiom_libraries,
     idiom_products,
     idiom_scalars,
     idiom_serving,
