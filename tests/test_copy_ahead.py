@@ -7,6 +7,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
+from codegen_emulator import emulate, needs_compiler
 from mutants import drops
 from tawa.errors import ProtocolError
 from tawa.ir import hopper, parse
@@ -83,6 +84,17 @@ def test_every_trip_count_is_right(trips: int, schedule: str) -> None:
     given = arguments(32 * trips)
     expected = wanted(*given)
     tawa.simulate(powers, *given, grid=(1,), schedule=schedule, seed=trips, **SIZES)
+    np.testing.assert_array_equal(given[0], expected)
+
+
+@needs_compiler
+@pytest.mark.parametrize("trips", [0, 2, 7])
+def test_the_text_is_right(trips: int) -> None:
+    compiled = powers.compile(*arguments(256), grid=(1,), **SIZES)
+    given = arguments(32 * trips)
+    expected = wanted(*given)
+    named = dict(zip(("x_ptr", "w_ptr", "K", "steps"), given))
+    emulate(parse(compiled.asm["hopper"]), named, (1, 1, 1))
     np.testing.assert_array_equal(given[0], expected)
 
 
