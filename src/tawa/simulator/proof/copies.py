@@ -228,6 +228,7 @@ def copy_async_arrive_rule(decoder: Decoder, arrive: hopper.CopyAsyncArrive) -> 
             world = agent.world
             if barrier.contested and (held := world.hold(agent, arrive)):
                 return held
+            agent.fills(array, index)
             copies = agent.copies.hand_over()
             world.step(agent, arrive, "leaves its arrival at {} to its copies", barrier.name)
             if copies:

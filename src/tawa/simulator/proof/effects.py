@@ -133,9 +133,7 @@ def expect_rule(decoder: Decoder, expect: hopper.Expect) -> Step:
             alone(agent, expect)
             if barrier.contested and (held := agent.world.hold(agent, expect)):
                 return held
-            freed, at = agent.waited or (None, -1)
-            agent.world.pairs.setdefault(array, set()).add(freed if at == index else None)
-            agent.waited = None
+            agent.fills(array, index)
             agent.world.step(agent, expect, expects, barrier.name, barrier.done)
             barrier.expect(count)
             barrier.arrive(agent.world, agent, 1, agent.known, expect)

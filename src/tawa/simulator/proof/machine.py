@@ -130,7 +130,7 @@ class Agent:
     """Warps of one warpgroup of a role. `leader` holds the elected thread of its warpgroup,
     `first` that of the role, `origin` thread 0 of the block. `place` is how far it is in its
     script, `engine` the queue of wgmmas of its warpgroup, if it is a whole one; `waited` is the
-    (array, slot) of its last wait, until an expectation follows.
+    (array, slot) of its last wait, until it fills a slot.
     """
 
     label: str
@@ -167,6 +167,12 @@ class Agent:
     def threads(self) -> int:
         """Threads of the agent that execute an operation now: one inside `OneThread`."""
         return 1 if self.single else WARP * len(self.warps)
+
+    def fills(self, array: int, slot: int) -> None:
+        """Note that copies complete on a slot of `array`, and what was waited for before them."""
+        freed, at = self.waited or (None, -1)
+        self.world.pairs.setdefault(array, set()).add(freed if at == slot else None)
+        self.waited = None
 
     def advance(self) -> Blocked | None:
         """Go on until the end of the script, or to what must be waited for."""
