@@ -222,6 +222,20 @@ def test_a_store_that_tma_cannot_take(function: Any, why: str, pins: dict[str, A
         assert "this kernel has none" in caught.value.why
 
 
+def copies_a_tile(x, out, n, B: tl.constexpr):
+    at = tl.arange(0, B)
+    places = at[:, None] * n + at[None, :]
+    tl.store(out + places, tl.load(x + places))
+
+
+def test_a_pinned_store_by_tma_where_nothing_overlaps() -> None:
+    arrays = [tawa.array((64, 64), "f16")] * 2
+    pinned = tawa.jit(copies_a_tile).compile(*arrays, n=64, B=64, store="tma")
+    free = tawa.jit(copies_a_tile).compile(*arrays, n=64, B=64)
+    assert [store.via for store in pinned.plan.stores] == ["tma"]
+    assert "tma" not in [store.via for store in free.plan.stores]
+
+
 def copies_rows_of_8_bytes(x_desc, out_desc):
     out_desc.store([0, 0], x_desc.load([0, 0]))
 

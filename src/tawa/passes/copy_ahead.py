@@ -13,8 +13,8 @@ Before -> after (D = 4 slots, P = 2 products in flight)::
     }                                             scf.if %ub - %k > 3 * step { put .. }
                                                 }
 
-The puts, and what their addresses come from, are D - P + 1 trips ahead of the rest: a put finds the
-slot free that the last product but P - 1 has read.
+The puts, and what their addresses come from, are D - max(P, 2) + 1 trips ahead of the rest: a put
+finds the slot free that a product of the trip before has read, whose wait the program has passed.
 Requires: arefs inserted, no roles. Ensures: the same values; each copy once, in order.
 Declines when: what is copied depends on what the loop computes.
 """
@@ -62,7 +62,7 @@ def _ahead(plan: Plan, loop: scf.ForOp) -> int:
     """Return how many trips the copies are ahead of the products."""
     depth = min(ring.depth for ring in plan.arefs)
     flying = {item.loop: item.mma_depth for item in plan.loops}
-    return depth - flying.get(name_of(loop), 1) + 1
+    return depth - max(flying.get(name_of(loop), 1), 2) + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ Requires tile IR. Ensures: every promoted access reads and writes the same eleme
 that passes the guards the pass leaves on the kernel (attribute `guards`: conditions that the
 launcher must find true, `tawa.runtime.guards`, else it runs the kernel compiled without this pass).
 
-Declines when no product and no loop around a load of a tile gives roles something to overlap; and
-(per access, the reason names the rule) when: the addresses are not affine; no stride is
-known to be 1; a stride or the base is not known to be a multiple of 16 bytes; the mask is not a
-conjunction of upper bounds; a bound is not a function of the arguments; masked-off elements are not
-zero; a wrapped index may reach a store; an index that stands several times is masked; the columns
-of a store are not known to end at a multiple of 16 bytes; the access is volatile; a box surely
-begins at an address that is no multiple of 16 bytes.
+Declines when no product and no loop around a load of a tile gives roles something to overlap
+(`promote_always` does not); and (per access, the reason names the rule) when: the addresses are not
+affine; no stride is known to be 1; a stride or the base is not known to be a multiple of 16 bytes;
+the mask is not a conjunction of upper bounds; a bound is not a function of the arguments; masked-
+off elements are not zero; a wrapped index may reach a store; an index that stands several times is
+masked; the columns of a store are not known to end at a multiple of 16 bytes; the access is
+volatile; a box surely begins at an address that is no multiple of 16 bytes.
 """
 
 from __future__ import annotations
@@ -56,9 +56,17 @@ _NOTHING = "no product, and no loop around a load of a tile: threads reach memor
 
 def promote(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Promote every pointer load and store of `kernel` that is a block of a strided array."""
+    return _promote_each(kernel, _has_work_to_overlap(kernel))
+
+
+def promote_always(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Promote them also where nothing overlaps: the pin store="tma" asks for it."""
+    return _promote_each(kernel, True)
+
+
+def _promote_each(kernel: tile.Kernel, gains: bool) -> tuple[Declined, ...]:
     declined: list[Declined] = []
     guards: list[str] = []
-    gains = _has_work_to_overlap(kernel)
     for op in walk(kernel):
         match op:
             case tile.Load() | tile.Store() if isinstance(op.pointer.type, TensorType):

@@ -17,7 +17,7 @@ from tawa.passes.ask_masks import ask_masks
 from tawa.passes.coarse import overlap_products
 from tawa.passes.copy_ahead import copy_ahead
 from tawa.passes.defer import defer_sums
-from tawa.passes.descriptors import promote
+from tawa.passes.descriptors import promote, promote_always
 from tawa.passes.distribute import distribute
 from tawa.passes.early import free_early
 from tawa.passes.instances import split_instances
@@ -39,6 +39,9 @@ TILE: tuple[Pass, ...] = (
     ask_masks,
     simplify,  # the address arithmetic of promoted accesses is dead now
 )
+
+# The same where stores by TMA are asked for.
+TILE_BY_TMA: tuple[Pass, ...] = tuple(promote_always if each is promote else each for each in TILE)
 
 # The same without promotion: what runs where a guard does not hold.
 TILE_PLAIN: tuple[Pass, ...] = (simplify, ask_masks, simplify)

@@ -179,7 +179,8 @@ def _compile(
     stages: dict[str, Stage] = {"tile": text_of(kernel)}
     begin = watch.steps.begin
     with watch.phase("tile passes"):
-        passes = pipeline.TILE if descriptors else pipeline.TILE_PLAIN
+        passes = pipeline.TILE_BY_TMA if pins.store == "tma" else pipeline.TILE
+        passes = passes if descriptors else pipeline.TILE_PLAIN
         notes = pipeline.run(passes, kernel, Plan(), target, begin)
         if not strict:
             notes += pipeline.run(pipeline.REASSOCIATE, kernel, Plan(), target, begin)
