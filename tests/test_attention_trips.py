@@ -59,7 +59,7 @@ def test_options(name, count, split):
 
 
 @pytest.mark.parametrize("count", trips(3))
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("causal", [pytest.param(False, marks=pytest.mark.long), True])
 def test_packed_and_paged(count, causal):
     keys = 32 * count
     lengths = np.array([keys, 45], np.int32)

@@ -64,3 +64,12 @@ def test_what_is_scattered_has_a_row_for_each_number():
     *_, target = described()
     with pytest.raises(TypeMismatch, match="scatter of"):
         wrong_shape[(1,)](target)
+
+
+def test_rows_outside_are_what_the_descriptor_is_padded_with():
+    x, out, _, target = described()
+    source = tawa.TensorDescriptor(x, x.shape, (24, 1), [1, 16], padding="nan")
+    ids = np.array([3, -1, 0, 20, 1, 2, 7, 8], np.int32)
+    tawa.simulate(copy_rows, source, target, ids, grid=(1,), N=8)
+    assert np.isnan(out[[1, 3]]).all()
+    np.testing.assert_array_equal(out[0], x[3, 8:])

@@ -300,7 +300,10 @@ def test_two_copy_rings_under_an_overlapped_loop(depth: int) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("function", KERNELS)
+@pytest.mark.parametrize(
+    "function",
+    [gather, *(pytest.param(each, marks=pytest.mark.long) for each in (gather_both, banded))],
+)
 def test_generated_addresses(function) -> None:
     expected, actual = arguments(function, 208), arguments(function, 208)
     simulate(build(function, signature(function), {}), (2, 2, 1), expected, level="tile")

@@ -15,11 +15,12 @@ from math import gcd, lcm
 from typing import Any
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, IntegerType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
+from tawa.analysis.ranges import range_of
 from tawa.ir import hopper, tile
-from tawa.ir.types import PtrType, bit_width, element_type, shape_of
+from tawa.ir.types import PtrType, bit_width, element_type, is_signed, shape_of
 from tawa.layouts.register import Axis, RegisterLayout
 
 _UNBOUNDED = 1 << 30  # divisibility of zero
@@ -165,6 +166,8 @@ class Contiguity:
             case tile.Transpose() as op:
                 inner = self.of(op.value)
                 return tuple(inner[item.data] for item in op.permutation)
+            case tile.Cast() as op if not (_counts(op.value.type) and _counts(value.type)):
+                return _equal_alone(self.of(op.value))
             case tile.Cast() | hopper.ConvertLayout() as op:
                 return self.of(op.value)
             case hopper.SharedLoad() as op if (stored := _exchanged(op)) is not None:
@@ -181,6 +184,10 @@ class Contiguity:
     def _elementwise(self, op: tile.Elementwise, rank: int) -> Regularity:
         parts = [self.of(value) for value in op.inputs]
         match op.function.data:
+            case "add" | "sub" | "mul" | "irem" | "idiv" if not _counts(op.results[0].type):
+                return _apart(*parts)  # what floats are rounded to is no number's multiple
+            case "irem" | "idiv" if _truncates(op.inputs[0]):
+                return _apart(*parts)
             case "add":
                 return _add(*parts)
             case "sub":
@@ -345,9 +352,34 @@ def _subtract(left: Regularity, right: Regularity) -> Regularity:
 
 def _multiply(left: Regularity, right: Regularity) -> Regularity:
     return tuple(
-        Run(1, min(_UNBOUNDED, a.every() * b.every()), gcd(a.constancy, b.constancy))
+        Run(1, _capped(a.every() * b.every()), gcd(a.constancy, b.constancy))
         for a, b in zip(left, right)
     )
+
+
+def _capped(divisor: int) -> int:
+    """Return the largest divisor known of what `divisor` divides, also where numbers wrap."""
+    return gcd(divisor, _UNBOUNDED) if divisor > _UNBOUNDED else divisor
+
+
+def _truncates(dividend: SSAValue) -> bool:
+    """Tell whether quotients may be cut towards zero from below, where blocks begin elsewhere."""
+    kind = element_type(dividend.type)
+    return is_signed(kind) and not range_of(dividend).is_natural
+
+
+def _counts(kind: Attribute) -> bool:
+    """Tell whether elements are integers, or addresses."""
+    return isinstance(element_type(kind), (IntegerType, PtrType))
+
+
+def _equal_alone(runs: Regularity) -> Regularity:
+    return tuple(Run(1, 1, run.constancy) for run in runs)
+
+
+def _apart(left: Regularity, right: Regularity) -> Regularity:
+    """Return what holds of any function of two values: equal where both are."""
+    return tuple(Run(1, 1, gcd(a.constancy, b.constancy)) for a, b in zip(left, right))
 
 
 def _remainder(left: Regularity, right: Regularity) -> Regularity:

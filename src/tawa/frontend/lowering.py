@@ -177,7 +177,9 @@ def _value_of(
     made = c.builder.block.insert_arg(kind, len(c.builder.block.args))
     name_value(made, name)
     facts.append(_facts(name, argument))
-    return Descriptor(made) if isinstance(argument, DescriptorArg) else Tensor(made)
+    if isinstance(argument, DescriptorArg):
+        return Descriptor(made, padding=argument.padding)
+    return Tensor(made)
 
 
 def _facts(name: str, argument: Argument) -> DictionaryAttr:

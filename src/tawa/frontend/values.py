@@ -58,12 +58,14 @@ class Tensor:
 class Descriptor:
     """A tensor in global memory accessed in blocks.
 
-    `extents` and `strides` are the values it was made from, or () when they must be asked of it.
+    `extents` and `strides` are the values it was made from, or () when they must be asked of it;
+    `padding` is what stands outside it, "zero" or "nan".
     """
 
     ssa: SSAValue
     extents: tuple[Const | Tensor, ...] = ()
     strides: tuple[Const | Tensor, ...] = ()
+    padding: str = "zero"
 
     @property
     def type(self) -> DescType:
@@ -149,7 +151,7 @@ def rebuild(value: Value, source: Iterator[SSAValue]) -> Value:
             return Tensor(next(source))
         case Descriptor():
             ssa = next(source)
-            return value if ssa is value.ssa else Descriptor(ssa)
+            return value if ssa is value.ssa else Descriptor(ssa, padding=value.padding)
         case BlockPointer():
             return BlockPointer(
                 Tensor(next(source)),

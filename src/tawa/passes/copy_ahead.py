@@ -16,7 +16,8 @@ Before -> after (D = 4 slots, P = 2 products in flight)::
 The puts, and what their addresses come from, are D - max(P, 2) + 1 trips ahead of the rest: a put
 finds the slot free that a product of the trip before has read, whose wait the program has passed.
 Requires: arefs inserted, no roles. Ensures: the same values; each copy once, in order.
-Declines when: what is copied depends on what the loop computes.
+Declines when: what is copied depends on what the loop computes; a bound below zero or a step so
+large that the trips ahead may wrap.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 from tawa.analysis.effects import children, has_effect
 from tawa.analysis.liveness import block_end
 from tawa.analysis.naming import name_of
+from tawa.analysis.ranges import range_of
 from tawa.analysis.stages import used_by
 from tawa.ir import aref, tile
 from tawa.ir.walk import all_of
@@ -38,6 +40,7 @@ from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
 _PUTS = (aref.PutEnter, aref.PutExit)
+_LARGEST_STEP = 1 << 24
 
 
 def copy_ahead(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
@@ -53,9 +56,19 @@ def copy_ahead(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
             reason = "an address depends on what the loop computes"
             notes.append(Declined(f"copies ahead in {name_of(loop)}", reason))
             continue
+        if not _is_counted_in_words(loop):
+            reason = "its bounds may be so large that they wrap some trips ahead"
+            notes.append(Declined(f"copies ahead in {name_of(loop)}", reason))
+            continue
         _run_ahead(loop, part, _ahead(plan, loop))
     sweep(kernel.body.block, has_effect)
     return tuple(notes)
+
+
+def _is_counted_in_words(loop: scf.ForOp) -> bool:
+    """Tell whether the trips that are ahead, and those that are left, do not wrap as numbers."""
+    step = range_of(loop.step).high
+    return step is not None and step <= _LARGEST_STEP and range_of(loop.lb).is_natural
 
 
 def _ahead(plan: Plan, loop: scf.ForOp) -> int:

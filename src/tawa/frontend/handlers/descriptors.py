@@ -53,7 +53,7 @@ def make_tensor_descriptor(
         tile.MakeDesc, [base, sizes, pitches], kind, {"padding": StringAttr(padding)}
     )
     seen = tuple(_as_extent(c, extent) for extent in extents)
-    return Descriptor(made.ssa, seen, pitches)
+    return Descriptor(made.ssa, seen, pitches, padding)
 
 
 def _as_extent(c: Context, extent: Value) -> Const | Tensor:

@@ -73,9 +73,7 @@ def gather(c: Context, desc: Descriptor, x_offsets: Value, y_offset: Value) -> V
     """Load rows by number."""
     rows = _row_numbers(c, desc, "gather", x_offsets)
     address, inside = _addresses(c, desc, rows, y_offset)
-    made = desc.ssa.owner
-    nan = isinstance(made, tile.MakeDesc) and made.padding.data == "nan"
-    filler = Const(float("nan") if nan else 0)
+    filler = Const(float("nan") if desc.padding == "nan" else 0)
     return load_from(c, address, inside, filler, {})
 
 

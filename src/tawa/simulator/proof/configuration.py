@@ -10,7 +10,10 @@ their period). A loop that turns rings itself makes 0, 1, ... D+c+1 trips, and 2
 ring takes every position. A loop around such loops (over tiles) makes, for T trips of them, so many
 turns that D+2 trips lie side by side from any of the first on, and one more than a ring is deep
 that it turns itself; for one trip 2D+1, so that a tile begins at every position; and more by a c of
-its own. The c of the loop inside is nothing to it: a tile begins anew.
+its own. The c of the loop inside is nothing to it: a tile begins anew. A ring counts as turned by
+the loop inside only where each trip of it waits for the ring or arrives on it (not under a
+condition, not in a loop of so many trips). Each loop around tiles makes D+1 trips, of one tile
+of two trips and of three.
 """
 
 from __future__ import annotations
@@ -194,6 +197,12 @@ def configurations(seen: list[Configuration], shape: Shape) -> Iterator[Configur
     sites = {site for one in seen for site in one.outcomes}
     if any(site.kind == "outer" for site in sites):
         yield _uniform(shape.tiles(0), 1, "yes", 1, 0, 1)  # tiles that differ in another axis only
+    for site in [site for site in sites if site.kind in ("around", "while around")]:
+        trips = shape.depth + 1 + shape.around  # of rings that this loop alone turns
+        wishes = (trips,) if site.kind == "around" else _times(trips)
+        for count in (2, 3):
+            alike = _uniform(shape.instances, count, "yes")
+            yield replace(alike, sites={site.operation: wishes})
     if len(sites) == 1 and not any(site.kind in ("if", "once") for site in sites):
         return
     yield _uniform(0, 1, "yes")

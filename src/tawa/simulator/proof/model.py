@@ -96,16 +96,35 @@ class Model:
         )
 
     def _waited(self) -> tuple[set[int], set[int]]:
-        """Return the arrays that are waited on in loops with no loop inside, and elsewhere."""
+        """Return the arrays that each trip of a loop of open count with no loop inside waits for or
+        arrives on, and those that are waited for elsewhere: under a condition, in a loop of so many
+        trips, around.
+        """
         inner: set[int] = set()
         outer: set[int] = set()
-        for wait in self.decoder.census.of(hopper.Wait):
-            loop = wait.parent_op()
-            while not isinstance(loop, (scf.ForOp, scf.WhileOp, hopper.Role)) and loop is not None:
-                loop = loop.parent_op()
-            turns = loop is not None and not is_around(loop, self.decoder)
-            (inner if turns else outer).add(self.decoder.arrays[wait.barriers])
+        for kind in (hopper.Wait, hopper.Arrive, hopper.Expect, hopper.CopyAsyncArrive):
+            for use in self.decoder.census.of(kind):
+                array = self.decoder.arrays[use.barriers]
+                if self._turns(use):
+                    inner.add(array)
+                elif kind is hopper.Wait:
+                    outer.add(array)
         return inner, outer
+
+    def _turns(self, use: Operation) -> bool:
+        """Tell whether a use stands in each trip of a loop of open count with no loop inside."""
+        loop = use.parent_op()
+        while not isinstance(loop, (scf.ForOp, scf.WhileOp, hopper.Role)):
+            if loop is None or isinstance(loop, scf.IfOp):
+                return False
+            loop = loop.parent_op()
+        if isinstance(loop, scf.ForOp) and _is_counted(loop):
+            return False
+        return not is_around(loop, self.decoder)
+
+
+def _is_counted(loop: scf.ForOp) -> bool:
+    return all(isinstance(bound.owner, tile.Constant) for bound in (loop.lb, loop.ub, loop.step))
 
 
 def _settled(loops: list[Steadiness]) -> int:
