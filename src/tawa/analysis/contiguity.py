@@ -6,6 +6,8 @@ For each dimension three numbers (after the axis analysis of Triton): within ali
 `divisibility` alone. Pointers count in elements of what they point to. Loop-carried values are
 assumed to be what they start as, and weakened until the assumption holds. What the author promises
 (`tl.multiple_of`, `tl.max_contiguous`, `tl.max_constancy`: attributes of an operation) is believed.
+
+Length: the rule of each operation stands beside the walk that applies it; one reads them together.
 """
 
 from __future__ import annotations
