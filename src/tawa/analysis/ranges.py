@@ -1,50 +1,43 @@
 """Between which numbers an integer lies, in every program and every trip.
 
-Index arithmetic is taken not to overflow, as everywhere in the tile language.
+Arithmetic wraps, as on the device: what may pass its type may be any number of the type. So a
+comparison that ranges decide has one answer, whatever the arguments and however many programs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
-from tawa.analysis.polynomial import keeps_number
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, is_signed, shape_of
 
 _DEPTH = 32
-_COMBINED = frozenset({"add", "sub", "mul", "idiv", "irem", "min", "max", "select"})
+_PROGRAMS = (1 << 31) - 1
+"""Along one axis, at most: a persistent kernel takes as many of y and z as of x."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The least and the greatest number, both included; None where there is no bound known.
+    """The least and the greatest number, both included."""
 
-    `reach` is how far from 0 a number may lie that has no bound: programs and trips are counted to
-    65,536, and what is computed from them may wrap where that does not fit the type.
-    """
-
-    low: int | None = None
-    high: int | None = None
-    reach: int = field(default=1 << 16, compare=False)
-
-    @property
-    def size(self) -> int:
-        """How far from 0 the number may lie."""
-        known = [abs(bound) for bound in (self.low, self.high) if bound is not None]
-        return max(known) if len(known) == 2 else max(self.reach, *known, 0)
+    low: int
+    high: int
 
     @property
     def is_natural(self) -> bool:
         """Whether no number is negative."""
-        return self.low is not None and self.low >= 0
+        return self.low >= 0
 
+    def holds(self, other: Range) -> bool:
+        """Tell whether every number of another range lies in this one."""
+        return self.low <= other.low and other.high <= self.high
 
-ANY = Range()
 
 _Known: TypeAlias = dict[SSAValue, tuple[int, Range]]
 """Ranges found during one question, with how deep the search for each went."""
@@ -55,31 +48,26 @@ def range_of(value: SSAValue) -> Range:
     return _range_of(value, _DEPTH, {})
 
 
+def range_of_type(kind: Attribute) -> Range:
+    """Return the numbers of an integer type, or of the elements of a tensor of one."""
+    kind = element_type(kind)
+    bits = bit_width(kind)
+    half = 1 << (bits - 1)
+    return Range(-half, half - 1) if is_signed(kind) else Range(0, 2 * half - 1)
+
+
 def _range_of(value: SSAValue, depth: int, known: _Known) -> Range:
     """Return the range by at most `depth` operations in a row, each value once a depth at most."""
-    kind = element_type(value.type)
-    if depth == 0 or not _is_integer(kind):
-        return ANY
     if (found := known.get(value)) is None or found[0] < depth:
-        found = known[value] = depth, _held(_range(value, depth - 1, known), kind)
+        whole = range_of_type(value.type)
+        exact = _range(value, depth - 1, known) if depth else None
+        held = exact if exact is not None and whole.holds(exact) else whole
+        found = known[value] = depth, held
     return found[1]
 
 
-def _is_integer(kind: Attribute) -> bool:
-    return isinstance(kind, IntegerType)
-
-
-def _held(found: Range, kind: Attribute) -> Range:
-    """Return what is left of a range in a type: where a bound passes the type, the number wraps."""
-    bits = bit_width(kind)
-    if not is_signed(kind):
-        whole = Range(0, (1 << bits) - 1)
-        fits = found.is_natural and found.high is not None and found.high <= (whole.high or 0)
-        return found if fits else whole
-    return ANY if found.size >= 1 << (bits - 1) else found
-
-
-def _range(value: SSAValue, depth: int, known: _Known) -> Range:
+def _range(value: SSAValue, depth: int, known: _Known) -> Range | None:
+    """Return where a value lies if nothing wraps in its own type, None where nothing is known."""
     if isinstance(value, BlockArgument):
         return _counter(value, depth, known)
     match value.owner:
@@ -87,88 +75,93 @@ def _range(value: SSAValue, depth: int, known: _Known) -> Range:
             return Range(number.data, number.data)
         case tile.Arange() as op:
             return Range(op.start.data, op.start.data + shape_of(value.type)[0] - 1)
-        case tile.ProgramId() | hopper.GridExtent():
-            return Range(0)
-        case tile.NumPrograms():
-            return Range(1)
+        case tile.ProgramId():
+            return Range(0, _PROGRAMS - 1)
+        case tile.NumPrograms() | hopper.GridExtent():
+            return Range(1, _PROGRAMS)
         case (
             tile.Splat() | tile.Broadcast() | tile.ExpandDims() | tile.Transpose() | tile.Reshape()
         ) as op:
             return _range_of(op.operands[0], depth, known)
-        case tile.Cast() as op if keeps_number(op):
+        case tile.Cast() as op if isinstance(element_type(op.value.type), IntegerType):
             return _range_of(op.value, depth, known)
         case tile.Elementwise() as op:
             return _combined(op, depth, known)
         case _:
-            return ANY
+            return None
 
 
-def _counter(value: BlockArgument, depth: int, known: _Known) -> Range:
-    """Return the range of what counts a loop's trips."""
+def _counter(value: BlockArgument, depth: int, known: _Known) -> Range | None:
+    """Return the range of what counts trips: from a start on, by steps, below an end."""
     loop = value.block.parent_op()
     if not isinstance(loop, scf.ForOp) or value.index:
-        return ANY
-    step = _range_of(loop.step, depth, known).low
-    if step is None or step <= 0:
-        return ANY
-    high = _range_of(loop.ub, depth, known).high
-    return Range(_range_of(loop.lb, depth, known).low, None if high is None else high - 1)
+        return None
+    start, end, step = (_range_of(bound, depth, known) for bound in (loop.lb, loop.ub, loop.step))
+    if step.low <= 0:
+        return None
+    last = max(start.low, end.high - 1)
+    if start.low == start.high and step.low == step.high:
+        last -= (last - start.low) % step.low
+    return Range(start.low, last)
 
 
-def _combined(op: tile.Elementwise, depth: int, known: _Known) -> Range:
-    if op.function.data not in _COMBINED:
-        return ANY
+# --- functions ------------------------------------------------------------------------------------
+
+
+def _combined(op: tile.Elementwise, depth: int, known: _Known) -> Range | None:
+    if not all(isinstance(element_type(item.type), IntegerType) for item in op.inputs):
+        return None
     parts = [_range_of(item, depth, known) for item in op.inputs]
     match op.function.data, parts:
         case "add", [a, b]:
-            return Range(_sum(a.low, b.low), _sum(a.high, b.high), a.size + b.size)
+            return Range(a.low + b.low, a.high + b.high)
         case "sub", [a, b]:
-            low, high = _sum(a.low, _minus(b.high)), _sum(a.high, _minus(b.low))
-            return Range(low, high, a.size + b.size)
+            return Range(a.low - b.high, a.high - b.low)
+        case "neg", [a]:
+            return Range(-a.high, -a.low)
         case "mul", [a, b]:
-            return _product(a, b)
-        case "idiv", [a, b] if a.is_natural and b.low is not None and b.low > 0:
-            assert a.low is not None, "a natural number has a bound"
-            least = 0 if b.high is None else a.low // b.high
-            return Range(least, None if a.high is None else a.high // b.low, a.size // b.low)
-        case "irem", [a, b] if a.is_natural and b.low is not None and b.low > 0:
-            highs = [bound for bound in (a.high, _sum(b.high, -1)) if bound is not None]
-            return Range(0, min(highs, default=None), a.size)
+            return _hull(x * y for x in (a.low, a.high) for y in (b.low, b.high))
+        case "idiv", [a, b]:
+            return _quotient(a, b)
+        case "irem", [a, b]:
+            return _remainder(a, b)
+        case "and", [a, b]:
+            highs = [item.high for item in (a, b) if item.is_natural]
+            return Range(0, min(highs)) if highs else None
         case "min", [a, b]:
-            highs = [bound for bound in (a.high, b.high) if bound is not None]
-            low = None if a.low is None or b.low is None else min(a.low, b.low)
-            return Range(low, min(highs, default=None), max(a.size, b.size))
+            return Range(min(a.low, b.low), min(a.high, b.high))
         case "max", [a, b]:
-            lows = [bound for bound in (a.low, b.low) if bound is not None]
-            high = None if a.high is None or b.high is None else max(a.high, b.high)
-            return Range(max(lows, default=None), high, max(a.size, b.size))
+            return Range(max(a.low, b.low), max(a.high, b.high))
         case "select", [_, a, b]:
-            low = None if a.low is None or b.low is None else min(a.low, b.low)
-            high = None if a.high is None or b.high is None else max(a.high, b.high)
-            return Range(low, high, max(a.size, b.size))
+            return Range(min(a.low, b.low), max(a.high, b.high))
         case _:
-            return ANY
+            return None
 
 
-def _sum(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
+def _hull(numbers: Iterable[int]) -> Range:
+    found = list(numbers)
+    return Range(min(found), max(found))
 
 
-def _minus(a: int | None) -> int | None:
-    return None if a is None else -a
+def _quotient(a: Range, b: Range) -> Range:
+    """Return the range of quotients towards zero; by zero one is 0, as the oracle has it."""
+    divisors = {each for each in (b.low, b.high, -1, 1) if each and b.low <= each <= b.high}
+    ends = [_divide(x, y) for x in (a.low, a.high) for y in divisors]
+    return _hull([*ends, 0] if b.low <= 0 <= b.high else ends)
 
 
-def _product(a: Range, b: Range) -> Range:
-    """Return the range of a product: of natural numbers, or where all four bounds are known."""
-    if a.is_natural and b.is_natural:
-        assert a.low is not None, "a natural number has a bound"
-        assert b.low is not None, "a natural number has a bound"
-        high = None if a.high is None or b.high is None else a.high * b.high
-        return Range(a.low * b.low, high, a.size * b.size)
-    if a.low is None or a.high is None or b.low is None or b.high is None:
-        return ANY
-    corners = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
-    return Range(min(corners), max(corners))
+def _divide(a: int, b: int) -> int:
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def _remainder(a: Range, b: Range) -> Range:
+    """Return the range of remainders, which have the sign of the dividend; by zero one is it."""
+    low, high = min(a.low, 0), max(a.high, 0)
+    if b.low <= 0 <= b.high:
+        return Range(low, high)
+    most = max(abs(b.low), abs(b.high)) - 1
+    return Range(max(low, -most), min(high, most))
 
 
 def compare(function: str, a: Range, b: Range) -> bool | None:
@@ -178,10 +171,8 @@ def compare(function: str, a: Range, b: Range) -> bool | None:
             return compare({"gt": "lt", "ge": "le"}[function], b, a)
         case "lt" | "le":
             strict = function == "lt"
-            if a.high is not None and b.low is not None and a.high + strict <= b.low:
+            if a.high + strict <= b.low:
                 return True
-            if a.low is not None and b.high is not None and a.low + strict > b.high:
-                return False
-            return None
+            return False if a.low + strict > b.high else None
         case _:
             return None

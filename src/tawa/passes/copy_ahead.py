@@ -67,8 +67,7 @@ def copy_ahead(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
 
 def _is_counted_in_words(loop: scf.ForOp) -> bool:
     """Tell whether the trips that are ahead, and those that are left, do not wrap as numbers."""
-    step = range_of(loop.step).high
-    return step is not None and step <= _LARGEST_STEP and range_of(loop.lb).is_natural
+    return range_of(loop.step).high <= _LARGEST_STEP and range_of(loop.lb).is_natural
 
 
 def _ahead(plan: Plan, loop: scf.ForOp) -> int:

@@ -96,7 +96,7 @@ def _fold_decided(operation: tile.Elementwise, emit: Emit) -> SSAValue | None:
     name = operation.function.data
     if name in ("eq", "ne") and _never_equal(*operation.inputs):
         return emit(constant(int(name == "ne"), operation.result.type))
-    if name not in ("lt", "le", "gt", "ge"):
+    if name not in ("lt", "le", "gt", "ge") or not _is_whole(operation.inputs[0]):
         return None
     decided = compare(name, *(range_of(value) for value in operation.inputs))
     return None if decided is None else emit(constant(decided, operation.result.type))
