@@ -58,7 +58,7 @@ FIXED = {
     "bulk_wait_read": "emu::bulk_wait(pending, true);",
     "copy_arrive": "emu::copy_arrive(barrier);",
 }
-NOTHING = ("pin", "prefetch_map")
+NOTHING = ("pin", "prefetch_map", "grid_wait", "launch_dependents")
 
 
 def twin(name: str, parameters: list[str]) -> str:

@@ -225,9 +225,20 @@ out[1] = (word == lane) == chosen && again == chosen;
     return Program("elect", wrappers, body, GIVEN[:4], np.ones((32, 2), np.uint32))
 
 
+def kernels_before() -> Program:
+    """A kernel waits for those before it, however it is launched, and lets the next one begin."""
+    body = """\
+grid_wait();
+launch_dependents();
+((u32*)result)[thread] = ((const u32*)given)[thread];
+"""
+    waits = (b.GRID_WAIT, b.LAUNCH_DEPENDENTS)
+    return Program("griddepcontrol", waits, body, GIVEN[:64], GIVEN[:64], threads=64)
+
+
 PROGRAMS = [
     phases(), bytes_before_they_are_expected(), named(), remote_arrives(False),
     remote_arrives(True), multicast(3),
-    multicast(2), multicast(3, 2), registers(), fetch(), elect(),
+    multicast(2), multicast(3, 2), registers(), fetch(), elect(), kernels_before(),
 ]  # fmt: skip
 assert ONE_BARRIER

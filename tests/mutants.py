@@ -24,6 +24,7 @@ SYNC = (
     hopper.FenceBarrierInit,
     hopper.BlockSync,
     hopper.ClusterSync,
+    hopper.GridWait,
     hopper.SetRegisters,
     hopper.Wait,
     hopper.Arrive,
@@ -135,6 +136,10 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
             return "turns order no accesses"
         case hopper.PrefetchMap() if kind == "swap":
             return "a hint orders nothing"
+        case hopper.GridWait() if kind == "swap" and isinstance(following, hopper.LaunchDependents):
+            return "the next kernel waits for the end of this one, whenever it begins"
+        case _ if kind == "swap" and isinstance(following, hopper.GridWait):
+            return "nothing above the roles touches global memory"
         case hopper.Turn() if kind == "swap" and following is not None and not following.regions:
             return "turns order no accesses"
         case hopper.BulkWait() | hopper.NamedBarrier() if not _same_buffers(operation):

@@ -23,6 +23,8 @@ EFFECT = {
     hopper.PrefetchMap: "hint",
     hopper.BlockSync: "sync",
     hopper.ClusterSync: "sync",
+    hopper.GridWait: "sync",
+    hopper.LaunchDependents: "hint",
     hopper.NamedBarrier: "sync",
     hopper.SetRegisters: "registers",
     hopper.Wait: "barrier.wait",

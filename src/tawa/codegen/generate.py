@@ -35,6 +35,9 @@ from tawa.version import __version__
 
 ARCH = "sm_90a"
 
+# What all threads of a block do before the roles.
+_BY_ALL = (hopper.BlockSync, hopper.ClusterSync, hopper.GridWait, hopper.LaunchDependents)
+
 
 @dataclass(frozen=True, slots=True)
 class Function:
@@ -68,6 +71,7 @@ class _Generator:
         self.cluster = _integer(launch, "cluster", 1)
         self.persistent = _flag(launch, "persistent")
         self.blocks = _integer(launch, "blocks", 1)
+        self.early = bool(_integer(launch, "early", 0))
         # A kernel may be called `double`: the entry gets a name C++ can take.
         self.entry = Names(RESERVED | NAMES).fresh(kernel.sym_name.data, "kernel")
         self.module = Module(Names(RESERVED | NAMES | {self.entry}), lines=lines)
@@ -103,6 +107,7 @@ class _Generator:
             self.cluster,
             self.persistent,
             self.arch,
+            self.early,
         )
 
     # --- what the block owns ------------------------------------------------------------------
@@ -150,7 +155,7 @@ class _Generator:
                 self._by_one_thread(e, op)
                 continue
             open_test = None
-            if isinstance(op, (hopper.BlockSync, hopper.ClusterSync)):
+            if isinstance(op, _BY_ALL):
                 if first_role is not None and first_role.is_before_in_block(op):
                     continue
                 e.operation(op)

@@ -13,7 +13,8 @@ class CudaSource:
 
     `text` includes no header; `entry_name` is its extern "C" kernel; `parameters` are its
     parameters in order. `threads` a block, `shared_bytes` of dynamic shared memory, `cluster`
-    blocks a cluster, `arch` the architecture the text is written for.
+    blocks a cluster, `early` says that a launch need not wait for the kernel before, `arch` the
+    architecture the text is written for.
     """
 
     text: str
@@ -24,3 +25,4 @@ class CudaSource:
     cluster: int
     persistent: bool
     arch: str
+    early: bool = False

@@ -25,8 +25,8 @@ class LaunchShape:
     """How a kernel is launched: threads a block, dynamic shared bytes, blocks a cluster.
 
     `blocks` of them share a multiprocessor. A `persistent` kernel gets a grid of at most as many
-    for each and walks the user's
-    grid itself.
+    for each and walks the user's grid itself. One launched `early` begins while the kernel before
+    it in the stream ends, and waits for it before it touches memory.
     """
 
     threads: int
@@ -34,6 +34,7 @@ class LaunchShape:
     cluster: int = 1
     persistent: bool = False
     blocks: int = 1
+    early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,8 @@ def _launch(launch: LaunchShape) -> str:
         parts.append(f"{launch.blocks} blocks a multiprocessor")
     if launch.persistent:
         parts.append("persistent")
+    if launch.early:
+        parts.append("begins while the kernel before it ends")
     return ", ".join(parts)
 
 

@@ -307,6 +307,7 @@ def _carry_out(
             source.cluster,
             source.persistent,
             plan.blocks,
+            source.early,
         ),
         parameters=source.parameters,
         resources=resources,

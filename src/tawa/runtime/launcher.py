@@ -39,6 +39,7 @@ from tawa.runtime.tensor_map import MapBuffer, Tensor, encode
 _MAPS_KEPT = 4096
 _ONES = (None, (1, 1), (1,), ())  # what a grid of so many extents lacks
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+_EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _ATTRIBUTE = struct.Struct("<I4x3I52x")  # CUlaunchAttribute: id, padding, a union of 64 bytes
 _CONFIG = struct.Struct("<7I4xQQI4x")  # CUlaunchConfig: grid, block, shared, stream, attributes
 
@@ -87,18 +88,20 @@ class Block:
     """
 
     def __init__(self, launch: LaunchShape, count: int, layout: struct.Struct) -> None:
-        attributes = 1 if launch.cluster > 1 else 0
+        attributes = [(_CLUSTER_DIMENSION, launch.cluster, 1, 1)] if launch.cluster > 1 else []
+        attributes += [(_EARLY, 1, 0, 0)] if launch.early else []
         self._config = ctypes.create_string_buffer(_CONFIG.size)
-        self._attributes = ctypes.create_string_buffer(_ATTRIBUTE.size)
+        self._attributes = ctypes.create_string_buffer(_ATTRIBUTE.size * max(1, len(attributes)))
         self.values = ctypes.create_string_buffer(max(8, layout.size))
         self._pointers = ctypes.create_string_buffer(8 * max(1, count))
-        _ATTRIBUTE.pack_into(self._attributes, 0, _CLUSTER_DIMENSION, launch.cluster, 1, 1)
+        for index, attribute in enumerate(attributes):
+            _ATTRIBUTE.pack_into(self._attributes, index * _ATTRIBUTE.size, *attribute)
         _CONFIG.pack_into(
             self._config,
             0,
             *(1, 1, 1, launch.threads, 1, 1, launch.shared, 0),
             ctypes.addressof(self._attributes) if attributes else 0,
-            attributes,
+            len(attributes),
         )
         self.words = memoryview(self._config).cast("B").cast("I")
         self.wide = memoryview(self._config).cast("B").cast("Q")

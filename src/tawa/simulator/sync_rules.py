@@ -110,6 +110,13 @@ def _prefetch_map(operation: hopper.PrefetchMap) -> Callable[..., Any]:
     return prefetch
 
 
+def _alone(operation: hopper.GridWait | hopper.LaunchDependents) -> Callable[..., Any]:
+    def nothing(world: Role) -> None:
+        """The launch is the only one: none is before it, and none follows."""
+
+    return nothing
+
+
 def _block_sync(operation: hopper.BlockSync) -> Callable[..., Any]:
     def sync(world: Role) -> None:
         if world.one or world.threads != world.block.machine.threads:
@@ -359,6 +366,8 @@ SYNC_RULES: dict[type[Operation], Rule] = {
     hopper.PrefetchMap: effect(_prefetch_map),
     hopper.BlockSync: effect(_block_sync),
     hopper.ClusterSync: _cluster_sync,
+    hopper.GridWait: effect(_alone),
+    hopper.LaunchDependents: effect(_alone),
     hopper.SetRegisters: _set_registers,
     hopper.OneThread: _one_thread,
     hopper.Wait: _wait,

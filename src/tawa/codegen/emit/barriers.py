@@ -125,6 +125,16 @@ def cluster_sync(e: Emitter, op: Operation) -> None:
     e.do(w.CLUSTER_SYNC if op.relaxed is None else w.CLUSTER_SYNC_RELAXED)
 
 
+def grid_wait(e: Emitter, op: Operation) -> None:
+    """All threads wait for the kernels before."""
+    e.do(w.GRID_WAIT)
+
+
+def launch_dependents(e: Emitter, op: Operation) -> None:
+    """The block lets the next kernel begin."""
+    e.do(w.LAUNCH_DEPENDENTS)
+
+
 def block_id(e: Emitter, op: Operation) -> None:
     """blockIdx along an axis."""
     assert isinstance(op, hopper.BlockId)
@@ -169,6 +179,8 @@ RULES = {
     hopper.OneThread: one_thread,
     hopper.BlockSync: block_sync,
     hopper.ClusterSync: cluster_sync,
+    hopper.GridWait: grid_wait,
+    hopper.LaunchDependents: launch_dependents,
     hopper.BlockId: block_id,
     hopper.NumBlocks: num_blocks,
     hopper.ClusterRank: cluster_rank,

@@ -109,6 +109,15 @@ CLUSTER_SYNC_RELAXED = Wrapper(
     "barrier.cluster",
     "sync",
 )
+GRID_WAIT = Wrapper(
+    "void grid_wait()", asm("griddepcontrol.wait;", memory=True), "griddepcontrol", "sync"
+)
+LAUNCH_DEPENDENTS = Wrapper(
+    "void launch_dependents()",
+    asm("griddepcontrol.launch_dependents;", memory=True),
+    "griddepcontrol",
+    "hint",
+)
 CLUSTER_RANK = Wrapper(
     "int cluster_rank()",
     "u32 rank;\n"

@@ -209,7 +209,7 @@ def num_threads(c: Context) -> Value:
 
 
 def ordered_launch(c: Context) -> Value:
-    """Emit nothing: launches of one stream do not overlap."""
+    """Emit nothing: where launches of a stream overlap, the lowering says who waits."""
     return arg.NONE
 
 

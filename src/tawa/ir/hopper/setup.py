@@ -119,6 +119,30 @@ class ClusterSync(TawaOperation):
 
 
 @irdl_op_definition
+class GridWait(TawaOperation):
+    """Wait until the kernels before this one in the stream have ended, and see what they wrote
+    (griddepcontrol.wait). Executed by all threads, before the roles.
+
+    A kernel launched `early` begins before that: what stands above this touches no global memory.
+    """
+
+    name = "hopper.grid_wait"
+    assembly_format = "attr-dict"
+
+
+@irdl_op_definition
+class LaunchDependents(TawaOperation):
+    """Let blocks of the next kernel in the stream begin where there is room, once all blocks of
+    this one have come here, if it is launched `early` (griddepcontrol.launch_dependents).
+
+    It orders nothing: these wait for the end of this kernel by a `GridWait` of their own.
+    """
+
+    name = "hopper.launch_dependents"
+    assembly_format = "attr-dict"
+
+
+@irdl_op_definition
 class Role(TawaOperation):
     """The program of `warps` warps from `first_warp` of the block; one branch of a single if/else.
 

@@ -22,13 +22,13 @@ def num_warps() -> Any:
 
 @builtin
 def gdc_wait() -> None:
-    """Do nothing: a kernel begins when those before it in the stream have ended."""
+    """Do nothing: a kernel touches memory when those before it in the stream have ended."""
     ...
 
 
 @builtin
 def gdc_launch_dependents() -> None:
-    """Do nothing: kernels after this one in the stream begin when it has ended."""
+    """Do nothing: with `launch_pdl=True` all blocks do it when they have waited."""
     ...
 
 

@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import (
     BoolAttr,
     DictionaryAttr,
     IntAttr,
+    IntegerAttr,
     StringAttr,
     UnitAttr,
 )
@@ -257,6 +258,15 @@ def initialise_barriers(lowering: Lowering) -> None:
         Emitter.at_end(block).put(hopper.ClusterSync())
     elif arrays:
         emitter.put(hopper.BlockSync())
+    if starts_early(lowering.kernel):
+        emitter.put(hopper.GridWait())
+        emitter.put(hopper.LaunchDependents())
+
+
+def starts_early(kernel: tile.Kernel) -> bool:
+    """Tell whether a kernel begins while those before it in the stream end: Triton's option."""
+    wish = kernel.options.data.get("launch_pdl")
+    return isinstance(wish, IntegerAttr) and bool(wish.value.data)
 
 
 def set_launch(lowering: Lowering) -> None:
@@ -284,4 +294,6 @@ def set_launch(lowering: Lowering) -> None:
     }
     if lowering.plan.blocks > 1:
         facts["blocks"] = IntAttr(lowering.plan.blocks)
+    if starts_early(lowering.kernel):
+        facts["early"] = IntAttr(1)
     lowering.kernel.attributes["launch"] = DictionaryAttr(facts)

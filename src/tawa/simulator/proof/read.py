@@ -28,7 +28,8 @@ from tawa.simulator.proof.steps import Step, run_steps
 from tawa.simulator.proof.uniform import RING, read_uniform, ring_operands
 from tawa.target import Target
 
-_SETUP = (hopper.InitBarriers, hopper.FenceBarrierInit, hopper.BlockSync, hopper.ClusterSync)
+_MEETS = (hopper.BlockSync, hopper.ClusterSync, hopper.GridWait, hopper.LaunchDependents)
+_SETUP = (hopper.InitBarriers, hopper.FenceBarrierInit, *_MEETS)
 _DECLARED = (hopper.Shared, hopper.Barriers, hopper.TensorMap, hopper.PrefetchMap)
 _CONTROLS = (scf.ForOp, scf.IfOp, scf.WhileOp)
 _WARPGROUP = 4
@@ -60,8 +61,7 @@ RULES: dict[type[Operation], Rule] = {
     hopper.Turn: effects.turn_rule,
     hopper.SetRegisters: effects.set_registers_rule,
     hopper.ProxyFence: effects.proxy_fence_rule,
-    hopper.BlockSync: effects.sync_rule,
-    hopper.ClusterSync: effects.sync_rule,
+    **dict.fromkeys(_MEETS, effects.sync_rule),
     hopper.SharedLoad: accesses.shared_load_rule,
     hopper.SharedGather: accesses.shared_gather_rule,
     hopper.SharedStore: accesses.shared_store_rule,

@@ -161,6 +161,12 @@ _TABLE = (
         'PTX ISA, "Memory Consistency Model"; order of the program',
     ),
     Rule(
+        "kernels in order",
+        "a kernel that begins while those before it in the stream end waits for them before its "
+        "roles; nothing else touches global memory",
+        'PTX ISA, "griddepcontrol"; CUDA Programming Guide, "Programmatic Dependent Launch"',
+    ),
+    Rule(
         "form",
         "the kernel has the form that hopper IR promises",
         "the operations' own definitions",
