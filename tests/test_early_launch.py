@@ -12,6 +12,9 @@ import tawa.language as tl
 from mutants import mutants
 from tawa.errors import ProtocolError, TawaError
 from tawa.ir import hopper, parse, tile
+from tawa.kernels.attention import attention
+from tawa.kernels.matmul import matmul as matmul_of
+from tawa.kernels.recipe import Step
 from tawa.runtime.compiled import LaunchShape
 from tawa.runtime.launcher import _ATTRIBUTE, Block
 from tawa.simulator.proof import prove
@@ -157,3 +160,20 @@ def test_what_the_driver_is_told():
     assert attributes(LaunchShape(128, 0, 2)) == [(4, 2, 1, 1)]
     assert attributes(LaunchShape(128, 0, early=True)) == [(6, 1, 0, 0)]
     assert attributes(LaunchShape(128, 0, 2, early=True)) == [(4, 2, 1, 1), (6, 1, 0, 0)]
+
+
+def test_the_library_asks_for_it(monkeypatch):
+    asked: list[object] = []
+    run = Step.run
+
+    def noted(step, arrays):
+        asked.append(step.options.get("launch_pdl"))
+        run(step, arrays)
+
+    monkeypatch.setattr(Step, "run", noted)
+    q = np.random.default_rng(0).standard_normal((1, 1, 64, 64)).astype(np.float16)
+    usual = matmul_of(q[0, 0], q[0, 0]), attention(q, q, q)
+    early = matmul_of(q[0, 0], q[0, 0], launch_pdl=True), attention(q, q, q, launch_pdl=True)
+    for one, other in zip(usual, early):
+        np.testing.assert_array_equal(one, other)
+    assert asked == [None, None, True, True]

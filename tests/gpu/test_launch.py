@@ -191,6 +191,57 @@ def test_the_first_launch_is_refused_in_a_capture():
         scale[(2,)](x, out, 2.0, 512, BLOCK=128, num_warps=2)
 
 
+def chain(steps, early, between):
+    """Return what `steps` rounds leave of a row: each kernel reads what the one before wrote."""
+    x = torch.arange(50_000, device="cuda", dtype=torch.float32)
+    y = poisoned(50_000)
+    for _ in range(steps):
+        scale[(196,)](x, y, 1.0009765625, 50_000, BLOCK=256, launch_pdl=early)
+        between(y)
+        add[(98,)](y, y, x, 50_000, BLOCK=512, launch_pdl=early)
+        scale[(49,)](x, y, 0.5, 50_000, BLOCK=1024, launch_pdl=early)
+        x, y = y, x
+    return x
+
+
+@pytest.mark.parametrize(
+    "between", [lambda y: None, lambda y: y.add_(1)], ids=["ours alone", "with others"]
+)
+def test_launches_that_begin_early_keep_the_order(between):
+    expected = chain(40, False, between)
+    for _ in range(5):
+        assert torch.equal(chain(40, True, between), expected)
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        x = chain(40, True, between)
+    for _ in range(5):
+        x.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(x, expected)
+
+
+@pytest.mark.parametrize("pins", [{}, {"cluster": 2}, {"arrangement": "pingpong"}])
+def test_products_that_begin_early_keep_the_order(pins):
+    describe = tawa.TensorDescriptor.from_tensor
+    weight = random(512, 512, dtype=torch.bfloat16) / 512**0.5
+    blocks = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}
+
+    def run(early):
+        torch.manual_seed(7)
+        x, y = random(1024, 512, dtype=torch.bfloat16), poisoned(1024, 512, dtype=torch.bfloat16)
+        for _ in range(30):
+            given = describe(x, [128, 64]), describe(weight, [64, 128]), describe(y, [128, 128])
+            matmul[(8, 4)](*given, 512, **blocks, **pins, launch_pdl=early)
+            x, y = y, x
+        return x
+
+    expected = run(False)
+    for _ in range(5):
+        assert torch.equal(run(True), expected)
+
+
 def test_threads_launch_at_once():
     failures = []
 

@@ -99,6 +99,7 @@ def attention(
     descale: tuple[float, float, float] | None = None,
     out: Any = None,
     return_lse: bool = False,
+    launch_pdl: bool = False,
     variant: Variant | None = None,
     tuner: Tuner | None = None,
 ) -> Any:
@@ -130,6 +131,7 @@ def attention(
         out: like `q`, made here if not given; bf16 or f16 where q is f8e4m3.
         return_lse: return (out, lse) with the natural logarithm of each row's sum of exponentials,
             the sink's included, float32 [batch, heads, queries], -inf for rows that see no key.
+        launch_pdl: let the kernels begin while the one before them in the stream ends.
         variant: the tile and pins to use instead of tuning.
         tuner: remembers what was fastest; by default one for the whole process, and the disk.
 
@@ -178,7 +180,7 @@ def attention(
     def write() -> Recipe:
         held = symbols(arrays)
         operands = bind(**held, **options)
-        writer = Writer(held, q)
+        writer = Writer(held, q, launch_pdl)
         if 0 in operands.shape:
             return writer.finish(operands.out, operands.lse)
         if operands.problem.keys == 0:
@@ -191,7 +193,7 @@ def attention(
             writer.launch(launch)
         return writer.finish(operands.out, operands.lse)
 
-    made, sums = best.recipes.run(arrays, (*options.values(), variant), write)
+    made, sums = best.recipes.run(arrays, (*options.values(), launch_pdl, variant), write)
     return (made, sums) if return_lse else made
 
 

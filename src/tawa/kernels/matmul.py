@@ -52,6 +52,7 @@ def matmul(
     scale_a: Any = None,
     scale_b: Any = None,
     out_dtype: str = "",
+    launch_pdl: bool = False,
     variant: Variant | None = None,
     tuner: Tuner | None = None,
 ) -> Any:
@@ -66,6 +67,7 @@ def matmul(
         bias: [N], added before the activation.
         activation: "", "relu", "leaky_relu", "silu" or "gelu".
         scale_a: float32, one element or [M]; with `scale_b`, one element or [N].
+        launch_pdl: let the kernels begin while the one before them in the stream ends.
         variant: the form and configuration to use instead of tuning.
         tuner: remembers what was fastest; by default one for the whole process, and the disk.
 
@@ -81,7 +83,7 @@ def matmul(
     def write() -> Recipe:
         held = symbols(arrays)
         operands = bind(**held, activation=activation, out_dtype=out_dtype)
-        writer = Writer(held, a)
+        writer = Writer(held, a, launch_pdl)
         if 0 not in operands.c.shape:
             chosen = variant or best.best.get(operands.problem)
             if chosen is None:
@@ -92,4 +94,4 @@ def matmul(
                 writer.launch(launch)
         return writer.finish(operands.c.array)
 
-    return best.recipes.run(arrays, (activation, out_dtype, variant), write)[0]
+    return best.recipes.run(arrays, (activation, out_dtype, launch_pdl, variant), write)[0]

@@ -95,14 +95,17 @@ class Writer:
     """Writes a recipe from what is prepared for placeholders.
 
     `symbols` stand for the arrays that a call is given, of which `first` is the first; all others
-    are made at each call.
+    are made at each call. With `launch_pdl` launches begin while the kernel before them ends.
     """
 
-    def __init__(self, symbols: Mapping[str, Placeholder | None], first: Any) -> None:
+    def __init__(
+        self, symbols: Mapping[str, Placeholder | None], first: Any, launch_pdl: bool = False
+    ) -> None:
         # By identity: equal placeholders may stand for different arrays. `_held` keeps them alive.
         self._held = list(symbols.values())
         self._numbers = {id(each): number for number, each in enumerate(self._held)}
         self._first = first
+        self._options = {"launch_pdl": True} if launch_pdl else {}
         self._makers: list[Callable[[Any], Any]] = []
         self._steps: list[Callable[[Sequence[Any]], None]] = []
 
@@ -119,7 +122,8 @@ class Writer:
                 case _:
                     continue
             arguments[position] = None
-        step = Step(launch.kernel, launch.grid, tuple(arguments), tuple(places), launch.options)
+        options = {**launch.options, **self._options}
+        step = Step(launch.kernel, launch.grid, tuple(arguments), tuple(places), options)
         self._steps.append(step.run)
 
     def work(self, function: Callable[..., None], *symbols: Placeholder | None) -> None:
