@@ -164,6 +164,7 @@ static void run_cluster() {
         ++live;
         if (skipped) continue;
         m.current = fiber;
+        if (fiber->ready && !fiber->ready(fiber->condition)) continue;
         swapcontext(&m.scheduler, &fiber->context);
       }
     }
