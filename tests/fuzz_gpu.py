@@ -37,7 +37,7 @@ from tawa.errors import (
     TawaError,
     UnprovedProtocol,
 )
-from tawa.runtime.dispatch import guards_hold, parse_stage, simulate_stage
+from tawa.runtime.dispatch import guards_hold, simulate_stage
 from tawa.runtime.grid import launches
 from tawa.runtime.jit import JitFunction
 
@@ -76,7 +76,7 @@ def compiled(number: int, work: Path) -> dict[str, Any]:
     except Exception as error:  # a fault of the compiler: told, and the run goes on
         return {**found, "verdict": "fault", "reason": f"{type(error).__name__}: {error}"[:300]}
     data = case.data()
-    simulate_stage(parse_stage(made, "tile"), case.given(data), case.grid, "tile")
+    simulate_stage(made.asm.program("tile"), case.given(data), case.grid, "tile")
     arrays = {name: np.asarray(x, np.float32) for name, x in data.items() if hasattr(x, "shape")}
     np.savez(work / f"{number}.npz", **arrays)
     return {

@@ -33,7 +33,7 @@ from tawa.errors import (
 from tawa.ir import parse
 from tawa.plan.text import parse_plan, print_plan
 from tawa.runtime.compiled import CompiledKernel
-from tawa.runtime.dispatch import guards_hold, parse_stage, simulate_stage
+from tawa.runtime.dispatch import guards_hold, simulate_stage
 from tawa.runtime.grid import launches
 from tawa.runtime.jit import JitFunction
 from tawa.runtime.store import DiskStore
@@ -166,7 +166,7 @@ def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
         return data
 
     def simulated(kernel: CompiledKernel, level: Any, **how: Any) -> dict[str, Any]:
-        program = parse_stage(kernel, level)
+        program = kernel.asm.program(level)
         how |= {"multiprocessors": MULTIPROCESSORS}
         return ran(
             f"{level} {how}",

@@ -18,7 +18,6 @@ import numpy as np
 import tawa
 from codegen_emulator import emulate
 from tawa.codegen import CudaSource, generate
-from tawa.runtime.dispatch import parse_stage
 
 Arguments = dict[str, Any]
 
@@ -70,7 +69,7 @@ class Idiom:
         """The generated text."""
         placed, named = self.call(self.arguments())
         compiled = self.kernel.compile(*placed, grid=self.grid, **named)
-        return generate(parse_stage(compiled, "hopper"))
+        return generate(compiled.asm.program("hopper"))
 
     def emulate(self) -> None:
         """Run the generated text against the emulation of the device functions."""

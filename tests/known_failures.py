@@ -17,7 +17,7 @@ import pytest
 import tawa
 from tawa.ir import hopper
 from tawa.runtime.compiled import CompiledKernel
-from tawa.runtime.dispatch import parse_stage, simulate_stage
+from tawa.runtime.dispatch import simulate_stage
 
 BF16 = ml_dtypes.bfloat16
 
@@ -60,7 +60,7 @@ def _run(
     kernel: CompiledKernel, arguments: Mapping[str, Any], grid: tuple[int, ...], level: str, **how
 ) -> dict[str, np.ndarray]:
     copies = {name: _copy(value) for name, value in arguments.items()}
-    simulate_stage(parse_stage(kernel, level), copies, grid, level, **how)
+    simulate_stage(kernel.asm.program(level), copies, grid, level, **how)
     arrays = {name: array_of(value) for name, value in copies.items()}
     return {name: np.asarray(a, np.float64) for name, a in arrays.items() if a is not None}
 
@@ -108,12 +108,12 @@ def result(
 
 def operations(kernel: CompiledKernel, kind: type) -> list[Any]:
     """Return the operations of a class in the final hopper IR."""
-    return [op for op in parse_stage(kernel, "hopper").walk() if isinstance(op, kind)]
+    return [op for op in kernel.asm.program("hopper").walk() if isinstance(op, kind)]
 
 
 def producer_loads(kernel: CompiledKernel) -> int:
     """Return how many TMA loads and asynchronous copies stand in the role that loads."""
-    program = parse_stage(kernel, "hopper")
+    program = kernel.asm.program("hopper")
     roles = [op for op in program.walk() if isinstance(op, hopper.Role)]
     (load,) = (role for role in roles if role.label.data == "load")
     return sum(isinstance(op, (hopper.TmaLoad, hopper.CopyAsync)) for op in load.walk())

@@ -11,7 +11,6 @@ from codegen_emulator import emulate, needs_compiler
 from known_failures import blank, blocks, integers, long, operations, result, tried
 from tawa.errors import ShapeUnsupported
 from tawa.ir import hopper
-from tawa.runtime.dispatch import parse_stage
 
 
 def once(a, b, c, G: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
@@ -103,7 +102,7 @@ def test_the_generated_text():
     a, b, c = integers(2, 16, 16), integers(2, 16, 16, low=0), blank(2, 16, 16)
     sizes = {"G": 2, "M": 16, "N": 16, "K": 16}
     kernel = tawa.jit(once).compile(a, b, c, **sizes)
-    emulate(parse_stage(kernel, "hopper"), {"a": a, "b": b, "c": c}, (1, 1, 1))
+    emulate(kernel.asm.program("hopper"), {"a": a, "b": b, "c": c}, (1, 1, 1))
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
 
 

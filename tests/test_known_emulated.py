@@ -15,7 +15,7 @@ import test_known_hangs as hangs
 import test_known_races as races
 from codegen_emulator import emulate, needs_compiler
 from known_failures import array_of, blank, blocks, integers
-from tawa.runtime.dispatch import parse_stage, simulate_stage
+from tawa.runtime.dispatch import simulate_stage
 
 pytestmark = needs_compiler
 
@@ -27,9 +27,9 @@ def emulated(
     names = [name for name in tawa.jit(function).arg_names if name in arguments]
     given = {name: array_of(arguments[name]) for name in names}
     given = {n: arguments[n] if array is None else array.copy() for n, array in given.items()}
-    emulate(parse_stage(kernel, "hopper"), given, grid, blocks=2)
+    emulate(kernel.asm.program("hopper"), given, grid, blocks=2)
     want = {name: arguments[name] for name in names}
-    simulate_stage(parse_stage(kernel, "tile"), want, grid, "tile")
+    simulate_stage(kernel.asm.program("tile"), want, grid, "tile")
     for name in names:
         if (array := array_of(want[name])) is None:
             continue

@@ -12,7 +12,6 @@ import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
 from known_failures import declined, operations
 from tawa.ir import tile
-from tawa.runtime.dispatch import parse_stage
 
 
 @tawa.jit
@@ -105,7 +104,7 @@ def test_the_generated_text_gives_the_same_sums(rise, first):
     sizes |= {"FIRST": first}
     kernel = online.compile(*arguments, grid=(1,), **sizes)
     names = ("q_desc", "k_desc", "v_desc", "o_desc", "top_ptr", "n")
-    emulate(parse_stage(kernel, "hopper"), dict(zip(names, arguments)), (1, 1, 1), blocks=1)
+    emulate(kernel.asm.program("hopper"), dict(zip(names, arguments)), (1, 1, 1), blocks=1)
     assert np.linalg.norm(o - want) <= 1e-3 * np.linalg.norm(want)
 
 

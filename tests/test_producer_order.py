@@ -8,7 +8,7 @@ from xdsl.dialects import scf
 
 import tawa
 import tawa.language as tl
-from known_failures import parse_stage, tried
+from known_failures import tried
 from tawa.ir import hopper
 
 
@@ -36,7 +36,7 @@ def given(rows, trips):
 
 def innermost_loads(kernel):
     """Return the loads of the producer's innermost loop, in order."""
-    loops = [op for op in parse_stage(kernel, "hopper").walk() if isinstance(op, scf.ForOp)]
+    loops = [op for op in kernel.asm.program("hopper").walk() if isinstance(op, scf.ForOp)]
     inner = next(
         op for op in loops if any(isinstance(o, hopper.TmaLoad) for o in op.body.block.ops)
     )

@@ -111,7 +111,7 @@ def test_without_a_gpu_the_first_feasible_is_compiled(space):
 
 def test_arrays_of_the_cpu_are_not_timed(space, monkeypatch):
     ran = []
-    monkeypatch.setattr("tawa.runtime.dispatch.parse_stage", lambda *_: None)
+    monkeypatch.setattr("tawa.runtime.compiled.Assembly.program", lambda *_: None)
     monkeypatch.setattr(
         "tawa.runtime.dispatch.simulate_stage", lambda *args, **_: ran.append(args[1:])
     )

@@ -146,13 +146,27 @@ def test_persistent_clusters_ask_for_their_rank():
     np.testing.assert_array_equal(c, expected)
 
 
+def test_what_was_just_compiled_is_not_read_again():
+    """Reading IR takes as long as a compilation; the one at hand is what its text says."""
+    from tawa import ir
+    from tawa.ir.text import text_of
+
+    a, b, c, _ = matrices(64, 64, 128)
+    asm = matmul.compile(*describe(a, b, c), 128, **BLOCKS).asm
+    program = asm.program("hopper")
+    assert asm.program("hopper") is program
+    assert text_of(program) == text_of(ir.parse(asm.text("hopper")))
+    asm.forget_programs()
+    assert asm.program("hopper") is not program
+    assert text_of(asm.program("hopper")) == text_of(program)
+
+
 def test_every_adversarial_schedule_gives_the_same(tmp_path):
-    from tawa.runtime.dispatch import parse_stage
     from tawa.simulator.schedules import adversarial
 
     a, b, c, expected = matrices(64, 128, 192)
     how = {"grid": (1, 2), **BLOCKS}
-    program = parse_stage(matmul.compile(*describe(a, b, c), 192, **how), "hopper")
+    program = matmul.compile(*describe(a, b, c), 192, **how).asm.program("hopper")
     names = adversarial(program)
     assert {"random", "late", "early", "starve=load", "starve=mma+late"} <= set(names)
     for seed, schedule in enumerate(names):

@@ -24,7 +24,7 @@ import test_known_crashes as crashes  # noqa: E402
 import test_known_hangs as hangs  # noqa: E402
 import test_known_races as races  # noqa: E402
 from known_failures import blank, blocks, integers  # noqa: E402
-from tawa.runtime.dispatch import parse_stage, simulate_stage  # noqa: E402
+from tawa.runtime.dispatch import simulate_stage  # noqa: E402
 
 
 def on_gpu(value: Any) -> Any:
@@ -50,7 +50,7 @@ def agrees(function: Any, arguments: dict[str, Any], grid: tuple[int, ...], clos
     compiled = kernel[grid](**given)
     torch.cuda.synchronize()
     want = {name: arguments[name] for name in names}
-    simulate_stage(parse_stage(compiled, "tile"), want, grid, "tile")
+    simulate_stage(compiled.asm.program("tile"), want, grid, "tile")
     for name in names:
         found, expected = numbers(given[name]), numbers(want[name])
         if found is None or expected is None:

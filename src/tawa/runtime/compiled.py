@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tawa.codegen.parameters import Parameter
 from tawa.frontend.signature import Argument, ConstantArg, DescriptorArg, PointerArg, TupleArg
 from tawa.plan.plan import Declined, Plan
 from tawa.runtime.locks import Lock
+
+if TYPE_CHECKING:
+    from tawa.ir import tile
 
 Stage: TypeAlias = str | bytes
 LEVELS = ("tile", "aref", "hopper", "cuda", "ptx", "cubin", "sass")
@@ -98,15 +101,20 @@ class Guard:
 
 
 class Assembly(Mapping[str, Stage]):
-    """The kernel at every stage. A stage given as a function is computed once, when read."""
+    """The kernel at every stage. A stage given as a function is computed once, when read.
+
+    `programs` are stages whose IR is at hand, as the one that was just compiled.
+    """
 
     def __init__(
         self,
         stages: Mapping[str, Stage],
         later: Mapping[str, Callable[[], Stage]] = MappingProxyType({}),
+        programs: Mapping[str, tile.Kernel] = MappingProxyType({}),
     ) -> None:
         self._stages = dict(stages)
         self._later = dict(later)
+        self._programs = dict(programs)
         self._lock = Lock()
 
     def __getitem__(self, level: str) -> Stage:
@@ -130,6 +138,20 @@ class Assembly(Mapping[str, Stage]):
         if not isinstance(stage, str):
             raise TypeError(f"the stage {level!r} is binary")
         return stage
+
+    def program(self, level: str) -> tile.Kernel:
+        """Return the IR of a stage, read from its text once. All share it: change a clone."""
+        text = self.text(level)
+        with self._lock:
+            if (known := self._programs.get(level)) is not None:
+                return known
+        from tawa import ir
+
+        return self._programs.setdefault(level, ir.parse(text))
+
+    def forget_programs(self) -> None:
+        """Give the memory of the IR back; the texts stay."""
+        self._programs.clear()
 
     @property
     def ready(self) -> Mapping[str, Stage]:

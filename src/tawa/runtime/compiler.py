@@ -300,7 +300,7 @@ def _carry_out(
         entry=source.entry_name,
         signature=signature,
         plan=plan,
-        asm=with_later(made),
+        asm=with_later(made, {"hopper": work}),
         launch=LaunchShape(
             source.threads,
             source.shared_bytes,

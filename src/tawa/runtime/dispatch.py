@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tawa.errors import ArgumentError, LaunchError
@@ -152,6 +152,7 @@ class GpuKernel:
             if self._loaded is None:
                 shape = self.kernel.launch
                 self._loaded = LoadedKernel(machine, self.kernel.cubin, self.kernel.entry, shape)
+                self.kernel.asm.forget_programs()
             if device not in self._blocks:
                 self._loaded.prepare(device)
                 self._blocks[device] = self._loaded.resident_blocks(device)
@@ -175,7 +176,6 @@ def simulated_launcher(
     order = (*values, *launch_names(values))
     guards = Guards(kernel, names, order)
     check_maps = make_map_check(kernel, names, order)
-    program = cache(partial(parse_stage, kernel, "hopper"))
     key = [index for index, name in enumerate(order) if name in set(facts_of(names, order))]
 
     def launch(grid: Any, options: Mapping[str, Any], *given: Any) -> CompiledKernel:
@@ -186,7 +186,7 @@ def simulated_launcher(
         if not guards.hold((*(given[index] for index in key), *extents), given, extents):
             return otherwise()(extents, options, *given)
         check_maps(*given)
-        simulate_stage(program(), arguments, extents, "hopper")
+        simulate_stage(kernel.asm.program("hopper"), arguments, extents, "hopper")
         return kernel
 
     return launch
@@ -216,13 +216,6 @@ def simulate_stage(
 
     given = {name: host_argument(arguments[name]) for name in program.argument_names}
     return simulate(program, grid, given, level=level, **how)
-
-
-def parse_stage(kernel: CompiledKernel, level: str) -> tile.Kernel:
-    """Read a stage of a compiled kernel back as IR."""
-    from tawa import ir
-
-    return ir.parse(kernel.asm.text(level))
 
 
 def host_argument(value: Any) -> Any:

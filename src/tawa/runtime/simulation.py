@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from tawa.errors import ArgumentError
 from tawa.plan.plan import Schedule as PinnedSchedule
 from tawa.runtime.decorators import wrap
-from tawa.runtime.dispatch import common_device, guards_hold, parse_stage, simulate_stage
+from tawa.runtime.dispatch import common_device, guards_hold, simulate_stage
 from tawa.runtime.grid import launches, resolve_grid
 from tawa.runtime.jit import JitFunction, Launchable
 
@@ -72,7 +72,7 @@ def simulate(
         compiled = launchable.compile_plain(*args, grid=grid, **meta)
     if level != "tile":
         launches(compiled, extents)  # raises for a grid that no launch takes
-    program = parse_stage(compiled, level)
+    program = compiled.asm.program(level)
     cluster = compiled.plan.cluster if level == "aref" else None
     trace = simulate_stage(
         program, arguments, extents, level, seed=seed, schedule=schedule, cluster=cluster

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from tawa.errors import BuildError
 from tawa.runtime.compiled import Assembly, Stage
 
+if TYPE_CHECKING:
+    from tawa.ir import tile
 
-def with_later(stages: Mapping[str, Stage]) -> Assembly:
+
+def with_later(
+    stages: Mapping[str, Stage], programs: Mapping[str, tile.Kernel] = MappingProxyType({})
+) -> Assembly:
     """Return the assembly of finished stages, with PTX and SASS to be made from them."""
     later: dict[str, Callable[[], Stage]] = {}
     source, cubin = stages.get("cuda"), stages.get("cubin")
@@ -17,7 +24,7 @@ def with_later(stages: Mapping[str, Stage]) -> Assembly:
         later["ptx"] = partial(_ptx, source)
     if isinstance(cubin, bytes) and "sass" not in stages:
         later["sass"] = partial(_sass, cubin)
-    return Assembly(stages, later)
+    return Assembly(stages, later, programs)
 
 
 def _ptx(source: str) -> str:
