@@ -47,15 +47,11 @@ def _roots(value: SSAValue, seen: set[SSAValue]) -> frozenset[int] | None:
 
 def _sources(value: SSAValue) -> list[SSAValue] | int | None:
     """Return the values a pointer is made from, or the number of the argument it is."""
+    if found := handed_on(value):
+        return found
     match value:
         case BlockArgument():
-            return _argument_sources(value)
-        case OpResult(owner=scf.ForOp() as loop):
-            return [loop.iter_args[value.index], _yielded(loop.body.block, value.index)]
-        case OpResult(owner=scf.IfOp() as branch):
-            return [_yielded(region.block, value.index) for region in branch.regions]
-        case OpResult(owner=scf.WhileOp() as loop):
-            return [_passed_on(loop, value.index)]
+            return value.index if isinstance(value.owner.parent_op(), tile.Kernel) else None
         case OpResult(owner=tile.PtrAdd() | tile.MakeDesc() | tile.DescExtent()):
             return [value.owner.operands[0]]
         case OpResult(owner=tile.Elementwise() as operation):
@@ -76,10 +72,23 @@ def _sources(value: SSAValue) -> list[SSAValue] | int | None:
             return None
 
 
-def _argument_sources(value: BlockArgument) -> list[SSAValue] | int | None:
-    match value.owner.parent_op():
-        case tile.Kernel():
-            return value.index
+def handed_on(value: SSAValue) -> list[SSAValue]:
+    """Return what loops and branches may hand on as a value; nothing where it is made otherwise."""
+    match value:
+        case OpResult(owner=scf.ForOp() as loop):
+            return [loop.iter_args[value.index], _yielded(loop.body.block, value.index)]
+        case OpResult(owner=scf.IfOp() as branch):
+            return [_yielded(region.block, value.index) for region in branch.regions]
+        case OpResult(owner=scf.WhileOp() as loop):
+            return [_passed_on(loop, value.index)]
+        case BlockArgument():
+            return _handed_in(value, value.owner.parent_op())
+        case _:
+            return []
+
+
+def _handed_in(value: BlockArgument, around: Operation | None) -> list[SSAValue]:
+    match around:
         case scf.ForOp() as loop if value.index > 0:
             return [loop.iter_args[value.index - 1], _yielded(loop.body.block, value.index - 1)]
         case scf.WhileOp() as loop if value.owner is loop.before_region.block:
@@ -87,7 +96,7 @@ def _argument_sources(value: BlockArgument) -> list[SSAValue] | int | None:
         case scf.WhileOp() as loop:
             return [_passed_on(loop, value.index)]
         case _:
-            return None
+            return []
 
 
 def _passed_on(loop: scf.WhileOp, index: int) -> SSAValue:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, BlockArgument, SSAValue
 
 from tawa.ir import tile
@@ -41,3 +42,15 @@ def block_objection(kind: Attribute, target: Target = H200) -> str:
     if len(kind.block_shape) > target.tma_rank:
         return f"{len(kind.block_shape)} dimensions, TMA has {target.tma_rank}"
     return ""
+
+
+def padding_of(desc: SSAValue) -> str:
+    """Return what is read outside of a descriptor's tensor, "zero" or "nan"."""
+    match desc.owner:
+        case tile.MakeDesc() as made:
+            return made.padding.data
+        case Block() as block if isinstance(kernel := block.parent_op(), tile.Kernel):
+            found = kernel.arguments.data[block.args.index(desc)].data.get("padding")
+            return found.data if isinstance(found, StringAttr) else "zero"
+        case _:
+            return "zero"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import DictionaryAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
+from tawa.analysis.tma import padding_of
 from tawa.codegen.elements import element_of
 from tawa.codegen.emit.values import Map, Scalar
 from tawa.codegen.names import Names
@@ -44,9 +45,7 @@ def collect(kernel: tile.Kernel, names: Names) -> list[Input]:
     block = kernel.body.block
     arguments: dict[SSAValue, str] = dict(zip(block.args, kernel.argument_names, strict=True))
     found = [
-        _tensor_map(op, kernel, arguments, names)
-        for op in block.ops
-        if isinstance(op, hopper.TensorMap)
+        _tensor_map(op, arguments, names) for op in block.ops if isinstance(op, hopper.TensorMap)
     ]
     for value, name in arguments.items():
         if isinstance(value.type, DescType) or not _is_read(value):
@@ -77,9 +76,7 @@ def _scalar(name: str, parameter: Parameter, values: tuple[SSAValue, ...]) -> In
     return Input(name, parameter, declaration, Scalar(text, element), values)
 
 
-def _tensor_map(
-    op: hopper.TensorMap, kernel: tile.Kernel, arguments: dict[SSAValue, str], names: Names
-) -> Input:
+def _tensor_map(op: hopper.TensorMap, arguments: dict[SSAValue, str], names: Names) -> Input:
     kind = op.result.type
     source = arguments.get(op.desc, "")
     label = op.result.name_hint or (f"{source}_map" if source else "map")
@@ -89,7 +86,7 @@ def _tensor_map(
     row = op.desc.type.block_shape[-1] * max(8, bit_width(kind.element)) // 8
     if source:
         parameter = TensorMapParameter(
-            label, element, kind.box_shape, swizzle, _padding(kernel, source), source, row=row
+            label, element, kind.box_shape, swizzle, padding_of(op.desc), source, row=row
         )
     else:
         made = op.desc.owner
@@ -100,7 +97,7 @@ def _tensor_map(
             element,
             kind.box_shape,
             swizzle,
-            made.padding.data,
+            padding_of(op.desc),
             "",
             host_expression(made.base, arguments),
             tuple(host_expression(value, arguments) for value in made.extents),
@@ -109,18 +106,6 @@ def _tensor_map(
         )
     declaration = f"const __grid_constant__ TensorMap {name}"
     return Input(name, parameter, declaration, Map(name), (op.result,))
-
-
-def _padding(kernel: tile.Kernel, source: str) -> str:
-    """Return how a descriptor argument's outside reads: a fact of the specialization key."""
-    for facts in kernel.arguments:
-        match facts:
-            case DictionaryAttr() if facts.data.get("name") == StringAttr(source):
-                found = facts.data.get("padding")
-                return found.data if isinstance(found, StringAttr) else "zero"
-            case _:
-                continue
-    return "zero"
 
 
 def _extents(kernel: tile.Kernel, arguments: dict[SSAValue, str], names: Names) -> list[Input]:

@@ -171,8 +171,10 @@ def rebuild(value: Value, source: Iterator[SSAValue]) -> Value:
 def same_form(one: Value, other: Value) -> bool:
     """Tell whether control flow can join two values: same kinds, IR types and constants."""
     match one, other:
-        case (Tensor(), Tensor()) | (Descriptor(), Descriptor()):
+        case Tensor(), Tensor():
             return one.type == other.type
+        case Descriptor(), Descriptor():
+            return one.type == other.type and one.padding == other.padding
         case BlockPointer(), BlockPointer():
             types = [leaf.type for leaf in leaves(one)] == [leaf.type for leaf in leaves(other)]
             return types and one.block_shape == other.block_shape
@@ -197,7 +199,8 @@ def describe(value: Value) -> str:
         case Tensor():
             return spell_type(value.dtype, value.shape)
         case Descriptor():
-            return f"descriptor of {spell_type(value.dtype, value.block_shape)}"
+            padding = f" padded with {value.padding}" if value.padding != "zero" else ""
+            return f"descriptor of {spell_type(value.dtype, value.block_shape)}{padding}"
         case BlockPointer():
             return f"block pointer to {value.base.dtype.name}{list(value.block_shape)}"
         case Tuple():

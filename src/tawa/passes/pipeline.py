@@ -23,6 +23,7 @@ from tawa.passes.early import free_early
 from tawa.passes.instances import split_instances
 from tawa.passes.lag import lag_maxima
 from tawa.passes.lower import lower
+from tawa.passes.open_descriptors import open_descriptors
 from tawa.passes.persist import persist
 from tawa.passes.prefetch import prefetch
 from tawa.passes.simplify import simplify
@@ -34,6 +35,7 @@ Pass: TypeAlias = Callable[[tile.Kernel, Plan, Target], tuple[Declined, ...]]
 
 # What does not depend on a plan; the planner reads the result.
 TILE: tuple[Pass, ...] = (
+    open_descriptors,
     simplify,
     promote,  # after simplify: equal strides must be one value for a stride of 1 to show
     ask_masks,
@@ -44,7 +46,7 @@ TILE: tuple[Pass, ...] = (
 TILE_BY_TMA: tuple[Pass, ...] = tuple(promote_always if each is promote else each for each in TILE)
 
 # The same without promotion: what runs where a guard does not hold.
-TILE_PLAIN: tuple[Pass, ...] = (simplify, ask_masks, simplify)
+TILE_PLAIN: tuple[Pass, ...] = (open_descriptors, simplify, ask_masks, simplify)
 
 # What changes the order of sums; not run under `strict`.
 REASSOCIATE: tuple[Pass, ...] = (

@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from tawa.analysis.effects import VIEWS
 from tawa.analysis.naming import name_of
-from tawa.analysis.tma import block_objection
+from tawa.analysis.tma import block_objection, padding_of
 from tawa.ir import hopper, tile
 from tawa.ir.types import (
     DescType,
@@ -117,10 +117,8 @@ def expand_load(load: tile.DescLoad) -> None:
 def _padding(emitter: Emitter, load: tile.DescLoad) -> SSAValue:
     """Return what elements outside read as: zeros, or NaN where the descriptor says so."""
     kind = load.result.type
-    owner = load.desc.owner
-    nan = isinstance(owner, tile.MakeDesc) and owner.padding.data == "nan"
-    zero = Real(0.0) if is_float(element_type(kind)) else IntAttr(0)
-    value: Attribute = Real(float("nan")) if nan and is_float(element_type(kind)) else zero
+    outside = float("nan") if padding_of(load.desc) == "nan" else 0.0
+    value: Attribute = Real(outside) if is_float(element_type(kind)) else IntAttr(0)
     return emitter.put(tile.Constant(attributes={"value": value}, result_types=[kind])).result
 
 
