@@ -59,13 +59,29 @@ def prefetch(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined,
     """Load a trip ahead in the loops of an ordinary kernel, and in those of a producer that fill
     rings by copies.
     """
-    notes: list[Declined] = []
+    reasons: dict[scf.ForOp, str] = {}
+    chosen: dict[scf.ForOp, list[tile.Load]] = {}
     for loop in all_of(kernel, scf.ForOp):
         if not (loads := _loads(loop, plan)):
             continue
-        if reason := _why_not(kernel, plan, loop, loads) or _pipeline(loop, loads):
-            notes.append(Declined(f"loads a trip ahead in {name_of(loop)}", reason))
-    return tuple(notes)
+        # What loops around it have ahead is held while it turns.
+        held = [load for outer in chosen if outer.is_ancestor(loop) for load in chosen[outer]]
+        reason = _why_not(kernel, plan, loop, loads, held)
+        match reason or _parted(loop, loads):
+            case str() as reason:
+                reasons[loop] = reason
+            case _:
+                chosen[loop] = loads
+    for loop in reversed(chosen):  # what is inside a loop is copied where that one is split
+        match _parted(loop, chosen[loop]):
+            case str() as reason:
+                reasons[loop] = reason
+            case schedule:
+                pipeline_loop(loop, schedule)
+    return tuple(
+        Declined(f"loads a trip ahead in {name_of(loop)}", reason)
+        for loop, reason in reasons.items()
+    )
 
 
 def _role(loop: scf.ForOp) -> aref.Role:
@@ -104,8 +120,16 @@ def _pieces(tensor: SSAValue, warps: int) -> int:
     return -(-bits // (128 * 32 * warps))
 
 
-def _why_not(kernel: tile.Kernel, plan: Plan, loop: scf.ForOp, loads: list[tile.Load]) -> str:
-    """Return why tiles of two trips cannot be under way at once, or nothing."""
+def _why_not(
+    kernel: tile.Kernel,
+    plan: Plan,
+    loop: scf.ForOp,
+    loads: list[tile.Load],
+    around: list[tile.Load],
+) -> str:
+    """Return why tiles of two trips cannot be under way at once, or nothing. Those that `around`
+    loads are under way as well.
+    """
     for operation in walk(loop.body):
         if not has_effect(operation) and not is_volatile(operation):
             continue
@@ -121,10 +145,11 @@ def _why_not(kernel: tile.Kernel, plan: Plan, loop: scf.ForOp, loads: list[tile.
     dots = [op.result for op in walk(loop.body) if isinstance(op, tile.Dot)]
     if not dots:
         # More would cost a block that runs beside this one.
-        need = sum(_words(load.result.type) for load in loads) // (32 * plan.warps)
+        under_way = (*loads, *around)
+        need = sum(_words(load.result.type) for load in under_way) // (32 * plan.warps)
         stores = any(isinstance(operation, tile.Store) for operation in walk(loop.body))
         return f"they take {need} registers a thread" if need > (FEW if stores else SPARE) else ""
-    held = [*[load.result for load in loads] * 2, *dots]
+    held = [*(load.result for load in (*loads, *loads, *around)), *dots]
     need = 2 * SLACK + sum(held_registers(value.type, plan.warps) for value in held)
     if need > MOST:
         return f"tiles of two trips need {need} registers a thread"
@@ -148,8 +173,8 @@ def _words(kind: Attribute) -> int:
     return -(-prod(shape_of(kind)) * max(8, bit_width(element_type(kind))) // 32)
 
 
-def _pipeline(loop: scf.ForOp, loads: list[tile.Load]) -> str:
-    """Split a loop into two stages and overlap them; return the reason where that is not done."""
+def _parted(loop: scf.ForOp, loads: list[tile.Load]) -> Schedule | str:
+    """Return the two stages of a loop, the reason where they cannot overlap."""
     settle_carried(loop)
     block = loop.body.block
     roots: dict[SSAValue, Root] = {}
@@ -166,8 +191,7 @@ def _pipeline(loop: scf.ForOp, loads: list[tile.Load]) -> str:
     order = [*(op for op in of if not of[op]), *(op for op in of if of[op])]
     if stages.count < 2 or stages.broken(order) is not None:
         return "an address depends on what the trip before computes"
-    pipeline_loop(loop, Schedule(tuple(order), of))
-    return ""
+    return Schedule(tuple(order), of)
 
 
 def _fed_by(

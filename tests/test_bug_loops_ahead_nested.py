@@ -1,0 +1,55 @@
+"""Nested loops that both load a trip ahead: the inner one is copied where the outer one is split."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tawa
+import tawa.language as tl
+from tawa.plan.plan import Plan
+
+SIZES = {"B": 64, "N": 256, "BK": 16}
+
+
+@tawa.jit
+def nested(x_ptr, w_ptr, K, M, steps, B: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
+    """x[:, :N] = the sum of x[:, part] w[part] over M (K + 1) parts, several times."""
+    x_base = x_ptr.to(tl.int64).to(tl.pointer_type(tl.float16))
+    w_base = w_ptr.to(tl.int64).to(tl.pointer_type(tl.float16))
+    rows = tl.arange(0, B)
+    columns = tl.arange(0, N)
+    depth = tl.arange(0, BK)
+    for _ in range(steps):
+        acc = tl.zeros((B, N), tl.float32)
+        x_of = x_base + rows[:, None] * N + depth[None, :]
+        w_of = w_base + depth[:, None] * N + columns[None, :]
+        for m in range(0, M):
+            x_at = x_of + m * ((K + 1) * BK)
+            w_at = w_of + m * ((K + 1) * BK * N)
+            acc += tl.dot(tl.load(x_at), tl.load(w_at))
+            if m != 1:
+                for k in range(1, K + 1):
+                    acc += tl.dot(tl.load(x_at + k * BK), tl.load(w_at + k * (BK * N)))
+        tl.store(x_base + rows[:, None] * N + columns[None, :], acc.to(tl.float16))
+
+
+def _wanted(x: np.ndarray, w: np.ndarray, inner: int, outer: int, steps: int) -> np.ndarray:
+    parts = [m * (inner + 1) + k for m in range(outer) for k in range(inner + 1) if not k or m != 1]
+    columns = [part * 16 + column for part in parts for column in range(16)]
+    for _ in range(steps):
+        x = x[:, columns] @ w[columns]
+    return x
+
+
+@pytest.mark.parametrize("inner, outer", [(0, 0), (0, 3), (1, 1), (1, 4), (2, 3), (3, 4)])
+def test_both_run_ahead(inner: int, outer: int) -> None:
+    rng = np.random.default_rng(inner)
+    x = rng.integers(-1, 2, (64, 256)).astype(np.float16)
+    w = np.zeros((256, 256), np.float16)
+    w[np.arange(256), rng.permutation(256)] = 1
+    wanted = _wanted(x, w, inner, outer, 2)
+    kernel = nested.compile(x, w, inner, outer, 2, grid=(1,), plan=str(Plan(warps=16)), **SIZES)
+    assert not [one for one in kernel.declined if "a trip ahead" in one.feature]
+    nested[1,](x, w, inner, outer, 2, plan=str(Plan(warps=16)), **SIZES)
+    assert np.array_equal(x, wanted)
