@@ -1,4 +1,4 @@
-"""Nested loops that both load a trip ahead: the inner one is copied where the outer one is split."""
+"""Nested loops that both load a trip ahead: the inner is copied where the outer is split."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _wanted(x: np.ndarray, w: np.ndarray, inner: int, outer: int, steps: int) ->
     return x
 
 
-@pytest.mark.parametrize("inner, outer", [(0, 0), (0, 3), (1, 1), (1, 4), (2, 3), (3, 4)])
+@pytest.mark.parametrize(("inner", "outer"), [(0, 0), (0, 3), (1, 1), (1, 4), (2, 3), (3, 4)])
 def test_both_run_ahead(inner: int, outer: int) -> None:
     rng = np.random.default_rng(inner)
     x = rng.integers(-1, 2, (64, 256)).astype(np.float16)
