@@ -173,15 +173,27 @@ def uniform(shape: Shape) -> Iterator[Configuration]:
 
 
 def longer(ended: Configuration, loop: Operation, shape: Shape) -> Iterator[Configuration]:
-    """Yield the run that ended a loop in a new way with so many more trips of it that it goes on
-    from there, if trips stay alike, until it comes to where it began.
+    """Yield runs that go on from one that ended a loop in a new way, with so many more trips of it
+    that they come, if trips stay alike, to where it began: on the same grid, and on longer ones,
+    since programs may be what the loop counts.
     """
-    for site in list(ended.outcomes):
-        if site.kind in _LOOPS and line_of(site.operation) == line_of(loop):
-            trips = shape.long if site.kind == "inner" else shape.tiles(1)
-            wishes = (trips,) if site.kind in ("inner", "outer", "around") else _times(trips)
-            sites = {**ended.sites, site.operation: wishes}
-            yield replace(ended, sites=sites, outcomes={})
+    for site, outcomes in list(ended.outcomes.items()):
+        if site.kind not in _LOOPS or line_of(site.operation) != line_of(loop) or not outcomes:
+            continue
+        more = shape.long if site.kind == "inner" else shape.tiles(1)
+        if site.kind in ("inner", "outer", "around"):
+            wishes: Wishes = (max(outcomes) + more,)
+        else:
+            wishes = _times(sum(outcomes) + more)
+        sites = {**ended.sites, site.operation: wishes}
+        for axes in (3, 1, 0):
+            given = {
+                name: number
+                for name, number in ended.given.items()
+                if name[0] != "grid_extent" or name[1] < axes  # pyright: ignore[reportOperatorIssue]
+            }
+            if axes == 3 or given != ended.given:
+                yield replace(ended, sites=sites, given=given, outcomes={})
 
 
 def configurations(seen: list[Configuration], shape: Shape) -> Iterator[Configuration]:

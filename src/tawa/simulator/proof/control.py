@@ -205,10 +205,11 @@ def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
 
 def _guarded(branch: scf.IfOp, decoder: Decoder) -> tuple[Site, tuple[int, int, int]] | None:
     """Return the first loop on the side where a condition holds whose bounds stand outside of it,
-    with their places: as of a loop whose first trip is peeled off.
+    with their places: as of a loop whose first trip is peeled off. What runs where another
+    condition inside does not hold is no such loop: its own way leads there.
     """
     for loop in branch.true_region.block.walk():
-        if not isinstance(loop, scf.ForOp):
+        if not isinstance(loop, scf.ForOp) or _on_another_side(loop, branch):
             continue
         bounds = (loop.lb, loop.ub, loop.step)
         site = nesting_of(loop, loop.body.block, decoder)
@@ -216,6 +217,18 @@ def _guarded(branch: scf.IfOp, decoder: Decoder) -> tuple[Site, tuple[int, int, 
             low, high, by = (decoder.number(value) for value in bounds)
             return site, (low, high, by)
     return None
+
+
+def _on_another_side(loop: Operation, branch: scf.IfOp) -> bool:
+    """Tell whether a loop stands where a condition inside `branch` does not hold."""
+    region = loop.parent_region()
+    while region is not None and (around := region.parent) is not branch:
+        if around is None:
+            return False
+        if isinstance(around, scf.IfOp) and region is not around.true_region:
+            return True
+        region = around.parent_region()
+    return False
 
 
 def _stands_in(branch: scf.IfOp, value: SSAValue) -> bool:

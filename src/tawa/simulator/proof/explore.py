@@ -64,7 +64,8 @@ class Exploration:
         shape = self.model.shape
         for configuration in configurations(self.seen, shape):
             self._try(configuration)
-        for way in self._ways():
+        ways = Ways(self.model.decoder, tuple(role.operation for role in self.model.roles))
+        for way in self._ways(ways):
             for configuration in way.configurations(shape):
                 self._try(configuration)
         for tries, steps in _SEARCHES:
@@ -84,15 +85,17 @@ class Exploration:
                 loop,
             )
 
-    def _ways(self) -> Iterator[Way]:
-        """Yield the ways to loops on other sides of conditions, and without what one holds that is
-        the same throughout.
+    def _ways(self, ways: Ways) -> Iterator[Way]:
+        """Yield the ways to loops on other sides of conditions, without what one holds that is
+        the same throughout, and to what was not reached.
         """
-        ways = Ways(self.model.decoder, tuple(role.operation for role in self.model.roles))
         yield from ways.to_loops()
         for site in list(dict.fromkeys(site for one in self.seen for site in one.outcomes)):
             if site.kind == "once" and isinstance(site.operation, scf.IfOp):
                 yield from ways.without(site.operation)
+        for operation, around in self.stepped:
+            if around is not None and around not in self.entered and not self._is_dead(operation):
+                yield from ways.to(operation)
 
     def _lengthen(self) -> None:
         """Run what ended a loop as no trip was seen to begin again, with more trips of it."""
@@ -100,6 +103,8 @@ class Exploration:
             loop, configuration = found
             self.lengthened.add((id(configuration.outcomes), line_of(loop)))
             for again in longer(configuration, loop, self.model.shape):
+                if self._not_recurring() is None:
+                    return
                 with suppress(OutOfSteps):
                     self._try(again, _LONGER)
                 self._forget()

@@ -67,6 +67,10 @@ class Ways:
         if any(not loop.is_ancestor(branch) and not branch.is_ancestor(loop) for loop in loops):
             yield from self._way(((branch, 1), *self._around(branch)))
 
+    def to(self, operation: Operation) -> Iterator[Way]:
+        """Yield the way to an operation."""
+        yield from self._way(self._around(operation))
+
     def _around(self, operation: Operation) -> Path:
         """Return the conditions around an operation, inside first."""
         found: list[tuple[scf.IfOp, int]] = []
@@ -88,8 +92,10 @@ class Ways:
         self.known.add(key)
         wishes: dict[Operation, Wishes] = {}
         wishes |= {like: (1 - side,) for branch, side in path for like in self._alike(branch)}
-        equal = (_asked_for(branch, side) for branch, side in path)
-        yield Way(wishes, tuple(number for number in equal if number is not None))
+        equal, unlike = _asked_for(path, 0), _asked_for(path, 1)
+        # Unlike several numbers is what is beyond them all: 2, where it is neither 0 nor 1.
+        beyond = (max(unlike) + 1,) if len(unlike) > 1 else ()
+        yield Way(wishes, (*equal, *beyond))
 
     def _alike(self, branch: scf.IfOp) -> list[scf.IfOp]:
         """Return the copies of a condition in all roles."""
@@ -103,11 +109,13 @@ def _place(branch: scf.IfOp) -> Hashable:
     return branch.location if line_of(branch) else branch
 
 
-def _asked_for(branch: scf.IfOp, side: int) -> int | None:
-    """Return the number that something must be equal to on a side of a condition."""
-    condition = branch.cond.owner
-    function = getattr(condition, "function", None)
-    if function is None or _EQUAL.get(function.data) != side:
-        return None
-    numbers = (constant_of(value) for value in condition.operands)  # pyright: ignore
-    return next((number for number in numbers if number is not None), None)
+def _asked_for(path: Path, differ: int) -> tuple[int, ...]:
+    """Return the numbers that something must be equal to on a path, or (1) differ from."""
+    found: list[int] = []
+    for branch, side in path:
+        condition = branch.cond.owner
+        function = getattr(condition, "function", None)
+        if function is not None and _EQUAL.get(function.data) == side ^ differ:
+            numbers = (constant_of(value) for value in condition.operands)  # pyright: ignore
+            found += [number for number in numbers if number is not None][:1]
+    return tuple(found)
