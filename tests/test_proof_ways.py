@@ -4,8 +4,12 @@ one number; and what ended a loop in a new way is gone on from.
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+import tawa
 import tawa.language as tl
 from fuzz_kernels import Array, written
 from fuzz_run import run_case
@@ -24,6 +28,22 @@ def ladder(a_desc, b_desc, c_desc, flag, K, L, BM: tl.constexpr, BN: tl.constexp
     else:
         for k in range(0, K):
             acc += tl.sum(a_desc.load([0, k * 64]).to(tl.float32), 1)[:, None]
+    c_desc.store([0, 0], acc)
+
+
+@tawa.jit
+def part(acc, a_desc, b_desc, flag, K):
+    if flag > 0:
+        acc = tl.dot(a_desc.load([0, 0]), b_desc.load([0, 0]), acc)
+    else:
+        for k in range(0, K):
+            acc = tl.dot(a_desc.load([0, k * 64]), b_desc.load([k * 64, 0]), acc)
+    return acc
+
+
+def twice(a_desc, b_desc, c_desc, flag, other, K, L, BM: tl.constexpr, BN: tl.constexpr):
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    acc = part(part(acc, a_desc, b_desc, flag, K), a_desc, b_desc, other, L)
     c_desc.store([0, 0], acc)
 
 
@@ -75,3 +95,28 @@ def test_tiles_of_another_block_turn_the_ring_otherwise() -> None:
         grid=(2, 1, 1),
     )
     assert run_case(case, seeds=1).specialized
+
+
+def test_conditions_of_a_function_called_twice_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TAWA_CACHE_DIR", str(tmp_path))
+    counts: dict[tuple[int, ...], list[int]] = {}
+    released = Run.release
+
+    def release(run) -> None:
+        outcomes = run.configuration.outcomes
+        sides = [trips[0] for site, trips in outcomes.items() if site.kind == "once" and trips]
+        trips = [each[0] for site, each in outcomes.items() if site.kind == "inner" and each]
+        counts.setdefault(tuple(sides), []).extend(trips)
+        released(run)
+
+    monkeypatch.setattr(Run, "release", release)
+    shapes = ((192, 256), np.float16), ((256, 64), np.float16), ((192, 64), np.float32)
+    arrays = [np.zeros(shape, dtype) for shape, dtype in shapes]
+    given = [tawa.TensorDescriptor.from_tensor(array, [64, 64]) for array in arrays]
+    tawa.jit(twice).compile(*given, 2, 2, 3, 3, grid=(1,), depth=3, **CONSTANTS)
+    assert {(0, 0), (0, 1), (1, 0), (1, 1)} <= set(counts)
+    for sides in ((0, 1), (1, 0)):
+        assert {0, 1, 2, 3, 4} <= set(counts[sides])
+        assert max(counts[sides]) >= 8

@@ -76,6 +76,9 @@ class Exploration:
                     self._try(configuration, steps)
                 self._forget()
             self._lengthen()
+            for way in self._ways_to_missing(ways):
+                for configuration in way.configurations(shape):
+                    self._try(configuration)
         if (missing := self._missing()) is not None:
             raise Unproved(f"no input was found that reaches {missing.name}", missing)
         if (loop := self._not_recurring()) is not None:
@@ -86,13 +89,16 @@ class Exploration:
             )
 
     def _ways(self, ways: Ways) -> Iterator[Way]:
-        """Yield the ways to loops on other sides of conditions, without what one holds that is
-        the same throughout, and to what was not reached.
+        """Yield the ways to loops on other sides of conditions, and without what one holds that is
+        the same throughout.
         """
         yield from ways.to_loops()
         for site in list(dict.fromkeys(site for one in self.seen for site in one.outcomes)):
             if site.kind == "once" and isinstance(site.operation, scf.IfOp):
                 yield from ways.without(site.operation)
+
+    def _ways_to_missing(self, ways: Ways) -> Iterator[Way]:
+        """Yield the ways to what was not reached."""
         for operation, around in self.stepped:
             if around is not None and around not in self.entered and not self._is_dead(operation):
                 yield from ways.to(operation)

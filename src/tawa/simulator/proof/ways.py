@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
-from xdsl.ir import Operation
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper, line_of
 from tawa.simulator.proof.configuration import Configuration, Shape, Wishes, uniform
@@ -85,28 +85,87 @@ class Ways:
         return next(role for role in self.roles if role.is_ancestor(operation))
 
     def _way(self, path: Path) -> Iterator[Way]:
-        """Yield a way that was not gone yet."""
-        key = frozenset((_place(branch), side) for branch, side in path)
-        if key in self.known:
-            return
-        self.known.add(key)
-        wishes: dict[Operation, Wishes] = {}
-        wishes |= {like: (1 - side,) for branch, side in path for like in self._alike(branch)}
+        """Yield the ways that were not gone yet: what asks the same as the conditions on the path,
+        and, since one number may decide several, all that stands in their places of the source. A
+        function that is called twice has two conditions in one place.
+        """
         equal, unlike = _asked_for(path, 0), _asked_for(path, 1)
         # Unlike several numbers is what is beyond them all: 2, where it is neither 0 nor 1.
         beyond = (max(unlike) + 1,) if len(unlike) > 1 else ()
-        yield Way(wishes, (*equal, *beyond))
+        for copies in (self._alike, self._there):
+            wishes: dict[Operation, Wishes] = {}
+            for branch, side in path:
+                wishes |= dict.fromkeys(copies(branch), (1 - side,))
+            key = frozenset(wishes.items())
+            if key not in self.known:
+                self.known.add(key)
+                yield Way(wishes, (*equal, *beyond))
+
+    def _there(self, branch: scf.IfOp) -> list[scf.IfOp]:
+        """Return the conditions in the place of one, in all roles."""
+        return [other for role in self.roles for other in self._there_in(role, branch)]
+
+    def _there_in(self, role: Operation, branch: scf.IfOp) -> list[scf.IfOp]:
+        place = _place(branch)
+        branches = self.decoder.census.of(scf.IfOp, within=role)
+        return [other for other in branches if _place(other) == place]
 
     def _alike(self, branch: scf.IfOp) -> list[scf.IfOp]:
-        """Return the copies of a condition in all roles."""
-        place = _place(branch)
-        branches = (b for role in self.roles for b in self.decoder.census.of(scf.IfOp, within=role))
-        return [other for other in branches if _place(other) == place]
+        """Return the copies of a condition in all roles: those in its place that ask the same."""
+        found: list[scf.IfOp] = []
+        for role in self.roles:
+            there = self._there_in(role, branch)
+            same = [other for other in there if asks_the_same(branch.cond, other.cond)]
+            # Where none is seen to be the same, any may be: who asks first must know of the wish.
+            found += same or ([branch] if branch in there else there)
+        return found
 
 
 def _place(branch: scf.IfOp) -> Hashable:
     """Return where a condition stands in the source; itself, where that is unknown."""
     return branch.location if line_of(branch) else branch
+
+
+def asks_the_same(one: SSAValue, other: SSAValue) -> bool:
+    """Tell whether two scalars, perhaps of two roles, are one function of the same numbers; loops
+    and conditions are those of one place in the source.
+    """
+    work, seen = [(one, other)], set[tuple[SSAValue, SSAValue]]()
+    while work:
+        pair = first, second = work.pop()
+        if first is second or pair in seen:
+            continue
+        seen.add(pair)
+        match first, second:
+            case BlockArgument(), BlockArgument():
+                above, beside = first.owner.parent_op(), second.owner.parent_op()
+                if not isinstance(above, (scf.ForOp, scf.WhileOp)) or beside is None:
+                    return False
+                # Roles carry what they need: carried values have other places in each.
+                if bool(first.index) != bool(second.index) or not _in_place(above, beside):
+                    return False
+            case OpResult(), OpResult():
+                if not _in_place(first.op, second.op):
+                    return False
+                work += zip(first.op.operands, second.op.operands)
+            case _:
+                return False
+    return True
+
+
+def _in_place(one: Operation, other: Operation) -> bool:
+    """Tell whether two operations do the same to as many operands; of loops and conditions, whether
+    they stand in one place of the source.
+    """
+    if type(one) is not type(other):
+        return False
+    if one.regions:
+        return one.location == other.location
+    return (
+        len(one.operands) == len(other.operands)
+        and one.attributes == other.attributes
+        and one.properties == other.properties
+    )
 
 
 def _asked_for(path: Path, differ: int) -> tuple[int, ...]:
