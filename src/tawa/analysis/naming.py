@@ -12,7 +12,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation, OpResult, SSAValue
 
-from tawa.analysis.effects import ATOMICS, READS, WRITES, accessed
+from tawa.analysis.effects import READS, WRITES, accessed
 from tawa.ir import hopper, line_of, tile
 from tawa.ir.walk import walk
 
@@ -49,14 +49,14 @@ def _base_name(operation: Operation) -> str:
             return f"{_hint(accessed(operation))}{at}"
         case hopper.NextProgram():
             return NEXT_PROGRAM
-        case _ if isinstance(operation, (*READS, *ATOMICS, tile.Dot)):
+        case _ if operation.results:
             return f"{_hint(operation.results[0])}{at}"
         case _:
             raise TypeError(f"{operation.name} has no name in a plan")
 
 
 def name_of(operation: Operation) -> str:
-    """Return the name of a load, store, atomic, dot, loop or branch."""
+    """Return the name of a store, a loop, a branch, or what gives a value."""
     match operation.attributes.get(_LABEL):
         case StringAttr() as label:
             return label.data

@@ -183,6 +183,8 @@ def cast(c: Context, value: Value, dtype: Value, rounding: Value, bitcast: Value
         tensor = arithmetic.to_tensor(c.builder, value)
         return arithmetic.bitcast(c.builder, tensor, element)
     tensor = arithmetic.to_tensor(c.builder, value)
+    if tensor.dtype == element:
+        return tensor
     if mode:
         _check_rounding(c, mode, tensor, element)
     if mode == "rtz":

@@ -94,9 +94,9 @@ def _split(loop: scf.ForOp, index: int, step: SSAValue) -> scf.ForOp:
     append_operands(end, [emitter.apply("add", offset, step)])
     inside = _moved(Emitter.at_start(block), start, offset, pointers)
     outside = _moved(Emitter.after(wide), start, wide.results[-1], pointers)
-    # Dead now: it goes round unchanged until it is dropped.
+    # Dead now: it goes round unchanged until it is dropped. What else is carried may become it.
     end.operands[index] = argument
-    argument.replace_uses_with_if(inside, lambda use: use.operation is not end)
+    argument.replace_uses_with_if(inside, lambda use: (use.operation, use.index) != (end, index))
     wide.results[index].replace_all_uses_with(outside)
     return wide
 
