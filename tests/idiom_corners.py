@@ -153,7 +153,7 @@ def cut_off(x, **_):
 @tawa.jit
 def round_to_zero(x, half, brain):
     at = tl.arange(0, 64)
-    v = tl.load(x + at)
+    v = tl.load(x + at).to(x.dtype.element_ty, fp_downcast_rounding="rtne")  # of its own type
     tl.store(half + at, v.to(tl.float16, fp_downcast_rounding="rtz"))
     tl.store(brain + at, v.to(tl.bfloat16, fp_downcast_rounding="rtz").to(tl.float32))
 

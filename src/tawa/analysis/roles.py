@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 
 from xdsl.ir import Attribute, Block, Operation
 
@@ -243,8 +244,10 @@ def _judge_needs(load: Operation, facts: _Facts, verdict: _Verdict) -> str:
                 reason = _judge_scalar_load(needed, facts, verdict)
             case tile.Load() if isinstance(load, tile.Load) and len(_shape(needed)) == 1:
                 reason = _judge_scalar_load(needed, facts, verdict)  # a vector of indices
-            case tile.Reduce() | tile.Scan() if isinstance(load, tile.Load):
-                reason = f"its address depends on the reduction {name_of(needed)}"
+            case tile.Reduce() | tile.Scan() if _combines(needed):
+                # Threads of the producer would meet to compute it, and the proof could not tell
+                # that both roles find the same.
+                reason = f"whether or where it loads depends on the reduction {name_of(needed)}"
             case tile.Gather() | tile.Histogram():
                 reason = f"its address depends on {name_of(needed)}, made by all threads"
             case _ if isinstance(needed, (*READS, tile.Dot)):
@@ -254,6 +257,11 @@ def _judge_needs(load: Operation, facts: _Facts, verdict: _Verdict) -> str:
         if reason:
             return reason
     return ""
+
+
+def _combines(reduction: tile.Reduce | tile.Scan) -> bool:
+    """Tell whether there is more than one element to combine."""
+    return any(prod(shape_of(value.type)) > 1 for value in reduction.inputs)
 
 
 def _judge_scalar_load(load: Operation, facts: _Facts, verdict: _Verdict) -> str:
