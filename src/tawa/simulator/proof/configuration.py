@@ -92,7 +92,8 @@ class Configuration:
     (if not 0) has the other unknowns drawn at random, `anywhere` the block's number as well; `free`
     has the ends of loops chosen as if nothing were known of them: more than any input can do.
     `equal` are numbers that a scalar is rather to be than any other, where it is to be unlike one;
-    `given` the block's number and the grid's size where those of another run are to be kept.
+    `given` the numbers of unknowns that are to be those of another run; in a `survey` the questions
+    are kept (see `cells`).
     Outcomes that keep a loop turning for ever are no run: `restless` counts the trips since that
     was seen, in which all combinations of outcomes are tried.
     """
@@ -110,6 +111,7 @@ class Configuration:
     equal: tuple[int, ...] = ()
     given: Mapping[tuple[object, ...], int] = field(default_factory=dict[tuple[object, ...], int])
     restless: int = 0
+    survey: bool = False
     outcomes: dict[Site, list[int]] = field(default_factory=dict[Site, list[int]])
 
     def wish(self, site: Site) -> int:
@@ -201,10 +203,10 @@ def configurations(seen: list[Configuration], shape: Shape) -> Iterator[Configur
 
     Kernels without choices have one.
     """
-    yield _uniform(1, 0, "no", 0)
+    yield replace(_uniform(1, 0, "no", 0), survey=True)
     if not seen[0].outcomes:
         return
-    yield _uniform(1, 1, "yes")
+    yield replace(_uniform(1, 1, "yes"), survey=True)
     yield from uniform(shape)
     sites = {site for one in seen for site in one.outcomes}
     if any(site.kind == "outer" for site in sites):

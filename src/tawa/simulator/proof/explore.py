@@ -15,6 +15,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation
 
 from tawa.ir import hopper, line_of
+from tawa.simulator.proof.cells import Question, cells
 from tawa.simulator.proof.closed import is_closed
 from tawa.simulator.proof.configuration import Configuration, configurations, longer, searching
 from tawa.simulator.proof.model import Model
@@ -22,6 +23,7 @@ from tawa.simulator.proof.orbits import Orbit, Values
 from tawa.simulator.proof.read import STEPPED
 from tawa.simulator.proof.rules import Contest, OutOfSteps, Unproved, Violation
 from tawa.simulator.proof.run import Entry, Run
+from tawa.simulator.proof.scalars import Name, Scalars
 from tawa.simulator.proof.search import Search
 from tawa.simulator.proof.ways import Way, Ways
 
@@ -30,6 +32,7 @@ STEPS = 400_000
 
 _SEARCHES = ((0, 4_000), (32, 4_000), (32, 30_000))
 """Drawings of numbers at random, and the steps of a run: some of them are very long."""
+_SHORT = 2  # trips of the loops in a run of a cell
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
 
 
@@ -46,6 +49,8 @@ class Exploration:
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.ended: dict[tuple[Operation, tuple[int, ...]], dict[Values, Configuration]] = {}
         self.lengthened: set[tuple[int, int]] = set()  # configurations, and lines of loops
+        self.surveys: list[tuple[Configuration, Scalars, list[Question]]] = []
+        self.numbers: dict[Name, set[int]] = {}
         self.fixed = model.decoder.uniform.fixed
         self.open: set[Operation] = set()
         # What counts as steps, and what it stands in: it is reached where that is entered.
@@ -64,6 +69,8 @@ class Exploration:
         shape = self.model.shape
         for configuration in configurations(self.seen, shape):
             self._try(configuration)
+        for found in self._cells():
+            self._try(found)
         ways = Ways(self.model.decoder, tuple(role.operation for role in self.model.roles))
         for way in self._ways(ways):
             for configuration in way.configurations(shape):
@@ -87,6 +94,16 @@ class Exploration:
                 "synchronize in another way",
                 loop,
             )
+
+    def _cells(self) -> list[Configuration]:
+        """Return what runs the cells of inputs that surveys have questions about, and no run was in
+        so far.
+        """
+        return [
+            replace(configuration, outcomes={}, given=given, survey=False)
+            for configuration, scalars, questions in self.surveys
+            for given in cells(scalars, questions, _SHORT, self.numbers)
+        ]
 
     def _ways(self, ways: Ways) -> Iterator[Way]:
         """Yield the ways to loops on other sides of conditions, and without what one holds that is
@@ -138,6 +155,10 @@ class Exploration:
         self.seen.append(run.configuration)
         self.entered |= run.entered
         self.open |= run.open_conditions
+        if run.asked:
+            self.surveys.append((run.configuration, run.scalars, [*run.asked]))
+        for name, unknown in run.scalars.names().items():
+            self.numbers.setdefault(name, set()).add(run.scalars.bound[unknown])
         given = run.scalars.launched()
         for key, orbit in run.orbits.items():
             kept = self.orbits.setdefault(key, Orbit())

@@ -6,7 +6,7 @@ to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from tawa.ir.types import BarriersType, DescType, PtrType
 from tawa.simulator.proof.accesses import WARPGROUP
 from tawa.simulator.proof.barriers import Mbarrier, Named, NamedBarrier, Pool
 from tawa.simulator.proof.bounds import surely_holds
+from tawa.simulator.proof.cells import Question
 from tawa.simulator.proof.configuration import Configuration, Site
 from tawa.simulator.proof.copies import Groups
 from tawa.simulator.proof.expressions import Expr, Scalar
@@ -29,7 +30,7 @@ from tawa.simulator.proof.orbits import Orbit, Places, Turning
 from tawa.simulator.proof.products import Engine
 from tawa.simulator.proof.registers import Registers
 from tawa.simulator.proof.rules import OutOfSteps, Row, Unproved, Violation
-from tawa.simulator.proof.scalars import Scalars
+from tawa.simulator.proof.scalars import Scalars, truth
 from tawa.simulator.proof.steps import in_turn
 
 _TRIPS = 4096
@@ -82,6 +83,7 @@ class Run(World):
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.open_conditions: set[Operation] = set()
+        self.asked: dict[Question, None] = {}
         self.flying: list[tuple[int, Agent, Operation]] = []
         self.globals = GlobalMemory(model.decoder.followed, scalars)
         self.blocks = [self._block(rank) for rank in range(model.cluster)]
@@ -296,6 +298,8 @@ class Run(World):
         value = self.scalars.value
         if self.configuration.free and isinstance(high, Expr):
             self._set_free(site, low, high, by)
+        if self.configuration.survey:
+            self._ask(_count, high, low, by)
         a, b, c = value(low), value(high), value(by)
         if c is None:
             # A step that is not positive is the author's mistake; any that is will do.
@@ -351,6 +355,8 @@ class Run(World):
         """
         if not surely_holds(scalar):
             self.open_conditions.add(site.operation)
+        if self.configuration.survey:
+            self._ask(truth, scalar)
         known = self.scalars.value(scalar)
         if known is None:
             wish = self.configuration.wish(site)
@@ -360,6 +366,10 @@ class Run(World):
                 known = self.scalars.decide(scalar, wish, self.configuration.ragged)
             self.configuration.reached(site, known)
         return bool(known)
+
+    def _ask(self, outcome: Callable[..., int], *scalars: Scalar) -> None:
+        if any(isinstance(item, Expr) for item in scalars):
+            self.asked[outcome, scalars] = None
 
     def _is_open(self, loop: Loop) -> bool:
         return not self.configuration.free and bool(self.scalars.open(loop[1]))

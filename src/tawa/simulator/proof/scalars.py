@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tawa.simulator.proof.expressions import Expr, Scalar, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
@@ -29,6 +29,10 @@ _DRAWS = 60
 
 
 _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
+
+
+Name: TypeAlias = "tuple[object, ...]"
+"""What an unknown is called: its kind and key, or the function and the arguments of a word."""
 
 
 class Scalars:
@@ -49,7 +53,7 @@ class Scalars:
         self.blocks = configuration.blocks
         self.turn = configuration.turn
         # The ends of loops are given by expression where they are free: they must be the same ones.
-        self.folds = not configuration.free
+        self.folds = not (configuration.free or configuration.survey)
         self.late, self.equal = configuration.late, configuration.equal
         self.given = configuration.given
         self.random = Random(configuration.seed) if configuration.seed else None
@@ -72,6 +76,19 @@ class Scalars:
             if name in self.given:
                 self._bind([found], [self.given[name]])
         return found
+
+    def _name(self, item: Expr) -> Name:
+        """Return what an unknown is called in every run: numbers for what is known of its parts."""
+        parts: list[object] = [item.function]
+        for part in item.args:
+            known = self.value(part) if isinstance(part, Expr) else part
+            unnamed = known is None and isinstance(part, Expr) and part.unknown
+            parts.append(self._name(part) if unnamed else known)  # pyright: ignore[reportArgumentType]
+        return tuple(parts)
+
+    def names(self) -> dict[Name, Expr]:
+        """Return the unknowns that are bound, by name."""
+        return {self._name(item): item for item in self.bound}
 
     def launched(self) -> dict[tuple[object, ...], int]:
         """Return the numbers of the block and of the grid, by name, as far as they are chosen."""
@@ -113,6 +130,10 @@ class Scalars:
             if function == "load":
                 found = self._words.find(found, self.value)
             self.table[name] = found
+            if meaning is None and self.given and found not in self.bound:
+                number = self.given.get(self._name(found))
+                if number is not None:
+                    self._bind([found], [number])
         return found
 
     def value(self, scalar: Scalar) -> int | None:
@@ -253,7 +274,7 @@ class Scalars:
             self._tell_apart(condition, ragged)
             if (known := self.value(condition)) is not None:
                 return known
-        return self.settle((condition,), _truth, wish, ragged)
+        return self.settle((condition,), truth, wish, ragged)
 
     def _tell_apart(self, condition: Expr, ragged: bool) -> None:
         """Bind one of two scalars that are to be unlike to a number that the way asks for."""
@@ -328,7 +349,8 @@ def _itself(value: int) -> int:
     return value
 
 
-def _truth(value: int) -> int:
+def truth(value: int) -> int:
+    """Return 1 for what holds, else 0."""
     return int(bool(value))
 
 

@@ -1,0 +1,153 @@
+"""Other inputs that answer some questions of a run alike and others not: what roles disagree on.
+
+A run binds an unknown when the first loop or condition asks for it; what asks later follows. The
+number chosen stands for all that give the first question this outcome, which is enough for that
+question alone: ``K / 64`` trips of one role and ``(K + 63) / 64`` of another are as many where the
+first was asked for a round length. So all questions about an unknown are looked at together: one
+number of each *cell*, of those that give all of them the same outcomes, is run, as far as loops
+stay short. Numbers are tried where outcomes may change: about the constants and lengths that the
+questions have, their multiples and differences, and below zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import combinations
+from typing import TypeAlias
+
+from tawa.simulator.proof.expressions import Expr, Scalar, parts_of
+from tawa.simulator.proof.functions import FUNCTIONS
+from tawa.simulator.proof.numbers import LARGE
+from tawa.simulator.proof.scalars import Name, Scalars
+
+Question: TypeAlias = tuple[Callable[..., int], tuple[Scalar, ...]]
+"""What is asked of some scalars: the trips of a loop by its bounds, whether a condition holds."""
+
+Given: TypeAlias = Mapping[Name, int]
+Vector: TypeAlias = tuple[int, ...]
+
+_FEW = 8  # constants whose differences are tried, and the least numbers
+_MOST = 12  # cells of one unknown that are run
+
+
+def cells(
+    scalars: Scalars, questions: list[Question], most: int, seen: Mapping[Name, set[int]]
+) -> Iterator[Given]:
+    """Yield what unknowns are to be in another run for each cell that no run was in.
+
+    `questions` are those of a run with `scalars`; loops of more than `most` trips are left out.
+    `seen` has the numbers that each unknown was in other runs.
+    """
+    bound = scalars.names()
+    for name, unknown in bound.items():
+        asked = _Asked(scalars, unknown, questions)
+        if len(asked.questions) < 2 or not _is_free(unknown, bound):
+            continue
+        known = {asked.outcomes(number) for number in (scalars.bound[unknown], *seen.get(name, ()))}
+        found = 0
+        for number in asked.numbers():
+            outcomes = asked.outcomes(number)
+            if outcomes in known or outcomes is None or max(outcomes) > most:
+                continue
+            known.add(outcomes)
+            yield {item: scalars.bound[expr] for item, expr in bound.items()} | {name: number}
+            found += 1
+            if found == _MOST:
+                break
+
+
+def _is_free(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
+    """Tell whether an unknown may be any number from its least one on, whatever the others are:
+    blocks are numbered below the size of the grid.
+    """
+    match unknown.function:
+        case "num_blocks" | "num_clusters" | "grid_extent":
+            return False
+        case "block_id":
+            return not any(
+                other.function in ("num_blocks", "grid_extent") and other.args == unknown.args
+                for other in bound.values()
+            )
+        case "cluster_id":
+            grid = ("num_clusters", "grid_extent")
+            return not any(other.function in grid for other in bound.values())
+        case _:
+            return True
+
+
+class _Asked:
+    """The questions about one unknown, as a function of its number; the others stay as they are."""
+
+    def __init__(self, scalars: Scalars, unknown: Expr, questions: list[Question]) -> None:
+        self.scalars = scalars
+        self.unknown = unknown
+        depends: dict[Expr, bool] = {unknown: True}
+        self.order: list[Expr] = []
+        self.questions: list[Question] = []
+        for question in questions:
+            found = [self._visit(item, depends) for item in question[1]]
+            if any(found):
+                self.questions.append(question)
+
+    def _visit(self, scalar: Scalar, depends: dict[Expr, bool]) -> bool:
+        """Tell whether a scalar depends on the unknown; put those that do in order."""
+        if not isinstance(scalar, Expr):
+            return False
+        work = [scalar]
+        while work:
+            item = work[-1]
+            if item in depends:
+                work.pop()
+                continue
+            if item.unknown:
+                depends[work.pop()] = False
+                continue
+            parts = [part for part in item.args if isinstance(part, Expr)]
+            missing = [part for part in parts if part not in depends]
+            if missing:
+                work += missing
+                continue
+            depends[work.pop()] = found = any(depends[part] for part in parts)
+            if found:
+                self.order.append(item)
+        return depends[scalar]
+
+    def outcomes(self, number: int) -> Vector | None:
+        """Return the outcomes for a number, None where a question is none: a step of nought, or
+        something that no run had to bind.
+        """
+        known: dict[object, int | None] = {self.unknown: number}
+        value = self.scalars.value
+        for item in self.order:
+            parts = [known[p] if p in known else value(p) for p in item.args]  # pyright: ignore[reportArgumentType]
+            known[item] = None if None in parts else FUNCTIONS[item.function](*parts)
+        found: list[int] = []
+        for outcome, scalars in self.questions:
+            parts = [known[item] if item in known else value(item) for item in scalars]
+            if None in parts:
+                return None
+            found.append(outcome(*parts))
+        return tuple(found)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers to try, small ones first."""
+        scalars = tuple(item for _, parts in self.questions for item in parts)
+        constants = self._constants(scalars)
+        steps = {0, *constants, *(b - a for a, b in combinations(constants[:_FEW], 2))}
+        tried = set(range(-2, _FEW))
+        for size in steps:
+            for base in (size, 2 * size, -size):
+                tried |= {base - 1, base, base + 1}
+        unit = self.scalars.units.get(self.unknown, 1)
+        least = self.unknown.least
+        low = -LARGE if least is None else least
+        units = {number // unit * unit for number in tried}
+        return sorted((n for n in units if low <= n < LARGE), key=lambda n: (abs(n), n))
+
+    def _constants(self, scalars: tuple[Scalar, ...]) -> list[int]:
+        found: set[int] = set()
+        for item in parts_of(scalars):
+            number = self.scalars.bound.get(item) if isinstance(item, Expr) else item
+            if isinstance(number, int) and item is not self.unknown:
+                found.add(abs(number))
+        return sorted(number for number in found if 0 < number < LARGE)

@@ -1,0 +1,94 @@
+"""Roles that disagree for some inputs, though not for the ones that a role's own question asks for.
+
+Who asks first had the number bound that is as round, or as small, as may be; the other role agreed
+there: a loop of ``K / 8`` trips and one of ``(K + 7) / 8``. Found by a review.
+"""
+
+import pytest
+
+from ring_text import fails, kernel, loop, of, once, refused
+from tawa.simulator.proof.cells import cells
+from tawa.simulator.proof.configuration import Configuration
+from tawa.simulator.proof.scalars import Scalars, truth
+
+
+def parts(more: int) -> str:
+    return of("%sum", "add", "%K", f"%c{more}") + of("%n", "idiv", "%sum", "%c8")
+
+
+def looped(role: str, bound: str) -> str:
+    return bound + loop(role, "A", 2, "%n")
+
+
+def asked(role: str, condition: str, ring: str = "B") -> str:
+    return condition.replace("%is", f"%is_{ring}") + once(role, ring, f"%is_{ring}")
+
+
+def compared(name: str, number: int) -> str:
+    return of("%is", name, "%K", f"%c{number}", result="i1")
+
+
+ODD = of("%x", "and", "%K", "%c1") + of("%is", "ne", "%x", "%c0", result="i1")
+THIRD = of("%x", "irem", "%K", "%c3") + of("%is", "eq", "%x", "%c1", result="i1")
+PART = of("%x", "idiv", "%K", "%c8") + of("%is", "ge", "%x", "%c0", result="i1")
+
+LOOPS = {
+    "down and up": (parts(0), parts(7), 1),
+    "up and down": (parts(7), parts(0), 1),
+    "one less": (parts(6), parts(7), 1),
+    "one more": (parts(7), parts(6), 1),
+    "absolute": (of("%n", "abs", "%K"), of("%n", "max", "%K", "%c0"), -3),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_unlike_trips_are_found(name: str) -> None:
+    load, mma, at = LOOPS[name]
+    text = kernel({"A": 2}, looped("load", load), looped("mma", mma))
+    assert "nothing is left" in (found := refused(text)) or "nobody can go on" in found
+    assert fails(text, K=at) or "never given back" in found
+    assert not refused(kernel({"A": 2}, looped("load", load), looped("mma", load)))
+
+
+@pytest.mark.parametrize(
+    ("load", "mma"),
+    [
+        (compared("gt", 5), compared("gt", 4)),
+        (compared("gt", 4), compared("gt", 5)),
+        (compared("lt", 6), compared("lt", 5)),
+        (compared("ge", 5), compared("ne", 0)),
+        (ODD, THIRD),
+        (THIRD, ODD),
+        (compared("ge", 0), PART),
+    ],
+)
+def test_unlike_conditions_are_found(load: str, mma: str) -> None:
+    assert refused(kernel({"B": 1}, asked("load", load), asked("mma", mma)))
+    assert not refused(kernel({"B": 1}, asked("load", mma), asked("mma", mma)))
+
+
+@pytest.mark.parametrize(("first", "second"), [(4, 5), (5, 4)])
+def test_conditions_that_change_places_are_found(first: int, second: int) -> None:
+    rings = {"B": 1, "D": 1}
+    load = asked("load", compared("gt", first)) + asked("load", compared("gt", second), "D")
+    mma = asked("mma", compared("gt", second)) + asked("mma", compared("gt", first), "D")
+    assert refused(kernel(rings, load, mma))
+
+
+def test_other_ways_to_say_the_same_are_accepted() -> None:
+    more = asked("load", compared("gt", 4))
+    same = asked("mma", compared("ge", 5))
+    assert not refused(kernel({"B": 1}, more, same))
+
+
+def test_one_number_of_each_cell() -> None:
+    scalars = Scalars(Configuration({}, survey=True))
+    length = scalars.unknown("argument", 0)
+    below = scalars.apply("lt", length, 10), scalars.apply("lt", length, 13)
+    scalars.settle((below[0],), truth, 1, False)
+    (name,) = scalars.names()
+    questions = [(truth, (item,)) for item in below]
+    numbers = [given[name] for given in cells(scalars, questions, 2, {})]
+    assert [(n < 10, n < 13) for n in numbers] == [(False, True), (False, False)]
+    assert not list(cells(scalars, questions, 2, {name: set(numbers)}))
+    assert not list(cells(scalars, questions[:1], 2, {}))
