@@ -31,6 +31,7 @@ from tawa.simulator.proof.products import Engine
 from tawa.simulator.proof.registers import Registers
 from tawa.simulator.proof.rules import OutOfSteps, Row, Unproved, Violation
 from tawa.simulator.proof.scalars import Scalars, truth
+from tawa.simulator.proof.setting import set_up
 from tawa.simulator.proof.steps import in_turn
 
 _TRIPS = 4096
@@ -229,48 +230,7 @@ class Run(World):
     def set_up(self) -> None:
         """Do what comes before the roles."""
         for operation in self.model.setup:
-            self._set_up(operation)
-
-    def _set_up(self, operation: Operation) -> None:
-        origins = [agent for agent in self.agents if agent.origin]
-        match operation:
-            case hopper.InitBarriers():
-                array = self.model.decoder.arrays[operation.barriers]
-                for agent in origins:
-                    for barrier in self.blocks[agent.block].arrays[array]:
-                        if barrier.init:
-                            raise Violation(
-                                "barrier initialised",
-                                f"{barrier.name} is initialised twice.",
-                                operation,
-                            )
-                        barrier.init, barrier.pending = self.event(), barrier.arrivals
-                        agent.known |= barrier.init
-            case hopper.FenceBarrierInit():
-                for agent in origins:
-                    self._fence_barriers(agent)
-            case hopper.BlockSync() | hopper.ClusterSync():
-                self._meet(isinstance(operation, hopper.ClusterSync))
-            case hopper.GridWait() | hopper.LaunchDependents():
-                pass  # other kernels: `check_form` sees to them
-            case _:
-                raise Unproved(f"the proof does not know {operation.name} in the set-up", operation)
-
-    def _fence_barriers(self, agent: Agent) -> None:
-        event = self.event()
-        agent.known |= event
-        for barriers in self.blocks[agent.block].arrays:
-            for barrier in barriers:
-                barrier.ready = event if barrier.init else 0
-
-    def _meet(self, everybody: bool) -> None:
-        for block in range(len(self.blocks)):
-            inside = [agent for agent in self.agents if everybody or agent.block == block]
-            known = 0
-            for agent in inside:
-                known |= agent.known
-            for agent in inside:
-                agent.known |= known
+            set_up(self, operation)
 
     # --- choices --------------------------------------------------------------------------------
 
