@@ -12,7 +12,7 @@ from typing import Any
 
 from xdsl.ir import Operation
 
-from tawa.ir import hopper, line_of
+from tawa.ir import line_of
 from tawa.ir.types import BarriersType, DescType, PtrType
 from tawa.simulator.proof.accesses import WARPGROUP
 from tawa.simulator.proof.barriers import Mbarrier, Named, NamedBarrier, Pool
@@ -29,7 +29,7 @@ from tawa.simulator.proof.model import Model, RoleModel
 from tawa.simulator.proof.orbits import Orbit, Places, Turning
 from tawa.simulator.proof.products import Engine
 from tawa.simulator.proof.registers import Registers
-from tawa.simulator.proof.rules import OutOfSteps, Row, Unproved, Violation
+from tawa.simulator.proof.rules import OutOfSteps, Row, Unproved
 from tawa.simulator.proof.scalars import Scalars, truth
 from tawa.simulator.proof.setting import set_up
 from tawa.simulator.proof.steps import in_turn
