@@ -32,6 +32,7 @@ class Names:
 
     def __init__(self, taken: frozenset[str] = RESERVED) -> None:
         self._taken = set(taken)
+        self._numbers: dict[str, int] = {}  # of each stem the last number that was tried
 
     def child(self, *more: str) -> Names:
         """Return the names of a scope inside this one: nothing taken here is given out there."""
@@ -40,9 +41,10 @@ class Names:
     def fresh(self, wish: str, otherwise: str = "v") -> str:
         """Return `wish` as an identifier, numbered where it is taken."""
         stem = identifier(wish) or otherwise
-        name, number = stem, 1
+        name, number = stem, self._numbers.get(stem, 1)
         while name in self._taken:
             number += 1
             name = f"{stem}_{number}"
+        self._numbers[stem] = number
         self._taken.add(name)
         return name
