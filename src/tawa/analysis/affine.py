@@ -15,6 +15,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from tawa.analysis.remember import remembered
 from tawa.ir import tile
 from tawa.ir.types import is_float, shape_of
 
@@ -56,14 +57,8 @@ def affine_of(value: SSAValue) -> Affine:
     return _affine(value, {})
 
 
+@remembered
 def _affine(value: SSAValue, known: _Known) -> Affine:
-    """Return the form of a value; what is used twice is asked once."""
-    if value not in known:
-        known[value] = _found(value, known)
-    return known[value]
-
-
-def _found(value: SSAValue, known: _Known) -> Affine:
     owner = value.owner
     if shape_of(value.type) or is_float(value.type):
         return Affine(0, ((value, 1),))

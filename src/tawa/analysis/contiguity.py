@@ -1,18 +1,13 @@
-"""How regular a tensor is along each dimension: what vector accesses need.
+"""How regular a tensor is along each dimension (`tawa.analysis.regularity`): what vector accesses
+need.
 
-For each dimension three numbers (after the axis analysis of Triton): within aligned blocks of
-`contiguity` elements values rise by one; the first of each such block is a multiple of
-`divisibility`; within aligned blocks of `constancy` elements values are equal. A scalar has
-`divisibility` alone. Pointers count in elements of what they point to. Loop-carried values are
-assumed to be what they start as, and weakened until the assumption holds. What the author promises
-(`tl.multiple_of`, `tl.max_contiguous`, `tl.max_constancy`: attributes of an operation) is believed.
-
-Length: the rule of each operation stands beside the walk that applies it; one reads them together.
+Pointers count in elements of what they point to. Loop-carried values are assumed to be what they
+start as, and weakened until the assumption holds. What the author promises (`tl.multiple_of`,
+`tl.max_contiguous`, `tl.max_constancy`: attributes of an operation) is believed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd, lcm
 from typing import Any
 
@@ -21,51 +16,30 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, IntegerTyp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.ranges import range_of
+from tawa.analysis.regularity import (
+    UNBOUNDED,
+    Regularity,
+    Run,
+    broadcast,
+    chosen,
+    difference,
+    extremum,
+    meet,
+    nothing,
+    of_any_function,
+    product,
+    remainder,
+    told_by_blocks,
+    total,
+    uniform,
+)
 from tawa.ir import hopper, tile
 from tawa.ir.types import PtrType, bit_width, element_type, is_signed, shape_of
 from tawa.layouts.register import Axis, RegisterLayout
 
-_UNBOUNDED = 1 << 30  # divisibility of zero
 _ROUNDS = 4
 HINTS = ("multiple_of", "max_contiguous", "max_constancy")
 """The attributes that hold what an author promises, a number for each dimension."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The regularity along one dimension."""
-
-    contiguity: int
-    divisibility: int
-    constancy: int
-
-    def every(self) -> int:
-        """Return what divides every value, not only the first of each block."""
-        return self.divisibility if self.contiguity == 1 else 1
-
-    def starts(self, block: int) -> int:
-        """Return what divides the first value of every aligned block of `block` elements."""
-        return self.divisibility if block >= self.contiguity else gcd(self.divisibility, block)
-
-
-Regularity = tuple[Run, ...]
-"""One `Run` for each dimension; a scalar has one, as if it had a dimension of extent 1."""
-
-
-def _nothing(rank: int) -> Regularity:
-    return (Run(1, 1, 1),) * max(1, rank)
-
-
-def _meet(one: Regularity, other: Regularity) -> Regularity:
-    """Return what holds of both."""
-    return tuple(
-        Run(
-            block := gcd(a.contiguity, b.contiguity),
-            gcd(a.starts(block), b.starts(block)),
-            gcd(a.constancy, b.constancy),
-        )
-        for a, b in zip(one, other)
-    )
 
 
 class Contiguity:
@@ -152,11 +126,11 @@ class Contiguity:
             return self._argument(value, rank)
         match value.owner:
             case tile.Constant() as op:
-                return _uniform(_magnitude(op.value), shape_of(value.type))
+                return uniform(_magnitude(op.value), shape_of(value.type))
             case tile.Splat() as op:
-                return _uniform(self.of(op.value)[0].divisibility, shape_of(value.type))
+                return uniform(self.of(op.value)[0].divisibility, shape_of(value.type))
             case tile.Arange() as op:
-                start = abs(op.start.data) or _UNBOUNDED
+                start = abs(op.start.data) or UNBOUNDED
                 return (Run(shape_of(value.type)[0], start, 1),)
             case tile.ExpandDims() as op:
                 inner = self.of(op.value)
@@ -164,57 +138,51 @@ class Contiguity:
                 divides = gcd(*(run.every() for run in inner))
                 return (*inner[:axis], Run(1, divides, 1), *inner[axis:])
             case tile.Broadcast() as op:
-                return _broadcast(self.of(op.value), shape_of(op.value.type), shape_of(value.type))
+                return broadcast(self.of(op.value), shape_of(op.value.type), shape_of(value.type))
             case tile.Transpose() as op:
                 inner = self.of(op.value)
                 return tuple(inner[item.data] for item in op.permutation)
             case tile.Cast() as op if not (_counts(op.value.type) and _counts(value.type)):
-                return _equal_alone(self.of(op.value))
+                return of_any_function(self.of(op.value))
             case tile.Cast() | hopper.ConvertLayout() as op:
                 return self.of(op.value)
             case hopper.SharedLoad() as op if (stored := _exchanged(op)) is not None:
                 return self.of(stored)
             case tile.PtrAdd() as op:
-                return _add(self.of(op.pointer), self.of(op.offset))
+                return total(self.of(op.pointer), self.of(op.offset))
             case tile.Elementwise() as op:
-                return self._elementwise(op, rank)
+                return self._elementwise(op)
             case scf.ForOp() as op:
                 return self.of(op.body.block.args[list(op.results).index(value) + 1])  # pyright: ignore
             case _:
-                return _nothing(rank)
+                return nothing(rank)
 
-    def _elementwise(self, op: tile.Elementwise, rank: int) -> Regularity:
+    def _elementwise(self, op: tile.Elementwise) -> Regularity:
         parts = [self.of(value) for value in op.inputs]
         match op.function.data:
             case "add" | "sub" | "mul" | "irem" | "idiv" if not _counts(op.results[0].type):
-                return _apart(*parts)  # what floats are rounded to is no number's multiple
+                return of_any_function(*parts)  # what floats are rounded to is no number's multiple
             case "irem" | "idiv" if _truncates(op.inputs[0]):
-                return _apart(*parts)
+                return of_any_function(*parts)
             case "add":
-                return _add(*parts)
+                return total(*parts)
             case "sub":
-                return _subtract(*parts)
+                return difference(*parts)
             case "mul":
-                return _multiply(*parts)
+                return product(*parts)
             case "irem":
-                return _remainder(*parts)
-            case "idiv":
-                return _quotient(*parts)
-            case "lt" | "ge":
-                return _compare(*parts)
+                return remainder(*parts)
+            case "idiv" | "lt" | "ge":
+                return told_by_blocks(*parts)
             case "gt" | "le":
-                return _compare(parts[1], parts[0])
+                return told_by_blocks(parts[1], parts[0])
             case "min" | "max":
-                return tuple(
-                    Run(1, gcd(a.every(), b.every()), gcd(a.constancy, b.constancy))
-                    for a, b in zip(*parts)
-                )
+                return extremum(*parts)
             case "select":
-                uniform = not shape_of(op.inputs[0].type)
-                return _choose(None if uniform else parts[0], _meet(parts[1], parts[2]))
+                both = meet(parts[1], parts[2])
+                return chosen(parts[0], both) if shape_of(op.inputs[0].type) else both
             case _:
-                constancy = [gcd(*(run.constancy for run in runs)) for runs in zip(*parts)]
-                return tuple(Run(1, 1, each) for each in constancy) or _nothing(rank)
+                return of_any_function(*parts)
 
     # --- arguments ----------------------------------------------------------------------------
 
@@ -229,7 +197,7 @@ class Contiguity:
             case scf.ForOp():
                 return self._carried(value, parent, rank)
             case _:
-                return _nothing(rank)
+                return nothing(rank)
 
     def _carried(self, value: BlockArgument, loop: scf.ForOp, rank: int) -> Regularity:
         """Find what holds before and after every trip, starting from what holds at first."""
@@ -239,11 +207,11 @@ class Contiguity:
         for _ in range(_ROUNDS):
             trial = Contiguity()
             trial._known = {**self._known, value: guess}
-            weaker = _meet(guess, trial.of(yielded))
+            weaker = meet(guess, trial.of(yielded))
             if weaker == guess:
                 return guess
             guess = weaker
-        return _nothing(rank)
+        return nothing(rank)
 
 
 def _exchanged(load: hopper.SharedLoad) -> SSAValue | None:
@@ -312,56 +280,13 @@ def _numbers(hint: Attribute | None, rank: int) -> list[int]:
     return numbers if len(numbers) == rank else [1] * rank
 
 
-# --- rules ----------------------------------------------------------------------------------------
-
-
 def _magnitude(value: Attribute) -> int:
     """Return what divides a constant; anything divides zero."""
     match value:
         case IntAttr(data=int() as number):
-            return abs(number) or _UNBOUNDED
+            return abs(number) or UNBOUNDED
         case _:
             return 1
-
-
-def _uniform(divisibility: int, shape: tuple[int, ...]) -> Regularity:
-    return tuple(Run(1, divisibility, extent) for extent in shape) or (Run(1, divisibility, 1),)
-
-
-def _broadcast(inner: Regularity, source: tuple[int, ...], target: tuple[int, ...]) -> Regularity:
-    return tuple(
-        Run(1, run.divisibility, new) if old != new else run
-        for run, old, new in zip(inner, source, target)
-    )
-
-
-def _add(left: Regularity, right: Regularity) -> Regularity:
-    runs: list[Run] = []
-    for a, b in zip(left, right):
-        block = max(gcd(a.contiguity, b.constancy), gcd(a.constancy, b.contiguity))
-        divides = gcd(a.starts(block), b.starts(block))
-        runs.append(Run(block, divides, gcd(a.constancy, b.constancy)))
-    return tuple(runs)
-
-
-def _subtract(left: Regularity, right: Regularity) -> Regularity:
-    runs: list[Run] = []
-    for a, b in zip(left, right):
-        block = gcd(a.contiguity, b.constancy)
-        runs.append(Run(block, gcd(a.starts(block), b.every()), gcd(a.constancy, b.constancy)))
-    return tuple(runs)
-
-
-def _multiply(left: Regularity, right: Regularity) -> Regularity:
-    return tuple(
-        Run(1, _capped(a.every() * b.every()), gcd(a.constancy, b.constancy))
-        for a, b in zip(left, right)
-    )
-
-
-def _capped(divisor: int) -> int:
-    """Return the largest divisor known of what `divisor` divides, also where numbers wrap."""
-    return gcd(divisor, _UNBOUNDED) if divisor > _UNBOUNDED else divisor
 
 
 def _truncates(dividend: SSAValue) -> bool:
@@ -371,55 +296,7 @@ def _truncates(dividend: SSAValue) -> bool:
 
 
 def _counts(kind: Attribute) -> bool:
-    """Tell whether elements are integers, or addresses."""
-    return isinstance(element_type(kind), (IntegerType, PtrType))
-
-
-def _equal_alone(runs: Regularity) -> Regularity:
-    return tuple(Run(1, 1, run.constancy) for run in runs)
-
-
-def _apart(left: Regularity, right: Regularity) -> Regularity:
-    """Return what holds of any function of two values: equal where both are."""
-    return tuple(Run(1, 1, gcd(a.constancy, b.constancy)) for a, b in zip(left, right))
-
-
-def _remainder(left: Regularity, right: Regularity) -> Regularity:
-    """Blocks that start at a multiple of their size do not wrap at a multiple of it."""
-    runs: list[Run] = []
-    for a, b in zip(left, right):
-        block = gcd(a.contiguity, b.constancy, a.divisibility, b.every())
-        divides = gcd(a.starts(block), b.every())
-        runs.append(Run(block, divides, gcd(a.constancy, b.constancy)))
-    return tuple(runs)
-
-
-def _quotient(left: Regularity, right: Regularity) -> Regularity:
-    """Values of a block that starts at a multiple of the divisor's share have one quotient."""
-    runs: list[Run] = []
-    for a, b in zip(left, right):
-        same = gcd(a.contiguity, b.constancy, a.divisibility, b.every())
-        runs.append(Run(1, 1, max(same, gcd(a.constancy, b.constancy))))
-    return tuple(runs)
-
-
-def _choose(condition: Regularity | None, both: Regularity) -> Regularity:
-    """What holds of both values holds where one condition chooses (None: one for all elements)."""
-    if condition is None:
-        return both
-    runs: list[Run] = []
-    for c, b in zip(condition, both):
-        block = gcd(b.contiguity, c.constancy)
-        runs.append(Run(block, b.starts(block), gcd(b.constancy, c.constancy)))
-    return tuple(runs)
-
-
-def _compare(left: Regularity, right: Regularity) -> Regularity:
-    """left < right (or >=) is one answer for a block of left that starts at a multiple of its size,
-    where the bound is such a multiple too.
-    """
-    runs: list[Run] = []
-    for a, b in zip(left, right):
-        same = gcd(a.contiguity, b.constancy, a.divisibility, b.every())
-        runs.append(Run(1, 1, max(same, gcd(a.constancy, b.constancy))))
-    return tuple(runs)
+    """Tell whether elements are integers, or addresses; a truth value does not count."""
+    kind = element_type(kind)
+    wide = bit_width(kind) > 1
+    return wide and isinstance(kind, (IntegerType, PtrType))

@@ -25,6 +25,7 @@ from tawa.analysis.polynomial import (
     polynomial,
 )
 from tawa.analysis.ranges import range_of
+from tawa.analysis.remember import remembered
 from tawa.ir import tile
 from tawa.ir.types import PtrType, element_type, shape_of
 
@@ -110,14 +111,8 @@ def index_form(value: SSAValue) -> IndexForm | None:
     return _form(value, {})
 
 
+@remembered
 def _form(value: SSAValue, known: _Known) -> IndexForm | None:
-    """Return the form of a value; what is used twice is asked once."""
-    if value not in known:
-        known[value] = _found(value, known)
-    return known[value]
-
-
-def _found(value: SSAValue, known: _Known) -> IndexForm | None:
     rank = len(shape_of(value.type))
     if not rank:
         return IndexForm(polynomial(value))

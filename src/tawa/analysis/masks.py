@@ -16,6 +16,7 @@ from xdsl.ir import SSAValue
 
 from tawa.analysis.affine import Affine, affine_of
 from tawa.analysis.polynomial import keeps_number
+from tawa.analysis.remember import remembered
 from tawa.ir import tile
 from tawa.ir.types import element_type, is_signed, shape_of
 
@@ -78,14 +79,8 @@ def extremes(value: SSAValue) -> Extremes | None:
     return _extremes(value, {})
 
 
+@remembered
 def _extremes(value: SSAValue, known: _Known) -> Extremes | None:
-    """Return the extremes of a value; what is used twice is asked once."""
-    if value not in known:
-        known[value] = _found(value, known)
-    return known[value]
-
-
-def _found(value: SSAValue, known: _Known) -> Extremes | None:
     if not isinstance(element_type(value.type), IntegerType):
         return None
     if not shape_of(value.type):
@@ -136,19 +131,18 @@ def uniform_when(mask: SSAValue, truth: bool) -> Condition | None:
     return _uniform_when(mask, truth) if _parts(mask, {}) <= _MOST_PARTS else None
 
 
+@remembered
 def _parts(mask: SSAValue, known: dict[SSAValue, int]) -> int:
     """Return how many comparisons a mask has when it is written out."""
-    if mask not in known:
-        match mask.owner:
-            case tile.Splat() | tile.ExpandDims() | tile.Broadcast() | tile.Reshape() as op:
-                known[mask] = _parts(op.value, known)
-            case tile.Elementwise() as op if op.function.data in ("and", "or"):
-                known[mask] = sum(_parts(item, known) for item in op.inputs)
-            case tile.Transpose() as op:
-                known[mask] = _parts(op.value, known)
-            case _:
-                known[mask] = 1
-    return known[mask]
+    match mask.owner:
+        case tile.Splat() | tile.ExpandDims() | tile.Broadcast() | tile.Reshape() as op:
+            return _parts(op.value, known)
+        case tile.Elementwise() as op if op.function.data in ("and", "or"):
+            return sum(_parts(item, known) for item in op.inputs)
+        case tile.Transpose() as op:
+            return _parts(op.value, known)
+        case _:
+            return 1
 
 
 def _uniform_when(mask: SSAValue, truth: bool) -> Condition | None:

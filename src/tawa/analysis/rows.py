@@ -14,6 +14,7 @@ from xdsl.ir import SSAValue
 
 from tawa.analysis.index import IndexForm, index_form, is_invariant, moved
 from tawa.analysis.polynomial import Polynomial
+from tawa.analysis.remember import remembered
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 
@@ -23,20 +24,16 @@ def conjuncts(mask: SSAValue) -> list[SSAValue]:
     return list(_conjuncts(mask, {}))
 
 
+@remembered
 def _conjuncts(mask: SSAValue, known: dict[SSAValue, dict[SSAValue, None]]) -> dict[SSAValue, None]:
-    if mask in known:
-        return known[mask]
-    found = {mask: None}
     match mask.owner:
         case tile.Elementwise() as op if op.function.data == "and":
-            found = {part: None for item in op.inputs for part in _conjuncts(item, known)}
+            return {part: None for item in op.inputs for part in _conjuncts(item, known)}
         case tile.Broadcast() | tile.ExpandDims() as op:
             inner = _conjuncts(op.value, known)
-            found = inner if len(inner) > 1 else found
+            return inner if len(inner) > 1 else {mask: None}
         case _:
-            pass
-    known[mask] = found
-    return found
+            return {mask: None}
 
 
 def upper_bound(comparison: SSAValue) -> tuple[IndexForm, IndexForm] | None:

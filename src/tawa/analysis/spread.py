@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import SSAValue
 
+from tawa.analysis.remember import remembered
 from tawa.ir import hopper, tile
 from tawa.ir.types import shape_of
 
@@ -40,14 +41,9 @@ _Steps = tuple[int | None, ...]
 _Known = dict[SSAValue, _Steps | None]
 
 
+@remembered
 def _steps(value: SSAValue, known: _Known) -> _Steps | None:
     """Return the step along each dimension, None where there is none; None: not linear."""
-    if value not in known:
-        known[value] = _found(value, known)
-    return known[value]
-
-
-def _found(value: SSAValue, known: _Known) -> _Steps | None:
     rank = len(shape_of(value.type))
     if rank == 0:
         return ()

@@ -18,6 +18,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType
 from xdsl.ir import BlockArgument, SSAValue
 
+from tawa.analysis.remember import remembered
 from tawa.ir import tile
 from tawa.simulator.proof.counting import Loop, constant_of, counts, recurrence_of
 from tawa.simulator.proof.functions import FUNCTIONS
@@ -91,14 +92,8 @@ def course_of(value: SSAValue) -> Course | None:
     return _course(value, {})
 
 
+@remembered
 def _course(value: SSAValue, known: _Known) -> Course | None:
-    """Return the course of a value; what is used twice is asked once."""
-    if value not in known:
-        known[value] = _found(value, known)
-    return known[value]
-
-
-def _found(value: SSAValue, known: _Known) -> Course | None:
     if not isinstance(value.type, IntegerType):
         return None
     if isinstance(value, BlockArgument):
