@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from xdsl.dialects import scf
 
 from tawa.ir import parse, tile
-from tawa.ir.types import SCALARS
+from tawa.ir.types import SCALARS, element_type
 from tawa.passes.fold import constant_of
 from tawa.passes.simplify import simplify_kernel
 from tile_shapes import SHAPES, F, T, dot, finish, give, half, load, loop, number, op, shape, store
@@ -72,6 +72,36 @@ def folded(*body: str) -> str:
 def test_integer_facts(function: str, left: str, right: str, expected: str) -> None:
     numbers = [number("c1", 1), number("c2", 2), number("cm7", -7), number("big", 2147483647)]
     assert folded(*numbers, op("r", function, left, right)) == expected
+
+
+def wide(result: str, value: str) -> str:
+    return f"%{result} = tile.cast %{value} : (i32) -> i64"
+
+
+@pytest.mark.parametrize("function", ["idiv", "irem"])
+@pytest.mark.parametrize(
+    ("dividend", "divisor", "narrow"),
+    [
+        ("pid", wide("b", "K"), "{}(pid, K)"),
+        ("pid", number("b", 12, "i64"), "{}(pid, 12)"),
+        ("K", wide("b", "L"), None),  # it may be the least number, over -1
+        ("pid", number("b", 1 << 40, "i64"), None),
+    ],
+)
+def test_quotients_of_widened_numbers_are_narrow(
+    function: str, dividend: str, divisor: str, narrow: str | None
+) -> None:
+    kernel = simplified(
+        "*p K L",
+        wide("a", dividend),
+        divisor,
+        op("q", function, "a", "b", kind="i64"),
+        "%r = tile.cast %q : (i64) -> i32",
+        scalar_store("r"),
+    )
+    (made,) = (op for op in kernel.walk() if isinstance(op, tile.Elementwise))
+    assert (element_type(made.result.type) == SCALARS["i32"]) == (narrow is not None)
+    assert narrow is None or describe(made.result) == narrow.format(function)
 
 
 def test_float_zero_is_not_neutral() -> None:

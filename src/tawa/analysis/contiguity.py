@@ -8,6 +8,7 @@ start as, and weakened until the assumption holds. What the author promises (`tl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import gcd, lcm
 from typing import Any
 
@@ -43,10 +44,15 @@ HINTS = ("multiple_of", "max_contiguous", "max_constancy")
 
 
 class Contiguity:
-    """Answers for the values of one kernel; remembers what it has worked out."""
+    """Answers for the values of one kernel; remembers what it has worked out.
 
-    def __init__(self) -> None:
-        self._known: dict[SSAValue, Regularity] = {}
+    `assumed` scalars are taken to be multiples of a number (addresses, of so many elements).
+    """
+
+    def __init__(self, assumed: Mapping[SSAValue, int] | None = None) -> None:
+        self._known: dict[SSAValue, Regularity] = {
+            value: (Run(1, multiple, 1),) for value, multiple in (assumed or {}).items()
+        }
 
     def width(
         self, pointer: SSAValue, mask: SSAValue | None, layout: RegisterLayout, bytes_each: int
@@ -258,7 +264,9 @@ def _promised(value: SSAValue, found: Regularity) -> Regularity:
     owner = value.owner
     if not isinstance(owner, Operation) or not any(name in owner.attributes for name in HINTS):
         return found
-    multiples, runs, equals = (_numbers(owner.attributes.get(name), len(found)) for name in HINTS)
+    multiples, runs, equals = (
+        promised_numbers(owner.attributes.get(name), len(found)) for name in HINTS
+    )
     kind = element_type(value.type)
     size = max(1, bit_width(kind.element) // 8) if isinstance(kind, PtrType) else 1
     return tuple(
@@ -272,7 +280,8 @@ def _promised(value: SSAValue, found: Regularity) -> Regularity:
     )
 
 
-def _numbers(hint: Attribute | None, rank: int) -> list[int]:
+def promised_numbers(hint: Attribute | None, rank: int) -> list[int]:
+    """Return a promise's numbers, one for each of `rank` dimensions; ones where there is none."""
     if not isinstance(hint, ArrayAttr):
         return [1] * rank
     items: list[Any] = list(hint.data)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]

@@ -88,7 +88,44 @@ def _fold_elementwise(operation: tile.Elementwise, emit: Emit) -> SSAValue | Non
         or _fold_identity(operation, emit)
         or _fold_uniform(operation, emit)
         or _fold_decided(operation, emit)
+        or _fold_wide(operation, emit)
     )
+
+
+def _fold_wide(operation: tile.Elementwise, emit: Emit) -> SSAValue | None:
+    """A quotient or remainder of 64 bits whose operands are of 32: many times faster in these.
+
+    The dividend is not negative: the least number of 32 bits over -1 has a quotient of 33.
+    """
+    name, kind = operation.function.data, operation.result.type
+    if name not in ("idiv", "irem") or any(hint in operation.attributes for hint in HINTS):
+        return None
+    if bit_width(element_type(kind)) != 64 or not is_signed(element_type(kind)):
+        return None
+    if not range_of(operation.inputs[0]).is_natural:
+        return None
+    narrow = with_shape(shape_of(kind), IntegerType(32))
+    whole = [_in_type(value, narrow, emit) for value in operation.inputs]
+    if any(value is None for value in whole):
+        return None
+    result = emit(elementwise(name, *(value for value in whole if value is not None)))
+    return emit(tile.Cast.build(operands=[result], result_types=[kind]))
+
+
+def _in_type(value: SSAValue, kind: Attribute, emit: Emit) -> SSAValue | None:
+    """Return what was widened to a value, or its constant, if it is of type `kind`."""
+    number = integer_of(value)
+    if number is not None:
+        fits = _exact_in(number, element_type(kind))
+        return emit(constant(number, kind)) if fits else None
+    match value.owner:
+        case tile.Cast() as cast if cast.value.type == kind:
+            return cast.value
+        case tile.Splat() as splat:
+            inner = _in_type(splat.value, element_type(kind), emit)
+            return None if inner is None else emit(_splat(inner, shape_of(kind)))
+        case _:
+            return None
 
 
 def _fold_decided(operation: tile.Elementwise, emit: Emit) -> SSAValue | None:

@@ -13,6 +13,7 @@ from tawa.ir import tile
 from tawa.passes.accumulate import accumulate
 from tawa.passes.ahead import load_ahead
 from tawa.passes.arefs import insert_arefs
+from tawa.passes.ask_alignment import ask_alignment
 from tawa.passes.ask_masks import ask_masks
 from tawa.passes.coarse import overlap_products
 from tawa.passes.copy_ahead import copy_ahead
@@ -39,6 +40,7 @@ TILE: tuple[Pass, ...] = (
     simplify,
     promote,  # after simplify: equal strides must be one value for a stride of 1 to show
     ask_masks,
+    ask_alignment,  # after promotion: what goes by TMA asks nothing
     simplify,  # the address arithmetic of promoted accesses is dead now
 )
 
@@ -46,7 +48,7 @@ TILE: tuple[Pass, ...] = (
 TILE_BY_TMA: tuple[Pass, ...] = tuple(promote_always if each is promote else each for each in TILE)
 
 # The same without promotion: what runs where a guard does not hold.
-TILE_PLAIN: tuple[Pass, ...] = (open_descriptors, simplify, ask_masks, simplify)
+TILE_PLAIN: tuple[Pass, ...] = (open_descriptors, simplify, ask_masks, ask_alignment, simplify)
 
 # What changes the order of sums; not run under `strict`.
 REASSOCIATE: tuple[Pass, ...] = (

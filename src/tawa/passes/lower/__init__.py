@@ -30,7 +30,7 @@ from tawa.passes.lower.finish import (
 from tawa.passes.lower.gathers import expand_gathers
 from tawa.passes.lower.histograms import spread_histograms
 from tawa.passes.lower.kept import keep_accumulators
-from tawa.passes.lower.layouts import assign_layouts
+from tawa.passes.lower.layouts import assign_layouts, cheap_values
 from tawa.passes.lower.loads import lower_loads
 from tawa.passes.lower.multicast import share_loads
 from tawa.passes.lower.order import order_accesses
@@ -43,7 +43,7 @@ from tawa.passes.lower.rotate import rotate_waits
 from tawa.passes.lower.scans import spread_scans
 from tawa.passes.lower.separate import separate_accesses
 from tawa.passes.lower.settle import settle_addresses
-from tawa.passes.lower.sink import sink_scalars
+from tawa.passes.lower.sink import sink_into_branches, sink_scalars
 from tawa.passes.lower.spare import drop_spare_barriers
 from tawa.passes.lower.stores import lower_stores
 from tawa.passes.lower.swap import swap_operands
@@ -77,6 +77,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         spread_histograms(role)
         drop_unneeded(role)  # loads that became views must not ask for layouts
         Converter(lowering, role, assign_layouts(lowering, role)).run()
+        sink_into_branches(role, set(cheap_values(role)))
         expand_reductions(lowering, role)
         expand_gathers(lowering, role)
         share_atomics(lowering, role)

@@ -41,14 +41,17 @@ class Assignment:
     runs: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
 
     def default(
-        self, shape: tuple[int, ...], order: tuple[int, ...] | None = None
+        self,
+        shape: tuple[int, ...],
+        order: tuple[int, ...] | None = None,
+        most: int = _VECTOR,
     ) -> RegisterLayout:
         """Return a coalesced layout of `shape`: 16 bytes a thread of the narrowest element, or
-        what one instruction can move where that is less.
+        what one instruction can move where that is less, but no more than `most`.
         """
         bits = self.vectors.get(shape, 32)
         threads = 32 * self.warps
-        widest = min(_VECTOR * 8 // bits, self.runs.get(shape, _VECTOR))
+        widest = min(_VECTOR * 8 // bits, self.runs.get(shape, _VECTOR), most)
         vector = max(1, min(widest, prod(shape) // threads))
         return fragments.blocked(shape, self.warps, vector, order)
 
@@ -352,9 +355,11 @@ def _rows_by_warp(rows: tuple[int, ...], warps: int, lanes: int) -> RegisterLayo
     return RegisterLayout(rows, *some)
 
 
-def coalesced(chosen: Assignment, pointer: SSAValue) -> RegisterLayout:
-    """Return the layout in which an access through `pointer` moves whole sectors."""
+def coalesced(chosen: Assignment, pointer: SSAValue, most: int = _VECTOR) -> RegisterLayout:
+    """Return the layout in which an access through `pointer`, that moves at most `most` elements
+    at once, moves whole sectors.
+    """
     shape = shape_of(pointer.type)
     axis = contiguous_axis(pointer)
     order = (*(dim for dim in range(len(shape)) if dim != axis), axis)
-    return chosen.default(shape, order)
+    return chosen.default(shape, order, most)

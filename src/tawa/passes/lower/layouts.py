@@ -180,10 +180,13 @@ def _flood(chosen: Assignment, start: SSAValue, layout: RegisterLayout) -> None:
 
 def _anchor_stores(lowering: Lowering, chosen: Assignment, operations: list[Operation]) -> None:
     """Settle the layout each store uses: the value's own where that fills sectors."""
+    facts = Contiguity()
     for operation in operations:
         if not isinstance(operation, tile.Store) or not is_tensor(operation.pointer):
             continue
-        wanted = coalesced(chosen, operation.pointer)
+        axis = contiguous_axis(operation.pointer)
+        run = facts.run(operation.pointer, operation.mask, axis)
+        wanted = coalesced(chosen, operation.pointer, run)
         own = chosen.of.get(operation.value)
         if own is not None and (
             operation in lowering.direct or _fills_sectors(own, operation.value, operation.pointer)

@@ -14,9 +14,11 @@ the last product of a turn and its end.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Block, Operation
+from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import aref, hopper
 from tawa.ir.walk import has, is_terminator, marked_pure, walk
@@ -48,6 +50,38 @@ def _sink(block: Block) -> None:
         block.insert_op_after(operation, passed[-1])
         # After the loop, before everything that stood there.
         order[operation] = order[passed[-1]] + 0.5
+
+
+def sink_into_branches(role: hopper.Role, cheap: Set[SSAValue]) -> None:
+    """Move `cheap` tensors that one of two sides alone uses to that side: addresses of the rarer
+    would be computed for both.
+    """
+    for branch in [op for op in walk(role) if isinstance(op, scf.IfOp) and _acts(op)]:
+        block = branch.parent_block()
+        assert block is not None, "a branch stands in a block"
+        above = list(block.ops)
+        for operation in reversed(above[: above.index(branch)]):
+            if not operation.results or any(value not in cheap for value in operation.results):
+                continue
+            sides = {_side_of(use, branch) for use in _users(operation)}
+            side = sides.pop() if len(sides) == 1 else None
+            if side is not None and side.first_op is not None:
+                operation.detach()
+                side.insert_op_before(operation, side.first_op)
+
+
+def _acts(branch: scf.IfOp) -> bool:
+    """Tell whether both sides of a branch do something and give nothing."""
+    sides = [region.block for region in branch.regions if region.blocks]
+    return not branch.results and len(sides) == 2 and all(len(side.ops) > 1 for side in sides)
+
+
+def _side_of(operation: Operation, branch: scf.IfOp) -> Block | None:
+    """Return the side of `branch` that an operation stands on, None for elsewhere."""
+    for region in branch.regions:
+        if region.blocks and region.is_ancestor(operation):
+            return region.block
+    return None
 
 
 def _multiplies(operation: Operation) -> bool:
