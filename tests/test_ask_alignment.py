@@ -14,7 +14,6 @@ from codegen_emulator import emulate, needs_compiler
 from tawa.codegen import generate
 from tawa.ir import tile
 from tawa.ir.types import shape_of
-from tawa.runtime.dispatch import parse_stage
 
 TILE = 64
 SIZES = {"B": TILE}
@@ -67,7 +66,7 @@ def compiled(kernel: Any, *arguments: Any) -> Any:
 
 
 def branches(made: Any) -> list[tile.Store]:
-    return [op for op in parse_stage(made, "hopper").walk() if isinstance(op, tile.Store)]
+    return [op for op in made.asm.program("hopper").walk() if isinstance(op, tile.Store)]
 
 
 def test_both_sides_stand_in_the_text() -> None:
@@ -79,7 +78,7 @@ def test_both_sides_stand_in_the_text() -> None:
 
 
 def test_each_side_computes_its_own_addresses() -> None:
-    kernel = parse_stage(compiled(spread, *arguments(40).values()), "hopper")
+    kernel = compiled(spread, *arguments(40).values()).asm.program("hopper")
     made = [op for op in kernel.walk() if isinstance(op, tile.PtrAdd) and shape_of(op.result.type)]
     inside = [op for op in made if isinstance(op.parent_op(), scf.IfOp)]
     assert len({op.parent for op in inside}) == 2
@@ -97,7 +96,7 @@ def test_simulated(n: int, level: str) -> None:
 @pytest.mark.parametrize("n", [64, 40, 37, 1])
 def test_emulated(n: int) -> None:
     given = arguments(n)
-    source = generate(parse_stage(compiled(spread, *given.values()), "hopper"))
+    source = generate(compiled(spread, *given.values()).asm.program("hopper"))
     emulate(source, given, (1, 1, 1), blocks=1)
     np.testing.assert_array_equal(given["o_ptr"], wanted(n))
 
