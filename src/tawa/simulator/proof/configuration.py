@@ -31,6 +31,7 @@ _IF: dict[str, Wishes] = {"no": (0,), "yes": (1,), "no, yes": (0, 1), "yes, no":
 _UNLIKE = (_IF["no"], _IF["no, yes"], _IF["yes, no"])
 """What conditions are varied to while the others, as in all runs of tiles alike, hold."""
 _LOOPS = ("inner", "outer", "around", "while", "while around")
+_ALL = 1 << 10  # more trips than any loop over a part of a tile makes
 _MANY = 24  # more steady trips than this are not all run: those between are like their neighbours
 
 
@@ -281,6 +282,15 @@ def _mixed(shape: Shape) -> Iterator[Configuration]:
     pairs = tuple(number for a in range(3) for b in range(a, 3) for number in (a, b))
     for free in (False, True):
         yield Configuration({**_kinds(len(pairs), 1, "yes"), "inner": pairs}, free=free)
+
+
+def full(shape: Shape, draws: int) -> Iterator[Configuration]:
+    """Yield configurations with numbers drawn at random of those that give loops all the trips they
+    can make: what follows a loop over the rows of a block (`min(16, T - row)`) may ask for all.
+    """
+    for seed in range(1, draws + 1):
+        kinds = _kinds(shape.instances, _ALL, "yes")
+        yield Configuration(kinds, seed=seed, blocks=1 + seed % 3, block=seed % 3, turn=seed % 2)
 
 
 def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[Configuration]:

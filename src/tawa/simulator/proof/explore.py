@@ -17,7 +17,13 @@ from xdsl.ir import Operation
 from tawa.ir import hopper, line_of
 from tawa.simulator.proof.cells import Question, cells
 from tawa.simulator.proof.closed import is_closed
-from tawa.simulator.proof.configuration import Configuration, configurations, longer, searching
+from tawa.simulator.proof.configuration import (
+    Configuration,
+    configurations,
+    full,
+    longer,
+    searching,
+)
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.orbits import Orbit, Values
 from tawa.simulator.proof.read import STEPPED
@@ -33,6 +39,8 @@ STEPS = 400_000
 _SEARCHES = ((0, 4_000), (32, 4_000), (32, 30_000))
 """Drawings of numbers at random, and the steps of a run: some of them are very long."""
 _SHORT = 2  # trips of the loops in a run of a cell
+_DRAWS, _FILLED = 32, 4_000
+"""Runs in which loops make all trips they can, and the steps of one."""
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
 
 
@@ -86,6 +94,8 @@ class Exploration:
             for way in self._ways_to_missing(ways):
                 for configuration in way.configurations(shape):
                     self._try(configuration)
+            if not tries and self._missing() is not None:
+                self._fill()
         if (missing := self._missing()) is not None:
             raise Unproved(f"no input was found that reaches {missing.name}", missing)
         if (loop := self._not_recurring()) is not None:
@@ -104,6 +114,15 @@ class Exploration:
             for configuration, scalars, questions in self.surveys
             for given in cells(scalars, questions, _SHORT, self.numbers)
         ]
+
+    def _fill(self) -> None:
+        """Run loops with all their trips, on every number drawn: what follows one that makes so
+        many at most, and runs after all of them only, gets trip counts of all kinds so.
+        """
+        for configuration in full(self.model.shape, _DRAWS):
+            with suppress(OutOfSteps):
+                self._try(configuration, _FILLED)
+            self._forget()
 
     def _ways(self, ways: Ways) -> Iterator[Way]:
         """Yield the ways to loops on other sides of conditions, and without what one holds that is
