@@ -16,7 +16,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 Call = Callable[[], object]
 
@@ -27,8 +27,13 @@ OUTPUT = {"f16": "f16", "bf16": "bf16", "e4m3": "bf16", "e5m2": "bf16", "f32": "
 TOLERANCE = {"f16": 2e-3, "bf16": 8e-3, "e4m3": 3e-2, "e5m2": 3e-2, "f32": 2e-3}
 L2_BYTES = 160e6
 _EVENTS_S = 15e-6  # what recording two events takes of the host
-# Candidates timed at length before one is chosen.
+# Candidates timed at length before one is chosen: so many, this close to the fastest.
 _FINALISTS = 5
+_CLOSE = 1.10
+# Milliseconds of load by which the clock has come down to what a candidate draws.
+_LASTING_MS = 100.0
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +296,10 @@ def choose(
 ) -> tuple[list[Candidate], list[str]]:
     """Return a peer's candidates fastest first, and a line for each that failed to run.
 
-    All are tried once; then they take turns, round after round, under load, and the last rounds are
-    between the first few: the clock drifts by more than tile sizes differ, so that candidates timed
-    one after the other would be ranked by when they ran.
+    All are tried once; then they take turns, round after round: the clock drifts by more than tile
+    sizes differ, so that candidates timed one after the other would be ranked by when they ran. The
+    last rounds are between the first few, as long and under as much load as what is published: a
+    rested chip ranks kernels by their cycles, one that has come to its power by their energy.
     """
     timed: list[tuple[float, Candidate]] = []
     notes: list[str] = []
@@ -307,21 +313,23 @@ def choose(
         except failures as error:  # a refused launch; a lost context raises again just below
             notes.append(f"{candidate.label}: {str(error)[:160]}")
             synchronize()
-    ranked = _rank(watch, [each for _, each in timed], runs=6, warm_ms=6.0)
-    final = _rank(watch, ranked[:_FINALISTS], runs=12, warm_ms=20.0)
-    return final + ranked[_FINALISTS:], notes
+    ranked = _rank(watch, [each for _, each in timed], runs=6, warm_ms=6.0, rounds=3)
+    close = [each for ms, each in ranked if ms <= _CLOSE * ranked[0][0]][:_FINALISTS]
+    final = _rank(watch, close, runs=12, warm_ms=_LASTING_MS, rounds=2)
+    return [each for _, each in (*final, *ranked[len(close) :])], notes
 
 
 def _rank(
-    watch: Stopwatch, candidates: Sequence[Candidate], runs: int, warm_ms: float, rounds: int = 3
-) -> list[Candidate]:
-    """Return candidates fastest first by the median over rounds in which they take turns."""
+    watch: Stopwatch, candidates: Sequence[Candidate], runs: int, warm_ms: float, rounds: int
+) -> list[tuple[float, Candidate]]:
+    """Return candidates and their medians, fastest first, over rounds in which they take turns."""
     samples: list[list[float]] = [[] for _ in candidates]
-    for _ in range(rounds if len(candidates) > 1 else 0):
-        for times, each in zip(samples, candidates):
+    turns = list(zip(samples, candidates))
+    for number in range(rounds if len(candidates) > 1 else 0):
+        for times, each in _turn(turns, number):
             times += watch.sample(each.calls, runs, warm_ms)[0]
-    order = sorted(range(len(candidates)), key=lambda at: statistics.median(samples[at] or [0.0]))
-    return [candidates[at] for at in order]
+    timed = ((statistics.median(times or [0.0]), each) for times, each in turns)
+    return sorted(timed, key=lambda pair: pair[0])
 
 
 def check(case: Case, reference: Reference, inputs: Inputs, candidate: Candidate) -> float:
@@ -362,10 +370,10 @@ def measure(
             timing.clocks += clocks
 
 
-def _turn(timings: Sequence[Timing], number: int) -> list[Timing]:
+def _turn(items: Sequence[Item], number: int) -> list[Item]:
     """Return the order of a round: it starts one later each time, and goes back and forth."""
-    start = number % max(1, len(timings))
-    order = [*timings[start:], *timings[:start]]
+    start = number % max(1, len(items))
+    order = [*items[start:], *items[:start]]
     return order[::-1] if number % 2 else order
 
 

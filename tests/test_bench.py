@@ -102,6 +102,27 @@ def test_peers_take_turns_in_another_order_each_round():
     assert all(len(timing.samples) == 8 for timing in timings)
 
 
+def test_a_peers_best_is_chosen_under_the_load_that_is_published():
+    import harness
+
+    times = {"quick": (1.0, 1.08), "calm": (1.04, 1.02), "slow": (1.2, 1.0)}  # rested, loaded
+    orders = []
+
+    class Watch:
+        def sample(self, calls, runs, warm_ms):
+            orders.append(calls[0])
+            return [times[calls[0]][warm_ms > 50]] * runs, []
+
+        def median(self, calls):
+            return times[calls[0]][0]
+
+    offered = [harness.Candidate(name, [name]) for name in times]
+    ranked, notes = harness.choose(Watch(), iter(offered))
+    assert [each.label for each in ranked] == ["calm", "quick", "slow"]
+    assert not notes
+    assert len({tuple(orders[at : at + 3]) for at in (0, 3, 6)}) == 3, "each round another order"
+
+
 def test_geometric_mean():
     from harness import geometric_mean
 

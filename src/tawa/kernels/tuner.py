@@ -1,9 +1,10 @@
 """Choosing among variants of a shipped kernel: timed once for each problem, kept on disk.
 
 All variants that build are timed one after the other; the few that are close to the fastest then
-take turns, since a chip under load drifts by more than they differ. The outcome goes to the cache
-folder under a key of device, compiler, kind of problem and candidates; it names its variant by its
-place and its text, so that a file of other candidates is a miss.
+take turns under lasting load: a chip drifts by more than they differ, and a rested one ranks
+kernels by their cycles, one that has come to its power by their energy. The outcome goes to the
+cache folder under a key of device, compiler, kind of problem and candidates; it names its variant
+by its place and its text, so that a file of other candidates is a miss.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ from tawa.runtime.store import DiskStore, cache_folder, store_at
 ProblemT = TypeVar("ProblemT", bound=Hashable)
 VariantT = TypeVar("VariantT")
 Call = Callable[[], Any]
-_CLOSE = 1.04
-_FINALISTS = 4
-_TURNS = 3
+Time = Callable[[Call], float]
+_CLOSE = 1.10
+_FINALISTS = 5
+_TURNS = 2
+# Milliseconds of load by which the clock has come down to what a kernel draws.
+_LASTING_MS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +64,27 @@ class Tuner(Generic[ProblemT, VariantT]):
         problem: ProblemT,
         candidates: Callable[[], Sequence[Candidate[VariantT]]],
         array: Any,
-        time: Callable[[Call], float] | None = None,
+        time: Time | None = None,
         *,
         timed: bool = True,
     ) -> VariantT:
         """Return the variant to use: the fastest; on a CPU, or not `timed`, the first that builds.
 
         `array` tells the device; `time` gives a call's milliseconds (by default those of
-        `tawa.testing.do_bench`). Raises `TuningError` with every reason when none can be built.
+        `tawa.testing.do_bench`, after a longer warm-up for those that are close). Raises
+        `TuningError` with every reason when none can be built.
         """
         if (known := self.best.get(problem)) is not None:
             return known
         device = look(array).device
         found = candidates()
+        timers = (time or time_call, time or time_under_load)
         if device.kind != "cuda" or not timed:
             chosen = self._timed(problem, found, None)[0]
         elif not self._keep:
-            chosen = self._timed(problem, found, time or time_call)[0]
+            chosen = self._timed(problem, found, timers)[0]
         else:
-            chosen = self._recalled(problem, found, device.ordinal, time or time_call)
+            chosen = self._recalled(problem, found, device.ordinal, timers)
         return self.best.setdefault(problem, found[chosen].variant)
 
     def _recalled(
@@ -86,7 +92,7 @@ class Tuner(Generic[ProblemT, VariantT]):
         problem: ProblemT,
         candidates: Sequence[Candidate[VariantT]],
         device: int,
-        time: Callable[[Call], float],
+        timers: tuple[Time, Time],
     ) -> int:
         """Return what the disk says, or time and tell it."""
         store = self._store or store_at(cache_folder())
@@ -95,7 +101,7 @@ class Tuner(Generic[ProblemT, VariantT]):
         key = repr(parts)
         if (kept := _read(store.get(key), labels)) is not None:
             return kept
-        best, times = self._timed(problem, candidates, time)
+        best, times = self._timed(problem, candidates, timers)
         outcome = {"best": best, "label": labels[best], "times": times}
         store.put(key, json.dumps(outcome).encode())
         return best
@@ -104,9 +110,9 @@ class Tuner(Generic[ProblemT, VariantT]):
         self,
         problem: ProblemT,
         candidates: Sequence[Candidate[VariantT]],
-        time: Callable[[Call], float] | None,
+        timers: tuple[Time, Time] | None,
     ) -> tuple[int, dict[str, float]]:
-        """Return the place of the fastest candidate (without `time` the first), and all times."""
+        """Return the place of the fastest candidate (without timers the first), and all times."""
         reasons: list[str] = []
         times: dict[int, float] = {}
         calls: dict[int, Call] = {}
@@ -116,30 +122,32 @@ class Tuner(Generic[ProblemT, VariantT]):
             except TawaError as error:
                 reasons.append(f"{candidate.variant}: {error.what}")
                 continue
-            if time is None:
+            if timers is None:
                 return place, {}
-            times[place] = time(calls[place])
-        if not times or time is None:
+            times[place] = timers[0](calls[place])
+        if not times or timers is None:
             raise TuningError(
                 f"no variant of {self.family} can be built for {problem}", why="\n".join(reasons)
             )
-        _take_turns(times, calls, time)
+        _take_turns(times, calls, timers[1])
         named = {str(candidates[place].variant): each for place, each in times.items()}
         return min(times, key=lambda place: times[place]), named
 
 
-def _take_turns(
-    times: dict[int, float], calls: dict[int, Call], time: Callable[[Call], float]
-) -> None:
-    """Time those close to the fastest again, in turns; their medians replace the first times."""
+def _take_turns(times: dict[int, float], calls: dict[int, Call], time: Time) -> None:
+    """Time those close to the fastest again, in turns, back and forth; the medians replace the
+    first times.
+    """
     limit = _CLOSE * min(times.values())
     close = sorted((each, place) for place, each in times.items() if each <= limit)
     finalists = [place for _, place in close[:_FINALISTS]]
     if len(finalists) == 1:
         return
-    rounds = [[time(calls[place]) for place in finalists] for _ in range(_TURNS)]
-    for place, samples in zip(finalists, zip(*rounds)):
-        times[place] = median(samples)
+    samples: dict[int, list[float]] = {place: [] for place in finalists}
+    for number in range(_TURNS):
+        for place in finalists[:: -1 if number % 2 else 1]:
+            samples[place].append(time(calls[place]))
+    times.update((place, median(each)) for place, each in samples.items())
     slowest = max(times[place] for place in finalists)
     for place in times:
         if place not in finalists:
@@ -173,6 +181,15 @@ def run(launches: Sequence[Launch]) -> None:
 
 def time_call(call: Call) -> float:
     """Return a call's median time on the GPU in milliseconds, the L2 cache cold."""
-    found = tawa.testing.do_bench(call, warmup=10, rep=30)
+    return _bench(call, 10, 30)
+
+
+def time_under_load(call: Call) -> float:
+    """Return the same for a chip that has come to the power that the call draws."""
+    return _bench(call, _LASTING_MS, 15)
+
+
+def _bench(call: Call, warmup: float, rep: float) -> float:
+    found = tawa.testing.do_bench(call, warmup=warmup, rep=rep)
     assert isinstance(found, float), "no quantiles were asked for"
     return found
