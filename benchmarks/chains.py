@@ -6,8 +6,7 @@
 `tawa` is the best of its variants, `tawa_early` the same kernel with `launch_pdl=True`. Sixteen
 launches on rotating inputs stand in one CUDA graph; graphs of all peers take turns, each after a
 tenth of a second of its own load, and a figure is the median time of a graph over its launches.
-The results of all launches are compared with float64 where they are checked in `gemm.py`, and
-here with torch's. Writes a table and JSON to --out.
+All results of a graph are compared with torch's. Writes a table and JSON to --out.
 """
 
 from __future__ import annotations

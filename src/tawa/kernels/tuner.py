@@ -32,8 +32,9 @@ Time = Callable[[Call], float]
 _CLOSE = 1.10
 _FINALISTS = 5
 _TURNS = 2
-# Milliseconds of load by which the clock has come down to what a kernel draws.
-_LASTING_MS = 80
+# Milliseconds by which the clock of a rested chip has come down to what a kernel draws (100), and
+# what the first estimate of a kernel's time has too much.
+_LASTING_MS = 160
 
 
 @dataclass(frozen=True, slots=True)

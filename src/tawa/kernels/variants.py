@@ -94,12 +94,12 @@ def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Va
             continue
         sizes = tile_sizes(rows, columns, depth)
         seconds = _seconds(problem, tile, 1, target)
-        ranked.append((seconds, Variant("descriptors", tawa.Config(sizes))))
-        if _tiles(problem, rows, columns) <= target.multiprocessors:
-            once = Variant("descriptors", tawa.Config(sizes, persistent=False))
-            ranked.append((seconds - _ORDERING, once))
-        for pins, gain in _arrangements(problem, rows, columns):
+        once = _tiles(problem, rows, columns) <= target.multiprocessors
+        for pins, gain in ({}, 1.0), *_arrangements(problem, rows, columns):
             ranked.append((seconds * gain, Variant("descriptors", tawa.Config(sizes, **pins))))
+            if once and "cluster" not in pins:
+                alone = tawa.Config(sizes, persistent=False, **pins)
+                ranked.append((seconds * gain - _ORDERING, Variant("descriptors", alone)))
         ranked += _cut(problem, tile, sizes, target)
     ranked += _own(problem, depth, target)
     ranked.sort(key=lambda pair: pair[0])
