@@ -2,10 +2,11 @@
 
     python benchmarks/compile_time.py --out benchmarks/results
 
-Warm: the process has compiled something else before; the caches on disk are empty. Fresh: a new
-process, imports included. Hit: the kernel is on disk, the process is new to it. Triton compiles
-for the same target with the same tile through its own `compile`; it is left out where it is not
-installed.
+Warm: the process has compiled something else before; the caches on disk are empty. NVRTC works
+while the proof runs: its phase is what is waited for it then. Fresh: a new process, imports
+included, from bytecode as an installed package has it. Hit: the kernel is on disk, the process is
+new to it. Triton compiles for the same target with the same tile through its own `compile`; it is
+left out where it is not installed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,23 @@ from harness import Case, Inputs
 HERE = Path(__file__).resolve().parent
 CASE = Case("bf16", 8192, 8192, 4096)
 SIZES = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64}
+
+
+# A GEMM from descriptors, as a program of its own: seconds in all, and those after the imports.
+PROGRAM = f"""
+import time
+start = time.perf_counter()
+import tawa
+from tawa.kernels.prepare import bind, prepare
+from tawa.kernels.variants import Variant
+a = tawa.array(({CASE.m}, {CASE.k}), "bf16")
+b = tawa.array(({CASE.k}, {CASE.n}), "bf16", strides=(1, {CASE.k}))
+(launch,) = prepare(bind(a, b), Variant("descriptors", tawa.Config({SIZES})))
+made = time.perf_counter()
+launch.compile()
+end = time.perf_counter()
+print(end - start, end - made)
+"""
 
 
 def launches(case: Case = CASE) -> dict[str, Any]:
@@ -127,26 +145,16 @@ def fresh(rounds: int = 3) -> dict[str, float]:
     `first_hit_ms` is the part of the latter after the imports: what a call costs that finds its
     kernel on disk and nothing in memory.
     """
-    program = (
-        "import time; start = time.perf_counter(); import compile_time; "
-        "launch = compile_time.launches()['descriptors']; made = time.perf_counter(); "
-        "launch.compile(); end = time.perf_counter(); print(end - start, end - made)"
-    )
     cold: list[tuple[float, ...]] = []
     hits: list[tuple[float, ...]] = []
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as folder:
-            environment = os.environ | {"TAWA_CACHE_DIR": folder}
-            for found in (cold, hits, hits, hits):
-                done = subprocess.run(
-                    [sys.executable, "-c", program],
-                    cwd=HERE,
-                    env=environment,
-                    capture_output=True,
-                    text=True,
-                    check=True,
-                )
-                found.append(tuple(float(seconds) * 1e3 for seconds in done.stdout.split()))
+    with tempfile.TemporaryDirectory() as bytecode:
+        known = {name: text for name, text in os.environ.items() if "BYTECODE" not in name}
+        known["PYTHONPYCACHEPREFIX"] = bytecode
+        for number in range(rounds + 1):
+            with tempfile.TemporaryDirectory() as folder:
+                environment = known | {"TAWA_CACHE_DIR": folder}
+                for found in (cold, hits, hits, hits) if number else ([],):
+                    found.append(run_program(PROGRAM, environment))
     result = {
         "fresh_ms": statistics.median(whole for whole, _ in cold),
         "fresh_hit_ms": statistics.median(whole for whole, _ in hits),
@@ -155,6 +163,19 @@ def fresh(rounds: int = 3) -> dict[str, float]:
     }
     print("  ".join(f"{name} {value:.1f}" for name, value in result.items()))
     return result
+
+
+def run_program(program: str, environment: Mapping[str, str]) -> tuple[float, ...]:
+    """Run Python text in a process of its own; return the seconds that it prints, in ms."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=HERE,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return tuple(float(seconds) * 1e3 for seconds in done.stdout.split())
 
 
 def disk_hit() -> float:

@@ -121,8 +121,11 @@ class Tensor:
     def stride(self) -> tuple[int, ...]:
         return self.strides
 
-    def new_empty(self, shape: tuple[int, ...], dtype: str) -> Tensor:
-        return Tensor(*shape, dtype=dtype, address=0x7E0000000000)  # as freed memory comes again
+    def new_empty_strided(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str = ""
+    ) -> Tensor:
+        # As freed memory comes again.
+        return Tensor(*shape, dtype=dtype or self.dtype, address=0x7E0000000000)
 
 
 class DryDriver:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import ctypes
 import errno
+import gc
 import os
 import struct
 import subprocess
@@ -15,6 +16,7 @@ import textwrap
 import threading
 import time
 import warnings
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +37,7 @@ from tawa.errors import LaunchError
 from tawa.frontend.signature import PointerArg
 from tawa.plan.pins import Pins
 from tawa.runtime import cubins, dispatch, nvrtc
+from tawa.runtime import jit as jit_module
 from tawa.runtime.build import Request, build
 from tawa.runtime.codec import encode
 from tawa.runtime.driver import Driver
@@ -568,7 +571,7 @@ def test_launchers_of_one_kernel_share_its_counters(driver, monkeypatch, tmp_pat
 
     jit = JitFunction(kernel, compiler=FakeCompiler(make=asking), store=DiskStore(tmp_path))
     streams = iter((5, 6, 5, 6))
-    monkeypatch.setattr(dispatch, "current_stream", lambda values: lambda device: current[0])
+    monkeypatch.setattr(jit_module, "current_stream", lambda values: lambda device: current[0])
     current = [0]
     used = []
     for array in (GpuArray, Subclass, GpuArray, Subclass):
@@ -578,6 +581,37 @@ def test_launchers_of_one_kernel_share_its_counters(driver, monkeypatch, tmp_pat
     assert used[0] == used[2]
     assert used[1] == used[3]
     assert used[0][1] != used[1][1]
+
+
+@pytest.mark.parametrize("form", ["array", "descriptor"])
+@pytest.mark.parametrize("where", ["cpu", "gpu"])
+def test_what_is_launched_is_not_kept_alive(driver, tmp_path, form, where):
+    """A launcher outlives the call that made it, and must not hold its arrays."""
+
+    class Held(np.ndarray):
+        pass
+
+    @tawa.jit
+    def step(x, n):
+        if n > 3:
+            tl.store(x + tl.arange(0, 4), 1.0)
+
+    @tawa.jit
+    def block(x, n):
+        x.store([0], tl.zeros((16,), tl.float32))
+
+    fn = (step if form == "array" else block).fn
+    made = {"compiler": FakeCompiler(), "store": DiskStore(tmp_path)} if where == "gpu" else {}
+    jit = JitFunction(fn, **made)
+    array = GpuArray((64,)) if where == "gpu" else np.zeros(64, np.float32).view(Held)
+    driver.parameters = 1
+    alive = weakref.ref(array)
+    for _ in range(2):
+        given = array if form == "array" else tawa.TensorDescriptor.from_tensor(array, [16])
+        jit[(1,)](given, 5)
+    del array, given
+    gc.collect()
+    assert alive() is None
 
 
 FORK = """

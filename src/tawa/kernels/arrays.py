@@ -81,7 +81,10 @@ def maker_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Callable[[An
     kind: Any = numpy_dtype(dtype)
     if is_tensor(array):
         element = getattr(sys.modules["torch"], kind.name)
-        return lambda beside: beside.new_empty(shape, dtype=element)
+        strides = row_major(shape)  # given, torch has a third less to do
+        if array.dtype == element:
+            return lambda beside: beside.new_empty_strided(shape, strides)
+        return lambda beside: beside.new_empty_strided(shape, strides, dtype=element)
     # An array that exists was made by a library that is loaded.
     on_gpu = hasattr(cast(object, type(array)), "__cuda_array_interface__")
     library: Any = sys.modules["cupy" if on_gpu else "numpy"]

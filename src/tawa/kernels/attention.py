@@ -57,6 +57,11 @@ _TILES_8: dict[int, tuple[tuple[int, int, str], ...]] = {
     ),
     256: ((128, 96, ""), (128, 96, "pingpong"), (128, 64, "pingpong"), (128, 64, "")),
 }
+ARRAYS = (
+    *("q", "k", "v", "out", "bias", "alibi", "sink"),
+    *("cu_seqlens", "cu_seqlens_k", "block_table", "lengths"),
+)
+OPTIONS = ("causal", "scale", "window", "softcap", "descale", "lse")
 # Weights are 2 ** LIFT times their value in 8 bits: e4m3 holds numbers from 2 ** -9 to 448.
 _LIFT = 8
 
@@ -155,29 +160,12 @@ def attention(
             pass
         case _:
             starts, starts_k = cu_seqlens, None
-    arrays = {
-        "q": q,
-        "k": k,
-        "v": v,
-        "out": out,
-        "bias": bias,
-        "alibi": alibi,
-        "sink": sink,
-        "cu_seqlens": starts,
-        "cu_seqlens_k": starts_k,
-        "block_table": block_table,
-        "lengths": lengths,
-    }
-    options: dict[str, Any] = {
-        "causal": causal,
-        "scale": scale,
-        "window": window,
-        "softcap": softcap,
-        "descale": descale,
-        "lse": return_lse,
-    }
+    given = q, k, v, out, bias, alibi, sink, starts, starts_k, block_table, lengths
+    asked = causal, scale, window, softcap, descale, return_lse
 
     def write() -> Recipe:
+        arrays: dict[str, Any] = dict(zip(ARRAYS, given))
+        options: dict[str, Any] = dict(zip(OPTIONS, asked))
         held = symbols(arrays)
         operands = bind(**held, **options)
         writer = Writer(held, q, launch_pdl)
@@ -193,7 +181,7 @@ def attention(
             writer.launch(launch)
         return writer.finish(operands.out, operands.lse)
 
-    made, sums = best.recipes.run(arrays, (*options.values(), launch_pdl, variant), write)
+    made, sums = best.recipes.run(given, (*asked, launch_pdl, variant), write)
     return (made, sums) if return_lse else made
 
 
@@ -266,7 +254,7 @@ class Tuner(tuning.Tuner[Problem, Variant]):
     """Remembers the fastest variant of each problem it has timed, in memory and on disk."""
 
     def __init__(self, *, store: DiskStore | None = None, keep: bool = True) -> None:
-        super().__init__("attention", store=store, keep=keep)
+        super().__init__("attention", ARRAYS, store=store, keep=keep)
 
     def choose(self, operands: Operands) -> Variant:
         """Return the variant to use: the fastest, or in the simulator the first that builds.

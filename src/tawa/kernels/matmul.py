@@ -15,12 +15,15 @@ from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.kernels.variants import Problem, Variant, variants
 from tawa.runtime.store import DiskStore
 
+ARRAYS = ("a", "b", "out", "bias", "scale_a", "scale_b")
+"""The arguments that are arrays; all but `out` are read."""
+
 
 class Tuner(tuning.Tuner[Problem, Variant]):
     """Remembers the fastest variant of each problem it has timed, in memory and on disk."""
 
     def __init__(self, *, store: DiskStore | None = None, keep: bool = True) -> None:
-        super().__init__("matmul", store=store, keep=keep)
+        super().__init__("matmul", ARRAYS, store=store, keep=keep)
 
     def choose(self, operands: Operands) -> Variant:
         """Return the variant to use: the fastest, or in the simulator the first that builds.
@@ -38,8 +41,6 @@ class Tuner(tuning.Tuner[Problem, Variant]):
 
 
 _TUNER = Tuner()
-READ = ("a", "b", "bias", "scale_a", "scale_b")
-"""The arguments that a product reads."""
 
 
 def matmul(
@@ -78,9 +79,10 @@ def matmul(
     Arrays on a GPU are multiplied there, on the current stream; NumPy arrays in the simulator.
     """
     best = _TUNER if tuner is None else tuner
-    arrays = {"a": a, "b": b, "out": out, "bias": bias, "scale_a": scale_a, "scale_b": scale_b}
+    given = a, b, out, bias, scale_a, scale_b
 
     def write() -> Recipe:
+        arrays: dict[str, Any] = dict(zip(ARRAYS, given))
         held = symbols(arrays)
         operands = bind(**held, activation=activation, out_dtype=out_dtype)
         writer = Writer(held, a, launch_pdl)
@@ -89,9 +91,11 @@ def matmul(
             if chosen is None:
                 chosen = best.choose(bind(**arrays, activation=activation, out_dtype=out_dtype))
             if out is not None:
-                writer.apart(operands.c.array, {name: held[name] for name in READ})
+                writer.apart(
+                    operands.c.array, {name: held[name] for name in ARRAYS if name != "out"}
+                )
             for launch in prepare(operands, chosen):
                 writer.launch(launch)
         return writer.finish(operands.c.array)
 
-    return best.recipes.run(arrays, (activation, out_dtype, launch_pdl, variant), write)[0]
+    return best.recipes.run(given, (activation, out_dtype, launch_pdl, variant), write)[0]

@@ -8,17 +8,16 @@ output and workspace. The launches themselves go the ordinary way, with all its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from tawa.errors import ArgumentError
 from tawa.kernels.arrays import BYTES, Zeros, counters_maker, maker_beside
 from tawa.kernels.prepare import Launch
-from tawa.runtime.arrays import Placeholder, is_array, is_tensor, look
-from tawa.runtime.arrays import array as placeholder
-from tawa.runtime.descriptors import TensorDescriptor
+from tawa.runtime.arrays import Placeholder, is_tensor, look
+from tawa.runtime.descriptors import TensorDescriptor, like
 from tawa.runtime.guards import span_of
 
 Place: TypeAlias = tuple[int, int, Callable[[Any], Any] | None]
@@ -26,28 +25,6 @@ Place: TypeAlias = tuple[int, int, Callable[[Any], Any] | None]
 
 _KEPT = 4096
 _PLAIN = frozenset((int, float, str, bool, type(None)))
-
-
-def facts(name: str, array: Any) -> Hashable:
-    """Return all that a recipe depends on of an array; raises `ArgumentError` for what is none."""
-    if is_tensor(array) and array.is_cuda:
-        at = array.data_ptr()
-        return array.dtype, array.shape, array.stride(), array.get_device(), at & 15
-    if not is_array(array):
-        raise ArgumentError(
-            f"{name} is of the type {type(array).__name__}",
-            why="it must be an array of torch, CuPy, NumPy or another library with their protocols",
-        )
-    view = look(array)
-    found = view.dtype, view.shape, view.strides, view.device, view.address & 15
-    return (cast("object", type(array)), *found)
-
-
-def is_plain(value: object) -> bool:
-    """Tell whether an option is a number, a text, None or a tuple of such, that never changes."""
-    if type(value) is tuple:
-        return all(map(is_plain, cast("tuple[object, ...]", value)))
-    return type(value) in _PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +37,67 @@ class Step:
     places: tuple[Place, ...]
     options: Mapping[str, Any]
 
-    def run(self, arrays: Sequence[Any]) -> None:
+    def __call__(self, arrays: Sequence[Any]) -> None:
         """Launch on `arrays`, which are those of the recipe in its order."""
+        self.kernel[self.grid](*self.arguments_on(arrays), **self.options)
+
+    def arguments_on(self, arrays: Sequence[Any]) -> list[Any]:
+        """Return the arguments with arrays in their places."""
         arguments = list(self.arguments)
         for position, number, describe in self.places:
             array = arrays[number]
             arguments[position] = array if describe is None else describe(array)
-        self.kernel[self.grid](*arguments, **self.options)
+        return arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A call of `function` on the arrays of these numbers."""
+
+    function: Callable[..., None]
+    numbers: tuple[int | None, ...]
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        """Make the call."""
+        self.function(*pick(arrays, self.numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The bytes from `low` to before `high` of its address that an array reaches over; `dense`:
+    it fills them.
+    """
+
+    number: int
+    name: str
+    low: int
+    high: int
+    dense: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A check that the output shares no memory with arrays that are read.
+
+    Arrays that lie between one another's rows are not looked into: there the launch decides.
+    """
+
+    stored: Extent
+    read: tuple[Extent, ...]
+
+    def __call__(self, arrays: Sequence[Any]) -> None:
+        """Raise `ArgumentError` where memory is shared."""
+        stored = self.stored
+        at = _address(arrays[stored.number])
+        for other in self.read:
+            there = _address(arrays[other.number])
+            meets = at + stored.low < there + other.high and there + other.low < at + stored.high
+            if meets and (at == there or (stored.dense and other.dense)):
+                raise ArgumentError(
+                    f"out shares memory with {other.name}",
+                    why="programs of one launch store while others still read",
+                    remedy=f"pass another out, or a copy of {other.name}",
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +108,22 @@ class Recipe:
     """
 
     makers: tuple[Callable[[Any], Any], ...]
-    steps: tuple[Callable[[Sequence[Any]], None], ...]
+    steps: tuple[Step | Work | Apart, ...]
     results: tuple[int | None, ...]
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
         """Take the steps on the arrays of a call; return its results."""
-        held = list(arrays)
-        first = held[0]
-        for make in self.makers:
-            held.append(make(first))
+        return self.take(self.hold(arrays))
+
+    def take(self, held: Sequence[Any]) -> list[Any]:
+        """Take the steps on what `hold` returned; return the results."""
         for step in self.steps:
             step(held)
-        return _pick(held, self.results)
+        return pick(held, self.results)
+
+    def hold(self, arrays: Sequence[Any]) -> list[Any]:
+        """Return the arrays of a call and those that it makes."""
+        return [*arrays, *(make(arrays[0]) for make in self.makers)]
 
 
 class Writer:
@@ -107,7 +142,7 @@ class Writer:
         self._first = first
         self._options = {"launch_pdl": True} if launch_pdl else {}
         self._makers: list[Callable[[Any], Any]] = []
-        self._steps: list[Callable[[Sequence[Any]], None]] = []
+        self._steps: list[Step | Work | Apart] = []
 
     def launch(self, launch: Launch) -> None:
         """Add a launch."""
@@ -124,38 +159,16 @@ class Writer:
             arguments[position] = None
         options = {**launch.options, **self._options}
         step = Step(launch.kernel, launch.grid, tuple(arguments), tuple(places), options)
-        self._steps.append(step.run)
+        self._steps.append(step)
 
     def work(self, function: Callable[..., None], *symbols: Placeholder | None) -> None:
         """Add a call of `function` on arrays."""
-        numbers = self._all(symbols)
-        self._steps.append(lambda held: function(*_pick(held, numbers)))
+        self._steps.append(Work(function, self._all(symbols)))
 
     def apart(self, stored: Placeholder, read: Mapping[str, Placeholder | None]) -> None:
-        """Add a check that `stored`, the output, shares no memory with arrays that are read.
-
-        Arrays that lie between one another's rows are not looked into: there the launch decides.
-        """
-        number, (low, high, dense) = self._number(stored), _extent(stored)
-        others = [
-            (name, self._number(each), *_extent(each))
-            for name, each in read.items()
-            if each is not None
-        ]
-
-        def check(held: Sequence[Any]) -> None:
-            at = _address(held[number])
-            for name, other, its_low, its_high, its_dense in others:
-                there = _address(held[other])
-                meets = at + low < there + its_high and there + its_low < at + high
-                if meets and (at == there or (dense and its_dense)):
-                    raise ArgumentError(
-                        f"out shares memory with {name}",
-                        why="programs of one launch store while others still read",
-                        remedy=f"pass another out, or a copy of {name}",
-                    )
-
-        self._steps.append(check)
+        """Add a check that `stored`, the output, shares no memory with arrays that are read."""
+        others = [self._extent(name, each) for name, each in read.items() if each is not None]
+        self._steps.append(Apart(self._extent("out", stored), tuple(others)))
 
     def finish(self, *results: Placeholder | None) -> Recipe:
         """Return the recipe, whose results are these."""
@@ -164,6 +177,12 @@ class Writer:
 
     def _all(self, symbols: Sequence[Placeholder | None]) -> tuple[int | None, ...]:
         return tuple(None if each is None else self._number(each) for each in symbols)
+
+    def _extent(self, name: str, symbol: Placeholder) -> Extent:
+        span, at = span_of(symbol), look(symbol).address
+        low, high = span.start - at, span.end - at
+        dense = high - low == prod(symbol.shape) * BYTES[symbol.dtype]
+        return Extent(self._number(symbol), name, low, high, dense)
 
     def _number(self, symbol: Placeholder) -> int:
         number = self._numbers.setdefault(id(symbol), len(self._held))
@@ -178,18 +197,12 @@ class Writer:
         return maker_beside(self._first, symbol.shape, symbol.dtype)
 
 
-def _extent(symbol: Placeholder) -> tuple[int, int, bool]:
-    """Return the bytes from and to which an array extends, and whether it fills them."""
-    span, at = span_of(symbol), look(symbol).address
-    size = prod(symbol.shape) * BYTES[symbol.dtype]
-    return span.start - at, span.end - at, span.end - span.start == size
-
-
 def _address(array: Any) -> int:
     return array.data_ptr() if is_tensor(array) else look(array).address
 
 
-def _pick(held: Sequence[Any], numbers: Sequence[int | None]) -> list[Any]:
+def pick(held: Sequence[Any], numbers: Sequence[int | None]) -> list[Any]:
+    """Return the arrays of these numbers."""
     return [None if number is None else held[number] for number in numbers]
 
 
@@ -200,38 +213,6 @@ def _describer(symbol: TensorDescriptor) -> Callable[[Any], TensorDescriptor]:
     return fixed.of
 
 
-class Recipes:
-    """Recipes by what they depend on: the facts of a call's arrays, and its options."""
-
-    def __init__(self) -> None:
-        self._kept: dict[Hashable, Recipe] = {}
-
-    def run(
-        self, arrays: Mapping[str, Any], options: tuple[Any, ...], write: Callable[[], Recipe]
-    ) -> list[Any]:
-        """Run the recipe of a call, kept where all options are plain; `write` makes a new one."""
-        key: Hashable = (
-            *[None if array is None else facts(name, array) for name, array in arrays.items()],
-            options,
-        )
-        for value in options:
-            if type(value) not in _PLAIN and not is_plain(value):
-                return write().run([*arrays.values()])
-        recipe = self._kept.get(key)
-        if recipe is None:
-            recipe = write()
-            if len(self._kept) >= _KEPT:
-                self._kept.clear()
-            self._kept[key] = recipe
-        return recipe.run([*arrays.values()])
-
-
 def symbols(arrays: Mapping[str, Any]) -> dict[str, Placeholder | None]:
     """Return placeholders of types, shapes, strides and alignments; None for None."""
-    return {name: None if array is None else _symbol(array) for name, array in arrays.items()}
-
-
-def _symbol(array: Any) -> Placeholder:
-    view = look(array)
-    alignment = view.address & -view.address & 15 or 16
-    return placeholder(view.shape, view.dtype, strides=view.strides, alignment=alignment)
+    return {name: None if array is None else like(array) for name, array in arrays.items()}

@@ -20,7 +20,7 @@ import tawa
 from tawa.errors import TawaError, TuningError
 from tawa.kernels.arrays import look
 from tawa.kernels.prepare import Launch
-from tawa.kernels.recipe import Recipes
+from tawa.kernels.straight import Recipes
 from tawa.runtime.dispatch import gpu_target
 from tawa.runtime.fingerprint import compiler_digest
 from tawa.runtime.store import DiskStore, cache_folder, store_at
@@ -49,14 +49,21 @@ class Tuner(Generic[ProblemT, VariantT]):
     """Remembers the fastest variant of each problem, in memory and on disk.
 
     `best` holds them; `recipes` what calls launch whose variant was chosen by it.
-    `family` names the kernels in keys and messages; `store` replaces the cache folder; `keep` false
-    leaves the disk alone.
+    `family` names the kernels in keys and messages, `arrays` those of a call; `store` replaces the
+    cache folder; `keep` false leaves the disk alone.
     """
 
-    def __init__(self, family: str, *, store: DiskStore | None = None, keep: bool = True) -> None:
+    def __init__(
+        self,
+        family: str,
+        arrays: Sequence[str] = (),
+        *,
+        store: DiskStore | None = None,
+        keep: bool = True,
+    ) -> None:
         self.family = family
         self.best: dict[ProblemT, VariantT] = {}
-        self.recipes = Recipes()
+        self.recipes = Recipes(arrays)
         self._store = store
         self._keep = keep
 

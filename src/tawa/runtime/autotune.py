@@ -26,7 +26,7 @@ from tawa.errors import (
 from tawa.plan.plan import Declined
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.config import Config
-from tawa.runtime.dispatch import devices_of, refuse_capture
+from tawa.runtime.dispatch import current_stream, devices_of, refuse_capture
 from tawa.runtime.fingerprint import compiler_digest
 from tawa.runtime.jit import JitFunction, Launchable
 from tawa.runtime.locks import Lock
@@ -187,7 +187,8 @@ class Autotuner(Launchable):
         kept = Tuning.decode(store.get(disk_key), self.configs) if self._keep else None
         if kept is not None:
             return kept
-        refuse_capture(f"the tuning of {self.name}", "timing a kernel", named, gpus[0])
+        stream = current_stream(named)(gpus[0])
+        refuse_capture(f"the tuning of {self.name}", "timing a kernel", stream)
         tuning = self._time_all(grid, args, keywords)
         if self._keep:
             store.put(disk_key, tuning.encode(self.configs))

@@ -264,7 +264,7 @@ def _carry_out(
     errors: list[TawaError],
     pins: Pins,
 ) -> CompiledKernel:
-    """Carry out one plan on a copy of the kernel: lower, prove, generate, build."""
+    """Carry out one plan on a copy of the kernel: lower, generate, prove, and build meanwhile."""
     work = kernel.clone()
     made = dict(stages)
     begin = watch.steps.begin
@@ -276,17 +276,21 @@ def _carry_out(
         refuse_declined(pins, plan, lowered)
         notes += lowered
         made["hopper"] = text_of(work)
+    with watch.phase("code generation", work, plan):
+        try:
+            source = generate(work)
+        except Exception:
+            prove(work, target)  # what it refuses is the reason
+            raise
+        made["cuda"] = source.text
+    # The plan that takes the least is the last: a slow kernel rather than none.
+    building = cubins.start(source, arch=target.arch, strict=not plan.sharing)
     with watch.phase("proof", work, plan):
         proof = prove(work, target)
-    with watch.phase("code generation", work, plan):
-        source = generate(work)
-        made["cuda"] = source.text
     cubin: nvrtc.Cubin | None = None
-    if nvrtc.is_available():
-        with watch.phase("nvrtc", work, plan):
-            # The plan that takes the least is the last: a slow kernel rather than none.
-            strict = not plan.sharing
-            cubin = cubins.build(source.text, source.entry_name, arch=target.arch, strict=strict)
+    if building is not None:
+        with watch.phase("nvrtc", work, plan):  # what is left of it
+            cubin = building.result()
         notes += tuple(Declined("fast code", defect) for defect in nvrtc.defects_of(cubin.log))
         made["cubin"] = cubin.data
     resources = _resources(work, source, target.shared_by(plan.blocks), cubin)

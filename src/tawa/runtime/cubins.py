@@ -11,13 +11,16 @@ import json
 import os
 import struct
 import sys
+import threading
 import time
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tawa.codegen.source import CudaSource
 from tawa.runtime import nvrtc
 from tawa.runtime.store import DiskStore, cache_folder, store_at
 
@@ -63,6 +66,25 @@ def build(
     cubin = nvrtc.build(text, name, arch=arch, strict=strict)
     kept.put(key, _encode(cubin))
     return cubin
+
+
+def start(source: CudaSource, *, arch: str, strict: bool) -> Future[nvrtc.Cubin] | None:
+    """Begin to build in a thread, where NVRTC is installed: it runs without the interpreter's lock.
+
+    The thread ends with the build, whether or not anybody asks for its result.
+    """
+    if not nvrtc.is_available():
+        return None
+    made: Future[nvrtc.Cubin] = Future()
+
+    def work() -> None:
+        try:
+            made.set_result(build(source.text, source.entry_name, arch=arch, strict=strict))
+        except BaseException as error:
+            made.set_exception(error)
+
+    threading.Thread(target=work, name=f"tawa builds {source.entry_name}").start()
+    return made
 
 
 def _key(text: str, name: str, arch: str) -> str:

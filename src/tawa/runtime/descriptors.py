@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tawa.errors import DescriptorError
-from tawa.runtime.arrays import is_tensor, look
+from tawa.runtime.arrays import array, is_array, is_tensor, look
 
 
 class TensorDescriptor:
@@ -83,3 +83,16 @@ def is_descriptor(value: object) -> bool:
     return isinstance(value, TensorDescriptor) or (
         kind.__name__ == "TensorDescriptor" and kind.__module__.startswith("triton.")
     )
+
+
+def like(value: Any) -> Any:
+    """Return what an argument is without its data: a placeholder, a descriptor of one, a number."""
+    if is_descriptor(value):
+        held = TensorDescriptor(None, value.shape, value.strides, value.block_shape, value.padding)
+        held.base = like(value.base)
+        return held
+    if not is_array(value):
+        return value
+    view = look(value)
+    alignment = view.address & -view.address & 15 or 16
+    return array(view.shape, view.dtype, strides=view.strides, alignment=alignment)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tawa.simulator.trace import Trace
 
 Launcher = Callable[..., Any]
+Stream = Callable[[int], int]
+"""Gives the current stream of a device, as a handle."""
 
 
 def devices_of(values: Mapping[str, Any]) -> dict[str, Device]:
@@ -76,7 +78,7 @@ def gpu_target(device: int) -> Target:
     return connect().target(device)
 
 
-def current_stream(values: Mapping[str, Any]) -> Callable[[int], int]:
+def current_stream(values: Mapping[str, Any]) -> Stream:
     """Return the function that gives the current stream of a device, as a handle.
 
     The stream is the one of the library that owns the arrays: torch, else CuPy; for arrays of
@@ -103,9 +105,14 @@ def current_device(machine: Driver) -> Callable[[], int]:
     return machine.current_device
 
 
-def refuse_capture(what: str, work: str, values: Mapping[str, Any], device: int) -> None:
-    """Raise LaunchError where the stream of a call is being captured into a CUDA graph."""
-    if connect().is_capturing(current_stream(values)(device)):
+def is_capturing(stream: int) -> bool:
+    """Tell whether a stream is being captured into a CUDA graph."""
+    return connect().is_capturing(stream)
+
+
+def refuse_capture(what: str, work: str, stream: int) -> None:
+    """Raise LaunchError where a stream is being captured into a CUDA graph."""
+    if is_capturing(stream):
         raise LaunchError(
             f"{what} is inside a CUDA graph capture",
             why=f"{work} cannot be captured",
@@ -124,24 +131,28 @@ class GpuKernel:
         self._lock = threading.Lock()
 
     def launcher(
-        self, values: Mapping[str, Any], device: int, otherwise: Callable[[], Launcher]
+        self,
+        values: Mapping[str, Any],
+        device: int,
+        stream: Stream,
+        otherwise: Callable[[], Launcher],
     ) -> Launcher:
         """Return the launcher on a device for arguments of the classes of `values`.
 
-        `otherwise` gives the launcher to use where a guard of the kernel does not hold.
+        `stream` gives a device's current stream, `otherwise` the launcher to use where a guard of
+        the kernel does not hold.
         """
         machine = connect()
         refuse_capture(
             f"the first launch of {self.kernel.name} with these arguments",
             "compiling and loading a kernel",
-            values,
-            device,
+            stream(device),
         )
         with self._lock:
             loaded = self._ready(machine, device)
             counters = self._counters.setdefault(device, Counters(machine.is_capturing))
         blocks = self._blocks[device]
-        place = Place(device, current_stream(values), current_device(machine), blocks, counters)
+        place = Place(device, stream, current_device(machine), blocks, counters)
         return make_launcher(
             self.kernel, values, place, loaded.function, machine, otherwise
         ).function
@@ -176,10 +187,12 @@ def simulated_launcher(
     order = (*values, *launch_names(values))
     guards = Guards(kernel, names, order)
     check_maps = make_map_check(kernel, names, order)
-    key = [index for index, name in enumerate(order) if name in set(facts_of(names, order))]
+    known = set(facts_of(kernel, names, order))
+    key = [index for index, name in enumerate(order) if name in known]
+    parameters = tuple(values)  # and no argument: the launcher outlives the call
 
     def launch(grid: Any, options: Mapping[str, Any], *given: Any) -> CompiledKernel:
-        arguments = dict(zip(values, given))
+        arguments = dict(zip(parameters, given))
         extents = resolve_grid(kernel.name, grid, {**arguments, **options})
         if not launches(kernel, extents):
             return kernel

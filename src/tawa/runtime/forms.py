@@ -62,7 +62,7 @@ def make_binder(
     names = "".join(f"{name}, " for name in kernel.names)
     header = _header(kernel.parameters, namespace)
     lines = [f"def {kernel.name}(__grid, /, {header}**__options):"]
-    if checks := _changed(bindings, namespace):
+    if checks := changed(bindings, namespace):
         lines += [f"    if {checks}:", f"        return __renew(__grid, ({names}), __options)"]
     key = "".join(_form_key(parameter) for parameter in kernel.parameters)
     lines += [
@@ -94,16 +94,21 @@ def _header(parameters: Sequence[Parameter], namespace: dict[str, Any]) -> str:
     return "".join(f"{item}, " for item in (*items, "*__more"))
 
 
-def _changed(bindings: Sequence[Binding], namespace: dict[str, Any]) -> str:
+def changed(bindings: Sequence[Binding], namespace: dict[str, Any], tag: str = "") -> str:
+    """Spell the test whether a variable in `bindings` was rebound; "" where there is none.
+
+    `namespace` gets what the test names, under names with `tag`.
+    """
     checks: list[str] = []
     for index, binding in enumerate(bindings):
-        namespace[f"__was{index}"] = binding.value
+        place = f"{tag}{index}"
+        namespace[f"__was{place}"] = binding.value
         if binding.cell is not None:
-            namespace[f"__cell{index}"] = binding.cell
-            checks.append(f"__cell{index}.cell_contents is not __was{index}")
+            namespace[f"__cell{place}"] = binding.cell
+            checks.append(f"__cell{place}.cell_contents is not __was{place}")
         elif binding.namespace is not None:
-            namespace[f"__module{index}"] = binding.namespace
-            checks.append(f"__module{index}.get({binding.name!r}) is not __was{index}")
+            namespace[f"__module{place}"] = binding.namespace
+            checks.append(f"__module{place}.get({binding.name!r}) is not __was{place}")
     return " or ".join(checks)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from tawa.errors import ArgumentError, PlanError
 from tawa.runtime.compiled import CompiledKernel
@@ -14,6 +14,8 @@ _GRID_LIMITS = (0x7FFFFFFF, 65535, 65535)  # CUDA C++ Programming Guide, "Techni
 def resolve_grid(kernel: str, grid: Any, meta: Mapping[str, Any]) -> tuple[int, ...]:
     """Return a grid as a tuple: from a callable of the meta-parameters, a list or an int."""
     given: Any = grid(meta) if callable(grid) else grid
+    if _is_plain(given):
+        return given
     if isinstance(given, int):
         given = (given,)
     is_sequence = isinstance(given, tuple | list)
@@ -25,6 +27,11 @@ def resolve_grid(kernel: str, grid: Any, meta: Mapping[str, Any]) -> tuple[int, 
             remedy=f"launch with {kernel}[(programs,)](...)",
         )
     return tuple(whole(kernel, extent) for extent in extents)
+
+
+def _is_plain(given: object) -> TypeGuard[tuple[int, ...]]:
+    """Tell whether a grid is a tuple of ints already."""
+    return type(given) is tuple and len(given) <= 3 and {*map(type, given)} == {int}  # pyright: ignore[reportUnknownArgumentType]
 
 
 def whole(kernel: str, extent: Any) -> int:

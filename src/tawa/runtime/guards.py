@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tawa.errors import InternalError
+from tawa.frontend.signature import ConstantArg
 from tawa.runtime.arrays import View, look
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor
@@ -68,7 +69,8 @@ def _span(view: View, shape: Sequence[int], strides: Sequence[int]) -> Span:
 class Guards:
     """The guards of a kernel for arguments of one form; `names` are those of its launcher.
 
-    `verdicts` holds what was decided, by the facts of a launch.
+    `verdicts` holds what was decided, by the `facts` of a launch: names of the launcher, __x, __y
+    and __z for its grid.
     """
 
     def __init__(self, kernel: CompiledKernel, names: Names, order: Sequence[str]) -> None:
@@ -81,6 +83,16 @@ class Guards:
         )
         for guard in kernel.guards:
             self._add(guard.condition, numbers)
+        self.facts = self._deciding(kernel, names)
+
+    def _deciding(self, kernel: CompiledKernel, names: Names) -> tuple[str, ...]:
+        """Return what decides. What a descriptor describes is all that a kernel touches of it; of
+        an array that depends on the numbers.
+        """
+        paired = list(dict.fromkeys(name for pair in self._pairs for name in pair))
+        if self._checks or not set(paired) <= set(names.descriptors):
+            return *facts_of(kernel, names, self._order), "__x", "__y", "__z"
+        return tuple(f"{name}{fact}" for name in paired for fact in _FACTS)
 
     def _add(self, condition: str, names: Names) -> None:
         match ast.parse(condition, mode="eval").body:
@@ -178,9 +190,11 @@ def _remainder(a: Any, b: Any) -> Any:
     return a - _divide(a, b) * b
 
 
-def facts_of(names: Names, order: Sequence[str]) -> list[str]:
-    """Return the launcher's names that, with the grid, decide every guard."""
-    return [name for name in order if name in names.numbers or name.endswith(_FACTS)]
+def facts_of(kernel: CompiledKernel, names: Names, order: Sequence[str]) -> list[str]:
+    """Return the launcher's names that, with the grid, tell one launch of a kernel from another."""
+    constant = {name for name, given in kernel.signature.items() if isinstance(given, ConstantArg)}
+    numbers = set(names.numbers) - constant
+    return [name for name in order if name in numbers or name.endswith(_FACTS)]
 
 
 _FACTS = ("__at", "__shape", "__strides")

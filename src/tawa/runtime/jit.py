@@ -11,24 +11,27 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 from tawa.errors import ArgumentError, InternalError
 from tawa.plan.pins import Pins
 from tawa.runtime.arrays import Device
 from tawa.runtime.build import Compiler, Request, build, default_compiler
 from tawa.runtime.compiled import CompiledKernel
+from tawa.runtime.descriptors import is_descriptor, like
 from tawa.runtime.dispatch import (
     GpuKernel,
     Launcher,
+    Stream,
     common_device,
+    current_stream,
     simulated_launcher,
     target_for,
 )
-from tawa.runtime.fingerprint import Fingerprint, fingerprint
+from tawa.runtime.fingerprint import Binding, Fingerprint, fingerprint
 from tawa.runtime.forms import MISSING, make_binder, make_form
 from tawa.runtime.kernel import KernelFunction
 from tawa.runtime.locks import Lock
@@ -65,6 +68,20 @@ class Launchable:
     def warmup(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
         """Compile, as Triton's method of this name."""
         return self.compile(*args, grid=grid, **meta)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What launches of the same facts enter: `launcher(grid, options, *values, *more)`.
+
+    `likes` are the values in order, without their data; `more` is what `launch_names` says.
+    `guarded`: the kernel has guards, which look at the values. `bindings` must be what they were.
+    """
+
+    launcher: Launcher
+    likes: Mapping[str, Any]
+    guarded: bool
+    bindings: tuple[Binding, ...]
 
 
 class JitFunction(Launchable):
@@ -105,6 +122,7 @@ class JitFunction(Launchable):
         self._forms: dict[Any, Launcher] = {}
         self._binder: Launcher = self._first_launch
         self._spread: dict[object, JitFunction] = {}
+        self._entered: dict[object, Launcher] = {}
 
     def __repr__(self) -> str:
         return f"<tawa.jit {self.__module__}.{self.__qualname__}>"
@@ -249,18 +267,40 @@ class JitFunction(Launchable):
         call = bind(self.kernel, (), {**dict(zip(self.kernel.names, values)), **options})
         device = common_device(self.__name__, call.values)
         request = self._request(call)
-        return table.setdefault(key, self._launcher(request, call.values, device))
+        stream = current_stream(call.values) if device.kind == "cuda" else int
+        likes = {name: like(value) for name, value in call.values.items()}
+        return table.setdefault(key, self._launcher(request, likes, device, stream))
 
-    def _launcher(self, request: Request, values: Mapping[str, Any], device: Device) -> Launcher:
-        """Return the launcher of a request for a device."""
+    def _launcher(
+        self, request: Request, values: Mapping[str, Any], device: Device, stream: Stream
+    ) -> Launcher:
+        """Return the launcher of a request for a device; it keeps `values`, so none has data."""
         compiled = self._build(request)
-        otherwise = partial(self._plain_launcher, request, values, device)
+        otherwise = partial(self._plain_launcher, request, values, device, stream)
         if device.kind == "cpu":
             return simulated_launcher(compiled.kernel, values, otherwise)
-        return compiled.launcher(values, device.ordinal, otherwise)
+        return compiled.launcher(values, device.ordinal, stream, otherwise)
+
+    def enter(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> Entry | None:
+        """Return what a launch on a GPU enters, for who launches with the same facts again: all but
+        the addresses, and of these their alignment. None where a launch does more than to enter it.
+        """
+        call = bind(self.kernel, args, keywords)
+        given, device = call.values, common_device(self.__name__, call.values)
+        if device.kind != "cuda" or self.pre_run_hooks or tuples_of(self.kernel, given):
+            return None
+        request = self._request(call)
+        bases = (v.base if is_descriptor(v) else v for v in given.values())
+        key = request.memory_key, device, tuple(cast("object", type(base)) for base in bases)
+        likes = {name: like(value) for name, value in given.items()}
+        if (launcher := self._entered.get(key)) is None:
+            launcher = self._launcher(request, likes, device, current_stream(given))
+            launcher = self._entered.setdefault(key, launcher)
+        guarded = bool(self._build(request).kernel.guards)
+        return Entry(launcher, likes, guarded, tuple(self._current().bindings))
 
     def _plain_launcher(
-        self, request: Request, values: Mapping[str, Any], device: Device
+        self, request: Request, values: Mapping[str, Any], device: Device, stream: Stream
     ) -> Launcher:
         """Return the launcher of the ordinary kernel, for calls that a guard refuses."""
         plain = _plain(request)
@@ -270,7 +310,7 @@ class JitFunction(Launchable):
                 why="without roles and promoted pointers, loads keep the order of the program",
                 remedy="this is a fault of the compiler: please report it with the kernel",
             )
-        return self._launcher(plain, values, device)
+        return self._launcher(plain, values, device, stream)
 
     # --- compile ----------------------------------------------------------------------------
 

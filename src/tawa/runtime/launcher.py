@@ -117,26 +117,24 @@ class Block:
 
 @dataclass(slots=True)
 class MapCache:
-    """Tensor maps of one parameter by (address, extents, strides)."""
+    """Tensor maps of one parameter: `places` has their addresses by (address, extents, strides)."""
 
     parameter: TensorMapParameter
     name: str
     encode_tiled: Callable[..., int]
-    maps: dict[tuple[Any, ...], MapBuffer] = field(default_factory=dict[Any, MapBuffer])
+    places: dict[tuple[Any, ...], int] = field(default_factory=dict[Any, int])
+    _maps: list[MapBuffer] = field(default_factory=list[MapBuffer])
 
     def make(self, address: int, extents: Sequence[int], strides: Sequence[int]) -> int:
         """Encode and keep a map; return its address."""
         tensor = Tensor(self.name, address, _integers(extents), _integers(strides))
         buffer = encode(self.parameter, tensor, self.encode_tiled)
-        if len(self.maps) >= _MAPS_KEPT:
-            self.maps.clear()
-        self.maps[address, *extents, *strides] = buffer
+        if len(self._maps) >= _MAPS_KEPT:
+            self.places.clear()
+            self._maps.clear()
+        self._maps.append(buffer)
+        self.places[address, extents, strides] = buffer.address
         return buffer.address
-
-    def __getitem__(self, key: tuple[Any, ...]) -> int:
-        """Return the address of a map that is kept, 0 if it is not."""
-        buffer = self.maps.get(key)
-        return 0 if buffer is None else buffer.address
 
 
 def _integers(values: Sequence[Any]) -> tuple[int, ...]:
@@ -185,12 +183,10 @@ class _Writer:
             self.before += [f"__at{index} = {address}", f"__shape{index} = {shape}"]
             self.before += [f"__strides{index} = {strides}"]
             address, shape, strides = f"__at{index}", f"__shape{index}", f"__strides{index}"
-        key = f"{address}, *{shape}, *{strides}"
-        self.namespace[f"__maps{index}"] = MapCache(parameter, text.name, self.machine.encode_tiled)
-        self.inside += [
-            f"__slots[{index}] = __maps{index}[{key}]"
-            f" or __maps{index}.make({address}, {shape}, {strides})"
-        ]
+        maps = MapCache(parameter, text.name, self.machine.encode_tiled)
+        self.namespace |= {f"__map{index}": maps.places.get, f"__make{index}": maps.make}
+        facts = f"{address}, {shape}, {strides}"
+        self.inside += [f"__slots[{index}] = __map{index}(({facts})) or __make{index}({facts})"]
 
     def values_layout(self) -> struct.Struct:
         """Return the layout of the packed values."""
@@ -224,8 +220,9 @@ def make_launcher(
     layout = writer.values_layout()
     block = Block(kernel.launch, len(kernel.parameters), layout)
     writer.point(block, kernel.parameters)
-    text = _text(kernel, values, extra, writer, place)
+    facts = facts_of(kernel, names, (*values, *extra))
     guards = Guards(kernel, names, (*values, *extra))
+    text = _text(kernel, values, extra, writer, place, facts, guards)
     namespace = {
         **writer.namespace,
         "__kernel": kernel,
@@ -248,7 +245,7 @@ def make_launcher(
         "__fail": fail,
         "__counter": place.counters,
         "__note": machine.recent.notes.append,
-        "__facts_of": tuple(facts_of(names, (*values, *extra))),
+        "__facts_of": tuple(facts),
         "__machine": machine,
         "__submit": machine.launch_ex,
         "__function": function,
@@ -274,12 +271,14 @@ def _text(
     extra: Sequence[str],
     writer: _Writer,
     place: Place,
+    facts: Sequence[str],
+    guards: Guards,
 ) -> str:
     names = "".join(f"{name}, " for name in (*values, *extra))
     meta = "{" + "".join(f"{name!r}: {name}, " for name in values) + "**__options}"
     again = f"{kernel.name}(__grid, __options, {names})"
     packed = "".join(f", {text}" for text in writer.packed)
-    facts = "".join(f"{name}, " for name in facts_of(writer.names, (*values, *extra)))
+    noted = "".join(f"{name}, " for name in facts)
     lines = [
         f"def {kernel.name}(__grid, __options, {names}):",
         "    if type(__grid) is not tuple:",
@@ -293,7 +292,7 @@ def _text(
         "    try:",
         "        __x, __y, __z = *__grid, *__ones[len(__grid)]",
         *_blocks(kernel.launch, place),
-        *_guards(kernel, writer.names, (*values, *extra)),
+        *(_guards(guards, names) if guards.any else ()),
         *(f"        {line}" for line in writer.before),
         "        with __lock:",
         *(f"            {line}" for line in writer.inside),
@@ -309,19 +308,16 @@ def _text(
         "            __machine.enter(__device)  # this thread had no context",
         f"            return {again}",
         f"        __fail(__error, __kernel, __machine, __grid, {meta})",
-        f"    __note((__kernel, __facts_of, ({facts}), __grid))",
+        f"    __note((__kernel, __facts_of, ({noted}), __grid))",
         "    return __kernel",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _guards(kernel: CompiledKernel, names: Names, order: Sequence[str]) -> list[str]:
-    if not kernel.guards:
-        return []
-    facts = "".join(f"{name}, " for name in facts_of(names, order))
-    given = "".join(f"{name}, " for name in order)
+def _guards(guards: Guards, given: str) -> list[str]:
+    facts = "".join(f"{name}, " for name in guards.facts)
     return [
-        f"        __facts = ({facts}__x, __y, __z)",
+        f"        __facts = ({facts})",
         "        if not (",
         "            __verdicts.get(__facts)",
         f"            or __guards.hold(__facts, ({given}), (__x, __y, __z))",
