@@ -20,6 +20,8 @@ from tawa.simulator.proof.rules import Unproved
 from tawa.simulator.proof.steps import Step, run_steps
 
 Moves = tuple[tuple[int, int], ...]
+Bounds = tuple[int, int, int]
+"""The places of the first number of a loop, of its end and of its step."""
 _PATIENCE = 64
 """Trips of a while loop after which the outcomes chosen in it, which keep it turning, change."""
 
@@ -145,10 +147,14 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     site = site_of(loop, block, decoder)
     programs = decoder.persistent and isinstance(loop.step.owner, hopper.NumBlocks)
     orbits, most = _orbits(decoder, loop), most_trips(loop)
+    longer = _longer_after(loop, decoder) if most is not None else None
 
     def run(script: Script) -> Source:
         env, world = script.env, script.world
         low, high, by = (env[item] for item in bounds)
+        if longer is not None and world.scalars.open((low, high, by)):
+            other, places = longer
+            world.trips(other, *(env[place] for place in places))
         trips = world.trips(site, low, high, by)
         first, step = world.scalars.value(low), world.scalars.value(by)
         _move(script, start)
@@ -168,6 +174,28 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
         _move(script, final)
 
     return Step(run, True)
+
+
+def _longer_after(loop: scf.ForOp, decoder: Decoder) -> tuple[Site, Bounds] | None:
+    """Return the first loop of any number of trips after one of so many at most, in its block, if
+    its bounds stand before both: as of a loop whose first copies are made ahead. It chooses for
+    both: what the shorter one asks for, the longer one would not go beyond.
+    """
+    between: set[Operation] = set()
+    following = loop
+    while (following := following.next_op) is not None:
+        between.add(following)
+        if not isinstance(following, scf.ForOp) or most_trips(following) is not None:
+            continue
+        site = nesting_of(following, following.body.block, decoder)
+        bounds = (following.lb, following.ub, following.step)
+        if site.kind == "pure":
+            continue
+        if any(value.owner in between or value.owner is loop for value in bounds):
+            return None
+        low, high, by = (decoder.number(value) for value in bounds)
+        return site, (low, high, by)
+    return None
 
 
 def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
@@ -203,7 +231,7 @@ def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
     return Step(run, True)
 
 
-def _guarded(branch: scf.IfOp, decoder: Decoder) -> tuple[Site, tuple[int, int, int]] | None:
+def _guarded(branch: scf.IfOp, decoder: Decoder) -> tuple[Site, Bounds] | None:
     """Return the first loop on the side where a condition holds whose bounds stand outside of it,
     with their places: as of a loop whose first trip is peeled off. What runs where another
     condition inside does not hold is no such loop: its own way leads there.

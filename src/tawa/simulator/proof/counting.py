@@ -103,35 +103,67 @@ def most_trips(loop: scf.ForOp) -> int | None:
     ``if 2 * step < n: .. else: for``.
     """
     known: Known = {}
-    found = [_most_up_to(loop, end, known) for end in _ends(loop.ub)]
+    span = polynomial(loop.ub, known) - polynomial(loop.lb, known)
+    found = [_most_in(loop, length, known) for length in _capped(span)]
     return min((count for count in found if count is not None), default=None)
 
 
-def _ends(bound: SSAValue) -> Iterator[SSAValue]:
-    """Yield values none of which a bound exceeds."""
-    owner = bound.owner
-    if isinstance(owner, tile.Elementwise) and owner.function.data == "min":
-        for value in owner.inputs:
-            yield from _ends(value)
-    yield bound
+def _capped(value: Polynomial) -> Iterator[Polynomial]:
+    """Yield what a polynomial never exceeds: itself, and the same with an operand of a minimum in
+    place of it.
+    """
+    yield value
+    for monomial, factor in value.terms:
+        match monomial:
+            case (Call(function="min", inputs=inputs),) if factor > 0:
+                times = Polynomial.constant(factor)
+                rest = value - times * Polynomial.atom(monomial[0])
+                for each in inputs:
+                    yield from _capped(rest + times * each)
+                return
+            case _:
+                continue
 
 
-def _most_up_to(loop: scf.ForOp, end: SSAValue, known: Known) -> int | None:
-    """Return how many trips a loop makes at most if it ends there."""
-    span = polynomial(end, known) - polynomial(loop.lb, known)
+def _most_in(loop: scf.ForOp, span: Polynomial, known: Known) -> int | None:
+    """Return how many trips a loop makes at most over a span that it never exceeds."""
     step = polynomial(loop.step, known)
     if (length := _at_most(span)) is not None and (by := step.as_constant) is not None and by > 0:
         return max(0, -(-length // by))
+    return next((n for n in range(_FEW) if _is_within(loop, span, n, step, known)), None)
+
+
+def _is_within(
+    loop: scf.ForOp, span: Polynomial, count: int, step: Polynomial, known: Known
+) -> bool:
+    """Tell whether a span is no longer than so many steps: by itself, or by what a condition or the
+    end of a loop around it says.
+    """
+    more = span - Polynomial.constant(count) * step
     inner: Operation = loop
+    if _is_at_most_zero(more):
+        return True
     while isinstance(around := inner.parent_op(), (scf.IfOp, scf.ForOp)):
-        spare = _at_least_zero(around, inner, known) if isinstance(around, scf.IfOp) else None
-        if spare is not None:
-            for count in range(_FEW):
-                rest = _at_most(span - Polynomial.constant(count) * step + spare)
-                if rest is not None and rest <= 0:
-                    return count
+        spare = _at_least_zero(around, inner, known)
+        if spare is not None and any(
+            _is_at_most_zero(more + Polynomial.constant(times) * spare)
+            for times in _multiples(more, spare)
+        ):
+            return True
         inner = around
-    return None
+    return False
+
+
+def _multiples(value: Polynomial, spare: Polynomial) -> list[int]:
+    """Return by what `spare` is to be taken for a term of a value to vanish in their sum."""
+    factors = dict(value.terms)
+    pairs = ((factors[monomial], by) for monomial, by in spare.terms if monomial in factors)
+    return list(dict.fromkeys([1, *(-one // by for one, by in pairs if -one // by > 1)]))
+
+
+def _is_at_most_zero(value: Polynomial) -> bool:
+    most = _at_most(value)
+    return most is not None and most <= 0
 
 
 def _at_most(value: Polynomial) -> int | None:
@@ -164,12 +196,19 @@ def _all_not_negative(value: Polynomial) -> bool:
     return all(factor > 0 and all(map(_not_negative, atoms)) for atoms, factor in value.terms)
 
 
-def _at_least_zero(branch: scf.IfOp, inside: Operation, known: Known) -> Polynomial | None:
-    """Return what the condition of a branch says is >= 0 in the region that holds a statement."""
-    condition = branch.cond.owner
-    if not isinstance(condition, tile.Elementwise) or not is_scalar(branch.cond):
+def _at_least_zero(
+    around: scf.IfOp | scf.ForOp, inside: Operation, known: Known
+) -> Polynomial | None:
+    """Return what is >= 0 in a region because of the condition of a branch, or in a loop because
+    its index is below its end: a step is positive.
+    """
+    if isinstance(around, scf.ForOp):
+        index = polynomial(around.body.block.args[0], known)
+        return polynomial(around.ub, known) - index - Polynomial.constant(1)
+    condition = around.cond.owner
+    if not isinstance(condition, tile.Elementwise) or not is_scalar(around.cond):
         return None
-    holds = inside.parent_region() is branch.true_region
+    holds = inside.parent_region() is around.true_region
     says = (_TRUE if holds else _FALSE).get(condition.function.data)
     if says is None or not isinstance(condition.inputs[0].type, IntegerType):
         return None
