@@ -191,7 +191,8 @@ def _longer_after(loop: scf.ForOp, decoder: Decoder) -> tuple[Site, Bounds] | No
         bounds = (following.lb, following.ub, following.step)
         if site.kind == "pure":
             continue
-        if any(value.owner in between or value.owner is loop for value in bounds):
+        owners = (value.owner for value in bounds if not isinstance(value.owner, tile.Constant))
+        if any(owner in between or owner is loop for owner in owners):
             return None
         low, high, by = (decoder.number(value) for value in bounds)
         return site, (low, high, by)

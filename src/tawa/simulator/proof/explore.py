@@ -29,7 +29,7 @@ from tawa.simulator.proof.orbits import Orbit, Values
 from tawa.simulator.proof.read import STEPPED
 from tawa.simulator.proof.rules import Contest, OutOfSteps, Unproved, Violation
 from tawa.simulator.proof.run import Entry, Run
-from tawa.simulator.proof.scalars import Name, Scalars
+from tawa.simulator.proof.scalars import Choices, Name, Repeated, Scalars
 from tawa.simulator.proof.search import Search
 from tawa.simulator.proof.ways import Way, Ways
 
@@ -53,6 +53,7 @@ class Exploration:
         self.states = 0
         self.run: Run | None = None
         self.search = Search(model)
+        self.choices = {False: Choices(), True: Choices()}  # of runs that are not free, and free
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.ended: dict[tuple[Operation, tuple[int, ...]], dict[Values, Configuration]] = {}
@@ -163,6 +164,9 @@ class Exploration:
     def _try(self, configuration: Configuration, steps: int = STEPS) -> None:
         try:
             run: Run = self._run(configuration, min(steps, STEPS - self.states))
+        except Repeated:
+            self.states += self.run.steps if self.run is not None else 0
+            return self._forget()
         except (Violation, Unproved) as found:
             if configuration.free:
                 return self._forget()  # no input may do this: it proves and convicts nothing
@@ -171,6 +175,8 @@ class Exploration:
             # What was left out may be what is missed: only a whole run convicts.
             run = self._run(replace(configuration, outcomes={}), STEPS, short=False)
         self.states += run.steps
+        if run.scalars.choices is not None:
+            run.scalars.choices.complete = True
         self.seen.append(run.configuration)
         self.entered |= run.entered
         self.open |= run.open_conditions
@@ -194,7 +200,8 @@ class Exploration:
             self.run = None
 
     def _run(self, configuration: Configuration, steps: int, short: bool = True) -> Run:
-        run = Run(self.model, configuration, steps, short=short)
+        choices = self.choices[configuration.free] if short else None
+        run = Run(self.model, configuration, steps, short=short, choices=choices)
         self.run = run
         try:
             run.execute()

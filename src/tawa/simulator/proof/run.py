@@ -30,7 +30,7 @@ from tawa.simulator.proof.orbits import Orbit, Places, Turning
 from tawa.simulator.proof.products import Engine
 from tawa.simulator.proof.registers import Registers
 from tawa.simulator.proof.rules import OutOfSteps, Row, Unproved
-from tawa.simulator.proof.scalars import Scalars, truth
+from tawa.simulator.proof.scalars import Choices, Scalars, truth
 from tawa.simulator.proof.setting import set_up
 from tawa.simulator.proof.steps import in_turn
 
@@ -59,7 +59,7 @@ Entry = tuple[Operation, int]
 
 class Run(World):
     """One run under a configuration, of at most `budget` steps; `short` leaves out turns of long
-    loops. `limit` bounds the trips of a while loop.
+    loops. `limit` bounds the trips of a while loop, `choices` are those of earlier runs.
     """
 
     def __init__(
@@ -69,8 +69,9 @@ class Run(World):
         budget: int,
         trace: bool = False,
         short: bool = True,
+        choices: Choices | None = None,
     ) -> None:
-        scalars = Scalars(configuration, model.numbers, model.questions)
+        scalars = Scalars(configuration, model.numbers, model.questions, choices)
         super().__init__(scalars, trace)
         self.model = model
         self.configuration = configuration

@@ -11,6 +11,7 @@ outcomes is tried that no input produces.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -28,6 +29,20 @@ _EQUAL = {"eq": 1, "ne": 0}
 _DRAWS = 60
 
 
+class Repeated(Exception):  # noqa: N818 - it is no error
+    """A run chose what another run has chosen that came to its end: it does the same."""
+
+
+@dataclass(eq=False, slots=True)
+class Choices:
+    """What runs have chosen after the same beginning: the next choices, and whether a run made no
+    more. A run follows from its choices alone.
+    """
+
+    next: dict[object, Choices] = field(default_factory=dict[object, "Choices"])
+    complete: bool = False
+
+
 _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
 
 
@@ -37,7 +52,8 @@ Name: TypeAlias = "tuple[object, ...]"
 
 class Scalars:
     """The expressions of one run and what its unknowns are bound to; `questions` are kept over the
-    runs of a kernel.
+    runs of a kernel, and so are their `choices`, of which this run makes its own. Raises Repeated
+    when these are those of another.
     """
 
     def __init__(
@@ -45,7 +61,9 @@ class Scalars:
         configuration: Configuration,
         numbers: tuple[int, ...] = (),
         questions: Questions | None = None,
+        choices: Choices | None = None,
     ) -> None:
+        self.choices = choices
         # Drawn from in every other search: few constants are worth more where they suffice.
         self.numbers = numbers if configuration.seed % 2 else ()
         self.questions = questions or Questions()
@@ -173,9 +191,18 @@ class Scalars:
         return known.get(scalar)
 
     def _bind(self, unknowns: list[Expr], numbers: Iterable[int]) -> None:
-        self.bound.update(zip(unknowns, numbers, strict=True))
+        chosen = list(zip(unknowns, numbers, strict=True))
+        self.bound.update(chosen)
         self._open.clear()
         self._words.bound(unknowns)
+        self._choose("bind", *[(item.serial, number) for item, number in chosen])
+
+    def _choose(self, *choice: object) -> None:
+        if self.choices is None:
+            return
+        self.choices = self.choices.next.setdefault(choice, Choices())
+        if self.choices.complete:
+            raise Repeated
 
     def _formula(self, scalars: tuple[Scalar, ...], unknowns: list[Expr]) -> Formula:
         """Return what computes scalars from numbers for their open unknowns."""
@@ -221,6 +248,7 @@ class Scalars:
         self._known[scalar] = number
         self._open.clear()
         self._words.assigned()
+        self._choose("assign", scalar.serial, number)
 
     def open(self, scalars: Iterable[Scalar]) -> list[Expr]:
         """Return the unbound unknowns of some scalars, in order of appearance."""
