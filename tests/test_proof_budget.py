@@ -25,7 +25,7 @@ TRIES = 8
 STEPS = 28_000
 EXACT = {
     "sample attention": 6_082,
-    "sample gemm": 956,
+    "sample gemm": 864,
     "sample gemm_cluster": 4_284,
     "sample gemm_persistent": 2_220,
     "sample residual": 2_760,

@@ -33,7 +33,8 @@ _UNLIKE = (_IF["no"], _IF["no, yes"], _IF["yes, no"])
 _LOOPS = ("inner", "outer", "around", "while", "while around")
 _ALL = 1 << 10  # more trips than any loop over a part of a tile makes
 _NESTED = ("outer", "around")
-_UNIT = 16  # what arguments are multiples of, where they are
+# What arguments are multiples of, where they are: loops make no trips or so many each.
+_UNIT = 16
 _MANY = 24  # more steady trips than this are not all run: those between are like their neighbours
 
 
@@ -305,7 +306,10 @@ def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[C
             yield Configuration(_kinds(1, 1, "yes"), wishes, free=free)
         # What the first program leaves out, or does alone.
         yield Configuration(_kinds(1, 1, "yes"), wishes, block=1, blocks=2)
-    # Bounds that are multiples of 16 give no trips or so many.
+        # A bound that is a multiple of 16 gives no trips or many.
+        if site.kind == "around":
+            wishes = {site.operation: (shape.tiles(0),)}
+            yield Configuration(_kinds(1, shape.long, "yes"), wishes)
     for site in {site: None for one in seen for site in one.outcomes if site.kind in _NESTED}:
         yield Configuration(_kinds(1, _UNIT, "yes"), {site.operation: (_UNIT,)})
     # A long loop of the first program: those of others may end early, as the parts of a split one.
