@@ -27,10 +27,16 @@ def nested(x_ptr, w_ptr, K, M, steps, B: tl.constexpr, N: tl.constexpr, BK: tl.c
         for m in range(0, M):
             x_at = x_of + m * ((K + 1) * BK)
             w_at = w_of + m * ((K + 1) * BK * N)
+            tl.multiple_of(x_at, [16, 16])
+            tl.multiple_of(w_at, [16, 16])
             acc += tl.dot(tl.load(x_at), tl.load(w_at))
             if m != 1:
                 for k in range(1, K + 1):
-                    acc += tl.dot(tl.load(x_at + k * BK), tl.load(w_at + k * (BK * N)))
+                    x_of_k = x_at + k * BK
+                    w_of_k = w_at + k * (BK * N)
+                    tl.multiple_of(x_of_k, [16, 16])
+                    tl.multiple_of(w_of_k, [16, 16])
+                    acc += tl.dot(tl.load(x_of_k), tl.load(w_of_k))
         tl.store(x_base + rows[:, None] * N + columns[None, :], acc.to(tl.float16))
 
 

@@ -16,6 +16,7 @@ from xdsl.ir import Operation
 
 from tawa.ir import hopper, line_of
 from tawa.simulator.proof.cells import Question, cells
+from tawa.simulator.proof.choices import Choices, Repeated
 from tawa.simulator.proof.closed import is_closed
 from tawa.simulator.proof.configuration import (
     Configuration,
@@ -29,7 +30,7 @@ from tawa.simulator.proof.orbits import Orbit, Values
 from tawa.simulator.proof.read import STEPPED
 from tawa.simulator.proof.rules import Contest, OutOfSteps, Unproved, Violation
 from tawa.simulator.proof.run import Entry, Run
-from tawa.simulator.proof.scalars import Choices, Name, Repeated, Scalars
+from tawa.simulator.proof.scalars import Name, Scalars
 from tawa.simulator.proof.search import Search
 from tawa.simulator.proof.ways import Way, Ways
 

@@ -18,6 +18,7 @@ from tawa.simulator.proof.accesses import WARPGROUP
 from tawa.simulator.proof.barriers import Mbarrier, Named, NamedBarrier, Pool
 from tawa.simulator.proof.bounds import surely_holds
 from tawa.simulator.proof.cells import Question
+from tawa.simulator.proof.choices import Choices
 from tawa.simulator.proof.configuration import Configuration, Site
 from tawa.simulator.proof.copies import Groups
 from tawa.simulator.proof.expressions import Expr, Scalar
@@ -30,7 +31,7 @@ from tawa.simulator.proof.orbits import Orbit, Places, Turning
 from tawa.simulator.proof.products import Engine
 from tawa.simulator.proof.registers import Registers
 from tawa.simulator.proof.rules import OutOfSteps, Row, Unproved
-from tawa.simulator.proof.scalars import Choices, Scalars, truth
+from tawa.simulator.proof.scalars import Scalars, truth
 from tawa.simulator.proof.setting import set_up
 from tawa.simulator.proof.steps import in_turn
 

@@ -11,10 +11,10 @@ outcomes is tried that no input produces.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, TypeAlias
 
+from tawa.simulator.proof.choices import Choices, Repeated
 from tawa.simulator.proof.expressions import Expr, Scalar, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE
@@ -27,21 +27,6 @@ if TYPE_CHECKING:
 _LAUNCH = ("block_id", "cluster_id", "num_blocks", "num_clusters", "grid_extent")
 _EQUAL = {"eq": 1, "ne": 0}
 _DRAWS = 60
-
-
-class Repeated(Exception):  # noqa: N818 - it is no error
-    """A run chose what another run has chosen that came to its end: it does the same."""
-
-
-@dataclass(eq=False, slots=True)
-class Choices:
-    """What runs have chosen after the same beginning: the next choices, and whether a run made no
-    more. A run follows from its choices alone.
-    """
-
-    next: dict[object, Choices] = field(default_factory=dict[object, "Choices"])
-    complete: bool = False
-
 
 _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
 
