@@ -129,6 +129,13 @@ def test_equal_constants_of_different_types_differ():
     assert len(keys) == 3
 
 
+def test_constants_of_numpy_are_numbers():
+    found = signature(0, 0, 0, np.int64(32), bias=np.float32(0.5))
+    assert found["BLOCK"] == ConstantArg(32)
+    assert type(found["BLOCK"].value) is int
+    assert found["bias"] == ScalarArg("f32")
+
+
 def test_options_pins_and_modes():
     call = bind(ADD, (0, 0, 0, 0), {"num_warps": 8, "depth": {"a": 4}, "strict": True})
     assert call.options == {"num_warps": 8}

@@ -160,7 +160,10 @@ def _constant(kernel: str, name: str, value: Any) -> Any:
             why="a constexpr is part of the program: a number, a type, a string or a function",
             remedy=f"drop the annotation of {name}, or pass a constant",
         )
-    return tuple(constant) if isinstance(constant, list) else constant  # pyright: ignore
+    if isinstance(constant, list):
+        return tuple(constant)  # pyright: ignore
+    plain = number(constant)
+    return constant if plain is None else plain
 
 
 def number(value: Any) -> bool | int | float | None:

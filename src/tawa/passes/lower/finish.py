@@ -176,8 +176,10 @@ def drop_unneeded(role: hopper.Role) -> None:
 def _hoist_constants(role: hopper.Role) -> None:
     """Move scalar constants to the start of the role, where equal ones meet."""
     constants = [op for op in all_of(role, tile.Constant) if not is_tensor(op.result)]
-    first = next(op for op in role.body.block.ops if not isinstance(op, hopper.SetRegisters))
+    statements = (op for op in role.body.block.ops if not isinstance(op, hopper.SetRegisters))
+    first = next(statements, None)
     for constant in constants:
+        assert first is not None, "a constant stands in a statement"
         if constant is first:
             continue
         constant.detach()
