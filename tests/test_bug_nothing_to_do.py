@@ -1,4 +1,4 @@
-"""Kernels that leave nothing to do: an empty one, and what is left of one whose results are unused."""
+"""Kernels that leave nothing to do: an empty one, and one whose results nothing uses."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def unused(x, n):
         value += 1
 
 
-@pytest.mark.parametrize("kernel, rest", [(empty, ()), (unused, (5,))])
+@pytest.mark.parametrize(("kernel", "rest"), [(empty, ()), (unused, (5,))])
 def test_they_run(kernel, rest) -> None:
     x = np.arange(16, dtype=np.float32)
     kernel[(2,)](x, *rest)
