@@ -11,7 +11,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import element_of
 from tawa.codegen.emit.emitter import Emitter
-from tawa.codegen.emit.values import atom
+from tawa.codegen.emit.values import Array, atom
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import tensor_cores as w
 from tawa.errors import InternalError
@@ -98,8 +98,7 @@ def product(e: Emitter, op: Operation) -> None:
     )
     a_text = _registers(e, op.a, steps, a_element.bits) if in_registers else ""
     flag = "1" if op.accumulate is None else e.scalar(op.accumulate).text
-    # An accumulator that is never read needs no first value.
-    acc = e.array(op.result) if flag == "false" else e.in_place(op.acc, op.result)
+    acc = _accumulator(e, op, flag)
     a_base = "" if left is None else _first_descriptor(e, op.a, left, steps, rows=True)
     b_base = _first_descriptor(e, op.b, right, steps, rows=False)
     with e.unrolled("step", steps.count) as step, e.unrolled("block", steps.blocks) as block:
@@ -111,6 +110,22 @@ def product(e: Emitter, op: Operation) -> None:
         b = _descriptor(e, b_base, right, steps, block, step, rows=False)
         d = acc.name if block == "0" else f"{acc.name} + {block} * {shape.registers}"
         e.do(w.wgmma(shape), d, a, b, _scale(flag, step))
+
+
+def _accumulator(e: Emitter, op: hopper.Wgmma, flag: str) -> Array:
+    """Return the accumulator with its first value; one that is never read needs none.
+
+    What is written here is pinned: a constant would be computed anew on paths that diverge, where
+    ptxas serialises the product (C7520). The fence orders these register writes too.
+    """
+    if flag == "false":
+        return e.array(op.result)
+    first = e.tensor(op.acc)
+    acc = e.in_place(op.acc, op.result)
+    if not isinstance(first, Array) or first.name != acc.name:
+        e.pin(acc)
+        e.do(w.WGMMA_FENCE)
+    return acc
 
 
 def _widest(registers: int) -> int:
