@@ -241,16 +241,20 @@ def _plans(
 ) -> Generator[Plan]:
     """Yield the plans to try; `errors` holds what became of those before.
 
-    The planner estimates: what the first plan took over the budget is set aside for the second.
+    The planner estimates: what the first plan took over the budget is set aside for the second,
+    and more where the planner would make the same again.
     """
     with watch.phase("plan", kernel):
         plans = rank_plans(kernel, target, pins, notes)
-    yield plans[0]
-    if isinstance(errors[0], OverBudget) and errors[0].excess:
-        less = replace(target, shared_per_block=target.shared_per_block - errors[0].excess)
+    refused = plans[0]
+    yield refused
+    if isinstance(errors[0], OverBudget) and (aside := errors[0].excess):
         with watch.phase("plan", kernel), suppress(*REJECTIONS):
-            plans = [plans[0], *rank_plans(kernel, less, pins, notes)]
-    yield from plans[1:ATTEMPTS]
+            while plans[0] == refused and aside < target.shared_per_block:
+                less = replace(target, shared_per_block=target.shared_per_block - aside)
+                plans = rank_plans(kernel, less, pins, notes)
+                aside *= 8
+    yield from [plan for plan in plans if plan != refused][: ATTEMPTS - 1]
 
 
 def _carry_out(
