@@ -9,7 +9,7 @@ import tawa
 import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
 from mutants import drops
-from tawa.errors import ProtocolError
+from tawa.errors import PlanError, ProtocolError
 from tawa.ir import hopper, parse
 from tawa.simulator.proof import prove
 from tawa.target import H200
@@ -107,3 +107,23 @@ def test_each_missing_synchronization_is_refused() -> None:
     for mutant in found:
         with pytest.raises(ProtocolError):
             prove(mutant.make(), H200)
+
+
+def test_a_ring_of_too_few_slots_is_refused() -> None:
+    plan = str(powers.compile(*arguments(256), grid=(1,), **SIZES).plan)
+    for depth, flying in ((1, 1), (2, 3)):
+        given = plan.replace("depth=4", f"depth={depth}", 1)
+        given = given.replace("mma_depth=2", f"mma_depth={flying}")
+        with pytest.raises(PlanError, match=f"depth={max(2, flying)} or more"):
+            powers.compile(*arguments(256), grid=(1,), plan=given, **SIZES)
+
+
+@pytest.mark.parametrize(("depth", "flying"), [(2, 1), (2, 2), (3, 1), (4, 3)])
+def test_rings_of_other_depths_are_honoured(depth: int, flying: int) -> None:
+    plan = str(powers.compile(*arguments(256), grid=(1,), **SIZES).plan)
+    given = plan.replace("depth=4", f"depth={depth}", 1)
+    given = given.replace("mma_depth=2", f"mma_depth={flying}")
+    x, w, k, steps = arguments(256, 2)
+    result = x.copy()
+    powers[1,](result, w, k, steps, plan=given, **SIZES)
+    assert np.array_equal(result, wanted(x, w, k, steps))

@@ -72,7 +72,8 @@ def _is_counted_in_words(loop: scf.ForOp) -> bool:
 
 def _ahead(plan: Plan, loop: scf.ForOp) -> int:
     """Return how many trips the copies are ahead of the products."""
-    depth = min(ring.depth for ring in plan.arefs)
+    rings = (op.aref.owner for op in children(loop) if isinstance(op, aref.PutEnter))
+    depth = min(ring.depth.data for ring in rings if isinstance(ring, aref.Create))
     flying = {item.loop: item.mma_depth for item in plan.loops}
     return depth - max(flying.get(name_of(loop), 1), 2) + 1
 

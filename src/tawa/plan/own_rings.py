@@ -17,7 +17,7 @@ from tawa.analysis.effects import children, has_effect, is_volatile
 from tawa.analysis.liveness import needed_by
 from tawa.analysis.naming import name_of
 from tawa.analysis.roles import fed_dots, first_use, tile_uses
-from tawa.errors import OverBudget
+from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 from tawa.ir.walk import walk
@@ -49,6 +49,24 @@ def with_rings(problem: Problem, plan: Plan) -> Plan | None:
             continue
         return made
     return None
+
+
+def check_own_rings(problem: Problem, plan: Plan) -> None:
+    """Refuse an ordinary plan with a ring of fewer slots than its loop has in use at a time: that
+    of the product that runs, and that of the copy made ahead.
+    """
+    flying = {loop.loop: loop.mma_depth for loop in plan.loops}
+    for loop, loads in _payloads(problem).items() if not plan.specialized else ():
+        names = {name_of(load) for load in loads}
+        least = max(flying.get(name_of(loop), 1), 2)
+        for ring in plan.arefs:
+            if names.intersection(ring.payload) and ring.depth < least:
+                raise PlanError(
+                    f"aref {ring.label} depth={ring.depth}",
+                    why="the tile of a later trip is copied while products read the slots of this "
+                    f"trip and those before: {least} at a time in {name_of(loop)}",
+                    remedy=f"write depth={least} or more, or lower mma_depth",
+                )
 
 
 def copied_ahead(problem: Problem) -> set[str]:

@@ -40,7 +40,7 @@ from tawa.plan.order import (
     choose_walk,
     may_ask,
 )
-from tawa.plan.own_rings import copied_ahead, with_rings
+from tawa.plan.own_rings import check_own_rings, copied_ahead, with_rings
 from tawa.plan.pins import Pins, check_keys
 from tawa.plan.plan import ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
 from tawa.plan.problem import Problem, number_of
@@ -151,6 +151,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
                 f"the plan speaks of {name}",
                 why=f"the kernel has: {', '.join(problem.statements)}",
             )
+    check_own_rings(problem, plan)
     check_turned(problem, plan)
     check_staged(problem, plan)
     check_apart(problem, plan)
