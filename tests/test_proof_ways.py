@@ -11,8 +11,10 @@ import pytest
 
 import tawa
 import tawa.language as tl
+from fuzz_gpu import launched
 from fuzz_kernels import Array, written
-from fuzz_run import run_case
+from fuzz_run import keywords, run_case
+from tawa.runtime import nvrtc
 from tawa.simulator.proof.run import Run
 
 
@@ -120,3 +122,18 @@ def test_conditions_of_a_function_called_twice_are_told_apart(
     for sides in ((0, 1), (1, 0)):
         assert {0, 1, 2, 3, 4} <= set(counts[sides])
         assert max(counts[sides]) >= 8
+
+
+@pytest.mark.parametrize("number", [3_000_214, 3_000_379, 3_000_383])
+def test_kernels_that_were_not_proved(
+    number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # A loop of two trips at most that ends a ring anew; a program that is neither 0 nor 1; tiles
+    # that turn a ring now and then, on a grid of so many.
+    monkeypatch.setenv("TAWA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(nvrtc, "is_available", lambda: False)
+    case = launched(number, False)
+    given = case.given(case.data())
+    made = tawa.jit(case.function()).compile(*given.values(), **keywords(case))
+    assert made.plan.specialized
+    assert not [one for one in made.declined if "not proved" in one.reason]
