@@ -2,7 +2,8 @@
 
 A scalar is a constant plus a sum of coefficient times symbol; symbols are the values no rule takes
 apart: arguments, program ids, loop variables, anything read from memory. Coordinates are far below
-2^31, so that no overflow is assumed (a coordinate that wrapped would be outside every tensor).
+2^31, so that no overflow is assumed (a coordinate that wrapped would be outside every tensor);
+`tawa.analysis.polynomial` says of which arithmetic.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from tawa.analysis.polynomial import keeps_number, keeps_sum
 from tawa.analysis.remember import remembered
 from tawa.ir import tile
 from tawa.ir.types import is_float, shape_of
@@ -65,9 +67,9 @@ def _affine(value: SSAValue, known: _Known) -> Affine:
     match owner:
         case tile.Constant(value=IntAttr() as number):
             return Affine(number.data)
-        case tile.Cast() if not is_float(owner.value.type):
+        case tile.Cast() if keeps_number(owner):
             return _affine(owner.value, known)
-        case tile.Elementwise():
+        case tile.Elementwise() if keeps_sum(owner):
             return _affine_elementwise(owner, known)
         case _:
             return Affine(0, ((value, 1),))

@@ -22,6 +22,7 @@ from tawa.analysis.polynomial import (
     Trip,
     is_argument,
     keeps_number,
+    keeps_sum,
     polynomial,
 )
 from tawa.analysis.ranges import range_of
@@ -95,7 +96,8 @@ class IndexForm:
 
 
 _Known: TypeAlias = dict[SSAValue, IndexForm | None]
-_LINEAR = frozenset({"add", "sub", "mul", "irem", "idiv"})
+_SUMS = frozenset({"add", "sub", "mul"})
+_LINEAR = _SUMS | {"irem", "idiv"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,8 @@ def moved(
 
 
 def _combined(op: tile.Elementwise, known: _Known) -> IndexForm | None:
+    if op.function.data in _SUMS and not keeps_sum(op):
+        return None
     forms = [_form(item, known) for item in op.inputs]
     match op.function.data, forms:
         case "add", [IndexForm() as a, IndexForm() as b]:

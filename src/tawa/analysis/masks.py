@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import IntAttr, IntegerType
 from xdsl.ir import SSAValue
 
 from tawa.analysis.affine import Affine, affine_of
-from tawa.analysis.polynomial import keeps_number
+from tawa.analysis.polynomial import keeps_number, keeps_sum
 from tawa.analysis.remember import remembered
 from tawa.ir import tile
 from tawa.ir.types import element_type, is_signed, shape_of
@@ -71,6 +71,7 @@ class Extremes:
 
 
 _MOST_PARTS = 64
+_SUMS = frozenset({"add", "sub", "neg", "mul"})
 _Known: TypeAlias = dict[SSAValue, Extremes | None]
 
 
@@ -98,7 +99,7 @@ def _extremes(value: SSAValue, known: _Known) -> Extremes | None:
             return _extremes(op.value, known)
         case tile.Cast() as op if keeps_number(op):
             return _extremes(op.value, known)
-        case tile.Elementwise() as op if op.function.data in ("add", "sub", "neg", "mul"):
+        case tile.Elementwise() as op if op.function.data in _SUMS and keeps_sum(op):
             return _combined(op, known)
         case _:
             return None

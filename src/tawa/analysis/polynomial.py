@@ -5,7 +5,7 @@ not itself a sum or product: an argument, a program id, the trip number of a loo
 compare by structure, so two spellings of one expression are one polynomial without CSE.
 
 Index arithmetic is taken not to overflow, as everywhere in the tile language: a kernel whose i32
-indices wrap addresses memory it does not mean.
+indices wrap addresses memory it does not mean. That is not taken of unsigned and of narrower types.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
+from tawa.analysis.ranges import may_wrap, range_of, range_of_type
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, is_signed
 
@@ -163,10 +164,12 @@ def _without(monomial: Monomial, by: Monomial) -> Monomial | None:
 ZERO = Polynomial.constant(0)
 ONE = Polynomial.constant(1)
 
+_SUMS = frozenset({"add", "sub", "mul", "neg", "shl"})
 # Functions kept as atoms; every other scalar is a leaf.
 _CALLS = frozenset({"idiv", "irem", "min", "max", "select", "and", "or", "xor", "shl", "shr"})
 
 
+_INDEX_BITS = 32
 _LONGEST = 256
 """Atoms that go into one operation, at most: an address has a dozen."""
 
@@ -203,16 +206,28 @@ def _polynomial(value: SSAValue, known: Known) -> Polynomial:
 def keeps_number(cast: tile.Cast) -> bool:
     """Tell whether a cast gives the number it is given.
 
-    Between signed integers it does: widening always, narrowing because index arithmetic does not
-    overflow. An unsigned one keeps its number only when widened; a negative number made unsigned,
-    a truth value or a rounded float is another number.
+    Between signed integers it does: widening always, narrowing to 32 bits because index arithmetic
+    does not overflow. Others keep their numbers where the type made has them all; a truth value or
+    a rounded float is another number.
     """
     source, target = element_type(cast.value.type), element_type(cast.result.type)
     if not (_is_integer(source) and _is_integer(target)):
         return False
-    if is_signed(source):
-        return is_signed(target)
-    return bit_width(source) > 1 and bit_width(target) > bit_width(source)
+    if is_signed(source) and is_signed(target) and bit_width(target) >= _INDEX_BITS:
+        return True
+    if bit_width(source) == 1 or bit_width(target) == 1:
+        return False
+    return range_of_type(target).holds(range_of(cast.value))
+
+
+def keeps_sum(op: tile.Elementwise) -> bool:
+    """Tell whether a sum, difference or product is that of the numbers.
+
+    Index arithmetic does not overflow: signed, of 32 bits or more. What is unsigned or narrower
+    wraps, unless the ranges of its operands say otherwise.
+    """
+    kind = element_type(op.result.type)
+    return (is_signed(kind) and bit_width(kind) >= _INDEX_BITS) or not may_wrap(op.result)
 
 
 def _is_integer(kind: Attribute) -> bool:
@@ -237,7 +252,7 @@ def _added(end: SSAValue, start: BlockArgument, known: Known) -> Polynomial | No
     """Return what a trip adds to a number carried by a loop, if it is the same in every trip."""
     if end is start:
         return ZERO
-    if not isinstance(op := end.owner, tile.Elementwise):
+    if not isinstance(op := end.owner, tile.Elementwise) or not keeps_sum(op):
         return None
     match op.function.data, tuple(op.inputs):
         case "add", (a, b) if _outside(b, start.block):
@@ -269,7 +284,10 @@ def _elementwise(op: tile.Elementwise, known: Known) -> Polynomial:
     terms = prod(len(item.terms) for item in inputs) if factors else 0
     if terms + sum(item.size for item in inputs) > _LONGEST:
         return Polynomial.atom(Leaf(op.result))
-    match op.function.data, inputs:
+    name = op.function.data
+    if name in _SUMS and not keeps_sum(op):
+        return Polynomial.atom(Leaf(op.result))
+    match name, inputs:
         case "add", (a, b):
             return a + b
         case "sub", (a, b):
@@ -278,7 +296,7 @@ def _elementwise(op: tile.Elementwise, known: Known) -> Polynomial:
             return a * b
         case "neg", (a,):
             return -a
-        case name, _ if name in _CALLS:
+        case _ if name in _CALLS:
             return Polynomial.atom(Call(name, inputs, op.result))
         case _:
             return Polynomial.atom(Leaf(op.result))

@@ -56,6 +56,12 @@ def range_of_type(kind: Attribute) -> Range:
     return Range(-half, half - 1) if is_signed(kind) else Range(0, 2 * half - 1)
 
 
+def may_wrap(value: SSAValue) -> bool:
+    """Tell whether a value may not be what the numbers it is computed from give."""
+    exact = _range(value, _DEPTH, {})
+    return exact is None or not range_of_type(value.type).holds(exact)
+
+
 def _range_of(value: SSAValue, depth: int, known: _Known) -> Range:
     """Return the range by at most `depth` operations in a row, each value once a depth at most."""
     if (found := known.get(value)) is None or found[0] < depth:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import SSAValue
 
+from tawa.analysis.polynomial import keeps_number, keeps_sum
 from tawa.analysis.remember import remembered
 from tawa.ir import hopper, tile
 from tawa.ir.types import shape_of
@@ -56,11 +57,13 @@ def _steps(value: SSAValue, known: _Known) -> _Steps | None:
             inner = _steps(expand.value, known)
             axis = expand.axis.data
             return None if inner is None else (*inner[:axis], None, *inner[axis:])
+        case tile.Cast() as cast if not keeps_number(cast):
+            return None
         case tile.Broadcast() | tile.Cast() | hopper.ConvertLayout() as same:
             return _steps(same.operands[0], known)
         case tile.PtrAdd() as move:
             return _sum(move.pointer, move.offset, 1, known)
-        case tile.Elementwise() as element:
+        case tile.Elementwise() as element if keeps_sum(element):
             return _element(element, known)
         case _:
             return None

@@ -197,6 +197,8 @@ def _fold_identity(operation: tile.Elementwise, emit: Emit) -> SSAValue | None:
         return a
     if number == 1 and bit_width(element_type(b.type)) == 1 and name in ("and", "or"):
         return a if name == "and" else b
+    if name == "idiv" and number == -1 and is_signed(element_type(a.type)):
+        return emit(elementwise("neg", a))  # the division of the least number is undefined in C++
     if (name, number) in _ABSORBING and _is_whole(a):
         return emit(constant(0, operation.result.type))
     if name in ("mul", "div") and constant_of(b) == 1.0:

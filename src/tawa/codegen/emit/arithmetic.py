@@ -84,6 +84,8 @@ def _wrap(name: str, element: Element, operands: list[str]) -> str:
     items = [_unsigned(text, unsigned) for text in operands]
     if name == "neg":
         return f"0u - {items[0]}"
+    if name == "abs":
+        return f"({atom(operands[0])} < 0 ? 0u - {items[0]} : {items[0]})"
     if name == "fma":
         return f"{items[0]} * {items[1]} + {items[2]}"
     if name == "shl":
@@ -112,7 +114,7 @@ def _wraps(name: str, element: Element) -> bool:
     """Tell whether a function may overflow the signed type it would be computed in."""
     integer = not element.is_float and element.bits > 1
     narrow = element.is_signed or element.bits < 32
-    return integer and narrow and (name in _WRAPPING or name in ("neg", "fma"))
+    return integer and narrow and (name in _WRAPPING or name in ("neg", "abs", "fma"))
 
 
 def nested(text: str, element: Element, name: str) -> str:

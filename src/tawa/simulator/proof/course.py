@@ -18,6 +18,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType
 from xdsl.ir import BlockArgument, SSAValue
 
+from tawa.analysis.polynomial import keeps_number
 from tawa.analysis.remember import remembered
 from tawa.ir import tile
 from tawa.simulator.proof.counting import Loop, constant_of, counts, recurrence_of
@@ -101,6 +102,8 @@ def _course(value: SSAValue, known: _Known) -> Course | None:
     match value.owner:
         case tile.Constant(value=IntAttr(data=number)):
             return _constant(number)
+        case tile.Cast() as cast if not keeps_number(cast):
+            return None
         case tile.Cast() | tile.Bitcast() as cast:
             return _course(cast.operands[0], known)
         case tile.Elementwise(function=function, inputs=inputs):
