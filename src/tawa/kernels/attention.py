@@ -16,16 +16,19 @@ from typing import Any
 from tawa.kernels import attention_launches
 from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import BYTES
-from tawa.kernels.attention_launches import CHOSEN, Variant, describe, form, padded
+from tawa.kernels.attention_launches import (
+    CHOSEN,
+    Variant,
+    describe,
+    form,
+    padded,
+)
 from tawa.kernels.attention_operands import Operands, Problem, Window, bind
+from tawa.kernels.attention_order import side_by_side
 from tawa.kernels.flash import attention_forward
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.runtime.store import DiskStore
-
-# Heads walked side by side under a causal mask keep their keys and values in this share of L2.
-_L2_SHARE = 0.5
-_L2_BYTES = 50 << 20
 
 # Tiles by the head's width, the likely best first: queries, keys, turns of the warpgroups.
 _TILES: dict[int, tuple[tuple[int, int, str], ...]] = {
@@ -231,23 +234,6 @@ def prepare(operands: Operands, variant: Variant) -> Launch:
     if problem.causal:
         grid = (prod(grid),)
     return Launch(attention_forward, grid, arguments, options | CHOSEN | dict(variant.pins))
-
-
-def side_by_side(problem: Problem, walk: str = "") -> int:
-    """Return how many heads are walked together: all programs that are long start early then.
-
-    Under a causal mask as many as leave their keys and values in L2; else one after the other.
-    Where tiles are dealt out in fixed rounds (`walk` "serpentine") all heads: only rounds whose
-    lengths fall from first to last come out even.
-    """
-    pairs = problem.batch * problem.heads
-    if not problem.causal:
-        return 1
-    if walk == "serpentine":
-        return pairs
-    each = 2 * problem.keys * problem.head_dim * BYTES[problem.dtype] / problem.groups
-    most = max(1, int(_L2_SHARE * _L2_BYTES / max(1.0, each)))
-    return max(n for n in range(1, min(most, pairs) + 1) if pairs % n == 0)
 
 
 class Tuner(tuning.Tuner[Problem, Variant]):

@@ -14,6 +14,7 @@ from typing import Any
 import tawa
 from tawa.kernels.arrays import counters_beside, empty_beside, look
 from tawa.kernels.attention_operands import Operands, Options, Problem, settled
+from tawa.kernels.attention_order import packed_side_by_side, side_by_side
 from tawa.kernels.flash_decode import attention_split
 from tawa.kernels.flash_options import attention_options, list_tiles
 from tawa.kernels.prepare import Launch
@@ -143,11 +144,13 @@ def _options(operands: Operands, variant: Variant) -> list[Launch]:
     problem, extras, options = operands.problem, operands.extras, operands.problem.options
     width = padded(problem.head_dim)
     tiles = -(-problem.queries // variant.rows)
+    together = side_by_side(problem)
     before: list[Launch] = []
     table = None
     if options.packed:
         count = look(extras.starts[0]).shape[0] - 1
         tiles = problem.queries // variant.rows + count
+        together = packed_side_by_side(problem, variant.rows, count)
         table = empty_beside(operands.q, (tiles, 2), "i32")
         every = 1 << count.bit_length()
         sizes = {
@@ -175,6 +178,7 @@ def _options(operands: Operands, variant: Variant) -> list[Launch]:
         problem.keys,
         problem.heads,
         tiles,
+        together,
         *_factors(operands),
         extras.left,
         extras.right,

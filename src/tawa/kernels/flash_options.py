@@ -19,7 +19,7 @@ from tawa.kernels.flash_scores import LOG2_E, attend, span
 def attention_options(
     q_desc, k_desc, v_desc, o_desc, o_ptr, lse_ptr, sink_ptr, slopes_ptr, bias_ptr,
     tiles_ptr, q_starts_ptr, k_starts_ptr,
-    queries, keys, heads, tiles, factor, cap, left, right,
+    queries, keys, heads, tiles, together, factor, cap, left, right,
     bias_batch, bias_head, bias_step, o_head, o_step, lse_step, dim,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -46,7 +46,8 @@ def attention_options(
     minus this times the distance is added; `bias_ptr`: added, with strides and contiguous rows.
     `PACKED`: sequences lie one after the other, sequence s from starts_ptr[s] on, batch is 1, and
     tile t is block tiles_ptr[2 t + 1] of sequence tiles_ptr[2 t], none if that is negative; the
-    output is `o_ptr`, `lse_step` rows in all.
+    output is `o_ptr`, `lse_step` rows in all. `together`, a divisor of heads * batch: of so many
+    heads tiles come in one order, with `RIGHT`.
     """
     if PACKED:
         # Place (e, h, r) is row e + r - BLOCK_M of the output: rows of a tile that ends at e.
@@ -55,8 +56,15 @@ def attention_options(
             [o_step, o_head, o_step, 1], [1, 1, BLOCK_M, HEAD_DIM],
         )  # fmt: skip
     tile = tl.program_id(0)
-    pair = tile // tiles
-    entry = tile - pair * tiles
+    if RIGHT:
+        # Of the heads walked together, the programs with the most keys come first.
+        section = tile // (together * tiles)
+        place = tile - section * together * tiles
+        entry = place // together
+        pair = section * together + place - entry * together
+    else:
+        pair = tile // tiles
+        entry = tile - pair * tiles
     batch = pair // heads
     head = pair - batch * heads
     q_start = 0
