@@ -6,6 +6,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element
 from tawa.codegen.emit.emitter import Emitter, Handler
+from tawa.codegen.emit.global_memory import replica_guard
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers.core import Wrapper
 from tawa.ir import tile
@@ -41,16 +42,19 @@ def _items(e: Emitter, value: SSAValue) -> list[tuple[Element, str]]:
 
 
 def device_print(e: Emitter, op: Operation) -> None:
-    """Print a prefix and each value of this thread."""
+    """Print a prefix and each value, once however many threads hold it."""
     assert isinstance(op, tile.Print)
     prefix = f"pid (%d, %d, %d) {_quoted(op.prefix.data)}"
     place = "blockIdx.x, blockIdx.y, blockIdx.z"
-    items = [item for value in op.values for item in _items(e, value)]
-    if not items:
-        e.line(f'printf("{prefix}\\n", {place});')
-    for element, text in items:
-        mark, argument = _formatted(element, text)
-        e.line(f'printf("{prefix}{mark}\\n", {place}, {argument});')
+    if not op.values:
+        with e.block("" if e.one_thread else f"if ({e.thread} == 0)"):
+            e.line(f'printf("{prefix}\\n", {place});')
+    for value in op.values:
+        items, guard = _items(e, value), replica_guard(e, value)
+        with e.block(f"if ({guard})" if guard else ""):
+            for element, text in items:
+                mark, argument = _formatted(element, text)
+                e.line(f'printf("{prefix}{mark}\\n", {place}, {argument});')
 
 
 def device_assert(e: Emitter, op: Operation) -> None:
