@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from math import prod
+
 import numpy as np
 import pytest
 
+import tawa
+import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
 from lower_kernels import CASES, fresh, lowered, tile_kernel
+from tawa.codegen import generate
 from tawa.layouts.access import vector_access
-from tawa.layouts.fragments import squares
+from tawa.layouts.fragments import Span, blocks
 from tawa.layouts.shared import SharedLayout
 from tawa.simulator import simulate
 
 BANKS = 32
+SQUARES = Span(1, 2, 2), Span(0, 2, 4)
 
 
 def wavefronts(access, warps, lanes_at_once=16):
@@ -35,7 +42,7 @@ def wavefronts(access, warps, lanes_at_once=16):
 @pytest.mark.parametrize("along", [0, 1])
 @pytest.mark.parametrize("warps", [4, 8])
 def test_both_sides_move_vectors_without_conflicts(shape, along, warps):
-    found = squares(shape, warps, 2, along)
+    found = blocks(shape, warps, Span(along, 2, 2), Span(1 - along, 2, 4))
     assert found is not None
     read, write = found
     assert sorted(set(read.register_table)) == sorted(set(write.register_table))
@@ -49,9 +56,9 @@ def test_both_sides_move_vectors_without_conflicts(shape, along, warps):
 
 
 def test_squares_that_do_not_spread_are_declined():
-    assert squares((32, 100), 8, 2, 1) is None
-    assert squares((31, 128), 8, 2, 1) is None
-    assert squares((8, 8), 8, 2, 1) is None
+    assert blocks((32, 100), 8, *SQUARES) is None
+    assert blocks((31, 128), 8, *SQUARES) is None
+    assert blocks((8, 8), 8, *SQUARES) is None
 
 
 def test_the_lowered_product_uses_them():
@@ -70,3 +77,127 @@ def test_emulated_text_equals_the_oracle():
     for array in expected:
         want, got = (np.asarray(x[array], np.float64) for x in (expected, actual))
         assert np.array_equal(want, got)
+
+
+# --- from global memory to global memory --------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (32, 128), (64, 192), (2, 64, 64)])
+@pytest.mark.parametrize("warps", [1, 2, 4])
+@pytest.mark.parametrize("sides", [(8, 4), (4, 4), (2, 8)])
+def test_blocks_hold_every_element_once(shape, warps, sides):
+    rank = len(shape)
+    found = blocks(shape, warps, Span(rank - 1, sides[0], 4), Span(rank - 2, sides[1], 8))
+    assert found is not None
+    for layout, dim, side in zip(found, (rank - 1, rank - 2), sides, strict=True):
+        places = [
+            layout.coordinate(register, lane, warp)
+            for register in range(layout.register_count)
+            for lane in range(32)
+            for warp in range(warps)
+        ]
+        assert len(places) == prod(shape) == len(set(places))
+        first = layout.register_table[:side]
+        assert [place[dim] for place in first] == list(range(side))
+
+
+@tawa.jit
+def transposed(x_ptr, o_ptr, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    inside = (rows[:, None] < M) & (columns[None, :] < N)
+    x = tl.load(x_ptr + rows[:, None] * N + columns[None, :], mask=inside)
+    tl.store(o_ptr + columns[:, None] * M + rows[None, :], tl.trans(x) + 1, mask=tl.trans(inside))
+
+
+@tawa.jit
+def met(x_ptr, y_ptr, o_ptr, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    columns = tl.program_id(1) * BN + tl.arange(0, BN)
+    x = tl.load(x_ptr + rows[:, None] * N + columns[None, :])
+    y = tl.load(y_ptr + columns[:, None] * M + rows[None, :])
+    tl.store(o_ptr + rows[:, None] * N + columns[None, :], x + tl.trans(y))
+
+
+@tawa.jit
+def across(x_ptr, o_ptr, B: tl.constexpr):
+    rows, columns = tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    tl.store(o_ptr + columns * B + rows, tl.load(x_ptr + rows * B + columns))
+
+
+@tawa.jit
+def heads(x_ptr, o_ptr, H: tl.constexpr, S: tl.constexpr, D: tl.constexpr):
+    """[S, H, D] to [H, D, S]."""
+    s, h, d = tl.arange(0, S), tl.arange(0, H), tl.arange(0, D)
+    x = tl.load(x_ptr + s[:, None, None] * H * D + h[None, :, None] * D + d[None, None, :])
+    at = o_ptr + h[:, None, None] * D * S + d[None, :, None] * S + s[None, None, :]
+    tl.store(at, tl.permute(x, (1, 2, 0)))
+
+
+def run(kernel, given, grid, *, via, **options):
+    """Launch in the simulator, or run the generated text; return that text."""
+    made = kernel.compile(*given.values(), grid=grid, **options)
+    if via == "simulator":
+        tawa.simulate(kernel, *given.values(), grid=grid, **options)
+    else:
+        full = (*grid, 1, 1)[:3]
+        emulate(generate(made.asm.program("hopper")), given, full, blocks=2)
+    return made.asm["cuda"]
+
+
+ONE_BY_ONE = re.compile(r"(shared|global)_(store|load)_(b8|b16|narrow)")
+"""Accesses of elements of less than a word."""
+VIAS = ["simulator", pytest.param("emulator", marks=needs_compiler)]
+
+
+@pytest.mark.parametrize("via", VIAS)
+@pytest.mark.parametrize("warps", [2, 4, 8])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8])
+def test_tiles_are_turned_in_registers(via, dtype, warps):
+    m, n, block = 96, 144, 64
+    x = (np.arange(m * n).reshape(m, n) % 113).astype(dtype)
+    given = {"x_ptr": x, "o_ptr": np.zeros((n, m), dtype), "M": m, "N": n}
+    text = run(transposed, given, (2, 3), via=via, BM=block, BN=block, num_warps=warps)
+    np.testing.assert_array_equal(given["o_ptr"], (x + 1).T)
+    assert not ONE_BY_ONE.search(text)
+
+
+@pytest.mark.parametrize("via", VIAS)
+def test_tiles_of_both_orders_meet(via):
+    m, n = 64, 128
+    x = (np.arange(m * n).reshape(m, n) % 97).astype(np.float16)
+    y = (np.arange(n * m).reshape(n, m) % 89).astype(np.float16)
+    given = {"x_ptr": x, "y_ptr": y, "o_ptr": np.zeros((m, n), np.float16), "M": m, "N": n}
+    text = run(met, given, (1, 2), via=via, BM=64, BN=64)
+    np.testing.assert_array_equal(given["o_ptr"], x + y.T)
+    assert not ONE_BY_ONE.search(text)
+
+
+@pytest.mark.parametrize("via", VIAS)
+def test_a_tile_of_three_dimensions_is_turned(via):
+    h, s, d = 4, 32, 32
+    x = (np.arange(s * h * d).reshape(s, h, d) % 101).astype(np.float16)
+    given = {"x_ptr": x, "o_ptr": np.zeros((h, d, s), np.float16)}
+    text = run(heads, given, (1,), via=via, H=h, S=s, D=d)
+    np.testing.assert_array_equal(given["o_ptr"], x.transpose(1, 2, 0))
+    assert not ONE_BY_ONE.search(text)
+
+
+@pytest.mark.parametrize("via", VIAS)
+def test_rows_of_odd_length_are_turned_in_vectors_all_the_same(via):
+    m, n = 61, 67
+    x = (np.arange(m * n).reshape(m, n) % 113).astype(np.float16)
+    given = {"x_ptr": x, "o_ptr": np.zeros((n, m), np.float16), "M": m, "N": n}
+    text = run(transposed, given, (1, 2), via=via, BM=64, BN=64)
+    np.testing.assert_array_equal(given["o_ptr"], (x + 1).T)
+    assert "shared_store_u32x" in text
+
+
+@pytest.mark.parametrize("via", VIAS)
+def test_a_store_across_needs_no_transpose(via):
+    """The values keep their shape; the addresses lie the other way round."""
+    x = (np.arange(64 * 64).reshape(64, 64) % 113).astype(np.float16)
+    given = {"x_ptr": x, "o_ptr": np.zeros((64, 64), np.float16)}
+    text = run(across, given, (1,), via=via, B=64)
+    np.testing.assert_array_equal(given["o_ptr"], x.T)
+    assert not ONE_BY_ONE.search(text)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import gcd, prod
 
 from tawa.errors import ShapeUnsupported
-from tawa.layouts.register import Axis, Coordinate, RegisterLayout
+from tawa.layouts.register import LANES, Axis, Coordinate, RegisterLayout
 
 WARPGROUP = 4
 """Warps of a warpgroup: the unit that issues wgmma."""
@@ -173,50 +173,59 @@ def _extent_per_warp(layout: RegisterLayout, dim: int) -> int:
     return layout.shape[dim] // shares
 
 
-def squares(
-    shape: Coordinate, warps: int, side: int, along: int
-) -> tuple[RegisterLayout, RegisterLayout] | None:
-    """Return the layouts to read and to write a matrix that lies along `along` in memory and shall
-    lie along its other dimension: each thread holds `side` x `side` squares of neighbours.
-
-    Both move whole vectors; the matrix is turned round inside each thread, whose registers change
-    their order alone. Eight lanes cover two squares `along` by four across: in tiles of 32-bit
-    elements and 128-byte swizzle no lanes of an access meet in a bank if `side` is 2. None where
-    the squares do not spread evenly over the threads.
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One dimension of the blocks that threads turn: `neighbours` in each thread, `lanes` that
+    continue along it.
     """
-    if len(shape) != 2 or any(extent % side for extent in shape):
-        return None
-    across = 1 - along
-    left = [extent // side for extent in shape]
-    covered = [side, side]
 
-    def take(dim: int, count: int) -> tuple[int, Coordinate]:
-        share = gcd(count, left[dim])
-        step = _along(dim, covered[dim])
+    dim: int
+    neighbours: int
+    lanes: int
+
+
+def blocks(
+    shape: Coordinate, warps: int, along: Span, across: Span
+) -> tuple[RegisterLayout, RegisterLayout] | None:
+    """Return the layouts to read and to write a tile that lies `along` one dimension in memory and
+    shall lie `across`, along another.
+
+    Each thread holds blocks of neighbours of both: it moves whole vectors on both sides, and turns
+    its blocks by naming its registers otherwise. Lanes, then warps, that a span has no room for go
+    on along the other. None where the blocks do not spread evenly over the threads.
+    """
+    spans = (along, across)
+    covered = [1] * len(shape)
+    left = list(shape)
+
+    def take(dim: int, most: int) -> tuple[int, Coordinate]:
+        share = gcd(most, left[dim])
+        step = tuple(covered[dim] if index == dim else 0 for index in range(len(shape)))
         covered[dim] *= share
         left[dim] //= share
         return share, step
 
     def spread(count: int, *wishes: tuple[int, int]) -> tuple[Axis, ...] | None:
         items: list[tuple[int, Coordinate]] = []
-        for dim, most in (*wishes, (along, count), (across, count)):
+        others = [dim for dim in range(len(shape)) if dim not in (along.dim, across.dim)]
+        rest = [(dim, count) for dim in (along.dim, across.dim, *others)]
+        for dim, most in (*wishes, *rest):
             items.append(take(dim, min(most, count)))
             count //= items[-1][0]
         return axes(*items) if count == 1 else None
 
-    lanes, over_warps = spread(32, (along, 2), (across, 4)), spread(warps)
+    held = [take(span.dim, span.neighbours) for span in spans]
+    if any(share != span.neighbours for (share, _), span in zip(held, spans)):
+        return None
+    lanes = spread(LANES, *((span.dim, span.lanes) for span in spans))
+    over_warps = spread(warps)
     if lanes is None or over_warps is None:
         return None
-    one, other = ((side, _along(dim, 1)) for dim in (along, across))
-    rest = take(along, left[along]), take(across, left[across])
+    rest = [take(dim, left[dim]) for dim in (along.dim, across.dim, *range(len(shape)))]
     return (
-        RegisterLayout(shape, axes(one, other, *rest), lanes, over_warps),
-        RegisterLayout(shape, axes(other, one, *rest), lanes, over_warps),
+        RegisterLayout(shape, axes(*held, *rest), lanes, over_warps),
+        RegisterLayout(shape, axes(*held[::-1], *rest), lanes, over_warps),
     )
-
-
-def _along(dim: int, step: int) -> Coordinate:
-    return (step, 0) if dim == 0 else (0, step)
 
 
 def blocked(
@@ -257,6 +266,17 @@ def blocked(
         held.append((shape[dim] // covered[dim], step(dim)))
         covered[dim] = shape[dim]
     return RegisterLayout(shape, axes(*held), lanes, over_warps)
+
+
+def runs_first(layout: RegisterLayout, dim: int) -> RegisterLayout:
+    """Return the layout whose first registers are neighbours along `dim`, where a thread has such.
+
+    The others keep their order.
+    """
+    unit = tuple(int(index == dim) for index in range(len(layout.shape)))
+    runs = tuple(axis for axis in layout.registers if axis.step == unit)
+    others = tuple(axis for axis in layout.registers if axis.step != unit)
+    return RegisterLayout(layout.shape, runs + others, layout.lanes, layout.warps)
 
 
 def without_dimension(layout: RegisterLayout, dim: int) -> RegisterLayout:

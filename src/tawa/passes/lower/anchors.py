@@ -14,14 +14,13 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import ViewType, bit_width, element_type, shape_of
+from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.layouts import fragments
 from tawa.layouts.convert import register_map
 from tawa.layouts.register import Axis, RegisterLayout
 from tawa.passes.lower.access import contiguous_axis
 from tawa.passes.lower.relate import is_tensor, propose, ties
 
-_SQUARE = 2  # of 32 bits: two are a vector either way, and no lanes meet in a bank
 _VECTOR = 16  # bytes: the widest access of one thread
 
 
@@ -193,48 +192,6 @@ def copy_seeds(
         yield operation.pointer, layout
         if operation.mask is not None:
             yield operation.mask, layout
-
-
-def turn_seeds(
-    chosen: Assignment, operations: list[Operation]
-) -> Iterator[tuple[SSAValue, RegisterLayout]]:
-    """Matrices of 32 bits that are read in one order and written in the other: each thread turns
-    squares of two by two.
-    """
-    for operation in operations:
-        if not isinstance(operation, hopper.SharedStore) or not is_tensor(operation.value):
-            continue
-        read = _read_from(operation.value)
-        if read is None or bit_width(element_type(operation.value.type)) != 32:
-            continue
-        there, here = _order(read.view), _order(operation.view)
-        if there == here or len(there) != 2:
-            continue
-        shape = shape_of(operation.value.type)
-        found = fragments.squares(shape, chosen.warps, _SQUARE, there[-1])
-        if found is not None:
-            yield read.result, found[0]
-            chosen.at[operation] = found[1]
-
-
-def _read_from(value: SSAValue) -> hopper.SharedLoad | None:
-    """Return the read that functions of single elements made a value of."""
-    pending = [value]
-    while pending:
-        match pending.pop().owner:
-            case hopper.SharedLoad() as read:
-                return read
-            case tile.Elementwise() | tile.Cast() | tile.Bitcast() as function:
-                pending.extend(operand for operand in function.operands if is_tensor(operand))
-            case _:
-                pass
-    return None
-
-
-def _order(view: SSAValue) -> tuple[int, ...]:
-    kind = view.type
-    assert isinstance(kind, ViewType), "shared memory is reached through views"
-    return kind.within.data.order
 
 
 def _run_of(copy: hopper.CopyAsync) -> int:

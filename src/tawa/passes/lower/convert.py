@@ -31,15 +31,14 @@ from tawa.ir.types import (
     shape_of,
     with_shape,
 )
-from tawa.layouts.access import vector_access
 from tawa.layouts.convert import register_map
-from tawa.layouts.fragments import without_dimension
+from tawa.layouts.fragments import runs_first, without_dimension
 from tawa.layouts.register import Coordinate, RegisterLayout
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.anchors import Assignment, count_layout, operand_layouts
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, retype
-from tawa.passes.lower.placement import choose_layout
+from tawa.passes.lower.placement import scratch_layout
 from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, joined, propose, reshaped, split_of
 from tawa.passes.lower.views import whole_buffer
 
@@ -129,13 +128,14 @@ class Converter:
     def _settle_results(self, operation: Operation) -> None:
         """Give results the layout that follows from the operands', then the one they were given.
 
-        A product leaves its result in the registers of its accumulator, whatever others asked for.
-        The operand of a reduction, scan or histogram does not follow from its result, nor always
-        that of a reshape or a join, whose neighbours may lie in other threads: others may have
-        asked for it.
+        A product leaves its result in the registers of its accumulator, a load of what is turned in
+        those of its vectors. The operand of a reduction, scan or histogram does not follow from its
+        result, nor always that of a reshape or a join, whose neighbours may lie in other threads.
         """
         match operation:
             case hopper.Wgmma() | hopper.Mma() | hopper.FmaDot():
+                natural = self.chosen.at[operation]
+            case tile.Load() if operation in self.chosen.at:
                 natural = self.chosen.at[operation]
             case tile.Scan():
                 natural = layout_of(operation.inputs[0].type)
@@ -327,6 +327,7 @@ def exchange(
     layouts = [
         scratch_layout(kind, layout_of(value.type), wanted) for value, kind in zip(carried, kinds)
     ]
+    carried = [_in_runs(emitter, *each) for each in zip(carried, layouts)]
     buffers = scratch(lowering, role, list(zip(layouts, kinds)))
     emitter.put(lowering.role_barrier(role))
     views = [whole_buffer(emitter, buffer) for buffer in buffers]
@@ -339,18 +340,16 @@ def exchange(
         kind = with_layout(carrier.type, wanted)
         load = hopper.SharedLoad(operands=[view], attributes=dict(via), result_types=[kind])
         result = emitter.put(load, value.name_hint).result
-        loaded.append(as_bits(emitter, result) if carrier is not value else result)
+        loaded.append(as_bits(emitter, result) if element_type(value.type) == i1 else result)
     return loaded
 
 
-def scratch_layout(
-    element: Attribute, held: RegisterLayout, wanted: RegisterLayout
-) -> SharedLayout:
-    """Return a placement that both register layouts reach: swizzled, or else row by row."""
-    layout = choose_layout(held.shape, element)
-    if all(vector_access(each, layout) is not None for each in (held, wanted)):
-        return layout
-    return SharedLayout(layout.shape, layout.order, layout.bits, 0)
+def _in_runs(emitter: Emitter, value: SSAValue, within: SharedLayout) -> SSAValue:
+    """Name a tensor's registers so that those come first that are neighbours in memory."""
+    kind = with_layout(value.type, runs_first(layout_of(value.type), within.order[-1]))
+    if kind == value.type:
+        return value
+    return emitter.put(hopper.ConvertLayout(operands=[value], result_types=[kind])).result
 
 
 def scratch(

@@ -39,11 +39,11 @@ from tawa.passes.lower.anchors import (
     product_seeds,
     scan_seeds,
     store_seeds,
-    turn_seeds,
 )
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.relate import is_tensor, propose, ties
 from tawa.passes.lower.spread_rows import accesses, spread_loads
+from tawa.passes.lower.turns import turn_seeds
 
 _CHEAP = (
     tile.Constant,
@@ -183,6 +183,8 @@ def _anchor_stores(lowering: Lowering, chosen: Assignment, operations: list[Oper
     facts = Contiguity()
     for operation in operations:
         if not isinstance(operation, tile.Store) or not is_tensor(operation.pointer):
+            continue
+        if operation in chosen.at:  # what it writes was turned
             continue
         axis = contiguous_axis(operation.pointer)
         run = facts.run(operation.pointer, operation.mask, axis)

@@ -7,7 +7,11 @@ from math import prod
 from xdsl.ir import Attribute
 
 from tawa.ir.types import bit_width
+from tawa.layouts.access import vector_access
+from tawa.layouts.register import RegisterLayout
 from tawa.layouts.shared import SharedLayout
+
+_WORD = 32  # bits of a bank
 
 
 def choose_layout(
@@ -35,3 +39,22 @@ def choose_layout(
         and (row == width or rows % 8 == 0)
     )
     return SharedLayout(shape, order, bits, next(fits, 0))
+
+
+def scratch_layout(
+    element: Attribute, held: RegisterLayout, wanted: RegisterLayout
+) -> SharedLayout:
+    """Return a placement that both register layouts reach: swizzled, or else row by row.
+
+    Narrow elements lie in the order in which they are `wanted`, by registers or else by lanes.
+    """
+    rank = len(held.shape)
+    order = tuple(range(rank))
+    steps = [axis.step for axis in (*wanted.registers[:1], *wanted.lanes[:1])]
+    unit = next((step for step in steps if sorted(step) == [0] * (rank - 1) + [1]), None)
+    if unit is not None and bit_width(element) < _WORD:
+        order = (*(dim for dim in order if not unit[dim]), unit.index(1))
+    layout = choose_layout(held.shape, element, order)
+    if all(vector_access(each, layout) is not None for each in (held, wanted)):
+        return layout
+    return SharedLayout(layout.shape, layout.order, layout.bits, 0)
