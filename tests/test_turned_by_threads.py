@@ -126,6 +126,17 @@ def across(x_ptr, o_ptr, B: tl.constexpr):
 
 
 @tawa.jit
+def walking(x_ptr, o_ptr, steps, B: tl.constexpr):
+    """Tile by tile through addresses that the loop carries."""
+    rows, columns = tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    x_at = x_ptr + rows * B + columns
+    for step in range(steps):
+        x = tl.load(x_at, mask=rows < B - step, other=-1.0)
+        tl.store(o_ptr + step * B * B + rows * B + columns, tl.trans(x))
+        x_at = x_at + (B * B + rows * 0)
+
+
+@tawa.jit
 def heads(x_ptr, o_ptr, H: tl.constexpr, S: tl.constexpr, D: tl.constexpr):
     """[S, H, D] to [H, D, S]."""
     s, h, d = tl.arange(0, S), tl.arange(0, H), tl.arange(0, D)
@@ -191,6 +202,18 @@ def test_rows_of_odd_length_are_turned_in_vectors_all_the_same(via):
     text = run(transposed, given, (1, 2), via=via, BM=64, BN=64)
     np.testing.assert_array_equal(given["o_ptr"], (x + 1).T)
     assert "shared_store_u32x" in text
+
+
+@pytest.mark.parametrize("via", VIAS)
+def test_addresses_that_a_loop_carries_stay_where_they_are_read(via):
+    x = (np.arange(3 * 64 * 64).reshape(3, 64, 64) % 113).astype(np.float16)
+    given = {"x_ptr": x, "o_ptr": np.zeros((3, 64, 64), np.float16), "steps": 3}
+    text = run(walking, given, (1,), via=via, B=64, store="registers")
+    for step in range(3):
+        wanted = np.where(np.arange(64)[:, None] < 64 - step, x[step], -1)
+        np.testing.assert_array_equal(given["o_ptr"][step], wanted.T)
+    assert "shared_store_b" not in text
+    assert "shared_store_u64" not in text  # addresses
 
 
 @pytest.mark.parametrize("via", VIAS)

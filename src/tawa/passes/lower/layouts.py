@@ -172,10 +172,12 @@ def _flood(chosen: Assignment, start: SSAValue, layout: RegisterLayout) -> None:
             continue
         chosen.of[value] = wanted
         pending.extend((other, wanted) for other in ties(value))
-        if isinstance(value.owner, Operation):
-            pending.extend(propose(value.owner, value, wanted))
-        for use in value.uses:
-            pending.extend(propose(use.operation, value, wanted))
+        related = [value.owner, *(use.operation for use in value.uses)]
+        for operation in related:
+            # A load of what is turned has its addresses in another layout than its result.
+            turned = isinstance(operation, tile.Load) and operation in chosen.at
+            if isinstance(operation, Operation) and not turned:
+                pending.extend(propose(operation, value, wanted))
 
 
 def _anchor_stores(lowering: Lowering, chosen: Assignment, operations: list[Operation]) -> None:

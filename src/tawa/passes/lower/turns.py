@@ -89,6 +89,7 @@ def _turn_global(
         if held is not None:
             chosen.at[read] = held
             chosen.at[store] = wanted
+            yield from ((value, held) for value in read.operands if is_tensor(value))
             yield read.result, permuted(wanted, tuple(map(order.index, range(len(order)))))
 
 
