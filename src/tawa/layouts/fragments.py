@@ -185,14 +185,15 @@ class Span:
 
 
 def blocks(
-    shape: Coordinate, warps: int, along: Span, across: Span
+    shape: Coordinate, warps: int, along: Span, across: Span, *, across_first: bool = False
 ) -> tuple[RegisterLayout, RegisterLayout] | None:
     """Return the layouts to read and to write a tile that lies `along` one dimension in memory and
     shall lie `across`, along another.
 
     Each thread holds blocks of neighbours of both: it moves whole vectors on both sides, and turns
     its blocks by naming its registers otherwise. Lanes, then warps, that a span has no room for go
-    on along the other. None where the blocks do not spread evenly over the threads.
+    on along the other; `across_first`: lanes begin with those of `across`. None where the blocks do
+    not spread evenly over the threads.
     """
     spans = (along, across)
     covered = [1] * len(shape)
@@ -217,7 +218,7 @@ def blocks(
     held = [take(span.dim, span.neighbours) for span in spans]
     if any(share != span.neighbours for (share, _), span in zip(held, spans)):
         return None
-    lanes = spread(LANES, *((span.dim, span.lanes) for span in spans))
+    lanes = spread(LANES, *((s.dim, s.lanes) for s in (spans[::-1] if across_first else spans)))
     over_warps = spread(warps)
     if lanes is None or over_warps is None:
         return None

@@ -101,7 +101,7 @@ def _held(
     chosen: Assignment, read: tile.Load, across: int, facts: Contiguity
 ) -> RegisterLayout | None:
     """Return the layout to read a tile in that is turned along `across`: vectors, as many lanes as
-    whole lines take, and in each thread what is a vector across.
+    whole lines take, and in each thread what is a vector across. None where there are no vectors.
     """
     shape, size = shape_of(read.result.type), _bits(read.result) // 8
     along = contiguous_axis(read.pointer)
@@ -113,11 +113,11 @@ def _held(
             inside //= 2
         else:
             run //= 2
-    if inside * size < _WORD // 8:
+    if run == 1 or inside * size < _WORD // 8:
         return None
     lanes = gcd(LANES, max(1, min(shape[along], _LINE // size) // run))
     spans = Span(along, run, lanes), Span(across, inside, LANES // lanes)
-    found = blocks(shape, chosen.warps, *spans)
+    found = blocks(shape, chosen.warps, *spans, across_first=True)  # fewer meet in a bank
     return None if found is None else found[0]
 
 
