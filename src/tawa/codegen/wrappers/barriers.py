@@ -126,35 +126,28 @@ CLUSTER_RANK = Wrapper(
     "%cluster_ctarank",
     "pure",
 )
-# Ids as immediates: a barrier named by a register makes ptxas reserve all sixteen.
-NAMED_SYNC = Wrapper(
-    "void named_sync()",
-    asm("bar.sync %0, %1;", "", '"n"(id), "n"(threads)', memory=True),
-    "bar",
-    "sync",
-    template="int id, int threads",
-)
-NAMED_ARRIVE = Wrapper(
-    "void named_arrive()",
-    asm("bar.arrive %0, %1;", "", '"n"(id), "n"(threads)', memory=True),
-    "bar",
-    "sync",
-    template="int id, int threads",
-)
-NAMED_SYNC_OF_GROUP = Wrapper(
-    "void named_sync_of_group(u32 id)",
-    asm("bar.sync %0, %1;", "", '"r"(id), "n"(threads)', memory=True),
-    "bar",
-    "sync",
-    template="int threads",
-)
-NAMED_ARRIVE_OF_GROUP = Wrapper(
-    "void named_arrive_of_group(u32 id)",
-    asm("bar.arrive %0, %1;", "", '"r"(id), "n"(threads)', memory=True),
-    "bar",
-    "sync",
-    template="int threads",
-)
+
+
+def _named(name: str, operation: str, *, of_group: bool = False) -> Wrapper:
+    """Return the wrapper of a named barrier's operation, one of several barriers for a group.
+
+    Ids are immediates where they are known: one in a register makes ptxas reserve all sixteen.
+    """
+    parameter, constraint = ("u32 id", "r") if of_group else ("", "n")
+    operands = f'"{constraint}"(id), "n"(threads)'
+    return Wrapper(
+        f"void {name}({parameter})",
+        asm(f"bar.{operation} %0, %1;", "", operands, memory=True),
+        "bar",
+        "sync",
+        template="int threads" if of_group else "int id, int threads",
+    )
+
+
+NAMED_SYNC = _named("named_sync", "sync")
+NAMED_ARRIVE = _named("named_arrive", "arrive")
+NAMED_SYNC_OF_GROUP = _named("named_sync_of_group", "sync", of_group=True)
+NAMED_ARRIVE_OF_GROUP = _named("named_arrive_of_group", "arrive", of_group=True)
 TAKE_REGISTERS = Wrapper(
     "void take_registers()",
     asm("setmaxnreg.inc.sync.aligned.u32 %0;", "", '"n"(count)'),
