@@ -49,6 +49,21 @@ def test_the_first_of_several_refusals_is_raised(monkeypatch):
     assert "plan 2: refusal 2" in caught.value.__notes__
 
 
+def test_what_is_not_proved_is_tried_with_few_slots_last(monkeypatch):
+    first = build().plan
+    refuse, calls = refusing(UnprovedProtocol, 99)
+    with monkeypatch.context() as never:
+        never.setattr(compiler, "prove", refuse)
+        with pytest.raises(UnprovedProtocol):
+            build()
+    refuse, _ = refusing(UnprovedProtocol, len(calls) - 1)
+    monkeypatch.setattr(compiler, "prove", refuse)
+    kernel = build()
+    assert {ring.depth for ring in first.arefs} != {2}
+    assert {ring.depth for ring in kernel.plan.arefs} == {2}
+    assert kernel.plan.roles == first.roles
+
+
 def test_a_violated_protocol_is_never_passed_over(monkeypatch):
     refuse, calls = refusing(ProtocolError, 1)
     monkeypatch.setattr(compiler, "prove", refuse)

@@ -8,7 +8,7 @@ the store takes the room, the store goes out in parts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.ir import Operation, SSAValue
 
@@ -21,7 +21,7 @@ from tawa.ir import tile
 from tawa.ir.types import DescType, bit_width
 from tawa.layouts.shared import split_columns
 from tawa.plan.pins import Pins, pick
-from tawa.plan.plan import ArefPlan
+from tawa.plan.plan import ArefPlan, Plan
 from tawa.plan.resources import aliases, stage_bytes, tile_bytes
 
 MOST_SLOTS = 8
@@ -275,3 +275,12 @@ def _sent_rings(partition: Partition, pins: Pins) -> tuple[ArefPlan, ...]:
 def tiles_of(partition: Partition) -> set[SSAValue]:
     """Return the tiles that lie in rings, and the views of them."""
     return aliases(load for payload in partition.payloads for load in payload.loads)
+
+
+def with_shallow_rings(plan: Plan) -> tuple[Plan, ...]:
+    """Return the plan with no more slots than its products in flight need, two at least, if it has
+    more: what was not proved for the length of its runs has fewer positions of its rings to run.
+    """
+    least = max([2, *(loop.mma_depth for loop in plan.loops)])
+    rings = tuple(replace(ring, depth=min(ring.depth, least)) for ring in plan.arefs)
+    return (replace(plan, arefs=rings),) if rings != plan.arefs else ()

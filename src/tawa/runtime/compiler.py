@@ -38,6 +38,7 @@ from tawa.plan.budgets import moved_to_helpers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.planner import rank_plans
+from tawa.plan.rings import with_shallow_rings
 from tawa.plan.unhonoured import refuse_declined
 from tawa.runtime import crash, cubins, nvrtc
 from tawa.runtime.compiled import (
@@ -255,6 +256,8 @@ def _plans(
                 plans = rank_plans(kernel, less, pins, notes)
                 aside *= 8
     yield from [plan for plan in plans if plan != refused][: ATTEMPTS - 1]
+    if isinstance(errors[0], UnprovedProtocol) and not pins.depth and pins.plan is None:
+        yield from with_shallow_rings(refused)
 
 
 def _carry_out(
