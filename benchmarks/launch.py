@@ -121,11 +121,11 @@ class Tensor:
     def stride(self) -> tuple[int, ...]:
         return self.strides
 
-    def new_empty_strided(
-        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str = ""
-    ) -> Tensor:
-        # As freed memory comes again.
-        return Tensor(*shape, dtype=dtype or self.dtype, address=0x7E0000000000)
+
+def empty_strided(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: str, device: Any
+) -> Tensor:
+    return Tensor(*shape, dtype=dtype, address=0x7E0000000000)  # as freed memory comes again
 
 
 class DryDriver:
@@ -179,7 +179,7 @@ def dry() -> dict[str, float]:
 
     if "torch" not in sys.modules:
         torch: Any = types.ModuleType("torch")
-        torch.Tensor = Tensor
+        torch.Tensor, torch.empty_strided = Tensor, empty_strided
         torch.cuda = types.SimpleNamespace(
             is_available=lambda: True, is_initialized=lambda: True, init=lambda: None
         )

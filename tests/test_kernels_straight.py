@@ -47,11 +47,11 @@ class Tensor:
     def stride(self):
         return self.strides
 
-    def new_empty_strided(self, shape, strides, dtype=""):
-        address = Tensor.next_made + PAGE * len(Tensor.made)
-        Tensor.made.append(address)
-        kind = dtype or self.dtype
-        return Tensor(*shape, dtype=kind, address=address, device=self.ordinal, strides=strides)
+
+def empty_strided(shape, strides, dtype, device):
+    address = Tensor.next_made + PAGE * len(Tensor.made)
+    Tensor.made.append(address)
+    return Tensor(*shape, dtype=dtype, address=address, device=device.index, strides=strides)
 
 
 def at(place, *shape, **how):
@@ -64,7 +64,7 @@ def gpu(monkeypatch, tmp_path):
     driver = FakeDriver(parameters=4)
     install(monkeypatch, driver)
     torch = types.ModuleType("torch")
-    torch.Tensor = Tensor
+    torch.Tensor, torch.empty_strided = Tensor, empty_strided
     torch.cuda = types.SimpleNamespace(
         is_available=lambda: True, is_initialized=lambda: True, init=lambda: None
     )
