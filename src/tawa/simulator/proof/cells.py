@@ -4,9 +4,9 @@ A run binds an unknown when the first loop or condition asks for it; what asks l
 number chosen stands for all that give the first question this outcome, which is enough for that
 question alone: ``K / 64`` trips of one role and ``(K + 63) / 64`` of another are as many where the
 first was asked for a round length. So all questions about an unknown are looked at together: one
-number of each *cell*, of those that give all of them the same outcomes, is run, as far as loops
-stay short. Numbers are tried where outcomes may change: about the constants and lengths that the
-questions have, their multiples and differences, and below zero.
+number of each *cell*, of those that give all of them the same outcomes, is run. Numbers are tried
+where outcomes may change: about the constants and lengths that the questions have, their multiples
+and differences, and below zero.
 """
 
 from __future__ import annotations
@@ -27,27 +27,29 @@ Given: TypeAlias = Mapping[Name, int]
 Vector: TypeAlias = tuple[int, ...]
 
 _FEW = 8  # constants whose differences are tried, and the least numbers
+_LONG = 200  # trips; a step that is not positive gives more
 _MOST = 12  # cells of one unknown that are run
 
 
 def cells(
-    scalars: Scalars, questions: list[Question], most: int, seen: Mapping[Name, set[int]]
+    scalars: Scalars, questions: list[Question], many: int, seen: Mapping[Name, set[int]]
 ) -> Iterator[Given]:
     """Yield what unknowns are to be in another run for each cell that no run was in.
 
-    `questions` are those of a run with `scalars`; loops of more than `most` trips are left out.
-    `seen` has the numbers that each unknown was in other runs.
+    `questions` are those of a run with `scalars`; more than `many` trips are all alike. `seen` has
+    the numbers that each unknown was in other runs.
     """
     bound = scalars.names()
     for name, unknown in bound.items():
         asked = _Asked(scalars, unknown, questions)
         if len(asked.questions) < 2 or not _is_free(unknown, bound):
             continue
-        known = {asked.outcomes(number) for number in (scalars.bound[unknown], *seen.get(name, ()))}
+        ran = (scalars.bound[unknown], *seen.get(name, ()))
+        known = {asked.outcomes(number, many) for number in ran}
         found = 0
         for number in asked.numbers():
-            outcomes = asked.outcomes(number)
-            if outcomes in known or outcomes is None or max(outcomes) > most:
+            outcomes = asked.outcomes(number, many)
+            if outcomes is None or outcomes in known:
                 continue
             known.add(outcomes)
             yield {item: scalars.bound[expr] for item, expr in bound.items()} | {name: number}
@@ -112,9 +114,9 @@ class _Asked:
                 self.order.append(item)
         return depends[scalar]
 
-    def outcomes(self, number: int) -> Vector | None:
-        """Return the outcomes for a number, None where a question is none: a step of nought, or
-        something that no run had to bind.
+    def outcomes(self, number: int, many: int) -> Vector | None:
+        """Return the outcomes for a number, None where it is not to be run: loops would be very
+        long, or something is asked that nothing was bound for.
         """
         known: dict[object, int | None] = {self.unknown: number}
         value = self.scalars.value
@@ -126,7 +128,10 @@ class _Asked:
             parts = [known[item] if item in known else value(item) for item in scalars]
             if None in parts:
                 return None
-            found.append(outcome(*parts))
+            result = outcome(*parts)
+            if result > _LONG:
+                return None
+            found.append(min(result, many + 1))
         return tuple(found)
 
     def numbers(self) -> list[int]:
@@ -138,6 +143,8 @@ class _Asked:
         for size in steps:
             for base in (size, 2 * size, -size):
                 tried |= {base - 1, base, base + 1}
+        if any(" " in item.function for item in self.order):  # of integers that wrap
+            tried |= {(1 << bits) + more for bits in (7, 8, 15, 16) for more in (-1, 0, 1)}
         unit = self.scalars.units.get(self.unknown, 1)
         least = self.unknown.least
         low = -LARGE if least is None else least

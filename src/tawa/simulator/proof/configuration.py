@@ -54,6 +54,7 @@ class Shape:
     """What decides how many trips are enough: the deepest ring, and the deepest that only a loop
     around others turns; the trips before loops are steady, those that turn rings and those around
     them; and how many roles share out the tiles; `varying` tells whether tiles make unlike trips.
+    `seldom` is the depth of a ring that only some trips of a period turn, in trips.
     """
 
     depth: int
@@ -62,25 +63,34 @@ class Shape:
     around: int
     instances: int
     varying: bool
+    seldom: int = 0
+
+    @property
+    def reach(self) -> int:
+        """Trips that an edge goes over at most."""
+        return max(self.depth, self.seldom)
 
     @property
     def long(self) -> int:
         """Trips in which every ring takes every position after all conditions are steady."""
-        return 2 * self.depth + 2 + self.settle
+        return 2 * self.reach + 2 + self.settle
 
     def counts(self) -> Iterator[int]:
         """Yield the trip counts of a loop that turns rings."""
-        for count in range(self.depth + self.settle + 2):
-            if self.settle <= _MANY or count < self.depth + 2 or count >= self.settle - 1:
+        near = self.depth + self.settle + 2
+        far = self.reach + self.settle + 2
+        for count in range(far):
+            few = count < near and (self.settle <= _MANY or count < self.depth + 2)
+            if few or far <= _MANY or self.settle - 1 <= count < near or count >= far - 2:
                 yield count
 
     def tiles(self, count: int) -> int:
         """Return the trips of a loop over tiles, each of `count` trips."""
         match count:
             case 0:
-                tiles = max(3, self.depth + 1)
+                tiles = max(3, self.depth + 1, self.outer + 1)
             case 1:
-                tiles = 2 * self.depth + 1
+                tiles = 2 * max(self.depth, self.outer) + 1
             case _:  # an edge goes over D trips at most, or over so many tiles
                 tiles = 1 + max(-(-(self.depth + 1) // count), self.outer)
         return self.instances * (tiles + self.around)

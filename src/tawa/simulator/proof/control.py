@@ -7,17 +7,18 @@ for the outcome it wants and binds the unknowns to it.
 from __future__ import annotations
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.configuration import Site
 from tawa.simulator.proof.counted import counted
-from tawa.simulator.proof.counting import most_trips
+from tawa.simulator.proof.counting import counts, most_trips, recurrence_of
 from tawa.simulator.proof.decode import Decoder, terminator
 from tawa.simulator.proof.machine import Agent, Script, Source
 from tawa.simulator.proof.registers import Name, Register
 from tawa.simulator.proof.rules import Unproved
 from tawa.simulator.proof.steps import Step, run_steps
+from tawa.simulator.proof.turns import Turns
 
 Moves = tuple[tuple[int, int], ...]
 Bounds = tuple[int, int, int]
@@ -148,6 +149,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     programs = decoder.persistent and isinstance(loop.step.owner, hopper.NumBlocks)
     orbits, most = _orbits(decoder, loop), most_trips(loop)
     longer = _longer_after(loop, decoder) if most is not None else None
+    kept = tuple(decoder.number(value) for value in carried if _recurs(value, decoder))
 
     def run(script: Script) -> Source:
         env, world = script.env, script.world
@@ -161,7 +163,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
         turning = world.entering(loop, orbits, env)
         if trips:
             world.entered.add((loop, 0))
-        for trip in trips:
+        for trip in Turns(trips, world.turn, env, kept):
             if programs:
                 script.program = trip
             if index >= 0:
@@ -197,6 +199,14 @@ def _longer_after(loop: scf.ForOp, decoder: Decoder) -> tuple[Site, Bounds] | No
         low, high, by = (decoder.number(value) for value in bounds)
         return site, (low, high, by)
     return None
+
+
+def _recurs(value: BlockArgument, decoder: Decoder) -> bool:
+    """Tell whether a carried scalar that the proof follows does anything but count trips."""
+    recurrence = recurrence_of(value)
+    if recurrence is None or value not in decoder.needed:
+        return False
+    return not counts(value, recurrence[1])
 
 
 def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:

@@ -84,6 +84,19 @@ def terminator(block: Block) -> Operation:
     return last
 
 
+def decisive(control: Operation) -> list[SSAValue]:
+    """Return the scalars that decide what a loop or condition does."""
+    match control:
+        case scf.ForOp():
+            return [control.lb, control.ub, control.step]
+        case scf.IfOp():
+            return [control.cond]
+        case scf.WhileOp():
+            return [terminator(control.before_region.block).operands[0]]
+        case _:
+            return []
+
+
 # a OP b in the region where it is true, as (the larger side, how much larger it is at least).
 _TRUE = {"lt": (1, 1), "le": (1, 0), "gt": (0, 1), "ge": (0, 0)}
 _FALSE = {"lt": (0, 0), "le": (0, 1), "gt": (1, 0), "ge": (1, 1)}

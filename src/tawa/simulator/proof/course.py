@@ -16,17 +16,17 @@ from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import Attribute, BlockArgument, SSAValue
 
-from tawa.analysis.polynomial import keeps_number
 from tawa.analysis.remember import remembered
 from tawa.ir import tile
 from tawa.simulator.proof.counting import Loop, constant_of, counts, recurrence_of
-from tawa.simulator.proof.functions import FUNCTIONS
+from tawa.simulator.proof.functions import FUNCTIONS, cast_name, name_of
 
 LATEST = 512
 """The latest trip at which synchronization may change: it is run, so it must be near."""
 
+_TRIPS = 1 << 16  # after so many a number may overflow
 _VALUES = 1 << 12  # of a course that are looked at, at most
 _COMPARE = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
@@ -95,6 +95,7 @@ def course_of(value: SSAValue) -> Course | None:
 
 @remembered
 def _course(value: SSAValue, known: _Known) -> Course | None:
+    integer: Attribute = value.type
     if not isinstance(value.type, IntegerType):
         return None
     if isinstance(value, BlockArgument):
@@ -102,19 +103,26 @@ def _course(value: SSAValue, known: _Known) -> Course | None:
     match value.owner:
         case tile.Constant(value=IntAttr(data=number)):
             return _constant(number)
-        case tile.Cast() as cast if not keeps_number(cast):
-            return None
-        case tile.Cast() | tile.Bitcast() as cast:
-            return _course(cast.operands[0], known)
+        case tile.Cast(value=inner) | tile.Bitcast(value=inner):
+            return None if cast_name(inner.type, integer) else _course(inner, known)
         case tile.Elementwise(function=function, inputs=inputs):
             courses = [_course(item, known) for item in inputs]
             all_known = [course for course in courses if course is not None]
-            return _function(function.data, all_known) if len(all_known) == len(courses) else None
+            if len(all_known) < len(courses):
+                return None
+            found = _function(name_of(function.data, inputs[0].type), all_known)
+            return None if found is None or _overflows(found, value) else found
         case scf.ForOp() as loop:
             place = list(loop.results).index(value)  # pyright: ignore[reportArgumentType]
             return _count(loop.body.block.args[place + 1])
         case _:
             return None
+
+
+def _overflows(course: Course, value: SSAValue) -> bool:
+    """Tell whether 32 bits may not hold a course for as many trips as a kernel makes."""
+    growing = course.growing.values() if str(value.type) == "i32" else ()
+    return any(abs(turn.gain) * _TRIPS > turn.period << 31 for turn in growing)
 
 
 def _constant(number: int) -> Course:

@@ -22,11 +22,12 @@ from tawa.ir.types import Real
 from tawa.simulator.proof.census import Census
 from tawa.simulator.proof.counting import carries_scalar, terminator
 from tawa.simulator.proof.expressions import Scalar
-from tawa.simulator.proof.functions import FUNCTIONS
+from tawa.simulator.proof.functions import FUNCTIONS, cast_name, name_of
 from tawa.simulator.proof.globals import may_change
 from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.regions import Buffer, Footprint, footprint
 from tawa.simulator.proof.rules import Unproved
+from tawa.simulator.proof.scalars import truth
 from tawa.simulator.proof.steps import Step, both
 from tawa.simulator.proof.uniform import Uniform
 
@@ -239,7 +240,7 @@ def _block_id(out: int, axis: int) -> Callable[[Script], None]:
 
 
 def _elementwise(decoder: Decoder, operation: tile.Elementwise, out: int) -> Step:
-    name = operation.function.data
+    name = name_of(operation.function.data, operation.inputs[0].type)
     inputs = tuple(decoder.number(value) for value in operation.inputs)
     meaning = FUNCTIONS.get(name)
     if name == "select":
@@ -275,21 +276,21 @@ def _select(inputs: tuple[int, ...], out: int) -> Step:
             if value.__class__ is int:
                 env[out] = value
                 return
-        scalars = script.world.scalars
-        env[out] = scalars.apply("select", chosen, env[first], env[second])
+        world = script.world
+        if world.configuration.survey:
+            world.ask(truth, chosen)
+        env[out] = world.scalars.apply("select", chosen, env[first], env[second])
 
     return Step(run)
 
 
 def _cast(decoder: Decoder, operation: tile.Cast | tile.Bitcast, out: int) -> Step:
     source = decoder.number(operation.value)
-    kind = str(operation.result.type)
-    integers = kind.startswith(("i", "u")) and str(operation.value.type).startswith(("i", "u"))
+    name = cast_name(operation.value.type, operation.result.type)
 
     def run(script: Script) -> None:
         value = script.env[source]
-        same = integers and kind != "i1"
-        script.env[out] = value if same else script.world.scalars.apply(f"cast {kind}", value)
+        script.env[out] = script.world.scalars.apply(name, value) if name else value
 
     return Step(run)
 

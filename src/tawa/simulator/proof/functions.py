@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from xdsl.ir import Attribute
+
 
 def _divide(a: int, b: int) -> int:
     if b == 0:
@@ -66,7 +68,13 @@ def _fma(a: int, b: int, c: int) -> int:
     return a * b + c
 
 
-FUNCTIONS: dict[str, Callable[..., int]] = {
+def wrapped(value: int, bits: int, signed: bool) -> int:
+    """Return a number as it is in so many bits."""
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if signed and value >> (bits - 1) else value
+
+
+_EXACT: dict[str, Callable[..., int]] = {
     "add": int.__add__,
     "sub": int.__sub__,
     "mul": int.__mul__,
@@ -90,3 +98,47 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
     "select": _select,
     "fma": _fma,
 }
+
+_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+_PLAIN = ("i1", "i32", "i64", "index")
+_NARROW = {"i8": 8, "i16": 16, "ui8": 8, "ui16": 16, "ui32": 32, "ui64": 64}
+
+
+def _narrow(meaning: Callable[..., int], kind: str, compares: bool) -> Callable[..., int]:
+    bits, signed = _NARROW[kind], kind.startswith("i")
+
+    def narrow(*args: int) -> int:
+        found = meaning(*[wrapped(item, bits, signed) for item in args])
+        return found if compares else wrapped(found, bits, signed)
+
+    return narrow
+
+
+FUNCTIONS: dict[str, Callable[..., int]] = {
+    **_EXACT,
+    **{
+        f"{name} {kind}": _narrow(meaning, kind, name in _COMPARE)
+        for name, meaning in _EXACT.items()
+        for kind in _NARROW
+    },
+    **{f"cast {kind}": _narrow(int.__pos__, kind, False) for kind in _NARROW},
+}
+"""What the proof computes, by name: of integers without end, and of those of a type that wraps."""
+
+
+def name_of(function: str, element: Attribute) -> str:
+    """Return what the proof calls a function of elements of a type.
+
+    Integers with a sign of 32 bits and more are taken not to overflow. What floats give is not
+    computed, only that equal arguments give equal results: of NaN no comparison but "ne" holds.
+    """
+    kind = str(element)
+    return function if function == "select" or kind in _PLAIN else f"{function} {kind}"
+
+
+def cast_name(source: Attribute, target: Attribute) -> str:
+    """Return what the proof calls a cast: nothing where it keeps the number."""
+    old, new = str(source), str(target)
+    integers = (old in _PLAIN or old in _NARROW) and (new in _PLAIN or new in _NARROW)
+    keeps = integers and new != "i1" and (new in _PLAIN or old == "i1")
+    return "" if keeps else f"cast {new}"

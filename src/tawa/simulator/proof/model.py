@@ -86,14 +86,34 @@ class Model:
         for loop, steady in decoder.uniform.steady.items():
             (around if is_around(loop, decoder) else inside).append(steady)
         varying = bool(decoder.uniform.varying)
+        seldom, tiles = self._seldom(depths)
         return Shape(
             max(depths, default=1),
-            max((depths[array] for array in outer - inner), default=1),
+            max((tiles, *(depths[array] for array in outer - inner)), default=1),
             _settled(inside),
             _settled(around),
             decoder.instances,
             varying,
+            seldom,
         )
+
+    def _seldom(self, depths: list[int]) -> tuple[int, int]:
+        """Return over how many trips rings go that only some trips of a period turn, where the
+        number of the trip alone says which: in loops inside, and in loops around.
+        """
+        decoder = self.decoder
+        found = {False: 0, True: 1}
+        for wait in decoder.census.of(hopper.Wait):
+            loop, guarded = wait.parent_op(), False
+            while isinstance(loop, (scf.IfOp, hopper.OneThread)):
+                guarded |= loop in decoder.uniform.fixed
+                loop = loop.parent_op()
+            if guarded and isinstance(loop, (scf.ForOp, scf.WhileOp)):
+                period = decoder.uniform.steady.get(loop, Steadiness()).period
+                place = is_around(loop, decoder)
+                reach = depths[decoder.arrays[wait.barriers]] * period
+                found[place] = max(found[place], reach if period > 1 else 0)
+        return found[False], found[True]
 
     def _waited(self) -> tuple[set[int], set[int]]:
         """Return the arrays that each trip of a loop of open count with no loop inside waits for or

@@ -23,9 +23,10 @@ from tawa.simulator.proof.model import Model, RoleModel
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.regions import collect_buffers
 from tawa.simulator.proof.registers import follow_registers, touch_rule
+from tawa.simulator.proof.rings import RING, ring_operands
 from tawa.simulator.proof.rules import Unproved, Violation
 from tawa.simulator.proof.steps import Step, run_steps
-from tawa.simulator.proof.uniform import RING, read_uniform, ring_operands
+from tawa.simulator.proof.uniform import read_uniform
 from tawa.target import Target
 
 _MEETS = (hopper.BlockSync, hopper.ClusterSync, hopper.GridWait, hopper.LaunchDependents)

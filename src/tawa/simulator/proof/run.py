@@ -261,7 +261,7 @@ class Run(World):
         if self.configuration.free and isinstance(high, Expr):
             self._set_free(site, low, high, by)
         if self.configuration.survey:
-            self._ask(_count, high, low, by)
+            self.ask(_count, high, low, by)
         a, b, c = value(low), value(high), value(by)
         if c is None:
             # A step that is not positive is the author's mistake; any that is will do.
@@ -318,7 +318,7 @@ class Run(World):
         if not surely_holds(scalar):
             self.open_conditions.add(site.operation)
         if self.configuration.survey:
-            self._ask(truth, scalar)
+            self.ask(truth, scalar)
         known = self.scalars.value(scalar)
         if known is None:
             wish = self.configuration.wish(site)
@@ -329,7 +329,8 @@ class Run(World):
             self.configuration.reached(site, known)
         return bool(known)
 
-    def _ask(self, outcome: Callable[..., int], *scalars: Scalar) -> None:
+    def ask(self, outcome: Callable[..., int], *scalars: Scalar) -> None:
+        """Keep a question of a survey (see `cells`)."""
         if any(isinstance(item, Expr) for item in scalars):
             self.asked[outcome, scalars] = None
 

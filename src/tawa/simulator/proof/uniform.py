@@ -21,20 +21,20 @@ from math import lcm
 from typing import TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tawa.analysis.polynomial import Known, polynomial
 from tawa.ir import hopper, tile
-from tawa.simulator.proof.census import Census
 from tawa.simulator.proof.counting import (
     Loop,
     counts,
-    is_scalar,
+    decisive,
     recurrence_of,
     terminator,
 )
 from tawa.simulator.proof.course import LATEST, Course, course_of
+from tawa.simulator.proof.cycles import Cycles
+from tawa.simulator.proof.functions import name_of
 from tawa.simulator.proof.rules import Unproved
 
 Control: TypeAlias = scf.ForOp | scf.IfOp | scf.WhileOp
@@ -142,6 +142,7 @@ class _Reader:
         self.steady: dict[Operation, Steadiness] = {}
         self.tracked: dict[BlockArgument, None] = {}
         self.polynomials: Known = {}
+        self.cycles = Cycles()
 
     # --- what decides ---------------------------------------------------------------------------
 
@@ -150,13 +151,26 @@ class _Reader:
         leaves = self.leaves(value, False)
         for branch in leaves.branches:
             self.condition(branch, branch.cond)
-        if leaves.loops and not leaves.open:
+        if leaves.loops and (not leaves.open or self._counts_trips(value)):
             raise Unproved(
                 f"the {what} of {operation.name} is computed from the number of the trip: trips "
                 "beyond those that are run may synchronize in another way",
                 operation,
             )
         self.tracked |= leaves.carried
+
+    def _counts_trips(self, value: SSAValue) -> bool:
+        """Tell whether the number of a trip is in a scalar by no recurrence."""
+        seen: set[Origin] = set()
+        work = [self._origin(value)]
+        while work:
+            item = work.pop()
+            if item.loop is not None:
+                return True
+            if item not in seen and item.carried is None:
+                seen.add(item)
+                work += self._parts(item)
+        return False
 
     def condition(self, operation: Operation, value: SSAValue) -> None:
         """A condition: where it is a function of the number of a trip alone, it must settle."""
@@ -167,7 +181,10 @@ class _Reader:
         for argument in leaves.carried:
             loop = argument.owner.parent_op()
             assert isinstance(loop, (scf.ForOp, scf.WhileOp))
-            self._at(loop).period = lcm(self._at(loop).period, 2)
+            steady = self._at(loop)
+            trips, period = self.cycles.of(operation, argument)
+            steady.trips = max(steady.trips, trips)
+            steady.period = lcm(steady.period, period)
         if leaves.loops:
             self._settles(operation, value)
 
@@ -352,46 +369,6 @@ def _compared(control: Operation) -> list[tuple[SSAValue, SSAValue]]:
 
 def _apart(first: SSAValue, second: SSAValue, known: Known) -> int | None:
     """Return second - first where it is one number for all inputs: ``row + 64`` - `row`."""
-    if not isinstance(first.type, IntegerType):
-        return None  # a float may be NaN
+    if name_of("lt", first.type) != "lt":
+        return None  # a float may be NaN, and fewer bits wrap
     return (polynomial(second, known) - polynomial(first, known)).as_constant
-
-
-def decisive(control: Operation) -> list[SSAValue]:
-    """Return the scalars that decide what a loop or condition does."""
-    match control:
-        case scf.ForOp():
-            return [control.lb, control.ub, control.step]
-        case scf.IfOp():
-            return [control.cond]
-        case scf.WhileOp():
-            return [terminator(control.before_region.block).operands[0]]
-        case _:
-            return []
-
-
-RING = (
-    hopper.Wait,
-    hopper.Arrive,
-    hopper.Expect,
-    hopper.TmaLoad,
-    hopper.CopyAsyncArrive,
-    hopper.Slot,
-)
-
-
-def ring_operands(census: Census) -> list[tuple[Operation, SSAValue, str]]:
-    """Return the operands that say which slot and which phase an operation means."""
-    found: list[tuple[Operation, SSAValue, str]] = []
-    for operation in census.of(*RING):
-        match operation:
-            case hopper.Wait():
-                found += [
-                    (operation, operation.slot, "slot"),
-                    (operation, operation.phase, "phase"),
-                ]
-            case hopper.Arrive() | hopper.Expect() | hopper.TmaLoad() | hopper.CopyAsyncArrive():
-                found.append((operation, operation.slot, "slot"))
-            case hopper.Slot():
-                found.append((operation, operation.index, "slot"))
-    return [item for item in found if is_scalar(item[1])]
