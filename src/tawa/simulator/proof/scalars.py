@@ -180,7 +180,8 @@ class Scalars:
         self.bound.update(chosen)
         self._open.clear()
         self._words.bound(unknowns)
-        self._choose("bind", *[(item.serial, number) for item, number in chosen])
+        if self.choices is not None:
+            self._choose("bind", *[(self._name(item), number) for item, number in chosen])
 
     def _choose(self, *choice: object) -> None:
         if self.choices is None:
