@@ -16,6 +16,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import IsTerminator, Pure
 
+from mutants_control import control_changes
 from tawa.ir import hopper, tile
 from tawa.ir.types import ViewType, i32
 
@@ -666,6 +667,8 @@ def mutants(kernel: tile.Kernel) -> Iterator[Mutant]:
     yield from changes(kernel)
     yield from swaps(kernel)
     yield from moves(kernel)
+    for index, operation, kind, change in control_changes(kernel):
+        yield _mutant(kernel, operation, index, kind, change)
 
 
 __all__ = ["Mutant", "changes", "drops", "mutants", "scf", "swaps", "sync_operations"]
