@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from xdsl.dialects.builtin import BoolAttr, DictionaryAttr
+
 from tawa.frontend import build
 from tawa.frontend.signature import Argument
 from tawa.ir import parse, tile
@@ -24,9 +26,11 @@ def worked_example() -> tile.Kernel:
     return parse((DATA / "gemm.hopper.mlir").read_text())
 
 
-def shape(name: str, pins: Pins | None = None) -> tile.Kernel:
+def shape(name: str, pins: Pins | None = None, *, early: bool = False) -> tile.Kernel:
     """One of the shapes of programs, lowered."""
     kernel = parse(text_of(name))
+    if early:
+        kernel.attributes["options"] = DictionaryAttr({"launch_pdl": BoolAttr.from_bool(True)})
     simplify_kernel(kernel)
     return lowered(kernel, pins)
 

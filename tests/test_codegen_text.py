@@ -78,6 +78,7 @@ def calls(text: str) -> Counter:
 SAMPLES = {
     "worked example": worked_example,
     "persistent": lambda: shape("gemm"),
+    "early": lambda: shape("gemm", early=True),
     "one slot": lambda: shape("gemm", Pins(depth=1, mma_depth=1)),
     "ordinary": lambda: shape("gemm", Pins(specialize=False)),
     "two dots": lambda: shape("two dots in one loop"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation, Region
 from xdsl.rewriter import InsertPoint, Rewriter
 
 import tawa
@@ -12,11 +12,11 @@ import tawa.language as tl
 from mutants import mutants
 from tawa.errors import ProtocolError, TawaError
 from tawa.ir import hopper, parse, tile
+from tawa.kernels import recipe
 from tawa.kernels.attention import attention
 from tawa.kernels.matmul import matmul as matmul_of
-from tawa.kernels.recipe import Step
+from tawa.runtime import launcher
 from tawa.runtime.compiled import LaunchShape
-from tawa.runtime.launcher import _ATTRIBUTE, Block
 from tawa.simulator.proof import prove
 from tawa.target import H200
 
@@ -36,11 +36,12 @@ def double(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
 
 
-def arguments(size: int = 256):
-    a, b = (np.random.default_rng(i).standard_normal((size, size), np.float32) for i in range(2))
-    a, b, c = a.astype(np.float16), b.astype(np.float16), np.empty((size, size), np.float16)
+def arguments(size: int = 256, depth: int = 256):
+    made = np.random.default_rng(0).standard_normal
+    a, b = (made(shape, np.float32).astype(np.float16) for shape in ((size, depth), (depth, size)))
+    c = np.empty((size, size), np.float16)
     desc = tawa.TensorDescriptor.from_tensor
-    return desc(a, [128, 64]), desc(b, [64, 128]), desc(c, [128, 128]), size
+    return desc(a, [128, 64]), desc(b, [64, 128]), desc(c, [128, 128]), depth
 
 
 TILE = {"BM": 128, "BN": 128, "BK": 64}
@@ -59,19 +60,25 @@ def only(kernel: tile.Kernel, kind: type[Operation]) -> Operation:
     return found
 
 
-@pytest.mark.parametrize(
-    "pins",
-    [{}, {"cluster": 2}, {"arrangement": "pingpong"}, {"specialize": False}],
-    ids=["cooperative", "clusters", "tiles of their own", "ordinary"],
-)
-def test_the_block_waits_once_above_all_roles(pins):
-    kernel = compiled(launch_pdl=True, **pins)
+PINS = {
+    "cooperative": {},
+    "clusters": {"cluster": 2},
+    "tiles of their own": {"arrangement": "pingpong"},
+    "ordinary": {"specialize": False},
+    "a program a block": {"persistent": False},
+}
+
+
+@pytest.mark.parametrize("name", PINS)
+def test_each_role_waits_once(name):
+    kernel = compiled(launch_pdl=True, **PINS[name])
     assert kernel.launch.early
-    ops = list(parse(str(kernel.asm["hopper"])).body.block.ops)
-    roles = [place for place, op in enumerate(ops) if isinstance(op, hopper.Role)]
-    assert isinstance(ops[roles[0] - 2], hopper.GridWait)
-    assert isinstance(ops[roles[0] - 1], hopper.LaunchDependents)
-    assert sum(isinstance(op, hopper.GridWait) for op in ops) == 1
+    assert kernel.proof.ok
+    made = parse(str(kernel.asm["hopper"]))
+    roles = [op for op in made.walk() if isinstance(op, hopper.Role)]
+    for role in roles:
+        assert sum(isinstance(op, hopper.GridWait) for op in role.walk()) == 1
+    only(made, hopper.LaunchDependents)
 
 
 def test_it_is_told():
@@ -94,31 +101,68 @@ def test_kernels_without_barriers_wait_too():
     assert text.index("grid_wait();\n") < text.index("launch_dependents();\n")
 
 
-def test_an_early_kernel_without_its_wait_is_refused():
+def waits(kernel: tile.Kernel) -> list[Operation]:
+    return [operation for operation in kernel.walk() if isinstance(operation, hopper.GridWait)]
+
+
+@pytest.mark.parametrize("role", [0, 1])
+def test_a_role_without_its_wait_is_refused(role):
     kernel = lowered()
-    Rewriter.erase_op(only(kernel, hopper.GridWait))
-    with pytest.raises(ProtocolError, match="does not wait for those before it"):
+    Rewriter.erase_op(waits(kernel)[role])
+    with pytest.raises(ProtocolError, match="does not wait for the kernels before"):
         prove(kernel, H200)
 
 
-@pytest.mark.parametrize("kind", [hopper.GridWait, hopper.LaunchDependents])
-def test_neither_has_a_place_inside_a_role(kind):
+def moved(kernel: tile.Kernel, role: int, point: InsertPoint) -> tile.Kernel:
+    wait = waits(kernel)[role]
+    wait.detach()
+    Rewriter.insert_op(wait, point)
+    return kernel
+
+
+def first(kernel: tile.Kernel, kind: type[Operation]) -> Operation:
+    return next(op for op in kernel.walk() if isinstance(op, kind))
+
+
+@pytest.mark.parametrize("kind", [hopper.TmaLoad, hopper.Wait])
+def test_a_wait_in_a_loop_is_none(kind):
     kernel = lowered()
-    operation = only(kernel, kind)
-    role = next(op for op in kernel.walk() if isinstance(op, hopper.Role))
-    operation.detach()
-    Rewriter.insert_op(operation, InsertPoint.at_end(role.body.block))
-    with pytest.raises(ProtocolError, match="stands inside a role"):
+    moved(kernel, 0, InsertPoint.before(first(kernel, kind)))
+    with pytest.raises(ProtocolError, match="load is launched early and does not wait"):
         prove(kernel, H200)
 
 
-def test_waiting_below_the_roles_proves_nothing():
+@pytest.mark.parametrize("role", [0, 1])
+def test_a_wait_below_what_touches_memory_is_refused(role):
     kernel = lowered()
-    operation = only(kernel, hopper.GridWait)
-    operation.detach()
-    Rewriter.insert_op(operation, InsertPoint.at_end(kernel.body.block))
-    with pytest.raises(TawaError, match="after the roles"):
+    wait = waits(kernel)[role]
+    assert wait.parent is not None
+    moved(kernel, role, InsertPoint.at_end(wait.parent))
+    with pytest.raises(ProtocolError, match="before it has waited for the kernels before"):
         prove(kernel, H200)
+
+
+def test_one_thread_does_not_wait_for_the_others():
+    x = np.arange(256, dtype=np.float32)
+    made = double.compile(x, x.copy(), 200, BLOCK=128, grid=(2,), launch_pdl=True)
+    kernel = parse(str(made.asm["hopper"]))
+    (wait,) = waits(kernel)
+    one = hopper.OneThread(regions=[Region(Block())])
+    Rewriter.insert_op(one, InsertPoint.before(wait))
+    wait.detach()
+    one.body.block.add_op(wait)
+    with pytest.raises(ProtocolError, match=r"main comes to tile\.load before it has waited"):
+        prove(kernel, H200)
+
+
+@pytest.mark.parametrize("where", ["above", "below"])
+def test_no_wait_stands_outside_the_roles(where):
+    kernel = lowered()
+    block = kernel.body.block
+    roles = [op for op in block.ops if isinstance(op, hopper.Role)]
+    point = InsertPoint.before(roles[0]) if where == "above" else InsertPoint.at_end(block)
+    with pytest.raises(TawaError, match=r"does not know hopper\.grid_wait"):
+        prove(moved(kernel, 0, point), H200)
 
 
 def test_the_hint_may_be_missing():
@@ -149,10 +193,10 @@ def attributes(shape: LaunchShape) -> list[tuple[int, ...]]:
     import ctypes
     import struct
 
-    block = Block(shape, 1, struct.Struct("<q"))
+    block = launcher.Block(shape, 1, struct.Struct("<q"))
     *_, address, count = struct.unpack("<7I4xQQI4x", ctypes.string_at(block.config, 56))
-    raw = ctypes.string_at(address, count * _ATTRIBUTE.size) if count else b""
-    return list(_ATTRIBUTE.iter_unpack(raw))
+    raw = ctypes.string_at(address, count * launcher._ATTRIBUTE.size) if count else b""
+    return list(launcher._ATTRIBUTE.iter_unpack(raw))
 
 
 def test_what_the_driver_is_told():
@@ -164,13 +208,13 @@ def test_what_the_driver_is_told():
 
 def test_the_library_asks_for_it(monkeypatch):
     asked: list[object] = []
-    run = Step.__call__
+    run = recipe.Step.__call__
 
     def noted(step, arrays):
         asked.append(step.options.get("launch_pdl"))
         run(step, arrays)
 
-    monkeypatch.setattr(Step, "__call__", noted)
+    monkeypatch.setattr(recipe.Step, "__call__", noted)
     q = np.random.default_rng(0).standard_normal((1, 1, 64, 64)).astype(np.float16)
     usual = matmul_of(q[0, 0], q[0, 0]), attention(q, q, q)
     early = matmul_of(q[0, 0], q[0, 0], launch_pdl=True), attention(q, q, q, launch_pdl=True)

@@ -35,9 +35,6 @@ from tawa.version import __version__
 
 ARCH = "sm_90a"
 
-# What all threads of a block do before the roles.
-_BY_ALL = (hopper.BlockSync, hopper.ClusterSync, hopper.GridWait, hopper.LaunchDependents)
-
 
 @dataclass(frozen=True, slots=True)
 class Function:
@@ -155,7 +152,7 @@ class _Generator:
                 self._by_one_thread(e, op)
                 continue
             open_test = None
-            if isinstance(op, _BY_ALL):
+            if isinstance(op, (hopper.BlockSync, hopper.ClusterSync)):
                 if first_role is not None and first_role.is_before_in_block(op):
                     continue
                 e.operation(op)

@@ -126,7 +126,7 @@ def cluster_sync(e: Emitter, op: Operation) -> None:
 
 
 def grid_wait(e: Emitter, op: Operation) -> None:
-    """All threads wait for the kernels before."""
+    """Who is here waits for the kernels before."""
     e.do(w.GRID_WAIT)
 
 

@@ -121,9 +121,10 @@ class ClusterSync(TawaOperation):
 @irdl_op_definition
 class GridWait(TawaOperation):
     """Wait until the kernels before this one in the stream have ended, and see what they wrote
-    (griddepcontrol.wait). Executed by all threads, before the roles.
+    (griddepcontrol.wait). Executed by all threads of a role, or by its one thread.
 
-    A kernel launched `early` begins before that: what stands above this touches no global memory.
+    A kernel launched `early` begins before that: in each role this stands above all that reads or
+    writes global memory.
     """
 
     name = "hopper.grid_wait"

@@ -18,6 +18,7 @@ from tawa.passes.lower.carried import split_carried
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import Converter
 from tawa.passes.lower.dots import lower_dots, widest_run
+from tawa.passes.lower.early import wait_for_kernels
 from tawa.passes.lower.finish import (
     count_arrivals,
     drop_unneeded,
@@ -97,6 +98,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         leave_untouched(role)
     take_turns(lowering)  # late: in the order in which products are issued
     elect_threads(lowering)
+    wait_for_kernels(lowering)  # when it is known what a role does first, and who does it
     erase_setup(lowering)
     initialise_barriers(lowering)
     set_launch(lowering)

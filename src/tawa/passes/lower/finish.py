@@ -13,7 +13,6 @@ from xdsl.dialects.builtin import (
     BoolAttr,
     DictionaryAttr,
     IntAttr,
-    IntegerAttr,
     StringAttr,
     UnitAttr,
 )
@@ -26,6 +25,7 @@ from tawa.ir.types import ViewType, layout_of
 from tawa.ir.walk import all_of, marked_pure, walk
 from tawa.passes.dead import sweep
 from tawa.passes.lower.context import Lowering, Ring
+from tawa.passes.lower.early import starts_early
 from tawa.passes.lower.emit import Emitter, erase, new_region
 from tawa.passes.lower.meeting import is_together
 from tawa.passes.lower.puts import arrivals_of_put
@@ -260,15 +260,6 @@ def initialise_barriers(lowering: Lowering) -> None:
         Emitter.at_end(block).put(hopper.ClusterSync())
     elif arrays:
         emitter.put(hopper.BlockSync())
-    if starts_early(lowering.kernel):
-        emitter.put(hopper.GridWait())
-        emitter.put(hopper.LaunchDependents())
-
-
-def starts_early(kernel: tile.Kernel) -> bool:
-    """Tell whether a kernel begins while those before it in the stream end: Triton's option."""
-    wish = kernel.options.data.get("launch_pdl")
-    return isinstance(wish, IntegerAttr) and bool(wish.value.data)
 
 
 def set_launch(lowering: Lowering) -> None:

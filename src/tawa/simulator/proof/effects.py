@@ -273,6 +273,6 @@ def proxy_fence_rule(decoder: Decoder, fence: hopper.ProxyFence) -> Step:
     return Step(lambda script: act)
 
 
-def sync_rule(decoder: Decoder, sync: Operation) -> Step:
-    """What a whole block or cluster does has no place inside a role."""
+def sync_rule(decoder: Decoder, sync: hopper.BlockSync | hopper.ClusterSync) -> Step:
+    """A meeting of the block or the cluster has no place inside a role."""
     raise Violation("form", f"{sync.name} stands inside a role.", sync)

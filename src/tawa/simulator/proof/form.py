@@ -49,9 +49,6 @@ def check_form(
 ) -> None:
     """Raise Violation where a declaration breaks a rule of the hardware."""
     _check_launch(launch, threads, registers, target)
-    if launch.get("early") and not census.of(hopper.GridWait):
-        sentence = "the kernel is launched early and does not wait for those before it."
-        raise Violation("kernels in order", sentence)
     for operation in census.of(*_CHECKED):
         match operation:
             case hopper.Shared():

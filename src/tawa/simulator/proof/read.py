@@ -14,6 +14,7 @@ from tawa.simulator.proof import accesses, control, copies, effects, products
 from tawa.simulator.proof.census import Census
 from tawa.simulator.proof.counting import carries_scalar
 from tawa.simulator.proof.decode import Decoder, Rule
+from tawa.simulator.proof.early import check_early
 from tawa.simulator.proof.exchange import exchanges
 from tawa.simulator.proof.fences import Fences
 from tawa.simulator.proof.form import check_form
@@ -29,8 +30,7 @@ from tawa.simulator.proof.steps import Step, run_steps
 from tawa.simulator.proof.uniform import read_uniform
 from tawa.target import Target
 
-_MEETS = (hopper.BlockSync, hopper.ClusterSync, hopper.GridWait, hopper.LaunchDependents)
-_SETUP = (hopper.InitBarriers, hopper.FenceBarrierInit, *_MEETS)
+_SETUP = (hopper.InitBarriers, hopper.FenceBarrierInit, hopper.BlockSync, hopper.ClusterSync)
 _DECLARED = (hopper.Shared, hopper.Barriers, hopper.TensorMap, hopper.PrefetchMap)
 _CONTROLS = (scf.ForOp, scf.IfOp, scf.WhileOp)
 _WARPGROUP = 4
@@ -47,7 +47,7 @@ def _slot_rule(decoder: Decoder, slot: hopper.Slot) -> Step:
 
 
 def _nothing(decoder: Decoder, operation: Operation) -> None:
-    """Views are followed back to their slot where they are used."""
+    """Views are followed back to their slot where they are used; `early` sees to other kernels."""
 
 
 RULES: dict[type[Operation], Rule] = {
@@ -62,7 +62,10 @@ RULES: dict[type[Operation], Rule] = {
     hopper.Turn: effects.turn_rule,
     hopper.SetRegisters: effects.set_registers_rule,
     hopper.ProxyFence: effects.proxy_fence_rule,
-    **dict.fromkeys(_MEETS, effects.sync_rule),
+    hopper.BlockSync: effects.sync_rule,
+    hopper.ClusterSync: effects.sync_rule,
+    hopper.GridWait: _nothing,
+    hopper.LaunchDependents: _nothing,
     hopper.SharedLoad: accesses.shared_load_rule,
     hopper.SharedGather: accesses.shared_gather_rule,
     hopper.SharedStore: accesses.shared_store_rule,
@@ -154,6 +157,7 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
     threads = launch.get("threads", 0) or _threads(roles)
     registers = launch.get("registers", 0) or target.registers_at_launch(threads)
     check_form(census, launch, threads, registers, decoder.buffers, target)
+    check_early(roles, bool(launch.get("early")))
     _check_roles(census, roles, threads, registers, target)
     for role in roles:
         Fences(role.label.data, decoder.running, decoder.tracked).check(role)

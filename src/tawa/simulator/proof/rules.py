@@ -162,8 +162,8 @@ _TABLE = (
     ),
     Rule(
         "kernels in order",
-        "a kernel that begins while those before it in the stream end waits for them before its "
-        "roles; nothing else touches global memory",
+        "a kernel that begins while those before it in the stream end waits for them, in each role "
+        "above all that touches global memory",
         'PTX ISA, "griddepcontrol"; CUDA Programming Guide, "Programmatic Dependent Launch"',
     ),
     Rule(

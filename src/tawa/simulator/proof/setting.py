@@ -22,8 +22,6 @@ def set_up(run: Run, operation: Operation) -> None:
             _fence(run)
         case hopper.BlockSync() | hopper.ClusterSync():
             _meet(run, isinstance(operation, hopper.ClusterSync))
-        case hopper.GridWait() | hopper.LaunchDependents():
-            pass  # other kernels: `check_form` sees to them
         case _:
             raise Unproved(f"the proof does not know {operation.name} in the set-up", operation)
 
