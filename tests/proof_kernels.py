@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,8 @@ PLANS = {
     "not persistent": product(persistent=False),
     "depth 2": product(depth=2),
     "depth 5": product(bn=64, depth=5, mma_depth=3),
+    "early": replace(product(), options={"launch_pdl": True}),
+    "early ordinary": replace(product(specialize=False), options={"launch_pdl": True}),
 }
 
 
