@@ -80,10 +80,11 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
 
         def act(agent: Agent) -> None:
             alone(agent, load)
-            event = world.event()
+            # Each block's bytes land on their own: to wait for one block's tells nothing of others.
+            landings = [world.event() for _ in targets]
             if followed:
-                world.globals.access(agent, load, event, box, program)
-            for block, bucket, barrier in targets:
+                world.globals.access(agent, load, sum(landings), box, program)
+            for event, (block, bucket, barrier) in zip(landings, targets):
                 world.step(agent, load, "tma_load: {}", bucket.name)
                 access = Access(mask, event, True, True, agent, "tma_load", load, world.steps)
                 bucket.check(access)
@@ -92,7 +93,7 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
                     world.remote.append((event, block, f"a multicast copy of {agent.label}", load))
                 bucket.put = (array, barrier.put) if place.buffer.alone else None
                 barrier.deliver(world, agent, count, event, load)
-            world.flying.append((event, agent, load))
+                world.flying.append((event, agent, load))
 
         return act
 
