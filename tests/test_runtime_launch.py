@@ -163,12 +163,14 @@ def test_bad_grids(driver, make, grid, text):
 def test_a_persistent_kernel_gets_a_block_a_multiprocessor(driver, make):
     kernel = make(scale, FakeCompiler(LaunchShape(128, 0, persistent=True)))
     arrays = GpuArray((64,)), GpuArray((64,))
-    kernel[(1000, 70000)](*arrays, 80, 0.5)
+    kernel[(1000, 60000)](*arrays, 80, 0.5)
     kernel[(5, 3)](*arrays, 80, 0.5)
     assert [launch.grid for launch in driver.launches] == [(132, 1, 1), (15, 1, 1)]
     assert unpack("i", driver.launches[0].values[4]) == 1000  # the user's extent
-    with pytest.raises(ArgumentError, match="has 4294967296 programs"):
-        kernel[(65536, 65536)](*arrays, 80, 0.5)
+    with pytest.raises(ArgumentError, match="has 4294901760 programs"):
+        kernel[(65536, 65535)](*arrays, 80, 0.5)
+    with pytest.raises(ArgumentError, match="extent 1 may be 0 to 65535"):
+        kernel[(1000, 65536)](*arrays, 80, 0.5)
 
 
 def test_clusters(driver, make, monkeypatch):

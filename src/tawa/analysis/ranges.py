@@ -18,8 +18,8 @@ from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, is_signed, shape_of
 
 _DEPTH = 32
-_PROGRAMS = (1 << 31) - 1
-"""Along one axis, at most: a persistent kernel takes as many of y and z as of x."""
+_PROGRAMS = (1 << 31) - 1, 65_535, 65_535
+"""Along each axis, at most: no launch takes more (`tawa.runtime.grid`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,10 @@ def _range(value: SSAValue, depth: int, known: _Known) -> Range | None:
             return Range(number.data, number.data)
         case tile.Arange() as op:
             return Range(op.start.data, op.start.data + shape_of(value.type)[0] - 1)
-        case tile.ProgramId():
-            return Range(0, _PROGRAMS - 1)
-        case tile.NumPrograms() | hopper.GridExtent():
-            return Range(1, _PROGRAMS)
+        case tile.ProgramId(axis=axis):
+            return Range(0, _PROGRAMS[axis.data] - 1)
+        case tile.NumPrograms(axis=axis) | hopper.GridExtent(axis=axis):
+            return Range(1, _PROGRAMS[axis.data])
         case (
             tile.Splat() | tile.Broadcast() | tile.ExpandDims() | tile.Transpose() | tile.Reshape()
         ) as op:

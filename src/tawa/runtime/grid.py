@@ -50,7 +50,7 @@ def launches(kernel: CompiledKernel, grid: Sequence[int]) -> bool:
     """Return False for a grid of no programs; raise for one CUDA cannot launch."""
     extents = [whole(kernel.name, extent) for extent in grid]
     for axis, (extent, limit) in enumerate(zip(extents, _GRID_LIMITS)):
-        if extent < 0 or (extent > limit and not kernel.launch.persistent):
+        if extent < 0 or (extent > limit and (axis or not kernel.launch.persistent)):
             raise ArgumentError(
                 f"the grid of {kernel.name} is {tuple(extents)}",
                 why=f"extent {axis} may be 0 to {limit}",

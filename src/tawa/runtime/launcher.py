@@ -330,7 +330,8 @@ def _blocks(launch: LaunchShape, place: Place) -> list[str]:
     """Statements that check the grid and, for a persistent kernel, count its blocks."""
     limits = "0 < __x <= 0x7FFFFFFF and 0 < __y <= 65535 and 0 < __z <= 65535"
     if launch.persistent:
-        limits = "0 < __x and 0 < __y and 0 < __z and __x * __y * __z <= 0x7FFFFFFF"
+        limits = "0 < __x and 0 < __y <= 65535 and 0 < __z <= 65535"
+        limits += " and __x * __y * __z <= 0x7FFFFFFF"
     lines = [
         f"        if not ({limits}) and not __launches(__kernel, __grid):",
         "            return __kernel",
