@@ -233,7 +233,7 @@ def _judge_uses(load: Operation) -> str:
 
 
 def _judge_needs(load: Operation, facts: _Facts, verdict: _Verdict) -> str:
-    for needed in needed_by(load):
+    for needed in sorted(needed_by(load), key=facts.order.__getitem__):
         if needed is load:
             continue
         match needed:
