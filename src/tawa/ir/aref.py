@@ -21,11 +21,9 @@ from xdsl.irdl import (
 )
 from xdsl.traits import NoTerminator
 
+from tawa.ir.formats import EFFECT, PLAIN
 from tawa.ir.operation import TawaOperation
 from tawa.ir.types import ArefType, SlotType, i32
-
-_PLAIN = "operands attr-dict `:` functional-type(operands, results)"
-_EFFECT = "operands attr-dict `:` type(operands)"
 
 
 @irdl_op_definition
@@ -66,7 +64,7 @@ class PutEnter(TawaOperation):
     name = "aref.put_enter"
     aref = operand_def(ArefType)
     slot = result_def(SlotType)
-    assembly_format = _PLAIN
+    assembly_format = PLAIN
 
 
 @irdl_op_definition
@@ -86,7 +84,7 @@ class GetEnter(TawaOperation):
     name = "aref.get_enter"
     aref = operand_def(ArefType)
     values = var_result_def()
-    assembly_format = _PLAIN
+    assembly_format = PLAIN
 
 
 @irdl_op_definition
@@ -95,7 +93,7 @@ class GetExit(TawaOperation):
 
     name = "aref.get_exit"
     aref = operand_def(ArefType)
-    assembly_format = _EFFECT
+    assembly_format = EFFECT
 
 
 @irdl_op_definition

@@ -14,7 +14,7 @@ from xdsl.irdl import (
 )
 from xdsl.traits import Pure
 
-from tawa.ir.hopper.formats import PLAIN
+from tawa.ir.formats import PLAIN
 from tawa.ir.operation import TawaOperation
 
 

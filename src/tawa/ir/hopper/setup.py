@@ -14,7 +14,7 @@ from xdsl.irdl import (
 )
 from xdsl.traits import NoTerminator, Pure
 
-from tawa.ir.hopper.formats import EFFECT, PLAIN
+from tawa.ir.formats import EFFECT, PLAIN
 from tawa.ir.operation import TawaOperation
 from tawa.ir.types import BarriersType, BufferType, TensorMapType, i32
 
