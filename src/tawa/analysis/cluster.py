@@ -20,6 +20,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.analysis.effects import enclosing
 from tawa.analysis.naming import name_of
 from tawa.ir import tile
+from tawa.ir.control import decisive
 from tawa.ir.walk import walk
 
 
@@ -121,7 +122,7 @@ def obstacles(
     for load in loads:
         for control in enclosing(load):
             for source, values in (("program_id(0)", of_row), ("memory", of_memory)):
-                if any(value in values for value in _deciding(control)):
+                if any(value in values for value in decisive(control)):
                     yield _uneven(load, control, source)
     for load in walk(kernel):
         if persistent and isinstance(load, tile.Load) and load.pointer in of_row:
@@ -144,18 +145,3 @@ def _uneven(load: Operation, control: Operation, source: str) -> Obstacle:
         if source == "memory"
         else "let axis 0 of the grid be one that no such bound or condition depends on",
     )
-
-
-def _deciding(control: Operation) -> list[SSAValue]:
-    """Return the scalars that decide what a control operation does."""
-    match control:
-        case scf.ForOp():
-            return [control.lb, control.ub, control.step]
-        case scf.IfOp():
-            return [control.cond]
-        case scf.WhileOp():
-            condition = control.before_region.block.last_op
-            assert isinstance(condition, scf.ConditionOp)
-            return [condition.condition]
-        case _:
-            return []

@@ -14,7 +14,7 @@ from typing import Any
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, IntegerType
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.ranges import range_of
 from tawa.analysis.regularity import (
@@ -35,6 +35,7 @@ from tawa.analysis.regularity import (
     uniform,
 )
 from tawa.ir import hopper, tile
+from tawa.ir.control import yielded
 from tawa.ir.types import PtrType, bit_width, element_type, is_signed, shape_of
 from tawa.layouts.register import Axis, RegisterLayout
 
@@ -209,11 +210,11 @@ class Contiguity:
         """Find what holds before and after every trip, starting from what holds at first."""
         place = value.index - 1
         guess = self.of(loop.iter_args[place])
-        yielded = _yielded(loop.body.block, place)
+        back = yielded(loop.body.block, place)
         for _ in range(_ROUNDS):
             trial = Contiguity()
             trial._known = {**self._known, value: guess}
-            weaker = meet(guess, trial.of(yielded))
+            weaker = meet(guess, trial.of(back))
             if weaker == guess:
                 return guess
             guess = weaker
@@ -239,12 +240,6 @@ def _within(axes: tuple[Axis, ...], dim: int, block: int) -> bool:
     small = [(axis.extent, abs(axis.step[dim])) for axis in axes if axis.step[dim] % block]
     rest = sum((min(extent, -(-block // step)) - 1) * step for extent, step in small)
     return rest < block and all(block % step == 0 for _, step in small)
-
-
-def _yielded(block: Block, place: int) -> SSAValue:
-    last = block.last_op
-    assert isinstance(last, Operation), "a loop body without terminator"
-    return last.operands[place]
 
 
 def _fact(kernel: tile.Kernel, value: BlockArgument) -> int:

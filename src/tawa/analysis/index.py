@@ -28,6 +28,7 @@ from tawa.analysis.polynomial import (
 from tawa.analysis.ranges import range_of
 from tawa.analysis.remember import remembered
 from tawa.ir import tile
+from tawa.ir.control import yielded
 from tawa.ir.types import PtrType, element_type, shape_of
 
 
@@ -252,10 +253,7 @@ def _increment(value: BlockArgument, loop: scf.ForOp) -> IndexForm | None:
     """Return what one iteration adds to a carried pointer, if that is loop-invariant."""
     rank = len(shape_of(value.type))
     total = IndexForm(ZERO, (ZERO,) * rank)
-    last = value.block.last_op
-    if last is None:
-        return None
-    current = last.operands[value.index - 1]
+    current = yielded(value.block, value.index - 1)
     while current is not value:
         if not isinstance(add := current.owner, tile.PtrAdd):
             return None

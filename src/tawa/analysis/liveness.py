@@ -12,6 +12,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import CONTROL, children
+from tawa.ir.control import terminator, yielded
 from tawa.ir.walk import is_terminator
 
 Keep = Callable[[Operation], bool]
@@ -86,7 +87,7 @@ class Liveness:
             case OpResult(owner=scf.IfOp() as branch):
                 self.need(branch)
                 for region in branch.regions:
-                    self.want(block_end(region.block).operands[value.index])
+                    self.want(yielded(region.block, value.index))
             case OpResult(owner=scf.WhileOp() as loop):
                 self._pass_on(loop, value.index)
             case OpResult():
@@ -106,7 +107,7 @@ class Liveness:
                 self._pass_on(loop, value.index)
             case scf.WhileOp() as loop:
                 self.need(loop)
-                end = block_end(loop.after_region.block)
+                end = terminator(loop.after_region.block)
                 self.want(loop.arguments[value.index], end.operands[value.index])
             case _:
                 pass  # an argument of the kernel, a role or a reduction
@@ -118,7 +119,7 @@ class Liveness:
             loop.results[index],
             body.args[index + 1],
             loop.iter_args[index],
-            block_end(body).operands[index],
+            yielded(body, index),
         )
 
     def _pass_on(self, loop: scf.WhileOp, index: int) -> None:
@@ -130,15 +131,8 @@ class Liveness:
         )
 
 
-def block_end(block: Block) -> Operation:
-    """Return the terminator of a block of `scf`."""
-    end = block.last_op
-    assert end is not None, "a block of scf ends with a terminator"
-    return end
-
-
 def _condition(loop: scf.WhileOp) -> Operation:
-    return block_end(loop.before_region.block)
+    return terminator(loop.before_region.block)
 
 
 def needed_by(*statements: Operation) -> set[Operation]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.affine import Box, affine_of, disjoint
 from tawa.analysis.effects import WRITES, accessed, enclosing_loops, orders_others
 from tawa.ir import hopper, tile
+from tawa.ir.control import yielded
 from tawa.ir.types import DescType
 from tawa.ir.walk import all_of, walk
 
@@ -76,9 +77,9 @@ def handed_on(value: SSAValue) -> list[SSAValue]:
     """Return what loops and branches may hand on as a value; nothing where it is made otherwise."""
     match value:
         case OpResult(owner=scf.ForOp() as loop):
-            return [loop.iter_args[value.index], _yielded(loop.body.block, value.index)]
+            return [loop.iter_args[value.index], yielded(loop.body.block, value.index)]
         case OpResult(owner=scf.IfOp() as branch):
-            return [_yielded(region.block, value.index) for region in branch.regions]
+            return [yielded(region.block, value.index) for region in branch.regions]
         case OpResult(owner=scf.WhileOp() as loop):
             return [_passed_on(loop, value.index)]
         case BlockArgument():
@@ -90,9 +91,9 @@ def handed_on(value: SSAValue) -> list[SSAValue]:
 def _handed_in(value: BlockArgument, around: Operation | None) -> list[SSAValue]:
     match around:
         case scf.ForOp() as loop if value.index > 0:
-            return [loop.iter_args[value.index - 1], _yielded(loop.body.block, value.index - 1)]
+            return [loop.iter_args[value.index - 1], yielded(loop.body.block, value.index - 1)]
         case scf.WhileOp() as loop if value.owner is loop.before_region.block:
-            return [loop.arguments[value.index], _yielded(loop.after_region.block, value.index)]
+            return [loop.arguments[value.index], yielded(loop.after_region.block, value.index)]
         case scf.WhileOp() as loop:
             return [_passed_on(loop, value.index)]
         case _:
@@ -101,13 +102,7 @@ def _handed_in(value: BlockArgument, around: Operation | None) -> list[SSAValue]
 
 def _passed_on(loop: scf.WhileOp, index: int) -> SSAValue:
     """Return what the test of a while loop hands to its body, and in the end to what follows."""
-    return _yielded(loop.before_region.block, index + 1)
-
-
-def _yielded(block: Block, index: int) -> SSAValue:
-    end = block.last_op
-    assert end is not None, "a block of scf ends with a terminator"
-    return end.operands[index]
+    return yielded(loop.before_region.block, index + 1)
 
 
 def writers(kernel: tile.Kernel) -> list[Operation]:

@@ -22,6 +22,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.ranges import may_wrap, range_of, range_of_type
 from tawa.ir import hopper, tile
+from tawa.ir.control import yielded
 from tawa.ir.types import bit_width, element_type, is_signed
 
 
@@ -240,9 +241,8 @@ def _block_argument(value: BlockArgument, known: Known) -> Polynomial:
         start, step = polynomial(loop.lb, known), polynomial(loop.step, known)
         return start + step * Polynomial.atom(Trip(loop))
     if isinstance(loop, scf.ForOp) and isinstance(value.type, IntegerType):
-        last = value.block.last_op
-        assert isinstance(last, scf.YieldOp), "the body of a loop ends in its yield"
-        if (each := _added(last.operands[value.index - 1], value, known)) is not None:
+        back = yielded(value.block, value.index - 1)
+        if (each := _added(back, value, known)) is not None:
             start = polynomial(loop.iter_args[value.index - 1], known)
             return start + each * Polynomial.atom(Trip(loop))
     return Polynomial.atom(Leaf(value))

@@ -15,9 +15,9 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import READS, VIEWS, has_effect, is_pure
-from tawa.analysis.liveness import block_end
 from tawa.analysis.naming import name_of
 from tawa.ir import aref, tile
+from tawa.ir.control import yielded
 from tawa.ir.types import shape_of
 from tawa.ir.walk import has, walk
 
@@ -119,7 +119,7 @@ def root_of(loop: scf.ForOp, argument: SSAValue) -> Root | None:
         if len(inits) > len(block.args):
             return None
         inits.append(loop.iter_args[value.index - 1])
-        value = block_end(block).operands[value.index - 1]
+        value = yielded(block, value.index - 1)
         if value is argument and len(inits) == 1:
             return Root(inits[0], 0, ())
     return Root(value, len(inits), tuple(inits))

@@ -19,6 +19,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.ir import hopper, tile
+from tawa.ir.control import terminator
 from tawa.ir.walk import walk
 
 Looks = Callable[[SSAValue], SSAValue | None]
@@ -190,7 +191,7 @@ class _Allocator:
         for source, argument, yielded, result in zip(
             op.iter_args,
             arguments,
-            _end(op.body.block).operands,
+            terminator(op.body.block).operands,
             results,  # pyright: ignore
         ):
             self._move(4, argument, result)
@@ -224,9 +225,9 @@ class _Allocator:
         for value in self._owned(test.args):
             self._define(value, live | set(self._owned(test.args)))
         moves = (
-            zip(_end(body).operands, test.args),
-            zip(_end(test).operands[1:], op.results),
-            zip(_end(test).operands[1:], body.args),
+            zip(terminator(body).operands, test.args),
+            zip(terminator(test).operands[1:], op.results),
+            zip(terminator(test).operands[1:], body.args),
         )
         for pairs in moves:
             for source, target in pairs:
@@ -266,12 +267,6 @@ class _Allocator:
             block = tops[0].parent_block()
             anchor = next(op for op in block.ops if op in tops) if block else tops[0]
             storage.declared_before.setdefault(anchor, []).append(first)
-
-
-def _end(block: Block) -> Operation:
-    """Return the terminator of a block."""
-    assert block.last_op is not None, "a block without terminator"
-    return block.last_op
 
 
 def _one_block(paths: list[list[Operation]], depth: int) -> bool:

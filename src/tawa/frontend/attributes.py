@@ -6,8 +6,6 @@ from math import prod
 from types import ModuleType
 from typing import Any
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
-
 import tawa.language as tl
 from tawa.errors import TypeMismatch, UnknownName
 from tawa.frontend.context import Context
@@ -129,13 +127,7 @@ def _ask(c: Context, value: Descriptor, what: str) -> tuple[Tensor, ...]:
     """Ask a descriptor for its extents (int32) or strides (int64)."""
     kind = i32 if what == "extent" else i64
     return tuple(
-        c.builder.make(
-            tile.DescExtent(
-                operands=[value.ssa],
-                result_types=[kind],
-                attributes={"what": StringAttr(what), "axis": IntAttr(axis)},
-            )
-        )
+        c.builder.make(tile.DescExtent.of(value.ssa, what, axis, kind))
         for axis in range(len(value.block_shape))
     )
 

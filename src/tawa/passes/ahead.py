@@ -28,9 +28,9 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.cluster import influenced
 from tawa.analysis.effects import VIEWS, children, is_pure, is_volatile, is_write
-from tawa.analysis.liveness import block_end
 from tawa.analysis.stages import defined_in
 from tawa.ir import aref, hopper, tile
+from tawa.ir.control import terminator
 from tawa.ir.types import bit_width, element_type, i1, shape_of, with_shape
 from tawa.ir.walk import all_of, walk
 from tawa.passes.fold import elementwise
@@ -98,7 +98,7 @@ def _slice(loop: scf.ForOp, load: tile.Load) -> list[Operation] | None:
     included; None where they are not the trip's number, carried scalars and pure functions.
     """
     block = loop.body.block
-    end = block_end(block)
+    end = terminator(block)
     if load.result in end.operands:
         return None
     needed: set[Operation] = set()
@@ -131,7 +131,7 @@ def _move(loop: scf.ForOp, load: tile.Load, slice_: list[Operation]) -> scf.ForO
     carried.name_hint = load.result.name_hint
     load.result.replace_all_uses_with(carried)
     following = _following(loop, load, slice_, _place(carried, load))
-    end = block_end(block)
+    end = terminator(block)
     end.operands = [*end.operands, following]
     _drop(load)
     wide = scf.ForOp(
@@ -180,7 +180,7 @@ def _following(
 ) -> SSAValue:
     """Read after `after` what the next trip uses; in the last trip, what it used itself."""
     block = loop.body.block
-    end = block_end(block)
+    end = terminator(block)
     anchor = after.next_op
     assert anchor is not None, "a block ends with a terminator"
 

@@ -30,7 +30,6 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue, Use
 
 from tawa.analysis.effects import VIEWS, is_pure
-from tawa.analysis.liveness import block_end
 from tawa.analysis.naming import name_of
 from tawa.analysis.stages import (
     Stages,
@@ -41,6 +40,7 @@ from tawa.analysis.stages import (
     statements,
 )
 from tawa.ir import aref, tile
+from tawa.ir.control import terminator
 from tawa.ir.walk import all_of, has
 from tawa.passes.parting import part_stages
 from tawa.passes.skew import Taken, skew_puts
@@ -95,7 +95,7 @@ def settle_carried(loop: scf.ForOp) -> None:
     A value from outside, or the loop's index, that is carried to the next trip is named again.
     """
     block = loop.body.block
-    end = block_end(block)
+    end = terminator(block)
     for index, value in enumerate(end.operands):
         argument = block.args[index + 1]
         carried = value in block.args and value is not block.args[0]

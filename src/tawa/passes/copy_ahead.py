@@ -28,11 +28,11 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 
 from tawa.analysis.effects import children, has_effect
-from tawa.analysis.liveness import block_end
 from tawa.analysis.naming import name_of
 from tawa.analysis.ranges import range_of
 from tawa.analysis.stages import used_by
 from tawa.ir import aref, tile
+from tawa.ir.control import terminator
 from tawa.ir.walk import all_of
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, elementwise
@@ -88,7 +88,7 @@ class _Part:
 
 def _part_of_puts(loop: scf.ForOp) -> _Part:
     block = loop.body.block
-    end = block_end(block)
+    end = terminator(block)
     found: set[Operation] = set()
     carried: set[SSAValue] = set()
     pending: list[SSAValue] = []
@@ -131,7 +131,7 @@ def _run_ahead(loop: scf.ForOp, part: _Part, ahead: int) -> None:
     fill.location = loop.location
     around.insert_ops_before([number, lead, span, first, stop, fill], loop)
 
-    end = block_end(block)
+    end = terminator(block)
     given: list[SSAValue] = []
     for argument in part.carried:
         given.append(block.insert_arg(argument.type, len(block.args)))
@@ -171,6 +171,6 @@ def _copy(
     mapping: dict[SSAValue, SSAValue] = {block.args[0]: trip, **dict(zip(part.carried, carried))}
     for operation in part.statements:
         target.add_op(operation.clone(mapping))
-    end = block_end(block)
+    end = terminator(block)
     values = (end.operands[argument.index - 1] for argument in part.carried)
     return [mapping.get(value, value) for value in values]

@@ -23,8 +23,9 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.effects import CONTROL, has_effect
-from tawa.analysis.liveness import Keep, Liveness, block_end
+from tawa.analysis.liveness import Keep, Liveness
 from tawa.ir import tile
+from tawa.ir.control import terminator
 from tawa.ir.walk import is_terminator
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
@@ -75,7 +76,7 @@ def _kept(values: Sequence[SSAValue], live: Liveness) -> list[int]:
 
 def _prune_ends(operation: Operation, block: Block, live: Liveness) -> None:
     """Drop from a block's terminator the operands whose result or argument is dead."""
-    end = block_end(block)
+    end = terminator(block)
     match operation:
         case scf.WhileOp() if block is operation.before_region.block:
             kept = [0, *(index + 1 for index in _kept(operation.results, live))]

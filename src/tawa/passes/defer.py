@@ -29,9 +29,9 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float32Type, IntAttr
 from xdsl.ir import Attribute, Block, OpResult, Region, SSAValue
 
-from tawa.analysis.liveness import block_end
 from tawa.analysis.stages import comes_from_product
 from tawa.ir import tile
+from tawa.ir.control import terminator, yielded
 from tawa.ir.types import element_type, i1, i32, shape_of, with_shape
 from tawa.ir.walk import all_of
 from tawa.passes.fold import constant, elementwise
@@ -82,12 +82,12 @@ def defer_sums(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
 
 def _find(loop: scf.ForOp, index: int) -> _Sum | None:
     block = loop.body.block
-    argument, yielded = block.args[index + 1], block_end(block).operands[index]
+    argument, back = block.args[index + 1], yielded(block, index)
     if len(shape_of(argument.type)) != 1 or not isinstance(
         element_type(argument.type), Float32Type
     ):
         return None
-    total = _lone(yielded, "add", block)
+    total = _lone(back, "add", block)
     if total is None or not argument.has_one_use():
         return None
     for kept, added in (tuple(total.inputs), tuple(reversed(total.inputs))):
@@ -159,7 +159,7 @@ def _defer(loop: scf.ForOp, found: _Sum) -> scf.ForOp:
         factor = next(v for v in found.scaled.inputs if v is not block.args[found.index + 1])
         wide = inside.put(elementwise("mul", kept, _repeated(inside, factor, kind)))
     result = inside.put(elementwise("add", wide, added))
-    end = block_end(block)
+    end = terminator(block)
     argument = block.args[found.index + 1]
     end.operands = [*end.operands, result]
     end.operands[found.index] = argument

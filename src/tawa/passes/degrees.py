@@ -15,9 +15,9 @@ from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tawa.analysis.effects import VIEWS
-from tawa.analysis.liveness import block_end
 from tawa.analysis.stages import used_by
 from tawa.ir import tile
+from tawa.ir.control import terminator
 from tawa.ir.types import element_type, is_float, spell
 from tawa.passes.fold import constant_of
 
@@ -82,7 +82,7 @@ class _Finder:
         for argument in block.args[1:]:
             if argument.index != self.index + 1 and is_float(element_type(argument.type)):
                 self._assume_sum(argument)
-        end = block_end(block)
+        end = terminator(block)
         for operation in block.ops:
             if operation is self.above:
                 self.kinds[self.above.result] = _Kind.BASE

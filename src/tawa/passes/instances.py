@@ -34,6 +34,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.errors import InternalError, PlanError
 from tawa.ir import aref, tile
+from tawa.ir.control import terminator
 from tawa.ir.types import i32
 from tawa.ir.walk import all_of, has, walk
 from tawa.passes.fold import constant, elementwise
@@ -74,9 +75,7 @@ def _split(body: Block, count: int) -> None:
     hop = before.apply("mul", stride, before.number(count))
     loop.operands[0], loop.operands[2] = first, hop
 
-    end = loop.body.block.last_op
-    assert end is not None
-    inner = _Emitter(end)
+    inner = _Emitter(terminator(loop.body.block))
     program = loop.body.block.args[0]
     left = inner.apply("sub", inner.apply("sub", loop.ub, inner.number(1)), program)
     rest = inner.apply("min", inner.apply("idiv", left, stride), all_but_one)

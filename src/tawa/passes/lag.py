@@ -30,8 +30,8 @@ from xdsl.dialects.builtin import Float32Type
 from xdsl.ir import Block, SSAValue
 
 from tawa.analysis.effects import VIEWS
-from tawa.analysis.liveness import block_end
 from tawa.ir import tile
+from tawa.ir.control import terminator, yielded
 from tawa.ir.types import element_type, shape_of
 from tawa.ir.walk import all_of
 from tawa.passes.degrees import Degrees, find_degrees
@@ -68,7 +68,7 @@ def lag_maxima(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
 
 def _running_maximum(block: Block, index: int) -> tile.Elementwise | None:
     """Return what carried value `index` becomes, if that is its maximum with something else."""
-    argument, value = block.args[index + 1], block_end(block).operands[index]
+    argument, value = block.args[index + 1], yielded(block, index)
     row = isinstance(element_type(argument.type), Float32Type) and len(shape_of(argument.type)) == 1
     above = value.owner
     if not row or not isinstance(above, tile.Elementwise) or above.parent is not block:
@@ -106,7 +106,7 @@ def _rewrite(loop: scf.ForOp, index: int, above: tile.Elementwise, degrees: Degr
     base = point.put(elementwise("select", rises, above.result, kept))
     base.name_hint = "base"
     new = {rises.owner, base.owner}
-    end = block_end(block)
+    end = terminator(block)
     above.result.replace_uses_with_if(
         base, lambda use: use.operation is not end and use.operation not in new
     )

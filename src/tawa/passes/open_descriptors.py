@@ -24,13 +24,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, SSAValue
 
 from tawa.analysis.effects import CONTROL
 from tawa.analysis.memory import handed_on
 from tawa.analysis.tma import padding_of
 from tawa.ir import tile
+from tawa.ir.control import terminator
 from tawa.ir.types import DescType, PtrType, i64
 from tawa.ir.walk import all_of
 from tawa.passes.fold import integer_of
@@ -38,7 +39,6 @@ from tawa.passes.lower.emit import (
     Emitter,
     append_operands,
     replace,
-    terminator,
     widen_for,
     widen_if,
     widen_while,
@@ -196,13 +196,7 @@ def _parts_of(
 
 
 def _ask(emitter: Emitter, desc: SSAValue, what: str, axis: int, kind: Attribute) -> SSAValue:
-    return emitter.put(
-        tile.DescExtent(
-            operands=[desc],
-            attributes={"what": StringAttr(what), "axis": IntAttr(axis)},
-            result_types=[kind],
-        )
-    ).result
+    return emitter.put(tile.DescExtent.of(desc, what, axis, kind)).result
 
 
 def _make(emitter: Emitter, form: _Form, parts: Iterator[SSAValue]) -> SSAValue:

@@ -26,6 +26,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.analysis.effects import has_effect
 from tawa.ir import hopper, tile
+from tawa.ir.control import terminator
 from tawa.ir.types import i32
 from tawa.ir.walk import marked_pure, walk
 from tawa.passes.dead import sweep
@@ -104,9 +105,8 @@ def _guard_effects(program: list[Operation], row: SSAValue, rows: SSAValue) -> N
         assert block is not None
         block.insert_ops_before([inside, branch], operation)
         operation.detach()
-        last = branch.true_region.block.last_op
-        assert last is not None
-        branch.true_region.block.insert_op_before(operation, last)
+        inner = branch.true_region.block
+        inner.insert_op_before(operation, terminator(inner))
         _follow(operation)
 
 

@@ -29,6 +29,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.analysis.effects import CONTROL, VIEWS, WRITES, has_effect, orders_others
 from tawa.analysis.naming import name_statements
 from tawa.ir import tile
+from tawa.ir.control import terminator
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import shape_of
 from tawa.ir.walk import is_terminator, marked_pure, walk
@@ -282,8 +283,7 @@ def _inline_branch(branch: scf.IfOp, chosen: int) -> Operation | None:
     values: list[SSAValue] = []
     first: Operation | None = None
     if region.blocks:
-        end = region.block.last_op
-        assert end is not None, "a branch ends with a terminator"
+        end = terminator(region.block)
         values = list(end.operands)
         for inner in list(region.block.ops):
             inner.detach()
@@ -299,8 +299,7 @@ def _inline_branch(branch: scf.IfOp, chosen: int) -> Operation | None:
 def _drop_constant_carries(loop: scf.ForOp) -> None:
     """A carried value that each trip hands on unchanged is its initial value."""
     body = loop.body.block
-    end = body.last_op
-    assert end is not None, "a loop ends with a terminator"
+    end = terminator(body)
     for index, argument in enumerate(body.args[1:]):
         if end.operands[index] is argument:
             argument.replace_all_uses_with(loop.iter_args[index])

@@ -13,6 +13,7 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.turns import takes_turns, trip
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
+from tawa.ir.control import decisive
 from tawa.ir.types import shape_of
 from tawa.ir.walk import walk
 from tawa.plan.budgets import producer_need, split_registers
@@ -137,7 +138,7 @@ def check_apart(problem: Problem, plan: Plan) -> None:
     for payload in problem.partition.payloads:
         for control in enclosing(payload.loads[0]):
             fixed = isinstance(control, scf.ForOp) and not any(
-                bound in varying for bound in (control.lb, control.ub, control.step)
+                bound in varying for bound in decisive(control)
             )
             if not fixed:
                 loads = "+".join(payload.names)

@@ -13,11 +13,12 @@ from xdsl.dialects import scf
 
 from tawa.analysis.cluster import influenced, obstacles
 from tawa.analysis.effects import ATOMICS, READS, is_volatile
-from tawa.analysis.liveness import block_end, needed_by
+from tawa.analysis.liveness import needed_by
 from tawa.analysis.naming import name_of
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.ir.walk import walk
+from tawa.ir.control import decisive
+from tawa.ir.walk import all_of, walk
 from tawa.plan.consumers import computes_apart
 from tawa.plan.plan import Declined, Grouped, Plan, Walk
 from tawa.plan.problem import Problem
@@ -50,17 +51,8 @@ def _why_not_persistent(problem: Problem) -> str:
 def _steers_loops(problem: Problem, count: tile.NumPrograms) -> bool:
     """Tell whether the number of programs decides how often a loop runs, or over what."""
     known = influenced([count.result])
-    for loop in walk(problem.kernel):
-        match loop:
-            case scf.ForOp():
-                deciding = (loop.lb, loop.ub, loop.step)
-            case scf.WhileOp():
-                deciding = block_end(loop.before_region.block).operands[:1]
-            case _:
-                continue
-        if any(value in known for value in deciding):
-            return True
-    return False
+    loops = all_of(problem.kernel, scf.ForOp, scf.WhileOp)
+    return any(value in known for loop in loops for value in decisive(loop))
 
 
 def _reads_to_go_on(loop: scf.WhileOp) -> bool:

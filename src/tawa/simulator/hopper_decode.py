@@ -15,6 +15,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper, tile
+from tawa.ir.control import yielded
 from tawa.layouts.register import RegisterLayout
 from tawa.simulator.copy_rules import COPY_RULES
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
@@ -72,9 +73,7 @@ def _sources(value: SSAValue) -> list[SSAValue]:
 
 
 def _yielded(owner: Operation, region: int, position: int) -> SSAValue:
-    last = owner.regions[region].block.last_op
-    assert last is not None, "a region with results ends in a terminator; report this"
-    return last.operands[position]
+    return yielded(owner.regions[region].block, position)
 
 
 def _wgmma_registers(kernel: tile.Kernel) -> set[SSAValue]:

@@ -16,6 +16,7 @@ from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, ato
 from tawa.codegen.storage import is_tensor
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
+from tawa.ir.control import terminator
 from tawa.ir.types import bit_width, element_type, layout_of
 from tawa.ir.walk import all_of, has
 
@@ -180,13 +181,6 @@ def _settled(scalar: Scalar) -> Scalar:
     return replace(scalar, reads=frozenset())
 
 
-def _terminator(block: Block) -> Operation:
-    last = block.last_op
-    if last is None:
-        raise InternalError("a block without terminator")
-    return last
-
-
 def _reads_little(loop: scf.ForOp) -> bool:
     """Tell whether a loop reads memory, a few registers of a thread in a trip, and does nothing
     that loads of the next trips cannot pass.
@@ -219,7 +213,7 @@ def for_loop(e: Emitter, op: Operation) -> None:
     head = f"for ({element.storage} {index} = {first}; {index} < {atom(last)}; {advance})"
     with e.block(head):
         e.run(body)
-        carry(e, arguments, list(_terminator(body).operands))
+        carry(e, arguments, list(terminator(body).operands))
     _bind_results(e, op.results, arguments)
 
 
@@ -258,14 +252,14 @@ def _busy(block: Block) -> bool:
 def _branch(e: Emitter, block: Block, results: Sequence[SSAValue]) -> None:
     e.run(block)
     if results:
-        carry(e, results, list(_terminator(block).operands))
+        carry(e, results, list(terminator(block).operands))
 
 
 def while_loop(e: Emitter, op: Operation) -> None:
     """Write scf.while: test at the top, leave by break."""
     assert isinstance(op, scf.WhileOp)
     test, body = op.before_region.block, op.after_region.block
-    arguments, condition = list(test.args), _terminator(test)
+    arguments, condition = list(test.args), terminator(test)
     kept = [place for place, item in enumerate(op.results) if is_tensor(item) or item.first_use]
     results = [op.results[place] for place in kept]
     variables(e, results)
@@ -279,7 +273,7 @@ def while_loop(e: Emitter, op: Operation) -> None:
         for argument, value in zip(body.args, passed, strict=True):
             _pass(e, argument, value)
         e.run(body)
-        carry(e, arguments, list(_terminator(body).operands))
+        carry(e, arguments, list(terminator(body).operands))
     for result in results:
         found = e.values[result]
         if isinstance(found, Scalar):

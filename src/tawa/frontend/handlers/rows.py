@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial, reduce
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr
 
 from tawa.errors import DescriptorError, TypeMismatch
 from tawa.frontend import arithmetic
@@ -46,11 +46,8 @@ def _base(c: Context, desc: Descriptor) -> Tensor:
     """Return the address of a descriptor's first element."""
     if isinstance(made := desc.ssa.owner, tile.MakeDesc):
         return Tensor(made.base)
-    first = {"what": StringAttr("base"), "axis": IntAttr(0)}
     kind = PtrType(desc.type.element)
-    return c.builder.make(
-        tile.DescExtent(operands=[desc.ssa], result_types=[kind], attributes=first)
-    )
+    return c.builder.make(tile.DescExtent.of(desc.ssa, "base", 0, kind))
 
 
 def _addresses(c: Context, desc: Descriptor, rows: Tensor, first: Value) -> tuple[Tensor, Tensor]:

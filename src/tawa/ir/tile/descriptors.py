@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     attr_def,
@@ -48,6 +49,12 @@ class DescExtent(TawaOperation):
     result = result_def()
     traits = traits_def(Pure())
     assembly_format = PLAIN
+
+    @classmethod
+    def of(cls, desc: SSAValue, what: str, axis: int, kind: Attribute) -> DescExtent:
+        """Return the question of `what` of `desc`, whose answer has type `kind`."""
+        asked = {"what": StringAttr(what), "axis": IntAttr(axis)}
+        return cls(operands=[desc], attributes=asked, result_types=[kind])
 
 
 @irdl_op_definition

@@ -20,8 +20,9 @@ from xdsl.dialects import scf
 from xdsl.ir import SSAValue
 
 from tawa.ir import hopper
+from tawa.ir.control import terminator
 from tawa.ir.walk import all_of
-from tawa.passes.lower.emit import Emitter, append_operands, terminator, widen_for
+from tawa.passes.lower.emit import Emitter, append_operands, widen_for
 from tawa.passes.lower.relate import is_tensor
 
 

@@ -18,6 +18,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from tawa.ir import tile
+from tawa.ir.control import terminator
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import i1, i32, shape_of, with_shape
 from tawa.ir.walk import walk
@@ -109,13 +110,6 @@ def erase(operation: Operation) -> None:
 def retype(value: SSAValue, kind: Attribute) -> None:
     """Change the type of a value in place (its identity, and so every table of it, stays)."""
     value._type = kind  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
-
-
-def terminator(block: Block) -> Operation:
-    """Return the last operation of a block that has one."""
-    if (last := block.last_op) is None:
-        raise ValueError("the block has no terminator")
-    return last
 
 
 def widen_for(loop: scf.ForOp, initial: Sequence[SSAValue]) -> scf.ForOp:

@@ -14,6 +14,7 @@ from tawa.analysis.contiguity import Contiguity
 from tawa.analysis.naming import name_of
 from tawa.analysis.stages import loop_without
 from tawa.ir import hopper, tile
+from tawa.ir.control import yielded
 from tawa.ir.types import bit_width, element_type, shape_of, spell
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.access import contiguous_axis
@@ -98,8 +99,7 @@ def _loaded(value: SSAValue) -> tile.Load | None:
 
 def _loaded_in(loop: scf.ForOp, index: int) -> tile.Load | None:
     """Return the load in a loop's body of what it carries at `index`."""
-    end = loop.body.block.last_op
-    made = end.operands[index].owner if end is not None else None
+    made = yielded(loop.body.block, index).owner
     return made if isinstance(made, tile.Load) else None
 
 

@@ -234,10 +234,4 @@ def _base(emitter: Emitter, desc: SSAValue) -> SSAValue:
 
 
 def _ask(emitter: Emitter, desc: SSAValue, what: str, axis: int, kind: Attribute) -> SSAValue:
-    return emitter.put(
-        tile.DescExtent(
-            operands=[desc],
-            attributes={"what": StringAttr(what), "axis": IntAttr(axis)},
-            result_types=[kind],
-        )
-    ).result
+    return emitter.put(tile.DescExtent.of(desc, what, axis, kind)).result

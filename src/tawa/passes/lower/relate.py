@@ -16,10 +16,10 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper, tile
+from tawa.ir.control import yielded
 from tawa.ir.types import shape_of
 from tawa.layouts.fragments import permuted, with_dimension, without_dimension
 from tawa.layouts.register import Axis, Coordinate, RegisterLayout
-from tawa.passes.lower.emit import terminator
 
 ELEMENTWISE = (
     tile.Elementwise,
@@ -194,10 +194,10 @@ def ties(value: SSAValue) -> Iterator[SSAValue]:
         case OpResult(owner=scf.ForOp() as loop):
             yield loop.body.block.args[value.index + 1]
         case OpResult(owner=scf.IfOp() as branch):
-            yield from (terminator(r.block).operands[value.index] for r in branch.regions)
+            yield from (yielded(r.block, value.index) for r in branch.regions)
         case OpResult(owner=scf.WhileOp() as loop):
             yield loop.after_region.block.args[value.index]
-            yield terminator(loop.before_region.block).operands[value.index + 1]
+            yield yielded(loop.before_region.block, value.index + 1)
         case BlockArgument():
             yield from _argument_ties(value)
         case _:
@@ -210,14 +210,14 @@ def _argument_ties(value: BlockArgument) -> Iterator[SSAValue]:
     match value.owner.parent_op():
         case scf.ForOp() as loop if value.index:
             yield loop.iter_args[value.index - 1]
-            yield terminator(value.owner).operands[value.index - 1]
+            yield yielded(value.owner, value.index - 1)
             yield loop.results[value.index - 1]
         case scf.WhileOp() as loop if value.owner is loop.before_region.block:
             yield loop.arguments[value.index]
-            yield terminator(loop.after_region.block).operands[value.index]
+            yield yielded(loop.after_region.block, value.index)
         case scf.WhileOp() as loop:
             yield loop.results[value.index]
-            yield terminator(loop.before_region.block).operands[value.index + 1]
+            yield yielded(loop.before_region.block, value.index + 1)
         case _:
             pass
 

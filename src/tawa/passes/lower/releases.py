@@ -13,9 +13,10 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper
+from tawa.ir.control import terminator
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.dots import trip_counter
-from tawa.passes.lower.emit import Emitter, append_operands, new_region, terminator, widen_for
+from tawa.passes.lower.emit import Emitter, append_operands, new_region, widen_for
 from tawa.passes.lower.flight import Flight, Read, follows, used_from
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import root_slot

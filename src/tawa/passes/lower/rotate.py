@@ -25,9 +25,10 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 
 from tawa.ir import hopper
+from tawa.ir.control import terminator
 from tawa.ir.walk import all_of, marked_pure
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.emit import Emitter, erase, new_region, terminator
+from tawa.passes.lower.emit import Emitter, erase, new_region
 
 
 def rotate_waits(lowering: Lowering, role: hopper.Role) -> None:

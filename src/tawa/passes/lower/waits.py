@@ -28,9 +28,10 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.analysis.naming import name_of
 from tawa.analysis.registers import names_of
 from tawa.ir import hopper
+from tawa.ir.control import terminator
 from tawa.ir.walk import all_of
 from tawa.passes.lower.context import Lowering, Ring
-from tawa.passes.lower.emit import Emitter, erase, terminator
+from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.flight import (
     UNBOUNDED,
     Flight,

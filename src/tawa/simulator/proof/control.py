@@ -10,10 +10,11 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tawa.ir import hopper, tile
+from tawa.ir.control import decisive, terminator
 from tawa.simulator.proof.configuration import Site
 from tawa.simulator.proof.counted import counted
 from tawa.simulator.proof.counting import counts, most_trips, recurrence_of
-from tawa.simulator.proof.decode import Decoder, terminator
+from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.machine import Agent, Script, Source
 from tawa.simulator.proof.registers import Name, Register
 from tawa.simulator.proof.rules import Unproved
@@ -121,15 +122,7 @@ def control_roots(operation: Operation, decoder: Decoder) -> list[SSAValue]:
     blocks = [region.block for region in operation.regions if region.blocks]
     if not any(has_steps(block, decoder) or _is_tracked(block, decoder) for block in blocks):
         return []
-    match operation:
-        case scf.ForOp():
-            return [operation.lb, operation.ub, operation.step]
-        case scf.IfOp():
-            return [operation.cond]
-        case scf.WhileOp():
-            return [terminator(operation.before_region.block).operands[0]]
-        case _:
-            return []
+    return decisive(operation)
 
 
 def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:

@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tawa.ir import tile
-from tawa.simulator.proof.decode import terminator
+from tawa.ir.control import terminator
 
 _BELOW = {"lt": 0, "le": 1}
 _ABOVE = {"gt": 0, "ge": 1}

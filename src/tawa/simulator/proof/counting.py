@@ -8,10 +8,11 @@ from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType, TensorType
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tawa.analysis.polynomial import Atom, Call, Known, Leaf, Polynomial, Trip, polynomial
 from tawa.ir import hopper, tile
+from tawa.ir.control import terminator, yielded
 from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType
 
 Loop: TypeAlias = scf.ForOp | scf.WhileOp
@@ -22,9 +23,7 @@ def recurrence_of(value: BlockArgument) -> tuple[SSAValue, SSAValue] | None:
     loop = value.owner.parent_op()
     match loop:
         case scf.ForOp() if value.index:
-            return loop.iter_args[value.index - 1], terminator(value.owner).operands[
-                value.index - 1
-            ]
+            return loop.iter_args[value.index - 1], yielded(value.owner, value.index - 1)
         case scf.WhileOp() if value.owner is loop.before_region.block:
             end = terminator(loop.after_region.block)
             return loop.arguments[value.index], end.operands[value.index]
@@ -75,26 +74,6 @@ def carries_scalar(value: SSAValue) -> bool:
     """Tell whether a value is a scalar, or the tensor of one element as which it passes memory."""
     kind = value.type
     return is_scalar(value) or (isinstance(kind, TensorType) and prod(kind.get_shape()) == 1)
-
-
-def terminator(block: Block) -> Operation:
-    """Return the last operation of a block."""
-    last = block.last_op
-    assert last is not None
-    return last
-
-
-def decisive(control: Operation) -> list[SSAValue]:
-    """Return the scalars that decide what a loop or condition does."""
-    match control:
-        case scf.ForOp():
-            return [control.lb, control.ub, control.step]
-        case scf.IfOp():
-            return [control.cond]
-        case scf.WhileOp():
-            return [terminator(control.before_region.block).operands[0]]
-        case _:
-            return []
 
 
 # a OP b in the region where it is true, as (the larger side, how much larger it is at least).

@@ -9,8 +9,10 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
+from tawa.analysis.remember import remembered
 from tawa.ir import tile
-from tawa.simulator.proof.counting import constant_of, recurrence_of, terminator
+from tawa.ir.control import terminator
+from tawa.simulator.proof.counting import constant_of, recurrence_of
 from tawa.simulator.proof.course import LATEST
 from tawa.simulator.proof.functions import FUNCTIONS, cast_name, name_of
 from tawa.simulator.proof.rules import Unproved
@@ -107,14 +109,9 @@ def _start(value: SSAValue) -> int | None:
     return constant_of(value)
 
 
+@remembered
 def _value(value: SSAValue, known: _Values) -> int | None:
     """Return a scalar at the end of a trip, None where it depends on anything else."""
-    if value not in known:
-        known[value] = _compute(value, known)
-    return known[value]
-
-
-def _compute(value: SSAValue, known: _Values) -> int | None:
     if (number := constant_of(value)) is not None:
         return number
     if not isinstance(value, OpResult):

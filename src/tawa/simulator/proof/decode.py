@@ -18,9 +18,10 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.traits import Pure
 
 from tawa.ir import hopper, tile
+from tawa.ir.control import terminator, yielded
 from tawa.ir.types import Real
 from tawa.simulator.proof.census import Census
-from tawa.simulator.proof.counting import carries_scalar, terminator
+from tawa.simulator.proof.counting import carries_scalar
 from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.functions import FUNCTIONS, cast_name, name_of
 from tawa.simulator.proof.globals import may_change
@@ -155,7 +156,7 @@ def _argument_sources(value: BlockArgument) -> list[SSAValue]:
             end = terminator(parent.after_region.block)
             return [parent.arguments[value.index], end.operands[value.index]]
         case scf.WhileOp():
-            return [terminator(parent.before_region.block).operands[value.index + 1]]
+            return [yielded(parent.before_region.block, value.index + 1)]
         case _:
             return []
 

@@ -17,7 +17,8 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.registers import names_of, renames
 from tawa.ir import hopper, tile
-from tawa.simulator.proof.decode import Decoder, terminator
+from tawa.ir.control import terminator
+from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.fences import operands_of
 from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.rules import Violation

@@ -25,13 +25,8 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tawa.analysis.polynomial import Known, polynomial
 from tawa.ir import hopper, tile
-from tawa.simulator.proof.counting import (
-    Loop,
-    counts,
-    decisive,
-    recurrence_of,
-    terminator,
-)
+from tawa.ir.control import decisive, terminator
+from tawa.simulator.proof.counting import Loop, counts, recurrence_of
 from tawa.simulator.proof.course import LATEST, Course, course_of
 from tawa.simulator.proof.cycles import Cycles
 from tawa.simulator.proof.functions import name_of
