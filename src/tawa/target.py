@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+PROGRAMS = (1 << 31) - 1, 65_535, 65_535
+"""Programs along each axis of a grid, at most: no launch takes more, of no kind of kernel."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, IntegerType
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerType
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, is_signed, shape_of
+from tawa.target import PROGRAMS
 
 _DEPTH = 32
-_PROGRAMS = (1 << 31) - 1, 65_535, 65_535
-"""Along each axis, at most: no launch takes more (`tawa.runtime.grid`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +80,20 @@ def _range(value: SSAValue, depth: int, known: _Known) -> Range | None:
             return Range(number.data, number.data)
         case tile.Arange() as op:
             return Range(op.start.data, op.start.data + shape_of(value.type)[0] - 1)
-        case tile.ProgramId(axis=axis):
-            return Range(0, _PROGRAMS[axis.data] - 1)
-        case tile.NumPrograms(axis=axis) | hopper.GridExtent(axis=axis):
-            return Range(1, _PROGRAMS[axis.data])
+        case tile.ProgramId(axis=axis) | hopper.BlockId(axis=axis):
+            return Range(0, PROGRAMS[axis.data] - 1)
+        case (
+            tile.NumPrograms(axis=axis) | hopper.GridExtent(axis=axis) | hopper.NumBlocks(axis=axis)
+        ):
+            return Range(1, PROGRAMS[axis.data])
         case (
             tile.Splat() | tile.Broadcast() | tile.ExpandDims() | tile.Transpose() | tile.Reshape()
         ) as op:
             return _range_of(op.operands[0], depth, known)
         case tile.Cast() as op if isinstance(element_type(op.value.type), IntegerType):
             return _range_of(op.value, depth, known)
+        case tile.Elementwise(within=ArrayAttr(data=(IntAttr(data=low), IntAttr(data=high)))):
+            return Range(low, high)
         case tile.Elementwise() as op:
             return _combined(op, depth, known)
         case _:

@@ -27,12 +27,12 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tawa.analysis.effects import has_effect
 from tawa.ir import hopper, tile
 from tawa.ir.control import terminator
-from tawa.ir.types import i32
+from tawa.ir.types import i32, int_array
 from tawa.ir.walk import marked_pure, walk
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, elementwise
 from tawa.plan.plan import Declined, Plan
-from tawa.target import Target
+from tawa.target import PROGRAMS, Target
 
 
 def persist(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
@@ -66,6 +66,10 @@ def persist(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, 
         row = emit.apply("add", emit.apply("mul", ids[0], emit.number(plan.cluster, "")), rank)
         row.name_hint = "pid_0"
         ids[0] = row
+    else:
+        _bound(ids[0], 0)  # blocks of a cluster may lie past the last row
+    for axis in (1, 2):
+        _bound(ids[axis], axis)
     for operation in program:
         operation.detach()
         inner.add_op(operation)
@@ -79,6 +83,14 @@ def persist(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, 
         body.add_op(scf.ForOp(first, tiles, stride, [], Region(inner)))
     sweep(body, has_effect)
     return ()
+
+
+def _bound(program_id: SSAValue, axis: int) -> None:
+    """Note on what computes a number of a program how many there are at most along an axis: what
+    users compute from it is then known not to wrap, as where the hardware gives the number.
+    """
+    assert isinstance(program_id.owner, tile.Elementwise), "computed from the number of a tile"
+    program_id.owner.attributes["within"] = int_array((0, PROGRAMS[axis] - 1))
 
 
 def _while_tiles(setup: _Emitter, inner: Block, first: SSAValue, tiles: SSAValue) -> scf.WhileOp:

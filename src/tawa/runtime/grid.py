@@ -7,8 +7,7 @@ from typing import Any, TypeGuard
 
 from tawa.errors import ArgumentError, PlanError
 from tawa.runtime.compiled import CompiledKernel
-
-_GRID_LIMITS = (0x7FFFFFFF, 65535, 65535)  # CUDA C++ Programming Guide, "Technical Specifications"
+from tawa.target import PROGRAMS
 
 
 def resolve_grid(kernel: str, grid: Any, meta: Mapping[str, Any]) -> tuple[int, ...]:
@@ -49,7 +48,7 @@ def whole(kernel: str, extent: Any) -> int:
 def launches(kernel: CompiledKernel, grid: Sequence[int]) -> bool:
     """Return False for a grid of no programs; raise for one CUDA cannot launch."""
     extents = [whole(kernel.name, extent) for extent in grid]
-    for axis, (extent, limit) in enumerate(zip(extents, _GRID_LIMITS)):
+    for axis, (extent, limit) in enumerate(zip(extents, PROGRAMS)):
         if extent < 0 or (extent > limit and (axis or not kernel.launch.persistent)):
             raise ArgumentError(
                 f"the grid of {kernel.name} is {tuple(extents)}",
@@ -67,7 +66,7 @@ def launches(kernel: CompiledKernel, grid: Sequence[int]) -> bool:
         )
     programs = extents[0] * (extents[1] if len(extents) > 1 else 1)
     programs *= extents[2] if len(extents) > 2 else 1
-    if kernel.launch.persistent and programs > _GRID_LIMITS[0]:
+    if kernel.launch.persistent and programs > PROGRAMS[0]:
         raise ArgumentError(
             f"the grid of {kernel.name} has {programs} programs",
             why="a persistent kernel counts them in 32 bits",

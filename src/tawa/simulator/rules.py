@@ -15,14 +15,12 @@ from xdsl.ir import Operation
 
 from tawa.errors import LaunchError
 from tawa.ir import tile
-from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import DescType, PtrType, Real, element_type, shape_of
 from tawa.simulator.decode import CONTROL, Binary, Decoder, Rule, Step, Ternary, Unary, effect, pure
 from tawa.simulator.dot import dot
+from tawa.simulator.elements import element_function, elementwise
 from tawa.simulator.memory import Descriptor, GlobalMemory, Watch
 from tawa.simulator.values import (
-    F32,
-    NARROW,
     Array,
     DType,
     convert,
@@ -141,37 +139,6 @@ def _histogram(operation: tile.Histogram) -> Callable[..., Array]:
 
 
 # --- arithmetic -------------------------------------------------------------------------------
-
-
-def element_function(name: str, inputs: DType, result: DType) -> Callable[..., Any]:
-    """Return a row of the table as a function of arrays or scalars of dtype `inputs`.
-
-    16- and 8-bit floats are computed in f32 and rounded once. `inputs` is the type of the operands
-    computed with (of a select: the two it chooses between).
-    """
-    apply = FUNCTIONS[name].numpy
-    if inputs in NARROW and name != "select":
-
-        def narrow(*operands: Any) -> Any:
-            wide = apply(np, *[operand.astype(F32) for operand in operands])
-            return convert(np.asarray(wide), result)[()]
-
-        return narrow
-
-    def native(*operands: Any) -> Any:
-        value = apply(np, *operands)
-        return value if value.dtype == result else value.astype(result)
-
-    def plain(*operands: Any) -> Any:
-        return native(*operands)[()]
-
-    return plain
-
-
-def _elementwise(operation: tile.Elementwise) -> Callable[..., Any]:
-    name = operation.function.data
-    result = dtype_of(operation.result.type)
-    return element_function(name, dtype_of(operation.inputs[-1].type), result)
 
 
 def _cast(operation: tile.Cast) -> Unary:
@@ -377,7 +344,7 @@ RULES: dict[type[Operation], Rule] = {
     tile.Join: pure(_join),
     tile.Gather: pure(_gather),
     tile.Histogram: pure(_histogram),
-    tile.Elementwise: pure(_elementwise),
+    tile.Elementwise: pure(elementwise),
     tile.Cast: pure(_cast),
     tile.Bitcast: pure(_bitcast),
     tile.PtrAdd: pure(_ptr_add),

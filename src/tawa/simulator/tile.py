@@ -17,6 +17,7 @@ from tawa.simulator.arguments import bind_arguments
 from tawa.simulator.decode import Decoder
 from tawa.simulator.memory import GlobalMemory, Watch
 from tawa.simulator.rules import RULES
+from tawa.target import PROGRAMS
 
 
 @dataclass(slots=True)
@@ -30,9 +31,12 @@ class _Program:
 
 
 def checked_grid(grid: tuple[int, ...]) -> tuple[int, int, int]:
-    """Return a grid as three extents; raises ArgumentError for others than 1 to 3 extents >= 0."""
+    """Return a grid as three extents; raises ArgumentError for one that no launch takes."""
     if not 1 <= len(grid) <= 3 or any(extent < 0 for extent in grid):
         raise ArgumentError(f"grid {grid}", why="a grid has one to three extents, none negative")
+    for axis, (extent, limit) in enumerate(zip(grid, PROGRAMS)):
+        if extent > limit:
+            raise ArgumentError(f"grid {grid}", why=f"extent {axis} may be 0 to {limit}")
     x, y, z = (*grid, 1, 1)[:3]
     return int(x), int(y), int(z)
 

@@ -10,7 +10,7 @@
   %c0 = tile.constant {value = #builtin.int<0>} : i32
   %c16 = tile.constant {value = #builtin.int<16>} : i32
   scf.for %program = %block to %tiles step %blocks : i32 {
-    %pid = tile.elementwise "irem"(%program, %grid) {natural} : (i32, i32) -> i32
+    %pid = tile.elementwise "irem"(%program, %grid) {natural, within = [#builtin.int<0>, #builtin.int<2147483646>]} : (i32, i32) -> i32
     %zero = tile.constant {value = #builtin.int<0>} : tensor<16x16xf32>
     %m = tile.elementwise "mul"(%pid, %c16) : (i32, i32) -> i32
     %acc = scf.for %k = %c0 to %K step %c16 iter_args(%acc1 = %zero) -> (tensor<16x16xf32>) : i32 {

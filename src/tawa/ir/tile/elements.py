@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IntAttr, StringAttr, UnitAttr
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute
 from xdsl.irdl import (
     attr_def,
@@ -49,12 +49,15 @@ class Elementwise(TawaOperation):
     from the element types; operands and result have one shape (scalars: none). `skip_ones` of a
     "mul": a warp whose second factors are all one does nothing. `natural` of an integer "idiv" or
     "irem": neither operand is ever negative, and the divisor is positive and one of few values.
+    `within` of an integer: the least and the greatest number it may be, computed without wrapping;
+    a launch that would pass them is refused.
     """
 
     name = "tile.elementwise"
     function = attr_def(StringAttr)
     skip_ones = opt_attr_def(UnitAttr)
     natural = opt_attr_def(UnitAttr)
+    within = opt_attr_def(ArrayAttr[IntAttr])
     inputs = var_operand_def()
     result = result_def()
     traits = traits_def(Pure())
