@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TypeAlias
 
 from xdsl.dialects import scf
@@ -181,22 +182,17 @@ def _hand_on(block: Block, given: dict[int, _Form], before: int = 0) -> None:
 
 def _parts_of(
     values: Sequence[SSAValue], given: dict[int, _Form], emitter: Emitter
-) -> list[SSAValue]:
+) -> Sequence[SSAValue]:
     """Ask the descriptors among `values`, by place, for what is handed on."""
-    found: list[SSAValue] = []
+    asked: list[tile.DescExtent] = []
     for place, form in given.items():
-        rank = len(form.kind.block_shape)
-        questions = [("extent", axis) for axis in range(rank)]
-        questions += [("stride", axis) for axis in range(rank)]
-        found.append(_ask(emitter, values[place], "base", 0, form.kinds[0]))
-        for (what, axis), number in zip(questions, form.numbers):
+        desc, rank = values[place], len(form.kind.block_shape)
+        asked.append(tile.DescExtent.of(desc, "base", 0, form.kinds[0]))
+        numbers = zip(product(("extent", "stride"), range(rank)), form.numbers)
+        for (what, axis), number in numbers:
             if number is None:
-                found.append(_ask(emitter, values[place], what, axis, i64))
-    return found
-
-
-def _ask(emitter: Emitter, desc: SSAValue, what: str, axis: int, kind: Attribute) -> SSAValue:
-    return emitter.put(tile.DescExtent.of(desc, what, axis, kind)).result
+                asked.append(tile.DescExtent.of(desc, what, axis, i64))
+    return [emitter.put(question).result for question in asked]
 
 
 def _make(emitter: Emitter, form: _Form, parts: Iterator[SSAValue]) -> SSAValue:

@@ -286,8 +286,8 @@ def _carry_out(
     with watch.phase("code generation", work, plan):
         try:
             source = generate(work)
-        except Exception:
-            prove(work, target)  # what it refuses is the reason
+        except InternalError:  # of IR that no code can be made of: what the proof refuses is why
+            prove(work, target)
             raise
         made["cuda"] = source.text
     # The plan that takes the least is the last: a slow kernel rather than none.

@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
-from tawa.codegen.wrappers.core import CONSTRAINT, Wrapper, asm
+from tawa.codegen.wrappers.core import CONSTRAINT, Wrapper, asm, giving
 
 
-def _one(head: str, code: str, letter: str, operand: str, section: str) -> Wrapper:
-    """Return a wrapper of one instruction from `x` to a value of the head's type."""
+def _computed(head: str, result: str, code: str, inputs: str, section: str) -> Wrapper:
+    """Return a wrapper of asm that computes a value of the head's type from `inputs` alone."""
     kind = head.split()[0]
-    return Wrapper(
-        head,
-        f"{kind} y;\n"
-        + asm(code, f'"={letter}"(y)', f'"{operand}"(x)', volatile=False)
-        + "\nreturn y;",
-        section,
-        "pure",
-    )
+    body = giving(f"{kind} {result}", code, inputs, volatile=False)
+    return Wrapper(head, body, section, "pure")
 
 
-EXP2_APPROX = _one("float exp2_approx(float x)", "ex2.approx.ftz.f32 %0, %1;", "f", "f", "ex2")
-SQRT_APPROX = _one("float sqrt_approx(float x)", "sqrt.approx.ftz.f32 %0, %1;", "f", "f", "sqrt")
-DIVIDE_FULL = Wrapper(
-    "float divide_full(float x, float y)",
-    "float z;\n"
-    + asm("div.full.f32 %0, %1, %2;", '"=f"(z)', '"f"(x), "f"(y)', volatile=False)
-    + "\nreturn z;",
-    "div",
-    "pure",
-)
+def _of_two(name: str, code: str, section: str) -> Wrapper:
+    head, inputs = f"float {name}(float x, float y)", '"f"(x), "f"(y)'
+    return _computed(head, "z", f"{code}.f32 %0, %1, %2;", inputs, section)
+
+
+def _approx(name: str, code: str) -> Wrapper:
+    head = f"float {name}_approx(float x)"
+    return _computed(head, "y", f"{code}.approx.ftz.f32 %0, %1;", '"f"(x)', code)
+
+
+EXP2_APPROX = _approx("exp2", "ex2")
+SQRT_APPROX = _approx("sqrt", "sqrt")
+DIVIDE_FULL = _of_two("divide_full", "div.full", "div")
 DIVIDE_RN = Wrapper("float divide_rn(float x, float y)", "return __fdiv_rn(x, y);", "div", "pure")
-MIN_NAN = Wrapper(
-    "float min_nan(float x, float y)",
-    "float z;\n"
-    + asm("min.NaN.f32 %0, %1, %2;", '"=f"(z)', '"f"(x), "f"(y)', volatile=False)
-    + "\nreturn z;",
-    "min",
-    "pure",
-)
-MAX_NAN = Wrapper(
-    "float max_nan(float x, float y)",
-    "float z;\n"
-    + asm("max.NaN.f32 %0, %1, %2;", '"=f"(z)', '"f"(x), "f"(y)', volatile=False)
-    + "\nreturn z;",
-    "max",
-    "pure",
-)
+MIN_NAN = _of_two("min_nan", "min.NaN", "min")
+MAX_NAN = _of_two("max_nan", "max.NaN", "max")
 ANY_LANE = Wrapper(
     "bool any_lane(bool x)", "return __any_sync(0xffffffffu, x);", "vote.sync", "convergent"
 )
@@ -150,31 +133,21 @@ def widen(element: str) -> Wrapper:
             "float bf16_to_float(u16 x)", "return __uint_as_float((u32)x << 16);", "", "pure"
         )
     if element == "f16":
-        return _one("float f16_to_float(u16 x)", "cvt.f32.f16 %0, %1;", "f", "h", "cvt")
+        return _computed("float f16_to_float(u16 x)", "y", "cvt.f32.f16 %0, %1;", '"h"(x)', "cvt")
     kind = {"f8e4m3": "e4m3x2", "f8e5m2": "e5m2x2"}[element]
-    return Wrapper(
-        f"float {element}_to_float(u8 x)",
-        "float y;\n"
-        + asm(
-            "{\n.reg .b32 pair;\n.reg .b16 low, high;\n"
-            f"cvt.rn.f16x2.{kind} pair, %1;\n"
-            "mov.b32 {low, high}, pair;\ncvt.f32.f16 %0, low;\n}",
-            '"=f"(y)',
-            '"h"((u16)x)',
-            volatile=False,
-        )
-        + "\nreturn y;",
-        "cvt",
-        "pure",
+    code = (
+        "{\n.reg .b32 pair;\n.reg .b16 low, high;\n"
+        f"cvt.rn.f16x2.{kind} pair, %1;\n"
+        "mov.b32 {low, high}, pair;\ncvt.f32.f16 %0, low;\n}"
     )
+    return _computed(f"float {element}_to_float(u8 x)", "y", code, '"h"((u16)x)', "cvt")
 
 
 def narrow(element: str) -> Wrapper:
     """Return the rounding (nearest even; fp8 saturates) of a float to a small float's bits."""
     if element in ("bf16", "f16"):
-        return _one(
-            f"u16 float_to_{element}(float x)", f"cvt.rn.{element}.f32 %0, %1;", "h", "f", "cvt"
-        )
+        head = f"u16 float_to_{element}(float x)"
+        return _computed(head, "y", f"cvt.rn.{element}.f32 %0, %1;", '"f"(x)', "cvt")
     return Wrapper(
         f"u8 float_to_{element}(float x)",
         f"return (u8)pack_{element}(x, 0.0f);",
@@ -193,46 +166,18 @@ def paired(function: str, element: str) -> Wrapper:
 
     The same as rounding the function of the widened numbers: 24 bits are 2 more than twice 11.
     """
-    return Wrapper(
-        f"u32 {function}_{element}x2(u32 x, u32 y)",
-        "u32 z;\n"
-        + asm(f"{function}.rn.{element}x2 %0, %1, %2;", '"=r"(z)', '"r"(x), "r"(y)', volatile=False)
-        + "\nreturn z;",
-        function,
-        "pure",
-    )
+    head, code = f"u32 {function}_{element}x2(u32 x, u32 y)", f"{function}.rn.{element}x2"
+    return _computed(head, "z", f"{code} %0, %1, %2;", '"r"(x), "r"(y)', function)
 
 
 def pack(element: str) -> Wrapper:
     """Return the rounding of two floats to a packed pair, `x0` in the low half."""
+    head, inputs = f"u32 pack_{element}(float x0, float x1)", '"f"(x1), "f"(x0)'
     if element in ("bf16", "f16"):
-        return Wrapper(
-            f"u32 pack_{element}(float x0, float x1)",
-            "u32 y;\n"
-            + asm(
-                f"cvt.rn.{element}x2.f32 %0, %1, %2;",
-                '"=r"(y)',
-                '"f"(x1), "f"(x0)',
-                volatile=False,
-            )
-            + "\nreturn y;",
-            "cvt",
-            "pure",
-        )
+        return _computed(head, "y", f"cvt.rn.{element}x2.f32 %0, %1, %2;", inputs, "cvt")
     kind = {"f8e4m3": "e4m3x2", "f8e5m2": "e5m2x2"}[element]
-    return Wrapper(
-        f"u32 pack_{element}(float x0, float x1)",
-        "u16 y;\n"
-        + asm(
-            f"cvt.rn.satfinite.{kind}.f32 %0, %1, %2;",
-            '"=h"(y)',
-            '"f"(x1), "f"(x0)',
-            volatile=False,
-        )
-        + "\nreturn y;",
-        "cvt",
-        "pure",
-    )
+    code = f"cvt.rn.satfinite.{kind}.f32 %0, %1, %2;"
+    return Wrapper(head, giving("u16 y", code, inputs, volatile=False), "cvt", "pure")
 
 
 UNIFORM = Wrapper(

@@ -91,24 +91,22 @@ return chosen;""",
 """One lane of a warp, always the same. ptxas knows that what it alone does is done by one lane: the
 operands of a TMA copy need not be taken lane by lane.
 """
-CLUSTER_SYNC = Wrapper(
-    "void cluster_sync()",
-    asm(
-        "barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;",
-        memory=True,
-    ),
-    "barrier.cluster",
-    "sync",
-)
-CLUSTER_SYNC_RELAXED = Wrapper(
-    "void cluster_sync_relaxed()",
-    asm(
-        "barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;",
-        memory=True,
-    ),
-    "barrier.cluster",
-    "sync",
-)
+
+
+def _cluster_sync(name: str, order: str) -> Wrapper:
+    return Wrapper(
+        f"void {name}()",
+        asm(
+            f"barrier.cluster.arrive.{order}.aligned;\nbarrier.cluster.wait.acquire.aligned;",
+            memory=True,
+        ),
+        "barrier.cluster",
+        "sync",
+    )
+
+
+CLUSTER_SYNC = _cluster_sync("cluster_sync", "release")
+CLUSTER_SYNC_RELAXED = _cluster_sync("cluster_sync_relaxed", "relaxed")
 GRID_WAIT = Wrapper(
     "void grid_wait()", asm("griddepcontrol.wait;", memory=True), "griddepcontrol", "sync"
 )
@@ -148,17 +146,18 @@ NAMED_SYNC = _named("named_sync", "sync")
 NAMED_ARRIVE = _named("named_arrive", "arrive")
 NAMED_SYNC_OF_GROUP = _named("named_sync_of_group", "sync", of_group=True)
 NAMED_ARRIVE_OF_GROUP = _named("named_arrive_of_group", "arrive", of_group=True)
-TAKE_REGISTERS = Wrapper(
-    "void take_registers()",
-    asm("setmaxnreg.inc.sync.aligned.u32 %0;", "", '"n"(count)'),
-    "setmaxnreg",
-    "registers",
-    template="int count",
-)
-GIVE_REGISTERS = Wrapper(
-    "void give_registers()",
-    asm("setmaxnreg.dec.sync.aligned.u32 %0;", "", '"n"(count)'),
-    "setmaxnreg",
-    "registers",
-    template="int count",
-)
+
+
+def _registers(name: str, direction: str) -> Wrapper:
+    """Return the wrapper that changes how many registers a thread of the warpgroup has."""
+    return Wrapper(
+        f"void {name}_registers()",
+        asm(f"setmaxnreg.{direction}.sync.aligned.u32 %0;", "", '"n"(count)'),
+        "setmaxnreg",
+        "registers",
+        template="int count",
+    )
+
+
+TAKE_REGISTERS = _registers("take", "inc")
+GIVE_REGISTERS = _registers("give", "dec")

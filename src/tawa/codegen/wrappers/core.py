@@ -80,6 +80,18 @@ class Wrapper:
         return "\n".join(lines)
 
 
+CONSTRAINT = {
+    "u16": "h",
+    "u32": "r",
+    "int": "r",
+    "float": "f",
+    "u64": "l",
+    "i64": "l",
+    "double": "d",
+}
+"""The register class of a C type in inline PTX."""
+
+
 def asm(
     code: str,
     outputs: str = "",
@@ -95,16 +107,18 @@ def asm(
     return f'{keyword}("{text}" : {outputs} : {inputs}{clobbers});'
 
 
-CONSTRAINT = {
-    "u16": "h",
-    "u32": "r",
-    "int": "r",
-    "float": "f",
-    "u64": "l",
-    "i64": "l",
-    "double": "d",
-}
-"""The register class of a C type in inline PTX."""
+def giving(
+    output: str, code: str, inputs: str = "", *, memory: bool = False, volatile: bool = True
+) -> str:
+    """Return the body of a function that gives the one output of an asm statement.
+
+    `output` declares it, as in "u32 value".
+    """
+    kind, name = output.split()
+    statement = asm(
+        code, f'"={CONSTRAINT[kind]}"({name})', inputs, memory=memory, volatile=volatile
+    )
+    return f"{output};\n{statement}\nreturn {name};"
 
 
 def closure(wrappers: dict[str, Wrapper]) -> list[Wrapper]:

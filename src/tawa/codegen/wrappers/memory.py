@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tawa.codegen.parameters import COUNTERS
-from tawa.codegen.wrappers.core import CONSTRAINT, Wrapper, asm
+from tawa.codegen.wrappers.core import CONSTRAINT, Wrapper, asm, giving
 from tawa.codegen.wrappers.extrema import OPPOSITE, float_extremum
 
 _SUFFIX = {"u16": "b16", "u32": "b32", "int": "b32", "float": "b32"}
@@ -83,16 +83,14 @@ def shared_load_narrow(bits: int) -> Wrapper:
     """Return the load of one element of 8 or 16 bits, zero-extended."""
     return Wrapper(
         f"u32 shared_load_b{bits}(u32 address)",
-        "u32 value;\n"
-        + asm(
+        giving(
+            "u32 value",
             f"ld.shared.u{bits} %0, [%1];"
             if bits == 8
             else "{\n.reg .b16 half;\nld.shared.b16 half, [%1];\ncvt.u32.u16 %0, half;\n}",
-            '"=r"(value)',
             '"r"(address)',
             memory=True,
-        )
-        + "\nreturn value;",
+        ),
         "ld",
         "shared.read",
     )
@@ -163,14 +161,12 @@ BYTE_SELECTOR = Wrapper(
 
 PERMUTE_BYTES = Wrapper(
     "u32 permute_bytes(u32 low, u32 high, u32 selector)",
-    "u32 value;\n"
-    + asm(
+    giving(
+        "u32 value",
         "prmt.b32 %0, %1, %2, %3;",
-        '"=r"(value)',
         '"r"(low), "r"(high), "r"(selector)',
         volatile=False,
-    )
-    + "\nreturn value;",
+    ),
     "prmt",
     "pure",
 )
@@ -298,9 +294,7 @@ def global_load_narrow(bits: int, *, volatile: bool = False) -> Wrapper:
     mode = ".volatile" if volatile else ""
     return Wrapper(
         f"u32 global_load_b{bits}{mode.replace('.', '_')}(u64 address)",
-        "u32 value;\n"
-        + asm(f"ld{mode}.global.u{bits} %0, [%1];", '"=r"(value)', '"l"(address)', memory=True)
-        + "\nreturn value;",
+        giving("u32 value", f"ld{mode}.global.u{bits} %0, [%1];", '"l"(address)', memory=True),
         "ld",
         "global.read",
     )
@@ -361,14 +355,12 @@ def atomic(function: str, element: str, order: str, scope: str) -> Wrapper:
     name = _ATOMIC_NAMES.get(function, function)
     return Wrapper(
         f"{kind} atomic_{function}_{element}_{order}_{scope}(u64 address, {kind} value)",
-        f"{kind} old;\n"
-        + asm(
+        giving(
+            f"{kind} old",
             f"atom.{order}.{scope}.global.{name}.{ptx} %0, [%1], %2;",
-            f'"={letter}"(old)',
             f'"l"(address), "{letter}"(value)',
             memory=True,
-        )
-        + "\nreturn old;",
+        ),
         "atom",
         "global.atomic",
     )
@@ -381,14 +373,12 @@ def compare_exchange(element: str, order: str, scope: str) -> Wrapper:
     return Wrapper(
         f"{kind} compare_exchange_{element}_{order}_{scope}"
         f"(u64 address, {kind} expected, {kind} value)",
-        f"{kind} old;\n"
-        + asm(
+        giving(
+            f"{kind} old",
             f"atom.{order}.{scope}.global.cas.b{bits} %0, [%1], %2, %3;",
-            f'"={letter}"(old)',
             f'"l"(address), "{letter}"(expected), "{letter}"(value)',
             memory=True,
-        )
-        + "\nreturn old;",
+        ),
         "atom",
         "global.atomic",
     )

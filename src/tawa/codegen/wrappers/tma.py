@@ -6,20 +6,18 @@ policy made by `createpolicy`: writing results evict-first keeps the operands in
 
 from __future__ import annotations
 
-from tawa.codegen.wrappers.core import Wrapper, asm
+from tawa.codegen.wrappers.core import Wrapper, asm, giving
 
 
 def policy(eviction: str) -> Wrapper:
     """Return the maker of an L2 policy, `eviction` "first" or "last"."""
     return Wrapper(
         f"u64 policy_evict_{eviction}()",
-        "u64 policy;\n"
-        + asm(
+        giving(
+            "u64 policy",
             f"createpolicy.fractional.L2::evict_{eviction}.b64 %0, 1.0;",
-            '"=l"(policy)',
             volatile=False,
-        )
-        + "\nreturn policy;",
+        ),
         "createpolicy",
         "pure",
     )
@@ -101,20 +99,20 @@ BULK_COMMIT = Wrapper(
     "cp.async.bulk.commit_group",
     "bulk.commit",
 )
-BULK_WAIT_READ = Wrapper(
-    "void bulk_wait_read()",
-    asm("cp.async.bulk.wait_group.read %0;", "", '"n"(pending)', memory=True),
-    "cp.async.bulk.wait_group",
-    "bulk.wait",
-    template="int pending",
-)
-BULK_WAIT = Wrapper(
-    "void bulk_wait()",
-    asm("cp.async.bulk.wait_group %0;", "", '"n"(pending)', memory=True),
-    "cp.async.bulk.wait_group",
-    "bulk.wait",
-    template="int pending",
-)
+
+
+def _bulk_wait(name: str, what: str) -> Wrapper:
+    return Wrapper(
+        f"void {name}()",
+        asm(f"cp.async.bulk.wait_group{what} %0;", "", '"n"(pending)', memory=True),
+        "cp.async.bulk.wait_group",
+        "bulk.wait",
+        template="int pending",
+    )
+
+
+BULK_WAIT_READ = _bulk_wait("bulk_wait_read", ".read")
+BULK_WAIT = _bulk_wait("bulk_wait", "")
 
 
 def copy_async(size: int) -> Wrapper:

@@ -218,10 +218,11 @@ def _geometry(emitter: Emitter, desc: SSAValue, rank: int) -> tuple[list[SSAValu
             [_cast(emitter, value) for value in made.extents],
             [_cast(emitter, value) for value in made.strides],
         )
-    return (
-        [_ask(emitter, desc, "extent", dim, i64) for dim in range(rank)],
-        [_ask(emitter, desc, "stride", dim, i64) for dim in range(rank)],
+    extents, strides = (
+        [emitter.put(tile.DescExtent.of(desc, what, dim, i64)).result for dim in range(rank)]
+        for what in ("extent", "stride")
     )
+    return extents, strides
 
 
 def _base(emitter: Emitter, desc: SSAValue) -> SSAValue:
@@ -230,8 +231,4 @@ def _base(emitter: Emitter, desc: SSAValue) -> SSAValue:
         return desc.owner.base
     kind = desc.type
     assert isinstance(kind, DescType)
-    return _ask(emitter, desc, "base", 0, PtrType(kind.element))
-
-
-def _ask(emitter: Emitter, desc: SSAValue, what: str, axis: int, kind: Attribute) -> SSAValue:
-    return emitter.put(tile.DescExtent.of(desc, what, axis, kind)).result
+    return emitter.put(tile.DescExtent.of(desc, "base", 0, PtrType(kind.element))).result

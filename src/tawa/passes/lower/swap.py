@@ -80,14 +80,18 @@ def _turn(emitter: Emitter, value: SSAValue) -> SSAValue:
             )
             return Emitter.after(constant).put(turned).result
         case _:
-            return emitter.put(
-                tile.Transpose(
-                    operands=[value],
-                    attributes={"permutation": _TURN},
-                    result_types=[_turned_type(value.type)],
-                ),
-                value.name_hint,
-            ).result
+            return _transposed(emitter, value)
+
+
+def _transposed(emitter: Emitter, value: SSAValue) -> SSAValue:
+    return emitter.put(
+        tile.Transpose(
+            operands=[value],
+            attributes={"permutation": _TURN},
+            result_types=[_turned_type(value.type)],
+        ),
+        value.name_hint,
+    ).result
 
 
 def _is_turn(value: SSAValue) -> bool:
@@ -145,16 +149,5 @@ def _become_turned(value: BlockArgument | OpResult, emitter: Emitter) -> None:
             user.result.replace_all_uses_with(value)
             erase(user)
             continue
-        back = back if back is not None else _turn_back(emitter, value)
+        back = back if back is not None else _transposed(emitter, value)
         user.operands[index] = back
-
-
-def _turn_back(emitter: Emitter, value: SSAValue) -> SSAValue:
-    return emitter.put(
-        tile.Transpose(
-            operands=[value],
-            attributes={"permutation": _TURN},
-            result_types=[_turned_type(value.type)],
-        ),
-        value.name_hint,
-    ).result

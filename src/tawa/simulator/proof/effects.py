@@ -68,16 +68,8 @@ def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
             if barrier.contested and (held := world.hold(agent, arrive)):
                 return held
             world.step(agent, arrive, "arrives at {}", barrier.name, barrier.done)
-            barrier.arrive(world, agent, count, agent.known, arrive)
-            return None
-
-        def act_everywhere(agent: Agent) -> Blocked | None:
-            count = elected(agent, by, arrive)
-            if not count:
-                return None
-            if barrier.contested and (held := world.hold(agent, arrive)):
-                return held
-            world.step(agent, arrive, "arrives at {}", barrier.name, barrier.done)
+            if not spread:
+                barrier.arrive(world, agent, count, agent.known, arrive)
             for block in range(spread):
                 known = agent.known
                 if block != agent.block:
@@ -93,7 +85,7 @@ def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
         if spread and spread != world.cluster:
             sentence = f"{script.label} arrives in {spread} blocks of a cluster of {world.cluster}."
             raise Violation("form", sentence, arrive)
-        return act_everywhere if spread else act
+        return act
 
     return Step(run)
 
