@@ -8,6 +8,7 @@ import pytest
 import tawa
 import tawa.language as tl
 from tawa.plan.plan import Plan
+from tiles_ahead import matrices, places
 
 SIZES = {"B": 64, "N": 256, "BK": 16}
 
@@ -15,15 +16,9 @@ SIZES = {"B": 64, "N": 256, "BK": 16}
 @tawa.jit
 def nested(x_ptr, w_ptr, K, M, steps, B: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
     """x[:, :N] = the sum of x[:, part] w[part] over M (K + 1) parts, several times."""
-    x_base = x_ptr.to(tl.int64).to(tl.pointer_type(tl.float16))
-    w_base = w_ptr.to(tl.int64).to(tl.pointer_type(tl.float16))
-    rows = tl.arange(0, B)
-    columns = tl.arange(0, N)
-    depth = tl.arange(0, BK)
+    x_of, w_of, x_out = places(x_ptr, w_ptr, B, N, BK)
     for _ in range(steps):
         acc = tl.zeros((B, N), tl.float32)
-        x_of = x_base + rows[:, None] * N + depth[None, :]
-        w_of = w_base + depth[:, None] * N + columns[None, :]
         for m in range(0, M):
             x_at = x_of + m * ((K + 1) * BK)
             w_at = w_of + m * ((K + 1) * BK * N)
@@ -37,7 +32,7 @@ def nested(x_ptr, w_ptr, K, M, steps, B: tl.constexpr, N: tl.constexpr, BK: tl.c
                     tl.multiple_of(x_of_k, [16, 16])
                     tl.multiple_of(w_of_k, [16, 16])
                     acc += tl.dot(tl.load(x_of_k), tl.load(w_of_k))
-        tl.store(x_base + rows[:, None] * N + columns[None, :], acc.to(tl.float16))
+        tl.store(x_out, acc.to(tl.float16))
 
 
 def _wanted(x: np.ndarray, w: np.ndarray, inner: int, outer: int, steps: int) -> np.ndarray:
@@ -50,10 +45,7 @@ def _wanted(x: np.ndarray, w: np.ndarray, inner: int, outer: int, steps: int) ->
 
 @pytest.mark.parametrize(("inner", "outer"), [(0, 0), (0, 3), (1, 1), (1, 4), (2, 3), (3, 4)])
 def test_both_run_ahead(inner: int, outer: int) -> None:
-    rng = np.random.default_rng(inner)
-    x = rng.integers(-1, 2, (64, 256)).astype(np.float16)
-    w = np.zeros((256, 256), np.float16)
-    w[np.arange(256), rng.permutation(256)] = 1
+    x, w = matrices(inner)
     wanted = _wanted(x, w, inner, outer, 2)
     kernel = nested.compile(x, w, inner, outer, 2, grid=(1,), plan=str(Plan(warps=16)), **SIZES)
     assert not [one for one in kernel.declined if "a trip ahead" in one.feature]

@@ -13,42 +13,30 @@ from tawa.errors import PlanError, ProtocolError
 from tawa.ir import hopper, parse
 from tawa.simulator.proof import prove
 from tawa.target import H200
+from tiles_ahead import matrices, places
 
 
 @tawa.jit
 def powers(x_ptr, w_ptr, K, steps, B: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
-    """x[:, :N] = x[:, :K] w[:K] several times: every step reads what the one before has stored.
-
-    Nobody knows what the pointers point to, so that no load may leave its place among the stores.
-    """
-    x_base = x_ptr.to(tl.int64).to(tl.pointer_type(tl.float16))
-    w_base = w_ptr.to(tl.int64).to(tl.pointer_type(tl.float16))
-    rows = tl.arange(0, B)
-    columns = tl.arange(0, N)
-    depth = tl.arange(0, BK)
+    """x[:, :N] = x[:, :K] w[:K] several times: every step reads what the one before has stored."""
+    x_of, w_of, x_out = places(x_ptr, w_ptr, B, N, BK)
     for _ in range(steps):
         acc = tl.zeros((B, N), tl.float32)
-        x_at = x_base + rows[:, None] * N + depth[None, :]
-        w_at = w_base + depth[:, None] * N + columns[None, :]
+        x_at, w_at = x_of, w_of
         for _ in range(0, K, BK):
             tl.multiple_of(x_at, [16, 16])
             tl.multiple_of(w_at, [16, 16])
             acc += tl.dot(tl.load(x_at), tl.load(w_at))
             x_at += BK
             w_at += BK * N
-        tl.store(x_base + rows[:, None] * N + columns[None, :], acc.to(tl.float16))
+        tl.store(x_out, acc.to(tl.float16))
 
 
 SIZES = {"B": 64, "N": 256, "BK": 32}
 
 
 def arguments(k: int, steps: int = 3) -> tuple[np.ndarray, np.ndarray, int, int]:
-    """Return whole numbers small enough to stay exact."""
-    rng = np.random.default_rng(k)
-    x = rng.integers(-1, 2, (64, 256)).astype(np.float16)
-    w = np.zeros((256, 256), np.float16)
-    w[np.arange(256), rng.permutation(256)] = 1
-    return x, w, k, steps
+    return *matrices(k), k, steps
 
 
 def wanted(x: np.ndarray, w: np.ndarray, k: int, steps: int) -> np.ndarray:

@@ -13,7 +13,6 @@ import struct
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 import warnings
 import weakref
@@ -24,6 +23,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
+from in_threads import together
 from runtime_fakes import (
     FakeCompiler,
     FakeDriver,
@@ -463,26 +463,6 @@ def test_a_kernel_that_does_not_load_is_named(driver, monkeypatch, tmp_path):
 
 
 # --- threads ------------------------------------------------------------------------------------
-
-
-def together(count, work):
-    """Run `work(index)` in threads that begin at once; raise what one of them raised."""
-    ready, failures = threading.Barrier(count), []
-
-    def run(index):
-        ready.wait()
-        try:
-            work(index)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 def test_each_launch_hands_over_its_own_arguments(driver, tmp_path):

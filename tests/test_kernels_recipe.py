@@ -1,11 +1,10 @@
 """What a library call launches is prepared once for a kind of call, and never for another."""
 
-import threading
-
 import numpy as np
 import pytest
 
 import tawa
+from in_threads import together
 from runtime_fakes import FakeCompiler, FakeDriver, GpuArray, install
 from tawa.errors import ArgumentError
 from tawa.kernels import attention as flash
@@ -91,11 +90,7 @@ def test_many_threads_share_recipes():
         if not right(matmul(a, b, tuner=tuner), a, b):
             wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(4, work)
     assert not wrong
     assert recipes(tuner) == 1
 

@@ -3,7 +3,6 @@ only where the facts are those it was made for.
 """
 
 import sys
-import threading
 import types
 from math import prod
 from typing import ClassVar
@@ -12,6 +11,7 @@ import pytest
 
 import tawa
 import tawa.kernels.straight as straight
+from in_threads import together
 from runtime_fakes import FakeCompiler, FakeDriver, install
 from tawa.errors import ArgumentError
 from tawa.kernels import gemm
@@ -221,11 +221,7 @@ def test_threads_make_the_same_call(gpu):
             if matmul(a, a, tuner=gpu.tuner).shape != (256, 256):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(4, work)
     assert not wrong
     assert len(gpu.launches) == 80
     assert gpu.ordinary < 20

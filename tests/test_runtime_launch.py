@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-import threading
 
 import pytest
 
 import tawa
+from in_threads import together
 from runtime_fakes import FakeCompiler, FakeDriver, GpuArray, install, parameters_of, sample_kernel
 from tawa.codegen.parameters import (
     GridParameter,
@@ -491,8 +491,6 @@ def test_hooks_see_each_launch(driver, make):
 
 
 def test_threads_compile_once(driver, make):
-    started = threading.Barrier(4)
-
     def slow(request):
         return sample_kernel(
             (*parameters_of(request.signature), GridParameter(0)), signature=request.signature
@@ -501,16 +499,11 @@ def test_threads_compile_once(driver, make):
     compiler = FakeCompiler(make=slow)
     kernel = make(scale, compiler)
 
-    def launch():
-        started.wait()
+    def launch(_):
         for _ in range(50):
             kernel[(1,)](GpuArray((4,)), GpuArray((4,)), 16, 2.0)
 
-    threads = [threading.Thread(target=launch) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(4, launch)
     assert len(compiler.requests) == 1
     assert len(driver.launches) == 200
 

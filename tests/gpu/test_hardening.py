@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
+from in_threads import together
 from tawa.errors import LaunchError
 
 torch = pytest.importorskip("torch")
@@ -225,10 +225,8 @@ def test_a_refused_capture_leaves_all_in_order():
 def test_threads_share_a_kernel_that_is_new():
     """Eight threads, each with a stream, matrices and sizes of its own; half begin uncompiled."""
     failures = []
-    ready = threading.Barrier(8)
 
     def work(index):
-        ready.wait()
         with torch.cuda.stream(torch.cuda.Stream()):
             for turn in range(20):
                 launch, error, _ = product(128 * (1 + (index + turn) % 5))
@@ -237,9 +235,5 @@ def test_threads_share_a_kernel_that_is_new():
                 if not error() < 8e-3:
                     failures.append((index, turn, error()))
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(8, work)
     assert failures == []

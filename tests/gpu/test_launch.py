@@ -5,12 +5,11 @@ Needs torch with CUDA and a Hopper GPU; skipped elsewhere.
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 import tawa
 import tawa.language as tl
+from in_threads import together
 from tawa.errors import ArgumentError, DescriptorError, LaunchError
 
 torch = pytest.importorskip("torch")
@@ -252,11 +251,7 @@ def test_threads_launch_at_once():
             if not torch.equal(out, expected):
                 failures.append((seed, n))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(4, work)
     assert failures == []
 
 

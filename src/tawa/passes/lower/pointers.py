@@ -11,6 +11,8 @@ Declines when: each such access is a note, `TMA for a@12`, with its reason.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Attribute, SSAValue
 
@@ -210,7 +212,9 @@ def _splat(emitter: Emitter, value: SSAValue, shape: tuple[int, ...]) -> SSAValu
     ).result
 
 
-def _geometry(emitter: Emitter, desc: SSAValue, rank: int) -> tuple[list[SSAValue], list[SSAValue]]:
+def _geometry(
+    emitter: Emitter, desc: SSAValue, rank: int
+) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
     """Return extents and strides of a descriptor as i64 scalars."""
     if isinstance(desc.owner, tile.MakeDesc):
         made = desc.owner
