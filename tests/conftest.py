@@ -3,6 +3,9 @@
 import pytest
 from hypothesis import settings
 
+from launch_schedules import Schedules
+from tawa.runtime import dispatch, simulation
+
 # Every example may compile and simulate a kernel, so none has a deadline of its own. The short run
 # repeats the same examples, that a failure is of the change at hand; the long one looks further.
 settings.register_profile("short", max_examples=10, deadline=None, derandomize=True)
@@ -11,3 +14,13 @@ settings.register_profile("long", max_examples=200, deadline=None)
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("short" if config.option.markexpr == "not long" else "long")
+
+
+@pytest.fixture(autouse=True)
+def schedules(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Schedules:
+    """Simulated launches are under a schedule of the test's own; in the long run, under all."""
+    longer = request.config.option.markexpr != "not long"
+    found = Schedules(dispatch.simulate_stage, request.node.nodeid, longer)
+    for module in (dispatch, simulation):
+        monkeypatch.setattr(module, "simulate_stage", found)
+    return found

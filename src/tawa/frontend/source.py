@@ -5,13 +5,18 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import linecache
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import CellType, FunctionType
+from types import CellType, CodeType, FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from tawa.errors import Place, UnsupportedSyntax
+
+_FILES: WeakKeyDictionary[FunctionType, list[str]] = WeakKeyDictionary()
+"""The lines of the file that a function comes from, as they were when first asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,61 @@ def underlying(function: object) -> FunctionType | None:
             return None
         seen.add(id(inner))
         inner = inner.fn
-    return inner
+    return unwrapped(inner)
+
+
+def unwrapped(function: FunctionType) -> FunctionType:
+    """Return the function that one stands for which `functools.wraps` made."""
+    inner = inspect.unwrap(function)
+    return inner if isinstance(inner, FunctionType) else function
+
+
+def lines_of(function: FunctionType) -> list[str]:
+    """Return the lines of a function's file from its first line on; OSError where there are none.
+
+    They are those of the first time, which is when the function is decorated: a file that changes
+    afterwards holds another program than the one that is running.
+    """
+    if (lines := _FILES.get(function)) is None:
+        file = function.__code__.co_filename
+        linecache.checkcache(file)
+        if lines := linecache.getlines(file, function.__globals__):
+            _FILES[function] = lines
+    if not (found := lines[function.__code__.co_firstlineno - 1 :]):
+        raise OSError(f"the source of {function.__qualname__} is not to be had")
+    return found
+
+
+def source_of(function: FunctionType) -> str:
+    """Return a function's text, decorators included; raises OSError when it is not to be had.
+
+    What inspect.getsource gives, without its tokenizer, which costs more than a whole cache hit
+    may: from the first line to the end of the last instruction, and on to the next line that stands
+    no deeper than the first.
+    """
+    lines, code = lines_of(function), function.__code__
+    depth = _indentation(lines[0])
+    last = end = _last_line(code) - code.co_firstlineno + 1
+    for number, line in enumerate(lines[last:], last + 1):
+        if line.isspace() or line.lstrip().startswith("#"):
+            continue
+        if _indentation(line) <= depth:
+            break
+        end = number
+    return "".join(lines[:end])
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _last_line(code: CodeType) -> int:
+    """Return the last line of a code object's instructions, those of inner functions included."""
+    lines = [code.co_firstlineno]
+    lines += [end for _, end, _, _ in code.co_positions() if end is not None]
+    lines += [line for _, _, line in code.co_lines() if line is not None]
+    lines += [_last_line(inner) for inner in code.co_consts if isinstance(inner, CodeType)]
+    return max(lines)
 
 
 def read_source(function: Callable[..., object] | object) -> Source:
@@ -91,15 +150,15 @@ def read_source(function: Callable[..., object] | object) -> Source:
             remedy="decorate a function with @tawa.jit",
         )
     try:
-        lines, first_line = inspect.getsourcelines(plain)
-    except (OSError, TypeError):
+        lines = inspect.getblock(lines_of(plain))
+    except OSError:
         raise UnsupportedSyntax(
             f"the source of {plain.__qualname__} is not available",
             why="a kernel is compiled from its source text, which Python reads from a file",
             remedy="define the kernel in a file or a notebook cell, not through exec()",
         ) from None
-    text = "".join(lines)
-    flat = textwrap.dedent(text)
+    flat = textwrap.dedent("".join(lines))
+    first_line = plain.__code__.co_firstlineno
     indent = len(lines[0]) - len(lines[0].lstrip())
     tree = _parse_function(flat)
     file = plain.__code__.co_filename

@@ -18,7 +18,7 @@ from tawa.plan.pins import Pins
 from tawa.runtime.codec import decode, encode
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.cubins import nvrtc_version
-from tawa.runtime.fingerprint import compiler_digest, describe
+from tawa.runtime.fingerprint import NAMELESS, compiler_digest, describe
 from tawa.runtime.specialize import freeze, signature_key
 from tawa.runtime.stages import with_later
 from tawa.runtime.store import DiskStore
@@ -79,7 +79,7 @@ class Request:
 
     @property
     def disk_key(self) -> str:
-        """The key on disk; empty when the kernel's text is not known."""
+        """The key on disk; empty when the text is not known, or means nothing elsewhere."""
         if not self.text:
             return ""
         arguments = [
@@ -97,7 +97,8 @@ class Request:
             self.strict,
             self.descriptors,
         )
-        return repr(parts)
+        text = repr(parts)
+        return "" if NAMELESS in text else text
 
 
 def build(request: Request, compiler: Compiler, store: DiskStore) -> CompiledKernel:
@@ -127,5 +128,5 @@ def _read(data: bytes, signature: Signature) -> CompiledKernel | None:
     try:
         facts, stages = decode(data, signature)
         return CompiledKernel(asm=with_later(stages), **facts)
-    except (KeyError, TypeError, ValueError, struct.error):
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError, struct.error):
         return None

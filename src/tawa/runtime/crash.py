@@ -9,7 +9,6 @@ Its name is a hash of the failure, so that the same one is written once.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import platform
 import tempfile
 import textwrap
@@ -28,7 +27,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.errors import InternalError, Place
 from tawa.frontend.builder import Builder
 from tawa.frontend.context import Context
-from tawa.frontend.source import underlying
+from tawa.frontend.source import source_of, underlying
 from tawa.ir import tile
 from tawa.plan.plan import Plan
 from tawa.runtime.compiled import spell_signature
@@ -149,7 +148,7 @@ def _source(function: Any) -> str:
     try:
         return "\n\n".join(
             f"# {item.__code__.co_filename}:{item.__code__.co_firstlineno}\n"
-            + textwrap.dedent(inspect.getsource(item))
+            + textwrap.dedent(source_of(item))
             for item in functions_of(plain)
         )
     except (OSError, TypeError, SyntaxError):

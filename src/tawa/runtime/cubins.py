@@ -112,5 +112,5 @@ def _decode(data: bytes, seconds: float) -> nvrtc.Cubin | None:
         start = _LENGTH.size + length
         facts: dict[str, Any] = json.loads(data[_LENGTH.size : start])
         return replace(nvrtc.Cubin(data=data[start:], **facts), seconds=seconds)
-    except (KeyError, TypeError, ValueError, struct.error):
+    except (KeyError, RecursionError, TypeError, ValueError, struct.error):
         return None

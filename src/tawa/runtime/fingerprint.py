@@ -11,19 +11,26 @@ import ast
 import builtins
 import hashlib
 import inspect
-import linecache
 import os
+import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any
+from types import CellType, FunctionType, ModuleType
+from typing import Any, cast
 
+from tawa.frontend.source import source_of, unwrapped
 from tawa.version import __version__
 
+NAMELESS = "(nameless)"
+"""In the text of what has no other name than its address: it means nothing to other processes."""
 _LIBRARIES = ("triton", "tawa")
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_ON_HEAP = 1 << 9  # a class made by a class statement: Py_TPFLAGS_HEAPTYPE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,11 +59,9 @@ class Fingerprint:
 
 def fingerprint(function: FunctionType) -> Fingerprint:
     """Return the fingerprint of a kernel; raises OSError when its source is not to be had."""
-    parts: list[str] = []
-    bindings: dict[tuple[int, str], Binding] = {}
-    _walk(function, parts, bindings, set())
-    digest = hashlib.sha256("\0".join(parts).encode(), usedforsecurity=False).hexdigest()
-    return Fingerprint(digest, tuple(bindings.values()))
+    reading = _Reading()
+    reading.follow(unwrapped(function))
+    return Fingerprint(reading.digest, tuple(reading.bindings.values()))
 
 
 def functions_of(function: FunctionType) -> tuple[FunctionType, ...]:
@@ -64,68 +69,134 @@ def functions_of(function: FunctionType) -> tuple[FunctionType, ...]:
 
     Raises OSError where a source is not to be had.
     """
-    seen: set[FunctionType] = set()
-    _walk(function, [], {}, seen)
-    code = {item: item.__code__ for item in seen}
-    return tuple(sorted(seen, key=lambda f: (code[f].co_filename, code[f].co_firstlineno)))
+    reading = _Reading()
+    reading.follow(unwrapped(function))
+    code = {item: item.__code__ for item in reading.functions}
+    return tuple(sorted(code, key=lambda f: (code[f].co_filename, code[f].co_firstlineno)))
 
 
-def _walk(
-    function: FunctionType,
-    parts: list[str],
-    bindings: dict[tuple[int, str], Binding],
-    seen: set[FunctionType],
-) -> None:
-    seen.add(function)
-    source, code = source_of(function), function.__code__
-    parts += [function.__qualname__, code.co_filename, str(code.co_firstlineno), source]
-    parts += [repr(function.__defaults__), repr(function.__kwdefaults__)]
-    for chain in _chains(source):
-        if (binding := _resolve(function, chain)) is None:
-            continue
-        if _may_change(binding):
-            bindings.setdefault((id(binding.cell or binding.namespace), binding.name), binding)
-        helper = _user_function(binding.value)
-        if helper is None:
-            parts += [".".join(chain), describe(binding.value)]
-        elif helper not in seen:
-            _walk(helper, parts, bindings, seen)
+def describe(value: Any) -> str:
+    """Return the text that stands for a constant in a key; a helper's is its fingerprint.
 
-
-def source_of(function: FunctionType) -> str:
-    """Return a function's text, decorators included; raises OSError when it is not to be had.
-
-    What inspect.getsource gives, without its tokenizer, which costs more than a whole cache hit
-    may: from the first line to the end of the last instruction, and on to the next line that stands
-    no deeper than the first.
+    Of the user's classes and objects it has all that they hold. NAMELESS is in the text of what
+    only this process can tell from another.
     """
-    code = function.__code__
-    linecache.checkcache(code.co_filename)
-    lines = linecache.getlines(code.co_filename, function.__globals__)[code.co_firstlineno - 1 :]
-    if not lines:
-        raise OSError(f"the source of {function.__qualname__} is not to be had")
-    depth = _indentation(lines[0])
-    last = end = _last_line(code) - code.co_firstlineno + 1
-    for number, line in enumerate(lines[last:], last + 1):
-        if line.isspace() or line.lstrip().startswith("#"):
-            continue
-        if _indentation(line) <= depth:
-            break
-        end = number
-    return "".join(lines[:end])
+    reading = _Reading()
+    text = reading.describe(value)
+    return f"{text} {reading.digest}" if reading.parts else text
 
 
-def _indentation(line: str) -> int:
-    return len(line) - len(line.lstrip())
+class _Reading:
+    """One walk over a kernel, or a constant, and all they refer to."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.bindings: dict[tuple[int, str], Binding] = {}
+        self.functions: set[FunctionType] = set()
+        self.open: set[int] = set()
+
+    @property
+    def digest(self) -> str:
+        """The hash of what was read; it begins with NAMELESS where that was in it."""
+        here = NAMELESS if any(NAMELESS in part for part in self.parts) else ""
+        text = "\0".join(self.parts).encode()
+        return here + hashlib.sha256(text, usedforsecurity=False).hexdigest()
+
+    def follow(self, function: FunctionType) -> None:
+        """Read a function, and the helpers and variables that it names."""
+        self.functions.add(function)
+        source, code = source_of(function), function.__code__
+        self.parts += [function.__qualname__, code.co_filename, str(code.co_firstlineno), source]
+        for defaults in (function.__defaults__, function.__kwdefaults__):
+            self.parts.append(self.describe(defaults))
+        for chain in _chains(source):
+            if not (found := _resolve(function, chain)):
+                continue
+            for binding in filter(_may_change, found):
+                place = id(binding.cell or binding.namespace)
+                self.bindings.setdefault((place, binding.name), binding)
+            value = found[-1].value
+            if (helper := _user_function(value)) is None:
+                self.parts += [".".join(chain), self.describe(value)]
+            elif helper not in self.functions:
+                self.follow(helper)
+
+    def describe(self, value: Any) -> str:
+        """Return the text of a value; the functions in it are followed."""
+        if type(value) in _PLAIN:
+            return repr(value)
+        if (helper := _user_function(value)) is not None:
+            return self._function(helper)
+        if isinstance(value, ModuleType):
+            return value.__name__
+        if type(value).__name__ == "constexpr":
+            return f"constexpr {self.describe(value.value)}"
+        if id(value) in self.open:
+            return "itself"
+        self.open.add(id(value))
+        try:
+            return self._composed(value)
+        finally:
+            self.open.remove(id(value))
+
+    def _function(self, helper: FunctionType) -> str:
+        if helper not in self.functions:
+            try:
+                self.follow(helper)
+            except (OSError, SyntaxError):
+                self.parts.append(f"{NAMELESS} {helper!r}")
+        return f"{helper.__module__}.{helper.__qualname__}"
+
+    def _composed(self, value: Any) -> str:
+        kind = cast("type[Any]", type(value))
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        match value:
+            case Enum():
+                return f"{name}.{value.name} {self.describe(value.value)}"
+            case tuple() | list():
+                items = map(self.describe, cast("Iterable[Any]", value))
+                return f"{name}({', '.join(items)})"
+            case set() | frozenset():
+                items = map(self.describe, cast("Iterable[Any]", value))
+                return f"{name}({', '.join(sorted(items))})"
+            case dict():
+                return f"{name}({self._named(cast('Mapping[Any, Any]', value))})"
+            case type():
+                return f"{value.__module__}.{value.__qualname__}{self._members(value)}"
+            case _ if inspect.isroutine(value):
+                return f"{getattr(value, '__module__', '')}.{value.__qualname__}"
+            case _:
+                plain = kind.__repr__ is object.__repr__ and kind.__flags__ & _ON_HEAP
+                text = "" if plain else repr(value)
+                here = NAMELESS if _ADDRESS.search(text) else ""
+                held: dict[str, Any] = {**getattr(value, "__dict__", {}), **_slots(value)}
+                return f"{here}{name}{self._members(kind)} {text} {self._named(held)}"
+
+    def _members(self, kind: type) -> str:
+        """Return what the user's classes among a class and its bases hold."""
+        classes = [c for c in kind.__mro__ if c.__flags__ & _ON_HEAP and not _is_library(c)]
+        texts = (self._named(_data(c)) for c in classes)
+        return f"[{'; '.join(texts)}]" if classes else ""
+
+    def _named(self, items: Mapping[Any, Any]) -> str:
+        return ", ".join(f"{self.describe(k)}: {self.describe(v)}" for k, v in items.items())
 
 
-def _last_line(code: CodeType) -> int:
-    """Return the last line of a code object's instructions, those of inner functions included."""
-    lines = [code.co_firstlineno]
-    lines += [end for _, end, _, _ in code.co_positions() if end is not None]
-    lines += [line for _, _, line in code.co_lines() if line is not None]
-    lines += [_last_line(inner) for inner in code.co_consts if isinstance(inner, CodeType)]
-    return max(lines)
+def _data(kind: type) -> Mapping[str, Any]:
+    """Return the attributes of a class that are the user's constants or functions."""
+    own = vars(kind).items()
+    return {
+        name: value
+        for name, value in own
+        if not (name.startswith("__") or inspect.isdatadescriptor(value))
+    }
+
+
+def _slots(value: Any) -> Mapping[str, Any]:
+    """Return what an object holds in slots."""
+    slots = (vars(kind).get("__slots__", ()) for kind in type(value).__mro__)
+    names = [name for some in slots for name in ([some] if isinstance(some, str) else some)]
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 
 def _may_change(binding: Binding) -> bool:
@@ -158,28 +229,44 @@ def _chains(source: str) -> Iterator[tuple[str, ...]]:
     return iter(sorted(found))
 
 
-def _resolve(function: FunctionType, chain: tuple[str, ...]) -> Binding | None:
-    """Follow a dotted name through modules to what it is bound to; None for local names, also
-    where a global has the same one: scripts name their arrays as kernels do their parameters.
+def _resolve(function: FunctionType, chain: tuple[str, ...]) -> list[Binding]:
+    """Follow a dotted name through modules and classes, to a binding for each of its names.
+
+    None for local names, also where a global has the same one: scripts name their arrays as kernels
+    do their parameters; and none for what has no value yet.
     """
     root, *rest = chain
     code, namespace = function.__code__, function.__globals__
     if root in code.co_varnames or root in code.co_cellvars:
-        return None
+        return []
     if root in code.co_freevars:
         cell = (function.__closure__ or ())[code.co_freevars.index(root)]
-        binding = Binding(root, cell.cell_contents, cell=cell)
+        try:
+            found = [Binding(root, cell.cell_contents, cell=cell)]
+        except ValueError:
+            return []
     elif root in namespace:
-        binding = Binding(root, namespace[root], namespace)
+        found = [Binding(root, namespace[root], namespace)]
     elif hasattr(builtins, root):
-        return Binding(root, getattr(builtins, root))
+        return [Binding(root, getattr(builtins, root))]
     else:
-        return None
+        return []
     for name in rest:
-        if not isinstance(binding.value, ModuleType) or not hasattr(binding.value, name):
+        owner = found[-1].value
+        match owner:
+            case ModuleType():
+                spaces = [vars(owner)]
+            case type() if not _is_library(owner):
+                spaces = [vars(kind) for kind in owner.__mro__ if name in vars(kind)]
+            case _:
+                break
+        if not hasattr(owner, name):
             break
-        binding = Binding(name, getattr(binding.value, name), vars(binding.value))
-    return binding
+        value = getattr(owner, name)
+        # What is made when asked for (by a module's __getattr__, a descriptor) cannot be watched.
+        held = next((space for space in spaces if space.get(name) is value), None)
+        found.append(Binding(name, value, held))
+    return found
 
 
 def _is_library(value: Any) -> bool:
@@ -194,25 +281,7 @@ def _user_function(value: Any) -> FunctionType | None:
         if inner is None or inspect.isclass(value) or isinstance(value, ModuleType):
             return None
         value = inner
-    return None if _is_library(value) else value
-
-
-def describe(value: Any) -> str:
-    """Return the text that stands for a constant in a key; a helper's is its fingerprint."""
-    if (helper := _user_function(value)) is not None:
-        return fingerprint(helper).digest
-    match value:
-        case ModuleType():
-            return value.__name__
-        case bool() | int() | float() | str() | None:
-            return repr(value)
-        case _ if type(value).__name__ == "constexpr":
-            return repr(value.value)
-        case _ if callable(value):
-            name: str = getattr(value, "__qualname__", repr(value))
-            return f"{getattr(value, '__module__', '')}.{name}"
-        case _:
-            return f"{type(value).__qualname__} {value!r}"
+    return None if _is_library(value) else unwrapped(value)
 
 
 @cache

@@ -17,6 +17,7 @@ from types import FunctionType
 from typing import Any, cast
 
 from tawa.errors import ArgumentError, InternalError
+from tawa.frontend.source import lines_of, unwrapped
 from tawa.plan.pins import Pins
 from tawa.runtime.arrays import Device
 from tawa.runtime.build import Compiler, Request, build, default_compiler
@@ -103,6 +104,8 @@ class JitFunction(Launchable):
         kernel: KernelFunction | None = None,
     ) -> None:
         self.fn = function
+        with suppress(OSError):  # there is none: the frontend says it better
+            lines_of(unwrapped(function))
         self.kernel = kernel or KernelFunction(
             function, do_not_specialize, do_not_specialize_on_alignment
         )

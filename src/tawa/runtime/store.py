@@ -44,6 +44,7 @@ def cache_folder() -> Path:
 
 def _write_whole(path: Path, content: bytes) -> None:
     """Write a file beside `path`, for its owner only, and rename it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{_DRAFT}{os.urandom(8).hex()}")  # processes of other machines too
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -113,22 +114,30 @@ class DiskStore:
         """Store bytes under `key`; warns once when the folder cannot be written."""
         if not self._writable:
             return
-        path = self.path(key)
+        path, content = self.path(key), _digest(key, body) + body
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write_whole(path, _digest(key, body) + body)
+            try:
+                _write_whole(path, content)
+            except FileNotFoundError:  # no folder yet, or somebody removes it: perhaps again
+                _write_whole(path, content)
         except IsADirectoryError:  # somebody's folder stands there; the others can be written
             return
         except OSError as error:
-            self._writable = False
-            warnings.warn(
-                f"the cache folder {self.folder} cannot be written ({error.strerror}): kernels are"
-                " kept in memory only. Set TAWA_CACHE_DIR to a folder that can",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            self._give_up(error)
             return
         self._sweep_sometimes()
+
+    def _give_up(self, error: OSError) -> None:
+        with self._lock:
+            told, self._writable = not self._writable, False
+        if told:
+            return
+        warnings.warn(
+            f"the cache folder {self.folder} cannot be written ({error.strerror}): kernels are"
+            " kept in memory only. Set TAWA_CACHE_DIR to a folder that can",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
     def drop(self, key: str) -> None:
         """Forget a key whose content turned out to be unusable."""
@@ -146,11 +155,14 @@ class DiskStore:
         """Remove abandoned drafts, and the files used longest ago until the limit is kept."""
         files: list[tuple[float, int, Path]] = []
         now = time.time()
-        for path in self.folder.glob("??/*"):
+        paths: list[Path] = []
+        with suppress(OSError):  # of a folder that somebody removes meanwhile
+            paths.extend(self.folder.glob("??/*"))
+        for path in paths:
             with suppress(OSError):
-                facts = path.stat()
+                facts = path.lstat()
                 if path.name.startswith(_DRAFT):
-                    if now - facts.st_mtime > _ABANDONED:
+                    if abs(now - facts.st_mtime) > _ABANDONED:  # clocks are set back, too
                         path.unlink()  # of a process that was killed
                     continue
                 files.append((facts.st_mtime, facts.st_size, path))

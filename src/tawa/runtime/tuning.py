@@ -112,7 +112,7 @@ class Tuning:
                 {configs[index]: why for index, why in content["skipped"]},
                 note="recalled from disk",
             )
-        except (KeyError, IndexError, TypeError, ValueError):
+        except (KeyError, IndexError, RecursionError, TypeError, ValueError):
             return None
 
 
