@@ -46,6 +46,14 @@ Share = Callable[[Agent], int]
 """What an agent's warps hold of a view, as a mask from the start of its slot."""
 
 
+def _whole(script: Script, view: tuple[Footprint, int], op: Operation) -> tuple[Bucket, int]:
+    """Return the bucket of a view, and the mask of all of it there."""
+    place, slot = view
+    index = concrete(script, slot, "slot", op)
+    mask = place.mask() << place.buffer.shift(index)
+    return bucket_of(script, script.block, place, index, op), mask
+
+
 def touch_shared(
     script: Script, view: tuple[Footprint, int], share: Share, write: bool, op: Operation, what: str
 ) -> Action:
@@ -107,12 +115,10 @@ def share_of(place: Footprint, layout: RegisterLayout | None) -> Share:
 def shared_store_rule(decoder: Decoder, store: hopper.SharedStore) -> Step:
     """Threads write registers to a view; a scalar's value is kept for those who read it."""
     view = decoder.view(store.view)
-    place, slot = view
+    place, _ = view
     share = share_of(place, layout_of(store.value))
     check = decoder.touch(decoder, store)
-    # Bytes that other buffers share may have changed by the time they are read.
-    kept = carries_scalar(store.value) and place.buffer.alone
-    scalar = decoder.number(store.value) if kept else -1
+    scalar = decoder.number(store.value) if carries_scalar(store.value) else -1
 
     def run(script: Script) -> Action:
         if check is not None:
@@ -120,13 +126,12 @@ def shared_store_rule(decoder: Decoder, store: hopper.SharedStore) -> Step:
         touch = touch_shared(script, view, share, True, store, "shared_store")
         if scalar < 0:
             return touch
-        key = place.buffer.number, concrete(script, slot, "slot", store)
-        value = script.env[scalar]
-        content: dict[tuple[int, int], Scalar] = script.home.scalars
+        bucket, mask = _whole(script, view, store)
+        value: Scalar = script.env[scalar]
 
         def act(agent: Agent) -> None:
             touch(agent)
-            content[key] = value
+            bucket.scalars[mask] = value
 
         return act
 
@@ -158,7 +163,7 @@ def shared_transpose_rule(decoder: Decoder, move: hopper.SharedTranspose) -> Ste
 def shared_load_rule(decoder: Decoder, load: hopper.SharedLoad) -> Step:
     """Threads read a view into registers."""
     view = decoder.view(load.view)
-    place, slot = view
+    place, _ = view
     share = share_of(place, layout_of(load.result))
     check = decoder.touch(decoder, load)
     out = decoder.number(load.result) if load.result in decoder.needed else -1
@@ -168,10 +173,9 @@ def shared_load_rule(decoder: Decoder, load: hopper.SharedLoad) -> Step:
         if check is not None:
             check.run(script)
         if out >= 0:
-            content: dict[tuple[int, int], Scalar] = script.home.scalars
-            key = place.buffer.number, concrete(script, slot, "slot", load)
-            if place.buffer.alone and key in content:
-                script.env[out] = content[key]
+            bucket, mask = _whole(script, view, load)
+            if mask in bucket.scalars:
+                script.env[out] = bucket.scalars[mask]
             else:
                 other.run(script)
         return touch_shared(script, view, share, False, load, "shared_load")

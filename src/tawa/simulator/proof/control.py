@@ -139,7 +139,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     bounds = tuple(decoder.number(value) for value in (loop.lb, loop.ub, loop.step))
     index = decoder.number(block.args[0]) if block.args[0] in decoder.needed else -1
     site = site_of(loop, block, decoder)
-    programs = decoder.persistent and isinstance(loop.step.owner, hopper.NumBlocks)
+    programs = decoder.persistent and _walks_programs(loop.step)
     orbits, most = _orbits(decoder, loop), most_trips(loop)
     longer = _longer_after(loop, decoder) if most is not None else None
     kept = tuple(decoder.number(value) for value in carried if _recurs(value, decoder))
@@ -157,10 +157,11 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
         if trips:
             world.entered.add((loop, 0))
         for trip in Turns(trips, world.turn, env, kept):
+            number = first + trip * step
             if programs:
-                script.program = trip
+                script.program = number
             if index >= 0:
-                env[index] = first + trip * step
+                env[index] = number
             turning.step()
             yield body(script)
             _move(script, back)
@@ -169,6 +170,19 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
         _move(script, final)
 
     return Step(run, True)
+
+
+def _walks_programs(step: SSAValue) -> bool:
+    """Tell whether a step is that of a loop over programs: the grid's size, or as much for each of
+    the instances that take them in turn.
+    """
+    match step.owner:
+        case hopper.NumBlocks():
+            return True
+        case tile.Elementwise(function=function, inputs=inputs) if function.data == "mul":
+            return any(isinstance(item.owner, hopper.NumBlocks) for item in inputs)
+        case _:
+            return False
 
 
 def _longer_after(loop: scf.ForOp, decoder: Decoder) -> tuple[Site, Bounds] | None:

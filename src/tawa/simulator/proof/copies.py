@@ -13,20 +13,23 @@ from tawa.simulator.proof.effects import alone, barrier_of, elected, together
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.globals import box_of
 from tawa.simulator.proof.machine import Action, Agent, Blocked, Script
-from tawa.simulator.proof.memory import Access
+from tawa.simulator.proof.memory import Access, Bucket
 from tawa.simulator.proof.rules import Unproved, Violation
 from tawa.simulator.proof.steps import Step
 
 
 @dataclass(eq=False, slots=True)
 class Groups:
-    """Asynchronous copies of one thread: those not yet committed, and the groups in order."""
+    """Asynchronous copies of one thread: those not yet committed, and the groups in order. `places`
+    are those that cp.async fills and no arrival stands for yet.
+    """
 
     open: int = 0
     reads: list[int] = field(default_factory=list[int])
     writes: list[int] = field(default_factory=list[int])
     open_write: int = 0
     written: int = 0
+    places: list[Bucket] = field(default_factory=list[Bucket])
     last: Operation | None = None
 
     def commit(self) -> None:
@@ -38,6 +41,7 @@ class Groups:
     def hand_over(self) -> int:
         """Return what was started since the last time; whoever is told of it waits for it."""
         events, self.open = self.open, 0
+        self.places.clear()
         return events
 
 
@@ -207,6 +211,9 @@ def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
             world.by_threads |= event
             world.copied |= event
             agent.copies.open |= event
+            bucket.put = None
+            if place.buffer.alone:
+                agent.copies.places.append(bucket)
             if followed:
                 world.globals.access(agent, copy, event, None, program)
             agent.copies.last = copy
@@ -230,6 +237,8 @@ def copy_async_arrive_rule(decoder: Decoder, arrive: hopper.CopyAsyncArrive) -> 
             if barrier.contested and (held := world.hold(agent, arrive)):
                 return held
             agent.fills(array, index)
+            for bucket in agent.copies.places:
+                bucket.put = array, barrier.put
             copies = agent.copies.hand_over()
             world.step(agent, arrive, "leaves its arrival at {} to its copies", barrier.name)
             if copies:

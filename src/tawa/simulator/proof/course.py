@@ -21,7 +21,7 @@ from xdsl.ir import Attribute, BlockArgument, SSAValue
 from tawa.analysis.remember import remembered
 from tawa.ir import tile
 from tawa.simulator.proof.counting import Loop, constant_of, counts, recurrence_of
-from tawa.simulator.proof.functions import FUNCTIONS, cast_name, name_of
+from tawa.simulator.proof.functions import FUNCTIONS, NARROW, cast_name, name_of, wrapped
 
 LATEST = 512
 """The latest trip at which synchronization may change: it is run, so it must be near."""
@@ -145,10 +145,16 @@ def _count(value: BlockArgument) -> Course | None:
     if not by or start is None:
         return None
     step = by
-    return Course(
-        lambda trips: start.at(trips) + step * trips[loop],
-        {**start.turns, loop: Turn(gain=by)},
-    )
+    at: At = lambda trips: start.at(trips) + step * trips[loop]  # noqa: E731
+    if (kind := str(value.type)) not in NARROW:
+        return Course(at, {**start.turns, loop: Turn(gain=by)})
+    bits = NARROW[kind]
+    if start.turns or bits > 16:
+        return None
+    # A counter that wraps repeats.
+    signed = kind.startswith("i")
+    period = (1 << bits) // gcd(by, 1 << bits)
+    return Course(lambda trips: wrapped(at(trips), bits, signed), {loop: Turn(period=period)})
 
 
 def _function(name: str, inputs: list[Course]) -> Course | None:

@@ -239,7 +239,7 @@ def _has_waited(role: hopper.Role, change: hopper.SetRegisters) -> bool:
     """Tell whether a role may wait for others before it changes its registers."""
     for operation in role.walk():
         if operation is change:
-            return change.parent_op() is not role
+            return False
         takes = isinstance(operation, hopper.SetRegisters) and operation.direction.data == "inc"
         if takes or isinstance(operation, _WAITS):
             return True

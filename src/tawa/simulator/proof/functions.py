@@ -101,11 +101,12 @@ _EXACT: dict[str, Callable[..., int]] = {
 
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 _PLAIN = ("i1", "i32", "i64", "index")
-_NARROW = {"i8": 8, "i16": 16, "ui8": 8, "ui16": 16, "ui32": 32, "ui64": 64}
+NARROW = {"i8": 8, "i16": 16, "ui8": 8, "ui16": 16, "ui32": 32, "ui64": 64}
+"""The types of integers that wrap, and how many bits they have."""
 
 
 def _narrow(meaning: Callable[..., int], kind: str, compares: bool) -> Callable[..., int]:
-    bits, signed = _NARROW[kind], kind.startswith("i")
+    bits, signed = NARROW[kind], kind.startswith("i")
 
     def narrow(*args: int) -> int:
         found = meaning(*[wrapped(item, bits, signed) for item in args])
@@ -119,9 +120,9 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
     **{
         f"{name} {kind}": _narrow(meaning, kind, name in _COMPARE)
         for name, meaning in _EXACT.items()
-        for kind in _NARROW
+        for kind in NARROW
     },
-    **{f"cast {kind}": _narrow(int.__pos__, kind, False) for kind in _NARROW},
+    **{f"cast {kind}": _narrow(int.__pos__, kind, False) for kind in NARROW},
 }
 """What the proof computes, by name: of integers without end, and of those of a type that wraps."""
 
@@ -139,6 +140,6 @@ def name_of(function: str, element: Attribute) -> str:
 def cast_name(source: Attribute, target: Attribute) -> str:
     """Return what the proof calls a cast: nothing where it keeps the number."""
     old, new = str(source), str(target)
-    integers = (old in _PLAIN or old in _NARROW) and (new in _PLAIN or new in _NARROW)
+    integers = (old in _PLAIN or old in NARROW) and (new in _PLAIN or new in NARROW)
     keeps = integers and new != "i1" and (new in _PLAIN or old == "i1")
     return "" if keeps else f"cast {new}"

@@ -131,12 +131,12 @@ class GlobalMemory:
     def __init__(self, followed: dict[Operation, Roots], scalars: Scalars) -> None:
         self.followed = followed
         self.scalars = scalars
-        self.accesses: dict[tuple[Operation, int, Box | None], GlobalAccess] = {}
+        self.accesses: dict[tuple[Operation, int, int], GlobalAccess] = {}
 
     def access(
         self, agent: Agent, operation: Operation, event: int, box: Box | None, program: int
     ) -> None:
-        """Check an access of a program (the trip of the loop over them) against the earlier ones,
+        """Check an access of a program (a number of the loop over them) against the earlier ones,
         and keep it.
         """
         after = GlobalAccess(
@@ -150,10 +150,15 @@ class GlobalMemory:
             agent.world.steps,
             program,
         )
-        for before in self.accesses.values():
+        replaced: list[tuple[Operation, int, int]] = []
+        for key, before in self.accesses.items():
             if self._conflict(before, after):
                 raise _violation(before, after)
-        self.accesses[operation, agent.number, box] = after
+            if _stands_for(after, before):
+                replaced.append(key)
+        for key in replaced:
+            del self.accesses[key]
+        self.accesses[operation, agent.number, event] = after
 
     def _conflict(self, before: GlobalAccess, after: GlobalAccess) -> bool:
         if not (before.write or after.write) or not meet(before.roots, after.roots):
@@ -176,7 +181,7 @@ class GlobalMemory:
         return before.box is None or after.box is None or not self._apart(before.box, after.box)
 
     def _ordered(self, before: GlobalAccess, after: GlobalAccess) -> bool:
-        return bool(after.agent.known & before.event)
+        return not before.event & ~after.agent.known
 
     def _apart(self, first: Box, second: Box) -> bool:
         if len(first) != len(second):
@@ -185,6 +190,19 @@ class GlobalMemory:
             _beyond(self.scalars, a, extent, b, other)
             for (a, extent), (b, other) in zip(first, second, strict=True)
         )
+
+
+def _stands_for(after: GlobalAccess, before: GlobalAccess) -> bool:
+    """Tell whether who is ordered after an access is ordered after an earlier one as well, which it
+    repeats: the earlier one was over before.
+    """
+    return (
+        before.operation is after.operation
+        and before.agent is after.agent
+        and before.program == after.program
+        and before.box == after.box
+        and not before.event & ~after.agent.known
+    )
 
 
 def _violation(before: GlobalAccess, after: GlobalAccess) -> Violation:

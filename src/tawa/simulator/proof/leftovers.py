@@ -66,8 +66,9 @@ def _finish_slot(run: Run, block: BlockState, slot: int, bucket: Bucket) -> None
         return
     barrier = block.arrays[freed][slot]
     known, fenced = barrier.completions[-1]
+    by_threads = not any(write.asynchronous for write in bucket.writes.values())
     for read in bucket.reads.values():
-        if not read.event & (known if read.asynchronous else fenced):
+        if not read.event & (known if read.asynchronous or by_threads else fenced):
             sentence = (
                 f"{read.agent.label} reads {bucket.name} by {read.what}, but phase "
                 f"{barrier.done - 1} of {barrier.name}, which gives it back, may come first."

@@ -72,7 +72,7 @@ class Script:
 
     `env` holds the scalars and the names of registers, which are the role's own business: they
     follow from the program and the configuration, in whatever order the agents run. `turns` counts
-    how often an operation was met, `program` is the trip of the loop over programs. `registers`
+    how often an operation was met, `program` tells the program at hand from others. `registers`
     follows the wgmmas of the program; `follows` says that it checks the registers they own.
     """
 

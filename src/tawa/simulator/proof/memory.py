@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from xdsl.ir import Operation
 
 from tawa.ir import line_of
+from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.machine import Agent
 from tawa.simulator.proof.rules import Row, Violation
 
@@ -32,18 +33,21 @@ class Access:
     turn: int = 0
 
 
-Key = tuple[int, int, bool, str]
+Key = tuple[int, int, bool, bool, str]
 
 
 @dataclass(eq=False, slots=True)
 class Bucket:
-    """The accesses to one piece of shared memory that still matter."""
+    """The accesses to one piece of shared memory that still matter; `put` is what was copied here
+    last: its array and number. `scalars` are those that threads have put where a mask says.
+    """
 
     name: str
     reads: dict[Key, Access] = field(default_factory=dict[Key, Access])
     writes: dict[Key, Access] = field(default_factory=dict[Key, Access])
     written: int = 0
     put: tuple[int, int] | None = None
+    scalars: dict[int, Scalar] = field(default_factory=dict[int, Scalar])
 
     def see(self, agent: Agent, buffer: int, operation: Operation) -> None:
         """Check that a read sees the put it should: rule "matching trips".
@@ -82,12 +86,16 @@ class Bucket:
 
     def record(self, access: Access) -> None:
         """Keep an access that was checked."""
-        key = (access.mask, access.agent.number, access.asynchronous, access.what)
+        agent = access.agent
+        # A fence of one thread is none of the others: its accesses do not stand for theirs.
+        key = (access.mask, agent.number, agent.single, access.asynchronous, access.what)
         if not access.write:
             self.reads[key] = access
             return
         mask, rest = access.mask, ~access.mask
         self.written |= mask
+        for place in [place for place in self.scalars if place & mask]:
+            del self.scalars[place]
         for table in (self.reads, self.writes):
             covered = [k for k, old in table.items() if old.mask is mask or not old.mask & rest]
             for item in covered:

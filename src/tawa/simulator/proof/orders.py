@@ -31,7 +31,7 @@ from tawa.simulator.proof.memory import Bucket
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.rules import Contested, Unproved
 from tawa.simulator.proof.run import Run
-from tawa.simulator.proof.states import Contents, Saved, Shared, States
+from tawa.simulator.proof.states import Saved, Shared, States
 
 _SETTING_UP = -1
 
@@ -78,7 +78,6 @@ class Orders(Run):
         self.store.add_all(
             part for agent in self.agents for part in (agent.engine, agent.bulk, agent.copies)
         )
-        self.store.add_all(Contents(block.scalars) for block in self.blocks)
         tables = self.made, self.held, self.landings, self.flying, self.remote
         self.store.add(Shared(*tables, self.globals.accesses))
 

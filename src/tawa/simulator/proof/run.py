@@ -48,7 +48,6 @@ class BlockState:
     groups: dict[int, int]
     named: Named
     memory: dict[tuple[int, int], Bucket] = field(default_factory=dict[tuple[int, int], Bucket])
-    scalars: dict[tuple[int, int], Scalar] = field(default_factory=dict[tuple[int, int], Scalar])
     engines: dict[tuple[int, int], Engine] = field(default_factory=dict[tuple[int, int], Engine])
 
 

@@ -56,13 +56,6 @@ class Shared:
     accesses: dict[Any, Any]
 
 
-@dataclass(eq=False, slots=True)
-class Contents:
-    """The scalars that lie in the shared memory of a block."""
-
-    scalars: dict[Any, Any]
-
-
 class States:
     """The objects of a run that change, and the states it was seen in."""
 

@@ -49,10 +49,12 @@ _JOIN = frozenset({"and", "or", "xor", "not", "select"})
 @dataclass(eq=False, slots=True)
 class Leaves:
     """What a scalar depends on: loops whose trips it counts, conditions that choose between its
-    values, carried values, numbers that the program does not say (`open`), and memory (`reads`).
+    values, carried values, loops that it is a result of, numbers that the program does not say
+    (`open`), and memory (`reads`).
     """
 
     loops: dict[Loop, None] = field(default_factory=dict["Loop", None])
+    ended: dict[Loop, None] = field(default_factory=dict["Loop", None])
     branches: dict[scf.IfOp, None] = field(default_factory=dict["scf.IfOp", None])
     carried: dict[BlockArgument, None] = field(default_factory=dict[BlockArgument, None])
     open: bool = False
@@ -65,6 +67,7 @@ class Origin:
 
     values: tuple[SSAValue, ...] = ()
     loop: Loop | None = None
+    ended: Loop | None = None
     branch: scf.IfOp | None = None
     carried: BlockArgument | None = None
     open: bool = False
@@ -74,6 +77,8 @@ class Origin:
         """Add what the scalar itself is."""
         if self.loop is not None:
             leaves.loops[self.loop] = None
+        if self.ended is not None:
+            leaves.ended[self.ended] = None
         if self.branch is not None:
             leaves.branches[self.branch] = None
         if self.carried is not None:
@@ -221,10 +226,24 @@ class _Reader:
 
     def is_open(self, control: Operation) -> bool:
         """Tell whether an input decides what a loop or condition does."""
-        if not any(self.leaves(value).open for value in decisive(control)):
+        if not self._depends_on_input(control):
             return False
         known = self.polynomials
         return all(_apart(first, second, known) is None for first, second in _compared(control))
+
+    def _depends_on_input(self, control: Operation) -> bool:
+        """Tell whether what a loop or condition asks for depends on an input, or on how often a
+        loop turns that does.
+        """
+        asked, work = {control}, [control]
+        while work:
+            leaves = [self.leaves(value) for value in decisive(work.pop())]
+            if any(item.open for item in leaves):
+                return True
+            loops = {loop: None for item in leaves for loop in item.ended if loop not in asked}
+            asked.update(loops)
+            work += loops
+        return False
 
     def varies(self, control: Operation) -> bool:
         """Tell whether a loop need not make the same trips each time it is entered, or a condition
@@ -311,12 +330,13 @@ def _of_result(value: SSAValue) -> Origin:
             return Origin(open=True, reads=not isinstance(owner, _LAUNCH))
     match owner:
         case scf.ForOp():
-            return Origin((owner.body.block.args[index + 1],))
+            return Origin((owner.body.block.args[index + 1],), ended=owner)
         case scf.IfOp():
             ends = [terminator(region.block) for region in owner.regions if region.blocks]
             return Origin(tuple(end.operands[index] for end in ends), branch=owner)
         case _:
-            return Origin((terminator(owner.before_region.block).operands[index + 1],))
+            passed = terminator(owner.before_region.block).operands[index + 1]
+            return Origin((passed,), ended=owner)
 
 
 def _of_argument(value: BlockArgument) -> Origin:
