@@ -135,6 +135,12 @@ def indented(lines: list[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
+def headed(lines: list[str], arguments: dict[str, Array | int], constants: dict[str, int]) -> str:
+    """The source of a kernel of these statements."""
+    names = [*arguments, *(f"{name}: tl.constexpr" for name in constants)]
+    return "\n".join([f"def kernel({', '.join(names)}):", *lines, ""])
+
+
 def written(
     function: Callable[..., None], arguments: dict[str, Array | int], **launch: Any
 ) -> Case:

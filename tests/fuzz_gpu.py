@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from fuzz_case import Case
-from fuzz_kernels import WISHES, case_of
+from fuzz_kernels import case_of, wishes_of
 from fuzz_run import commit, keywords, reason_of
 from tawa.errors import (
     BuildError,
@@ -51,8 +51,7 @@ WRONG = ("wrong", "hang", "failed")
 def launched(number: int, pinned: bool) -> Case:
     """Return a case with its pins, or with its wishes alone."""
     case = case_of(number)
-    wishes = {name: value for name, value in case.options.items() if name in WISHES}
-    return case if pinned else replace(case, options=wishes)
+    return case if pinned else replace(case, options=wishes_of(case.options))
 
 
 # --- without a GPU --------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import fuzz_further
+import fuzz_further_values
 import fuzz_products
 import fuzz_values
 import fuzz_wider
@@ -19,12 +21,13 @@ from fuzz_case import Array, Case, written
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["WISHES", "Array", "Case", "case_of", "cases", "written"]
+__all__ = ["Array", "Case", "case_of", "cases", "wishes_of", "written"]
 
 WISHES: dict[str, tuple[Any, ...]] = {
     "num_stages": (2, 1, 3, 4, 5),
     "num_warps": (4, 8),
 }
+_MORE_WISHES: dict[str, tuple[Any, ...]] = {"launch_pdl": (True,)}
 _PINS: dict[str, tuple[Any, ...]] = {
     "depth": (2, 1, 3, 4, 5),
     "mma_depth": (1, 2, 3),
@@ -42,6 +45,8 @@ _PINS: dict[str, tuple[Any, ...]] = {
 
 WIDER = 1_000_000
 """Kernels of lower numbers are drawn without what `fuzz_wider` adds: results name some of them."""
+FURTHER = 10_000_000
+"""Those of lower numbers without what `fuzz_further` adds."""
 _MORE_PINS: dict[str, tuple[Any, ...]] = {
     "store": ("slot", "registers", "tma"),
     "group": (0, 2, 3),
@@ -51,6 +56,16 @@ _MORE_PINS: dict[str, tuple[Any, ...]] = {
 }
 
 
+_TOGETHER: tuple[dict[str, Any], ...] = (
+    {"arrangement": "pingpong", "persistent": True},
+    {"consumers": 2, "persistent": True},
+    {"persistent": True, "walk": "dynamic"},
+    {"cluster": 2, "launch_pdl": True},
+    {"specialize": False, "launch_pdl": True},
+)
+"""Options that say more with each other."""
+
+
 def _options(random: Random, menus: list[dict[str, tuple[Any, ...]]]) -> dict[str, Any]:
     """Wishes and pins: most launches have few."""
     menu = {name: choices for each in menus for name, choices in each.items()}
@@ -58,18 +73,34 @@ def _options(random: Random, menus: list[dict[str, tuple[Any, ...]]]) -> dict[st
     return {name: random.choice(menu[name]) for name in names}
 
 
+def wishes_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a launch that no plan can refuse."""
+    return {k: v for k, v in options.items() if k in WISHES or k in _MORE_WISHES}
+
+
+_WRITERS: tuple[tuple[int, type[Any], type[Any]], ...] = (
+    (FURTHER, fuzz_further.FurtherWriter, fuzz_further_values.FurtherValues),
+    (WIDER, fuzz_wider.WiderWriter, fuzz_wider_values.WiderValues),
+    (0, fuzz_products.Writer, fuzz_values.Writer),
+)
+"""By the first number: who writes products, and who writes values."""
+
+
 def case_of(number: int) -> Case:
     """Kernel `number` with its arguments, grid, options and a seed for data and schedules."""
     random = Random(number)
     products = random.random() < 0.75
-    wider = number >= WIDER
-    if products:
-        writer = (fuzz_wider.WiderWriter if wider else fuzz_products.Writer)(random)
-    else:
-        writer = (fuzz_wider_values.WiderValues if wider else fuzz_values.Writer)(random)
+    further, wider = number >= FURTHER, number >= WIDER
+    of_products, of_values = next(kinds for first, *kinds in _WRITERS if number >= first)
+    writer = (of_products if products else of_values)(random)
     source, constants = writer.kernel()
-    pins = [_PINS, _MORE_PINS] if wider else [_PINS]
-    options = _options(random, [WISHES, *pins] if products else [WISHES])
+    menus = [WISHES, *([_MORE_WISHES] if further else [])]
+    if products:
+        menus += [_PINS, _MORE_PINS] if wider else [_PINS]
+    if further and products and random.random() < 0.15:
+        options = dict(random.choice(_TOGETHER))
+    else:
+        options = _options(random, menus)
     return Case(source, writer.arguments, constants, writer.grid, options, number)
 
 

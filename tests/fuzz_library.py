@@ -78,3 +78,22 @@ def later(a, i, b, j):
 @tawa.jit
 def ordered(a, b):
     return tl.minimum(a, b), tl.maximum(a, b)
+
+
+@tawa.jit
+def bounded(x, low: tl.constexpr, high: tl.constexpr, number):
+    """A value as it is or clamped, and a number of either sign: two returns."""
+    if number % 2 == 1:
+        return x, -number // 2
+    y = clamped(x, low, high)
+    return y, (number - 5) % 3
+
+
+@tawa.jit
+def by_mode(x, low: tl.constexpr, high: tl.constexpr, MODE: tl.constexpr):
+    if MODE == 0:
+        return x
+    elif MODE == 1:
+        return clamped(x, low, high)
+    y = x - 1
+    return clamped(larger(x, -y), low, high)

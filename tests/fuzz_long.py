@@ -1,6 +1,6 @@
 """The long fuzz: random kernels for some minutes, and a page of what became of them.
 
-    python tests/fuzz_long.py --minutes 30 --first 0 --write benchmarks/results
+    python tests/fuzz_long.py --minutes 30 --first 10000000 --write benchmarks/results
     python tests/fuzz_long.py --merge one.json other.json --write benchmarks/results
 
 Kernels have numbers, and a number is the same kernel in every process. Each runs through the oracle
@@ -26,7 +26,7 @@ from typing import Any
 
 from codegen_emulator import COMPILER
 from fuzz_case import Case
-from fuzz_kernels import case_of
+from fuzz_kernels import FURTHER, case_of
 from fuzz_reduce import failure, reduce
 from fuzz_run import Counterexample, Outcome, commit, run_case
 
@@ -76,6 +76,11 @@ def features_of(case: Case) -> list[str]:
         "pairs": ", lib.later",
         "sorting": "tl.sort", "largest few": "topk", "random numbers": "randint",
         "other integers": "w_", "tensors of three dimensions": "cube_",
+        "loops that count down": ", -", "quotients": " // ", "volatile loads": "volatile",
+        "words of all types": "words_", "rows by descriptor": ".gather(", "scatters": ".scatter(",
+        "tickets": "tickets_", "histograms": "_bins_", "64-bit numbers": "BIG",
+        "accumulators exchanged": ", acc", "branches on constants": "WIDE", "second result": "part",
+        "narrow counters": "tl.cast(", "unsigned": "uint", "helpers of several returns": "bounded",
     }  # fmt: skip
     found += [name for name, mark in marks.items() if mark in case.source]
     return found + [f"option {name}" for name in case.options]
@@ -266,7 +271,7 @@ def main() -> int:
     """Run; return 1 when there is a counterexample."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--first", type=int, default=0, help="the number of the first kernel")
+    parser.add_argument("--first", type=int, default=FURTHER, help="the first kernel's number")
     parser.add_argument("--seeds", type=int, default=2, help="simulated runs of each kernel")
     parser.add_argument("--emulate", type=int, default=4, help="one kernel in so many")
     parser.add_argument("--nvrtc", type=int, default=10, help="one kernel in so many")

@@ -123,6 +123,10 @@ class Writer(Drawn):
         self.argument(letter, Array(shape, self.dtype, block))
         return [f"{name} = {letter}.load([{where}]){'.T' if way == 'turned' else ''}"]
 
+    def inside(self, along: str) -> str:
+        """Whether places along K are an operand's."""
+        return f"({along} < K)"
+
     def load_by_threads(
         self, name: str, kind: str, stem: str, first: str, extent: int, at: str, way: str
     ) -> list[str]:
@@ -146,12 +150,10 @@ class Writer(Drawn):
         else:
             rows = lane
         if kind == "mk":
-            place, mask = f"{rows}[:, None] * stride + {along}[None, :]", "{0}[:, None] & {1}"
-            inside = f"({along}[None, :] < K)"
+            row, along, mask = f"{rows}[:, None]", f"{along}[None, :]", f"{valid}[:, None]"
         else:
-            place, mask = f"{rows}[None, :] * stride + {along}[:, None]", "{0}[None, :] & {1}"
-            inside = f"({along}[:, None] < K)"
-        text = mask.format(valid, inside)
+            row, along, mask = f"{rows}[None, :]", f"{along}[:, None]", f"{valid}[None, :]"
+        place, text = f"{row} * stride + {along}", f"{mask} & {self.inside(along)}"
         return [*lines, f"{name} = tl.load({base} + {place}, mask={text}, other=0)"]
 
     def compute(self, scope: Scope) -> list[str]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from codegen_emulator import emulate
 from fuzz_case import Case
-from fuzz_kernels import WISHES
+from fuzz_kernels import wishes_of
 from tawa.errors import (
     BuildError,
     InternalError,
@@ -143,7 +143,7 @@ def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
         try:
             kernel, made = _compiled(case)
         except (PlanError, OverBudget, BuildError) as error:
-            wishes = {k: v for k, v in case.options.items() if k in WISHES}
+            wishes = wishes_of(case.options)
             if wishes == case.options:
                 raise
             refused = reason_of(error)

@@ -61,7 +61,7 @@ class WiderWriter(Writer):
             case "long":
                 lane, along = self.fresh("i"), f"({at} + tl.arange(0, BK))[None, :]"
                 place = f"{base} + {lane}[:, None].to(tl.int64) * stride + {along}"
-                mask = f"({lane}[:, None] < {extent}) & ({along} < K)"
+                mask = f"({lane}[:, None] < {extent}) & {self.inside(along)}"
                 other = self.pick(0, 1)
                 hint = self.pick("", ', eviction_policy="evict_last"', ', cache_modifier=".cg"')
                 return [
@@ -71,7 +71,7 @@ class WiderWriter(Writer):
             case _:
                 lane, along = self.fresh("i"), f"({at} + tl.arange(0, BK))[None, :]"
                 place = f"{base} + {lane}[:, None] * stride + {along}"
-                inside = f"({lane}[:, None] < {extent}) & ({along} < K)"
+                inside = f"({lane}[:, None] < {extent}) & {self.inside(along)}"
                 return [
                     f"{lane} = {first} + tl.arange(0, {over})",
                     f"{name} = tl.load(tl.where({inside}, {place}, {base})){turned}",

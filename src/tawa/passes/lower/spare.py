@@ -89,20 +89,21 @@ class _Walk:
         match operation:
             case hopper.NamedBarrier():
                 return self._barrier(operation, open_)
-            case scf.ForOp() | scf.WhileOp():
-                left = self._regions(operation, open_)
-                return open_ | self._regions(operation, open_ | left)
+            case scf.ForOp():
+                left = self._region(operation.body, open_)
+                return open_ | self._region(operation.body, open_ | left)
+            case scf.WhileOp():  # it ends behind its test
+                test, body = operation.before_region, operation.after_region
+                left = self._region(body, self._region(test, open_))
+                out = self._region(test, open_ | left)
+                self._region(body, out)
+                return out
             case _ if operation.regions:
                 # A branch may be the empty one.
                 return open_.union(*(self._region(each, open_) for each in operation.regions))
             case _:
                 views = [v for v in operation.operands if isinstance(v.type, ViewType)]
                 return open_.union(*map(_buffer_of, views))
-
-    def _regions(self, loop: Operation, open_: _Open) -> _Open:
-        for region in loop.regions:
-            open_ = self._region(region, open_)
-        return open_
 
     def _region(self, region: Region, open_: _Open) -> _Open:
         return self.block(region.block, open_) if region.blocks else open_

@@ -20,6 +20,7 @@ from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from tawa.analysis.remember import remembered
 from tawa.ir import tile
+from tawa.ir.control import terminator
 from tawa.simulator.proof.counting import Loop, constant_of, counts, recurrence_of
 from tawa.simulator.proof.functions import FUNCTIONS, NARROW, cast_name, name_of, wrapped
 
@@ -130,8 +131,10 @@ def _constant(number: int) -> Course:
 
 
 def _count(value: BlockArgument) -> Course | None:
-    """Return the course of what a loop counts."""
+    """Return the course of what a loop counts; the test of a while loop may have passed it on."""
     loop = value.owner.parent_op()
+    if isinstance(loop, scf.WhileOp) and value.owner is loop.after_region.block:
+        return course_of(terminator(loop.before_region.block).operands[value.index + 1])
     if isinstance(loop, scf.ForOp) and value.index == 0:
         first, by = loop.lb, constant_of(loop.step)
     elif isinstance(loop, (scf.ForOp, scf.WhileOp)):
