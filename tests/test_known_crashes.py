@@ -42,7 +42,7 @@ def pointer_loop(
 
 
 @pytest.mark.parametrize("stride", [80, 75])
-def test_triton_9728_10284_a_pointer_loop_with_a_product(stride):
+def test_tritonbench_1094_triton_9728_10284_a_pointer_loop_with_a_product(stride):
     """Rows of 80 elements are whole units of 16 bytes, so TMA takes them; rows of 75 are not."""
     m, n, k = 100, 80, 72
     a, b = integers(m, stride), integers(k, n)

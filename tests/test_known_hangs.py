@@ -284,7 +284,7 @@ def tutorial(a_desc, b_desc, c_desc, M, N, K, B: tl.constexpr, FLATTEN: tl.const
 
 
 @pytest.mark.parametrize("flatten", [True, False])
-def test_triton_7108_the_persistent_tutorial_is_specialized(flatten):
+def test_triton_7108_7136_6624_the_persistent_tutorial_is_specialized(flatten):
     arguments = {
         "a_desc": blocks(integers(192, 136), 64, 64),
         "b_desc": blocks(integers(128, 136), 64, 64),

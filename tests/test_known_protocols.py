@@ -12,6 +12,7 @@ import pytest
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation
 
+import test_lower_copy_async as copies
 from tawa.errors import ProtocolError, UnprovedProtocol
 from tawa.ir import hopper, parse, tile
 from tawa.simulator.proof import prove
@@ -35,7 +36,10 @@ def find(kernel: tile.Kernel, kind: type[Operation], index: int = 0) -> Operatio
 
 
 def drop(kind: type[Operation], index: int = 0, name: str = "gemm") -> tile.Kernel:
-    kernel = sample(name)
+    return without(sample(name), kind, index)
+
+
+def without(kernel: tile.Kernel, kind: type[Operation], index: int = 0) -> tile.Kernel:
     operation = find(kernel, kind, index)
     operation.detach()
     operation.erase()
@@ -138,6 +142,71 @@ def an_arrival_that_does_not_wait() -> tile.Kernel:
     return kernel
 
 
+def a_slot_never_given_back() -> tile.Kernel:
+    """The consumer does not arrive: fewer arrivals than the phase takes."""
+    return drop(hopper.Arrive)
+
+
+def an_arrival_too_many() -> tile.Kernel:
+    """The consumer arrives twice for a slot: the phase turns twice."""
+    kernel = sample()
+    arrival = find(kernel, hopper.Arrive)
+    block = arrival.parent
+    assert block is not None
+    block.insert_op_after(arrival.clone(), arrival)
+    return kernel
+
+
+def phases_that_begin_anew_with_each_tile() -> tile.Kernel:
+    """The producer of a persistent kernel hands on the slot and phase that a tile began with."""
+    old, new = "scf.yield %slot_end_1, %phase_end_1", "scf.yield %slot, %phase"
+    return written(old, new, "gemm_persistent")
+
+
+def a_barrier_of_no_arrivals() -> tile.Kernel:
+    """A phase that nobody has to arrive for."""
+    return written(
+        '"a+b@14 freed" {offset = #builtin.int<213016>, arrivals = #builtin.int<2>}',
+        '"a+b@14 freed" {offset = #builtin.int<213016>, arrivals = #builtin.int<0>}',
+    )
+
+
+def a_block_that_ends_before_its_peers_arrive() -> tile.Kernel:
+    """A cluster without the synchronization at its end."""
+    return drop(hopper.ClusterSync, -1, "gemm_cluster")
+
+
+def gather() -> tile.Kernel:
+    """A product whose A comes by the producer's threads, with cp.async, and B by TMA."""
+    return copies.lowered(copies.gather).clone()
+
+
+def copies_without_an_arrival() -> tile.Kernel:
+    """The copies of threads complete, and no barrier is told."""
+    return without(gather(), hopper.CopyAsyncArrive)
+
+
+def copies_after_their_arrival() -> tile.Kernel:
+    """The barrier is told before the copies are issued."""
+    kernel = gather()
+    return move(kernel, find(kernel, hopper.CopyAsyncArrive), find(kernel, hopper.CopyAsync))
+
+
+def copies_read_without_a_wait() -> tile.Kernel:
+    """The consumer does not wait for what the threads copied."""
+    return without(gather(), hopper.Wait, 2)
+
+
+def copies_over_what_is_read() -> tile.Kernel:
+    """The threads copy into a slot again without asking whether it was read."""
+    return without(gather(), hopper.Wait, 0)
+
+
+def copies_read_without_a_fence() -> tile.Kernel:
+    """wgmma reads by the asynchronous proxy what threads wrote."""
+    return without(gather(), hopper.ProxyFence)
+
+
 def a_phase_that_does_not_turn() -> tile.Kernel:
     """The producer's phase is never flipped when the ring turns."""
     return written(
@@ -174,6 +243,37 @@ REFUSED: dict[str, tuple[Callable[[], tile.Kernel], str]] = {
         a_phase_that_does_not_turn,
         "for which load has not waited",
     ),
+    "triton#8285 an arrival too few": (a_slot_never_given_back, "is never given back"),
+    "triton#8285 an arrival too many": (an_arrival_too_many, "it may count for that phase"),
+    "tilelang#2674 phases begin anew with each tile": (
+        phases_that_begin_anew_with_each_tile,
+        "not ordered after the completion of phase 0",
+    ),
+    "tilelang#3030 a barrier of no arrivals": (a_barrier_of_no_arrivals, "arrivals"),
+    "triton#10656 a block ends before its peers arrive": (
+        a_block_that_ends_before_its_peers_arrive,
+        "may end before an arrival of",
+    ),
+    "triton#11626 copies of threads without an arrival": (
+        copies_without_an_arrival,
+        "0/128 arrivals",
+    ),
+    "triton#11626 copies of threads after their arrival": (
+        copies_after_their_arrival,
+        "while copy_async of load may not have been done yet",
+    ),
+    "triton#11626 copies of threads read without a wait": (
+        copies_read_without_a_wait,
+        "while copy_async of load may not have been done yet",
+    ),
+    "triton#11626 copies of threads over what is read": (
+        copies_over_what_is_read,
+        "overwrites slot 0 of",
+    ),
+    "triton#11626 copies of threads read without a fence": (
+        copies_read_without_a_fence,
+        "no proxy fence of load",
+    ),
     "triton#11244 memory over live barriers": (memory_over_live_barriers, "overlap"),
     "tilelang#2559 registers of two blocks": (registers_of_two_blocks, "registers"),
     "vllm#26026 an arrival that does not wait": (an_arrival_that_does_not_wait, "96 threads"),
@@ -203,6 +303,22 @@ def test_triton_9046_two_copies_into_one_barrier_are_no_hang() -> None:
     kernel = sample()
     assert len([op for op in kernel.walk() if isinstance(op, hopper.TmaLoad)]) == 2
     assert prove(kernel, H200).ok
+
+
+def test_triton_11626_copies_of_threads_that_barriers_complete_are_no_race() -> None:
+    """A false alarm elsewhere: copies counted as pending though a barrier had told of them."""
+    kernel = gather()
+    assert [op for op in kernel.walk() if isinstance(op, hopper.CopyAsyncArrive)]
+    assert prove(kernel, H200).ok
+
+
+def test_triton_11303_a_fresh_barrier_has_completed_the_phase_before() -> None:
+    """A false alarm elsewhere: the producer's first wait is for the phase that never began."""
+    kernel = sample()
+    wait = find(kernel, hopper.Wait)
+    assert isinstance(wait, hopper.Wait)
+    assert prove(kernel, H200).ok
+    assert "freed" in str(wait.barriers.name_hint)
 
 
 def test_fb_triton_2614_a_role_that_ends_early_is_no_hang() -> None:
