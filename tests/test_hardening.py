@@ -24,6 +24,7 @@ import pytest
 import tawa
 import tawa.language as tl
 from in_threads import together
+from proof_kernels import KERNELS
 from runtime_fakes import (
     FakeCompiler,
     FakeDriver,
@@ -32,6 +33,7 @@ from runtime_fakes import (
     parameters_of,
     sample_kernel,
 )
+from tawa.codegen import generate
 from tawa.codegen.parameters import CounterParameter
 from tawa.errors import LaunchError
 from tawa.frontend.signature import PointerArg
@@ -43,6 +45,7 @@ from tawa.runtime.codec import encode
 from tawa.runtime.driver import Driver
 from tawa.runtime.jit import JitFunction
 from tawa.runtime.store import DiskStore, cache_folder, store_at
+from tawa.simulator.proof import prove
 from tawa.target import H200
 
 SOURCE = Path(tawa.__file__).parent
@@ -512,6 +515,28 @@ def test_threads_launch_in_the_simulator(tmp_path):
             np.testing.assert_array_equal(out, x * (index + turn))
 
     together(4, work)
+
+
+def test_threads_compile_different_kernels_at_once():
+    """Nothing of one compilation shows in another: texts and steps are those of one alone."""
+    names = ("codegen matmul_nn", "copies gather", "turns attention fine", "shape load under an if")
+
+    def made(name):
+        kernel = KERNELS[name]()
+        return str(kernel), generate(kernel).text, prove(kernel, H200).states
+
+    alone = {name: made(name) for name in names}
+
+    def work(index):
+        for turn in range(len(names)):
+            name = names[(index + turn) % len(names)]
+            assert made(name) == alone[name], name
+
+    sys.setswitchinterval(1e-5)
+    try:
+        together(len(names), work)
+    finally:
+        sys.setswitchinterval(5e-3)
 
 
 def test_threads_wait_for_a_compilation_that_fails(driver, tmp_path):

@@ -27,7 +27,7 @@ def test_a_track_for_each(name: str, tmp_path: Path) -> None:
     trace.write_chrome(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     blocks = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
-    assert sorted(blocks.values()) == ["block (0, 0, 0)", "block (1, 0, 0)"]
+    assert blocks == {1: "block (0, 0, 0)", 2: "block (1, 0, 0)"}
     for block in blocks:
         named = [e for e in events if e["name"] == "thread_name" and e["pid"] == block]
         tracks = [event["args"]["name"] for event in named]
@@ -35,6 +35,36 @@ def test_a_track_for_each(name: str, tmp_path: Path) -> None:
         assert tracks[: len(roles)] == roles  # above the engines
         engines = set(tracks[len(roles) :])
         assert engines == set() if name == "add" else {"TMA", "tensor cores"} <= engines
+
+
+@pytest.mark.parametrize("name", ["matmul 128x256", "copies gather", "plan cluster"])
+def test_the_file_has_the_trace_event_format(name: str, tmp_path: Path) -> None:
+    """Complete events and metadata, as "Trace Event Format" has them; numbers that JSON has."""
+    ready = SUBJECTS[name].at(None)
+    trace = simulate(ready.kernel, ready.grid, ready.fresh(), multiprocessors=2)
+    trace.write_chrome(tmp_path / "trace.json")
+
+    def refuse(word: str) -> None:
+        pytest.fail(f"{word} is no JSON")
+
+    found = json.loads((tmp_path / "trace.json").read_text(), parse_constant=refuse)
+    assert found["displayTimeUnit"] in ("ms", "ns")
+    threads: set[tuple[int, int]] = set()
+    metadata = {"process_name": "name", "thread_name": "name", "thread_sort_index": "sort_index"}
+    for event in found["traceEvents"]:
+        assert event["pid"] >= 1  # 0 is the idle process of Perfetto
+        if event["ph"] == "M":
+            assert set(event["args"]) == {metadata[event["name"]]}
+            if event["name"] == "thread_name":
+                threads.add((event["pid"], event["tid"]))
+            continue
+        assert event["ph"] == "X"
+        assert event.keys() == {"ph", "name", "cat", "pid", "tid", "ts", "dur", "args"}
+        assert (event["pid"], event["tid"]) in threads  # named before
+        assert event["tid"] >= 1
+        assert event["ts"] >= 0
+        assert event["dur"] >= 0
+    assert len(trace.spans) == sum(event["ph"] == "X" for event in found["traceEvents"])
 
 
 @pytest.mark.parametrize("name", ["matmul 128x256", "attention"])

@@ -7,6 +7,7 @@ when what it waits for has ended. They show what overlaps and what stalls, not t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
@@ -89,15 +90,15 @@ class Trace:
         cores. Copies in flight at the same time lie on tracks of their own ("TMA", "TMA 2" ..).
         """
         events: list[dict[str, Any]] = []
-        blocks = list(dict.fromkeys((*self.tracks, *(span.block for span in self.spans))))
-        for process, block in enumerate(blocks):
+        blocks = {*self.tracks, *(span.block for span in self.spans)}
+        for process, block in enumerate(sorted(blocks, key=_place), 1):  # 0 is the idle process
             spans = [span for span in self.spans if span.block == block]
             found = {*self.tracks.get(block, ()), *(span.track for span in spans)}
             names = sorted(found, key=_rank)
             lanes = [(name, lane) for name in names for lane in _lanes(spans, name) or [[]]]
             events.append(_named("process_name", process, {"name": block}))
-            for thread, (name, lane) in enumerate(lanes):
-                number = sum(other == name for other, _ in lanes[:thread])
+            for thread, (name, lane) in enumerate(lanes, 1):
+                number = sum(other == name for other, _ in lanes[: thread - 1])
                 label = f"{name} {number + 1}" if number else name
                 events.append(_named("thread_name", process, {"name": label}, thread))
                 order = {"sort_index": thread}
@@ -107,7 +108,12 @@ class Trace:
 
     def write_chrome(self, path: str | Path) -> None:
         """Write the timeline as Chrome trace JSON, for ui.perfetto.dev or chrome://tracing."""
-        Path(path).write_text(json.dumps(self.chrome()))
+        Path(path).write_text(json.dumps(self.chrome(), allow_nan=False))
+
+
+def _place(block: str) -> list[int]:
+    """The numbers in a block's name: (2, 0, 0) comes before (10, 0, 0)."""
+    return [int(number) for number in re.findall(r"\d+", block)]
 
 
 def _rank(track: str) -> tuple[int, str]:
