@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, prod
 from typing import Any
 
 import form_attention
 import form_kernels as kernels
+import form_walks
 from harness import ITEM_BYTES, L2_BYTES, torch_dtype
 
 Tensors = dict[str, Any]
@@ -172,6 +173,7 @@ def products() -> Iterator[Form]:
     yield _int4("int4 weights, 4096 rows", 4096, 8192, 4096, 128)
     yield _block_scaled("fp8 by blocks, tiles of 64", 4096, 7168, 4096, 64)
     yield _block_scaled("fp8 by blocks, tiles of 128", 4096, 7168, 4096, 128)
+    yield _in_groups(_block_scaled("fp8 by blocks, in groups", 4096, 7168, 4096, 128))
     yield _split_sums(256, 1024, 16384, 8)
     yield _experts(4096, 2, 16, 4096, 2048)
     yield _many_products(
@@ -278,6 +280,10 @@ def _block_scaled(label: str, m: int, n: int, k: int, bm: int) -> Form:
         amount=2.0 * m * n * k,
         dtype="e4m3",
     )
+
+
+def _in_groups(form: Form) -> Form:
+    return replace(form, kernel=form_walks.block_scaled_groups, grid=(prod(form.grid),))
 
 
 def _split_sums(m: int, n: int, k: int, split: int) -> Form:

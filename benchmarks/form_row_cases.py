@@ -8,6 +8,7 @@ from typing import Any
 
 import form_kernels as kernels
 import form_rows
+import form_walks
 from form_cases import SMS, Array, Form, Tensors, whole, zeros
 
 
@@ -54,6 +55,7 @@ def memory() -> Iterator[Form]:
     yield _column_sums(65536, 2048)
     yield _group_norm(32, 512, 4096, 32)
     yield _adam(1 << 25)
+    yield _fused_points(16384)
 
 
 def _layer_norm(label: str, kernel: Any, rows: int, n: int, block: int) -> Form:
@@ -552,4 +554,29 @@ def _adam(n: int) -> Form:
         28.0 * n,
         out=("w_ptr", "m_ptr", "v_ptr", "o_ptr"),
         dtype="bf16",
+    )
+
+
+def _fused_points(rows: int) -> Form:
+    n, block = 4096, 1024
+    return Form(
+        "fused points",
+        form_walks.fused_points,
+        (rows * n // block,),
+        {
+            "x_ptr": Array((rows, n)),
+            "r_ptr": Array((rows,), "f32"),
+            "w_ptr": Array((n,)),
+            "b_ptr": Array((n,)),
+            "o_ptr": Array((rows, n), fill=zeros),
+            "total": rows * n,
+        },
+        {"BLOCK": block},
+        ("o_ptr",),
+        lambda t: [
+            t["x_ptr"].double() * t["r_ptr"].double()[:, None] * t["w_ptr"].double()
+            + t["b_ptr"].double()
+        ],
+        amount=4.0 * rows * n,
+        unit="GB/s",
     )

@@ -418,6 +418,18 @@ def test_guards_over_all_programs(driver, make, n, grid, threads):
     assert driver.launches[0].threads == threads
 
 
+@pytest.mark.parametrize(
+    ("n", "grid", "threads"),
+    [(4, (4,), 128), (4, (5,), 64), (1 << 30, (4,), 128), (1 << 30, (3,), 64), (-4, (1,), 64)],
+)
+def test_bounds_over_all_programs(driver, make, n, grid, threads):
+    texts = "always_within(n + program0, 0, 1073741827)", "n * grid0 <= 16 or grid0 == 4"
+    kernel = make(scale, guarded(*texts))
+    for address in (BASE, BASE + 4096):  # what is decided does not depend on addresses
+        kernel[grid](GpuArray((64,), address=address), GpuArray((64,)), n, 2.0)
+    assert [launch.threads for launch in driver.launches] == [threads] * 2
+
+
 def test_descriptors_that_overlap(driver, make):
     kernel = make(gemm, guarded("disjoint(a, b)"), parameters=5)
     kernel[(1,)](descriptor(64, 64), descriptor(64, 64, BASE + 8192), 128, 64)

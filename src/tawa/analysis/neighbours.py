@@ -26,8 +26,8 @@ from tawa.analysis.polynomial import (
     is_argument,
     is_host_value,
     polynomial,
-    render,
 )
+from tawa.analysis.spelling import render
 from tawa.ir import hopper, tile
 from tawa.ir.walk import walk
 

@@ -10,7 +10,7 @@ indices wrap addresses memory it does not mean. That is not taken of unsigned an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -353,37 +353,3 @@ def is_program_value(poly: Polynomial) -> bool:
         or isinstance(leaf.value.owner, tile.ProgramId | tile.NumPrograms | hopper.GridExtent)
         for leaf in poly.leaves
     )
-
-
-_PYTHON: dict[str, str] = {
-    "idiv": "divide({0}, {1})",
-    "irem": "remainder({0}, {1})",
-    "min": "minimum({0}, {1})",
-    "max": "maximum({0}, {1})",
-    "select": "where({0}, {1}, {2})",
-    "and": "({0} & {1})",
-    "or": "({0} | {1})",
-    "xor": "({0} ^ {1})",
-    "shl": "({0} << {1})",
-    "shr": "({0} >> {1})",
-}
-
-
-def render(poly: Polynomial, name_leaf: Callable[[Leaf | Trip], str]) -> str:
-    """Return Python text for `poly`; `name_leaf` spells leaves and trip numbers.
-
-    Functions used: divide and remainder (C rules), minimum, maximum, where.
-    """
-
-    def spell_atom(atom: Atom) -> str:
-        if isinstance(atom, Call):
-            return _PYTHON[atom.function].format(*(render(item, name_leaf) for item in atom.inputs))
-        return name_leaf(atom)
-
-    texts: list[str] = []
-    for monomial, coefficient in poly.terms:
-        factors = sorted(spell_atom(atom) for atom in monomial)
-        if coefficient != 1 or not factors:
-            factors.insert(0, str(coefficient))
-        texts.append("*".join(factors))
-    return "(" + (" + ".join(sorted(texts)) or "0") + ")"

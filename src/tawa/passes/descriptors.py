@@ -42,9 +42,9 @@ from tawa.analysis.polynomial import (
     is_argument,
     place_of,
     polynomial,
-    render,
 )
 from tawa.analysis.rows import reaches_only_masked_stores
+from tawa.analysis.spelling import spelled
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType, element_type, i32, i64, int_array, shape_of
 from tawa.ir.walk import walk
@@ -119,8 +119,8 @@ def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str])
         _replace_load(op, desc, offsets, block)
     else:
         _replace_store(op, desc, offsets, block)
-    guards.extend(f"never_negative({_spelled(kernel, poly)})" for poly in block.nonnegative)
-    guards.extend(f"always_multiple({_spelled(kernel, p)}, {n})" for p, n in block.multiples)
+    guards.extend(f"never_negative({spelled(kernel, poly)})" for poly in block.nonnegative)
+    guards.extend(f"always_multiple({spelled(kernel, p)}, {n})" for p, n in block.multiples)
     return ""
 
 
@@ -306,20 +306,3 @@ def _emit_at(poly: Polynomial, builder: Builder, kind: Attribute) -> SSAValue:
             term = apply("mul", term, factor)
         total = term if total is None else apply("add", total, term)
     return total if total is not None else constant(0)
-
-
-def _spelled(kernel: tile.Kernel, poly: Polynomial) -> str:
-    """Return Python over argument names and program0, program1, program2, grid0 ..."""
-    names = kernel.argument_names
-
-    def spell(leaf: Leaf | Trip) -> str:
-        assert isinstance(leaf, Leaf), "guards are free of loops"
-        match leaf.value.owner:
-            case tile.ProgramId() as op:
-                return f"program{op.axis.data}"
-            case tile.NumPrograms() as op:
-                return f"grid{op.axis.data}"
-            case _:
-                return names[leaf.value.index]  # pyright: ignore
-
-    return render(poly, spell)

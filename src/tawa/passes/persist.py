@@ -66,8 +66,9 @@ def persist(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, 
         row = emit.apply("add", emit.apply("mul", ids[0], emit.number(plan.cluster, "")), rank)
         row.name_hint = "pid_0"
         ids[0] = row
+        _forget_bounds(program)
     else:
-        _bound(ids[0], 0)  # blocks of a cluster may lie past the last row
+        _bound(ids[0], 0)
     for axis in (1, 2):
         _bound(ids[axis], axis)
     for operation in program:
@@ -91,6 +92,13 @@ def _bound(program_id: SSAValue, axis: int) -> None:
     """
     assert isinstance(program_id.owner, tile.Elementwise), "computed from the number of a tile"
     program_id.owner.attributes["within"] = int_array((0, PROGRAMS[axis] - 1))
+
+
+def _forget_bounds(program: list[Operation]) -> None:
+    """Forget what a launch was asked: blocks of a cluster may lie past the last row it knows of."""
+    for top in program:
+        for operation in walk(top):
+            operation.attributes.pop("within", None)
 
 
 def _while_tiles(setup: _Emitter, inner: Block, first: SSAValue, tiles: SSAValue) -> scf.WhileOp:

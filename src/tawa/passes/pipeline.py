@@ -14,6 +14,7 @@ from tawa.passes.accumulate import accumulate
 from tawa.passes.ahead import load_ahead
 from tawa.passes.arefs import insert_arefs
 from tawa.passes.ask_alignment import ask_alignment
+from tawa.passes.ask_bounds import ask_bounds
 from tawa.passes.ask_masks import ask_masks
 from tawa.passes.coarse import overlap_products
 from tawa.passes.copy_ahead import copy_ahead
@@ -42,12 +43,13 @@ TILE: tuple[Pass, ...] = (
     ask_masks,
     ask_alignment,  # after promotion: what goes by TMA asks nothing
     simplify,  # the address arithmetic of promoted accesses is dead now
+    ask_bounds,  # last: for what is left a launch is asked
 )
 
 # The same where stores by TMA are asked for.
 TILE_BY_TMA: tuple[Pass, ...] = tuple(promote_always if each is promote else each for each in TILE)
 
-# The same without promotion: what runs where a guard does not hold.
+# The same without promotion and bounds: what runs where a guard does not hold.
 TILE_PLAIN: tuple[Pass, ...] = (open_descriptors, simplify, ask_masks, ask_alignment, simplify)
 
 # What changes the order of sums; not run under `strict`.

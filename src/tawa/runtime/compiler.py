@@ -68,6 +68,7 @@ REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProto
 
 _REASONS = {
     "guards": "pointer accesses became descriptor accesses",
+    "bounds": "numbers of elements were taken not to wrap",
     "cluster_guards": "the blocks of a cluster share loads",
 }
 """Attributes of a kernel that hold conditions of its launch, and why."""

@@ -2,8 +2,9 @@
 
 ``disjoint(a, b)``: the memory of two arguments does not overlap. ``never_negative(e)``: the host
 expression e, which may also use program0..2, grid0..2 and the functions of
-`tawa.analysis.polynomial.render` (C rules), is at least 0 in every program;
-``always_multiple(e, n)``: it is a multiple of n in every program. Any other condition is a host
+`tawa.analysis.spelling.render` (C rules), is at least 0 in every program;
+``always_multiple(e, n)``: it is a multiple of n in every program; ``always_within(e, low, high)``:
+it lies between two numbers, both included, in every program. Any other condition is a host
 expression that must be true.
 
 A verdict is a function of the addresses, the numbers and the grid of a launch: that is all a kernel
@@ -15,6 +16,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from tawa.errors import InternalError
@@ -78,11 +80,14 @@ class Guards:
         self.verdicts: dict[tuple[Any, ...], bool] = {}
         self._pairs: list[tuple[str, str]] = []
         self._checks: list[Callable[[dict[str, Any]], bool]] = []
+        self._checked: dict[tuple[Any, ...], bool] = {}
+        self._used: set[str] = set()
         numbers = Names(
             {*names.numbers, *_PROGRAMS, *_GRID, *_FUNCTIONS}, names.arrays, names.descriptors
         )
         for guard in kernel.guards:
             self._add(guard.condition, numbers)
+        self._read = tuple(name for name in self._order if name in self._used)
         self.facts = self._deciding(kernel, names)
 
     def _deciding(self, kernel: CompiledKernel, names: Names) -> tuple[str, ...]:
@@ -90,23 +95,35 @@ class Guards:
         an array that depends on the numbers.
         """
         paired = list(dict.fromkeys(name for pair in self._pairs for name in pair))
-        if self._checks or not set(paired) <= set(names.descriptors):
-            return *facts_of(kernel, names, self._order), "__x", "__y", "__z"
-        return tuple(f"{name}{fact}" for name in paired for fact in _FACTS)
+        facts = facts_of(kernel, names, self._order)
+        if not set(paired) <= set(names.descriptors):
+            return *facts, "__x", "__y", "__z"
+        own = {f"{name}{fact}" for name in paired for fact in _FACTS} | self._used
+        over = self._used.intersection(_PROGRAMS + _GRID)
+        return *(fact for fact in facts if fact in own), *(("__x", "__y", "__z") if over else ())
 
     def _add(self, condition: str, names: Names) -> None:
         match ast.parse(condition, mode="eval").body:
             case ast.Call(func=ast.Name("disjoint"), args=[ast.Name(first), ast.Name(second)]):
                 self._pairs.append((first, second))
             case ast.Call(func=ast.Name("never_negative"), args=[inner]):
-                code = compile(rewrite(ast.unparse(inner), names), "<guard>", "eval")
+                code = self._code(inner, names)
                 self._checks.append(lambda scope: _never_negative(code, scope))
             case ast.Call(func=ast.Name("always_multiple"), args=[inner, ast.Constant(int(unit))]):
-                code = compile(rewrite(ast.unparse(inner), names), "<guard>", "eval")
+                code = self._code(inner, names)
                 self._checks.append(lambda scope: _always_multiple(code, scope, unit))
-            case _:
-                code = compile(rewrite(condition, names), "<guard>", "eval")
+            case ast.Call(func=ast.Name("always_within"), args=[inner, *bounds]):
+                code = self._code(inner, names)
+                low, high = map(ast.literal_eval, bounds)
+                self._checks.append(lambda scope: _always_within(code, scope, low, high))
+            case whole:
+                code = self._code(whole, names)
                 self._checks.append(lambda scope: bool(eval(code, {}, scope)))
+
+    def _code(self, expression: ast.expr, names: Names) -> CodeType:
+        code = compile(rewrite(ast.unparse(expression), names), "<guard>", "eval")
+        self._used.update(code.co_names)
+        return code
 
     @property
     def any(self) -> bool:
@@ -133,9 +150,16 @@ class Guards:
         return not any(spans[first].meets(spans[second]) for first, second in self._pairs)
 
     def _true(self, scope: Mapping[str, Any], grid: Sequence[int]) -> bool:
+        """Evaluate the conditions, once for launches that differ in what they do not read."""
         extents = (*grid, 1, 1)[:3]
+        key = (*(scope[name] for name in self._read), *extents)
+        if (known := self._checked.get(key)) is not None:
+            return known
+        if len(self._checked) >= _KEPT:
+            self._checked.clear()
         full = {**scope, **dict(zip(_GRID, extents))}
-        return all(check(full) for check in self._checks)
+        verdict = self._checked[key] = all(check(full) for check in self._checks)
+        return verdict
 
 
 def _never_negative(code: Any, scope: Mapping[str, Any]) -> bool:
@@ -144,6 +168,11 @@ def _never_negative(code: Any, scope: Mapping[str, Any]) -> bool:
 
 def _always_multiple(code: Any, scope: Mapping[str, Any], unit: int) -> bool:
     return bool((_over_programs(code, scope) % unit == 0).all())
+
+
+def _always_within(code: Any, scope: Mapping[str, Any], low: int, high: int) -> bool:
+    found = _over_programs(code, scope)
+    return bool(((low <= found) & (found <= high)).all())
 
 
 def _over_programs(code: Any, scope: Mapping[str, Any]) -> Any:

@@ -1,0 +1,66 @@
+"""More forms (see form_kernels.py): kernels whose programs have one number, taken apart."""
+
+from __future__ import annotations
+
+import tawa
+import tawa.language as tl
+
+
+@tawa.jit
+def block_scaled_groups(
+    a_ptr,
+    b_ptr,
+    as_ptr,
+    bs_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
+    """`block_scaled_product` on one axis, a few rows of tiles at a time, indices wrapped."""
+    program = tl.program_id(0)
+    columns = tl.cdiv(N, BN)
+    group = program // (8 * columns) * 8
+    height = min(tl.cdiv(M, BM) - group, 8)
+    m = group + program % (8 * columns) % height
+    n = program % (8 * columns) // height
+    row = (m * BM + tl.arange(0, BM)) % M
+    column = (n * BN + tl.arange(0, BN)) % N
+    depth = tl.arange(0, BK)
+    a_at = a_ptr + row[:, None] * K + depth[None, :]
+    b_at = b_ptr + column[None, :] * K + depth[:, None]
+    groups = tl.cdiv(K, 128)
+    as_at = as_ptr + row * groups
+    bs_at = bs_ptr + column // 128 * groups
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, tl.cdiv(K, BK)):
+        left = depth < K - k * BK
+        a = tl.load(a_at, mask=left[None, :], other=0.0)
+        b = tl.load(b_at, mask=left[:, None], other=0.0)
+        by_row = tl.load(as_at + k * BK // 128)
+        by_column = tl.load(bs_at + k * BK // 128)
+        acc += tl.dot(a, b) * by_row[:, None] * by_column[None, :]
+        a_at += BK
+        b_at += BK
+    rows = m * BM + tl.arange(0, BM)
+    cols = n * BN + tl.arange(0, BN)
+    inside = (rows[:, None] < M) & (cols[None, :] < N)
+    place = c_ptr + rows[:, None] * N + cols[None, :]
+    tl.store(place, acc.to(c_ptr.dtype.element_ty), mask=inside)
+
+
+@tawa.jit
+def fused_points(x_ptr, r_ptr, w_ptr, b_ptr, o_ptr, total, BLOCK: tl.constexpr):
+    """x r w + b of [rows, 4096], r of a row, as one line of points: as fusers of PyTorch do."""
+    point = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = point < total
+    column = point % 4096
+    row = point // 4096
+    x = tl.load(x_ptr + point, inside).to(tl.float32)
+    scale = tl.load(r_ptr + row, inside)
+    w = tl.load(w_ptr + column, inside).to(tl.float32)
+    b = tl.load(b_ptr + column, inside).to(tl.float32)
+    tl.store(o_ptr + point, (x * scale * w + b).to(tl.float16), inside)

@@ -1,0 +1,194 @@
+"""Purpose: ask a launch that indices do not wrap, where quotients of them are then alike in a tile.
+
+Before -> after::
+
+    %i = "add"(%first, %arange)           %i = "add"(%first, %arange) {within = [0, 2147483647]}
+    %q = "idiv"(%i, 128)            ->    %q = "idiv"(%i, 128)
+                                          kernel {bounds = ["128*grid0 <= 2147483648"]}
+
+Of 128 numbers that rise from a multiple of 128 all have one quotient, unless they wrap: threads
+then load one scale, or a vector. How many programs there are, and what arguments are, a launch
+knows: the conditions are in `bounds`, for `tawa.runtime.guards`; where one does not hold the
+launcher runs the kernel compiled without this pass.
+Requires: tile IR, whose dead arithmetic is gone. Ensures: the same IR, with attributes. Declines
+when: nothing would be more regular, ranges know the answer, or the numbers are not functions of
+32-bit arguments and programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from tawa.analysis.contiguity import Contiguity
+from tawa.analysis.index import index_form
+from tawa.analysis.polynomial import (
+    Leaf,
+    Polynomial,
+    Trip,
+    is_argument,
+    is_program_value,
+    polynomial,
+)
+from tawa.analysis.ranges import Range, may_wrap, range_of, range_of_type
+from tawa.analysis.regularity import Regularity
+from tawa.analysis.spelling import spelled
+from tawa.ir import tile
+from tawa.ir.types import element_type, i32, int_array, shape_of
+from tawa.ir.walk import walk
+from tawa.plan.plan import Declined, Plan
+from tawa.target import Target
+
+_WHOLE = range_of_type(i32)
+_HOST = 1 << 63
+_SUMS = frozenset({"add", "sub", "mul", "neg"})
+_CHOICES = frozenset({"min", "max"})
+_QUOTIENTS = frozenset({"idiv", "irem"})
+
+
+def ask_bounds(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Note on dividends what a launch is asked, and on the kernel the conditions."""
+    conditions: list[str] = []
+    for op in walk(kernel):
+        if isinstance(op, tile.Elementwise) and op.function.data in _QUOTIENTS:
+            conditions += _ask(kernel, op)
+    if conditions:
+        texts = [StringAttr(text) for text in dict.fromkeys(conditions)]
+        kernel.attributes["bounds"] = ArrayAttr(texts)
+    return ()
+
+
+def _ask(kernel: tile.Kernel, quotient: tile.Elementwise) -> list[str]:
+    dividend = _computed(quotient.inputs[0])
+    if not shape_of(quotient.result.type) or dividend is None:
+        return []
+    if element_type(dividend.result.type) != i32 or range_of(dividend.result).is_natural:
+        return []
+    conditions = _conditions(kernel, dividend)
+    if conditions is None:
+        return []
+    before = Contiguity().of(quotient.result)
+    dividend.attributes["within"] = int_array((0, _WHOLE.high))
+    if _gains(before, Contiguity().of(quotient.result)):
+        return conditions
+    del dividend.attributes["within"]
+    return []
+
+
+def _computed(value: SSAValue) -> tile.Elementwise | None:
+    """Return what computes the elements that a value holds in some shape."""
+    while isinstance(value.owner, tile.ExpandDims | tile.Broadcast | tile.Transpose):
+        value = value.owner.operands[0]
+    return value.owner if isinstance(value.owner, tile.Elementwise) else None
+
+
+def _gains(before: Regularity, after: Regularity) -> bool:
+    return any(
+        new.contiguity > old.contiguity or new.constancy > old.constancy
+        for old, new in zip(before, after)
+    )
+
+
+def _conditions(kernel: tile.Kernel, dividend: tile.Elementwise) -> list[str] | None:
+    """Return what a launch must hold for a sum never to be negative and never to wrap."""
+    form = index_form(dividend.result)
+    if form is None or form.wrapped or form.repeated:
+        return None
+    least, most = 0, 0
+    for step, extent in zip(form.steps, shape_of(dividend.result.type), strict=True):
+        if (number := step.as_constant) is None:
+            return None
+        least += min(0, number * (extent - 1))
+        most += max(0, number * (extent - 1))
+    asked = [(form.offset, Range(-least, _WHOLE.high - most))]
+    for value, inside in _exact(dividend):
+        if value is None:
+            return None
+        asked.append((polynomial(value), inside))
+    conditions = [_condition(kernel, poly, inside) for poly, inside in asked]
+    found = [text for text in conditions if text is not None]
+    return found if len(found) == len(conditions) else None
+
+
+def _exact(top: Operation) -> Iterator[tuple[SSAValue | None, Range]]:
+    """Yield what a number must not have wrapped in for `top` to be what its polynomial says, and
+    where it must lie; None where that cannot be said.
+
+    Sums and products may wrap on the way: what they are in the end is right modulo 2^32. What is
+    divided or compared must be right itself, and what it is divided by positive.
+    """
+    pending, seen = [top], {top}
+    while pending:
+        op = pending.pop()
+        if isinstance(op, tile.Elementwise):
+            if element_type(op.result.type) != i32:
+                yield None, _WHOLE
+            elif (name := op.function.data) in _QUOTIENTS:
+                yield from _unless_known(op.inputs[0], _WHOLE)
+                yield from _unless_known(op.inputs[1], Range(1, _WHOLE.high))
+            elif name in _CHOICES:
+                for value in op.inputs:
+                    yield from _unless_known(value, _WHOLE)
+            elif name not in _SUMS:
+                yield None, _WHOLE
+        elif isinstance(op, tile.Cast):
+            yield None, _WHOLE
+        for operand in op.operands:
+            owner = operand.owner
+            if isinstance(owner, Operation) and owner not in seen:
+                seen.add(owner)
+                pending.append(owner)
+
+
+def _unless_known(value: SSAValue, inside: Range) -> Iterator[tuple[SSAValue, Range]]:
+    if not inside.holds(range_of(value)) or _may_differ(value):
+        yield value, inside
+
+
+def _may_differ(value: SSAValue) -> bool:
+    """Tell whether a number may have wrapped, in any of the sums it is made of."""
+    op = value.owner
+    if not isinstance(op, tile.Elementwise):
+        return False
+    return may_wrap(value) or (op.function.data in _SUMS and any(map(_may_differ, op.inputs)))
+
+
+def _condition(kernel: tile.Kernel, poly: Polynomial, inside: Range) -> str | None:
+    """Return the condition that a number lies in a range in every program, if hosts can tell."""
+    if any(isinstance(leaf, Trip) or not _is_of_32_bits(leaf) for leaf in poly.leaves):
+        return None
+    if not is_program_value(poly) or _largest(poly) >= _HOST:
+        return None
+    if (text := _over_grid(poly, inside)) is not None:
+        return text
+    return f"always_within({spelled(kernel, poly)}, {inside.low}, {inside.high})"
+
+
+def _is_of_32_bits(leaf: Leaf) -> bool:
+    return leaf.value.type == i32 and (
+        not isinstance(leaf.value, BlockArgument) or is_argument(leaf.value)
+    )
+
+
+def _largest(poly: Polynomial) -> int:
+    """Return how far from 0 a sum of products of 32-bit numbers can be."""
+    return sum(abs(number) << 31 * len(monomial) for monomial, number in poly.terms)
+
+
+def _over_grid(poly: Polynomial, inside: Range) -> str | None:
+    """Return the condition where numbers grow with those of programs alone: it is on the last."""
+    first, factors = 0, dict[int, int]()
+    for monomial, number in poly.terms:
+        match monomial:
+            case ():
+                first = number
+            case (Leaf(value=value),) if isinstance(value.owner, tile.ProgramId) and number > 0:
+                factors[value.owner.axis.data] = number
+            case _:
+                return None
+    if not factors or first < inside.low:
+        return None
+    extents = " + ".join(f"{factors[axis]}*grid{axis}" for axis in sorted(factors))
+    return f"{extents} <= {inside.high - first + sum(factors.values())}"
