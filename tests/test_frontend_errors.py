@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 import tawa.language as tl
@@ -752,3 +753,43 @@ def test_run_time_value_for_a_constexpr():
 
     error = refused(ArgumentError, kernel, x="i32*", B="i32")
     assert error.what == "B is a tl.constexpr and got a value of the run"
+
+
+# --- what a first kernel gets wrong ------------------------------------------------------------
+
+
+def indexes_a_pointer(x):
+    tl.store(x, x[tl.arange(0, 4)])
+
+
+def compares_a_pointer(x):
+    tl.store(x, 1, mask=x > 3)
+
+
+def misspells_a_keyword(x):
+    tl.store(x, tl.load(x, msk=True))
+
+
+def calls_what_the_language_has(x):
+    tl.store(x, np.exp(tl.load(x)))
+
+
+def takes_the_type_of_a_library(x):
+    tl.store(x, tl.zeros((4,), int))
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernel", "what", "remedy"),
+    [
+        (TypeMismatch, indexes_a_pointer, "a pointer<int32> is not indexed", "tl.load(pointer +"),
+        (TypeMismatch, compares_a_pointer, "`>` does not take pointer<int32>", "pass a number"),
+        (TypeMismatch, misspells_a_keyword, "unexpected keyword argument 'msk'", "mean mask?"),
+        (UnsupportedSyntax, calls_what_the_language_has, "exp cannot be called", "use tl.exp"),
+        (TypeMismatch, takes_the_type_of_a_library, "must be a compile-time", "tl.float32"),
+    ],
+)
+def test_first_mistakes(kind, kernel, what, remedy):
+    error = refused(kind, kernel, x="i32*")
+    assert what in error.what
+    assert remedy in error.remedy
+    assert error.place is not None

@@ -114,7 +114,12 @@ def _meet(
     left = literal(builder, first) if first is not None else to_tensor(builder, one).dtype
     right = literal(builder, second) if second is not None else to_tensor(builder, other).dtype
     if left.is_ptr() or right.is_ptr():
-        raise _no_operator(builder, operator, one, other, "it has no meaning for pointers")
+        raise builder.error(
+            TypeMismatch,
+            f"`{operator}` does not take {describe(one)} and {describe(other)}",
+            why="it has no meaning for pointers, which is what arrays are in a kernel",
+            remedy="pass a number where one is meant; `.to(tl.int64)` gives an address as one",
+        )
     try:
         common = promote(left, first is not None, right, second is not None, division)
     except PromotionError as error:

@@ -15,7 +15,7 @@ from tawa.frontend import arithmetic
 from tawa.frontend.attributes import get_attribute
 from tawa.frontend.context import Context
 from tawa.frontend.handlers import HANDLERS
-from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift
+from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift, suggest
 from tawa.frontend.values import (
     BlockPointer,
     Const,
@@ -133,7 +133,14 @@ def _bind(
         bound = signature.bind(*positional, **named)
     except TypeError as error:
         raise c.builder.error(
-            TypeMismatch, f"{name}: {error}", why=f"its parameters are {signature}"
+            TypeMismatch,
+            f"{name}: {error}",
+            why=f"its parameters are {_without_types(signature)}",
+            remedy="; ".join(
+                suggest(word, signature.parameters, f"leave {word} out")
+                for word in named
+                if word not in signature.parameters
+            ),
         ) from None
     values: dict[str, Value] = {}
     for parameter in signature.parameters.values():
@@ -144,6 +151,13 @@ def _bind(
         else:
             values[parameter.name] = lift(parameter.default)
     return values
+
+
+def _without_types(signature: inspect.Signature) -> str:
+    """Return the names and defaults of parameters."""
+    parameters = signature.parameters.values()
+    plain = [parameter.replace(annotation=parameter.empty) for parameter in parameters]
+    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
 
 
 @cache
@@ -224,10 +238,13 @@ def _call_python(
         case _ if type(function).__name__ in ("method-wrapper", "method_descriptor"):
             return _run_in_python(c, function, positional, named)
         case _:
+            name = getattr(function, "__name__", "")
             raise c.unsupported(
-                f"{getattr(function, '__name__', function)!s} cannot be called in a kernel",
+                f"{name or function!s} cannot be called in a kernel",
                 why="it is neither a function of the language, nor a helper, nor a builtin",
-                remedy="decorate it with @tawa.jit, or with @tl.constexpr_function to run it "
+                remedy=f"use tl.{name}"
+                if name in HANDLERS
+                else "decorate it with @tawa.jit, or with @tl.constexpr_function to run it "
                 "at compile time",
             )
 

@@ -56,6 +56,13 @@ def _new_axes(c: Context, value: Tensor, index: Value) -> Tensor:
     marks = _fill_ellipsis(marks, len(value.shape))
     kept = sum(mark == slice(None) for mark in marks)
     if any(mark is not None and mark != slice(None) for mark in marks):
+        if value.dtype.is_ptr() and not value.is_block:
+            raise c.builder.error(
+                TypeMismatch,
+                f"a {describe(value)} is not indexed",
+                why="an array is the address of its first element in a kernel",
+                remedy="read through tl.load(pointer + offsets), write through tl.store",
+            )
         raise c.builder.error(
             TypeMismatch,
             "a block is indexed by None, `:` and `...` only",

@@ -1,14 +1,20 @@
-"""The text of a kernel: what ``str`` of its operation gives, in a fifth of the time."""
+"""The text of a kernel: what ``str`` of its operation gives, in a fifth of the time; and where its
+operations stand in Python, which the text does not say.
+"""
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from io import StringIO
 from types import TracebackType
 
+from xdsl.dialects.builtin import FileLineColLoc, IntAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue, TypeAttribute
 from xdsl.printer import Printer
+
+from tawa.ir.walk import walk
 
 
 class _Between(AbstractContextManager[None]):
@@ -94,3 +100,30 @@ def text_of(operation: Operation) -> str:
     printer = _Printer()
     printer.print_op(operation)
     return printer.text()
+
+
+def places_of(operation: Operation) -> str:
+    """Return the places of an operation and of all that is in it, as text for `put_places`."""
+    numbers: dict[tuple[str, int, int], int] = {}
+    order = [
+        -1 if place is None else numbers.setdefault(place, len(numbers))
+        for place in map(_place_of, walk(operation))
+    ]
+    return json.dumps([list(numbers), order], separators=(",", ":"))
+
+
+def put_places(operation: Operation, places: str) -> None:
+    """Give an operation that was read from its text, and all that is in it, its places."""
+    distinct, order = json.loads(places)
+    known = [FileLineColLoc(StringAttr(f), IntAttr(line), IntAttr(c)) for f, line, c in distinct]
+    for one, number in zip(walk(operation), order, strict=True):
+        if number >= 0:
+            one.location = known[number]
+
+
+def _place_of(operation: Operation) -> tuple[str, int, int] | None:
+    match operation.location:
+        case FileLineColLoc(filename=file, line=line, column=column):
+            return file.data, line.data, column.data
+        case _:
+            return None

@@ -100,10 +100,17 @@ class Guard:
     reason: str
 
 
+def places_at(level: str) -> str:
+    """Return the name of what tells the places of a stage's operations."""
+    return f"{level} places"
+
+
 class Assembly(Mapping[str, Stage]):
     """The kernel at every stage. A stage given as a function is computed once, when read.
 
-    `programs` are stages whose IR is at hand, as the one that was just compiled.
+    `programs` are stages whose IR is at hand, as the one that was just compiled. Beside the text of
+    a stage of IR stands, not listed, where its operations stand in Python: errors of the simulator
+    show it.
     """
 
     def __init__(
@@ -146,8 +153,11 @@ class Assembly(Mapping[str, Stage]):
             if (known := self._programs.get(level)) is not None:
                 return known
         from tawa import ir
+        from tawa.ir.text import put_places
 
-        return self._programs.setdefault(level, ir.parse(text))
+        kernel = ir.parse(text)
+        put_places(kernel, self.text(places_at(level)))
+        return self._programs.setdefault(level, kernel)
 
     def forget_programs(self) -> None:
         """Give the memory of the IR back; the texts stay."""

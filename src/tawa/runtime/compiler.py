@@ -32,7 +32,6 @@ from tawa.errors import (
 from tawa.frontend import build as build_tile
 from tawa.frontend.signature import Signature
 from tawa.ir import hopper, tile
-from tawa.ir.text import text_of
 from tawa.passes import pipeline
 from tawa.plan.budgets import moved_to_helpers
 from tawa.plan.pins import Pins
@@ -53,7 +52,7 @@ from tawa.runtime.compiled import (
 )
 from tawa.runtime.crash import Steps
 from tawa.runtime.resident import more_resident
-from tawa.runtime.stages import with_later
+from tawa.runtime.stages import stage_of, with_later
 from tawa.simulator.proof import prove
 from tawa.target import Target
 
@@ -178,7 +177,7 @@ def _compile(
     """
     with watch.phase("frontend"):
         kernel = build_tile(function, signature, options)
-    stages: dict[str, Stage] = {"tile": text_of(kernel)}
+    stages = stage_of("tile", kernel)
     begin = watch.steps.begin
     with watch.phase("tile passes"):
         passes = pipeline.TILE_BY_TMA if pins.store == "tma" else pipeline.TILE
@@ -278,12 +277,12 @@ def _carry_out(
     begin = watch.steps.begin
     with watch.phase("aref passes"):
         notes += pipeline.run(pipeline.AREF, work, plan, target, begin)
-        made["aref"] = text_of(work)
+        made |= stage_of("aref", work)
     with watch.phase("lowering"):
         lowered = pipeline.run(pipeline.HOPPER, work, plan, target, begin)
         refuse_declined(pins, plan, lowered)
         notes += lowered
-        made["hopper"] = text_of(work)
+        made |= stage_of("hopper", work)
     with watch.phase("code generation", work, plan):
         try:
             source = generate(work)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from tawa.errors import ArgumentError
 from tawa.runtime.arrays import is_array, is_tensor
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.fingerprint import Binding
@@ -131,12 +133,14 @@ def make_form(
     address and for each descriptor address, shape and strides (see `launch_names`).
     """
     from tawa.runtime.arrays import look
-    from tawa.runtime.specialize import integer_type
+    from tawa.runtime.specialize import integer_type, named_error
 
     namespace: dict[str, Any] = {
         "__table": table,
         "__specialize": specialize,
         "__look": look,
+        "__ArgumentError": ArgumentError,
+        "__named_error": partial(named_error, kernel.name),
         "__tensor": _tensor_class(),
     }
     reads: list[str] = []
@@ -229,7 +233,13 @@ def _array_facts(parameter: Parameter, tensor: bool) -> _Facts:
         reads = (f"{at} = {name}.data_ptr()",)
         return _Facts(reads, (f"{name}.dtype", f"{name}.get_device()"), aligned)
     view = f"__view_{name}"
-    reads = (f"{view} = __look({name})", f"{at} = {view}.address")
+    reads = (
+        "try:",
+        f"    {view} = __look({name})",
+        "except __ArgumentError as __error:",
+        f"    raise __named_error({name!r}, __error) from None",
+        f"{at} = {view}.address",
+    )
     return _Facts(reads, (f"{view}.dtype", f"{view}.device"), aligned)
 
 

@@ -125,6 +125,12 @@ def derive_signature(kernel: KernelFunction, values: Mapping[str, Any]) -> Signa
     return {**found, **kernel.groups}
 
 
+def named_error(kernel: str, name: str, error: ArgumentError) -> ArgumentError:
+    """Return the error of an array as that of the argument `name`."""
+    what = f"{kernel}: the argument '{name}': {error.what}"
+    return ArgumentError(what, why=error.why, remedy=error.remedy)
+
+
 def argument_of(kernel: str, parameter: Parameter, value: Any) -> Argument:
     """Return what a kernel is specialized on for one argument."""
     if parameter.constexpr:
@@ -134,7 +140,10 @@ def argument_of(kernel: str, parameter: Parameter, value: Any) -> Argument:
     if is_descriptor(value):
         return _descriptor(parameter.name, value)
     if is_array(value):
-        view = look(value)
+        try:
+            view = look(value)
+        except ArgumentError as error:
+            raise named_error(kernel, parameter.name, error) from None
         return PointerArg(view.dtype, parameter.specialize_pointer and view.address % 16 == 0)
     match number(value):
         case bool():

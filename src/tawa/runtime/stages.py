@@ -1,4 +1,4 @@
-"""The stages of a compiled kernel that are computed when asked for: PTX and SASS."""
+"""The stages of a compiled kernel: IR as text; PTX and SASS, computed when asked for."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tawa.errors import BuildError
-from tawa.runtime.compiled import Assembly, Stage
+from tawa.runtime.compiled import Assembly, Stage, places_at
 
 if TYPE_CHECKING:
     from tawa.ir import tile
+
+
+def stage_of(level: str, kernel: tile.Kernel) -> dict[str, Stage]:
+    """Return a stage of IR as text, and where its operations stand in Python."""
+    from tawa.ir.text import places_of, text_of
+
+    return {level: text_of(kernel), places_at(level): places_of(kernel)}
 
 
 def with_later(

@@ -14,6 +14,14 @@ from tawa.errors import TawaError
 from tawa.version import __version__
 
 STAGES = ("tile", "aref", "hopper", "cuda", "ptx", "sass")
+_GIVEN = "arguments and pins: x=f32[1024] BLOCK=128 num_stages=3"
+_ARGUMENTS = """\
+how arguments are written:
+  x=bf16[8192,4096]           an array of that shape and element type, without data
+  x=bf16[8192,4096]/t         the same stored transposed
+  x=bf16[8192,4096]:128x64    a host descriptor of it with blocks of 128 x 64
+  K=4096 eps=1e-5 T=True b=None ACTIVATION="'silu'"    what Python writes so
+"""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -23,33 +31,44 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tawa {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    demo = commands.add_parser("demo", help="compile, prove and run a GEMM and attention")
+    text = "compile, prove and run a GEMM and attention"
+    demo = commands.add_parser("demo", help=text, description=text + ": GPU, or simulator")
     demo.add_argument("--json", action="store_true", help="print facts instead of prose")
     explain = commands.add_parser(
         "explain",
         help="say what the compiler does with a kernel, and why",
-        description="Compile a kernel for arguments given as text, and print its report. "
-        "Arrays are written bf16[8192,4096], host descriptors bf16[8192,4096]:128x64.",
+        description="Compile a kernel for arguments given as text, and print its report.",
+        epilog=_ARGUMENTS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     explain.add_argument("kernel", metavar="FILE:KERNEL", help="FILE.py or a module, and the name")
-    explain.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE")
+    explain.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE", help=_GIVEN)
     explain.add_argument("--show", choices=STAGES, help="print a stage instead of the report")
     explain.add_argument("--json", action="store_true", help="print facts instead of prose")
     trace = commands.add_parser(
         "trace",
         help="run a kernel in the simulator and write its timeline",
-        description="Compile a kernel for arguments given as text, as `explain` reads them, run it "
-        "in the simulator on small integers, and write the timeline as Chrome trace JSON for "
-        "ui.perfetto.dev: a track for each warpgroup of each role, for TMA and the tensor cores.",
+        description="Compile a kernel for arguments given as text, run it in the simulator on\n"
+        "small integers, and write the timeline as Chrome trace JSON for ui.perfetto.dev:\n"
+        "a track for each warpgroup of each role, for TMA and the tensor cores.",
+        epilog=_ARGUMENTS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     trace.add_argument("kernel", metavar="FILE:KERNEL", help="FILE.py or a module, and the name")
-    trace.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE")
-    trace.add_argument("--grid", nargs="*", type=int, default=[1], metavar="N", help="default 1")
-    trace.add_argument("--out", default="timeline.json", metavar="FILE")
-    trace.add_argument("--seed", type=int, default=0)
-    trace.add_argument("--schedule", default="random", help="as of tawa.simulate")
+    trace.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE", help=_GIVEN)
+    trace.add_argument(
+        "--grid", nargs="*", type=int, default=[1], metavar="N", help="programs along x, y, z (1)"
+    )
+    trace.add_argument(
+        "--out", default="timeline.json", metavar="FILE", help="the timeline (timeline.json)"
+    )
+    trace.add_argument("--seed", type=int, default=0, help="of the order of roles and the data (0)")
+    trace.add_argument(
+        "--schedule", default="random", help="the order of roles, as of tawa.simulate (random)"
+    )
     trace.add_argument("--json", action="store_true", help="print facts instead of prose")
-    doctor = commands.add_parser("doctor", help="say what this machine can do")
+    text = "say what this machine can do, and what is missing"
+    doctor = commands.add_parser("doctor", help=text, description=text)
     doctor.add_argument("--json", action="store_true", help="print facts instead of prose")
     return parser
 

@@ -31,6 +31,7 @@ def _not_constant(c: Context, value: Value, what: str, kind: str) -> TypeMismatc
     remedy = "mark it `: tl.constexpr`, as a parameter or where it is assigned"
     if isinstance(value, Const):
         remedy = f"pass an {kind}" if kind[0] in "aeiou" else f"pass a {kind}"
+        remedy += " of the language: tl.float32" if kind == "element type" else ""
     return c.builder.error(
         TypeMismatch,
         f"{what} must be a compile-time {kind}, this is {describe(value)}",

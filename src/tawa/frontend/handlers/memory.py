@@ -34,7 +34,7 @@ def element_of(c: Context, pointer: Tensor) -> dtype:
         TypeMismatch,
         f"an address is needed here, this is {describe(pointer)}",
         why="memory is read and written through pointers",
-        remedy="add the offset to a pointer argument",
+        remedy="add the offset to the pointer that an array passed as an argument is",
     )
 
 

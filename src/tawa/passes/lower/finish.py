@@ -135,9 +135,11 @@ def elect_threads(lowering: Lowering) -> None:
 
 
 def _inline(one: hopper.OneThread) -> None:
+    block = one.parent_block()
+    assert block is not None, "an election stands in a role"
     for operation in list(one.body.block.ops):
         operation.detach()
-        Emitter.before(one).put(operation)
+        block.insert_op_before(operation, one)
     erase(one)
 
 

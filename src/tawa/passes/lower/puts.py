@@ -192,12 +192,11 @@ def issue_copy(
     )
     attributes = {"eviction": StringAttr(eviction)} if eviction else {}
     for offsets, part in load_boxes(emitter, map_, list(load.offsets), view):
-        emitter.put(
-            hopper.TmaLoad(
-                operands=[map_.result, offsets, part, barriers.result, slot],
-                attributes=dict(attributes),
-            )
+        copy = hopper.TmaLoad(
+            operands=[map_.result, offsets, part, barriers.result, slot],
+            attributes=dict(attributes),
         )
+        emitter.put(copy).location = load.location  # of several loads each has its own
 
 
 def check_box(lowering: Lowering, access: Operation, layout: SharedLayout) -> None:
