@@ -19,6 +19,7 @@ from xdsl.traits import IsTerminator, Pure
 from mutants_control import control_changes
 from tawa.ir import hopper, tile
 from tawa.ir.types import ViewType, i32
+from told_kernels import untold
 
 SYNC = (
     hopper.InitBarriers,
@@ -667,7 +668,7 @@ def mutants(kernel: tile.Kernel) -> Iterator[Mutant]:
     yield from changes(kernel)
     yield from swaps(kernel)
     yield from moves(kernel)
-    for index, operation, kind, change in control_changes(kernel):
+    for index, operation, kind, change in (*control_changes(kernel), *untold(kernel)):
         yield _mutant(kernel, operation, index, kind, change)
 
 

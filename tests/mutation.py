@@ -66,13 +66,18 @@ def judged(kernel: tile.Kernel) -> tuple[str, str]:
     """Return what the proof says of a kernel: (fate, rule), fate "" where it accepts it."""
     try:
         prove(kernel, H200)
-    except UnprovedProtocol:
-        return "unproved", "unproved"
+    except UnprovedProtocol as error:
+        return "unproved", _rule_of(error) or "unproved"
     except ProtocolError as error:
-        text = str(error)
-        rule = text.split('rule "', 1)[1].split('"', 1)[0]
+        rule, text = _rule_of(error), str(error)
         return ("static rule" if "before any role runs" in text else "proof"), rule
     return "", ""
+
+
+def _rule_of(error: ProtocolError) -> str:
+    """Return the rule that a refusal names, or nothing."""
+    _, _, rest = str(error).partition('rule "')
+    return rest.split('"', 1)[0]
 
 
 def arguments_for(kernel: tile.Kernel, size: int) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from tawa.plan.planner import rank_plans
 from tawa.runtime.specialize import bind, derive_signature
 from tawa.target import H200
 from tile_shapes import SHAPES, text_of
+from told_kernels import TOLD
 
 DATA = Path(__file__).parent / "data"
 Make = Callable[[], tile.Kernel]
@@ -134,6 +135,8 @@ def _special() -> Iterator[tuple[str, Make]]:
         yield f"plan {name}", partial(_case, case)
     for function in (counted.up_to, counted.up_to_and_with):
         yield f"while {function.__name__}", partial(counted.lowered, function)
+    for name, (function, signature) in TOLD.items():
+        yield name, partial(_function, function, signature)
 
 
 def _turns(function: Any, bm: int = 128, **pins: Any) -> tile.Kernel:

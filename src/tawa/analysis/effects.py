@@ -39,12 +39,13 @@ def is_write(operation: Operation) -> bool:
 
 
 def is_volatile(operation: Operation) -> bool:
-    """Tell whether an operation is a load that must be done each time it stands there."""
-    return (
-        isinstance(operation, tile.Load)
-        and operation.volatile is not None
-        and bool(operation.volatile)
-    )
+    """Tell whether an operation is a load that must be done each time it stands there: memory may
+    change meanwhile, says the program by `volatile` or by the cache operator "fetch again".
+    """
+    if not isinstance(operation, tile.Load):
+        return False
+    marked = operation.volatile is not None and bool(operation.volatile)
+    return marked or (operation.cache is not None and operation.cache.data in (".cv", "cv"))
 
 
 def has_effect(operation: Operation) -> bool:

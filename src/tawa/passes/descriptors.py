@@ -31,7 +31,7 @@ from xdsl.rewriter import InsertPoint
 
 from tawa.analysis.blocks import Block, Dim, Refusal, describe, ends_whole
 from tawa.analysis.copies import is_zero
-from tawa.analysis.effects import enclosing_loops
+from tawa.analysis.effects import enclosing_loops, is_volatile
 from tawa.analysis.naming import name_of
 from tawa.analysis.polynomial import (
     ONE,
@@ -125,7 +125,7 @@ def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str])
 
 
 def _load_refusal(op: tile.Load) -> str:
-    if op.volatile is not None and op.volatile.value.data:
+    if is_volatile(op):
         return "the load is volatile"
     if op.mask is not None and op.other is not None and not is_zero(op.other):
         return "masked-off elements are not zero"

@@ -14,6 +14,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
+from tawa.analysis.effects import is_volatile
 from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
 from tawa.layouts.register import RegisterLayout
@@ -116,9 +117,7 @@ class HopperDecoder(Decoder):
     def operation(self, operation: Operation) -> Step | None:
         """Decode one operation; atomics and volatile loads let others run first."""
         step = super().operation(operation)
-        polls = isinstance(operation, _ATOMICS) or (
-            isinstance(operation, tile.Load) and operation.volatile is not None
-        )
+        polls = isinstance(operation, _ATOMICS) or is_volatile(operation)
         if step is None or step.blocking or not polls:
             return step
         run = step.run

@@ -12,6 +12,7 @@ Raises `OverBudget`, `PlanError`, `DescriptorError`, `ShapeUnsupported`.
 from __future__ import annotations
 
 from tawa.ir import tile
+from tawa.passes.lower.agree import agree_on_control
 from tawa.passes.lower.atomics import broadcast_atomics, share_atomics
 from tawa.passes.lower.borrowed import carry_slots
 from tawa.passes.lower.carried import split_carried
@@ -84,6 +85,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         share_atomics(lowering, role)
         drop_spare_barriers(lowering, role)  # before those of global memory count on them
         separate_accesses(lowering, role)  # with layouts: a thread's own elements need no barrier
+        agree_on_control(lowering, role)  # when it is known where threads meet
         lower_stores(lowering, role)
         tidy(role)
         keep_accumulators(role)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import Operation, SSAValue
 
+from tawa.analysis.effects import is_volatile
 from tawa.analysis.memory import roots_of
 from tawa.ir import hopper, line_of, tile
 from tawa.ir.types import ViewType
@@ -68,9 +69,7 @@ def pointer_roots(pointer: SSAValue) -> Roots:
 
 def may_change(operation: tile.Load | tile.Atomic | tile.CompareExchange, written: Roots) -> bool:
     """Tell whether two reads of one address may give different values."""
-    if not isinstance(operation, tile.Load):
-        return True
-    if operation.volatile is not None and bool(operation.volatile.value.data):
+    if not isinstance(operation, tile.Load) or is_volatile(operation):
         return True
     roots = pointer_roots(operation.pointer)
     return roots is None or written is None or bool(roots & written)

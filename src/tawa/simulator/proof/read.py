@@ -11,6 +11,7 @@ from xdsl.traits import Pure
 
 from tawa.ir import hopper, tile
 from tawa.simulator.proof import accesses, control, copies, effects, products
+from tawa.simulator.proof.agreement import Agreement
 from tawa.simulator.proof.census import Census
 from tawa.simulator.proof.counting import carries_scalar
 from tawa.simulator.proof.decode import Decoder, Rule
@@ -161,6 +162,7 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
     check_roles(census, roles, threads, registers, target)
     for role in roles:
         Fences(role.label.data, decoder.running, decoder.tracked).check(role)
+        Agreement(census, role, decoder.written).check()
     arguments = tuple(
         (decoder.number(value), value, _unit(kernel, index))
         for index, value in enumerate(block.args)

@@ -15,6 +15,14 @@ _TRACE_ROWS = 12
 
 def unproved(kernel: tile.Kernel, found: Unproved) -> UnprovedProtocol:
     """Return the error of a kernel about which nothing is known."""
+    if (rule := found.rule) is not None:
+        return UnprovedProtocol(
+            f"{kernel.sym_name.data} is not proved: {found.sentence}",
+            place=_place(found.operation),
+            why=f'rule "{rule.name}": {rule.holds} ({rule.source}).',
+            remedy="one thread is to find the value and to tell the others, which is the "
+            "compiler's business: report it with this text.",
+        )
     return UnprovedProtocol(
         f"{kernel.sym_name.data} is not proved: {found.sentence}",
         place=_place(found.operation),

@@ -131,6 +131,12 @@ _TABLE = (
         'PTX ISA, "barrier", ".aligned"',
     ),
     Rule(
+        "threads agree",
+        "what decides whether or how threads of a role do something together is the same number in "
+        "all of them",
+        'PTX ISA, "barrier", ".aligned"; "Memory Consistency Model"',
+    ),
+    Rule(
         "named barrier",
         "a named barrier has one number of 1..15, one group of participants and one count",
         'PTX ISA, "barrier", "bar"',
@@ -225,11 +231,16 @@ class Contest(Violation):
 
 
 class Unproved(Exception):  # noqa: N818
-    """The proof cannot say anything: an operation it does not know, or a budget that is spent."""
+    """The proof cannot say anything: an operation it does not know, a budget that is spent, or a
+    `rule` of which it is not shown that it holds.
+    """
 
-    def __init__(self, sentence: str, operation: Operation | None = None) -> None:
+    def __init__(
+        self, sentence: str, operation: Operation | None = None, rule: str | None = None
+    ) -> None:
         self.sentence = sentence
         self.operation = operation
+        self.rule = RULES[rule] if rule is not None else None
         super().__init__(sentence)
 
 

@@ -1,0 +1,239 @@
+"""What threads read for themselves and control depends on: one thread reads, and tells the others.
+
+Purpose: every thread of a role makes the same trips and takes the same sides where the role meets,
+waits or computes together, though the memory that decides it may change between two reads.
+Before -> after:
+                                             hopper.one_thread { %x = tile.load %p {volatile}
+    %n = tile.load %p {volatile}                                 hopper.shared_store %x }
+    scf.for %i = %0 to %n { .. wgmma .. } -> hopper.named_barrier (role); %n = hopper.shared_load
+                                             scf.for %i = %0 to %n { .. wgmma .. }
+In a loop a barrier before the store keeps the readers of the trip before apart. What is computed
+from a tile of which several threads read the same element for themselves (a sum of eight words that
+every warp reads), or from lanes that combine in different orders, is told when it is a scalar.
+Requires: layouts assigned, accesses separated: where threads meet is known.
+Ensures: what decides control flow around anything but work of each thread for itself is the same
+number in all threads of the role. Values that decide no such thing stay as they are.
+Declines when: never. A role that one thread runs needs none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from math import prod
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from tawa.analysis.effects import CONTROL, WRITES, accessed, enclosing_loops, is_volatile
+from tawa.analysis.memory import handed_on, roots_of
+from tawa.ir import hopper, tile
+from tawa.ir.control import decisive
+from tawa.ir.functions import FUNCTIONS
+from tawa.ir.types import layout_of
+from tawa.ir.walk import is_terminator, walk
+from tawa.passes.lower.context import Lowering
+from tawa.passes.lower.emit import Emitter, new_region
+from tawa.passes.lower.relate import is_tensor
+from tawa.passes.lower.scalars import load_scalar, store_scalar, stored_as, word_layout
+from tawa.passes.lower.views import whole_buffer
+
+_APART = frozenset(
+    (
+        *(tile.Constant, tile.ProgramId, tile.NumPrograms, tile.DescExtent, tile.Arange),
+        *(tile.Splat, tile.ExpandDims, tile.Broadcast, tile.Reshape, tile.Transpose),
+        *(tile.Split, tile.Join, tile.Elementwise, tile.Cast, tile.Bitcast, tile.PtrAdd),
+        *(tile.Load, tile.Store, tile.Atomic, tile.CompareExchange),
+        *(tile.Assume, tile.Print, tile.Assert, *CONTROL),
+        *(hopper.BlockId, hopper.NumBlocks, hopper.GridExtent, hopper.ClusterRank),
+        *(hopper.Counter, hopper.Uninitialized, hopper.Pin, hopper.Columns),
+    )
+)
+"""What each thread does for itself, whatever the others do."""
+
+
+def agree_on_control(lowering: Lowering, role: hopper.Role) -> None:
+    """Let one thread of `role` read what decides where all of them meet."""
+    if role in lowering.single:
+        return
+    facts = _Facts(lowering, role)
+    # A barrier that tells a value makes the control flow around it decisive as well.
+    while facts.any and (found := list(_to_tell(role, facts))):
+        for value in found:
+            _tell(lowering, role, value)
+
+
+# --- what threads may find different --------------------------------------------------------------
+
+
+class _Facts:
+    """Which reads of a role may give its threads different values."""
+
+    def __init__(self, lowering: Lowering, role: hopper.Role) -> None:
+        self._warps = role.warps.data
+        self._kernel = lowering.kernel
+        self.any = any(map(self.may_differ, walk(role)))
+
+    @cached_property
+    def _written(self) -> frozenset[int] | None:
+        return _written(self._kernel)
+
+    def may_differ(self, operation: Operation) -> bool:
+        """Tell whether threads that hold one value of an operation may hold different numbers."""
+        match operation:
+            case tile.Load():
+                return self._may_change(operation) and self.is_shared(operation.result)
+            case tile.Reduce():
+                return _crosses_lanes(operation) and not _is_symmetric(operation)
+            case _:
+                return False
+
+    def is_shared(self, value: SSAValue) -> bool:
+        """Tell whether more than one thread holds a scalar, or an element of a tile."""
+        if not is_tensor(value):
+            return True
+        layout = layout_of(value.type)
+        return layout.register_count * 32 * self._warps != prod(layout.shape)
+
+    def _may_change(self, load: tile.Load) -> bool:
+        """Tell whether two reads of one address may give different numbers."""
+        if is_volatile(load):
+            return True
+        roots = roots_of(load.pointer)
+        return roots is None or self._written is None or bool(roots & self._written)
+
+
+def _written(kernel: tile.Kernel) -> frozenset[int] | None:
+    """Return the arguments that a kernel writes through, lowered or not; None: unknown ones."""
+    found: frozenset[int] = frozenset()
+    for operation in walk(kernel):
+        match operation:
+            case hopper.TmaStore(map=SSAValue(owner=hopper.TensorMap() as owner)):
+                roots = roots_of(owner.desc)
+            case _ if isinstance(operation, WRITES):
+                roots = roots_of(accessed(operation))
+            case _:
+                continue
+        if roots is None:
+            return None
+        found |= roots
+    return found
+
+
+def _crosses_lanes(reduce: tile.Reduce) -> bool:
+    axis = reduce.axis.data
+    lanes = layout_of(reduce.inputs[0].type).lanes
+    return any(item.extent > 1 and item.step[axis] for item in lanes)
+
+
+def _is_symmetric(reduce: tile.Reduce) -> bool:
+    """Tell whether two lanes that combine what both have get the same, whichever comes first."""
+    match list(reduce.body.block.ops):
+        case [tile.Elementwise(function=name), tile.Yield()]:
+            # The extrema of the hardware order zeros by sign, and give one NaN.
+            return FUNCTIONS[name.data].commutative or name.data.startswith(("min", "max"))
+        case _:
+            return False
+
+
+# --- what must agree ------------------------------------------------------------------------------
+
+
+def _to_tell(role: hopper.Role, facts: _Facts) -> Iterator[SSAValue]:
+    """Yield the scalars in which threads may differ, and which decide where they meet."""
+    work = [value for control in _meeting(role) for value in decisive(control)]
+    seen: set[SSAValue] = set()
+    while work:
+        value = work.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        owner = value.owner
+        if isinstance(owner, Operation) and not is_tensor(value) and _begins(owner, facts):
+            yield value
+        else:
+            work += _sources(value, facts)
+
+
+def _meeting(role: hopper.Role) -> list[Operation]:
+    """Return the control flow of a role in which threads do more than each its own."""
+    inside: set[Operation] = set()
+    for operation in walk(role.body):
+        if type(operation) in _APART or is_terminator(operation):
+            continue
+        around = operation.parent_op()
+        while around is not None and around is not role and around not in inside:
+            inside.add(around)
+            around = around.parent_op()
+    # What one thread executes is its own.
+    return [op for op in walk(role.body) if op in inside and _of_all(op) and decisive(op)]
+
+
+def _of_all(operation: Operation) -> bool:
+    around = operation.parent_op()
+    while around is not None and not isinstance(around, (hopper.OneThread, hopper.Role)):
+        around = around.parent_op()
+    return not isinstance(around, hopper.OneThread)
+
+
+def _begins(operation: Operation, facts: _Facts) -> bool:
+    """Tell whether threads may differ in a scalar result though they do not in scalars before."""
+    if facts.may_differ(operation):
+        return True
+    tiles = [value for value in operation.operands if is_tensor(value)]
+    return any(facts.may_differ(owner) for owner in _makers(tiles, facts))
+
+
+def _makers(tiles: Iterable[SSAValue], facts: _Facts) -> Iterator[Operation]:
+    """Yield what makes tiles, and the tiles that they are made of."""
+    work, seen = list(tiles), set[SSAValue]()
+    while work:
+        value = work.pop()
+        if value in seen or not is_tensor(value):
+            continue
+        seen.add(value)
+        if isinstance(value.owner, Operation):
+            yield value.owner
+        work += _sources(value, facts)
+
+
+def _sources(value: SSAValue, facts: _Facts) -> list[SSAValue]:
+    """Return the values whose differences among threads may show in `value`."""
+    if not facts.is_shared(value):
+        return []
+    around = value.owner.parent_op() if isinstance(value.owner, Block) else value.owner
+    match around:
+        case hopper.SharedLoad():
+            return []  # what all find in memory that they have met for
+        case scf.ForOp() if isinstance(value, BlockArgument) and not value.index:
+            return [around.lb, around.step]
+        case scf.ForOp() | scf.IfOp() | scf.WhileOp():
+            # Which trip or side is the last to give it.
+            ends = decisive(around) if isinstance(value, OpResult) else []
+            return [*ends, *handed_on(value)]
+        case _:
+            return list(value.owner.operands) if isinstance(value.owner, Operation) else []
+
+
+# --- telling --------------------------------------------------------------------------------------
+
+
+def _tell(lowering: Lowering, role: hopper.Role, value: SSAValue) -> None:
+    """Give all threads the number that one of them has: for a load, that it alone reads."""
+    maker, kind = value.owner, value.type
+    assert isinstance(maker, Operation)
+    label = f"told in {role.label.data}"
+    buffer = lowering.new_buffer(label, word_layout(kind), stored_as(kind))
+    emitter = Emitter.after(maker)
+    if enclosing_loops(maker):
+        emitter.put(lowering.role_barrier(role))
+    view = whole_buffer(emitter, buffer)
+    one = Emitter.at_end(emitter.put(hopper.OneThread(regions=[new_region()])).body.block)
+    mine = one.put(maker.clone()).results[0] if isinstance(maker, tile.Load) else value
+    store_scalar(one, mine, view, role)
+    emitter.put(lowering.role_barrier(role))
+    told = load_scalar(emitter, view, kind, role, value.name_hint)
+    value.replace_uses_with_if(told, lambda use: use.operation.parent is not one.block)
+    if isinstance(maker, tile.Load):
+        maker.detach()
+        maker.erase()
