@@ -167,6 +167,9 @@ def test_a_persistent_kernel_gets_a_block_a_multiprocessor(driver, make):
     kernel[(5, 3)](*arrays, 80, 0.5)
     assert [launch.grid for launch in driver.launches] == [(132, 1, 1), (15, 1, 1)]
     assert unpack("i", driver.launches[0].values[4]) == 1000  # the user's extent
+    kernel[((1 << 31) - 65536,)](*arrays, 80, 0.5)
+    with pytest.raises(ArgumentError, match="has 2147418113 programs"):
+        kernel[((1 << 31) - 65535,)](*arrays, 80, 0.5)
     with pytest.raises(ArgumentError, match="has 4294901760 programs"):
         kernel[(65536, 65535)](*arrays, 80, 0.5)
     with pytest.raises(ArgumentError, match="extent 1 may be 0 to 65535"):

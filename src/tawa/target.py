@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 PROGRAMS = (1 << 31) - 1, 65_535, 65_535
 """Programs along each axis of a grid, at most: no launch takes more, of no kind of kernel."""
+WALKED = PROGRAMS[0] - 65_535
+"""Programs of a persistent kernel, at most: its blocks count past the last by how many they are."""
 
 
 @dataclass(frozen=True, slots=True)

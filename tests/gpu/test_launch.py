@@ -9,6 +9,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
+import test_ask_bounds as bounds
 from in_threads import together
 from tawa.errors import ArgumentError, DescriptorError, LaunchError
 
@@ -281,6 +282,15 @@ def test_strides_are_checked():
     c = describe(random(256, 128, dtype=torch.bfloat16), [128, 128])
     with pytest.raises(DescriptorError, match=r"a_desc: TMA needs strides .* got 130"):
         matmul[(2, 1)](a, b, c, 64, BLOCK_M=128, BLOCK_N=128, BLOCK_K=64)
+
+
+@pytest.mark.parametrize(("step", "programs"), [(256, 4), (1 << 28, 8), (1 << 28, 9)])
+def test_numbers_that_wrap_run_the_plain_kernel(step, programs):
+    given = {name: torch.from_numpy(each).cuda() for name, each in bounds.arrays(programs).items()}
+    ran = bounds.points[(programs,)](*given.values(), programs * 256, STEP=step, BLOCK=256)
+    assert bool(bounds.bounds_of(ran)) == (programs < 9)
+    wanted = torch.from_numpy(bounds.expected(step, programs)).cuda()
+    assert torch.equal(given["out"].long(), wanted)
 
 
 def test_cpu_tensors_run_in_the_simulator():

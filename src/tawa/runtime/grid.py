@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 from tawa.errors import ArgumentError, PlanError
 from tawa.runtime.compiled import CompiledKernel
-from tawa.target import PROGRAMS
+from tawa.target import PROGRAMS, WALKED
 
 
 def resolve_grid(kernel: str, grid: Any, meta: Mapping[str, Any]) -> tuple[int, ...]:
@@ -66,10 +66,10 @@ def launches(kernel: CompiledKernel, grid: Sequence[int]) -> bool:
         )
     programs = extents[0] * (extents[1] if len(extents) > 1 else 1)
     programs *= extents[2] if len(extents) > 2 else 1
-    if kernel.launch.persistent and programs > PROGRAMS[0]:
+    if kernel.launch.persistent and programs > WALKED:
         raise ArgumentError(
             f"the grid of {kernel.name} has {programs} programs",
-            why="a persistent kernel counts them in 32 bits",
+            why=f"a persistent kernel counts them in 32 bits, up to {WALKED}",
             remedy="let a program do more, or compile with persistent=False",
         )
     return True

@@ -35,6 +35,7 @@ from tawa.runtime.maps import spell_map
 from tawa.runtime.recent import Recent
 from tawa.runtime.refusals import fail, refuse
 from tawa.runtime.tensor_map import MapBuffer, Tensor, encode
+from tawa.target import PROGRAMS, WALKED
 
 _MAPS_KEPT = 4096
 _ONES = (None, (1, 1), (1,), ())  # what a grid of so many extents lacks
@@ -328,10 +329,10 @@ def _guards(guards: Guards, given: str) -> list[str]:
 
 def _blocks(launch: LaunchShape, place: Place) -> list[str]:
     """Statements that check the grid and, for a persistent kernel, count its blocks."""
-    limits = "0 < __x <= 0x7FFFFFFF and 0 < __y <= 65535 and 0 < __z <= 65535"
+    x, y, z = PROGRAMS
+    limits = f"0 < __x <= {x} and 0 < __y <= {y} and 0 < __z <= {z}"
     if launch.persistent:
-        limits = "0 < __x and 0 < __y <= 65535 and 0 < __z <= 65535"
-        limits += " and __x * __y * __z <= 0x7FFFFFFF"
+        limits += f" and __x * __y * __z <= {WALKED}"
     lines = [
         f"        if not ({limits}) and not __launches(__kernel, __grid):",
         "            return __kernel",
