@@ -5,7 +5,8 @@ with numbers), what to do. `TawaError` formats it; the classes fix the kind. The
 of each class is generated from its docstring, whose example is run by a test that compares the
 message word for word (the file stands as ``kernel.py``, under the two imports of tawa).
 
-Length: the docstrings are the pages of the manual.
+Length: the docstrings are the pages of the manual, and a traceback shows a class by its module:
+`tawa.errors.TypeMismatch`, as a user imports it.
 """
 
 from __future__ import annotations

@@ -32,9 +32,6 @@ class Target:
     tma_box_extent: int = 256
     tma_alignment: int = 16
     tma_rank: int = 5
-    wgmma_m: int = 64
-    wgmma_n_max: int = 256
-    wgmma_k_bytes: int = 32
 
     def shared_by(self, blocks: int) -> Target:
         """Return what each block has where `blocks` of them share a multiprocessor.

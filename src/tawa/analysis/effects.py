@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.ir import aref, tile
+from tawa.ir import tile
 from tawa.ir.walk import is_terminator, marked_pure
 
 WRITES = (tile.Store, tile.DescStore, tile.DescAtomic, tile.Atomic, tile.CompareExchange)
@@ -20,17 +20,6 @@ ATOMICS = (tile.Atomic, tile.CompareExchange)
 CONTROL = (scf.ForOp, scf.IfOp, scf.WhileOp)
 VIEWS = (tile.Transpose, tile.Reshape, tile.ExpandDims)
 """Operations that name the same elements again: in shared memory they cost nothing."""
-
-_AREF = (
-    aref.Create,
-    aref.Role,
-    aref.PutEnter,
-    aref.PutExit,
-    aref.GetEnter,
-    aref.GetExit,
-    aref.GetSkip,
-    aref.Turn,
-)
 
 
 def is_write(operation: Operation) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from math import prod
 from typing import TypeAlias, cast
 
 from xdsl.dialects.builtin import (
@@ -23,7 +22,6 @@ from xdsl.dialects.builtin import (
     IntAttr,
     IntegerType,
     Signedness,
-    StringAttr,
     TensorType,
 )
 from xdsl.ir import Attribute, Data, ParametrizedAttribute, TypeAttribute
@@ -326,13 +324,3 @@ def layout_of(kind: Attribute) -> RegisterLayout:
     if isinstance(kind, TensorType) and isinstance(kind.encoding, LayoutAttr):
         return kind.encoding.data
     raise TypeError(f"{kind} has no register layout")
-
-
-def count_elements(kind: Attribute) -> int:
-    """Return the number of elements of a tensor type, 1 for a scalar."""
-    return prod(shape_of(kind))
-
-
-def name_attr(text: str) -> StringAttr:
-    """Return a string as an attribute."""
-    return StringAttr(text)

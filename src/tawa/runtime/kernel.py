@@ -34,7 +34,6 @@ class Parameter:
     dtype: str = ""
     specialize: bool = True
     specialize_alignment: bool = True
-    keyword_only: bool = False
 
     @property
     def specialize_pointer(self) -> bool:
@@ -111,7 +110,6 @@ def _parameter(
         dtype,
         not {index, parameter.name} & plain,
         not {index, parameter.name} & unaligned,
-        parameter.kind is parameter.KEYWORD_ONLY,
     )
 
 

@@ -28,12 +28,11 @@ from tawa.codegen.emit.values import (
 )
 from tawa.codegen.emit.writer import Writer
 from tawa.codegen.names import Names
-from tawa.codegen.storage import Storage, is_tensor
+from tawa.codegen.storage import Storage
 from tawa.codegen.wrappers import arithmetic
 from tawa.errors import InternalError
 from tawa.ir.types import element_type, layout_of
 from tawa.layouts.indexing import fit
-from tawa.layouts.register import RegisterLayout
 
 # Longest expression that is repeated at its only use instead of getting a name.
 _INLINE = 48
@@ -359,8 +358,3 @@ def variable_type(element: Element) -> str:
 def _block_of(value: SSAValue) -> Block | None:
     owner = value.owner
     return owner.parent if isinstance(owner, Operation) else owner
-
-
-def layout_or_none(value: SSAValue) -> RegisterLayout | None:
-    """Return a tensor value's layout, None for a scalar."""
-    return layout_of(value.type) if is_tensor(value) else None

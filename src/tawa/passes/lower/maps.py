@@ -13,7 +13,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tawa.ir import aref, hopper, tile
+from tawa.ir import hopper, tile
 from tawa.ir.types import DescType, TensorMapType, ViewType, int_array
 from tawa.ir.walk import marked_pure
 from tawa.layouts.shared import SharedLayout
@@ -165,8 +165,3 @@ def _cut(
             moved[dim] = emitter.apply("add", offsets[dim], emitter.constant(start))
         pieces.append((moved, slice_view(emitter, view, dim, start, extent)))
     return pieces
-
-
-def is_setup(operation: Operation) -> bool:
-    """Tell whether an operation stands before the roles by nature."""
-    return isinstance(operation, (hopper.TensorMap, hopper.Shared, hopper.Barriers, aref.Create))

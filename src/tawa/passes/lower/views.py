@@ -114,13 +114,6 @@ def store_shared(emitter: Emitter, value: SSAValue, view: SSAValue) -> hopper.Sh
     )
 
 
-def buffer_kind(buffer: hopper.Shared) -> BufferType:
-    """Return the type of a buffer."""
-    kind = buffer.result.type
-    assert isinstance(kind, BufferType)
-    return kind
-
-
 def via_of(held: RegisterLayout, placed: SharedLayout, matrix: str) -> str:
     """Return how registers and a shared tile meet: `matrix` (ldmatrix, stmatrix) or "plain".
 
