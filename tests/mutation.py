@@ -20,6 +20,8 @@ from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
 
 from long_runs import Part, Unit, arguments, gathered, keep, made_of, run
 from mutants import Mutant, mutants
@@ -82,9 +84,11 @@ def _rule_of(error: ProtocolError) -> str:
 
 def arguments_for(kernel: tile.Kernel, size: int) -> dict[str, Any]:
     """Return arguments for any kernel: descriptors of two blocks and a part, small integers, and
-    `size` for all that may be a length.
+    `size` for all that may be a length, but no long one for what bounds a loop around two others:
+    their trips multiply, and turn the rings without.
     """
     made: dict[str, Any] = {}
+    around = _bound_nests(kernel)
     for name, value in zip(kernel.argument_names, kernel.body.block.args):
         match value.type:
             case DescType() as kind:
@@ -98,8 +102,27 @@ def arguments_for(kernel: tile.Kernel, size: int) -> dict[str, Any]:
             case kind if str(kind).startswith(("f", "b")):
                 made[name] = 1.0
             case _:
-                made[name] = size
+                made[name] = min(size, SIZES[0]) if value in around else size
     return made
+
+
+def _bound_nests(kernel: tile.Kernel) -> set[SSAValue]:
+    """The values that the bounds of loops around two nested loops are computed from."""
+    loops = [op for op in kernel.walk() if isinstance(op, scf.ForOp) and _depth(op) > 2]
+    found: set[SSAValue] = set()
+    work = [bound for loop in loops for bound in (loop.lb, loop.ub, loop.step)]
+    while work:
+        value = work.pop()
+        if value not in found:
+            found.add(value)
+            work += [] if isinstance(value.owner, Block) else value.owner.operands
+    return found
+
+
+def _depth(operation: Operation) -> int:
+    """How deep the loops of an operation are nested, itself one of them."""
+    inside = [_depth(op) for region in operation.regions for b in region.blocks for op in b.ops]
+    return max(inside, default=0) + isinstance(operation, (scf.ForOp, scf.WhileOp))
 
 
 def _numbers(shape: tuple[int, ...], dtype: Any) -> Any:
