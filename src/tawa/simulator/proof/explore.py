@@ -39,6 +39,8 @@ STEPS = 400_000
 
 _SEARCHES = ((0, 4_000), (32, 4_000), (32, 30_000))
 """Drawings of numbers at random, and the steps of a run: some of them are very long."""
+_IN_VAIN = STEPS // 2
+"""Steps of all runs of a search that were given up."""
 _SHORT = 2  # trips of the loops in a run of a cell
 _DRAWS, _FILLED = 32, 4_000
 """Runs in which loops make all trips they can, and the steps of one."""
@@ -52,6 +54,7 @@ class Exploration:
         self.model = model
         self.seen: list[Configuration] = []
         self.states = 0
+        self.in_vain = 0  # steps of runs that were given up
         self.run: Run | None = None
         self.search = Search(model)
         self.choices = {False: Choices(), True: Choices()}  # of runs that are not free, and free
@@ -89,8 +92,12 @@ class Exploration:
             for configuration in searching(self.seen, tries, shape):
                 if self._missing() is None and self._not_recurring() is None:
                     return
-                with suppress(OutOfSteps):
+                if self.in_vain >= _IN_VAIN:
+                    break
+                try:
                     self._try(configuration, steps)
+                except OutOfSteps:
+                    self.in_vain += steps
                 self._forget()
             self._lengthen()
             for way in self._ways_to_missing(ways):
