@@ -17,6 +17,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import IsTerminator, Pure
 
 from mutants_control import control_changes
+from mutants_operations import operation_changes
 from tawa.ir import hopper, tile
 from tawa.ir.types import ViewType, i32
 from told_kernels import untold
@@ -128,7 +129,13 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
             return "products of the same queue alone use what it waits for"
         case hopper.BulkWait() if kind == "to end" and _once_a_tile(operation):
             return "it waits at the end of a tile, of all groups, before the next meets there"
-        case hopper.Arrive() if kind in _ELECTED and _one_group(operation):
+        case hopper.BulkCommit() | hopper.BulkWait() if kind == "by=warpgroup":
+            return "the thread that did it is one of those that do; the others have no group"
+        case hopper.Expect() | hopper.Arrive() if kind == "to end" and _goes_on(operation):
+            return "nobody waits before the end, and the phase is open until then"
+        case hopper.Arrive() | hopper.TmaStore() | hopper.BulkCommit() | hopper.BulkWait() if (
+            kind in _ELECTED and _one_group(operation)
+        ):
             return "the role is one warpgroup: the elected thread is the same"
         case hopper.NamedBarrier() if kind == "kind=sync":
             return "it waits where it only announced itself: more order, and the run ends"
@@ -145,7 +152,7 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
         case hopper.Turn() if kind == "swap" and following is not None and not following.regions:
             return "turns order no accesses"
         case hopper.BulkWait() | hopper.NamedBarrier() if not _same_buffers(operation):
-            if kind in ("drop", "pending+1", "swap"):
+            if kind in ("drop", "pending+1", "swap", "by=role", "scope=warpgroup"):
                 return "no memory is used both before and after it"
     return ""
 
@@ -262,7 +269,20 @@ def _once_a_tile(wait: hopper.BulkWait) -> bool:
 _ELECTED = ("by=role", "by=warpgroup")
 
 
-def _one_group(operation: hopper.Arrive) -> bool:
+def _goes_on(operation: Operation) -> bool:
+    """Tell whether what follows an operation in its block waits for no other agent."""
+    meets = (hopper.Wait, hopper.NamedBarrier, hopper.Turn, hopper.GridWait, hopper.SetRegisters)
+    after = operation.next_op
+    while after is not None:
+        if after.regions or isinstance(after, meets):
+            return False
+        after = after.next_op
+    return True
+
+
+def _one_group(
+    operation: hopper.Arrive | hopper.TmaStore | hopper.BulkCommit | hopper.BulkWait,
+) -> bool:
     if f"by={operation.by.data}" not in _ELECTED:
         return False
     return role_of(operation).warps.data <= 4
@@ -292,7 +312,7 @@ def _has(operation: Operation, kind: type[Operation]) -> bool:
 
 
 def _takes_registers(kernel: tile.Kernel, kind: str, changed: hopper.SetRegisters) -> bool:
-    if kind == "swap":
+    if kind == "swap" or kind.startswith("direction"):
         return True
     others = [op for op in kernel.walk() if isinstance(op, hopper.SetRegisters)]
     if any(op.direction.data == "inc" for op in others):
@@ -306,7 +326,7 @@ def _commits_again(operation: Operation | None, kind: str) -> bool:
     """Tell whether another commit of the same block follows with no wait in between, in a role
     where no wait counts groups.
     """
-    if kind != "drop" or not isinstance(operation, hopper.BulkCommit):
+    if kind not in ("drop", "by=role") or not isinstance(operation, hopper.BulkCommit):
         return False
     waits = (op for op in role_of(operation).walk() if isinstance(op, hopper.BulkWait))
     if any(wait.pending.data for wait in waits):
@@ -528,6 +548,12 @@ def drops(kernel: tile.Kernel) -> Iterator[Mutant]:
             yield _mutant(kernel, operation, index, "drop", drop)
 
 
+def _may_be_other(operation: Operation, place: int, slots: int) -> bool:
+    """Tell whether a slot may be another than the first."""
+    slot = operation.operands[place].owner
+    return slots > 1 and not (isinstance(slot, tile.Constant) and slot.value == IntAttr(0))
+
+
 def _arrives_at_once(operation: Operation) -> None:
     """Let each thread arrive by itself, whether its copies are done or not."""
     arrive = hopper.Arrive(operands=list(operation.operands), attributes={"by": StringAttr("all")})
@@ -560,26 +586,26 @@ def changes(kernel: tile.Kernel) -> Iterator[Mutant]:
                     yield one(f"bytes={other}", set_attribute("bytes", IntAttr(other)))
             case hopper.Wait():
                 yield one("flip phase", _flip)
-                if operation.barriers.type.count.data > 1:
+                if _may_be_other(operation, 1, operation.barriers.type.count.data):
                     yield one("slot 0", _fix_slot(1, 0))
             case hopper.Arrive():
                 for by in ("warp", "warpgroup", "role", "all", "thread"):
                     if by != operation.by.data:
                         yield one(f"by={by}", set_attribute("by", StringAttr(by)))
-                if operation.barriers.type.count.data > 1:
+                if _may_be_other(operation, 1, operation.barriers.type.count.data):
                     yield one("slot 0", _fix_slot(1, 0))
                 if operation.cluster is not None:
                     yield one("own block", without("cluster"))
             case hopper.CopyAsyncArrive():
                 yield one("waits no copies", _arrives_at_once)
-                if operation.barriers.type.count.data > 1:
+                if _may_be_other(operation, 1, operation.barriers.type.count.data):
                     yield one("slot 0", _fix_slot(1, 0))
             case hopper.Slot():
-                if operation.buffer.type.slots.data > 1:
+                if _may_be_other(operation, 1, operation.buffer.type.slots.data):
                     yield one("slot 0", _fix_slot(1, 0))
             case hopper.TmaLoad():
-                if operation.barriers.type.count.data > 1:
-                    place = len(operation.operands) - 1
+                place = len(operation.operands) - 1
+                if _may_be_other(operation, place, operation.barriers.type.count.data):
                     yield one("slot 0", _fix_slot(place, 0))
                 if operation.multicast is not None:
                     yield one("alone", without("multicast"))
@@ -668,7 +694,8 @@ def mutants(kernel: tile.Kernel) -> Iterator[Mutant]:
     yield from changes(kernel)
     yield from swaps(kernel)
     yield from moves(kernel)
-    for index, operation, kind, change in (*control_changes(kernel), *untold(kernel)):
+    more = (*operation_changes(kernel), *control_changes(kernel), *untold(kernel))
+    for index, operation, kind, change in more:
         yield _mutant(kernel, operation, index, kind, change)
 
 

@@ -23,6 +23,7 @@ from tawa.simulator.proof.globals import followed_accesses, offsets_of, written_
 from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.model import Model, RoleModel
 from tawa.simulator.proof.numbers import LARGE
+from tawa.simulator.proof.owners import check_owners
 from tawa.simulator.proof.regions import collect_buffers
 from tawa.simulator.proof.registers import follow_registers, touch_rule
 from tawa.simulator.proof.rings import RING, ring_operands
@@ -159,6 +160,7 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
     registers = launch.get("registers", 0) or target.registers_at_launch(threads)
     check_form(census, launch, threads, registers, decoder.buffers, target)
     check_early(roles, bool(launch.get("early")))
+    check_owners(census)
     check_roles(census, roles, threads, registers, target)
     for role in roles:
         Fences(role.label.data, decoder.running, decoder.tracked).check(role)
@@ -217,6 +219,8 @@ def _integer(value: Attribute | None, default: int) -> int:
     match value:
         case IntAttr(data=int() as number):
             return number
+        case IntegerAttr():
+            return abs(value.value.data)
         case _:
             return default
 

@@ -173,6 +173,11 @@ _TABLE = (
         'PTX ISA, "griddepcontrol"; CUDA Programming Guide, "Programmatic Dependent Launch"',
     ),
     Rule(
+        "one owner",
+        "what an atomic gave to one thread reaches others through shared memory only",
+        'PTX ISA, "atom"; one thread makes it for all that hold the element',
+    ),
+    Rule(
         "form",
         "the kernel has the form that hopper IR promises",
         "the operations' own definitions",
