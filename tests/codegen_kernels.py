@@ -71,12 +71,6 @@ def histogram(x_ptr, o_ptr, B: tl.constexpr):
     tl.atomic_add(o_ptr + tl.load(x_ptr + i), 1)
 
 
-def tickets(x_ptr, o_ptr, B: tl.constexpr):
-    i = tl.arange(0, B)
-    first = tl.atomic_add(x_ptr + i, i + 1)
-    tl.store(o_ptr + i, tl.atomic_xchg(x_ptr + i, 7) - first)
-
-
 def argmax_rows(x_ptr, o_ptr, M: tl.constexpr, N: tl.constexpr):
     rows = tl.arange(0, M)
     x = tl.load(x_ptr + rows[:, None] * N + tl.arange(0, N)[None, :])
@@ -114,7 +108,6 @@ ORDINARY = {
         of(x_ptr="bf16*/16", o_ptr="bf16*/16", stride="i32/16", n="i32", B=512),
     ),
     "histogram": (histogram, of(x_ptr="i32*/16", o_ptr="i32*/16", B=1024)),
-    "tickets": (tickets, of(x_ptr="i32*/16", o_ptr="i32*/16", B=32)),
     "argmax": (argmax_rows, of(x_ptr="f32*/16", o_ptr="i32*/16", M=32, N=64)),
     "transpose": (transpose, of(x_ptr="f16*/16", o_ptr="f16*/16", M=64, N=64)),
     "quantize": (quantize, of(x_ptr="f16*/16", o_ptr="f8e4m3*/16", scale="f32", B=1024)),
@@ -143,3 +136,12 @@ def matmul_tt(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK:
     for k in range(0, K, BK):
         acc = tl.dot(a_desc.load([k, m]).T, b_desc.load([n, k]).T, acc)
     c_desc.store([m, n], acc.to(c_desc.dtype))
+
+
+def tickets(x_ptr, o_ptr, B: tl.constexpr):
+    i = tl.arange(0, B)
+    first = tl.atomic_add(x_ptr + i, i + 1)
+    tl.store(o_ptr + i, tl.atomic_xchg(x_ptr + i, 7) - first)
+
+
+ORDINARY["tickets"] = tickets, of(x_ptr="i32*/16", o_ptr="i32*/16", B=32)

@@ -18,6 +18,8 @@ Change = Callable[[Operation], None]
 Found = Iterator[tuple[str, Change]]
 
 _PUTS = (hopper.Wait, hopper.Expect, hopper.TmaLoad)
+_WRITES = (hopper.TmaLoad, hopper.SharedStore, hopper.CopyAsync)
+"""Which of the tiles it holds a role reads is arithmetic; where it writes is not."""
 _BULK = (hopper.TmaStore, hopper.BulkCommit, hopper.BulkWait)
 _AGAIN = (
     hopper.Arrive,
@@ -96,7 +98,8 @@ def _ring(operation: Operation) -> Found:
         case hopper.TmaLoad(barriers=barriers) if (count := barriers.type.count.data) > 1:
             yield "next slot", _next_slot(len(operation.operands) - 1, count)
         case hopper.Slot(buffer=buffer) if (count := buffer.type.slots.data) > 1:
-            yield "next slot", _next_slot(1, count)
+            if any(isinstance(use.operation, _WRITES) for use in operation.result.uses):
+                yield "next slot", _next_slot(1, count)
         case _:
             return
 

@@ -142,7 +142,7 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
         touch_rule,
         written_roots(census),
         followed_accesses(census),
-        _is_persistent(kernel),
+        bool(launch.get("persistent")),
         _instances(census),
     )
     for role in roles:
@@ -220,7 +220,7 @@ def _integer(value: Attribute | None, default: int) -> int:
         case IntAttr(data=int() as number):
             return number
         case IntegerAttr():
-            return abs(value.value.data)
+            return value.value.data
         case _:
             return default
 
@@ -229,11 +229,6 @@ def _instances(census: Census) -> int:
     """Return how many roles take tiles in turn: each has a barrier to meet the one before."""
     barriers = census.of(hopper.NamedBarrier)
     return max(1, len({op.id.data for op in barriers if op.scope.data == "roles"}))
-
-
-def _is_persistent(kernel: tile.Kernel) -> bool:
-    flag = kernel.launch.data.get("persistent") if kernel.launch is not None else None
-    return isinstance(flag, IntegerAttr) and bool(flag.value.data)
 
 
 def _threads(roles: list[hopper.Role]) -> int:
