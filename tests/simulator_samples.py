@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from tawa import ir
+from tawa.errors import ProtocolError
 from tawa.simulator import simulate
 from tawa.simulator.memory import HostDescriptor
 
@@ -190,3 +192,14 @@ def program(parameters: dict[str, str], body: str, cluster: int = 1, persistent:
         f'"tile.kernel"() ({{\n^bb0({signature}):\n{body}}}) {{sym_name = "k", '
         f"arguments = [{facts}], options = {{}}, launch = {{{launch}}}}} : () -> ()"
     )
+
+
+def some_seed_raises(message: str, run) -> None:
+    """Assert that a run fails with a message under one of a few seeds."""
+    found: list[str] = []
+    for seed in range(40):
+        try:
+            run(seed)
+        except ProtocolError as error:
+            found.append(str(error))
+    assert any(re.search(message, text) for text in found), found
