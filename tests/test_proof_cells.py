@@ -9,6 +9,7 @@ import pytest
 from ring_text import fails, kernel, loop, of, once, refused
 from tawa.simulator.proof.cells import cells
 from tawa.simulator.proof.configuration import Configuration
+from tawa.simulator.proof.rules import Unproved
 from tawa.simulator.proof.scalars import Scalars, truth
 
 
@@ -88,7 +89,53 @@ def test_one_number_of_each_cell() -> None:
     scalars.settle((below[0],), truth, 1, False)
     (name,) = scalars.names()
     questions = [(truth, (item,)) for item in below]
-    numbers = [given[name] for given in cells(scalars, questions, 2, {})]
+    found = list(cells(scalars, questions, 2, (), questions))
+    numbers = [given[name] for given in found]
     assert [(n < 10, n < 13) for n in numbers] == [(False, True), (False, False)]
-    assert not list(cells(scalars, questions, 2, {name: set(numbers)}))
-    assert not list(cells(scalars, questions[:1], 2, {}))
+    assert not list(cells(scalars, questions, 2, found, questions))
+    assert not list(cells(scalars, questions[:1], 2, (), questions))
+    assert not list(cells(scalars, questions, 2, (), ()))
+
+
+def test_a_number_of_more_cells_than_are_run_is_unproved() -> None:
+    scalars = Scalars(Configuration({}, survey=True))
+    length = scalars.unknown("argument", 0)
+    below = [scalars.apply("lt", length, 10 * bound) for bound in range(1, 70)]
+    scalars.settle((below[0],), truth, 1, False)
+    questions = [(truth, (item,)) for item in below]
+    assert len(list(cells(scalars, questions[:60], 2, (), questions))) == 60
+    with pytest.raises(Unproved, match="more than 64 outcomes"):
+        list(cells(scalars, questions, 2, (), questions))
+
+
+def ladder(role: str, unlike: int) -> str:
+    """A ring for each third number that K is at least, or (`unlike`) more than."""
+    text = ""
+    for step in range(1, 30):
+        name = "gt" if step == unlike else "ge"
+        text += f"%q{step} = tile.constant {{value = #builtin.int<{3 * step}>}} : i32\n"
+        text += of(f"%is{step}", name, "%K", f"%q{step}", result="i1")
+        text += once(role, f"R{step}", f"%is{step}")
+    return text
+
+
+@pytest.mark.parametrize("unlike", [0, 1, 20, 29])
+def test_all_of_many_cells_are_run(unlike: int) -> None:
+    rings = {f"R{step}": 1 for step in range(1, 30)}
+    assert bool(refused(kernel(rings, ladder("load", 0), ladder("mma", unlike)))) == (unlike > 0)
+
+
+def inside(role: str, bound: str) -> str:
+    """A loop that runs where a first condition holds and a second, inside, does not."""
+    return (
+        f"{of('%f', 'gt', '%F', '%c0', result='i1')}scf.if %f {{\n"
+        f"{of('%g', 'gt', '%G', '%c0', result='i1')}scf.if %g {{\n{once(role, 'B', '%f')}}} else {{"
+        f"\n{looped(role, bound)}}}\n}}\n"
+    )
+
+
+@pytest.mark.parametrize("more", [0, 7])
+def test_unlike_trips_are_found_on_the_way_to_a_loop(more: int) -> None:
+    roles = inside("load", parts(more)), inside("mma", parts(7))
+    text = kernel({"A": 2, "B": 1}, *roles, arguments=("K", "F", "G"))
+    assert bool(refused(text)) == (more != 7) == fails(text, K=1, F=1, G=0)

@@ -174,13 +174,31 @@ def test_narrow_counters_wrap(kind: str, why: str) -> None:
     assert why in found if why else not found
 
 
-@pytest.mark.parametrize("after", [2, 64])
-def test_what_a_loop_without_synchronization_counts_is_an_input(after: int) -> None:
-    """The other role waits for what is done after many trips of a loop that only counts."""
-    counts = (
-        "%cnt = scf.for %i = %c0 to %K step %c1 iter_args(%c = %c0) -> (i32) : i32 {\n"
-        + of("%cn", "add", "%c", "%c1")
-        + "scf.yield %cn : i32\n}\n"
-        + of("%is", "gt", "%cnt", f"%c{after}", result="i1")
+COUNTS = (
+    "%cnt = scf.for %i = %c0 to %K step %c1 iter_args(%c = %c0) -> (i32) : i32 {\n"
+    + of("%cn", "add", "%c", "%c1")
+    + "scf.yield %cn : i32\n}\n"
+)
+FEW = COUNTS + of("%is", "gt", "%cnt", "%c1", result="i1")
+NOT_MANY = (
+    COUNTS
+    + of("%few", "gt", "%cnt", "%c1", result="i1")
+    + of("%less", "lt", "%cnt", "%c64", result="i1")
+    + of("%is", "and", "%few", "%less", kind="i1", result="i1")
+)
+MANY = COUNTS + of("%is", "gt", "%cnt", "%c64", result="i1")
+
+
+@pytest.mark.parametrize(
+    ("load", "mma", "right"),
+    [(FEW, FEW, True), (FEW, "", False), (MANY, "", False), (FEW, NOT_MANY, False)],
+    ids=["alike", "few", "many", "not many"],
+)
+def test_what_a_loop_without_synchronization_counts_is_an_input(
+    load: str, mma: str, right: bool
+) -> None:
+    """What roles do after more trips of a loop that only counts than are run is not known."""
+    text = rings(
+        {"A": 1}, load + once("load", "A", "%is"), mma + once("mma", "A", "%is") if mma else ""
     )
-    assert refused(rings({"A": 1}, counts + once("load", "A", "%is"), ""))
+    assert bool(refused(text)) != right

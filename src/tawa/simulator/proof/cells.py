@@ -11,13 +11,14 @@ and differences, and below zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import TypeAlias
 
 from tawa.simulator.proof.expressions import Expr, Scalar, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE
+from tawa.simulator.proof.rules import Unproved
 from tawa.simulator.proof.scalars import Name, Scalars
 
 Question: TypeAlias = tuple[Callable[..., int], tuple[Scalar, ...]]
@@ -28,23 +29,33 @@ Vector: TypeAlias = tuple[int, ...]
 
 _FEW = 8  # constants whose differences are tried, and the least numbers
 _LONG = 200  # trips; a step that is not positive gives more
-_MOST = 12  # cells of one unknown that are run
+_MOST = 64  # cells of one unknown that are run
 
 
 def cells(
-    scalars: Scalars, questions: list[Question], many: int, seen: Mapping[Name, set[int]]
+    scalars: Scalars,
+    questions: list[Question],
+    many: int,
+    seen: Iterable[Given],
+    new: Collection[Question],
 ) -> Iterator[Given]:
     """Yield what unknowns are to be in another run for each cell that no run was in.
 
-    `questions` are those of a run with `scalars`; more than `many` trips are all alike. `seen` has
-    the numbers that each unknown was in other runs.
+    `questions` are those of a run with `scalars`; more than `many` trips are all alike. `seen` are
+    the numbers of runs that went wherever this one did; what has none of the `new` questions is
+    left. Raises Unproved where an unknown has more
+    cells than are run.
     """
     bound = scalars.names()
+    here = {name: scalars.bound[unknown] for name, unknown in bound.items()}
+    others = [*seen]
     for name, unknown in bound.items():
         asked = _Asked(scalars, unknown, questions)
-        if len(asked.questions) < 2 or not _is_free(unknown, bound):
+        few = len(asked.questions) < 2 or not any(each in new for each in asked.questions)
+        if few or not _is_free(unknown, bound):
             continue
-        ran = (scalars.bound[unknown], *seen.get(name, ()))
+        beside = {item: here[item] for item, expr in bound.items() if expr in asked.others}
+        ran = {here[name], *(run[name] for run in others if _differ_in(name, beside, run))}
         known = {asked.outcomes(number, many) for number in ran}
         found = 0
         for number in asked.numbers():
@@ -52,10 +63,18 @@ def cells(
             if outcomes is None or outcomes in known:
                 continue
             known.add(outcomes)
-            yield {item: scalars.bound[expr] for item, expr in bound.items()} | {name: number}
+            yield here | {name: number}
             found += 1
-            if found == _MOST:
-                break
+            if found > _MOST:
+                raise Unproved(
+                    f"one number of the input has more than {_MOST} outcomes that roles may "
+                    "disagree on"
+                )
+
+
+def _differ_in(name: Name, here: Given, run: Given) -> bool:
+    """Tell whether a run had a number of this name, and those that are here."""
+    return name in run and all(run.get(item, number) == number for item, number in here.items())
 
 
 def _is_free(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
@@ -90,6 +109,9 @@ class _Asked:
             found = [self._visit(item, depends) for item in question[1]]
             if any(found):
                 self.questions.append(question)
+        scalars_asked = tuple(item for _, parts in self.questions for item in parts)
+        self.parts = parts_of(scalars_asked)
+        self.others = {part for part in self.parts if part is not unknown}
 
     def _visit(self, scalar: Scalar, depends: dict[Expr, bool]) -> bool:
         """Tell whether a scalar depends on the unknown; put those that do in order."""
@@ -136,8 +158,7 @@ class _Asked:
 
     def numbers(self) -> list[int]:
         """Return the numbers to try, small ones first."""
-        scalars = tuple(item for _, parts in self.questions for item in parts)
-        constants = self._constants(scalars)
+        constants = self._constants()
         steps = {0, *constants, *(b - a for a, b in combinations(constants[:_FEW], 2))}
         tried = set(range(-2, _FEW))
         for size in steps:
@@ -151,9 +172,9 @@ class _Asked:
         units = {number // unit * unit for number in tried}
         return sorted((n for n in units if low <= n < LARGE), key=lambda n: (abs(n), n))
 
-    def _constants(self, scalars: tuple[Scalar, ...]) -> list[int]:
+    def _constants(self) -> list[int]:
         found: set[int] = set()
-        for item in parts_of(scalars):
+        for item in self.parts:
             number = self.scalars.bound.get(item) if isinstance(item, Expr) else item
             if isinstance(number, int) and item is not self.unknown:
                 found.add(abs(number))

@@ -35,6 +35,8 @@ _ALL = 1 << 10  # more trips than any loop over a part of a tile makes
 _NESTED = ("outer", "around")
 # What arguments are multiples of, where they are: loops make no trips or so many each.
 _UNIT = 16
+PURE = 3
+"""Trips of loops without synchronization."""
 _MANY = 24  # more steady trips than this are not all run: those between are like their neighbours
 
 
@@ -127,6 +129,11 @@ class Configuration:
     restless: int = 0
     survey: bool = False
     outcomes: dict[Site, list[int]] = field(default_factory=dict[Site, list[int]])
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all conditions are to hold: more trips ask no more than one trip in a survey."""
+        return not self.sites and not self.seed and self.kinds.get("if") == _IF["yes"]
 
     def wish(self, site: Site) -> int:
         """Return the outcome wanted now at a site."""
@@ -254,7 +261,7 @@ def _one_by_one(sites: set[Site], shape: Shape) -> Iterator[Configuration]:
             for wishes in _UNLIKE if site.kind == "if" else (_IF["no"],):
                 yield Configuration(around, {site.operation: wishes}, ragged=True)
         elif site.kind == "pure":
-            for trips in (0, 1, 3):
+            for trips in (0, 1, PURE):
                 yield Configuration(around, {site.operation: (trips,)})
 
 

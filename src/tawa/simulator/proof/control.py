@@ -106,6 +106,11 @@ def nesting_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
     return Site(operation, "around" if nested else "outer")
 
 
+def is_pure(loop: Operation, decoder: Decoder) -> bool:
+    """Tell whether nothing in a loop has an effect the proof follows."""
+    return not any(has_steps(region.block, decoder) for region in loop.regions if region.blocks)
+
+
 def is_around(loop: Operation, decoder: Decoder) -> bool:
     """Tell whether a loop has loops inside that turn rings."""
     return bool(_loops_inside(loop.regions[-1].block, decoder))

@@ -245,7 +245,7 @@ def _elementwise(decoder: Decoder, operation: tile.Elementwise, out: int) -> Ste
     inputs = tuple(decoder.number(value) for value in operation.inputs)
     meaning = FUNCTIONS.get(name)
     if name == "select":
-        return _select(inputs, out)
+        return _select(operation, inputs, out)
     if meaning is None or len(inputs) != 2:
 
         def several(script: Script) -> None:
@@ -266,7 +266,7 @@ def _elementwise(decoder: Decoder, operation: tile.Elementwise, out: int) -> Ste
     return Step(binary)
 
 
-def _select(inputs: tuple[int, ...], out: int) -> Step:
+def _select(operation: Operation, inputs: tuple[int, ...], out: int) -> Step:
     condition, first, second = inputs
 
     def run(script: Script) -> None:
@@ -279,7 +279,7 @@ def _select(inputs: tuple[int, ...], out: int) -> Step:
                 return
         world = script.world
         if world.configuration.survey:
-            world.ask(truth, chosen)
+            world.ask(operation, truth, chosen)
         env[out] = world.scalars.apply("select", chosen, env[first], env[second])
 
     return Step(run)

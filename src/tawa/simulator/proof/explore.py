@@ -9,22 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.ir import Operation
 
 from tawa.ir import hopper, line_of
-from tawa.simulator.proof.cells import Question, cells
+from tawa.simulator.proof.cells import Given, Question, cells
 from tawa.simulator.proof.choices import Choices, Repeated
 from tawa.simulator.proof.closed import is_closed
 from tawa.simulator.proof.configuration import (
+    PURE,
     Configuration,
     configurations,
     full,
     longer,
     searching,
 )
+from tawa.simulator.proof.control import is_pure
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.orbits import Orbit, Values
 from tawa.simulator.proof.read import STEPPED
@@ -47,6 +50,20 @@ _DRAWS, _FILLED = 32, 4_000
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
 
 
+Asked: TypeAlias = tuple[Configuration, Scalars, list[Question], set[Question], set[Entry]]
+"""A survey: its questions, those that none before has asked, and what it entered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tour:
+    """A run that came to its end: its numbers, and the loops and conditions it entered."""
+
+    configuration: Configuration
+    steps: int
+    given: Given
+    entered: frozenset[Entry]
+
+
 class Exploration:
     """The runs of a kernel so far: `run` is the one at hand, `seen` the configurations done."""
 
@@ -62,8 +79,10 @@ class Exploration:
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.ended: dict[tuple[Operation, tuple[int, ...]], dict[Values, Configuration]] = {}
         self.lengthened: set[tuple[int, int]] = set()  # configurations, and lines of loops
-        self.surveys: list[tuple[Configuration, Scalars, list[Question]]] = []
-        self.numbers: dict[Name, set[int]] = {}
+        self.surveys: list[Asked] = []
+        self.asking: set[Operation] = set()
+        self.tours: dict[frozenset[tuple[Name, int]], Tour] = {}
+        self.surveyed: set[Entry] = set()
         self.fixed = model.decoder.uniform.fixed
         self.open: set[Operation] = set()
         # What counts as steps, and what it stands in: it is reached where that is entered.
@@ -75,7 +94,9 @@ class Exploration:
 
     def explore(self) -> None:
         """Run all configurations. Raises Violation or Unproved."""
+        self._check_pure()
         self._explore()
+        self._survey()
         self.search.close()
 
     def _explore(self) -> None:
@@ -114,14 +135,29 @@ class Exploration:
                 loop,
             )
 
+    def _check_pure(self) -> None:
+        """Raise Unproved where what is synchronized changes with the trips of a loop that does not
+        synchronize, beyond those that it is given.
+        """
+        decoder = self.model.decoder
+        for loop, steady in decoder.uniform.steady.items():
+            changes = steady.trips + steady.period - 1 > PURE
+            if changes and loop not in self.fixed and is_pure(loop, decoder):
+                raise Unproved(
+                    "what a loop without synchronization counts decides what is synchronized, and "
+                    f"may do so in other ways after more than the {PURE} trips that are run",
+                    loop,
+                )
+
     def _cells(self) -> list[Configuration]:
         """Return what runs the cells of inputs that surveys have questions about, and no run was in
         so far.
         """
+        surveys, self.surveys = self.surveys, []
         return [
             replace(configuration, outcomes={}, given=given, survey=False)
-            for configuration, scalars, questions in self.surveys
-            for given in cells(scalars, questions, _SHORT, self.numbers)
+            for configuration, scalars, questions, new, entered in surveys
+            for given in cells(scalars, questions, _SHORT, self._beyond(entered), new)
         ]
 
     def _fill(self) -> None:
@@ -169,9 +205,10 @@ class Exploration:
                 if values not in begun and loop not in self.fixed and once not in self.lengthened:
                     yield loop, configuration
 
-    def _try(self, configuration: Configuration, steps: int = STEPS) -> None:
+    def _try(self, configuration: Configuration, steps: int = STEPS, fresh: bool = False) -> None:
+        """Run a configuration; a `fresh` one even where it repeats another."""
         try:
-            run: Run = self._run(configuration, min(steps, STEPS - self.states))
+            run: Run = self._run(configuration, min(steps, STEPS - self.states), fresh=fresh)
         except Repeated:
             self.states += self.run.steps if self.run is not None else 0
             return self._forget()
@@ -189,9 +226,9 @@ class Exploration:
         self.entered |= run.entered
         self.open |= run.open_conditions
         if run.asked:
-            self.surveys.append((run.configuration, run.scalars, [*run.asked]))
-        for name, unknown in run.scalars.names().items():
-            self.numbers.setdefault(name, set()).add(run.scalars.bound[unknown])
+            self.surveys.append(self._asked(run))
+        if not run.configuration.free:
+            self._note(run)
         given = run.scalars.launched()
         for key, orbit in run.orbits.items():
             kept = self.orbits.setdefault(key, Orbit())
@@ -201,14 +238,57 @@ class Exploration:
                 self.ended[key][values] = replace(run.configuration, given=given)
         self._forget()
 
+    def _asked(self, run: Run) -> Asked:
+        """Return what a survey asked; of a longer run what each loop or condition asked first, and
+        what of it none has asked before.
+        """
+        found = run.asked
+        if run.configuration.given:
+            first: dict[Operation, Question] = {}
+            for question, who in run.asked.items():
+                first.setdefault(who, question)
+            found = {question: who for who, question in first.items()}
+        new = {question for question, who in found.items() if who not in self.asking}
+        self.asking.update(found.values())
+        return run.configuration, run.scalars, list(found), new, run.entered
+
+    def _beyond(self, entered: set[Entry]) -> list[Given]:
+        """Return the numbers of the runs that went wherever one did."""
+        return [tour.given for tour in self.tours.values() if tour.entered >= entered]
+
+    def _note(self, run: Run) -> None:
+        """Keep the numbers of a run and what it entered."""
+        given = {name: run.scalars.bound[item] for name, item in run.scalars.names().items()}
+        tour = Tour(run.configuration, run.steps, given, frozenset(run.entered))
+        self.tours.setdefault(frozenset(given.items()), tour)
+        if run.configuration.survey or run.configuration.is_held:
+            self.surveyed |= run.entered
+
+    def _survey(self) -> None:
+        """Survey what no survey has entered so far, and run the cells of inputs there: go again
+        where a run went that entered much of it, of alike ones the shortest.
+        """
+        tours = list(self.tours.values())
+        while tours:
+            found = max(tours, key=lambda tour: (len(tour.entered - self.surveyed), -tour.steps))
+            if found.entered <= self.surveyed:
+                break
+            self.surveyed |= found.entered
+            again = replace(found.configuration, given=found.given, survey=True, outcomes={})
+            self._try(again, fresh=True)
+        for configuration in self._cells():
+            self._try(configuration)
+
     def _forget(self) -> None:
         """Take the run at hand apart: nobody reports on it."""
         if self.run is not None:
             self.run.release()
             self.run = None
 
-    def _run(self, configuration: Configuration, steps: int, short: bool = True) -> Run:
-        choices = self.choices[configuration.free] if short else None
+    def _run(
+        self, configuration: Configuration, steps: int, short: bool = True, fresh: bool = False
+    ) -> Run:
+        choices = self.choices[configuration.free] if short and not fresh else None
         run = Run(self.model, configuration, steps, short=short, choices=choices)
         self.run = run
         try:

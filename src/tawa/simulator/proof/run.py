@@ -85,7 +85,7 @@ class Run(World):
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.open_conditions: set[Operation] = set()
-        self.asked: dict[Question, None] = {}
+        self.asked: dict[Question, Operation] = {}
         self.flying: list[tuple[int, Agent, Operation]] = []
         self.globals = GlobalMemory(model.decoder.followed, scalars)
         self.blocks = [self._block(rank) for rank in range(model.cluster)]
@@ -260,7 +260,7 @@ class Run(World):
         if self.configuration.free and isinstance(high, Expr):
             self._set_free(site, low, high, by)
         if self.configuration.survey:
-            self.ask(_count, high, low, by)
+            self.ask(site.operation, _count, high, low, by)
         a, b, c = value(low), value(high), value(by)
         if c is None:
             # A step that is not positive is the author's mistake; any that is will do.
@@ -317,7 +317,7 @@ class Run(World):
         if not surely_holds(scalar):
             self.open_conditions.add(site.operation)
         if self.configuration.survey:
-            self.ask(truth, scalar)
+            self.ask(site.operation, truth, scalar)
         known = self.scalars.value(scalar)
         if known is None:
             wish = self.configuration.wish(site)
@@ -328,10 +328,10 @@ class Run(World):
             self.configuration.reached(site, known)
         return bool(known)
 
-    def ask(self, outcome: Callable[..., int], *scalars: Scalar) -> None:
-        """Keep a question of a survey (see `cells`)."""
+    def ask(self, who: Operation, outcome: Callable[..., int], *scalars: Scalar) -> None:
+        """Keep a question of a survey (see `cells`), and who was the first to ask it."""
         if any(isinstance(item, Expr) for item in scalars):
-            self.asked[outcome, scalars] = None
+            self.asked.setdefault((outcome, scalars), who)
 
     def _is_open(self, loop: Loop) -> bool:
         return not self.configuration.free and bool(self.scalars.open(loop[1]))
