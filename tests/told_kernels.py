@@ -51,12 +51,13 @@ def counts(x, flag, out, N: tl.constexpr):
 
 
 def writes(x, flag, out, N: tl.constexpr):
-    """Trips from a word that this program, and others, write later."""
+    """Trips from words that this program, and others, write later: both are told at once."""
     i = tl.arange(0, N)
     v = tl.load(x + i)
     n = tl.load(flag)
+    m = tl.load(flag + 1 + n // 64)  # a word that another one leads to is told after it
     s = 0.0
-    for _ in range(n):
+    for _ in range(n + tl.load(flag + 9) + m):
         s += tl.sum(v)
         v = v + s
     tl.store(out + i, v)
@@ -86,13 +87,15 @@ def untold(kernel: tile.Kernel) -> Iterator[tuple[int, Operation, str, Change]]:
 
 def _is_told(one: hopper.OneThread) -> bool:
     kinds = (tile.Load, tile.Cast, tile.Splat, hopper.SharedStore)
-    return all(isinstance(op, kinds) for op in one.body.block.ops) and bool(list(_takers(one)))
+    inside = list(one.body.block.ops)
+    return all(isinstance(op, kinds) for op in inside) and any(map(list, map(_takers, inside)))
 
 
-def _takers(one: hopper.OneThread) -> Iterator[tile.Reduce]:
+def _takers(store: Operation) -> Iterator[tile.Reduce]:
     """Yield what gives all threads the number that one has stored."""
-    stores = [op for op in one.body.block.ops if isinstance(op, hopper.SharedStore)]
-    for load in [use.operation for store in stores for use in store.view.uses]:
+    if not isinstance(store, hopper.SharedStore):
+        return
+    for load in [use.operation for use in store.view.uses]:
         users = load.result.uses if isinstance(load, hopper.SharedLoad) else ()
         yield from (use.operation for use in users if isinstance(use.operation, tile.Reduce))
 
@@ -105,6 +108,6 @@ def _each_for_itself(one: Operation) -> None:
             copy = operation.clone(own)
             Rewriter.insert_op(copy, InsertPoint.before(one))
             own[operation.results[0]] = copy.results[0]
-        elif isinstance(operation, tile.Splat):
-            for taker in list(_takers(one)):
-                taker.results[0].replace_all_uses_with(own.get(operation.value, operation.value))
+        for taker in list(_takers(operation)):
+            held = operation.value.owner.value
+            taker.results[0].replace_all_uses_with(own.get(held, held))

@@ -7,7 +7,8 @@ Before -> after:
     %n = tile.load %p {volatile}                                 hopper.shared_store %x }
     scf.for %i = %0 to %n { .. wgmma .. } -> hopper.named_barrier (role); %n = hopper.shared_load
                                              scf.for %i = %0 to %n { .. wgmma .. }
-In a loop a barrier before the store keeps the readers of the trip before apart. What is computed
+In a loop a barrier before the store keeps the readers of the trip before apart. Loads that stand
+together are told together. What is computed
 from a tile of which several threads read the same element for themselves (a sum of eight words that
 every warp reads), or from lanes that combine in different orders, is told when it is a scalar.
 Requires: layouts assigned, accesses separated: where threads meet is known.
@@ -31,7 +32,7 @@ from tawa.ir import hopper, tile
 from tawa.ir.control import decisive
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import layout_of
-from tawa.ir.walk import is_terminator, walk
+from tawa.ir.walk import is_terminator, marked_pure, walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, new_region
 from tawa.passes.lower.relate import is_tensor
@@ -59,8 +60,8 @@ def agree_on_control(lowering: Lowering, role: hopper.Role) -> None:
     facts = _Facts(lowering, role)
     # A barrier that tells a value makes the control flow around it decisive as well.
     while facts.any and (found := list(_to_tell(role, facts))):
-        for value in found:
-            _tell(lowering, role, value)
+        for run in _runs(found):
+            _tell(lowering, role, run)
 
 
 # --- what threads may find different --------------------------------------------------------------
@@ -218,22 +219,99 @@ def _sources(value: SSAValue, facts: _Facts) -> list[SSAValue]:
 # --- telling --------------------------------------------------------------------------------------
 
 
-def _tell(lowering: Lowering, role: hopper.Role, value: SSAValue) -> None:
-    """Give all threads the number that one of them has: for a load, that it alone reads."""
-    maker, kind = value.owner, value.type
-    assert isinstance(maker, Operation)
-    label = f"told in {role.label.data}"
-    buffer = lowering.new_buffer(label, word_layout(kind), stored_as(kind))
-    emitter = Emitter.after(maker)
-    if enclosing_loops(maker):
+def _runs(found: list[SSAValue]) -> Iterator[list[SSAValue]]:
+    """Group what is told at once: loads of a block with nothing but arithmetic between them, none
+    of which needs what another one reads.
+    """
+    rest = {value.owner: value for value in found}
+    for maker in [owner for owner in rest if isinstance(owner, Operation)]:
+        before = maker.prev_op
+        while before is not None and _may_move(before) and before not in rest:
+            before = before.prev_op
+        if maker not in rest or (before is not None and before in rest):
+            continue  # a run begins with its first
+        run, following = [rest.pop(maker)], maker.next_op
+        while following is not None and isinstance(maker, tile.Load):
+            if isinstance(following, tile.Load) and following in rest:
+                if set(following.operands) & _following_from(run, following):
+                    break
+                run.append(rest.pop(following))
+            elif not _may_move(following):
+                break
+            following = following.next_op
+        yield run
+
+
+def _may_move(operation: Operation) -> bool:
+    return marked_pure(operation) and not operation.regions and not is_terminator(operation)
+
+
+def _following_from(run: list[SSAValue], last: Operation) -> set[SSAValue]:
+    """Return the values of a run, and what is computed from them before `last`."""
+    known = set(run)
+    first = run[0].owner
+    operation = first if isinstance(first, Operation) else None
+    while operation is not None and operation is not last:
+        if known & set(operation.operands):
+            known.update(operation.results)
+        operation = operation.next_op
+    return known
+
+
+def _tell(lowering: Lowering, role: hopper.Role, run: list[SSAValue]) -> None:
+    """Give all threads the numbers that one of them has: of loads, that it alone reads."""
+    makers = [value.owner for value in run if isinstance(value.owner, Operation)]
+    first, last = makers[0], makers[-1]
+    later = _users_between(run, first, last)
+    following, block = last.next_op, last.parent
+    emitter = Emitter.after(last)
+    if enclosing_loops(last) and not _have_met(first):
         emitter.put(lowering.role_barrier(role))
-    view = whole_buffer(emitter, buffer)
+    label = f"told in {role.label.data}"
+    kinds = [value.type for value in run]
+    buffers = [lowering.new_buffer(label, word_layout(kind), stored_as(kind)) for kind in kinds]
+    views = [whole_buffer(emitter, buffer) for buffer in buffers]
     one = Emitter.at_end(emitter.put(hopper.OneThread(regions=[new_region()])).body.block)
-    mine = one.put(maker.clone()).results[0] if isinstance(maker, tile.Load) else value
-    store_scalar(one, mine, view, role)
+    # What is read is on its way together.
+    mine = [
+        one.put(maker.clone()).results[0] if isinstance(maker, tile.Load) else value
+        for value, maker in zip(run, makers, strict=True)
+    ]
+    for value, view in zip(mine, views, strict=True):
+        store_scalar(one, value, view, role)
     emitter.put(lowering.role_barrier(role))
-    told = load_scalar(emitter, view, kind, role, value.name_hint)
-    value.replace_uses_with_if(told, lambda use: use.operation.parent is not one.block)
-    if isinstance(maker, tile.Load):
-        maker.detach()
-        maker.erase()
+    for value, view, maker in zip(run, views, makers, strict=True):
+        told = load_scalar(emitter, view, value.type, role, value.name_hint)
+        value.replace_uses_with_if(told, lambda use: use.operation.parent is not one.block)
+        if isinstance(maker, tile.Load):
+            maker.detach()
+            maker.erase()
+    assert block is not None
+    for operation in later:
+        operation.detach()
+        if following is None:
+            block.add_op(operation)
+        else:
+            block.insert_op_before(operation, following)
+
+
+def _have_met(operation: Operation) -> bool:
+    """Tell whether all threads of the role have met right before an operation."""
+    before = operation.prev_op
+    while before is not None and _may_move(before):
+        before = before.prev_op
+    if not isinstance(before, hopper.NamedBarrier):
+        return False
+    return before.kind.data == "sync" and before.scope.data == "role"
+
+
+def _users_between(run: list[SSAValue], first: Operation, last: Operation) -> list[Operation]:
+    """Return what is computed from a run before its last load: it is computed after it instead."""
+    known = _following_from(run, last)
+    found: list[Operation] = []
+    operation = first.next_op
+    while operation is not None and first is not last and operation is not last:
+        if known & set(operation.operands) and not known.isdisjoint(operation.results):
+            found.append(operation)
+        operation = operation.next_op
+    return found
