@@ -64,7 +64,8 @@ class FurtherWriter(WiderWriter):
         value = f"({self.number(scope)} * {self.pick(1, 3, -5)} - {self.pick(1, 3, 5)})"
         how = self.pick("{0} // {1}", "{0} % {1}", "({0} // {1}) % {1}", "-({0} % {1})",
                         "{0} // {1} * {1}", "tl.cdiv({0}, 2)", "{0} >> 1")  # fmt: skip
-        scope.offsets.append(self.pick(f"{name} * BK", f"{name} * BK", name))
+        # TMA takes boxes that begin at multiples of 16 bytes.
+        scope.offsets.append(f"{name} * {self.pick('BK', 'BK', self.unit)}")
         scope.counters.append(f"({name} & 3)")
         return [f"{name} = {how.format(value, by)}"]
 

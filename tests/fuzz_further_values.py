@@ -143,7 +143,7 @@ class FurtherValues(WiderValues):
             count, rows = v.shape[0], f"({v.name} {self.pick('+ 2', '% 5', '// 2', '& 7')})"
         desc = Array((tall, 2 * width), dtype, (1, width))
         name = self.argument(f"rows_{dtype}{width}_desc", desc)
-        at = self.pick("0", str(width), "-4", "tl.program_id(0) * 8")
+        at = self.pick("0", str(width), "-8", "tl.program_id(0) * 8")
         text = f"{name}.gather({rows}, {at})"
         return self.made(pool, text, (count, width), dtype, near=False)
 
@@ -158,7 +158,7 @@ class FurtherValues(WiderValues):
             "({1} + ({0} & 7)) % {1}",
             "({1} * ({0} & 3)) // {1}",
             "({0} & 7) + {1} - {1}",
-            "(({0} - 8).to(tl.int64) + {1} * 2) % {1} & 15",
+            "((({0} - 8).to(tl.int64) + {1} * 2) % {1} & 15)",
         )
         text = f"tl.load({table} + {place.format(v.name, big)})"
         return self.made(pool, text, v.shape, "f32", near=False)

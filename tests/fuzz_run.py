@@ -115,12 +115,16 @@ def run_case(case: Case, *, seeds: int = 2, emulated: bool = False, nvrtc: bool 
         return _run(case, seeds, emulated)
 
 
-def _compiled(case: Case) -> tuple[JitFunction, CompiledKernel]:
-    """Compile a case. Raises Counterexample where the compiler fails by accident."""
+def _compiled(case: Case, *, plain: bool = False) -> CompiledKernel:
+    """Compile a case, `plain` without what its arguments must hold for.
+
+    Raises Counterexample where the compiler fails by accident.
+    """
     kernel = JitFunction(case.function(), store=NoStore())
     try:
         given = case.given(case.data())
-        return kernel, kernel.compile(*given.values(), **keywords(case))
+        compile_ = kernel.compile_plain if plain else kernel.compile
+        return compile_(*given.values(), **keywords(case))
     except UnprovedProtocol:
         raise
     except (InternalError, ProtocolError) as error:
@@ -141,14 +145,14 @@ def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
     refused = ""
     try:
         try:
-            kernel, made = _compiled(case)
+            made = _compiled(case)
         except (PlanError, OverBudget, BuildError) as error:
             wishes = wishes_of(case.options)
             if wishes == case.options:
                 raise
             refused = reason_of(error)
             case = replace(case, options=wishes)
-            kernel, made = _compiled(case)
+            made = _compiled(case)
     except TawaError as error:
         return Outcome("declined", reason_of(error), refused)
     if parse_plan(print_plan(made.plan)) != made.plan:
@@ -176,7 +180,7 @@ def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
     expected = simulated(made, "tile")
     if not guards_hold(made, case.given(case.data()), case.grid):
         try:
-            made = kernel.compile_plain(*case.given(case.data()).values(), **keywords(case))
+            made = _compiled(case, plain=True)
         except TawaError as error:
             return Outcome("declined", f"without descriptors: {reason_of(error)}", refused)
     try:

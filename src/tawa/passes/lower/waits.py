@@ -70,7 +70,9 @@ def place_waits(lowering: Lowering, role: hopper.Role) -> None:
     body.add_op(end)
     freed = {ring.freed.result for ring in lowering.rings.values()}
     arrives = [op.barriers for op in all_of(role, hopper.Arrive)]
-    _Placer(lowering, role, frozenset(freed.intersection(arrives))).block(body, Flight(), emit=True)
+    placer, flight = _Placer(lowering, role, frozenset(freed.intersection(arrives))), Flight()
+    placer.block(body, flight, emit=True)
+    placer.finish(flight, end)
     erase(end)
 
 
@@ -140,6 +142,10 @@ class _Placer:
         return operation
 
     # --- waits ----------------------------------------------------------------------------------
+
+    def finish(self, flight: Flight, end: Operation) -> None:
+        """Wait for the products that a role started and did not use on every path to its end."""
+        self._wait(0, flight, end, emit=True)
 
     def _need(
         self, values: list[SSAValue], flight: Flight, before: Operation, *, emit: bool
