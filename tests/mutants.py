@@ -129,8 +129,6 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
             return "products of the same queue alone use what it waits for"
         case hopper.BulkWait() if kind == "to end" and _once_a_tile(operation):
             return "it waits at the end of a tile, of all groups, before the next meets there"
-        case hopper.BulkCommit() | hopper.BulkWait() if kind == "by=warpgroup":
-            return "the thread that did it is one of those that do; the others have no group"
         case hopper.Expect() | hopper.Arrive() if kind == "to end" and _goes_on(operation):
             return "nobody waits before the end, and the phase is open until then"
         case hopper.Arrive() | hopper.TmaStore() | hopper.BulkCommit() | hopper.BulkWait() if (
