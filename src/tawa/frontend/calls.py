@@ -94,7 +94,7 @@ def _call_builtin(
 ) -> Value:
     match name:
         case "range" | "static_range":
-            return _trips(c, name, _bind(c, f"tl.{name}", stub, positional, named))
+            return _trips(name, _bind(c, f"tl.{name}", stub, positional, named))
         case "constexpr" | "condition":
             return positional[0] if positional else Const(None)
         case "pointer_type" | "block_type" | "dtype":
@@ -166,7 +166,7 @@ def _signature(stub: Callable[..., object]) -> inspect.Signature:
     return inspect.signature(stub)
 
 
-def _trips(c: Context, name: str, bound: Mapping[str, Value]) -> Const:
+def _trips(name: str, bound: Mapping[str, Value]) -> Const:
     first, second, step = (bound[key] for key in ("arg1", "arg2", "step"))
     wishes = {
         key: value.value
@@ -335,7 +335,7 @@ def _call_type(
         case "range", _:
             names = ("arg1", "arg2", "step")
             bound: dict[str, Value] = {name: Const(None) for name in names}
-            return _trips(c, "range", bound | dict(zip(names, positional)))
+            return _trips("range", bound | dict(zip(names, positional)))
         case "list" | "tuple", [Tuple() as value]:
             return Tuple(value.items)
         case "list" | "tuple", [Const(value=Trips())]:

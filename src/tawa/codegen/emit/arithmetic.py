@@ -246,7 +246,7 @@ def aligned(e: Emitter, value: SSAValue, like: SSAValue) -> Tensor:
 # --- casts --------------------------------------------------------------------------------------
 
 
-def convert(e: Emitter, text: str, source: Element, target: Element) -> str:
+def convert(text: str, source: Element, target: Element) -> str:
     """Return an expression converted between compute types, wrapped or rounded to `target`."""
     if source == target:
         return text
@@ -266,13 +266,13 @@ def cast(e: Emitter, op: Operation) -> None:
     target = element_of(element_type(op.result.type))
     if not is_tensor(op.result):
         scalar = e.scalar(op.value)
-        text = convert(e, scalar.text, source, target)
+        text = convert(scalar.text, source, target)
         e.define(op.result, rounded(e, text, target) if source != target else text, scalar.reads)
         return
     tensor = aligned(e, op.value, op.result)
     array = e.array(op.result)
     e.use_accessors(source)
-    e.fill(array, lambda r: convert(e, tensor.at(r), source, target))
+    e.fill(array, lambda r: convert(tensor.at(r), source, target))
 
 
 _REINTERPRET = {

@@ -170,7 +170,7 @@ def _accumulate(
     ]
     with e.unrolled("r", layout.register_count) as r:
         factors = [
-            convert(e, f"{name}[{index.render(r)}]", element, result)
+            convert(f"{name}[{index.render(r)}]", element, result)
             for name, index, element in zip(names, indices, elements)
         ]
         text = apply(e, "fma", result, [*map(atom, factors), f"{acc}[{r}]"])
