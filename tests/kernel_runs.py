@@ -81,11 +81,20 @@ def _wider(case: Case, extent: int) -> Case:
     return replace(case, arguments=case.arguments | given)
 
 
-def _shape(name: str, full: str) -> Subject:
-    def arguments(extent: int | None) -> Arguments:
-        return inputs(name, 5, **({} if extent is None else {"K": extent}))
+KNOBS = {"K": 16, "counts": 1, "TILES": 1}
+"""Of the shapes: the argument that says how often a loop runs, and what of it is one trip."""
 
-    step = 16 if "K" in SHAPES[name].arguments else 0
+
+def _shape(name: str, full: str) -> Subject:
+    takes = SHAPES[name].arguments
+    knob, step = next((item for item in KNOBS.items() if item[0] in takes), ("", 0))
+
+    def arguments(extent: int | None) -> Arguments:
+        given = inputs(name, 5, **({knob: extent} if knob and extent is not None else {}))
+        if knob == "counts" and extent is not None:
+            given["counts"] = np.array([extent, 0, extent // 2], np.int32)
+        return given
+
     return sized(full, lambda: parse(text_of(name)), arguments, SHAPES[name].grid, step=step)
 
 
@@ -356,7 +365,7 @@ def _library() -> Iterator[tuple[str, Subject]]:
         ) -> Ready:
             return ready(item.launches(extent), item.index, kept)
 
-        yield name, Subject(at, item.step, item.exact, least=1)
+        yield name, Subject(at, item.step, item.exact, least=item.least)
 
 
 def _all() -> Iterator[tuple[str, Subject]]:

@@ -25,13 +25,14 @@ class Library:
     """A launch of a call of the library: which of those that `launches` makes.
 
     `launches` takes the length of the sum, or the number of keys, a multiple of `step`; None is a
-    usual one, with an uneven tail.
+    usual one, with an uneven tail. What divides the sum into parts takes one trip at `least`.
     """
 
     launches: Callable[[int | None], list[Launch]]
     index: int = 0
     step: int = 0
     exact: bool = True
+    least: int = 0
 
 
 # --- products -------------------------------------------------------------------------------------
@@ -90,11 +91,12 @@ def _products() -> Iterator[tuple[str, Library]]:
         make = partial(_product, form=form, splits=splits)
         for index in range(count):
             # Of the kernels that add parts up none has a loop over the sum.
-            yield f"library {form} {index}", Library(make, index, 0 if index else 64)
+            least = int(splits > 1)
+            yield f"library {form} {index}", Library(make, index, 0 if index else 64, least=least)
     once = partial(_product, form="split_once", persistent=False)
-    yield "library split_once 0", Library(partial(once, splits=3), 0, 64)
+    yield "library split_once 0", Library(partial(once, splits=3), 0, 64, least=1)
     by_rows = partial(once, m=24, n=200, tile=(64, 32, 128), splits=2, turned="b")
-    yield "library few rows", Library(by_rows, 0, 128)
+    yield "library few rows", Library(by_rows, 0, 128, least=1)
     batched = partial(_product, form="descriptors", m=136, n=136, batch=2, turned="b")
     yield "library batched", Library(batched, 0, 64)
     finished = partial(_product, form="descriptors", bias=True, activation="gelu")
@@ -157,7 +159,17 @@ def _pages(k: np.ndarray, v: np.ndarray, page: int) -> tuple[np.ndarray, np.ndar
     return held[0].copy(), held[1].copy(), table
 
 
-def _packed(extent: int | None, lengths: tuple[int, ...] = (100, 0, 72)) -> list[Launch]:
+def _paged(extent: int | None, page: int) -> list[Launch]:
+    """Two caches of keys in pages: one of the length given, one of half of it."""
+    keys = 100 if extent is None else extent
+    how = {"variant": Variant(8, 64), "queries": 1, "groups": 2, "batch": 2, "keys": keys}
+    lengths = np.array([keys, 41 if extent is None else keys // 2], np.int32)
+    return _attention(None, splits=1, page=page, lengths=lengths, **how)
+
+
+def _packed(extent: int | None) -> list[Launch]:
+    """Three sequences: the first is the longest, the second empty."""
+    lengths = (100 if extent is None else extent, 0, 72)
     starts = np.cumsum([0, *lengths]).astype(np.int32)
     q, k, v = (
         np.ascontiguousarray(normal(1, HEADS, sum(lengths), 64, seed=seed)) for seed in range(3)
@@ -205,16 +217,14 @@ def _attentions() -> Iterator[tuple[str, Library]]:
         make = partial(_attention, variant=small, queries=136, **options)
         yield f"attention {name}", Library(make, 0, 64, False)
     for index in range(2):
-        yield f"attention packed {index}", Library(_packed, index, 0, False)
+        # The first of the two kernels orders the tiles: none of its loops is over keys.
+        yield f"attention packed {index}", Library(_packed, index, 64 * index, False)
     few = {"variant": Variant(64, 64), "queries": 3, "groups": 2, "causal": True}
     yield "attention few queries", Library(partial(_attention, splits=1, **few), 0, 64, False)
     few["variant"] = Variant(8, 64)
     yield "attention split keys", Library(partial(_attention, splits=2, **few), 0, 64, False)
-    lengths = np.array([100, 41], np.int32)
-    paged = {"variant": Variant(8, 64), "queries": 1, "groups": 2, "batch": 2, "keys": 128}
     for name, page in (("pages", 64), ("gathered pages", 16)):
-        make = partial(_attention, splits=1, page=page, lengths=lengths, **paged)
-        yield f"attention {name}", Library(make, 0, 0, False)
+        yield f"attention {name}", Library(partial(_paged, page=page), 0, 64, False)
     narrow = {"variant": Variant(128, 96), "dim": 128, "dtype": "f8e4m3", "queries": 136}
     yield "attention e4m3", Library(partial(_attention, **narrow), 0, 96, False)
 

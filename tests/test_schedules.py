@@ -8,6 +8,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from xdsl.ir import Operation
 
 from kernel_runs import SUBJECTS
 from schedule_runs import Tally, Trial, page, simulated, trials, try_kernel
@@ -48,6 +49,39 @@ def test_the_trials_cover_what_the_page_says() -> None:
     assert {"random", "late", "early", "starve=load+late", "starve=mma+early"} <= ways
     assert len({trial.seed for trial in found}) == len(found)
     assert {trial.blocks for trial in found} == {1, 2, 3, 5}
+
+
+FIXED = {
+    "shape dot without a loop": "walks over tiles: the resident blocks say how many are one's own",
+    "shape updates in place": "walks over tiles as well",
+    "library stream 1": "adds up the parts that the programs before it left",
+    "attention packed 0": "orders tiles: its loop is over sequences",
+}
+"""Kernels with loops that no argument here turns more or less often, and over what they are."""
+
+
+def test_loops_turn_as_often_as_asked() -> None:
+    """From 0 trips, or 1 where the sum is divided into parts, to twice round the ring and more."""
+    parts = {"library split 0", "library split_once 0", "library few rows"}
+    for name, subject in SUBJECTS.items():
+        if not subject.step:
+            loops = [op for op in subject.at(None).kernel.walk() if op.name in LOOPS]
+            assert all(map(constant, loops)) or name in FIXED, name
+            continue
+        trips = {-(-extent // subject.step) for extent in subject.extents() if extent is not None}
+        assert trips == set(range(int(name in parts), 2 * subject.depth() + 3)), name
+
+
+LOOPS = ("scf.for", "scf.while")
+
+
+def constant(loop: Operation) -> bool:
+    """Whether a loop makes as many trips at each launch."""
+    bounds = loop.operands[:3] if loop.name == "scf.for" else ()
+    return bool(bounds) and all(
+        isinstance(bound.owner, Operation) and bound.owner.name == "tile.constant"
+        for bound in bounds
+    )
 
 
 def test_the_page() -> None:
