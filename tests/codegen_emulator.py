@@ -53,7 +53,7 @@ def call(source: CudaSource) -> str:
              for item in head[1].split(", ") if item]  # fmt: skip
     passed = ", ".join(f"*(const {kind}*)(blob + {i} * 128)" for i, kind in enumerate(kinds))
     shape = f"{{{source.threads}, {source.shared_bytes}, {source.cluster}, {resident(source)}}}"
-    entry = f"[=] {{ {source.entry_name}({passed}); }}"
+    entry = f"[=] {{ ::{source.entry_name}({passed}); }}"  # whatever names main() has
     return f"emu::launch({entry}, grid, {shape}, seed); break;"
 
 

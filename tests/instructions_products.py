@@ -39,9 +39,14 @@ def operand_place(k: int, per_word: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def wgmma(
-    shape: t.WgmmaShape, span: int, *, values: np.ndarray | None = None, twice: bool = False
+    shape: t.WgmmaShape,
+    span: int,
+    *,
+    values: np.ndarray | None = None,
+    twice: bool = False,
+    begin: int = 0,
 ) -> Program:
-    """D = A B for one instruction; operands come by TMA, swizzled by `span`.
+    """D = A B for one instruction, or D = `begin` + A B; operands come by TMA, swizzled by `span`.
 
     A tile whose K runs along memory is rows of `span` bytes, eight rows a group; one that runs
     along M or N is groups of eight K rows, panels of `span` bytes side by side.
@@ -89,7 +94,7 @@ def wgmma(
         place += -(-panels * height * span // 1024) * 1024
         return text
 
-    fills = "1" if not twice else "0"
+    fills = str(begin) if begin else "1" if not twice else "0"
     b_text = stage("b_map", b.T, not shape.transposed_b, shape.b)
     words: np.ndarray = np.zeros((128, 4), np.uint32)
     if shape.from_registers:
@@ -107,7 +112,9 @@ def wgmma(
     product = exact(a.astype(np.float32)).astype(np.float64) @ exact(b.astype(np.float32)).astype(
         np.float64
     )
-    product = product * (2 if twice else 1)
+    product = product * (2 if twice else 1) + begin
+    if shape.d == "i32":  # PTX ISA, "wgmma": without .satfinite sums wrap
+        product = (product + 2**31) % 2**32 - 2**31
     row, column = accumulator_place(n)
     body = (
         ONE_BARRIER
@@ -121,7 +128,7 @@ for (int i = 0; i < 4; ++i) a[i] = ((const u32*)(given + {first_word}))[4 * thre
 {kind} d[{count}];
 for (int i = 0; i < {count}; ++i) d[i] = {fills};
 wgmma_fence();
-{wrapper.name}(d, {a_text}, {b_text}, 0);
+{wrapper.name}(d, {a_text}, {b_text}, {int(begin != 0)});
 """
         + (f"{wrapper.name}(d, {a_text}, {b_text}, 1);\n" if twice else "")
         + f"""\
@@ -135,6 +142,7 @@ for (int i = 0; i < {count}; ++i) (({kind}*)result)[{count} * thread + i] = d[i]
     return Program(
         f"{wrapper.name}, swizzle {span}"
         + (", accumulated" if twice else "")
+        + (f", from {begin}" if begin else "")
         + ("" if values is None else ", values that are not tf32"),
         (*BARRIER, tma.tma_load(2), t.DESCRIPTOR, t.WGMMA_FENCE, t.WGMMA_COMMIT, t.WGMMA_WAIT,
          wrapper),
@@ -176,6 +184,8 @@ def wgmmas() -> list[Program]:
         wgmma(shape(64, 32, "f32", "f8e4m3", "f8e5m2"), 32),
         wgmma(shape(64, 32, "f32", "f8e5m2", "f8e4m3", True), 128),
         wgmma(shape(32, 32, "i32", "i8", "i8"), 64),
+        wgmma(shape(32, 32, "i32", "i8", "i8"), 64, begin=2**31 - 1),
+        wgmma(shape(32, 32, "i32", "i8", "i8"), 64, begin=2 - 2**31),
         wgmma(shape(32, 32, "i32", "u8", "i8", True), 32),
         wgmma(shape(32, 8, "f32", "f32", "f32"), 32, values=BETWEEN),
         wgmma(shape(32, 8, "f32", "f32", "f32", True), 32, values=BETWEEN),

@@ -160,10 +160,11 @@ def _pages(k: np.ndarray, v: np.ndarray, page: int) -> tuple[np.ndarray, np.ndar
 
 
 def _paged(extent: int | None, page: int) -> list[Launch]:
-    """Two caches of keys in pages: one of the length given, one of half of it."""
-    keys = 100 if extent is None else extent
+    """Two caches of keys in pages: filled to the length given, and to half of it."""
+    length, other = (100, 41) if extent is None else (extent, extent // 2)
+    keys = max(128, -(-length // 128) * 128)
     how = {"variant": Variant(8, 64), "queries": 1, "groups": 2, "batch": 2, "keys": keys}
-    lengths = np.array([keys, 41 if extent is None else keys // 2], np.int32)
+    lengths = np.array([length, other], np.int32)
     return _attention(None, splits=1, page=page, lengths=lengths, **how)
 
 

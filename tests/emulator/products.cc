@@ -41,7 +41,8 @@ static void add_to(void* d, int i, Type type, double sum, bool accumulate) {
     }
     case S32: {
       int* place = (int*)d + i;
-      *place = (int)(sum + (accumulate ? *place : 0));
+      long long exact = (long long)sum + (accumulate ? *place : 0);
+      *place = (int)(unsigned)exact;  // without .satfinite they wrap
       return;
     }
     default: {
