@@ -6,7 +6,7 @@ there: a loop of ``K / 8`` trips and one of ``(K + 7) / 8``. Found by a review.
 
 import pytest
 
-from ring_text import fails, kernel, loop, of, once, refused
+from ring_text import fails, kernel, loop, of, once, refused, turn
 from tawa.simulator.proof.cells import cells
 from tawa.simulator.proof.configuration import Configuration
 from tawa.simulator.proof.rules import Unproved
@@ -139,3 +139,16 @@ def test_unlike_trips_are_found_on_the_way_to_a_loop(more: int) -> None:
     roles = inside("load", parts(more)), inside("mma", parts(7))
     text = kernel({"A": 2, "B": 1}, *roles, arguments=("K", "F", "G"))
     assert bool(refused(text)) == (more != 7) == fails(text, K=1, F=1, G=0)
+
+
+@pytest.mark.parametrize("twin", ["%c3", "%c2"])
+def test_each_slot_that_an_input_names_is_run(twin: str) -> None:
+    """Roles use slot K of four, but where K is two the one asks for another slot than the other."""
+    asked_for = of("%is", "lt", "%K", "%c4", result="i1") + of("%s", "max", "%K", "%c0")
+    same = of("%two", "eq", "%s", "%c2", result="i1") + "%more = tile.cast %two : (i1) -> i32\n"
+    same += of("%far", "sub", twin, "%c2") + of("%add", "mul", "%more", "%far")
+    same += of("%r", "add", "%s", "%add")
+    load = f"{asked_for}scf.if %is {{\n{turn('load', 'A', '%s', '%c1', 4)}}}\n"
+    mma = f"{asked_for}{same}scf.if %is {{\n{turn('mma', 'A', '%r', '%c0', 4)}}}\n"
+    text = kernel({"A": 4}, load, mma)
+    assert bool(refused(text)) == fails(text, K=2) == (twin == "%c3")

@@ -19,7 +19,7 @@ from tawa.simulator.proof.expressions import Expr, Scalar, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.rules import Unproved
-from tawa.simulator.proof.scalars import Name, Scalars
+from tawa.simulator.proof.scalars import Name, Scalars, itself
 
 Question: TypeAlias = tuple[Callable[..., int], tuple[Scalar, ...]]
 """What is asked of some scalars: the trips of a loop by its bounds, whether a condition holds."""
@@ -153,7 +153,7 @@ class _Asked:
             result = outcome(*parts)
             if result > _LONG:
                 return None
-            found.append(min(result, many + 1))
+            found.append(result if outcome is itself else min(result, many + 1))
         return tuple(found)
 
     def numbers(self) -> list[int]:

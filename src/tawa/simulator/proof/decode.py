@@ -28,7 +28,7 @@ from tawa.simulator.proof.globals import may_change
 from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.regions import Buffer, Footprint, footprint
 from tawa.simulator.proof.rules import Unproved
-from tawa.simulator.proof.scalars import truth
+from tawa.simulator.proof.scalars import itself, truth
 from tawa.simulator.proof.steps import Step, both
 from tawa.simulator.proof.uniform import Uniform
 
@@ -343,4 +343,6 @@ def concrete(script: Script, place: int, what: str, operation: Operation) -> int
     known = script.world.scalars.value(value)
     if known is None:
         raise Unproved(f"the {what} of {operation.name} is not a number", operation)
+    if script.world.configuration.survey:
+        script.world.ask(operation, itself, value)
     return known

@@ -300,7 +300,7 @@ class Scalars:
         known = self.value(other)
         wanted = next((number for number in self.equal if number != known), None)
         if known is not None and wanted is not None:
-            self.settle((one,), _itself, wanted, ragged)
+            self.settle((one,), itself, wanted, ragged)
 
     def _draw(
         self,
@@ -359,7 +359,8 @@ class Scalars:
         return {item for item in found if isinstance(item, int) and 0 < item < LARGE}
 
 
-def _itself(value: int) -> int:
+def itself(value: int) -> int:
+    """Return a number: the outcome asked of a slot."""
     return value
 
 
