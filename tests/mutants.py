@@ -150,7 +150,7 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
         case hopper.Turn() if kind == "swap" and following is not None and not following.regions:
             return "turns order no accesses"
         case hopper.BulkWait() | hopper.NamedBarrier() if not _same_buffers(operation):
-            if kind in ("drop", "pending+1", "swap", "by=role", "scope=warpgroup"):
+            if kind in ("drop", "pending+1", "swap", "by=role"):
                 return "no memory is used both before and after it"
     return ""
 
