@@ -9,6 +9,7 @@ returns after the loops, a second result in another layout.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from random import Random
 
@@ -358,14 +359,22 @@ class FurtherWriter(WiderWriter):
             case "ticket":
                 take = f"band = {self.ticket()}"
                 walk, step = [take, "while band < bands:"], [take]
-                body = [line.replace("tl.program_id(0)", "band") for line in body]
+                body = self.by_band(body)
             case "one ticket":
                 self.grid = (self.bands * self.across, *self.grid[1:])
                 walk, step = [f"band = {self.ticket()}", "if band < bands:"], []
-                body = [line.replace("tl.program_id(0)", "band") for line in body]
+                body = self.by_band(body)
             case _:
                 walk, step = [lines[head].strip()], []
         return [*before, *indented(walk), *body, *indented(indented(step))]
+
+    def by_band(self, lines: list[str]) -> list[str]:
+        """Lines with a tile's number in place of a program's: each, and the next, has its words."""
+        count = self.bands * self.across + 1
+        for name, array in self.arguments.items():
+            if isinstance(array, Array) and array.shape == (PROGRAMS,) and count > PROGRAMS:
+                self.arguments[name] = replace(array, shape=(count,))
+        return [line.replace("tl.program_id(0)", "band") for line in lines]
 
     def ticket(self) -> str:
         """The number of a tile that no other program has."""

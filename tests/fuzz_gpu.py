@@ -61,29 +61,32 @@ def compiled(number: int, work: Path) -> dict[str, Any]:
     """Compile a kernel into the cache, and keep what the oracle makes of its arguments."""
     found: dict[str, Any] = {"kernel": number}
     try:
-        case, refused = launched(number, True), ""
-        try:
-            made = _build(case)
-        except (PlanError, OverBudget, BuildError) as error:
-            refused = reason_of(error)
-            case = launched(number, False)
-            made = _build(case)
+        return found | _compiled(number, work)
     except TawaError as error:
         fault = isinstance(error, InternalError | ProtocolError)
         fault = fault and not isinstance(error, UnprovedProtocol)
         return {**found, "verdict": "fault" if fault else "declined", "reason": reason_of(error)}
     except Exception as error:  # a fault of the compiler: told, and the run goes on
         return {**found, "verdict": "fault", "reason": f"{type(error).__name__}: {error}"[:300]}
+
+
+def _compiled(number: int, work: Path) -> dict[str, Any]:
+    case, refused = launched(number, True), ""
+    try:
+        made = _build(case)
+    except (PlanError, OverBudget, BuildError) as error:
+        refused = reason_of(error)
+        case = launched(number, False)
+        made = _build(case)
     data = case.data()
-    simulate_stage(made.asm.program("tile"), case.given(data), case.grid, "tile")
+    try:
+        simulate_stage(made.asm.program("tile"), case.given(data), case.grid, "tile")
+    except Exception as error:  # no reason of the compiler's, whatever its class
+        reason = f"the oracle: {type(error).__name__}: {error}"[:300]
+        return {"verdict": "fault", "reason": reason}
     arrays = {name: np.asarray(x, np.float32) for name, x in data.items() if hasattr(x, "shape")}
     np.savez(work / f"{number}.npz", **arrays)
-    return {
-        **found,
-        "verdict": "compiled",
-        "refused": refused,
-        "specialized": made.plan.specialized,
-    }
+    return {"verdict": "compiled", "refused": refused, "specialized": made.plan.specialized}
 
 
 def _build(case: Case) -> Any:

@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import fuzz_gpu
 import tawa.language as tl
 from codegen_emulator import needs_compiler
-from fuzz_kernels import Array, Case, cases, written
+from fuzz_kernels import Array, Case, case_of, cases, written
 from fuzz_reduce import reduce
 from fuzz_run import Counterexample, run_case
+from tawa.errors import LaunchError
 
 SHORT = settings(suppress_health_check=list(HealthCheck))
 # The wider kernels take seconds each, the emulated ones most; `make fuzz` runs many.
@@ -85,3 +89,23 @@ def test_reduction_leaves_what_fails() -> None:
     assert found.source.splitlines()[1:] == ["    acc += 1"]
     assert found.arguments == {}
     assert found.options == {}
+
+
+@pytest.mark.parametrize("number", [10_002_590, 10_004_064])
+def test_every_tile_taken_by_a_ticket_has_words(number: int, tmp_path: Path) -> None:
+    assert fuzz_gpu.compiled(number, tmp_path)["verdict"] == "compiled"
+    assert case_of(number).arguments["bands"] == 9
+
+
+def test_a_case_that_the_oracle_refuses_does_not_end_a_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(*arguments: object) -> None:
+        raise LaunchError("outside", why="element 8 of 8")
+
+    monkeypatch.setattr(fuzz_gpu, "launched", lambda number, pinned: small())
+    monkeypatch.setattr(fuzz_gpu, "simulate_stage", refused)
+    found = fuzz_gpu.compiled(1, tmp_path)
+    assert found["kernel"] == 1
+    assert found["verdict"] == "fault"
+    assert "the oracle: LaunchError: outside" in found["reason"]
