@@ -57,8 +57,8 @@ def check_end(run: Run) -> None:
 def _finish_slot(run: Run, block: BlockState, slot: int, bucket: Bucket) -> None:
     """A slot was given back after all that read it: a next put, if there were one, would not race.
 
-    What frees the slots of a ring is what its put waits for each time before it expects bytes, and
-    what no copy completes on.
+    What frees the slots of a ring is what its put waits for each time before it expects bytes: for
+    the phase of the put before, and what no copy completes on.
     """
     pairs = run.pairs.get(bucket.put[0], set[int | None]()) if bucket.put is not None else ()
     freed = next(iter(pairs)) if len(pairs) == 1 else None

@@ -169,10 +169,18 @@ class Agent:
         return 1 if self.single else WARP * len(self.warps)
 
     def fills(self, array: int, slot: int) -> None:
-        """Note that copies complete on a slot of `array`, and what was waited for before them."""
-        freed, at = self.waited or (None, -1)
-        self.world.pairs.setdefault(array, set()).add(freed if at == slot else None)
-        self.waited = None
+        """Note that copies complete on a slot of `array`, and what was waited for before them.
+
+        What gives slots back has completed a phase less than these had copies: one whose phase for
+        the copies at hand was waited for before them is filled by others.
+        """
+        waited, self.waited = self.waited, None
+        freed = None
+        if waited is not None and waited[1] == slot:
+            arrays: list[list[Mbarrier]] = self.home.arrays
+            if self.waits[arrays[waited[0]][slot]] < arrays[array][slot].done:
+                freed = waited[0]
+        self.world.pairs.setdefault(array, set()).add(freed)
 
     def advance(self) -> Blocked | None:
         """Go on until the end of the script, or to what must be waited for."""
