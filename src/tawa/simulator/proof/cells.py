@@ -54,6 +54,7 @@ def cells(
         few = len(asked.questions) < 2 or not any(each in new for each in asked.questions)
         if few or not _is_free(unknown, bound):
             continue
+        asked.prepare()
         beside = {item: here[item] for item, expr in bound.items() if expr in asked.others}
         ran = {here[name], *(run[name] for run in others if _differ_in(name, beside, run))}
         known = {asked.outcomes(number, many) for number in ran}
@@ -113,6 +114,32 @@ class _Asked:
         self.parts = parts_of(scalars_asked)
         self.others = {part for part in self.parts if part is not unknown}
 
+    def prepare(self) -> None:
+        """Lay out in a row what is asked: the number, what does not depend on it, what does."""
+        self._start: list[int | None] = [None]
+        self._places: dict[object, int] = {self.unknown: 0}
+        self._program = [
+            (FUNCTIONS[item.function], self._places_of(item.args), self._put(item, None))
+            for item in self.order
+        ]
+        self._asks = [(outcome, self._places_of(parts)) for outcome, parts in self.questions]
+
+    def _places_of(self, scalars: tuple[object, ...]) -> list[int]:
+        """Return where scalars stand; what does not depend on the unknown gets a place here."""
+        found: list[int] = []
+        for item in scalars:
+            place = self._places.get(item)
+            if place is None:
+                assert isinstance(item, (int, Expr))
+                place = self._put(item, self.scalars.value(item))
+            found.append(place)
+        return found
+
+    def _put(self, item: object, number: int | None) -> int:
+        place = self._places[item] = len(self._start)
+        self._start.append(number)
+        return place
+
     def _visit(self, scalar: Scalar, depends: dict[Expr, bool]) -> bool:
         """Tell whether a scalar depends on the unknown; put those that do in order."""
         if not isinstance(scalar, Expr):
@@ -140,14 +167,14 @@ class _Asked:
         """Return the outcomes for a number, None where it is not to be run: loops would be very
         long, or something is asked that nothing was bound for.
         """
-        known: dict[object, int | None] = {self.unknown: number}
-        value = self.scalars.value
-        for item in self.order:
-            parts = [known[p] if p in known else value(p) for p in item.args]  # pyright: ignore[reportArgumentType]
-            known[item] = None if None in parts else FUNCTIONS[item.function](*parts)
+        values = self._start.copy()
+        values[0] = number
+        for function, places, place in self._program:
+            parts = [values[part] for part in places]
+            values[place] = None if None in parts else function(*parts)
         found: list[int] = []
-        for outcome, scalars in self.questions:
-            parts = [known[item] if item in known else value(item) for item in scalars]
+        for outcome, places in self._asks:
+            parts = [values[part] for part in places]
             if None in parts:
                 return None
             result = outcome(*parts)

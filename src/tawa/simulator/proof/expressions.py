@@ -40,3 +40,12 @@ def parts_of(scalars: Iterable[object]) -> list[object]:
             if isinstance(item, Expr) and not item.unknown:
                 left += item.args[::-1]
     return list(found)
+
+
+def follows(one: Scalar, other: Scalar) -> bool:
+    """Tell whether two arguments that commute stand the other way round: numbers first, then by
+    age.
+    """
+    if isinstance(one, Expr) and isinstance(other, Expr):
+        return one.serial > other.serial
+    return isinstance(one, Expr)

@@ -16,9 +16,10 @@ def number_for(
 
     def at(number: int) -> int:
         number = number // unit * unit
-        if number not in tried:
-            tried[number] = probe(number)
-        return tried[number]
+        found = tried.get(number)
+        if found is None:
+            found = tried[number] = probe(number)
+        return found
 
     sizes = [1, *constants]
     for size in sizes:
@@ -33,9 +34,10 @@ def number_for(
     rising = at(low) <= at(high)
     while high - low > unit:
         middle = (low + high) // 2
-        if at(middle) == wish:
+        reached = at(middle)
+        if reached == wish:
             return _edge(at, middle // unit * unit, wish, unit, constants[-1], ragged)
-        if (at(middle) < wish) == rising:
+        if (reached < wish) == rising:
             low = middle
         else:
             high = middle

@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, TypeAlias
 
 from tawa.simulator.proof.choices import Choices, Repeated
-from tawa.simulator.proof.expressions import Expr, Scalar, parts_of
+from tawa.simulator.proof.expressions import Expr, Scalar, follows, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.probing import Formula, Operation, Questions, Wanted
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 _LAUNCH = ("block_id", "cluster_id", "num_blocks", "num_clusters", "grid_extent")
 _EQUAL = {"eq": 1, "ne": 0}
 _DRAWS = 60
-
 _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
-
 
 Name: TypeAlias = "tuple[object, ...]"
 """What an unknown is called: its kind and key, or the function and the arguments of a word."""
@@ -66,7 +64,8 @@ class Scalars:
         self.units: dict[Expr, int] = {}
         self.assigned: set[Expr] = set()
         self._known: dict[Expr, int] = {}
-        self._open: set[Expr] = set()  # those found open under the present binding
+        # Those found open, by an unknown that kept each so: they are until it is bound.
+        self._open: dict[Expr, Expr] = {}
         self._words = Words()
 
     def unknown(self, kind: str, *key: object, unit: int = 1) -> Expr:
@@ -123,7 +122,7 @@ class Scalars:
                 return args[1] if condition else args[2]
         if function == "not":
             return self.apply("xor", args[0], 1)
-        if function in _COMMUTE and _follows(*args):
+        if function in _COMMUTE and follows(*args):
             args = args[::-1]
         name = (function, *args)
         found = self.table.get(name)
@@ -144,33 +143,38 @@ class Scalars:
         if not isinstance(scalar, Expr):
             return scalar
         known = self._known.get(scalar)
-        if known is None and scalar not in self._open:
-            known = self._evaluate(scalar)
+        if known is None:
+            unknown = self._open.get(scalar)
+            if unknown is None or unknown in self.bound:
+                known = self._evaluate(scalar)
         return known
 
     def _evaluate(self, scalar: Expr) -> int | None:
         """Compute a scalar from its parts, without recursion: a while loop's are thousands deep."""
-        known, still_open = self._known, self._open
+        known, still_open, bound = self._known, self._open, self.bound
         work = [scalar]
         while work:
             item = work[-1]
-            if item in known or item in still_open:
+            if item in known:
                 work.pop()
                 continue
             if item.unknown:
                 work.pop()
-                if item in self.bound:
-                    known[item] = self.bound[item]
+                if item in bound:
+                    known[item] = bound[item]
                 else:
-                    still_open.add(item)
+                    still_open[item] = item
                 continue
             values = [known.get(part) if isinstance(part, Expr) else part for part in item.args]
             if None not in values:
                 known[work.pop()] = FUNCTIONS[item.function](*values)
                 continue
             missing = [part for part in item.args if isinstance(part, Expr) and part not in known]
-            if any(part in still_open for part in missing):
-                still_open.add(work.pop())
+            for part in missing:
+                unknown = still_open.get(part)
+                if unknown is not None and unknown not in bound:
+                    still_open[work.pop()] = unknown
+                    break
             else:
                 work += missing
         return known.get(scalar)
@@ -178,7 +182,6 @@ class Scalars:
     def _bind(self, unknowns: list[Expr], numbers: Iterable[int]) -> None:
         chosen = list(zip(unknowns, numbers, strict=True))
         self.bound.update(chosen)
-        self._open.clear()
         self._words.bound(unknowns)
         if self.choices is not None:
             self._choose("bind", *[(self._name(item), number) for item, number in chosen])
@@ -367,15 +370,6 @@ def itself(value: int) -> int:
 def truth(value: int) -> int:
     """Return 1 for what holds, else 0."""
     return int(bool(value))
-
-
-def _follows(one: Scalar, other: Scalar) -> bool:
-    """Tell whether two arguments that commute stand the other way round: numbers first, then by
-    age.
-    """
-    if isinstance(one, Expr) and isinstance(other, Expr):
-        return one.serial > other.serial
-    return isinstance(one, Expr)
 
 
 def _preference(item: Expr) -> tuple[int, int]:

@@ -20,7 +20,7 @@ class Words:
 
     def __init__(self) -> None:
         self._words: dict[tuple[object, ...], Expr] = {}  # by their address as far as it is known
-        self._unplaced: dict[Expr, None] = {}
+        self._unplaced: dict[Expr, list[Expr]] = {}  # with the unknowns open in their addresses
         self._waiting: dict[Expr, list[Expr]] = {}  # by an unknown that their addresses depend on
         self._moved: list[Expr] = []
 
@@ -54,21 +54,24 @@ class Words:
                 self._wait(word, value)
 
     def _wait(self, word: Expr, value: Value) -> None:
-        self._unplaced[word] = None
-        for unknown in _open(word, value):
+        self._unplaced[word] = found = self._open(word, value)
+        for unknown in found:
             self._waiting.setdefault(unknown, []).append(word)
 
-
-def _open(word: Expr, value: Value) -> list[Expr]:
-    """Return the unknowns that are open in an address, and in the addresses of these."""
-    found: dict[Expr, None] = {}
-    work = [word]
-    while work:
-        for part in work.pop().args:
-            if isinstance(part, Expr) and part not in found and value(part) is None:
+    def _open(self, word: Expr, value: Value) -> list[Expr]:
+        """Return the unknowns that are open in an address, and in the addresses of these."""
+        found: dict[Expr, None] = {}
+        work = [word]
+        while work:
+            for part in work.pop().args:
+                if not isinstance(part, Expr) or part in found or value(part) is not None:
+                    continue
                 found[part] = None
-                work.append(part)
-    return [part for part in found if part.unknown]
+                if part in self._unplaced:
+                    found |= dict.fromkeys(self._unplaced[part])
+                else:
+                    work.append(part)
+        return [part for part in found if part.unknown and value(part) is None]
 
 
 def _placed(item: Expr, value: Value) -> tuple[object, ...]:
