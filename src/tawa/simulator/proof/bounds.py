@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tawa.ir import hopper
+from xdsl.dialects import scf
+from xdsl.ir import Block, SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.simulator.proof.counting import constant_of
 
 if TYPE_CHECKING:
     from tawa.simulator.proof.expressions import Scalar
 
 _FROM_ZERO = frozenset({"block_id", "cluster_id"})
 _FROM_ONE = frozenset({"num_blocks", "num_clusters", "grid_extent"})
+_DEEP = 40
+"""Operations, one on the other, through which it is asked what a value is at least."""
 _BOUNDED = frozenset({"add", "mul", "idiv", "irem", "min", "max", "select"})
 
 
@@ -68,3 +74,42 @@ def least_of(function: str, args: tuple[object, ...]) -> int | None:
             return min(a, b)
         case _:
             return None
+
+
+def least_of_value(value: SSAValue) -> int | None:
+    """Return what a value of the kernel is at least, whatever the input is."""
+    return _Leasts().of(value, _DEEP)
+
+
+class _Leasts:
+    """What values are at least, each asked for once."""
+
+    def __init__(self) -> None:
+        self.known: dict[SSAValue, int | None] = {}
+
+    def of(self, value: SSAValue, deep: int) -> int | None:
+        if not deep or str(value.type) not in ("i32", "i64"):
+            return None
+        if value not in self.known:
+            self.known[value] = self._find(value, deep - 1)
+        return self.known[value]
+
+    def _find(self, value: SSAValue, deep: int) -> int | None:
+        match value.owner:
+            case tile.Constant():
+                return constant_of(value)
+            case hopper.BlockId():
+                return 0
+            case hopper.NumBlocks() | hopper.GridExtent():
+                return 1
+            case tile.Elementwise() as operation:
+                parts = tuple([self.of(part, deep) for part in operation.operands])
+                return least_of(operation.function.data, parts)
+            case Block() as body:
+                loop = body.parent_op()
+                if not isinstance(loop, scf.ForOp) or value is not body.args[0]:
+                    return None
+                rises = (self.of(loop.step, deep) or 0) > 0
+                return self.of(loop.lb, deep) if rises else None
+            case _:
+                return None

@@ -1,38 +1,118 @@
-"""Conditions that are decided by the same condition around them: code that no input reaches.
+"""Conditions that are decided by those around them, or by what numbers are at least: code that no
+input reaches.
 
 if tl.load(flag) > 1: ..
 else:
     if tl.load(flag) > 1: ..     # never: nobody writes flag
+    if tl.load(flag) == 2: ..    # never either: comparisons of one number with constants
+    if tl.program_id(0) < 0: ..  # nor this, of a number that is not negative
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
 
 from xdsl.dialects import scf
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.traits import Pure
 
 from tawa.ir import hopper, tile
+from tawa.simulator.proof.bounds import least_of_value
+from tawa.simulator.proof.counting import constant_of, negated
 from tawa.simulator.proof.globals import Roots, may_change
+
+_OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+_TURNED = {"eq": "eq", "ne": "ne", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+"""Comparisons with their operands exchanged."""
+_BITS = {"i32": 32, "i64": 64}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What holds where a side of a condition is taken: that `value`, a condition, is `holds`."""
+
+    value: SSAValue
+    holds: bool
+
+    @classmethod
+    def of(cls, branch: scf.IfOp, side: int) -> Fact:
+        """Return what holds on a side of a branch."""
+        value, holds = branch.cond, side == 0
+        while (inner := negated(value)) is not None:
+            value, holds = inner, not holds
+        return cls(value, holds)
+
+    def compared(self) -> tuple[SSAValue, str, int] | None:
+        """Return a number and the comparison with a constant that holds of it, if it is one."""
+        operation = self.value.owner
+        if not isinstance(operation, tile.Elementwise) or len(operation.operands) != 2:
+            return None
+        function, (one, other) = operation.function.data, operation.operands
+        bits = _BITS.get(str(one.type))
+        if function not in _OPPOSITE or bits is None:
+            return None
+        if constant_of(one) is not None:
+            one, other, function = other, one, _TURNED[function]
+        constant = constant_of(other)
+        if constant is None or not -(1 << bits - 1) <= constant < 1 << bits - 1:
+            return None
+        return one, function if self.holds else _OPPOSITE[function], constant
 
 
 def is_closed(branch: scf.IfOp, side: int, written: Roots) -> bool:
-    """Tell whether a condition around a branch says that this side of it is not taken.
+    """Tell whether no input takes this side of a branch: conditions around it say so, or what the
+    number that it compares with a constant is at least.
 
     `written` are the arguments through which the kernel writes memory.
     """
+    wanted = Fact.of(branch, side)
+    around = list(_around(branch))
+    if any(
+        fact.holds != wanted.holds and _same(fact.value, wanted.value, written) for fact in around
+    ):
+        return True
+    compared = wanted.compared()
+    if compared is None:
+        return False
+    number, function, constant = compared
+    facts = [found for fact in around if (found := fact.compared()) is not None]
+    alike = [(how, than) for other, how, than in facts if _same(other, number, written)]
+    least = least_of_value(number)
+    known = [("ge", least)] if least is not None else []
+    return _is_empty([*alike, *known, (function, constant)])
+
+
+def _around(branch: scf.IfOp) -> Iterator[Fact]:
+    """Yield what holds where a branch stands."""
     region = branch.parent_region()
     while region is not None:
         around = region.parent
         if around is None or isinstance(around, hopper.Role):
-            return False
-        if (
-            isinstance(around, scf.IfOp)
-            and around.regions.index(region) != side
-            and _same(around.cond, branch.cond, written)
-        ):
-            return True
+            return
+        if isinstance(around, scf.IfOp):
+            yield Fact.of(around, around.regions.index(region))
         region = around.parent_region()
-    return False
+
+
+def _is_empty(comparisons: list[tuple[str, int]]) -> bool:
+    """Tell whether no whole number compares so with all of these."""
+    low, high = -inf, inf
+    unlike: set[float] = set()
+    for function, number in comparisons:
+        match function:
+            case "ne":
+                unlike.add(number)
+            case "eq":
+                low, high = max(low, number), min(high, number)
+            case "lt" | "le":
+                high = min(high, number - (function == "lt"))
+            case _:
+                low = max(low, number + (function == "gt"))
+    while low in unlike:
+        low += 1
+    return low > high
 
 
 def _same(one: SSAValue, other: SSAValue, written: Roots) -> bool:

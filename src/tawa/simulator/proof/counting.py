@@ -62,6 +62,16 @@ def constant_of(value: SSAValue) -> int | None:
             return None
 
 
+def negated(value: SSAValue) -> SSAValue | None:
+    """Return the condition of which a value is the negation, None where it is none."""
+    match value.owner:
+        case tile.Elementwise(function=function) as operation if function.data == "xor":
+            one, other = operation.operands
+            return one if constant_of(other) == 1 and str(value.type) == "i1" else None
+        case _:
+            return None
+
+
 _NO_SCALARS = frozenset((TensorType, ViewType, BufferType, BarriersType, TensorMapType))
 
 
