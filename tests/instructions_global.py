@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -22,37 +23,40 @@ ELEMENTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def moved(kind: str, count: int) -> Program:
+def moved(kind: str, count: int, *, volatile: bool = False) -> Program:
     """Vectors go through shared memory and come out in reverse order of lanes."""
+    load = memory.global_load(kind, count, volatile=volatile)
     given = np.arange(1, 32 * count + 1).astype(KINDS[kind])
     size = given.itemsize * count
     body = f"""\
 {kind} held[{count}];
-global_load_{kind}x{count}(held, given + {size} * lane);
+{load.name}(held, given + {size} * lane);
 shared_store_{kind}x{count}(shared + {size} * lane, held);
 warp_sync();
 shared_load_{kind}x{count}(held, shared + {size} * (31 - lane));
 global_store_{kind}x{count}(result + {size} * lane, held);
 """
     wrappers = (
-        memory.global_load(kind, count), memory.global_store(kind, count), b.WARP_SYNC,
+        load, memory.global_store(kind, count), b.WARP_SYNC,
         memory.shared_load(kind, count), memory.shared_store(kind, count),
     )  # fmt: skip
     expected = given.reshape(32, count)[::-1].copy()
-    return Program(f"{kind} x{count} to memory and back", wrappers, body, given, expected)
+    how = " volatile" * volatile
+    return Program(f"{kind} x{count} to memory and back{how}", wrappers, body, given, expected)
 
 
 def one_by_one(kind: str) -> Program:
-    """Single values, with a cache operator and without, through shared memory."""
+    """Single values, volatile, with a cache operator and without, through shared memory."""
     given = np.arange(32).astype(KINDS[kind])
     size = given.itemsize
-    loads = memory.global_load_one(kind), memory.global_load_one(kind, cache="cg")
+    load = partial(memory.global_load_one, kind)
+    loads = load(), load(cache="cg"), load(volatile=True)
     body = f"""\
 {kind} one = {loads[0].name}(given + {size} * lane);
 shared_store_{kind}(shared + {size} * lane, {loads[1].name}(given + {size} * (31 - lane)));
 warp_sync();
 {kind} other = shared_load_{kind}(shared + {size} * lane);
-global_store_{kind}(result + {size} * lane, one + other + one);
+global_store_{kind}(result + {size} * lane, one + other + {loads[2].name}(given + {size} * lane));
 """
     wrappers = (
         *loads, memory.global_store_one(kind), memory.shared_load_one(kind),
@@ -62,23 +66,25 @@ global_store_{kind}(result + {size} * lane, one + other + one);
     return Program(f"one {kind}", wrappers, body, given, expected)
 
 
-def narrow(bits: int) -> Program:
+def narrow(bits: int, *, volatile: bool = False) -> Program:
     """Elements of 8 or 16 bits: loads extend with zeros, stores keep the low bits."""
+    load = memory.global_load_narrow(bits, volatile=volatile)
     kind = np.dtype(f"u{bits // 8}")
     given = (np.arange(32) * 0x97 + 0x80).astype(kind)
     size = bits // 8
     body = f"""\
-u32 word = global_load_b{bits}(given + {size} * lane);
+u32 word = {load.name}(given + {size} * lane);
 shared_store_b{bits}(shared + {size} * lane, word | 0x10000);
 warp_sync();
 word = shared_load_b{bits}(shared + {size} * (31 - lane));
 global_store_b{bits}(result + {size} * lane, word | 0x10000);
 """
     wrappers = (
-        memory.global_load_narrow(bits), memory.global_store_narrow(bits), b.WARP_SYNC,
+        load, memory.global_store_narrow(bits), b.WARP_SYNC,
         memory.shared_load_narrow(bits), memory.shared_store_narrow(bits),
     )  # fmt: skip
-    return Program(f"{bits} bits to memory and back", wrappers, body, given, given[::-1].copy())
+    name = f"{bits} bits to memory and back{' volatile' * volatile}"
+    return Program(name, wrappers, body, given, given[::-1].copy())
 
 
 FUNCTIONS = {
@@ -182,6 +188,7 @@ PROGRAMS = [
         "u32": (1, 2, 4), "int": (1, 2, 4), "float": (1, 2, 4), "double": (2,)}.items()
       for count in counts),
     *(one_by_one(kind) for kind in ("int", "float", "u32")), narrow(8), narrow(16),
+    narrow(8, volatile=True), narrow(16, volatile=True), moved("float", 4, volatile=True),
     *(atomic("add", element) for element in ELEMENTS), atomic("add", "i32", "acq_rel"),
     *(atomic(name, "i32") for name in FUNCTIONS if name != "add"),
     atomic("max", "f32"), atomic("min", "f32"), atomic("max", "f64"), atomic("max", "u32"),

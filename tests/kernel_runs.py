@@ -34,6 +34,7 @@ from tawa.runtime.dtypes import numpy_dtype
 from tawa.runtime.specialize import bind
 from tawa.simulator import simulate
 from tile_shapes import SHAPES, inputs, text_of
+from told_kernels import TOLD
 
 # --- from signatures ------------------------------------------------------------------------------
 
@@ -338,6 +339,25 @@ def _special() -> Iterator[tuple[str, Subject]]:
         yield name, _counted(name, function)
 
 
+def _told() -> Iterator[tuple[str, Subject]]:
+    """Words in memory count the trips, or choose in those of K."""
+    for name, (function, signature) in TOLD.items():
+        tiles = "K" in signature
+
+        def arguments(extent: int | None, tiles: bool = tiles) -> Arguments:
+            n = extent if extent is not None else 160 if tiles else 3
+            flag = np.array([1 if tiles else n, *[0] * 9], np.int32)
+            if not tiles:
+                return {"x": np.ones(256, np.float32), "flag": flag, "out": np.zeros(256, "f4")}
+            shapes = {"a_desc": (64, n), "b_desc": (n, 64), "c_desc": (64, 64)}
+            given = _filled(shapes, dict.fromkeys(shapes, (64, 64)), "f16", ())
+            c = descriptor(np.full((64, 64), np.nan, np.float32), (64, 64))
+            return given | {"c_desc": c, "flag": flag, "K": n}
+
+        make = partial(build, function, signature, {})
+        yield name, sized(name, make, arguments, (1, 1, 1), step=64 if tiles else 1)
+
+
 # --- the library ----------------------------------------------------------------------------------
 
 
@@ -377,6 +397,7 @@ def _all() -> Iterator[tuple[str, Subject]]:
             yield full, _shape(name, full)
     yield from _codegen()
     yield from _special()
+    yield from _told()
     yield from _library()
 
 

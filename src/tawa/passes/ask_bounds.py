@@ -107,9 +107,16 @@ def _conditions(kernel: tile.Kernel, dividend: tile.Elementwise) -> list[str] | 
         if value is None:
             return None
         asked.append((polynomial(value), inside))
-    conditions = [_condition(kernel, poly, inside) for poly, inside in asked]
-    found = [text for text in conditions if text is not None]
-    return found if len(found) == len(conditions) else None
+    conditions: list[str] = []
+    for poly, inside in asked:
+        if (number := poly.as_constant) is not None:
+            if not inside.holds(Range(number, number)):
+                return None
+        elif (condition := _condition(kernel, poly, inside)) is None:
+            return None
+        else:
+            conditions.append(condition)
+    return conditions
 
 
 def _exact(top: Operation) -> Iterator[tuple[SSAValue | None, Range]]:

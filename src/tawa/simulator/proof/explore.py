@@ -234,7 +234,7 @@ class Exploration:
             kept = self.orbits.setdefault(key, Orbit())
             kept.begun |= orbit.begun
             kept.ended |= orbit.ended
-            for values in orbit.ended - self.ended.setdefault(key, {}).keys():
+            for values in sorted(orbit.ended - self.ended.setdefault(key, {}).keys(), key=repr):
                 self.ended[key][values] = replace(run.configuration, given=given)
         self._forget()
 
