@@ -90,8 +90,8 @@ def _products() -> Iterator[tuple[str, Library]]:
     ):
         make = partial(_product, form=form, splits=splits)
         for index in range(count):
-            # Of the kernels that add parts up none has a loop over the sum.
-            least = int(splits > 1)
+            # Nobody shares out an empty sum: the library launches none of these forms for it.
+            least = int(form in ("split", "stream"))
             yield f"library {form} {index}", Library(make, index, 0 if index else 64, least=least)
     once = partial(_product, form="split_once", persistent=False)
     yield "library split_once 0", Library(partial(once, splits=3), 0, 64, least=1)

@@ -62,7 +62,7 @@ FIXED = {
 
 def test_loops_turn_as_often_as_asked() -> None:
     """From 0 trips, or 1 where the sum is divided into parts, to twice round the ring and more."""
-    parts = {"library split 0", "library split_once 0", "library few rows"}
+    parts = {"library split 0", "library stream 0", "library split_once 0", "library few rows"}
     for name, subject in SUBJECTS.items():
         if not subject.step:
             loops = [op for op in subject.at(None).kernel.walk() if op.name in LOOPS]
