@@ -67,8 +67,12 @@ class FurtherValues(WiderValues):
         how = self.pick("{0} // 3", "{0} % 5", "{0} >> 3", "tl.maximum({0}, 2)", "{0} * 7 // 9",
                         "tl.where({0} > 5, {0} % 7, {0})", "{0} - 3", "{0}.to(tl.float32) * 0.5",
                         "tl.minimum({0}, 200) // 50")  # fmt: skip
-        text = f"({how.format(value)}).to({self.pick('tl.int32', 'tl.float32')})"
-        return self.made(pool, f"({text}).to(tl.int32)", v.shape, "i32")
+        kind = self.pick("tl.int32", "tl.float32")
+        if "float32" in how or kind == "tl.float32":
+            # A float beyond int32 has no number there: hardware and hosts differ.
+            return self.made(pool, f"lib.near(({how.format(value)}).to(tl.float32)).to(tl.int32)",
+                             v.shape, "i32")  # fmt: skip
+        return self.made(pool, f"({how.format(value)}).to({kind})", v.shape, "i32")
 
     def scalar(self, pool: list[Value]) -> list[str]:
         """A scalar of either sign, from memory or a reduction; it divides, or chooses a place."""
