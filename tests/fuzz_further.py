@@ -196,7 +196,7 @@ class FurtherWriter(WiderWriter):
                 inner.counters.append(f"({index} + 4)")
             case "constant":
                 self.known["STEP"] = self.known.get("STEP", self.pick(-1, -3))
-                bounds = f"{self.pick(2, 5)}, -3, STEP"
+                bounds = f"{self.pick(2, 4)}, -3, STEP"
                 inner.offsets.append(f"{index} * BK")
                 inner.counters.append(f"({index} + 2)")
             case _:
