@@ -191,7 +191,7 @@ class FurtherWriter(WiderWriter):
                 inner.offsets.append(f"{index} * BK")
                 inner.counters.append(index)
             case "below":
-                bounds = f"3, {self.pick(-5, -2)}, -2"
+                bounds = f"2, {self.pick(-5, -2)}, -2"
                 inner.offsets.append(f"{index} * BK")
                 inner.counters.append(f"({index} + 4)")
             case "constant":
