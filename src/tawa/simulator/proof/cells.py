@@ -52,7 +52,7 @@ def cells(
     for name, unknown in bound.items():
         asked = _Asked(scalars, unknown, questions)
         few = len(asked.questions) < 2 or not any(each in new for each in asked.questions)
-        if few or not _is_free(unknown, bound):
+        if few or not is_free(unknown, bound):
             continue
         asked.prepare()
         beside = {item: here[item] for item, expr in bound.items() if expr in asked.others}
@@ -78,7 +78,7 @@ def _differ_in(name: Name, here: Given, run: Given) -> bool:
     return name in run and all(run.get(item, number) == number for item, number in here.items())
 
 
-def _is_free(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
+def is_free(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
     """Tell whether an unknown may be any number from its least one on, whatever the others are:
     blocks are numbered below the size of the grid.
     """

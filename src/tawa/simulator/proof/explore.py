@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeAlias
 
 from xdsl.dialects import scf
@@ -28,6 +29,7 @@ from tawa.simulator.proof.configuration import (
     searching,
 )
 from tawa.simulator.proof.control import is_pure
+from tawa.simulator.proof.lengths import Lengths, lengths_of
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.orbits import Orbit, Values
 from tawa.simulator.proof.read import STEPPED
@@ -47,6 +49,7 @@ _IN_VAIN = STEPS // 2
 _SHORT = 2  # trips of the loops in a run of a cell
 _DRAWS, _FILLED = 32, 4_000
 """Runs in which loops make all trips they can, and the steps of one."""
+_TRIED = 6  # inputs that should give a loop one trip count
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
 
 
@@ -83,6 +86,8 @@ class Exploration:
         self.asking: set[Operation] = set()
         self.tours: dict[frozenset[tuple[Name, int]], Tour] = {}
         self.surveyed: set[Entry] = set()
+        self.made: dict[Operation, set[int]] = {}
+        self.lengths: dict[Operation, list[tuple[Configuration, Lengths]]] = {}
         self.fixed = model.decoder.uniform.fixed
         self.open: set[Operation] = set()
         # What counts as steps, and what it stands in: it is reached where that is entered.
@@ -97,6 +102,7 @@ class Exploration:
         self._check_pure()
         self._explore()
         self._survey()
+        self._lengths()
         self.search.close()
 
     def _explore(self) -> None:
@@ -227,8 +233,12 @@ class Exploration:
         self.open |= run.open_conditions
         if run.asked:
             self.surveys.append(self._asked(run))
+        for loop, lengths in lengths_of(run.scalars, run.bounds):
+            self.lengths.setdefault(loop, []).append((run.configuration, lengths))
         if not run.configuration.free:
             self._note(run)
+            for loop, counts in run.turned.items():
+                self.made.setdefault(loop, set()).update(counts)
         given = run.scalars.launched()
         for key, orbit in run.orbits.items():
             kept = self.orbits.setdefault(key, Orbit())
@@ -274,10 +284,40 @@ class Exploration:
             if found.entered <= self.surveyed:
                 break
             self.surveyed |= found.entered
-            again = replace(found.configuration, given=found.given, survey=True, outcomes={})
-            self._try(again, fresh=True)
+            self._survey_of(found)
         for configuration in self._cells():
             self._try(configuration)
+
+    def _survey_of(self, tour: Tour | None) -> None:
+        """Go where a run went, as a survey."""
+        if tour is not None:
+            again = replace(tour.configuration, given=tour.given, survey=True, outcomes={})
+            self._try(again, fresh=True)
+
+    def _lengths(self) -> None:
+        """Run loops that turn rings with trip counts they were not seen to make."""
+        shape = self.model.shape
+        near = [count for count in shape.counts() if count < shape.depth + shape.settle + 2]
+        for loop, made in self.made.items():
+            counts = [count for count in near if count not in made and loop not in self.fixed]
+            if counts and loop not in self.lengths:
+                tours = (tour for tour in self.tours.values() if (loop, 0) in tour.entered)
+                self._survey_of(min(tours, key=lambda tour: tour.steps, default=None))
+            for count in counts:
+                for configuration, lengths in self.lengths.get(loop, ()):
+                    if count not in made:
+                        self._lengthwise(loop, count, configuration, lengths)
+
+    def _lengthwise(
+        self, loop: Operation, count: int, configuration: Configuration, lengths: Lengths
+    ) -> None:
+        """Run a loop with a trip count: a few inputs that should give it, until one does."""
+        for given in islice(lengths.give(count, self.model.shape.long), _TRIED):
+            with suppress(OutOfSteps):
+                self._try(replace(configuration, given=given, survey=False, outcomes={}), _FILLED)
+            self._forget()
+            if count in self.made[loop]:
+                return
 
     def _forget(self) -> None:
         """Take the run at hand apart: nobody reports on it."""

@@ -86,6 +86,8 @@ class Run(World):
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.open_conditions: set[Operation] = set()
         self.asked: dict[Question, Operation] = {}
+        self.turned: dict[Operation, set[int]] = {}  # trips of loops that have none inside
+        self.bounds: dict[Operation, Question] = {}  # what such a loop asked first in a survey
         self.flying: list[tuple[int, Agent, Operation]] = []
         self.globals = GlobalMemory(model.decoder.followed, scalars)
         self.blocks = [self._block(rank) for rank in range(model.cluster)]
@@ -274,6 +276,10 @@ class Run(World):
         if a is None or b is None or c is None or c <= 0:
             raise Unproved(f"a loop runs from {a} to {b} by {c}", site.operation)
         count = _count(b, a, c)
+        if site.kind == "inner":
+            self.turned.setdefault(site.operation, set()).add(count)
+            if self.configuration.survey and any(isinstance(item, Expr) for item in (low, high)):
+                self.bounds.setdefault(site.operation, (_count, (high, low, by)))
         return range(count) if site.kind == "pure" else self._shorten(count)
 
     def _set_free(self, site: Site, low: Scalar, high: Expr, by: Scalar) -> None:
