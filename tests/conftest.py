@@ -4,6 +4,7 @@ import pytest
 from hypothesis import settings
 
 from launch_schedules import Schedules
+from runtime_fakes import FakeDriver, install
 from tawa.runtime import dispatch, simulation
 
 # Every example may compile and simulate a kernel, so none has a deadline of its own. The short run
@@ -24,3 +25,11 @@ def schedules(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     for module in (dispatch, simulation):
         monkeypatch.setattr(module, "simulate_stage", found)
     return found
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    """A driver that records launches of `runtime_fakes.kernel`, and whatever has its parameters."""
+    fake = FakeDriver(parameters=3)
+    install(monkeypatch, fake)
+    return fake

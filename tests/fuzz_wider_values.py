@@ -12,7 +12,6 @@ from fuzz_case import WORDS, Array, indented
 from fuzz_values import ELEMENTS, Value, Writer
 
 TABLE = 64  # words in the memory that gathers read
-SLOTS = 64  # words of a program's own that atomics change
 
 
 class WiderValues(Writer):

@@ -42,7 +42,6 @@ SYNC = (
     hopper.WgmmaCommit,
     hopper.WgmmaWait,
 )
-FENCES = (hopper.ProxyFence, hopper.WgmmaFence)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from tawa.codegen.parameters import (
     TensorMapParameter,
 )
 from tawa.frontend.signature import ConstantArg, DescriptorArg, PointerArg, ScalarArg
+from tawa.plan.pins import Pins
 from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan
+from tawa.runtime.build import Request
 from tawa.runtime.compiled import (
     Assembly,
     CompiledKernel,
@@ -219,3 +221,14 @@ def parameters_of(signature) -> list[Parameter]:
             case ConstantArg():
                 pass
     return found
+
+
+def kernel(x, n):
+    """What is launched where only its parameters matter: an array and a number."""
+    return x + n
+
+
+def request(**changes) -> Request:
+    """What is asked of a compiler for `kernel`, with other facts as given."""
+    facts = {"signature": {"x": PointerArg("f32")}, "text": "text", **changes}
+    return Request(kernel, facts["text"], facts["signature"], {}, Pins(), H200)

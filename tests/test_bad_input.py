@@ -223,7 +223,7 @@ def test_registers_over_budget_list_what_is_held() -> None:
             **{"BM": 64, "BN": 1024, "BK": 64, "specialize": True},
         )
     assert "acc" in caught.value.why
-    assert caught.value.remedy == "use smaller blocks"
+    assert caught.value.remedy == "use smaller block sizes"
 
 
 # --- what needs, or lacks, a GPU ----------------------------------------------------------------

@@ -71,7 +71,7 @@ def test_descriptor_block():
         a.store([0, 0], a.load([0, 0]).reshape(8, 32))
 
     error = refused(TypeMismatch, kernel, a=TILE)
-    assert error.what == "a block fp16[8, 32] does not fit a descriptor of fp16[16, 16]"
+    assert error.what == "a tensor fp16[8, 32] does not fit a descriptor of fp16[16, 16]"
 
 
 def test_descriptor_last_stride():
@@ -88,8 +88,8 @@ def test_descriptor_rows_too_short():
         tl.make_tensor_descriptor(x, [n, n], [n, 1], [16, 4])
 
     error = refused(DescriptorError, kernel, x="f16*", n="i32")
-    assert error.what == "rows of a block are 4 x fp16 = 8 bytes"
-    assert error.remedy == "make the last block extent 8 or more"
+    assert error.what == "rows of block_shape are 4 x fp16 = 8 bytes"
+    assert error.remedy == "make the last extent of block_shape 8 or more"
 
 
 def test_atomic_of_a_narrow_type():
@@ -169,7 +169,7 @@ def test_axis_outside():
         tl.store(x, tl.sum(tl.arange(0, 8), axis=1))
 
     error = refused(TypeMismatch, kernel, x="i32*")
-    assert error.what == "axis 1 is outside a block of 1 dimension"
+    assert error.what == "axis 1 is outside a tensor of 1 dimension"
 
 
 def test_missing_argument():

@@ -48,13 +48,13 @@ def test_choice_differs():
     assert error.what == "the two sides of this choice differ: fp32 and int32"
 
 
-def test_truth_of_a_block():
+def test_truth_of_a_tensor():
     def kernel(x):
         if tl.load(x + tl.arange(0, 8)) > 0:
             tl.store(x, 1)
 
     error = refused(TypeMismatch, kernel, x="f32*")
-    assert error.what == "a block of int1[8] is neither true nor false"
+    assert error.what == "a tensor of int1[8] is neither true nor false"
 
 
 def test_shapes_do_not_meet():
@@ -62,7 +62,7 @@ def test_shapes_do_not_meet():
         tl.store(x, tl.sum(tl.arange(0, 8) + tl.arange(0, 16)))
 
     error = refused(TypeMismatch, kernel, x="i32*")
-    assert error.what == "blocks of shapes [8] and [16] do not fit together"
+    assert error.what == "tensors of shapes [8] and [16] do not fit together"
     assert "in dimension 0 the extents are 8 and 16" in error.why
     assert marked(error) == "tl.arange(0, 8) + tl.arange(0, 16)"
 
@@ -123,16 +123,16 @@ def test_extent_no_layout_takes():
         tl.store(x + tl.arange(0, 100), 1)
 
     error = refused(ShapeUnsupported, kernel, x="i32*")
-    assert error.what == "a block of shape [100] has an extent of 100"
-    assert error.why == "the extents of a block are powers of two or multiples of 8"
+    assert error.what == "a tensor of shape [100] has an extent of 100"
+    assert error.why == "the extents of a tensor are powers of two or multiples of 8"
 
 
-def test_block_too_large():
+def test_tensor_too_large():
     def kernel(x):
         tl.store(x, tl.sum(tl.zeros((2048, 1024), tl.float32)))
 
     error = refused(ShapeUnsupported, kernel, x="f32*")
-    assert error.what == "a block of shape [2048, 1024] has 2097152 elements"
+    assert error.what == "a tensor of shape [2048, 1024] has 2,097,152 elements"
 
 
 def test_multiples_of_eight_are_welcome():

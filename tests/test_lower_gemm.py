@@ -95,7 +95,7 @@ def test_too_much_shared_memory_lists_the_buffers() -> None:
     with pytest.raises(OverBudget) as caught:
         lowered(edit=lambda text: text.replace("int<3>} : !aref", "int<5>} : !aref"))
     text = str(caught.value)
-    assert "311,376 bytes, a block has 231,424" in text
+    assert "311,376 bytes of shared memory" in text
     assert "b@14: 5 x 32,768 bytes = 163,840" in text
     assert "c_desc stage: 1 x 65,536 bytes" in text
 

@@ -293,6 +293,8 @@ def test_a_triton_kernel_keeps_its_decorators():
 
 
 def test_what_cannot_be_a_kernel():
-    with pytest.raises(ArgumentError, match=r"tawa\.jit got a int"):
+    with pytest.raises(ArgumentError, match=r"tawa\.jit got an object of type int"):
         tawa.jit(3)
+    with pytest.raises(ArgumentError, match=r"tawa\.jit got a lambda"):
+        tawa.jit(lambda x: x)
     assert wrap(wrap(body)).fn is body

@@ -133,7 +133,7 @@ def test_padding_nan():
         (parameter(box=(64, 128)), tensor(), "a box row of 256 bytes does not fit the swizzle"),
         (parameter(), tensor((1 << 32, 128)), "up to 2.32 - 1, got 4294967296 along dimension 0"),
         (parameter(), tensor(strides=(1 << 40, 1)), "up to 2.40 - 1 bytes, got 2199023255552"),
-        (parameter(), tensor((2, 3, 4), (12, 4, 1)), "A has 3 dimensions and a block of 2"),
+        (parameter(), tensor((2, 3, 4), (12, 4, 1)), "A has 3 dimensions and its block_shape 2"),
         (parameter("f8e4m3", (64, 128), padding="nan"), tensor(), "needs elements of f16, bf16"),
     ],
 )

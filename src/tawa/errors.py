@@ -163,9 +163,9 @@ class UnknownName(TawaError):  # noqa: N818
 
 
 class ShapeUnsupported(TawaError):  # noqa: N818
-    """A block shape that no instruction takes.
+    """A shape of a tensor that no instruction takes.
 
-    Why: The elements of a block are spread over threads and instructions, whose sizes are powers
+    Why: The elements of a tensor are spread over threads and instructions, whose sizes are powers
     of two and small multiples of eight.
 
     Remedy: Round the extent up (`tawa.next_power_of_2`) and mask what lies outside.
@@ -181,11 +181,11 @@ class ShapeUnsupported(TawaError):  # noqa: N818
 
     Message::
 
-        a block of shape [50257] has an extent of 50257
+        a tensor of shape [50257] has an extent of 50257
           at kernel.py:6
                 at = tl.arange(0, COLUMNS)
                      ^^^^^^^^^^^^^^^^^^^^^
-          why: the extents of a block are powers of two or multiples of 8
+          why: the extents of a tensor are powers of two or multiples of 8
           do:  round the extent up and mask what lies outside
     """
 
@@ -222,9 +222,9 @@ class OverBudget(TawaError):  # noqa: N818
     """Shared memory or registers exceed what a block has; the message lists the buffers.
 
     Why: A block has 227 KiB of shared memory and 64 Ki registers. Without pins the planner stays
-    within both; with them, or with very large blocks, nothing may be left to choose.
+    within both; with them, or with very large block sizes, nothing may be left to choose.
 
-    Remedy: Use smaller blocks or a smaller depth, as the list of buffers suggests.
+    Remedy: Use smaller block sizes or a smaller depth, as the list of buffers suggests.
 
     Example::
 
@@ -236,9 +236,9 @@ class OverBudget(TawaError):  # noqa: N818
 
     Message::
 
-        the plan needs 311376 bytes of shared memory
-          why: a block has 231424; a@28 x 5 slots: 81920, b@29 x 5 slots: 163840, barriers of a@28+b@29: 80, stage of c_desc@31: 65536
-          do:  use smaller blocks, or a smaller depth=
+        the plan needs 311,376 bytes of shared memory
+          why: a block has 231,424; a@28 x 5 slots: 81,920, b@29 x 5 slots: 163,840, barriers of a@28+b@29: 80, stage of c_desc@31: 65,536
+          do:  use smaller block sizes, or a smaller depth=
     """  # noqa: E501
 
     excess = 0  # bytes of shared memory over what a block has, where that is known
@@ -472,9 +472,9 @@ class TuningError(TawaError):
 
         none of the 2 configurations of matmul can be built
           why: each has its reason:
-            depth=8: the plan needs 458880 bytes of shared memory: a block has 231424; a@28 x 8 slots: 131072, b@29 x 8 slots: 262144, barriers of a@28+b@29: 128, stage of c_desc@31: 65536
+            depth=8: the plan needs 458,880 bytes of shared memory: a block has 231,424; a@28 x 8 slots: 131,072, b@29 x 8 slots: 262,144, barriers of a@28+b@29: 128, stage of c_desc@31: 65,536
             consumers=3: consumers=3: a warpgroup takes a multiple of 64 rows of a product; the products have [128] rows, so [1, 2] warpgroups can share them
-          do:  add a configuration with smaller blocks or fewer stages
+          do:  add a configuration with smaller block sizes or fewer stages
     """  # noqa: E501
 
 

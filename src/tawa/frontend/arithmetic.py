@@ -31,14 +31,14 @@ MAX_ELEMENTS = 1 << 20
 
 
 def check_shape(builder: Builder, shape: Sequence[int]) -> None:
-    """Refuse a block shape that no layout takes; raises ShapeUnsupported."""
+    """Refuse a shape that no layout takes; raises ShapeUnsupported."""
     for extent in shape:
         if extent > 0 and (extent & (extent - 1) == 0 or extent % 8 == 0):
             continue
         raise builder.error(
             ShapeUnsupported,
-            f"a block of shape {list(shape)} has an extent of {extent}",
-            why="the extents of a block are powers of two or multiples of 8",
+            f"a tensor of shape {list(shape)} has an extent of {extent}",
+            why="the extents of a tensor are powers of two or multiples of 8",
             remedy="round the extent up and mask what lies outside",
         )
     total = 1
@@ -47,8 +47,8 @@ def check_shape(builder: Builder, shape: Sequence[int]) -> None:
     if total > MAX_ELEMENTS:
         raise builder.error(
             ShapeUnsupported,
-            f"a block of shape {list(shape)} has {total} elements",
-            why=f"a block has at most {MAX_ELEMENTS} elements",
+            f"a tensor of shape {list(shape)} has {total:,} elements",
+            why=f"a tensor has at most {MAX_ELEMENTS:,} elements",
             remedy="use smaller block sizes and a loop or a larger grid",
         )
 
@@ -76,7 +76,7 @@ def to_tensor(builder: Builder, value: Value) -> Tensor:
         raise builder.error(
             TypeMismatch,
             f"a tensor or a number is needed here, this is a {describe(value)}",
-            remedy="pass a scalar, a block, or a Python number",
+            remedy="pass a scalar, a tensor, or a Python number",
         )
     return builder.constant(number, literal(builder, number))
 
@@ -334,7 +334,7 @@ def broadcast_shape(builder: Builder, one: Sequence[int], other: Sequence[int]) 
             continue
         raise builder.error(
             TypeMismatch,
-            f"blocks of shapes {list(one)} and {list(other)} do not fit together",
+            f"tensors of shapes {list(one)} and {list(other)} do not fit together",
             why=f"in dimension {axis} the extents are {a} and {b}; they must be equal, or one is 1",
             remedy="index with None to line the dimensions up, as in x[:, None]",
         )

@@ -1,4 +1,4 @@
-"""The dot: attributes of blocks, descriptors, constants and modules."""
+"""The dot: attributes of tensors, descriptors, constants and modules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tawa.ir import tile
 from tawa.ir.types import i32, i64
 from tawa.language.dtypes import block_type, pointer_type
 
-# The functions of the language that take a block first and may be written as its methods.
+# The functions of the language that take a tensor first and may be written as its methods.
 TENSOR_METHODS = frozenset(
     (
         *("to", "cast", "broadcast_to", "expand_dims", "reshape", "view", "ravel", "item"),
@@ -99,7 +99,7 @@ def _transposed(c: Context, value: Tensor) -> Tensor:
     if len(value.shape) != 2:
         raise c.builder.error(
             TypeMismatch,
-            f".T takes a block of two dimensions, this is {describe(value)}",
+            f".T takes a tensor of two dimensions, this is {describe(value)}",
             remedy="use tl.permute(x, dims)",
         )
     return c.builder.transpose(value, (1, 0))

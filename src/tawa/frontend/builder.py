@@ -104,7 +104,7 @@ class Builder:
         kind = ir_type(element, shape)
         number = Real(float(value)) if element.is_floating() else IntAttr(int(value))
         if shape:
-            # A shared block would stay in registers from its first use to its last.
+            # A shared tensor would stay in registers from its first use to its last.
             return self.op(tile.Constant, [], kind, {"value": number})
         # str tells 0.0 from -0.0 and makes NaN equal to itself.
         key = (str(number), kind)

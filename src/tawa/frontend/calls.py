@@ -347,5 +347,5 @@ def _call_type(
         case _:
             raise c.unsupported(
                 f"{kind.__name__} cannot be made in a kernel",
-                why="a kernel knows scalars, blocks, descriptors and (named) tuples",
+                why="a kernel knows scalars, tensors, descriptors and (named) tuples",
             )

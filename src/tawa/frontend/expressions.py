@@ -146,7 +146,7 @@ def _constant(c: Context, node: ast.expr) -> object:
     raise c.builder.error(
         TypeMismatch,
         f"a slice bound must be a compile-time constant, this is {describe(value)}",
-        why="the shape of every block is known when the kernel is compiled",
+        why="the shape of every tensor is known when the kernel is compiled",
     )
 
 
@@ -169,7 +169,7 @@ def _run_time_boolean(
 ) -> Value:
     """Join a run-time truth value with the operands after it.
 
-    On blocks both sides are computed. On scalars too while the right side only computes; if it
+    On tensors both sides are computed. On scalars too while the right side only computes; if it
     reads memory it stands under an `if`, since the left side may be its guard.
     """
     later = rest[0] if len(rest) == 1 else ast.BoolOp(node.op, list(rest))

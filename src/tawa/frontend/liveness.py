@@ -1,7 +1,7 @@
 """Which variables are still needed after a statement, and at the top of each loop body.
 
 A loop carries, and an `if` joins, only variables that are read later. So two loops in a row may
-reuse a name for blocks of different types, and no dead value occupies registers.
+reuse a name for tensors of different types, and no dead value occupies registers.
 The sets are upper bounds: an early return counts as if execution went on.
 """
 

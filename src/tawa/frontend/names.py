@@ -30,8 +30,8 @@ REFUSED: dict[str, tuple[str, str]] = {
         "use a function of tl or of tl.extra.libdevice",
     ),
     "map_elementwise": (
-        "functions of elements are compiled on whole blocks",
-        "call the function on the block, with tl.where in place of its branches",
+        "functions of elements are compiled on whole tensors",
+        "call the function on the tensor, with tl.where in place of its branches",
     ),
     "globaltimer": ("the simulator has no clock", "time the launch from the host"),
     "smid": ("programs do not know their multiprocessor", "use tl.program_id"),

@@ -120,7 +120,7 @@ def truth(c: Context, value: Value) -> bool | Tensor:
                 return arithmetic.to_bool(c.builder, flat)
             raise c.builder.error(
                 TypeMismatch,
-                f"a block of {describe(value)} is neither true nor false",
+                f"a tensor of {describe(value)} is neither true nor false",
                 why="control flow follows one truth value for the whole program",
                 remedy="reduce it to a scalar, as in tl.max(x.to(tl.int32)) > 0, or use tl.where",
             )

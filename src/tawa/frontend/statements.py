@@ -147,7 +147,7 @@ def _assign(c: Context, target: ast.expr, value: Value) -> None:
             c.builder.place = c.frame.source.place(target)
             raise c.unsupported(
                 "only names can be assigned to",
-                why="blocks and descriptors are values: an element of one cannot be changed",
+                why="tensors and descriptors are values: an element of one cannot be changed",
                 remedy="use tl.where to change elements, and tl.store to write memory",
             )
 

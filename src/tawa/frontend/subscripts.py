@@ -1,4 +1,4 @@
-"""Indexing: ``x[:, None]`` on blocks, positions and slices on tuples."""
+"""Indexing: ``x[:, None]`` on tensors, positions and slices on tuples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tawa.frontend.values import Const, Tensor, Tuple, Value, describe
 
 
 def subscript(c: Context, value: Value, index: Value) -> Value:
-    """Index a block with None, ``:`` and ``...``, or a tuple with a constant; TypeMismatch."""
+    """Index a tensor with None, ``:`` and ``...``, or a tuple with a constant; TypeMismatch."""
     match value, index:
         case Tensor(), _:
             return _new_axes(c, value, index)
@@ -23,7 +23,7 @@ def subscript(c: Context, value: Value, index: Value) -> Value:
             raise c.builder.error(
                 TypeMismatch,
                 f"{describe(value)} cannot be indexed by {describe(index)}",
-                why="tuples are indexed by compile-time integers, blocks by None and `:`",
+                why="tuples are indexed by compile-time integers, tensors by None and `:`",
             )
 
 
@@ -65,7 +65,7 @@ def _new_axes(c: Context, value: Tensor, index: Value) -> Tensor:
             )
         raise c.builder.error(
             TypeMismatch,
-            "a block is indexed by None, `:` and `...` only",
+            "a tensor is indexed by None, `:` and `...` only",
             why="its elements lie in the registers of many threads",
             remedy="load the part you need, or select it with tl.where and a reduction",
         )

@@ -29,7 +29,7 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A value of the program: a scalar, a pointer, or a block of either."""
+    """A value of the program: a scalar, a pointer, or a tensor of either."""
 
     ssa: SSAValue
 
@@ -56,7 +56,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A tensor in global memory accessed in blocks.
+    """A tensor in global memory accessed in tiles.
 
     `extents` and `strides` are the values it was made from, or () when they must be asked of it;
     `padding` is what stands outside it, "zero" or "nan".

@@ -53,13 +53,13 @@ def make_tensor_descriptor(
 
 @builtin
 def load_tensor_descriptor(desc: tensor_descriptor, offsets: Any) -> tensor:
-    """Load the block of a descriptor at `offsets` (int32, elements)."""
+    """Load the tile of a descriptor at `offsets` (int32, elements)."""
     ...
 
 
 @builtin
 def store_tensor_descriptor(desc: tensor_descriptor, offsets: Any, value: tensor) -> None:
-    """Store a block through a descriptor at `offsets` (int32, elements)."""
+    """Store a tensor through a descriptor at `offsets` (int32, elements)."""
     ...
 
 

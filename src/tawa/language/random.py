@@ -17,7 +17,7 @@ from tawa.language.written import Written
 
 @Written
 def philox(seed, c0, c1, c2, c3, n_rounds: tl.constexpr = 10):
-    """Encrypt four uint32 counters under a 64-bit seed; returns four uint32 blocks."""
+    """Encrypt four uint32 counters under a 64-bit seed; returns four uint32 tensors."""
     key = seed.to(tl.uint64)
     k0 = (key & 0xFFFFFFFF).to(tl.uint32)
     k1 = (key >> 32).to(tl.uint32)
@@ -34,14 +34,14 @@ def philox(seed, c0, c1, c2, c3, n_rounds: tl.constexpr = 10):
 
 @Written
 def randint4x(seed, offset, n_rounds: tl.constexpr = 10):
-    """Give four blocks of uint32, uniform, from a scalar seed and a block of int32 offsets."""
+    """Give four tensors of uint32, uniform, from a scalar seed and a tensor of int32 offsets."""
     zero = offset * 0
     return tl.philox(tl.to_tensor(seed), offset, zero, zero, zero, n_rounds)
 
 
 @Written
 def randint(seed, offset, n_rounds: tl.constexpr = 10):
-    """Give a block of uint32, uniform, from a scalar seed and a block of int32 offsets."""
+    """Give a tensor of uint32, uniform, from a scalar seed and a tensor of int32 offsets."""
     first, _, _, _ = tl.randint4x(seed, offset, n_rounds)
     return first
 
@@ -56,7 +56,7 @@ def uint_to_uniform_float(x):
 
 @Written
 def pair_uniform_to_normal(u1, u2):
-    """Turn two uniform float32 blocks into two normal ones (Box and Muller, 1958)."""
+    """Turn two uniform float32 tensors into two normal ones (Box and Muller, 1958)."""
     radius = tl.sqrt(-2.0 * tl.log(tl.maximum(u1, 1.0e-7)))
     angle = 6.283185307179586 * u2
     return radius * tl.cos(angle), radius * tl.sin(angle)
@@ -64,13 +64,13 @@ def pair_uniform_to_normal(u1, u2):
 
 @Written
 def rand(seed, offset, n_rounds: tl.constexpr = 10):
-    """Give a block of float32, uniform in [0, 1), from a scalar seed and int32 offsets."""
+    """Give a tensor of float32, uniform in [0, 1), from a scalar seed and int32 offsets."""
     return tl.uint_to_uniform_float(tl.randint(seed, offset, n_rounds))
 
 
 @Written
 def rand4x(seed, offset, n_rounds: tl.constexpr = 10):
-    """Give four blocks of float32, uniform in [0, 1), for the price of one."""
+    """Give four tensors of float32, uniform in [0, 1), for the price of one."""
     i0, i1, i2, i3 = tl.randint4x(seed, offset, n_rounds)
     u0, u1 = tl.uint_to_uniform_float(i0), tl.uint_to_uniform_float(i1)
     return u0, u1, tl.uint_to_uniform_float(i2), tl.uint_to_uniform_float(i3)
@@ -78,7 +78,7 @@ def rand4x(seed, offset, n_rounds: tl.constexpr = 10):
 
 @Written
 def randn(seed, offset, n_rounds: tl.constexpr = 10):
-    """Give a block of float32, normal (mean 0, deviation 1), from a scalar seed and offsets."""
+    """Give a tensor of float32, normal (mean 0, deviation 1), from a scalar seed and offsets."""
     i0, i1, _, _ = tl.randint4x(seed, offset, n_rounds)
     first, _ = tl.pair_uniform_to_normal(tl.uint_to_uniform_float(i0), tl.uint_to_uniform_float(i1))
     return first
@@ -86,7 +86,7 @@ def randn(seed, offset, n_rounds: tl.constexpr = 10):
 
 @Written
 def randn4x(seed, offset, n_rounds: tl.constexpr = 10):
-    """Give four blocks of float32, normal (mean 0, deviation 1), for the price of one."""
+    """Give four tensors of float32, normal (mean 0, deviation 1), for the price of one."""
     u0, u1, u2, u3 = tl.rand4x(seed, offset, n_rounds)
     n0, n1 = tl.pair_uniform_to_normal(u0, u1)
     n2, n3 = tl.pair_uniform_to_normal(u2, u3)

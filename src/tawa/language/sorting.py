@@ -1,7 +1,7 @@
 """Sorting networks over the last dimension: K. E. Batcher, "Sorting networks and their
 applications", 1968. Written in the language itself.
 
-A block of 2**n elements is seen as n dimensions of extent 2; elements that differ in one of them
+A tensor of 2**n elements is seen as n dimensions of extent 2; elements that differ in one of them
 are compared, and swapped as bits, so that nothing is lost: NaN stays, wherever it comes to stand.
 """
 
@@ -52,7 +52,7 @@ def _digit(x, axis: tl.constexpr):
 
 @Written
 def _merge(x, steps: tl.constexpr, descending):
-    """Sort the bitonic runs of 2**`steps` elements of a block of extents 2."""
+    """Sort the bitonic runs of 2**`steps` elements of a tensor of extents 2."""
     rank: tl.constexpr = len(x.shape)
     for step in tl.static_range(steps):
         axis: tl.constexpr = rank - steps + step

@@ -9,7 +9,7 @@ from tawa.language.stub import builtin, refuse
 
 
 class tensor:  # noqa: N801
-    """A scalar or a block of elements inside a kernel; in host code only an annotation.
+    """A scalar or a tensor of elements inside a kernel; in host code only an annotation.
 
     It has `dtype`, `shape` (constants), `type`, `numel` and `T`, the operators of Python, indexing
     with ``None``, ``:`` and ``...``, and as methods every function of the language that takes a
@@ -25,7 +25,7 @@ class tensor:  # noqa: N801
 
 
 class tensor_descriptor:  # noqa: N801
-    """A tensor in global memory that is read and written in blocks.
+    """A tensor in global memory that is read and written in tiles.
 
     It has `shape` (int32), `strides` (int64), `block_shape` and `dtype` (constants) and the methods
     below. A kernel gets one as an argument or makes it with `make_tensor_descriptor`.
@@ -37,27 +37,27 @@ class tensor_descriptor:  # noqa: N801
 
     @builtin
     def load(self, offsets: Any) -> tensor:
-        """Load the block at `offsets` (int32, elements); what lies outside reads as padding."""
+        """Load the tile at `offsets` (int32, elements); what lies outside reads as padding."""
         ...
 
     @builtin
     def store(self, offsets: Any, value: tensor) -> None:
-        """Store a block, converted to the element type; what lies outside is dropped."""
+        """Store a tensor, converted to the element type; what lies outside is dropped."""
         ...
 
     @builtin
     def gather(self, x_offsets: tensor, y_offset: Any) -> tensor:
-        """Load the rows `x_offsets`, from column `y_offset` on; the block is one row."""
+        """Load the rows `x_offsets`, from column `y_offset` on; `block_shape` is one row."""
         ...
 
     @builtin
     def scatter(self, value: tensor, x_offsets: tensor, y_offset: Any) -> None:
-        """Store the rows `x_offsets`, from column `y_offset` on; the block is one row."""
+        """Store the rows `x_offsets`, from column `y_offset` on; `block_shape` is one row."""
         ...
 
     @builtin
     def atomic_add(self, offsets: Any, value: tensor) -> None:
-        """Add the block to memory, element by element, each as one step."""
+        """Add the tensor to memory, element by element, each as one step."""
         ...
 
     @builtin

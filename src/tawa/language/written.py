@@ -24,5 +24,5 @@ class Written:
         return self.fn.__doc__
 
     def __call__(self, *_: object, **__: object) -> Any:
-        """Raise UnsupportedSyntax: outside a kernel there are no blocks."""
+        """Raise UnsupportedSyntax: outside a kernel there are no tensors."""
         refuse(self.__name__)

@@ -70,7 +70,7 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
             f"the consumer needs more than {held} registers a thread",
             why=f"{best} warpgroups have {budgets[best]} each; held through the loop: "
             + ", ".join(listed),
-            remedy="use smaller blocks",
+            remedy="use smaller block sizes",
         )
     return [(best, needs[best])]
 
@@ -119,7 +119,7 @@ def _apart(problem: Problem) -> list[tuple[int, int]]:
             f"a consumer needs more than {held} registers a thread",
             why=f"{count} consumers have {budget} each; held through the loop by one warpgroup: "
             + ", ".join(listed),
-            remedy="use smaller blocks",
+            remedy="use smaller block sizes",
         )
     return [(count, needed)]
 

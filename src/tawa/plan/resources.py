@@ -165,11 +165,11 @@ def check_shared(plan: Plan, statements: Mapping[str, Operation], target: Target
     needed = buffers(plan, statements)
     if total(needed) <= target.shared_per_block:
         return
-    listed = ", ".join(f"{buffer.label}: {buffer.bytes}" for buffer in needed)
+    listed = ", ".join(f"{buffer.label}: {buffer.bytes:,}" for buffer in needed)
     raise OverBudget(
-        f"the plan needs {total(needed)} bytes of shared memory",
-        why=f"a block has {target.shared_per_block}; {listed}",
-        remedy="use smaller blocks, or a smaller depth=",
+        f"the plan needs {total(needed):,} bytes of shared memory",
+        why=f"a block has {target.shared_per_block:,}; {listed}",
+        remedy="use smaller block sizes, or a smaller depth=",
     )
 
 

@@ -277,7 +277,7 @@ class Autotuner(Launchable):
         return TuningError(
             f"none of the {len(skipped)} configurations of {self.name} can be built",
             why=f"each has its reason:{reasons}",
-            remedy="add a configuration with smaller blocks or fewer stages",
+            remedy="add a configuration with smaller block sizes or fewer stages",
         )
 
     # --- results on disk --------------------------------------------------------------------

@@ -117,6 +117,12 @@ def wrap(function: Any, **options: Any) -> Launchable:
     if is_heuristics(function):
         return Heuristics(wrap(function.fn, **options), function.values)
     if isinstance(function, FunctionType):
+        if function.__name__ == "<lambda>":
+            raise ArgumentError(
+                "tawa.jit got a lambda",
+                why="a kernel stores its results, and an expression stores nothing",
+                remedy="write it as a function, with def",
+            )
         return JitFunction(function, **options)
     if isinstance(inner := getattr(function, "fn", None), FunctionType):
         kept: dict[str, Any] = {
@@ -129,7 +135,7 @@ def wrap(function: Any, **options: Any) -> Launchable:
         }
         return JitFunction(inner, **{**kept, **options})
     raise ArgumentError(
-        f"tawa.jit got a {type(function).__name__}",
+        f"tawa.jit got an object of type {type(function).__name__}",
         why="it takes a Python function, or a function under triton.jit",
         remedy="decorate the kernel's function itself",
     )

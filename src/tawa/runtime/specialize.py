@@ -216,8 +216,8 @@ def _descriptor(name: str, value: Any) -> DescriptorArg:
     block = tuple(int(extent) for extent in value.block_shape)
     if not 1 <= len(block) <= 5 or min(block) < 1:
         raise ArgumentError(
-            f"the block shape {list(block)} of the descriptor '{name}' is not a block",
-            why="a block has 1 to 5 dimensions of at least one element",
+            f"the descriptor '{name}' has block_shape={list(block)}",
+            why="it has 1 to 5 dimensions, each of at least one element",
         )
     return DescriptorArg(dtype, block, getattr(value, "padding", "zero"))
 

@@ -57,8 +57,8 @@ def check(parameter: TensorMapParameter, tensor: Tensor) -> None:
     rank, name = len(tensor.extents), tensor.name
     if not 1 <= rank <= 5 or rank != len(parameter.box) or rank != len(tensor.strides):
         raise DescriptorError(
-            f"{name} has {rank} dimensions and a block of {len(parameter.box)}",
-            why="TMA moves blocks of 1 to 5 dimensions, as many as the tensor has",
+            f"{name} has {rank} dimensions and its block_shape {len(parameter.box)}",
+            why="TMA moves tiles of 1 to 5 dimensions, as many as the tensor has",
             remedy="reshape the tensor, or give block_shape one entry for each dimension",
         )
     _check_box(parameter, name)
@@ -86,7 +86,7 @@ def _check_box(parameter: TensorMapParameter, name: str) -> None:
     inner = parameter.box[-1] * itemsize
     if inner % 16:
         raise DescriptorError(
-            f"{name}: TMA needs block rows that are multiples of 16 bytes, got {inner}"
+            f"{name}: TMA needs rows of block_shape that are multiples of 16 bytes, got {inner}"
             f" ({parameter.box[-1]} x {parameter.dtype})",
             remedy=f"make the last entry of block_shape a multiple of {16 // itemsize}",
         )
@@ -118,7 +118,7 @@ def _check_strides(parameter: TensorMapParameter, tensor: Tensor) -> None:
         raise DescriptorError(
             f"{tensor.name}: TMA needs a contiguous last dimension, got a stride of"
             f" {tensor.strides[-1]} elements",
-            remedy="transpose the tensor and the block, or copy it with .contiguous()",
+            remedy="transpose the tensor and block_shape, or copy it with .contiguous()",
         )
     for axis, (stride, extent) in enumerate(zip(tensor.strides[:-1], tensor.extents)):
         size = stride * itemsize

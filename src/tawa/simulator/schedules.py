@@ -36,7 +36,7 @@ def read_schedule(text: str) -> Schedule:
         elif word in _COMPLETIONS and not completions:
             completions = word
         else:
-            raise ArgumentError(f"schedule={text!r}", remedy=_REMEDY)
+            raise ArgumentError(f"schedule={text!r} is not known", remedy=_REMEDY)
     return Schedule(starved, completions or "random")
 
 

@@ -57,8 +57,8 @@ def spread(value: Value) -> Value:
 
 
 def shape(c: Context, value: Value) -> tuple[int, ...]:
-    """Return a block shape; raises TypeMismatch or ShapeUnsupported."""
-    extents = integers(c, value, "the extent of a block")
+    """Return the shape of a tensor; raises TypeMismatch or ShapeUnsupported."""
+    extents = integers(c, value, "the extent of a tensor")
     arithmetic.check_shape(c.builder, extents)
     return extents
 
@@ -92,11 +92,11 @@ def element(c: Context, value: Value, what: str = "the element type") -> dtype:
     raise _not_constant(c, value, what, "element type")
 
 
-def block(c: Context, value: Value, name: str) -> Tensor:
+def tensor(c: Context, value: Value, name: str) -> Tensor:
     """Return a tensor with a shape; raises TypeMismatch."""
     if isinstance(value, Tensor) and value.is_block:
         return value
-    raise c.builder.error(TypeMismatch, f"{name} takes a block, this is {describe(value)}")
+    raise c.builder.error(TypeMismatch, f"{name} takes a tensor, this is {describe(value)}")
 
 
 def axis_of(c: Context, value: Value, rank: int) -> int:
@@ -105,7 +105,7 @@ def axis_of(c: Context, value: Value, rank: int) -> int:
     if not -rank <= axis < rank:
         raise c.builder.error(
             TypeMismatch,
-            f"axis {axis} is outside a block of {rank} dimension{'s' * (rank != 1)}",
+            f"axis {axis} is outside a tensor of {rank} dimension{'s' * (rank != 1)}",
             why=f"axes are {-rank} to {rank - 1}",
         )
     return axis % rank

@@ -1,4 +1,4 @@
-"""Tensor descriptors: made in the kernel, and accessed in blocks."""
+"""Tensor descriptors: made in the kernel, and accessed in tiles."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def _check_ranks(c: Context, extents: int, strides: int, block: int) -> None:
         return
     raise c.builder.error(
         DescriptorError,
-        f"a descriptor got {extents} extents, {strides} strides and a block of {block} dimensions",
-        why="they have one length, 1 to 5",
+        f"shape has {extents} items, strides has {strides}, block_shape has {block}",
+        why="a descriptor has 1 to 5 dimensions, and an item of each for every one",
     )
 
 
@@ -80,15 +80,15 @@ def _check_last(c: Context, stride: Value, extent: int, element: dtype) -> None:
             f"the last stride of a descriptor is {describe(stride)}",
             why="TMA moves rows of adjacent elements: the last stride is the constant 1",
             remedy="write 1 there; describe a transposed tensor with its dimensions swapped, and "
-            "use .T on the block",
+            "use .T on the tensor",
         )
     size = extent * element.itemsize
     if size < _MIN_BYTES:
         raise c.builder.error(
             DescriptorError,
-            f"rows of a block are {extent} x {element.name} = {size} bytes",
+            f"rows of block_shape are {extent} x {element.name} = {size} bytes",
             why=f"TMA moves at least {_MIN_BYTES} bytes of a row",
-            remedy=f"make the last block extent {_MIN_BYTES // element.itemsize} or more",
+            remedy=f"make the last extent of block_shape {_MIN_BYTES // element.itemsize} or more",
         )
 
 
@@ -110,7 +110,7 @@ def _descriptor(c: Context, value: Value) -> Descriptor:
 
 
 def load(c: Context, desc: Value, offsets: Value) -> Value:
-    """Emit the load of a block."""
+    """Emit the load of a tile."""
     source = _descriptor(c, desc)
     places = [offset.ssa for offset in _offsets(c, source, offsets)]
     kind = ir_type(source.dtype, source.block_shape)
@@ -118,20 +118,20 @@ def load(c: Context, desc: Value, offsets: Value) -> Value:
 
 
 def _block_for(c: Context, desc: Descriptor, value: Value) -> Tensor:
-    """Convert a block to what a descriptor stores; raises TypeMismatch for another shape."""
-    block = arg.block(c, value, "a descriptor's store")
+    """Convert a tensor to what a descriptor stores; raises TypeMismatch for another shape."""
+    block = arg.tensor(c, value, "a descriptor's store")
     if block.shape != desc.block_shape:
         raise c.builder.error(
             TypeMismatch,
-            f"a block {describe(block)} does not fit a {describe(desc)}",
+            f"a tensor {describe(block)} does not fit a {describe(desc)}",
             why=f"the shapes are {list(block.shape)} and {list(desc.block_shape)}",
-            remedy="reshape the block, or make the descriptor with its shape",
+            remedy="reshape the tensor, or make the descriptor with its shape",
         )
     return arithmetic.cast(c.builder, block, desc.dtype)
 
 
 def store(c: Context, desc: Value, offsets: Value, value: Value) -> Value:
-    """Emit the store of a block."""
+    """Emit the store of a tile."""
     target = _descriptor(c, desc)
     block = _block_for(c, target, value)
     places = [offset.ssa for offset in _offsets(c, target, offsets)]

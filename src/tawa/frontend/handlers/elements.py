@@ -95,7 +95,7 @@ def sigmoid(c: Context, value: Value) -> Value:
 
 def softmax(c: Context, value: Value, dim: Value, keep_dims: Value, ieee: Value) -> Value:
     """Compute the softmax along an axis."""
-    tensor = arg.block(c, value, "tl.softmax")
+    tensor = arg.tensor(c, value, "tl.softmax")
     axis = Const(0) if arg.is_none(dim) else dim
     largest = along(c, "max", tensor, axis, keep=True)
     shifted = arithmetic.binary(c.builder, "-", tensor, largest)

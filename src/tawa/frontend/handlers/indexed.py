@@ -17,7 +17,7 @@ from tawa.language.dtypes import int32, uint64
 
 
 def _integers(c: Context, value: Value, name: str) -> Tensor:
-    tensor = arg.block(c, value, name)
+    tensor = arg.tensor(c, value, name)
     if not tensor.dtype.is_int():
         raise c.builder.error(TypeMismatch, f"{name} takes integers, this is {describe(tensor)}")
     return tensor
@@ -25,7 +25,7 @@ def _integers(c: Context, value: Value, name: str) -> Tensor:
 
 def gather(c: Context, src: Value, index: Value, axis: Value) -> Tensor:
     """Choose elements along an axis by index."""
-    tensor = arg.block(c, src, "tl.gather")
+    tensor = arg.tensor(c, src, "tl.gather")
     places = _integers(c, index, "the index of tl.gather")
     if tensor.dtype.is_ptr():
         raise c.builder.error(
@@ -38,7 +38,7 @@ def gather(c: Context, src: Value, index: Value, axis: Value) -> Tensor:
     if len(tensor.shape) != len(places.shape) or others[0] != others[1]:
         raise c.builder.error(
             TypeMismatch,
-            f"tl.gather along axis {number} takes blocks that differ in that dimension alone, "
+            f"tl.gather along axis {number} takes tensors that differ in that dimension alone, "
             f"these are {describe(tensor)} and {describe(places)}",
             why="each element comes from its own place in the other dimensions",
             remedy="broadcast one of them first",

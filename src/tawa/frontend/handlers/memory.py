@@ -257,7 +257,7 @@ def scalar(c: Context, value: Value, kind: dtype, what: str) -> Tensor:
         raise c.builder.error(
             TypeMismatch,
             f"{what} is {kind.name}, this is {describe(value)}",
-            why="the hardware counts elements of a block access in 32 bits",
+            why="the hardware counts elements of a tile in 32 bits",
             remedy="convert it with .to(tl.int32)",
         )
     return arithmetic.to_type(c.builder, value, kind)
@@ -290,7 +290,7 @@ def _plus(c: Context, offset: Tensor, written: Value, move: Tensor) -> Tensor:
 def _addresses(
     c: Context, pointer: BlockPointer, boundary_check: Value
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the addresses of a block, and where they lie inside the dimensions checked."""
+    """Return the addresses of a tile, and where they lie inside the dimensions checked."""
     rank = len(pointer.block_shape)
     checked = {arg.axis_of(c, axis, rank) for axis in arg.sequence(boundary_check)}
     address, inside = pointer.base, list[Tensor]()
@@ -308,7 +308,7 @@ def _addresses(
 
 
 def _index(c: Context, pointer: BlockPointer, axis: int) -> Tensor:
-    """Return the positions of a block along one dimension, shaped to broadcast."""
+    """Return the positions of a tile along one dimension, shaped to broadcast."""
     extent, rank = pointer.block_shape[axis], len(pointer.block_shape)
     steps = c.builder.op(tile.Arange, [], ir_type(int32, (extent,)), {"start": IntAttr(0)})
     index = arithmetic.binary(c.builder, "+", pointer.offsets[axis], steps)

@@ -32,7 +32,7 @@ def dot(
     out_dtype: Value,
 ) -> Value:
     """Emit a matrix product."""
-    left, right = arg.block(c, a, "tl.dot"), arg.block(c, b, "tl.dot")
+    left, right = arg.tensor(c, a, "tl.dot"), arg.tensor(c, b, "tl.dot")
     _check_operands(c, left, right)
     shape = (*left.shape[:-1], right.shape[-1])
     result = _result_type(c, left.dtype, acc, out_dtype)
@@ -116,7 +116,7 @@ def _accumulator(c: Context, acc: Value, result: dtype, shape: tuple[int, ...]) 
         return c.builder.constant(0, result, shape)
     if isinstance(acc, Const):
         return arithmetic.to_type(c.builder, acc, result, shape)
-    tensor = arg.block(c, acc, "the accumulator of tl.dot")
+    tensor = arg.tensor(c, acc, "the accumulator of tl.dot")
     if tensor.shape == shape and tensor.dtype == result:
         return tensor
     raise c.builder.error(

@@ -51,7 +51,7 @@ def arange(c: Context, start: Value, end: Value) -> Value:
 
 
 def full(c: Context, shape: Value, value: Value, dtype: Value) -> Value:
-    """Fill a block with a number or a scalar."""
+    """Fill a tensor with a number or a scalar."""
     extents, element = arg.shape(c, shape), arg.element(c, dtype)
     if isinstance(value, Tensor) and value.is_block:
         if any(extent != 1 for extent in value.shape):
@@ -63,12 +63,12 @@ def full(c: Context, shape: Value, value: Value, dtype: Value) -> Value:
 
 
 def zeros(c: Context, shape: Value, dtype: Value) -> Value:
-    """Fill a block with zeros."""
+    """Fill a tensor with zeros."""
     return full(c, shape, Const(0), dtype)
 
 
 def zeros_like(c: Context, value: Value) -> Value:
-    """Fill a block shaped like another with zeros."""
+    """Fill a tensor shaped like another with zeros."""
     like = arithmetic.to_tensor(c.builder, value)
     return arithmetic.to_type(c.builder, Const(0), like.dtype, like.shape)
 
@@ -145,7 +145,7 @@ def assume(c: Context, condition: Value) -> Value:
 
 
 def _hint(c: Context, name: str, value: Value, values: Value) -> Value:
-    """Record a promise about a block on the operation that makes it."""
+    """Record a promise about a tensor on the operation that makes it."""
     numbers = arg.integers(c, values, f"the values of tl.{name}")
     if not isinstance(value, Tensor):
         return value

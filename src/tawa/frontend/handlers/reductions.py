@@ -113,7 +113,7 @@ def _region(c: Context, inputs: Sequence[Tensor], combine: Combine) -> Region:
 def _reduce(
     c: Context, inputs: Sequence[Tensor], axis: Value, combine: Combine, keep: bool
 ) -> tuple[Tensor, ...]:
-    """Reduce blocks of one shape along an axis, or over all elements."""
+    """Reduce tensors of one shape along an axis, or over all elements."""
     shape = inputs[0].shape
     if any(tensor.shape != shape for tensor in inputs):
         raise c.builder.error(
@@ -142,13 +142,13 @@ def _reduce(
 
 
 def along(c: Context, function: str, value: Tensor, axis: Value, keep: bool = False) -> Tensor:
-    """Reduce a block with a function of the table, for other handlers."""
+    """Reduce a tensor with a function of the table, for other handlers."""
     return _reduce(c, [value], axis, _combine_with(function), keep)[0]
 
 
 def reduce(c: Context, value: Value, axis: Value, function: Value, keep_dims: Value) -> Value:
-    """Reduce one block or a tuple of blocks with a given function."""
-    inputs = [arg.block(c, item, "tl.reduce") for item in arg.sequence(value)]
+    """Reduce one tensor or a tuple of tensors with a given function."""
+    inputs = [arg.tensor(c, item, "tl.reduce") for item in arg.sequence(value)]
     keep = arg.flag(c, keep_dims, "keep_dims")
     results = _reduce(c, inputs, axis, _combine_of(c, function), keep)
     return Tuple(results) if isinstance(value, Tuple) else results[0]
@@ -180,7 +180,7 @@ def _summed(c: Context, tensor: Tensor, dtype: Value) -> Tensor:
 
 def sum(c: Context, value: Value, axis: Value, keep_dims: Value, dtype: Value) -> Value:
     """Add up."""
-    tensor = _summed(c, arg.block(c, value, "tl.sum"), dtype)
+    tensor = _summed(c, arg.tensor(c, value, "tl.sum"), dtype)
     return along(c, "add", tensor, axis, arg.flag(c, keep_dims, "keep_dims"))
 
 
@@ -193,7 +193,7 @@ def _extremum(
     tie_break_left: Value,
     keep_dims: Value,
 ) -> Value:
-    tensor = arg.block(c, value, f"tl.{function}")
+    tensor = arg.tensor(c, value, f"tl.{function}")
     if arg.flag(c, return_indices, "return_indices"):
         return Tuple(_with_index(c, function, tensor, axis, tie_break_left, keep_dims))
     # As in Triton 3.6 every integer under 32 bits, unsigned ones too, becomes int32 here.
@@ -206,7 +206,7 @@ def _extremum(
 def _with_index(
     c: Context, function: str, tensor: Tensor, axis: Value, tie_left: Value, keep_dims: Value
 ) -> tuple[Tensor, ...]:
-    """Reduce a block together with the positions of its elements along the axis."""
+    """Reduce a tensor together with the positions of its elements along the axis."""
     tensor = _promoted(c, tensor)
     if arg.is_none(axis) and len(tensor.shape) == 1:
         axis = Const(0)
@@ -226,12 +226,12 @@ def _with_index(
 def _argument(
     function: str, c: Context, value: Value, axis: Value, tie_left: Value, keep_dims: Value
 ) -> Value:
-    tensor = arg.block(c, value, f"tl.arg{function}")
+    tensor = arg.tensor(c, value, f"tl.arg{function}")
     return _with_index(c, function, tensor, axis, tie_left, keep_dims)[1]
 
 
 def _bits(name: str, function: str, c: Context, value: Value, axis: Value, keep: Value) -> Value:
-    tensor = arg.block(c, value, f"tl.{name}")
+    tensor = arg.tensor(c, value, f"tl.{name}")
     if not tensor.dtype.is_int():
         raise c.builder.error(TypeMismatch, f"tl.{name} takes integers, this is {describe(tensor)}")
     return along(c, function, tensor, axis, arg.flag(c, keep, "keep_dims"))
@@ -258,20 +258,20 @@ def associative_scan(
     c: Context, value: Value, axis: Value, function: Value, reverse: Value
 ) -> Value:
     """Give prefix combinations with a given function."""
-    inputs = [arg.block(c, item, "tl.associative_scan") for item in arg.sequence(value)]
+    inputs = [arg.tensor(c, item, "tl.associative_scan") for item in arg.sequence(value)]
     results = _scan(c, inputs, axis, _combine_of(c, function), reverse)
     return Tuple(results) if isinstance(value, Tuple) else results[0]
 
 
 def cumsum(c: Context, value: Value, axis: Value, reverse: Value, dtype: Value) -> Value:
     """Give running sums."""
-    tensor = _summed(c, _promoted(c, arg.block(c, value, "tl.cumsum")), dtype)
+    tensor = _summed(c, _promoted(c, arg.tensor(c, value, "tl.cumsum")), dtype)
     return _scan(c, [tensor], axis, _combine_with("add"), reverse)[0]
 
 
 def cumprod(c: Context, value: Value, axis: Value, reverse: Value) -> Value:
     """Give running products."""
-    tensor = _promoted(c, arg.block(c, value, "tl.cumprod"))
+    tensor = _promoted(c, arg.tensor(c, value, "tl.cumprod"))
     return _scan(c, [tensor], axis, _combine_with("mul"), reverse)[0]
 
 

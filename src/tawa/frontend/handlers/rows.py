@@ -25,16 +25,16 @@ from tawa.language.dtypes import int32, int64
 
 
 def _row_numbers(c: Context, desc: Descriptor, name: str, value: Value) -> Tensor:
-    """Return the numbers of the rows; raises for a descriptor whose block is not one row."""
+    """Return the numbers of the rows; raises for a descriptor whose block_shape is not one row."""
     block = desc.block_shape
     if len(block) != 2 or block[0] != 1:
         raise c.builder.error(
             DescriptorError,
             f"{name} of a {describe(desc)}",
-            why="it moves rows of a matrix, each by its number: the block is [1, columns]",
+            why="it moves rows of a matrix, each by its number: block_shape is [1, columns]",
             remedy=f"describe the tensor with block_shape [1, {block[-1]}]",
         )
-    rows = arg.block(c, value, f"the rows of {name}")
+    rows = arg.tensor(c, value, f"the rows of {name}")
     if len(rows.shape) != 1 or not rows.dtype.is_int():
         raise c.builder.error(
             TypeMismatch, f"the rows of {name} are a vector of integers, these {describe(rows)}"
@@ -77,7 +77,7 @@ def gather(c: Context, desc: Descriptor, x_offsets: Value, y_offset: Value) -> V
 def scatter(c: Context, desc: Descriptor, value: Value, x_offsets: Value, y_offset: Value) -> Value:
     """Store rows by number."""
     rows = _row_numbers(c, desc, "scatter", x_offsets)
-    block, shape = arg.block(c, value, "scatter"), (*rows.shape, desc.block_shape[1])
+    block, shape = arg.tensor(c, value, "scatter"), (*rows.shape, desc.block_shape[1])
     if block.shape != shape:
         raise c.builder.error(
             TypeMismatch,

@@ -1,4 +1,4 @@
-"""Functions that change the shape or the element type of a block."""
+"""Functions that change the shape or the element type of a tensor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tawa.language.dtypes import dtype
 
 
 def broadcast(c: Context, one: Value, other: Value) -> Value:
-    """Bring two blocks to one shape."""
+    """Bring two tensors to one shape."""
     left, right = (arithmetic.to_tensor(c.builder, value) for value in (one, other))
     extents = arithmetic.broadcast_shape(c.builder, left.shape, right.shape)
     parts = (arithmetic.broadcast_to(c.builder, part, extents) for part in (left, right))
@@ -24,7 +24,7 @@ def broadcast(c: Context, one: Value, other: Value) -> Value:
 
 
 def broadcast_to(c: Context, value: Value, shape: Value) -> Value:
-    """Repeat a block to a shape of the same rank, or a scalar to any."""
+    """Repeat a tensor to a shape of the same rank, or a scalar to any."""
     extents = arg.shape(c, arg.spread(shape))
     tensor = arithmetic.to_tensor(c.builder, value)
     if tensor.is_block and len(tensor.shape) != len(extents):
@@ -52,13 +52,13 @@ def expand_dims(c: Context, value: Value, axis: Value) -> Value:
 
 def squeeze(c: Context, value: Value, dim: Value) -> Value:
     """Remove a dimension of extent 1."""
-    tensor = arg.block(c, value, "tl.squeeze")
+    tensor = arg.tensor(c, value, "tl.squeeze")
     at = arg.axis_of(c, dim, len(tensor.shape))
     if tensor.shape[at] != 1:
         raise c.builder.error(
             TypeMismatch,
             f"tl.squeeze removes a dimension of extent 1, {at} of {describe(tensor)} is none",
-            remedy="reduce it, or reshape the block",
+            remedy="reduce it, or reshape the tensor",
         )
     return c.builder.reshape(tensor, tensor.shape[:at] + tensor.shape[at + 1 :])
 
@@ -85,18 +85,18 @@ def ravel(c: Context, value: Value, can_reorder: Value) -> Value:
 
 
 def item(c: Context, value: Value) -> Value:
-    """Take the only element out of a block."""
+    """Take the only element out of a tensor."""
     tensor = arithmetic.to_tensor(c.builder, value)
     if prod(tensor.shape) != 1:
         raise c.builder.error(
-            TypeMismatch, f"item() takes a block of one element, this is {describe(tensor)}"
+            TypeMismatch, f"item() takes a tensor of one element, this is {describe(tensor)}"
         )
     return c.builder.reshape(tensor, ())
 
 
 def trans(c: Context, value: Value, dims: Value) -> Value:
     """Permute dimensions, or swap the last two."""
-    tensor = arg.block(c, value, "tl.trans")
+    tensor = arg.tensor(c, value, "tl.trans")
     if arg.sequence(arg.spread(dims)):
         return permute(c, value, dims)
     rank = len(tensor.shape)
@@ -109,7 +109,7 @@ def trans(c: Context, value: Value, dims: Value) -> Value:
 
 def permute(c: Context, value: Value, dims: Value) -> Value:
     """Permute dimensions."""
-    tensor = arg.block(c, value, "tl.permute")
+    tensor = arg.tensor(c, value, "tl.permute")
     axes = arg.integers(c, arg.spread(dims), "a dimension")
     if sorted(axes) != list(range(len(tensor.shape))):
         raise c.builder.error(
@@ -121,12 +121,12 @@ def permute(c: Context, value: Value, dims: Value) -> Value:
 
 
 def join(c: Context, one: Value, other: Value) -> Tensor:
-    """Stack two blocks (or scalars) along a new last dimension."""
+    """Stack two tensors (or scalars) along a new last dimension."""
     left, right = (arithmetic.to_tensor(c.builder, value) for value in (one, other))
     if left.dtype != right.dtype:
         raise c.builder.error(
             TypeMismatch,
-            f"tl.join takes two blocks of one type, these are {describe(left)} and "
+            f"tl.join takes two tensors of one type, these are {describe(left)} and "
             f"{describe(right)}",
             remedy="cast one of them",
         )
@@ -138,7 +138,7 @@ def join(c: Context, one: Value, other: Value) -> Tensor:
 
 def split(c: Context, value: Value) -> Value:
     """Take apart the last dimension, of extent 2."""
-    tensor = arg.block(c, value, "tl.split")
+    tensor = arg.tensor(c, value, "tl.split")
     if tensor.shape[-1] != 2:
         raise c.builder.error(
             TypeMismatch,
@@ -155,7 +155,7 @@ def split(c: Context, value: Value) -> Value:
 
 
 def interleave(c: Context, one: Value, other: Value) -> Value:
-    """Alternate the elements of two blocks along the last dimension."""
+    """Alternate the elements of two tensors along the last dimension."""
     joined = join(c, one, other)
     if len(joined.shape) == 1:
         return joined
@@ -164,7 +164,7 @@ def interleave(c: Context, one: Value, other: Value) -> Value:
 
 def cat(c: Context, one: Value, other: Value, can_reorder: Value) -> Value:
     """Put two vectors of equal length one after the other, in order."""
-    left, right = (arg.block(c, value, "tl.cat") for value in (one, other))
+    left, right = (arg.tensor(c, value, "tl.cat") for value in (one, other))
     if len(left.shape) != 1 or left.shape != right.shape:
         raise c.builder.error(
             TypeMismatch,

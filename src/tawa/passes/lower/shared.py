@@ -120,10 +120,9 @@ def _refuse(
         for label, slots, size in sorted(rows, key=lambda row: -row[2])
     )
     error = OverBudget(
-        f"{lowering.kernel.sym_name.data}: shared memory is {total:,} bytes, "
-        f"a block has {limit:,}.",
-        why=f"the buffers are{listing}\n    barriers: {barriers:,}",
-        remedy="use smaller blocks or fewer stages (num_stages, depth=), or store in more parts.",
+        f"{lowering.kernel.sym_name.data} needs {total:,} bytes of shared memory",
+        why=f"a block has {limit:,}; the buffers are{listing}\n    barriers: {barriers:,}",
+        remedy="use smaller block sizes or fewer stages (num_stages, depth=), or store in more parts",
     )
     error.excess = total - limit
     raise error

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 import tawa
-from runtime_fakes import FakeCompiler
+from in_threads import together
+from runtime_fakes import FakeCompiler, request
 from tawa.runtime.build import build
 from tawa.runtime.store import DiskStore
-from test_hardening import request, together
 
 ROOT = Path(tawa.__file__).parent.parent
 posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX")

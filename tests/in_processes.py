@@ -1,0 +1,32 @@
+"""Programs that several processes run at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import tawa
+
+SOURCE = Path(tawa.__file__).parents[1]
+
+
+def processes(program: str, count: int, folder: Path, *arguments: str) -> list[str]:
+    """Run `count` processes of a program at once; return what each printed."""
+    environment = {**os.environ, "TAWA_CACHE_DIR": str(folder), "PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+    running = [
+        subprocess.Popen(
+            command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for _ in range(count)
+    ]
+    printed: list[str] = []
+    for process in running:
+        out, error = process.communicate(timeout=300)
+        assert process.returncode == 0, error
+        assert not error
+        printed.append(out.strip())
+    return printed
