@@ -122,7 +122,7 @@ def _refuse(
     error = OverBudget(
         f"{lowering.kernel.sym_name.data} needs {total:,} bytes of shared memory",
         why=f"a block has {limit:,}; the buffers are{listing}\n    barriers: {barriers:,}",
-        remedy="use smaller block sizes or fewer stages (num_stages, depth=), or store in more parts",
+        remedy="use smaller block sizes or fewer stages (num_stages, depth=), or more parts=",
     )
     error.excess = total - limit
     raise error
