@@ -75,9 +75,10 @@ kernel matmul
   launch
     384 threads, 1,024 bytes of shared memory
   roles
-    load: 4 warps, 40 registers (use unknown)
+    load: 4 warps, 40 registers
     mma: 8 warps, 232 registers (168 used)
     consumers: cooperative
+    registers used: nvdisasm would tell (pip install 'tawa[sass]')
     spills: 0 bytes a thread
   arefs
     a@12+b@13: depth 3, by TMA

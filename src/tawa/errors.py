@@ -193,7 +193,7 @@ class ShapeUnsupported(TawaError):  # noqa: N818
 class DescriptorError(TawaError):
     """Strides, alignment, extents or box of a tensor that TMA cannot take.
 
-    Why: The copy engine takes addresses and strides in multiples of 16 bytes, boxes of at most
+    Why: TMA takes addresses and strides in multiples of 16 bytes, boxes of at most
     256 elements a side, up to five dimensions. All is checked before the launch, as a wrong
     descriptor stops the whole process on a GPU.
 

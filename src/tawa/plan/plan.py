@@ -30,7 +30,7 @@ class ArefPlan:
     """A ring: the loads in its payload and its depth D (slots).
 
     `also` are further payloads of the same types, of later loops, that turn through the same slots.
-    `via` is who moves the tiles: the copy engine, the producer's threads by cp.async, or the role
+    `via` is who moves the tiles: TMA, the producer's threads by cp.async, or the role
     "transpose" (the producer, where there is none), which takes them from the ring that loads them
     and turns them round for wgmma; `interleaved` then brings K into the order in which registers
     hold the other operand.

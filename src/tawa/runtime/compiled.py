@@ -281,12 +281,15 @@ def _roles(kernel: CompiledKernel) -> list[str]:
     for role in kernel.plan.roles:
         copies = f"{role.instances} x " if role.instances > 1 else ""
         count = used.get(role.label)
-        use = "use unknown" if count is None else f"{count} used"
-        lines.append(
-            f"{role.label}: {copies}{role.warps} warps, {role.registers} registers ({use})"
-        )
+        use = "" if count is None else f" ({count} used)"
+        lines.append(f"{role.label}: {copies}{role.warps} warps, {role.registers} registers{use}")
     lines.append(f"consumers: {kernel.plan.arrangement}")
+    if None in used.values():
+        lines.append(f"registers used: {_NVDISASM}")
     return [*lines, *_local(kernel.resources)]
+
+
+_NVDISASM = "nvdisasm would tell (pip install 'tawa[sass]')"
 
 
 def _local(resources: Resources) -> list[str]:
@@ -296,7 +299,7 @@ def _local(resources: Resources) -> list[str]:
     if not resources.stack:
         return [text]
     where = {
-        None: "in loops or not: nvdisasm would tell (pip install 'tawa[sass]')",
+        None: f"in loops or not: {_NVDISASM}",
         0: "no access in loops of roles",
     }.get(resources.local_in_loops, f"{resources.local_in_loops} accesses in loops of roles")
     return [text, f"stack: {resources.stack} bytes a thread, {where}"]

@@ -154,7 +154,7 @@ def _event(span: Span, process: int, thread: int) -> dict[str, Any]:
 
 
 def tma_time(count: int) -> tuple[float, float]:
-    """Return how long `count` bytes occupy the copy engine, and how much later they have landed."""
+    """Return how long `count` bytes occupy TMA, and how much later they have landed."""
     return count / _TMA_BYTES, _TMA_LATENCY
 
 

@@ -19,7 +19,7 @@ _ARGUMENTS = """\
 how arguments are written:
   x=bf16[8192,4096]           an array of that shape and element type, without data
   x=bf16[8192,4096]/t         the same stored transposed
-  x=bf16[8192,4096]:128x64    a host descriptor of it with blocks of 128 x 64
+  x=bf16[8192,4096]:128x64    a descriptor of it with block_shape [128, 64]
   K=4096 eps=1e-5 T=True b=None ACTIVATION="'silu'"    what Python writes so
 """
 
@@ -32,7 +32,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tawa {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     text = "compile, prove and run a GEMM and attention"
-    demo = commands.add_parser("demo", help=text, description=text + ": GPU, or simulator")
+    demo = commands.add_parser(
+        "demo", help=text, description=text + ", on the GPU or in the simulator"
+    )
     demo.add_argument("--json", action="store_true", help="print facts instead of prose")
     explain = commands.add_parser(
         "explain",

@@ -85,7 +85,7 @@ class FenceBarrierInit(TawaOperation):
 
 @irdl_op_definition
 class PrefetchMap(TawaOperation):
-    """Bring a tensor map near the copy engine, by the first thread of the block's last warp
+    """Bring a tensor map near TMA, by the first thread of the block's last warp
     (prefetch.tensormap). A hint: it orders nothing.
 
     A first copy waits for its map, about as long as for its data; a store's comes when nothing
