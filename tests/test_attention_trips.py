@@ -117,5 +117,5 @@ def test_tiles_over_the_budget_leave_the_space_of_a_tuner():
     want = plain_reference(q, k, v, False, 0.125)[0]
     assert np.linalg.norm(out - want) < 1e-3 * np.linalg.norm(want)
     alone = tawa.autotune(configs=configs[:1], key=["keys"])(forms.by_pointers)
-    with pytest.raises(OverBudget, match="shared memory is"):
+    with pytest.raises(OverBudget, match="bytes of shared memory"):
         alone[lambda named: (1, 1)](*arguments, WIDTH=64, CAUSAL=False)

@@ -33,7 +33,7 @@ def test_rows_are_moved_by_number(level):
 
 def test_the_block_is_one_row():
     _, _, source, target = described((4, 16))
-    with pytest.raises(DescriptorError, match="block is \\[1, columns\\]") as caught:
+    with pytest.raises(DescriptorError, match="block_shape is \\[1, columns\\]") as caught:
         copy_rows[(1,)](source, target, np.zeros(8, np.int32), N=8)
     assert "block_shape [1, 16]" in str(caught.value)
 

@@ -125,7 +125,7 @@ def test_tile_that_no_budget_holds_is_refused() -> None:
 
 
 def test_shared_memory_over_budget_lists_the_buffers() -> None:
-    with pytest.raises(OverBudget, match="a x 6 slots: 98304") as error:
+    with pytest.raises(OverBudget, match="a x 6 slots: 98,304") as error:
         plan_for(gemm(), H200, Pins(depth=6))
     assert "stage of c_desc" in str(error.value)
 

@@ -88,7 +88,7 @@ def check(name: str) -> None:
     seconds, proof = best(name)
     assert proof.states <= STEPS
     assert seconds <= BUSY * SECONDS, f"{name}: {1000 * seconds:.0f} ms, {proof.states} steps"
-    assert f"({proof.states} steps, {1000 * proof.seconds:.0f} ms)" in proof.verdict
+    assert f"({1000 * proof.seconds:.0f} ms)" in proof.verdict
 
 
 @pytest.mark.parametrize("name", EXACT)
