@@ -33,6 +33,7 @@ from tawa.analysis.polynomial import (
 )
 from tawa.analysis.ranges import range_of
 from tawa.analysis.rows import conjuncts, upper_bound
+from tawa.analysis.walked import is_listed
 from tawa.ir import tile
 from tawa.ir.types import bit_width, element_type, shape_of
 
@@ -249,20 +250,32 @@ def _checked(form: PointerForm, dims: Sequence[Dim]) -> Block | Refusal:
         return Refusal(f"rows of {dims[-1].block * size} bytes are not a multiple of 16")
     checks: list[Polynomial] = []
     for item in dims:
-        parts = _without_trips(_unsettled(item.offset))
-        if parts is None:
-            return Refusal("an index is not affine in a loop")
-        if _grows_unboundedly(item.offset):
-            return Refusal("an index grows by a run-time amount in a loop")
-        checks.extend(part for part in parts if not _surely_nonnegative(part))
-        # TMA takes coordinates of 32 bits, extents and strides that count upwards.
-        highest = _before_loops(item.offset)
-        limits = (LAST - Polynomial.constant(item.block) - highest, item.stride - ONE, item.extent)
+        limits = _limits(item)
+        if isinstance(limits, Refusal):
+            return limits
         checks.extend(limit for limit in limits if not _surely_nonnegative(limit))
     multiples = _starts(dims[-1].offset, 16 // min(size, 16))
     if multiples is None:
         return Refusal("a box may begin at an address that is no multiple of 16 bytes")
     return Block(form.base, tuple(dims), tuple(dict.fromkeys(checks)), multiples)
+
+
+def _limits(item: Dim) -> list[Polynomial] | Refusal:
+    """Return what must not be negative for TMA to take the coordinates of a dimension.
+
+    What a loop hides in a quotient, or adds an argument at a time, is listed trip by trip.
+    """
+    parts, highest = _without_trips(_unsettled(item.offset)), _before_loops(item.offset)
+    if (parts is None or _grows_unboundedly(item.offset)) and is_listed(item.offset):
+        parts = [item.offset]
+        highest = item.offset
+    elif parts is None:
+        return Refusal("an index is not affine in a loop")
+    elif _grows_unboundedly(item.offset):
+        return Refusal("an index grows by a run-time amount in a loop")
+    # TMA takes coordinates of 32 bits, extents and strides that count upwards.
+    room = LAST - Polynomial.constant(item.block) - highest
+    return [*parts, room, item.stride - ONE, item.extent]
 
 
 def ends_whole(block: Block) -> bool:
@@ -286,7 +299,7 @@ def _starts(offset: Polynomial, unit: int) -> tuple[tuple[Polynomial, int], ...]
     unsettled = _unsettled(offset)
     if not _multiple_of(offset - unsettled, unit):
         return None
-    for part in _without_trips(unsettled) or ():
+    for part in _without_trips(unsettled) or (unsettled,):
         open_terms = Polynomial(
             frozenset(term for term in part.terms if not _is_multiple(term, unit))
         )

@@ -2,8 +2,10 @@
 
 An `IndexForm` of rank r is ``offset + sum_d step[d] * i_d + sum wrapped``, where i_d runs along
 dimension d of the tensor, `offset` and `step` are polynomials of scalars, and a `Wrapped` term is
-``coefficient * ((start + i_d) % bound)``, the modulo that tile kernels use to stay in bounds; a
-`Repeated` term is ``coefficient * (i_d // count)``: rows that hold several numbers in a word.
+``coefficient * (start + i_d)`` where that index is below a bound, and some other number where it is
+not: tile kernels stay in bounds by ``x % bound``, ``where(x < bound, x, 0)`` and
+``minimum(x, bound - 1)``. A `Repeated` term is ``coefficient * (i_d // count)``: rows that hold
+several numbers in a word.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from tawa.ir.types import PtrType, element_type, shape_of
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """coefficient * ((start + i_dim) % bound)."""
+    """coefficient * (start + i_dim) where that is at least 0 and below `bound`."""
 
     dim: int
     start: Polynomial
@@ -98,7 +100,7 @@ class IndexForm:
 
 _Known: TypeAlias = dict[SSAValue, IndexForm | None]
 _SUMS = frozenset({"add", "sub", "mul"})
-_LINEAR = _SUMS | {"irem", "idiv"}
+_LINEAR = _SUMS | {"irem", "idiv", "min"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ def _form(value: SSAValue, known: _Known) -> IndexForm | None:
             return moved(op, _form(op.value, known))
         case tile.Cast() as op if keeps_number(op):
             return _form(op.value, known)
+        case tile.Elementwise() as op if op.function.data == "select":
+            return _kept_below(op, known)
         case tile.Elementwise() as op if op.function.data in _LINEAR:
             return _combined(op, known)
         case _:
@@ -183,16 +187,34 @@ def _combined(op: tile.Elementwise, known: _Known) -> IndexForm | None:
             return a.scaled(b.offset)
         case "mul", [IndexForm() as a, IndexForm() as b] if a.is_scalar:
             return b.scaled(a.offset)
-        case "irem", [IndexForm() as a, IndexForm() as b] if b.is_scalar:
-            dim = a.single_dim
-            if dim is None:
-                return None
-            zeros = (ZERO,) * len(a.steps)
-            return IndexForm(ZERO, zeros, (Wrapped(dim, a.offset, b.offset, ONE),))
+        case "irem", [IndexForm() as a, IndexForm() as b]:
+            return _wrapped(a, b, ZERO)
+        case "min", [IndexForm() as a, IndexForm() as b]:
+            return _wrapped(a, b, ONE) or _wrapped(b, a, ONE)
         case "idiv", [IndexForm() as a, IndexForm() as b] if b.is_scalar:
             return _divided(op, a, b.offset.as_constant)
         case _:
             return None
+
+
+def _wrapped(index: IndexForm, bound: IndexForm, more: Polynomial) -> IndexForm | None:
+    """Return the form of what is `index` below `bound` + `more`, and anything from there on."""
+    dim = index.single_dim
+    if dim is None or not bound.is_scalar:
+        return None
+    zeros = (ZERO,) * len(index.steps)
+    return IndexForm(ZERO, zeros, (Wrapped(dim, index.offset, bound.offset + more, ONE),))
+
+
+def _kept_below(op: tile.Elementwise, known: _Known) -> IndexForm | None:
+    """Return the form of where(x < bound, x, other)."""
+    compared = op.inputs[0].owner
+    if not isinstance(compared, tile.Elementwise) or compared.function.data != "lt":
+        return None
+    index, bound = (_form(item, known) for item in compared.inputs)
+    if index is None or bound is None or _form(op.inputs[1], known) != index:
+        return None
+    return _wrapped(index, bound, ZERO)
 
 
 def _divided(op: tile.Elementwise, form: IndexForm, count: int | None) -> IndexForm | None:

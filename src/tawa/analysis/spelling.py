@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from xdsl.dialects import scf
+
 from tawa.analysis.polynomial import Atom, Call, Leaf, Polynomial, Trip
+from tawa.analysis.walked import bounds_of, loops_of
 from tawa.ir import tile
 
 _PYTHON: dict[str, str] = {
@@ -42,11 +45,34 @@ def render(poly: Polynomial, name_leaf: Callable[[Leaf | Trip], str]) -> str:
 
 
 def spelled(kernel: tile.Kernel, poly: Polynomial) -> str:
-    """Return Python over argument names and program0, program1, program2, grid0 ..."""
+    """Return Python over argument names and program0, program1, program2, grid0 ..; the trips of
+    the loops it depends on (`tawa.analysis.walked.loops_of`) are __trip0, __trip1 ...
+    """
+    return _spelled(kernel, poly, _names_of(loops_of(poly)))
+
+
+def asked(kernel: tile.Kernel, function: str, poly: Polynomial, *numbers: int) -> str:
+    """Return the condition that a number holds to in every program and every trip, for a launch
+    (`tawa.runtime.guards`): a call with the number, what it is compared with, and start, end and
+    step of the loops that count __trip0, __trip1 ...
+    """
+    loops = loops_of(poly)
+    names = _names_of(loops)
+    walks = [", ".join(_spelled(kernel, each, names) for each in bounds_of(loop)) for loop in loops]
+    parts = [spelled(kernel, poly), *map(str, numbers), *(f"({walk})" for walk in walks)]
+    return f"{function}({', '.join(parts)})"
+
+
+def _names_of(loops: tuple[scf.ForOp, ...]) -> dict[Trip, str]:
+    return {Trip(loop): f"__trip{place}" for place, loop in enumerate(loops)}
+
+
+def _spelled(kernel: tile.Kernel, poly: Polynomial, trips: dict[Trip, str]) -> str:
     names = kernel.argument_names
 
     def spell(leaf: Leaf | Trip) -> str:
-        assert isinstance(leaf, Leaf), "guards are free of loops"
+        if isinstance(leaf, Trip):
+            return trips[leaf]
         match leaf.value.owner:
             case tile.ProgramId() as op:
                 return f"program{op.axis.data}"

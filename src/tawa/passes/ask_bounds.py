@@ -9,7 +9,8 @@ Before -> after::
 Of 128 numbers that rise from a multiple of 128 all have one quotient, unless they wrap: threads
 then load one scale, or a vector. How many programs there are, and what arguments are, a launch
 knows: the conditions are in `bounds`, for `tawa.runtime.guards`; where one does not hold the
-launcher runs the kernel compiled without this pass.
+launcher runs the kernel compiled without this pass. What a kernel's own loop over tiles counts is
+asked in every trip.
 Requires: tile IR, whose dead arithmetic is gone. Ensures: the same IR, with attributes. Declines
 when: nothing would be more regular, ranges know the answer, or the numbers are not functions of
 32-bit arguments and programs.
@@ -19,23 +20,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tawa.analysis.contiguity import Contiguity
 from tawa.analysis.index import index_form
 from tawa.analysis.polynomial import (
+    ONE,
     Leaf,
+    Monomial,
     Polynomial,
     Trip,
     is_argument,
-    is_program_value,
     polynomial,
 )
 from tawa.analysis.ranges import Range, may_wrap, range_of, range_of_type
 from tawa.analysis.regularity import Regularity
-from tawa.analysis.spelling import spelled
+from tawa.analysis.spelling import asked
+from tawa.analysis.walked import is_listed, leaves_of
 from tawa.ir import tile
+from tawa.ir.control import yielded
 from tawa.ir.types import element_type, i32, int_array, shape_of
 from tawa.ir.walk import walk
 from tawa.plan.plan import Declined, Plan
@@ -102,13 +107,13 @@ def _conditions(kernel: tile.Kernel, dividend: tile.Elementwise) -> list[str] | 
             return None
         least += min(0, number * (extent - 1))
         most += max(0, number * (extent - 1))
-    asked = [(form.offset, Range(-least, _WHOLE.high - most))]
-    for value, inside in _exact(dividend):
-        if value is None:
+    demands = [(form.offset, Range(-least, _WHOLE.high - most))]
+    for number, inside in _exact(dividend):
+        if number is None:
             return None
-        asked.append((polynomial(value), inside))
+        demands.append((number, inside))
     conditions: list[str] = []
-    for poly, inside in asked:
+    for poly, inside in demands:
         if (number := poly.as_constant) is not None:
             if not inside.holds(Range(number, number)):
                 return None
@@ -119,14 +124,16 @@ def _conditions(kernel: tile.Kernel, dividend: tile.Elementwise) -> list[str] | 
     return conditions
 
 
-def _exact(top: Operation) -> Iterator[tuple[SSAValue | None, Range]]:
+def _exact(top: Operation) -> Iterator[tuple[Polynomial | None, Range]]:
     """Yield what a number must not have wrapped in for `top` to be what its polynomial says, and
     where it must lie; None where that cannot be said.
 
     Sums and products may wrap on the way: what they are in the end is right modulo 2^32. What is
-    divided or compared must be right itself, and what it is divided by positive.
+    divided or compared must be right itself, and what it is divided by positive. Loops must make
+    the trips that their bounds say.
     """
-    pending, seen = [top], {top}
+    pending: list[Operation] = [top]
+    seen: set[Operation] = {top}
     while pending:
         op = pending.pop()
         if isinstance(op, tile.Elementwise):
@@ -142,16 +149,42 @@ def _exact(top: Operation) -> Iterator[tuple[SSAValue | None, Range]]:
                 yield None, _WHOLE
         elif isinstance(op, tile.Cast):
             yield None, _WHOLE
-        for operand in op.operands:
-            owner = operand.owner
-            if isinstance(owner, Operation) and owner not in seen:
+        elif isinstance(op, scf.ForOp):
+            yield from _counted(op)
+        for operand in _sources(op):
+            owner = _maker(operand)
+            if owner is not None and owner not in seen:
                 seen.add(owner)
                 pending.append(owner)
 
 
-def _unless_known(value: SSAValue, inside: Range) -> Iterator[tuple[SSAValue, Range]]:
+def _sources(op: Operation) -> Iterator[SSAValue]:
+    """Yield what an operation computes from; of a loop, its bounds and what its trips carry."""
+    yield from op.operands
+    if isinstance(op, scf.ForOp):
+        yield from (yielded(op.body.block, place) for place in range(len(op.iter_args)))
+
+
+def _maker(value: SSAValue) -> Operation | None:
+    """Return the operation or the loop that a value is made by; None for arguments."""
+    if isinstance(value.owner, Operation):
+        return value.owner
+    around = value.owner.parent_op()
+    return around if isinstance(around, scf.ForOp) else None
+
+
+def _counted(loop: scf.ForOp) -> Iterator[tuple[Polynomial | None, Range]]:
+    """Yield what makes a loop count as its bounds say: also the number after the last is one."""
+    for bound in (loop.lb, loop.ub):
+        yield from _unless_known(bound, _WHOLE)
+    yield from _unless_known(loop.step, Range(1, _WHOLE.high))
+    if range_of(loop.step) != Range(1, 1):
+        yield polynomial(loop.ub) + polynomial(loop.step) - ONE, _WHOLE
+
+
+def _unless_known(value: SSAValue, inside: Range) -> Iterator[tuple[Polynomial, Range]]:
     if not inside.holds(range_of(value)) or _may_differ(value):
-        yield value, inside
+        yield polynomial(value), inside
 
 
 def _may_differ(value: SSAValue) -> bool:
@@ -163,17 +196,21 @@ def _may_differ(value: SSAValue) -> bool:
 
 
 def _condition(kernel: tile.Kernel, poly: Polynomial, inside: Range) -> str | None:
-    """Return the condition that a number lies in a range in every program, if hosts can tell."""
-    if any(isinstance(leaf, Trip) or not _is_of_32_bits(leaf) for leaf in poly.leaves):
+    """Return the condition that a number lies in a range in every program and every trip, if hosts
+    can tell.
+    """
+    if not all(map(_is_of_32_bits, leaves_of(poly))):
         return None
-    if not is_program_value(poly) or _largest(poly) >= _HOST:
+    if not is_listed(poly) or _largest(poly) >= _HOST:
         return None
     if (text := _over_grid(poly, inside)) is not None:
         return text
-    return f"always_within({spelled(kernel, poly)}, {inside.low}, {inside.high})"
+    return asked(kernel, "always_within", poly, inside.low, inside.high)
 
 
-def _is_of_32_bits(leaf: Leaf) -> bool:
+def _is_of_32_bits(leaf: Leaf | Trip) -> bool:
+    if isinstance(leaf, Trip):
+        return leaf.loop.lb.type == i32
     return leaf.value.type == i32 and (
         not isinstance(leaf.value, BlockArgument) or is_argument(leaf.value)
     )
@@ -181,7 +218,18 @@ def _is_of_32_bits(leaf: Leaf) -> bool:
 
 def _largest(poly: Polynomial) -> int:
     """Return how far from 0 a sum of products of 32-bit numbers can be."""
-    return sum(abs(number) << 31 * len(monomial) for monomial, number in poly.terms)
+    return sum(abs(number) << _bits(monomial) for monomial, number in poly.terms)
+
+
+def _bits(monomial: Monomial) -> int:
+    """Return the bits of a product; trips times their loop's step are no further than its end."""
+    left = list(monomial)
+    for trip in (atom for atom in monomial if isinstance(atom, Trip)):
+        (step, _), *others = polynomial(trip.loop.step).terms
+        left.remove(trip)
+        if not others:
+            left = [atom for atom in left if atom not in step]
+    return 33 * (len(monomial) - len(left)) + 31 * len(left)
 
 
 def _over_grid(poly: Polynomial, inside: Range) -> str | None:

@@ -44,7 +44,7 @@ from tawa.analysis.polynomial import (
     polynomial,
 )
 from tawa.analysis.rows import reaches_only_masked_stores
-from tawa.analysis.spelling import spelled
+from tawa.analysis.spelling import asked
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType, element_type, i32, i64, int_array, shape_of
 from tawa.ir.walk import walk
@@ -119,8 +119,8 @@ def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str])
         _replace_load(op, desc, offsets, block)
     else:
         _replace_store(op, desc, offsets, block)
-    guards.extend(f"never_negative({spelled(kernel, poly)})" for poly in block.nonnegative)
-    guards.extend(f"always_multiple({spelled(kernel, p)}, {n})" for p, n in block.multiples)
+    guards.extend(asked(kernel, "never_negative", poly) for poly in block.nonnegative)
+    guards.extend(asked(kernel, "always_multiple", poly, unit) for poly, unit in block.multiples)
     return ""
 
 

@@ -4,8 +4,9 @@
 expression e, which may also use program0..2, grid0..2 and the functions of
 `tawa.analysis.spelling.render` (C rules), is at least 0 in every program;
 ``always_multiple(e, n)``: it is a multiple of n in every program; ``always_within(e, low, high)``:
-it lies between two numbers, both included, in every program. Any other condition is a host
-expression that must be true.
+it lies between two numbers, both included, in every program. Further arguments are start, end and
+step of loops, outer ones first: it holds in all their trips, whose numbers are __trip0, __trip1 ...
+in e and in the bounds of inner loops. Any other condition is a host expression that must be true.
 
 A verdict is a function of the addresses, the numbers and the grid of a launch: that is all a kernel
 sees, so two launches that agree in them touch the same memory.
@@ -30,6 +31,8 @@ from tawa.runtime.expressions import Names, rewrite
 _PROGRAMS = ("program0", "program1", "program2")
 _GRID = ("grid0", "grid1", "grid2")
 _KEPT = 4096
+# Numbers worth a list: a tenth of a second, once for the numbers of a launch.
+_LISTED = 1 << 20
 _FUNCTIONS = ("divide", "remainder", "minimum", "maximum", "where")
 
 
@@ -106,19 +109,42 @@ class Guards:
         match ast.parse(condition, mode="eval").body:
             case ast.Call(func=ast.Name("disjoint"), args=[ast.Name(first), ast.Name(second)]):
                 self._pairs.append((first, second))
-            case ast.Call(func=ast.Name("never_negative"), args=[inner]):
-                code = self._code(inner, names)
-                self._checks.append(lambda scope: _never_negative(code, scope))
-            case ast.Call(func=ast.Name("always_multiple"), args=[inner, ast.Constant(int(unit))]):
-                code = self._code(inner, names)
-                self._checks.append(lambda scope: _always_multiple(code, scope, unit))
-            case ast.Call(func=ast.Name("always_within"), args=[inner, *bounds]):
-                code = self._code(inner, names)
-                low, high = map(ast.literal_eval, bounds)
-                self._checks.append(lambda scope: _always_within(code, scope, low, high))
+            case ast.Call(func=ast.Name("never_negative"), args=[inner, *walks]):
+                self._ask(inner, walks, names, lambda found: found >= 0)
+            case ast.Call(
+                func=ast.Name("always_multiple"), args=[inner, ast.Constant(int(unit)), *walks]
+            ):
+                self._ask(inner, walks, names, lambda found: found % unit == 0)
+            case ast.Call(func=ast.Name("always_within"), args=[inner, least, most, *walks]):
+                low, high = map(ast.literal_eval, (least, most))
+                self._ask(inner, walks, names, lambda found: (low <= found) & (found <= high))
             case whole:
                 code = self._code(whole, names)
                 self._checks.append(lambda scope: bool(eval(code, {}, scope)))
+
+    def _ask(
+        self,
+        expression: ast.expr,
+        walks: Sequence[ast.expr],
+        names: Names,
+        holds: Callable[[Any], Any],
+    ) -> None:
+        """Add the check that a number holds in every program and in every trip of some loops."""
+        numbered = Names(
+            {*names.numbers, *map(_trip, range(len(walks)))}, names.arrays, names.descriptors
+        )
+        code = self._code(expression, numbered)
+        loops: list[tuple[CodeType, CodeType, CodeType]] = []
+        for walk in walks:
+            assert isinstance(walk, ast.Tuple), "a loop is start, end and step"
+            start, end, step = (self._code(bound, numbered) for bound in walk.elts)
+            loops.append((start, end, step))
+
+        def check(scope: Mapping[str, Any]) -> bool:
+            found = _listed(code, loops, scope)
+            return found is not None and bool(holds(found).all())
+
+        self._checks.append(check)
 
     def _code(self, expression: ast.expr, names: Names) -> CodeType:
         code = compile(rewrite(ast.unparse(expression), names), "<guard>", "eval")
@@ -162,24 +188,19 @@ class Guards:
         return verdict
 
 
-def _never_negative(code: Any, scope: Mapping[str, Any]) -> bool:
-    return bool((_over_programs(code, scope) >= 0).all())
+def _listed(
+    code: CodeType,
+    loops: Sequence[tuple[CodeType, CodeType, CodeType]],
+    scope: Mapping[str, Any],
+) -> Any:
+    """Evaluate an expression for all programs and all trips of some loops at once.
 
-
-def _always_multiple(code: Any, scope: Mapping[str, Any], unit: int) -> bool:
-    return bool((_over_programs(code, scope) % unit == 0).all())
-
-
-def _always_within(code: Any, scope: Mapping[str, Any], low: int, high: int) -> bool:
-    found = _over_programs(code, scope)
-    return bool(((low <= found) & (found <= high)).all())
-
-
-def _over_programs(code: Any, scope: Mapping[str, Any]) -> Any:
-    """Evaluate an expression for all programs at once."""
+    None where a loop does not count upwards, or there are more trips than are worth a list.
+    """
     import numpy as np
 
-    used = set(code.co_names)
+    codes = [code, *(part for loop in loops for part in loop)]
+    used = {name for each in codes for name in each.co_names}
     full: dict[str, Any] = {
         **scope,
         "min": np.minimum,
@@ -190,13 +211,46 @@ def _over_programs(code: Any, scope: Mapping[str, Any]) -> Any:
         "divide": _divide,
         "remainder": _remainder,
     }
+    rank, size = len(_PROGRAMS) + len(loops), 1
     for axis, name in enumerate(_PROGRAMS):
         if name in used:
-            shape = [1, 1, 1]
-            shape[axis] = -1
-            full[name] = np.arange(scope[_GRID[axis]], dtype=np.int64).reshape(shape)
+            full[name] = _along(axis, rank, scope[_GRID[axis]])
+            size *= scope[_GRID[axis]]
+    made: Any = np.True_
+    for place, loop in enumerate(loops):
+        start, end, step = (np.asarray(_evaluated(part, full)) for part in loop)
+        if (step <= 0).any():
+            return None
+        trips = -((start - end) // step)
+        most = max(0, int(trips.max(initial=0)))
+        size *= most
+        if size > _LISTED:
+            return None
+        full[_trip(place)] = number = _along(len(_PROGRAMS) + place, rank, most)
+        made = made & (number < trips)
+    found = np.asarray(_evaluated(code, full))
+    if not loops:
+        return found
+    found, made = np.broadcast_arrays(found, made)
+    return found[made]
+
+
+def _along(axis: int, rank: int, extent: int) -> Any:
+    """Return 0, 1 .. along one of `rank` axes."""
+    import numpy as np
+
+    shape = [1] * rank
+    shape[axis] = -1
+    return np.arange(extent, dtype=np.int64).reshape(shape)
+
+
+def _trip(place: int) -> str:
+    return f"__trip{place}"
+
+
+def _evaluated(code: CodeType, names: dict[str, Any]) -> Any:
     try:
-        return np.asarray(eval(code, {"abs": abs}, full))
+        return eval(code, {"abs": abs}, names)
     except (NameError, TypeError) as error:
         raise InternalError(
             f"a guard of the kernel cannot be evaluated: {error}",
