@@ -220,9 +220,9 @@ def verdict(condition: str, grid: tuple[int, ...] = (4,), **numbers: int) -> boo
     ("never_negative(-1 - __trip0, (0, n, 1))", {"n": 0}, True),
     ("never_negative(-1 - __trip0, (0, n, 1))", {"n": -4}, True),
     ("never_negative(__trip0, (0, 8, n))", {"n": 0}, False),
-    ("never_negative(__trip0, (0, n, 1))", {"n": 1 << 20}, True),
-    ("never_negative(__trip0, (0, n, 1))", {"n": (1 << 20) + 1}, False),
-    ("never_negative(program0 + __trip0, (0, n, 1))", {"n": 1 << 19}, False),
+    ("never_negative(__trip0, (0, n, 1))", {"n": 1 << 18}, True),
+    ("never_negative(__trip0, (0, n, 1))", {"n": (1 << 18) + 1}, False),
+    ("never_negative(program0 + __trip0, (0, n, 1))", {"n": 1 << 17}, False),
 ])  # fmt: skip
 def test_conditions_over_trips(condition: str, numbers: dict[str, int], holds: bool) -> None:
     assert verdict(condition, **numbers) == holds

@@ -31,8 +31,8 @@ from tawa.runtime.expressions import Names, rewrite
 _PROGRAMS = ("program0", "program1", "program2")
 _GRID = ("grid0", "grid1", "grid2")
 _KEPT = 4096
-# Numbers worth a list: a tenth of a second, once for the numbers of a launch.
-_LISTED = 1 << 20
+# Trips worth a list: a fifth of a second at most, once for sizes that are new.
+_LISTED = 1 << 18
 _FUNCTIONS = ("divide", "remainder", "minimum", "maximum", "where")
 
 
