@@ -38,8 +38,9 @@ class Idiom:
 
     def call(self, arguments: Arguments) -> tuple[list[Any], Arguments]:
         """The arguments of a call by place, and those by name after the first left out."""
-        names = self.kernel.arg_names
-        count = next((i for i, name in enumerate(names) if name not in arguments), len(names))
+        names, computed = self.kernel.arg_names, getattr(self.kernel, "values", ())
+        named = (i for i, name in enumerate(names) if name not in arguments or name in computed)
+        count = next(named, len(names))
         rest = {name: arguments[name] for name in arguments if name not in names[:count]}
         return [arguments[name] for name in names[:count]], rest
 
@@ -74,10 +75,15 @@ class Idiom:
     def emulate(self) -> None:
         """Run the generated text against the emulation of the device functions."""
         before, after = self.arguments(), self.arguments()
-        _, flat = self.kernel.spread(after)
+        _, flat = innermost(self.kernel).spread(after)
         grid = (*self.grid, 1, 1)[:3]
         emulate(self.source, flat, grid, blocks=2)
         self.check(before, after)
+
+
+def innermost(kernel: Any) -> Any:
+    """The kernel under its heuristics and its tuning."""
+    return kernel if hasattr(kernel, "__name__") else innermost(kernel.fn)
 
 
 def made(value: Any, rng: np.random.Generator) -> Any:
@@ -98,7 +104,7 @@ def idiom(
     """Add a launch of the kernel below to `cases`."""
 
     def add(kernel: Any) -> Any:
-        name = f"{kernel.__name__}{' ' * bool(label)}{label}"
+        name = f"{innermost(kernel).__name__}{' ' * bool(label)}{label}"
         assert name not in cases
         cases[name] = Idiom(name, kernel, given, grid, want, close)
         return kernel

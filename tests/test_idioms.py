@@ -11,8 +11,13 @@ import idiom_inductor
 import idiom_language
 import idiom_libraries
 import idiom_products
+import idiom_recurrent
 import idiom_scalars
+import idiom_servers
 import idiom_serving
+import idiom_sparse
+import idiom_templates
+import idiom_training
 from codegen_emulator import needs_compiler
 from idiom_case import Idiom
 
@@ -25,12 +30,24 @@ FILES = [
     idiom_scalars,
     idiom_serving,
 ]
-CASES: dict[str, Idiom] = {name: case for file in FILES for name, case in file.CASES.items()}
+FURTHER = [idiom_recurrent, idiom_servers, idiom_sparse, idiom_templates, idiom_training]
+CASES: dict[str, Idiom] = {
+    name: case for file in (*FILES, *FURTHER) for name, case in file.CASES.items()
+}
+SLOW = {"chunk_states", "delta_states", "extend_with_mask", "latent_decoding", "pieces_of_a_chunk",
+        "selected_attention"}  # fmt: skip
 SHORT = {**idiom_corners.CASES, **idiom_language.CASES}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if name not in SLOW])
 def test_simulated(name):
+    CASES[name].simulate("tile")
+    CASES[name].simulate("hopper")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(SLOW))
+def test_slow_ones_simulated(name):
     CASES[name].simulate("tile")
     CASES[name].simulate("hopper")
 

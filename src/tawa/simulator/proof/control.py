@@ -17,7 +17,7 @@ from tawa.simulator.proof.counting import counts, most_trips, recurrence_of
 from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.machine import Agent, Script, Source
 from tawa.simulator.proof.registers import Name, Register
-from tawa.simulator.proof.rules import Unproved
+from tawa.simulator.proof.rules import Endless
 from tawa.simulator.proof.steps import Step, run_steps
 from tawa.simulator.proof.turns import Turns
 
@@ -339,7 +339,7 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
             yield body(script)
             _move(script, back)
         else:
-            raise Unproved(f"a while loop runs more than {world.limit} times", loop)
+            raise Endless(f"a while loop runs more than {world.limit} times", loop)
         world.configuration.restless = 0
         turning.end()
         _move(script, final)

@@ -33,7 +33,7 @@ from tawa.simulator.proof.lengths import Lengths, lengths_of
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.orbits import Orbit, Values
 from tawa.simulator.proof.read import STEPPED
-from tawa.simulator.proof.rules import Contest, OutOfSteps, Unproved, Violation
+from tawa.simulator.proof.rules import Contest, Endless, OutOfSteps, Unproved, Violation
 from tawa.simulator.proof.run import Entry, Run
 from tawa.simulator.proof.scalars import Name, Scalars
 from tawa.simulator.proof.search import Search
@@ -50,6 +50,7 @@ _SHORT = 2  # trips of the loops in a run of a cell
 _DRAWS, _FILLED = 32, 4_000
 """Runs in which loops make all trips they can, and the steps of one."""
 _TRIED = 6  # inputs that should give a loop one trip count
+_OTHERS = 4  # drawings of numbers in place of those with which a loop does not end
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
 
 
@@ -212,7 +213,23 @@ class Exploration:
                     yield loop, configuration
 
     def _try(self, configuration: Configuration, steps: int = STEPS, fresh: bool = False) -> None:
-        """Run a configuration; a `fresh` one even where it repeats another."""
+        """Run a configuration; a `fresh` one even where it repeats another. Where a loop of the
+        program does not end with the numbers found, they are no launch's: others are drawn, but
+        in place of those that were given.
+        """
+        others = (replace(configuration, outcomes={}, seed=seed) for seed in range(1, _OTHERS + 1))
+        for again in (configuration, *others):
+            try:
+                return self._attempt(again, steps, fresh)
+            except Endless as found:
+                self.states += self.run.steps if self.run is not None else 0
+                self._forget()
+                endless = found
+            if configuration.given:
+                return
+        raise endless
+
+    def _attempt(self, configuration: Configuration, steps: int, fresh: bool) -> None:
         try:
             run: Run = self._run(configuration, min(steps, STEPS - self.states), fresh=fresh)
         except Repeated:

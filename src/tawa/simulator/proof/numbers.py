@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 LARGE = 1 << 20
 """Numbers from here on are not chosen, nor scales of what is."""
+NOWHERE = LARGE * LARGE
+"""The outcome of a number that is not to be chosen."""
 
 
 def number_for(
@@ -30,23 +32,37 @@ def number_for(
     while (number := 2 * number) < LARGE:  # the least that will do: the run is as long as it says
         if at(number) == wish:
             return _edge(at, number // unit * unit, wish, unit, constants[-1], ragged)
-    low, high = 0, LARGE
-    rising = at(low) <= at(high)
-    while high - low > unit:
-        middle = (low + high) // 2
-        reached = at(middle)
-        if reached == wish:
-            return _edge(at, middle // unit * unit, wish, unit, constants[-1], ragged)
-        if (reached < wish) == rising:
-            low = middle
-        else:
-            high = middle
+    if (found := _between(at, 0, LARGE, wish, unit)) is not None:
+        return _edge(at, found, wish, unit, constants[-1], ragged)
     # What asks for one bit of a word, the sign or a flag, no size answers; no count of trips does.
     bits = range(31, -1, -1) if wish in (0, 1) else ()
     for number in (sign << bit for bit in bits for sign in (-1, 1)):
         if at(number) == wish:
             return number // unit * unit
     return min(tried, key=lambda number: (abs(tried[number] - wish), number))
+
+
+def number_below(probe: Callable[[int], int], wish: int, unit: int, number: int) -> int:
+    """Return a multiple of `unit` below 0 for which probe gives `wish`, else `number`: labels that
+    say "none" are such.
+    """
+    found = _between(lambda low: probe(low // unit * unit), -LARGE, 0, wish, unit)
+    return number if found is None else found
+
+
+def _between(at: Callable[[int], int], low: int, high: int, wish: int, unit: int) -> int | None:
+    """Return a number in a range that gives the wish, where outcomes rise or fall throughout."""
+    rising = at(low if at(low) != NOWHERE else low + unit) <= at(high)
+    while high - low > unit:
+        middle = (low + high) // 2
+        reached = at(middle)
+        if reached == wish:
+            return middle // unit * unit
+        if (reached < wish) == rising:
+            low = middle
+        else:
+            high = middle
+    return None
 
 
 def _edge(

@@ -6,11 +6,11 @@ condition. What was computed is kept, by the form of the question, from run to r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tawa.simulator.proof.numbers import number_for
+from tawa.simulator.proof.numbers import NOWHERE, number_below, number_for
 
 Function: TypeAlias = Callable[..., int]
 
@@ -22,22 +22,24 @@ Operation: TypeAlias = tuple[Function, int, int, int, tuple[int, ...]]
 @dataclass(frozen=True, slots=True)
 class Formula:
     """Values computed from numbers for unknowns: the unknowns stand first, then `rest`: constants,
-    and room for what `operations` compute, in order; `wanted` are the places of the values.
+    and room for what `operations` compute, in order; `wanted` are the places of the values,
+    `divisors` of what is divided by.
     """
 
     operations: tuple[Operation, ...]
     rest: tuple[int, ...]
     wanted: tuple[int, ...]
+    divisors: tuple[int, ...] = ()
 
-    def __call__(self, numbers: list[int]) -> list[int]:
-        """Return the values for these numbers."""
+    def __call__(self, numbers: Sequence[int]) -> tuple[list[int], bool]:
+        """Return the values for these numbers, and whether nothing was divided by 0."""
         known = [*numbers, *self.rest]
         for function, out, one, two, several in self.operations:
             if several:
                 known[out] = function(*[known[place] for place in several])
             else:
                 known[out] = function(known[one], known[two])
-        return [known[place] for place in self.wanted]
+        return [known[place] for place in self.wanted], all(known[at] for at in self.divisors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +91,23 @@ class Question:
                 number = _late(probe, wanted, unit)
                 if number is None:
                     number = number_for(probe, wish, unit, constants, wanted.ragged)
+                if probe(number) != wish and self.outcome is int.__sub__:
+                    number = number_below(probe, wish, unit, number)
                 reached = probe(number)
                 if best is None or abs(reached - wish) < abs(best[0] - wish):
                     best = (reached, (*numbers[:place], number, *numbers[place + 1 :]))
                 if reached == wish:
                     return best
         assert best is not None, "asked only where something is open"
+        if best[0] == NOWHERE:
+            values, _ = self.formula(best[1])
+            return self.outcome(*values), best[1]
         return best
 
     def probe(self, numbers: tuple[int, ...], place: int) -> Callable[[int], int]:
-        """Return the function of the number at one place, those at the others being given."""
+        """Return the function of the number at one place, those at the others being given: it is
+        NOWHERE where that divides by 0, as no launch that ends does.
+        """
         others = (*numbers[:place], 0, *numbers[place + 1 :])
         outcomes = self.kept.setdefault((others, place), {})
         trial = list(numbers)
@@ -108,7 +117,8 @@ class Question:
             found = outcomes.get(number)
             if found is None:
                 trial[place] = number
-                found = outcomes[number] = outcome(*formula(trial))
+                values, exact = formula(trial)
+                found = outcomes[number] = outcome(*values) if exact else NOWHERE
             return found
 
         return probe

@@ -249,5 +249,9 @@ class Unproved(Exception):  # noqa: N818
         super().__init__(sentence)
 
 
+class Endless(Unproved):
+    """A loop whose condition the program computes did not come to its end."""
+
+
 class OutOfSteps(Unproved):
     """A run took more steps than it was given."""

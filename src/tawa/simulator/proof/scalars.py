@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tawa.simulator.proof.choices import Choices, Repeated
 from tawa.simulator.proof.expressions import Expr, Scalar, follows, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
-from tawa.simulator.proof.numbers import LARGE
+from tawa.simulator.proof.numbers import LARGE, NOWHERE
 from tawa.simulator.proof.probing import Formula, Operation, Questions, Wanted
 from tawa.simulator.proof.words import Words
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tawa.simulator.proof.configuration import Configuration
 
 _LAUNCH = ("block_id", "cluster_id", "num_blocks", "num_clusters", "grid_extent")
+_DIVISIONS = ("idiv", "irem")
 _EQUAL = {"eq": 1, "ne": 0}
 _DRAWS = 60
 _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
@@ -198,6 +199,7 @@ class Scalars:
         places: dict[Expr, int] = {item: place for place, item in enumerate(unknowns)}
         start = [0] * len(places)
         operations: list[Operation] = []
+        divisors: list[int] = []
 
         def place_of(item: object) -> int | None:
             """Return where an expression, or a number, stands; None before it has a place."""
@@ -225,8 +227,11 @@ class Scalars:
             parts = tuple([place for place in found if place is not None])
             one, two, several = (*parts, ()) if len(parts) == 2 else (0, 0, parts)
             operations.append((FUNCTIONS[item.function], places[item], one, two, several))
+            if item.function.startswith(_DIVISIONS):
+                divisors.append(two)
         wanted = [place for item in scalars if (place := place_of(item)) is not None]
-        return Formula(tuple(operations), tuple(start[len(unknowns) :]), tuple(wanted))
+        rest = tuple(start[len(unknowns) :])
+        return Formula(tuple(operations), rest, tuple(wanted), tuple(divisors))
 
     def _open_parts(self, item: Expr) -> list[Expr]:
         return [part for part in item.args if isinstance(part, Expr) and self.value(part) is None]
@@ -316,17 +321,19 @@ class Scalars:
         """Bind the unknowns to numbers drawn at random: the best of some draws."""
         assert self.random is not None
         compute = self._formula(scalars, unknowns)
-        best: tuple[int, list[int]] | None = None
+        best: tuple[int, int, list[int]] | None = None
         for _ in range(_DRAWS):
             trial = [self._random(item, constants) for item in unknowns]
-            reached = outcome(*compute(trial))
-            if best is None or abs(reached - wish) < abs(best[0] - wish):
-                best = (reached, trial)
-            if reached == wish:
+            values, exact = compute(trial)
+            reached = outcome(*values)
+            away = abs(reached - wish) if exact else NOWHERE
+            if best is None or away < best[0]:
+                best = (away, reached, trial)
+            if away == 0:
                 break
         assert best is not None
-        self._bind(unknowns, best[1])
-        return best[0]
+        self._bind(unknowns, best[2])
+        return best[1]
 
     def _random(self, item: Expr, constants: list[int]) -> int:
         assert self.random is not None
