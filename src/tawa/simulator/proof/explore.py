@@ -16,7 +16,7 @@ from typing import TypeAlias
 from xdsl.dialects import scf
 from xdsl.ir import Operation
 
-from tawa.ir import hopper, line_of
+from tawa.ir import line_of
 from tawa.simulator.proof.cells import Given, Question, cells
 from tawa.simulator.proof.choices import Choices, Repeated
 from tawa.simulator.proof.closed import is_closed
@@ -37,22 +37,19 @@ from tawa.simulator.proof.rules import Contest, Endless, OutOfSteps, Unproved, V
 from tawa.simulator.proof.run import Entry, Run
 from tawa.simulator.proof.scalars import Name, Scalars
 from tawa.simulator.proof.search import Search
-from tawa.simulator.proof.ways import Way, Ways
+from tawa.simulator.proof.ways import Way, Ways, controls
 
 STEPS = 400_000
 """Steps of all runs together before a kernel is called unproved."""
 
+# Drawings of numbers at random, and the steps of a run: some of them are very long.
 _SEARCHES = ((0, 4_000), (32, 4_000), (32, 30_000))
-"""Drawings of numbers at random, and the steps of a run: some of them are very long."""
-_IN_VAIN = STEPS // 2
-"""Steps of all runs of a search that were given up."""
+_IN_VAIN = STEPS // 2  # steps of all runs of a search that were given up
 _SHORT = 2  # trips of the loops in a run of a cell
-_DRAWS, _FILLED = 32, 4_000
-"""Runs in which loops make all trips they can, and the steps of one."""
+_DRAWS, _FILLED = 32, 4_000  # runs in which loops make all trips they can, and the steps of one
 _TRIED = 6  # inputs that should give a loop one trip count
 _OTHERS = 4  # drawings of numbers in place of those with which a loop does not end
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
-
 
 Asked: TypeAlias = tuple[Configuration, Scalars, list[Question], set[Question], set[Entry]]
 """A survey: its questions, those that none before has asked, and what it entered."""
@@ -93,7 +90,7 @@ class Exploration:
         self.open: set[Operation] = set()
         # What counts as steps, and what it stands in: it is reached where that is entered.
         self.stepped = [
-            (operation, next(_controls(operation), None))
+            (operation, next(controls(operation), None))
             for role in model.roles
             for operation in model.decoder.census.of(*STEPPED, within=role.operation)
         ]
@@ -213,17 +210,15 @@ class Exploration:
                     yield loop, configuration
 
     def _try(self, configuration: Configuration, steps: int = STEPS, fresh: bool = False) -> None:
-        """Run a configuration; a `fresh` one even where it repeats another. Where a loop of the
-        program does not end with the numbers found, they are no launch's: others are drawn, but
-        in place of those that were given.
+        """Run a configuration; a `fresh` one even where it repeats another. Numbers with which a
+        loop of the program does not end are no launch's: others are drawn, unless they were given.
         """
-        others = (replace(configuration, outcomes={}, seed=seed) for seed in range(1, _OTHERS + 1))
+        others = (replace(configuration, outcomes={}, seed=1 + seed) for seed in range(_OTHERS))
         for again in (configuration, *others):
             try:
                 return self._attempt(again, steps, fresh)
             except Endless as found:
-                self.states += self.run.steps if self.run is not None else 0
-                self._forget()
+                self._give_up()
                 endless = found
             if configuration.given:
                 return
@@ -233,8 +228,7 @@ class Exploration:
         try:
             run: Run = self._run(configuration, min(steps, STEPS - self.states), fresh=fresh)
         except Repeated:
-            self.states += self.run.steps if self.run is not None else 0
-            return self._forget()
+            return self._give_up()
         except (Violation, Unproved) as found:
             if configuration.free:
                 return self._forget()  # no input may do this: it proves and convicts nothing
@@ -336,6 +330,10 @@ class Exploration:
             if count in self.made[loop]:
                 return
 
+    def _give_up(self) -> None:
+        self.states += self.run.steps if self.run is not None else 0
+        self._forget()
+
     def _forget(self) -> None:
         """Take the run at hand apart: nobody reports on it."""
         if self.run is not None:
@@ -363,10 +361,7 @@ class Exploration:
 
     def _missing(self) -> Operation | None:
         """Return an operation that was not reached though some input may reach it."""
-        return next(
-            (operation for operation in self._unreached() if not self._is_dead(operation)),
-            None,
-        )
+        return next((item for item in self._unreached() if not self._is_dead(item)), None)
 
     def _unreached(self) -> Iterator[Operation]:
         for operation, around in self.stepped:
@@ -380,7 +375,7 @@ class Exploration:
         """
         blocked: Operation | None = None
         side = 0
-        for control, region in _controls(operation):
+        for control, region in controls(operation):
             if (control, region) not in self.entered:
                 blocked, side = control, region
         if blocked is None:
@@ -403,15 +398,3 @@ class Exploration:
             if loop not in self.fixed and orbit.ended - orbit.begun:
                 return loop
         return None
-
-
-def _controls(operation: Operation) -> Iterator[Entry]:
-    """Yield the loops and conditions around an operation, inside first, and the region it is in."""
-    parent = operation.parent_region()
-    while parent is not None:
-        owner = parent.parent
-        if owner is None or isinstance(owner, hopper.Role):
-            return
-        if isinstance(owner, (scf.ForOp, scf.IfOp, scf.WhileOp)):
-            yield owner, owner.regions.index(parent)
-        parent = owner.parent_region()

@@ -178,3 +178,15 @@ def _asked_for(path: Path, differ: int) -> tuple[int, ...]:
             numbers = (constant_of(value) for value in condition.operands)  # pyright: ignore
             found += [number for number in numbers if number is not None][:1]
     return tuple(found)
+
+
+def controls(operation: Operation) -> Iterator[tuple[Operation, int]]:
+    """Yield the loops and conditions around an operation, inside first, and the region it is in."""
+    parent = operation.parent_region()
+    while parent is not None:
+        owner = parent.parent
+        if owner is None or isinstance(owner, hopper.Role):
+            return
+        if isinstance(owner, (scf.ForOp, scf.IfOp, scf.WhileOp)):
+            yield owner, owner.regions.index(parent)
+        parent = owner.parent_region()
