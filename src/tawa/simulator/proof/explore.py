@@ -213,16 +213,16 @@ class Exploration:
         """Run a configuration; a `fresh` one even where it repeats another. Numbers with which a
         loop of the program does not end are no launch's: others are drawn, unless they were given.
         """
-        others = (replace(configuration, outcomes={}, seed=1 + seed) for seed in range(_OTHERS))
-        for again in (configuration, *others):
+        for seed in range(1, _OTHERS + 2):
             try:
-                return self._attempt(again, steps, fresh)
-            except Endless as found:
-                self._give_up()
-                endless = found
+                return self._attempt(configuration, steps, fresh)
+            except Endless:
+                if seed > _OTHERS:
+                    raise
+            self._give_up()
             if configuration.given:
                 return
-        raise endless
+            configuration = replace(configuration, outcomes={}, seed=seed)
 
     def _attempt(self, configuration: Configuration, steps: int, fresh: bool) -> None:
         try:
