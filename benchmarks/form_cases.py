@@ -174,6 +174,9 @@ def products() -> Iterator[Form]:
     yield _block_scaled("fp8 by blocks, tiles of 64", 4096, 7168, 4096, 64)
     yield _block_scaled("fp8 by blocks, tiles of 128", 4096, 7168, 4096, 128)
     yield _in_groups(_block_scaled("fp8 by blocks, in groups", 4096, 7168, 4096, 128))
+    yield _walking(_block_scaled("fp8 by blocks, own walk", 4096, 7168, 4096, 128))
+    yield _own_walk("product, own walk, 128 x 128", 8192, 8192, 2048, 128)
+    yield _own_walk("product, own walk, 128 x 256", 8192, 8192, 2048, 256)
     yield _split_sums(256, 1024, 16384, 8)
     yield _experts(4096, 2, 16, 4096, 2048)
     yield _many_products(
@@ -284,6 +287,30 @@ def _block_scaled(label: str, m: int, n: int, k: int, bm: int) -> Form:
 
 def _in_groups(form: Form) -> Form:
     return replace(form, kernel=form_walks.block_scaled_groups, grid=(prod(form.grid),))
+
+
+def _walking(form: Form) -> Form:
+    return replace(form, kernel=form_walks.own_walk_scaled, grid=(SMS,))
+
+
+def _own_walk(label: str, m: int, n: int, k: int, bn: int) -> Form:
+    return Form(
+        label,
+        form_walks.own_walk,
+        (SMS,),
+        {
+            "a_ptr": Array((m, k)),
+            "b_ptr": Array((k, n)),
+            "c_ptr": Array((m, n), fill=zeros),
+            "M": m,
+            "N": n,
+            "K": k,
+        },
+        {"BM": 128, "BN": bn, "BK": 64, "GROUP": 8, "PROGRAMS": SMS},
+        ("c_ptr",),
+        lambda t: [t["a_ptr"].double() @ t["b_ptr"].double()],
+        amount=2.0 * m * n * k,
+    )
 
 
 def _split_sums(m: int, n: int, k: int, split: int) -> Form:

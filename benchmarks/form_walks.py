@@ -1,4 +1,4 @@
-"""More forms (see form_kernels.py): kernels whose programs have one number, taken apart."""
+"""More forms (see form_kernels.py): programs or tiles that have one number, taken apart."""
 
 from __future__ import annotations
 
@@ -64,3 +64,84 @@ def fused_points(x_ptr, r_ptr, w_ptr, b_ptr, o_ptr, total, BLOCK: tl.constexpr):
     w = tl.load(w_ptr + column, inside).to(tl.float32)
     b = tl.load(b_ptr + column, inside).to(tl.float32)
     tl.store(o_ptr + point, (x * scale * w + b).to(tl.float16), inside)
+
+
+@tawa.jit
+def own_walk(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    GROUP: tl.constexpr,
+    PROGRAMS: tl.constexpr,
+):
+    """C = A B as Triton's persistent tutorial has it: a loop over tiles, indices kept in bounds."""
+    down, across = tl.cdiv(M, BM), tl.cdiv(N, BN)
+    depth = tl.arange(0, BK)
+    for tile in tl.range(tl.program_id(0), down * across, PROGRAMS):
+        group = tile // (GROUP * across) * GROUP
+        height = min(down - group, GROUP)
+        m = group + tile % height
+        n = tile % (GROUP * across) // height
+        row = m * BM + tl.arange(0, BM)
+        column = n * BN + tl.arange(0, BN)
+        rows = tl.where(row < M, row, 0)
+        columns = tl.where(column < N, column, 0)
+        rows = tl.max_contiguous(tl.multiple_of(rows, BM), BM)
+        columns = tl.max_contiguous(tl.multiple_of(columns, BN), BN)
+        acc = tl.zeros((BM, BN), tl.float32)
+        for k in range(tl.cdiv(K, BK)):
+            at = k * BK + depth
+            left = depth < K - k * BK
+            a = tl.load(a_ptr + rows[:, None] * K + at[None, :], mask=left[None, :], other=0.0)
+            b = tl.load(b_ptr + at[:, None] * N + columns[None, :], mask=left[:, None], other=0.0)
+            acc = tl.dot(a, b, acc)
+        inside = (row[:, None] < M) & (column[None, :] < N)
+        place = c_ptr + row[:, None] * N + column[None, :]
+        tl.store(place, acc.to(c_ptr.dtype.element_ty), mask=inside)
+
+
+@tawa.jit
+def own_walk_scaled(
+    a_ptr,
+    b_ptr,
+    as_ptr,
+    bs_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+):
+    """`block_scaled_product` with a loop over tiles."""
+    across = tl.cdiv(N, BN)
+    depth = tl.arange(0, BK)
+    groups = tl.cdiv(K, 128)
+    for tile in range(tl.program_id(0), tl.cdiv(M, BM) * across, tl.num_programs(0)):
+        rows = tile // across * BM + tl.arange(0, BM)
+        columns = tile % across * BN + tl.arange(0, BN)
+        acc = tl.zeros((BM, BN), tl.float32)
+        for k in range(0, K, BK):
+            a = tl.load(
+                a_ptr + rows[:, None] * K + (k + depth)[None, :], mask=rows[:, None] < M, other=0.0
+            )
+            b = tl.load(
+                b_ptr + columns[None, :] * K + (k + depth)[:, None],
+                mask=columns[None, :] < N,
+                other=0.0,
+            )
+            by_row = tl.load(as_ptr + rows * groups + k // 128, mask=rows < M, other=0.0)
+            by_column = tl.load(
+                bs_ptr + columns // 128 * groups + k // 128, mask=columns < N, other=0.0
+            )
+            acc += tl.dot(a, b) * by_row[:, None] * by_column[None, :]
+        inside = (rows[:, None] < M) & (columns[None, :] < N)
+        place = c_ptr + rows[:, None] * N + columns[None, :]
+        tl.store(place, acc.to(c_ptr.dtype.element_ty), mask=inside)
