@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 from dataclasses import dataclass
+from types import CodeType
 
 from tawa.errors import InternalError
 
@@ -44,14 +45,14 @@ class Names:
 
 
 class _Rewrite(ast.NodeTransformer):
-    def __init__(self, names: Names, text: str) -> None:
+    def __init__(self, names: Names, whole: ast.AST) -> None:
         self.names = names
-        self.text = text
+        self.whole = whole
 
     def refuse(self, node: ast.AST) -> InternalError:
         """Return the error for a node no host expression has."""
         return InternalError(
-            f"the host expression {self.text!r} has {ast.unparse(node)!r}",
+            f"the host expression {ast.unparse(self.whole)!r} has {ast.unparse(node)!r}",
             why="it may use numbers, arguments, arithmetic and a descriptor's extents and strides",
             remedy="this is a fault of the compiler: please report it with the kernel",
         )
@@ -84,4 +85,10 @@ class _Rewrite(ast.NodeTransformer):
 def rewrite(expression: str, names: Names) -> str:
     """Return an expression over the launcher's local names."""
     tree = ast.parse(expression, mode="eval")
-    return ast.unparse(_Rewrite(names, expression).visit(tree))
+    return ast.unparse(_Rewrite(names, tree).visit(tree))
+
+
+def compiled(expression: ast.expr, names: Names) -> CodeType:
+    """Return the code of an expression over the launcher's local names; changes `expression`."""
+    made = ast.Expression(_Rewrite(names, expression).visit(expression))
+    return compile(ast.fix_missing_locations(made), "<host expression>", "eval")

@@ -26,7 +26,7 @@ from tawa.runtime.arrays import View, look
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.dtypes import BYTES
-from tawa.runtime.expressions import Names, rewrite
+from tawa.runtime.expressions import Names, compiled
 
 _PROGRAMS = ("program0", "program1", "program2")
 _GRID = ("grid0", "grid1", "grid2")
@@ -147,7 +147,7 @@ class Guards:
         self._checks.append(check)
 
     def _code(self, expression: ast.expr, names: Names) -> CodeType:
-        code = compile(rewrite(ast.unparse(expression), names), "<guard>", "eval")
+        code = compiled(expression, names)
         self._used.update(code.co_names)
         return code
 
