@@ -17,6 +17,8 @@ from tawa.kernels.attention import attention
 from tawa.kernels.matmul import matmul as matmul_of
 from tawa.runtime import launcher
 from tawa.runtime.compiled import LaunchShape
+from tawa.simulator import simulate
+from tawa.simulator.memory import HostDescriptor
 from tawa.simulator.proof import prove
 from tawa.target import H200
 
@@ -105,12 +107,24 @@ def waits(kernel: tile.Kernel) -> list[Operation]:
     return [operation for operation in kernel.walk() if isinstance(operation, hopper.GridWait)]
 
 
+def run(kernel: tile.Kernel) -> None:
+    *descriptors, depth = arguments()
+    given = {f"{name}_desc": each for name, each in zip("abc", descriptors)}
+    at = {
+        name: HostDescriptor(each.base, each.shape, each.strides, tuple(each.block_shape))
+        for name, each in given.items()
+    }
+    simulate(kernel, (2, 2, 1), {**at, "K": depth}, multiprocessors=2)
+
+
 @pytest.mark.parametrize("role", [0, 1])
 def test_a_role_without_its_wait_is_refused(role):
     kernel = lowered()
     Rewriter.erase_op(waits(kernel)[role])
     with pytest.raises(ProtocolError, match="does not wait for the kernels before"):
         prove(kernel, H200)
+    with pytest.raises(ProtocolError, match="before the kernels before this one end"):
+        run(kernel)
 
 
 def moved(kernel: tile.Kernel, role: int, point: InsertPoint) -> tile.Kernel:
@@ -140,6 +154,20 @@ def test_a_wait_below_what_touches_memory_is_refused(role):
     moved(kernel, role, InsertPoint.at_end(wait.parent))
     with pytest.raises(ProtocolError, match="before it has waited for the kernels before"):
         prove(kernel, H200)
+    with pytest.raises(ProtocolError, match="before the kernels before this one end"):
+        run(kernel)
+
+
+def test_a_role_that_touches_no_memory_waits_for_the_end():
+    kernel = lowered()
+    load = next(op for op in kernel.walk() if isinstance(op, hopper.Role))
+    for operation in list(load.body.block.ops):
+        if not isinstance(operation, hopper.SetRegisters):
+            operation.detach()
+    with pytest.raises(ProtocolError, match="load is launched early and does not wait"):
+        prove(kernel, H200)
+    with pytest.raises(ProtocolError, match=r"load .*ends without having waited"):
+        run(kernel)
 
 
 def test_one_thread_does_not_wait_for_the_others():
@@ -153,6 +181,9 @@ def test_one_thread_does_not_wait_for_the_others():
     one.body.block.add_op(wait)
     with pytest.raises(ProtocolError, match=r"main comes to tile\.load before it has waited"):
         prove(kernel, H200)
+    given = {"x": x, "out": x.copy(), "n": 200}
+    with pytest.raises(ProtocolError, match=r"tile\.load of main .*may run before the kernels"):
+        simulate(kernel, (2, 1, 1), given)
 
 
 @pytest.mark.parametrize("where", ["above", "below"])
@@ -173,11 +204,13 @@ def test_the_hint_may_be_missing():
 
 def test_mutants_of_the_wait():
     kernel = lowered()
+    run(kernel)
     for mutant in mutants(kernel):
         if not isinstance(mutant.operation, hopper.GridWait) or mutant.harmless:
             continue
-        with pytest.raises(TawaError):
-            prove(mutant.make(), H200)
+        for judge in (lambda broken: prove(broken, H200), run):
+            with pytest.raises(TawaError):
+                judge(mutant.make())
 
 
 def test_the_simulator_runs_them():

@@ -21,7 +21,7 @@ from tawa.ir import hopper, tile
 from tawa.simulator.arguments import bind_arguments
 from tawa.simulator.barriers import RegisterPool
 from tawa.simulator.clocks import Clocks
-from tawa.simulator.decode import Decoder, Frame, Step
+from tawa.simulator.decode import Frame, Step
 from tawa.simulator.hopper_decode import HopperDecoder
 from tawa.simulator.launch import launch_blocks, launch_number
 from tawa.simulator.machine import Block, Cluster, Coroutine, Machine
@@ -41,14 +41,14 @@ from tawa.target import H200
 class _Program:
     """A decoded kernel: set-up, one body for each role, and what stands after them."""
 
-    decoder: Decoder
+    decoder: HopperDecoder
     setup: Step
     roles: tuple[tuple[hopper.Role, Step], ...]
     ending: Step
 
 
 def _decode(kernel: tile.Kernel, arguments: list[Any]) -> _Program:
-    decoder = HopperDecoder(kernel)
+    decoder = HopperDecoder(kernel, bool(launch_number(kernel, "early", 0)))
     for number, value in zip(decoder.numbered(kernel.body.block.args), arguments):
         decoder.template[number] = value
     before: list[Operation] = []
@@ -160,6 +160,13 @@ class _Launch:
                 f"{role.where} ends with work in flight: {left}",
                 place=place_of(operation),
                 remedy="wait for it before the role ends",
+            )
+        if self.program.decoder.early and not role.begun_alone:
+            raise ProtocolError(
+                f"{role.where} ends without having waited for the kernels before this one",
+                place=place_of(operation),
+                why="the kernel is launched early: those after it take its end for theirs too",
+                remedy="put hopper.grid_wait above its first effect",
             )
         if role.registers > role.held:
             raise ProtocolError(

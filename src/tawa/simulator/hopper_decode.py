@@ -1,7 +1,9 @@
 """Decoding hopper IR: the tile rules with registers, threads and time added.
 
 Registers that a wgmma uses are followed through control flow, so that an ordinary read of an
-accumulator in flight and a write without fence are seen; a global access knows its warp.
+accumulator in flight and a write without fence are seen; a global access knows its warp, and in a
+kernel that is launched early whether its threads have waited; what an atomic gave to one thread is
+not what others have.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import is_volatile
+from tawa.errors import ProtocolError
 from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
+from tawa.layouts.convert import is_replicated
 from tawa.layouts.register import RegisterLayout
 from tawa.simulator.copy_rules import COPY_RULES
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
@@ -26,6 +30,7 @@ from tawa.simulator.role import Fragment, Role
 from tawa.simulator.rules import RULES
 from tawa.simulator.sync_rules import SYNC_RULES
 from tawa.simulator.trace import tile_time
+from tawa.simulator.values import place_of
 from tawa.simulator.view_rules import VIEW_RULES
 
 HOPPER_RULES: dict[type[Operation], Rule] = {
@@ -38,6 +43,12 @@ HOPPER_RULES: dict[type[Operation], Rule] = {
 """Every operation of hopper IR, by class."""
 
 _ATOMICS = (tile.Atomic, tile.CompareExchange)
+_ASKS = (*_ATOMICS, hopper.NextProgram)
+_GLOBAL = (
+    *(*_ASKS, tile.Load, tile.Store, tile.DescLoad, tile.DescStore, tile.DescAtomic),
+    *(hopper.TmaLoad, hopper.TmaStore, hopper.CopyAsync),
+)
+"""What reads or writes global memory."""
 _KEEPS = (hopper.Wgmma, hopper.WgmmaWait, hopper.Pin, scf.ForOp, scf.IfOp, scf.WhileOp)
 
 
@@ -97,12 +108,14 @@ class HopperDecoder(Decoder):
     """Adds to the tile rules what registers, threads and time need.
 
     Ordinary instructions read fragments only when they may; what they write into registers that a
-    wgmma uses is stamped; global accesses know which warp makes them.
+    wgmma uses is stamped; global accesses know which warp makes them, and in an `early` kernel that
+    it has waited.
     """
 
-    def __init__(self, kernel: tile.Kernel) -> None:
+    def __init__(self, kernel: tile.Kernel, early: bool) -> None:
         super().__init__(HOPPER_RULES)
         self.registers = _wgmma_registers(kernel)
+        self.early = early
 
     def reader(self, value: SSAValue, operation: Operation) -> Callable[[list[Any]], Any]:
         """Return the function that reads a tensor, which must not be in flight."""
@@ -117,6 +130,10 @@ class HopperDecoder(Decoder):
     def operation(self, operation: Operation) -> Step | None:
         """Decode one operation; atomics and volatile loads let others run first."""
         step = super().operation(operation)
+        if step is not None and isinstance(operation, _ASKS) and _has_other_users(operation):
+            step = _checked(step, lambda role: _check_owner(role, operation))
+        if step is not None and self.early and isinstance(operation, _GLOBAL):
+            step = _checked(step, lambda role: role.check_begun(operation))
         polls = isinstance(operation, _ATOMICS) or is_volatile(operation)
         if step is None or step.blocking or not polls:
             return step
@@ -142,6 +159,43 @@ class HopperDecoder(Decoder):
         if marked and not isinstance(operation, _KEEPS):
             step = _stamped(step, self.numbered(marked))
         return timed(step, operation)
+
+
+def _checked(step: Step, check: Callable[[Role], None]) -> Step:
+    """Return a step before which the role is checked."""
+    run = step.run
+    if step.blocking:
+
+        def wait(frame: Frame) -> Wait:
+            check(frame.world)
+            yield from run(frame)
+
+        return Step(wait, True)
+
+    def at_once(frame: Frame) -> None:
+        check(frame.world)
+        run(frame)
+
+    return Step(at_once)
+
+
+def _has_other_users(operation: Operation) -> bool:
+    """Tell whether a result is used by more than the owners of its elements."""
+    users = [use.operation for use in operation.results[0].uses]
+    return not all(isinstance(user, hopper.SharedStore) and bool(user.owners) for user in users)
+
+
+def _check_owner(role: Role, operation: Operation) -> None:
+    """Raise ProtocolError where more threads than one go on with what an atomic gives to it."""
+    layout = register_layout(operation.results[0].type)
+    if role.one or (layout is not None and not is_replicated(layout, role.warps)):
+        return
+    raise ProtocolError(
+        f"{role.where} goes on with what {operation.name} gave to one of its threads",
+        place=place_of(operation),
+        why="the others have nothing in their registers",
+        remedy="have its owner write it to shared memory, and read it there",
+    )
 
 
 def _reading(function: Callable[..., Any], operation: Operation) -> Callable[..., Any]:

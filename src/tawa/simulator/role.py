@@ -109,7 +109,8 @@ class Role:
 
     `rows` are its warps in the cluster's clocks; `active` those that execute now (one thread inside
     a OneThread, which stands for its warp). `where` names the role in reports, with its block where
-    there are several.
+    there are several. `begun` says that all its threads have waited for the kernels before this
+    one, `begun_alone` that its one thread has.
     """
 
     label: str
@@ -132,6 +133,8 @@ class Role:
     queue: list[Task] = field(default_factory=list[Task])
     engines: list[int] = field(default_factory=list[int])
     owners: NDArray[np.intp] | None = None
+    begun: bool = False
+    begun_alone: bool = False
     where: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -231,6 +234,21 @@ class Role:
             raise InternalError(
                 f"{operation.name} needs whole warpgroups, {self.where} has {self.warps} warps",
                 place=place_of(operation),
+            )
+
+    def wait_for_kernels(self) -> None:
+        """The kernels before this one have ended, as those know who execute this."""
+        self.begun_alone = True
+        self.begun = self.begun or not self.one
+
+    def check_begun(self, operation: Operation) -> None:
+        """Raise ProtocolError where a kernel launched early touches global memory too early."""
+        if not (self.begun_alone if self.one else self.begun):
+            raise ProtocolError(
+                f"{operation.name} of {self.where} may run before the kernels before this one end",
+                place=place_of(operation),
+                why="the kernel is launched early, and these threads have not waited",
+                remedy="put hopper.grid_wait above it",
             )
 
     def begin(self) -> None:
