@@ -102,6 +102,10 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
             return "barriers may be initialised in any order"
         case hopper.InitBarriers() if kind == "swap" and not _seen_by_copies(kernel, operation):
             return "no copy and no other block uses these barriers"
+        case hopper.ClusterSync() if kind == "not relaxed":
+            return "it publishes more than it has to"
+        case hopper.ClusterSync() if kind == "relaxed" and _in_set_up(operation):
+            return "what is written before it are barriers, and they are fenced"
         case hopper.FenceBarrierInit() if kind == "swap" and _thread_0_loads(kernel):
             return "the thread that fences is the only one that starts copies"
         case hopper.FenceBarrierInit() if _no_copy_or_block_waits(kernel):
@@ -152,6 +156,12 @@ def harmless(kernel: tile.Kernel, operation: Operation, kind: str) -> str:
             if kind in ("drop", "pending+1", "swap", "by=role"):
                 return "no memory is used both before and after it"
     return ""
+
+
+def _in_set_up(sync: hopper.ClusterSync) -> bool:
+    """Tell whether a meeting stands between the fence of the barriers and the roles."""
+    before = sync.prev_op
+    return isinstance(before, hopper.FenceBarrierInit) and isinstance(sync.next_op, hopper.Role)
 
 
 def _by_threads(buffer: hopper.Shared) -> bool:

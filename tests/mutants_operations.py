@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from xdsl.dialects.builtin import DictionaryAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import DictionaryAttr, IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import IsTerminator, Pure
@@ -64,6 +64,10 @@ def _changes(operation: Operation, cluster: int) -> Found:
             yield "groups+1", _set("groups", IntAttr(operation.groups.data + 1))
         case hopper.ClusterSync():
             yield "own block", lambda sync: Rewriter.replace_op(sync, hopper.BlockSync())
+            if operation.relaxed is None:
+                yield "relaxed", _set("relaxed", UnitAttr())
+            else:
+                yield "not relaxed", lambda sync: sync.attributes.__delitem__("relaxed")
         case hopper.Role():
             yield "first_warp+4", _set("first_warp", IntAttr(operation.first_warp.data + 4))
         case hopper.OneThread():

@@ -67,13 +67,18 @@ class Cluster:
     generation: int = 0
     queue: list[Task] = field(default_factory=list[Task])
 
-    def sync(self, operation: Operation) -> Blocked | None:
-        """One block has come to the cluster barrier; return its wait, None for the last."""
+    def sync(self, operation: Operation, relaxed: bool) -> Blocked | None:
+        """One block has come to the cluster barrier; return its wait, None for the last. A
+        `relaxed` meeting publishes the barriers that were fenced, and nothing else.
+        """
         self.arrived += 1
         if self.arrived == len(self.blocks):
             self.arrived = 0
             self.generation += 1
-            self.clocks.meet(slice(None))
+            if relaxed:
+                self._publish_barriers()
+            else:
+                self.clocks.meet(slice(None))
             self.machine.scheduler.wake(self.queue)
             return None
         generation = self.generation
@@ -83,6 +88,12 @@ class Cluster:
             return Need("cluster barrier", "-", arrived, f"for {arrived} blocks of the cluster")
 
         return Blocked(lambda: self.generation > generation, self.queue, need, operation)
+
+    def _publish_barriers(self) -> None:
+        for block in self.blocks:
+            for barrier in block.barriers.values():
+                if barrier.made is not None and barrier.fenced:
+                    self.clocks.learn(slice(None), *barrier.made)
 
     def knows(self, known: Clock, cluster: int, column: int, clock: int) -> bool:
         """Tell whether who knows `known` of this cluster knows an event of any cluster."""

@@ -110,9 +110,16 @@ def _prefetch_map(operation: hopper.PrefetchMap) -> Callable[..., Any]:
     return prefetch
 
 
-def _alone(operation: hopper.GridWait | hopper.LaunchDependents) -> Callable[..., Any]:
+def _grid_wait(operation: hopper.GridWait) -> Callable[..., Any]:
+    def wait(world: Role) -> None:
+        world.wait_for_kernels()
+
+    return wait
+
+
+def _launch_dependents(operation: hopper.LaunchDependents) -> Callable[..., Any]:
     def nothing(world: Role) -> None:
-        """The launch is the only one: none is before it, and none follows."""
+        """The launch is the only one: none follows."""
 
     return nothing
 
@@ -130,9 +137,11 @@ def _block_sync(operation: hopper.BlockSync) -> Callable[..., Any]:
 
 
 def _cluster_sync(decoder: Decoder, operation: hopper.ClusterSync) -> Step:
+    relaxed = operation.relaxed is not None
+
     def wait(frame: Frame) -> Wait:
         yield None
-        blocked = frame.world.block.cluster.sync(operation)
+        blocked = frame.world.block.cluster.sync(operation, relaxed)
         if blocked is not None:
             yield blocked
 
@@ -366,8 +375,8 @@ SYNC_RULES: dict[type[Operation], Rule] = {
     hopper.PrefetchMap: effect(_prefetch_map),
     hopper.BlockSync: effect(_block_sync),
     hopper.ClusterSync: _cluster_sync,
-    hopper.GridWait: effect(_alone),
-    hopper.LaunchDependents: effect(_alone),
+    hopper.GridWait: effect(_grid_wait),
+    hopper.LaunchDependents: effect(_launch_dependents),
     hopper.SetRegisters: _set_registers,
     hopper.OneThread: _one_thread,
     hopper.Wait: _wait,

@@ -20,8 +20,10 @@ def set_up(run: Run, operation: Operation) -> None:
             _initialise(run, operation)
         case hopper.FenceBarrierInit():
             _fence(run)
-        case hopper.BlockSync() | hopper.ClusterSync():
-            _meet(run, isinstance(operation, hopper.ClusterSync))
+        case hopper.BlockSync():
+            _meet(run, False)
+        case hopper.ClusterSync():
+            _meet(run, True, _fenced(run) if operation.relaxed is not None else ~0)
         case _:
             raise Unproved(f"the proof does not know {operation.name} in the set-up", operation)
 
@@ -48,11 +50,21 @@ def _fence(run: Run) -> None:
                 barrier.ready = event if barrier.init else 0
 
 
-def _meet(run: Run, everybody: bool) -> None:
+def _fenced(run: Run) -> int:
+    """Return the events that a relaxed meeting publishes: of barriers that were fenced."""
+    found = 0
+    for block in run.blocks:
+        for barriers in block.arrays:
+            for barrier in barriers:
+                found |= (barrier.init | barrier.ready) if barrier.ready else 0
+    return found
+
+
+def _meet(run: Run, everybody: bool, published: int = ~0) -> None:
     for block in range(len(run.blocks)):
         inside = [agent for agent in run.agents if everybody or agent.block == block]
         known = 0
         for agent in inside:
-            known |= agent.known
+            known |= agent.known & published
         for agent in inside:
             agent.known |= known
