@@ -13,7 +13,7 @@ from tawa.ir import hopper, tile
 from tawa.ir.control import decisive, terminator
 from tawa.simulator.proof.configuration import Site
 from tawa.simulator.proof.counted import counted
-from tawa.simulator.proof.counting import counts, most_trips, recurrence_of
+from tawa.simulator.proof.counting import constant_of, counts, most_trips, recurrence_of
 from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.machine import Agent, Script, Source
 from tawa.simulator.proof.registers import Name, Register
@@ -178,14 +178,20 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
 
 
 def _walks_programs(step: SSAValue) -> bool:
-    """Tell whether a step is that of a loop over programs: the grid's size, or as much for each of
-    the instances that take them in turn.
+    """Tell whether a step is that of a loop over programs: the blocks or clusters there are, or as
+    many for each of the instances that take programs in turn.
     """
     match step.owner:
         case hopper.NumBlocks():
             return True
-        case tile.Elementwise(function=function, inputs=inputs) if function.data == "mul":
-            return any(isinstance(item.owner, hopper.NumBlocks) for item in inputs)
+        case tile.Elementwise(function=function, inputs=(one, other)):
+            match function.data:
+                case "mul":
+                    return _walks_programs(one) or _walks_programs(other)
+                case "idiv":
+                    return _walks_programs(one) and constant_of(other) is not None
+                case _:
+                    return False
         case _:
             return False
 
