@@ -69,6 +69,19 @@ def test_what_a_loop_carries_repeats() -> None:
     assert not refused(both(condition, True, carried))
 
 
+def test_what_overflows_on_the_way_is_not_taken_to_repeat() -> None:
+    """In whole numbers a rest of seven, in 32 bits 0, 1, -2, -1, 0, ..: never six."""
+
+    def overflowing(role: str, condition: str, flips: bool) -> str:
+        more = of("%big", "mul", "%m", "%c1073741824") + of("%less", "idiv", "%big", "%c1073741824")
+        text = carried(role, condition, flips)
+        return text.replace(of("%l", "irem", "%m", "%c7"), more + of("%l", "irem", "%less", "%c7"))
+
+    condition = of("%is", "eq", "%n", "%c6", result="i1")
+    roles = [overflowing(role, condition, True) for role in ("load", "mma")]
+    assert refused(kernel({"A": 2, "B": 2}, *roles, constants=(1 << 30,))) == "unproved"
+
+
 def tiled(role: str, condition: str, flips: bool) -> str:
     """Ring B is turned by every third tile."""
     at = start(role)

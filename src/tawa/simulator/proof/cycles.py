@@ -7,8 +7,10 @@ function of what the loop carries alone, so its values repeat sooner or later.
 from __future__ import annotations
 
 from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
+from tawa.analysis.ranges import Range, range_of_type
 from tawa.analysis.remember import remembered
 from tawa.ir import tile
 from tawa.ir.control import terminator
@@ -45,7 +47,8 @@ class Cycles:
 
 def cycle_of(value: BlockArgument) -> tuple[int, int] | None:
     """Return after how many trips a carried scalar repeats, and every how many then; None where it
-    depends on more than what its loop carries; beyond the trips that are run, where it is not seen.
+    depends on more than what its loop carries; beyond the trips that are run, where it is not seen
+    or something overflows, which no run computes as the machine does.
     """
     group = _group(value)
     starts = [_start(item) for item in group]
@@ -59,9 +62,20 @@ def cycle_of(value: BlockArgument) -> tuple[int, int] | None:
             return LATEST, 1
         known: _Values = dict(zip(group, state, strict=True))
         state = tuple(_value(_back(item), known) for item in group)
+        if any(map(_overflows, known.items())):
+            return LATEST, 1
         if None in state:
             return None
     return seen[state], len(seen) - seen[state]
+
+
+def _overflows(item: tuple[SSAValue, int | None]) -> bool:
+    """Tell whether a number is none of its type."""
+    value, number = item
+    kind = value.type
+    if number is None or not isinstance(kind, IntegerType):
+        return False
+    return not range_of_type(kind).holds(Range(number, number))
 
 
 def _back(value: BlockArgument) -> SSAValue:
