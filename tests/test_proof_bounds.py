@@ -1,55 +1,86 @@
-"""What scalars are at least: conditions that hold for every input."""
+"""What numbers are at least, whatever the input is: read in the text, never taken from a run."""
 
 from __future__ import annotations
 
 import pytest
+from xdsl.dialects.builtin import IntAttr, StringAttr, i32
+from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.simulator.proof.bounds import at_least, surely_holds
-from tawa.simulator.proof.configuration import Configuration
-from tawa.simulator.proof.scalars import Scalars
+from ring_text import fails, kernel, loop, of, refused, start, turn
+from tawa.ir import hopper, tile
+from tawa.simulator.proof.bounds import least_of_value
 
-SCALARS = Scalars(Configuration({}))
-BLOCK, EXTENT = SCALARS.unknown("block_id", 0), SCALARS.unknown("grid_extent", 0)
-LENGTH = SCALARS.unknown("argument", 3)
+BLOCK = Block(arg_types=[i32])
+LENGTH = BLOCK.args[0]
 
 
-def of(function, *args):
-    return SCALARS.apply(function, *args)
+def put(operation: Operation) -> SSAValue:
+    BLOCK.add_op(operation)
+    return operation.results[0]
+
+
+def number(value: int) -> SSAValue:
+    return put(tile.Constant(attributes={"value": IntAttr(value)}, result_types=[i32]))
+
+
+def apply(function: str, *inputs: SSAValue | int) -> SSAValue:
+    values = [number(item) if isinstance(item, int) else item for item in inputs]
+    name = {"function": StringAttr(function)}
+    return put(tile.Elementwise(operands=[values], attributes=name, result_types=[i32]))
+
+
+PROGRAM = put(hopper.BlockId(attributes={"axis": IntAttr(0)}, result_types=[i32]))
+EXTENT = put(hopper.GridExtent(attributes={"axis": IntAttr(0)}, result_types=[i32]))
 
 
 @pytest.mark.parametrize(
-    ("scalar", "least"),
+    ("value", "least"),
     [
-        (7, 7),
-        (BLOCK, 0),
+        (number(7), 7),
+        (PROGRAM, 0),
         (EXTENT, 1),
         (LENGTH, None),
-        (of("add", of("mul", BLOCK, 64), 64), 64),
-        (of("irem", BLOCK, LENGTH), 0),
-        (of("idiv", BLOCK, EXTENT), 0),
-        (of("idiv", BLOCK, LENGTH), None),
-        (of("min", EXTENT, 9), 1),
-        (of("max", LENGTH, 2), 2),
-        (of("select", LENGTH, EXTENT, 3), 1),
-        (of("mul", LENGTH, BLOCK), None),
-        (of("sub", BLOCK, 1), None),
+        (apply("add", apply("mul", PROGRAM, 64), 64), 64),
+        (apply("add", PROGRAM, LENGTH), None),
+        (apply("irem", PROGRAM, LENGTH), 0),
+        (apply("idiv", PROGRAM, EXTENT), 0),
+        (apply("idiv", PROGRAM, LENGTH), None),
+        (apply("min", EXTENT, 9), 1),
+        (apply("max", LENGTH, 2), 2),
+        (apply("mul", LENGTH, PROGRAM), None),
+        (apply("sub", PROGRAM, 1), None),
     ],
 )
-def test_the_least(scalar, least):
-    assert at_least(scalar) == least
+def test_the_least(value: SSAValue, least: int | None) -> None:
+    assert least_of_value(value) == least
 
 
-@pytest.mark.parametrize(
-    ("condition", "holds"),
-    [
-        (of("lt", 0, of("add", BLOCK, 1)), True),
-        (of("lt", 0, BLOCK), False),
-        (of("le", 0, BLOCK), True),
-        (of("gt", EXTENT, 0), True),
-        (of("ge", EXTENT, 2), False),
-        (of("lt", BLOCK, 1000), False),
-        (of("lt", 0, LENGTH), False),
-    ],
-)
-def test_conditions(condition, holds):
-    assert surely_holds(condition) is holds
+def chosen_late(role: str, more: int, turns: int) -> str:
+    """Ring B is turned where a sum falls short of a number: the first loop has chosen one of its
+    operands by then, in every run, and most runs chose more than that.
+    """
+    return (
+        "%pid = hopper.block_id {axis = #builtin.int<0>} : i32\n"
+        + of("%sum", "add", "%K", "%c63")
+        + of("%trips", "idiv", "%sum", "%c64")
+        + loop(role, "A", 2, "%trips")
+        + of("%low", "lt", "%K", "%c100", result="i1")
+        + of("%far", "add", "%pid", "%K")
+        + of("%enough", "ge", "%far", f"%c{more}", result="i1")
+        + "scf.if %low {\n} else {\nscf.if %enough {\n} else {\n"
+        + turn(role, "B", "%c0", start(role), 1) * turns
+        + "}\n}\n"
+    )
+
+
+@pytest.mark.parametrize("more", [101, 110, 128])
+def test_what_a_run_chose_closes_nothing(more: int) -> None:
+    rings, constants = {"A": 2, "B": 1}, (63, 100, more)
+
+    def text(turns: int) -> str:
+        roles = chosen_late("load", more, turns), chosen_late("mma", more, 1)
+        return kernel(rings, *roles, constants=constants)
+
+    assert not refused(text(1))
+    assert refused(text(0))
+    assert fails(text(0), K=100)

@@ -18,6 +18,7 @@ from tawa.analysis.affine import Affine, affine_of
 from tawa.analysis.polynomial import keeps_number, keeps_sum
 from tawa.analysis.remember import remembered
 from tawa.ir import tile
+from tawa.ir.functions import OPPOSITE
 from tawa.ir.types import element_type, is_signed, shape_of
 
 
@@ -168,7 +169,6 @@ def _uniform_when(mask: SSAValue, truth: bool) -> Condition | None:
 
 # a OP b, as (which side is the larger, how much larger it has to be).
 _ORDER = {"ge": (0, 0), "gt": (0, 1), "le": (1, 0), "lt": (1, 1)}
-_OPPOSITE = {"ge": "lt", "gt": "le", "le": "gt", "lt": "ge"}
 
 
 def _compared(op: tile.Elementwise, truth: bool) -> Condition | None:
@@ -178,7 +178,7 @@ def _compared(op: tile.Elementwise, truth: bool) -> Condition | None:
     kind = element_type(op.inputs[0].type)
     if not is_signed(kind):
         return None
-    place, more = _ORDER[function if truth else _OPPOSITE[function]]
+    place, more = _ORDER[function if truth else OPPOSITE[function]]
     large, small = extremes(op.inputs[place]), extremes(op.inputs[1 - place])
     if large is None or small is None:
         return None

@@ -193,3 +193,8 @@ _ROWS = (
 )
 
 FUNCTIONS: dict[str, Function] = {row.name: row for row in _ROWS}
+
+OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+"""Comparisons, and those of integers that hold where they do not."""
+TURNED = {"eq": "eq", "ne": "ne", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+"""Comparisons with their operands exchanged."""

@@ -1,12 +1,10 @@
-"""What a scalar is at least: conditions that hold for every input, whatever is chosen.
+"""What numbers are at least, whatever the input is, as the text of the kernel says.
 
 Numbers of blocks, programs and tiles are not negative and extents at least 1; arguments and memory
-may be anything. A branch that such a condition closes is dead, and needs no input that reaches it.
+may be anything. Nothing is taken from a run, whose numbers say nothing about other inputs.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, SSAValue
@@ -14,34 +12,10 @@ from xdsl.ir import Block, SSAValue
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.counting import constant_of
 
-if TYPE_CHECKING:
-    from tawa.simulator.proof.expressions import Scalar
-
 _FROM_ZERO = frozenset({"block_id", "cluster_id"})
 _FROM_ONE = frozenset({"num_blocks", "num_clusters", "grid_extent"})
 _DEEP = 40
 """Operations, one on the other, through which it is asked what a value is at least."""
-_BOUNDED = frozenset({"add", "mul", "idiv", "irem", "min", "max", "select"})
-
-
-def surely_holds(condition: Scalar) -> bool:
-    """Tell whether a comparison with a constant holds whatever its unknowns are."""
-    if isinstance(condition, int):
-        return False
-    match condition.function, condition.args:
-        case ("lt", (int(low), high)) | ("gt", (high, int(low))):
-            least = at_least(high)
-            return least is not None and least > low
-        case ("le", (int(low), high)) | ("ge", (high, int(low))):
-            least = at_least(high)
-            return least is not None and least >= low
-        case _:
-            return False
-
-
-def at_least(scalar: object) -> int | None:
-    """Return a number that a scalar is never less than, None where nothing is known."""
-    return scalar if isinstance(scalar, int) else getattr(scalar, "least", None)
 
 
 def least_of_unknown(kind: str, key: tuple[object, ...]) -> int | None:
@@ -51,29 +25,6 @@ def least_of_unknown(kind: str, key: tuple[object, ...]) -> int | None:
     if kind in _FROM_ONE:
         return 1
     return 0 if kind == "value" and isinstance(key[0], hopper.NextProgram) else None
-
-
-def least_of(function: str, args: tuple[object, ...]) -> int | None:
-    """Return what a function of scalars is at least."""
-    if function not in _BOUNDED:
-        return None
-    match function, [at_least(item) for item in args]:
-        case "add", [int(a), int(b)]:
-            return a + b
-        case "mul", [int(a), int(b)] if a >= 0 and b >= 0:
-            return a * b
-        case ("idiv", [int(a), int(b)]) if a >= 0 and b >= 0:
-            return 0
-        case ("irem", [int(a), _]) if a >= 0:
-            return 0
-        case "min", [int(a), int(b)]:
-            return min(a, b)
-        case "max", [a, b]:
-            return max((item for item in (a, b) if item is not None), default=None)
-        case "select", [_, int(a), int(b)]:
-            return min(a, b)
-        case _:
-            return None
 
 
 def least_of_value(value: SSAValue) -> int | None:
@@ -103,8 +54,8 @@ class _Leasts:
             case hopper.NumBlocks() | hopper.GridExtent():
                 return 1
             case tile.Elementwise() as operation:
-                parts = tuple([self.of(part, deep) for part in operation.operands])
-                return least_of(operation.function.data, parts)
+                parts = [self.of(part, deep) for part in operation.operands]
+                return _least_of(operation.function.data, parts)
             case Block() as body:
                 loop = body.parent_op()
                 if not isinstance(loop, scf.ForOp) or value is not body.args[0]:
@@ -113,3 +64,24 @@ class _Leasts:
                 return self.of(loop.lb, deep) if rises else None
             case _:
                 return None
+
+
+def _least_of(function: str, least: list[int | None]) -> int | None:
+    """Return what a function of numbers is at least, of which that is known."""
+    match function, least:
+        case "add", [int(a), int(b)]:
+            return a + b
+        case "mul", [int(a), int(b)] if a >= 0 and b >= 0:
+            return a * b
+        case "idiv", [int(a), int(b)] if a >= 0 and b >= 0:
+            return 0
+        case "irem", [int(a), _] if a >= 0:
+            return 0
+        case "min", [int(a), int(b)]:
+            return min(a, b)
+        case "max", [a, b]:
+            return max((item for item in (a, b) if item is not None), default=None)
+        case "select", [_, int(a), int(b)]:
+            return min(a, b)
+        case _:
+            return None

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import TypeAlias
 
+from tawa.simulator.proof.bounds import least_of_unknown
 from tawa.simulator.proof.expressions import Expr, Scalar, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE
@@ -194,7 +195,7 @@ class _Asked:
         if any(" " in item.function for item in self.order):  # of integers that wrap
             tried |= {(1 << bits) + more for bits in (7, 8, 15, 16) for more in (-1, 0, 1)}
         unit = self.scalars.units.get(self.unknown, 1)
-        least = self.unknown.least
+        least = least_of_unknown(self.unknown.function, self.unknown.args)
         low = -LARGE if least is None else least
         units = {number // unit * unit for number in tried}
         return sorted((n for n in units if low <= n < LARGE), key=lambda n: (abs(n), n))

@@ -19,13 +19,11 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.traits import Pure
 
 from tawa.ir import hopper, tile
+from tawa.ir.functions import OPPOSITE, TURNED
 from tawa.simulator.proof.bounds import least_of_value
 from tawa.simulator.proof.counting import constant_of, negated
 from tawa.simulator.proof.globals import Roots, may_change
 
-_OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
-_TURNED = {"eq": "eq", "ne": "ne", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
-"""Comparisons with their operands exchanged."""
 _BITS = {"i32": 32, "i64": 64}
 
 
@@ -51,14 +49,14 @@ class Fact:
             return None
         function, (one, other) = operation.function.data, operation.operands
         bits = _BITS.get(str(one.type))
-        if function not in _OPPOSITE or bits is None:
+        if function not in OPPOSITE or bits is None:
             return None
         if constant_of(one) is not None:
-            one, other, function = other, one, _TURNED[function]
+            one, other, function = other, one, TURNED[function]
         constant = constant_of(other)
         if constant is None or not -(1 << bits - 1) <= constant < 1 << bits - 1:
             return None
-        return one, function if self.holds else _OPPOSITE[function], constant
+        return one, function if self.holds else OPPOSITE[function], constant
 
 
 def is_closed(branch: scf.IfOp, side: int, written: Roots) -> bool:

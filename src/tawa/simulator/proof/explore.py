@@ -87,7 +87,6 @@ class Exploration:
         self.made: dict[Operation, set[int]] = {}
         self.lengths: dict[Operation, list[tuple[Configuration, Lengths]]] = {}
         self.fixed = model.decoder.uniform.fixed
-        self.open: set[Operation] = set()
         # What counts as steps, and what it stands in: it is reached where that is entered.
         self.stepped = [
             (operation, next(controls(operation), None))
@@ -241,7 +240,6 @@ class Exploration:
             run.scalars.choices.complete = True
         self.seen.append(run.configuration)
         self.entered |= run.entered
-        self.open |= run.open_conditions
         if run.asked:
             self.surveys.append(self._asked(run))
         for loop, lengths in lengths_of(run.scalars, run.bounds):
@@ -370,8 +368,7 @@ class Exploration:
 
     def _is_dead(self, operation: Operation) -> bool:
         """Tell whether the outermost choice that keeps an operation from running is no choice: a
-        constant, decided by the same condition around it, or the other side of one that surely
-        held each time it was met.
+        constant, or decided by conditions around it or by what numbers are at least.
         """
         blocked: Operation | None = None
         side = 0
@@ -380,12 +377,9 @@ class Exploration:
                 blocked, side = control, region
         if blocked is None:
             return False
-        met = isinstance(blocked, scf.IfOp) and (blocked, 0) in self.entered
-        certain = met and side == 1 and blocked not in self.open
-        decoder = self.model.decoder
-        if isinstance(blocked, scf.IfOp) and is_closed(blocked, side, decoder.written):
+        if isinstance(blocked, scf.IfOp) and is_closed(blocked, side, self.model.decoder.written):
             return True
-        return certain or blocked in self.fixed
+        return blocked in self.fixed
 
     def dead(self) -> tuple[int, ...]:
         """Return the places in `kernel.walk()` of the operations that no input reaches."""

@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from tawa.simulator.proof.bounds import least_of, least_of_unknown
-
 Scalar: TypeAlias = "int | Expr"
 
 
 class Expr:
-    """An unknown (no arguments) or a function of scalars. Equal expressions are one object.
+    """An unknown (no arguments) or a function of scalars. Equal expressions are one object."""
 
-    `least` is what it is never less than, None where nothing is known.
-    """
-
-    __slots__ = ("args", "function", "least", "serial", "unknown")
+    __slots__ = ("args", "function", "serial", "unknown")
 
     def __init__(self, function: str, args: tuple[object, ...], unknown: bool, serial: int) -> None:
         self.function = function
         self.args = args
         self.unknown = unknown
         self.serial = serial
-        self.least = (least_of_unknown if unknown else least_of)(function, args)
 
     def __repr__(self) -> str:
         return f"{self.function}({', '.join(map(str, self.args))})"

@@ -16,7 +16,6 @@ from tawa.ir import line_of
 from tawa.ir.types import BarriersType, DescType, PtrType
 from tawa.simulator.proof.accesses import WARPGROUP
 from tawa.simulator.proof.barriers import Mbarrier, Named, NamedBarrier, Pool
-from tawa.simulator.proof.bounds import surely_holds
 from tawa.simulator.proof.cells import Question
 from tawa.simulator.proof.choices import Choices
 from tawa.simulator.proof.configuration import Configuration, Site
@@ -84,7 +83,6 @@ class Run(World):
         self.turn, self.settled = model.turn, model.steady.trips
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
-        self.open_conditions: set[Operation] = set()
         self.asked: dict[Question, Operation] = {}
         self.turned: dict[Operation, set[int]] = {}  # trips of loops that have none inside
         self.bounds: dict[Operation, Question] = {}  # what such a loop asked first in a survey
@@ -320,8 +318,6 @@ class Run(World):
         """Return a condition: what it is, or what the configuration wants. `inside` is a loop that
         runs where it holds.
         """
-        if not surely_holds(scalar):
-            self.open_conditions.add(site.operation)
         if self.configuration.survey:
             self.ask(site.operation, truth, scalar)
         known = self.scalars.value(scalar)

@@ -54,8 +54,6 @@ class Scalars:
         self.block = configuration.block
         self.blocks = configuration.blocks
         self.turn = configuration.turn
-        # The ends of loops are given by expression where they are free: they must be the same ones.
-        self.folds = not (configuration.free or configuration.survey)
         self.late, self.equal = configuration.late, configuration.equal
         self.given = configuration.given
         self.random = Random(configuration.seed) if configuration.seed else None
@@ -102,16 +100,6 @@ class Scalars:
         """Return function(args): a number where all are known, else an expression."""
         meaning = FUNCTIONS.get(function)
         if meaning is not None:
-            if self.folds and function != "max":
-                # A number in place of what it is known to be, unless what that is at least may
-                # tell more: a number says nothing about other inputs.
-                known = self._known
-                args = tuple(
-                    [
-                        known.get(arg, arg) if isinstance(arg, Expr) and arg.least is None else arg
-                        for arg in args
-                    ]
-                )
             for arg in args:
                 if arg.__class__ is not int:
                     break
