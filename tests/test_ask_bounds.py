@@ -179,3 +179,39 @@ def test_clusters_forget_what_a_launch_was_asked() -> None:
         if isinstance(op, tile.Elementwise) and op.within is not None
     }
     assert marked == {int_array((0, 65_534))}
+
+
+@tawa.jit
+def returns(out, n, BLOCK: tl.constexpr, WHAT: tl.constexpr):
+    row = tl.program_id(0) * BLOCK
+    if WHAT == "wraps":
+        if row < 0:
+            return
+    elif WHAT == "turned":
+        if -1 >= row:  # noqa: SIM300
+            return
+    elif WHAT == "first":
+        if row - BLOCK < 0:
+            return
+    elif WHAT == "far":
+        if row > 5:
+            return
+    else:
+        if row + n < 0:
+            return
+    tl.store(out + row + tl.arange(0, BLOCK), row)
+
+
+@pytest.mark.parametrize("what", ["wraps", "turned", "first", "far", "argument"])
+def test_a_comparison_that_wrapping_alone_would_decide_otherwise(what: str) -> None:
+    out = np.full(4 * 256, -1, np.int32)
+    made = returns.compile(out, 3, BLOCK=256, WHAT=what, grid=(4,))
+    asked = what in ("wraps", "turned")
+    assert bounds_of(made) == [f"256*grid0 <= {MOST + 256}"] * asked
+    assert ("scf.if" in str(made.asm["hopper"])) != asked
+    assert guards_hold(made, {"out": out, "n": 3}, (1 << 23, 1, 1))
+    assert guards_hold(made, {"out": out, "n": 3}, ((1 << 23) + 1, 1, 1)) != asked
+    tawa.simulate(returns, out, 3, BLOCK=256, WHAT=what, grid=(4,))
+    rows = np.repeat(np.arange(4) * 256, 256)
+    runs = {"first": rows > 0, "far": rows == 0}.get(what, rows >= 0)
+    np.testing.assert_array_equal(out, np.where(runs, rows, -1))

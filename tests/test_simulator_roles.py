@@ -122,10 +122,7 @@ def test_blocks_that_write_one_place_race():
 
 def hand_over(order: str):
     """Block 0 writes x and raises a flag with an atomic; block 1 polls the flag and reads x."""
-    body = role(
-        "main",
-        0,
-        4,
+    body = one_thread(
         f"""
       %zero = tile.constant {{value = {INT}<0>}} : i32
       %one = tile.constant {{value = {INT}<1>}} : i32
@@ -151,7 +148,8 @@ def hand_over(order: str):
       }}
       """,
     )
-    return program({"x": "!tile.ptr<i32>", "y": "!tile.ptr<i32>", "flag": "!tile.ptr<i32>"}, body)
+    arguments = dict.fromkeys(("x", "y", "flag"), "!tile.ptr<i32>")
+    return program(arguments, role("main", 0, 4, body))
 
 
 @pytest.mark.parametrize("schedule", ["random", "starve=main"])

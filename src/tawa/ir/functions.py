@@ -194,6 +194,7 @@ _ROWS = (
 
 FUNCTIONS: dict[str, Function] = {row.name: row for row in _ROWS}
 
+ORDERS = ("lt", "le", "gt", "ge")
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 """Comparisons, and those of integers that hold where they do not."""
 TURNED = {"eq": "eq", "ne": "ne", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}

@@ -1,4 +1,5 @@
-"""Purpose: ask a launch that indices do not wrap, where quotients of them are then alike in a tile.
+"""Purpose: ask a launch that indices do not wrap, where quotients of them are then alike in a tile,
+or comparisons of them decided.
 
 Before -> after::
 
@@ -7,13 +8,13 @@ Before -> after::
                                           kernel {bounds = ["128*grid0 <= 2147483648"]}
 
 Of 128 numbers that rise from a multiple of 128 all have one quotient, unless they wrap: threads
-then load one scale, or a vector. How many programs there are, and what arguments are, a launch
-knows: the conditions are in `bounds`, for `tawa.runtime.guards`; where one does not hold the
-launcher runs the kernel compiled without this pass. What a kernel's own loop over tiles counts is
-asked in every trip.
+then load one scale, or a vector; and none of them is below 0, whatever an early return asks. How
+many programs there are, and what arguments are, a launch knows: the conditions are in `bounds`, for
+`tawa.runtime.guards`; where one does not hold the launcher runs the kernel compiled without this
+pass. What a kernel's own loop over tiles counts is asked in every trip.
 Requires: tile IR, whose dead arithmetic is gone. Ensures: the same IR, with attributes. Declines
-when: nothing would be more regular, ranges know the answer, or the numbers are not functions of
-32-bit arguments and programs.
+when: nothing would be more regular or decided, ranges know the answer, or the numbers are not
+functions of 32-bit arguments and programs.
 """
 
 from __future__ import annotations
@@ -35,18 +36,22 @@ from tawa.analysis.polynomial import (
     is_argument,
     polynomial,
 )
-from tawa.analysis.ranges import Range, may_wrap, range_of, range_of_type
+from tawa.analysis.ranges import Range, compare, may_wrap, range_of, range_of_type
 from tawa.analysis.regularity import Regularity
 from tawa.analysis.spelling import asked
 from tawa.analysis.walked import is_listed, leaves_of
 from tawa.ir import tile
 from tawa.ir.control import yielded
+from tawa.ir.functions import ORDERS, TURNED
 from tawa.ir.types import element_type, i32, int_array, shape_of
 from tawa.ir.walk import walk
+from tawa.passes.fold import constant_of
+from tawa.passes.simplify import simplify
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
 _WHOLE = range_of_type(i32)
+_NATURAL = Range(0, _WHOLE.high)
 _HOST = 1 << 63
 _SUMS = frozenset({"add", "sub", "mul", "neg"})
 _CHOICES = frozenset({"min", "max"})
@@ -56,13 +61,16 @@ _QUOTIENTS = frozenset({"idiv", "irem"})
 def ask_bounds(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Note on dividends what a launch is asked, and on the kernel the conditions."""
     conditions: list[str] = []
-    for op in walk(kernel):
-        if isinstance(op, tile.Elementwise) and op.function.data in _QUOTIENTS:
+    decided: list[str] = []
+    for op in [op for op in walk(kernel) if isinstance(op, tile.Elementwise)]:
+        if op.function.data in _QUOTIENTS:
             conditions += _ask(kernel, op)
-    if conditions:
-        texts = [StringAttr(text) for text in dict.fromkeys(conditions)]
+        elif op.function.data in ORDERS and not shape_of(op.result.type):
+            decided += _ask_order(kernel, op)
+    if conditions or decided:
+        texts = [StringAttr(text) for text in dict.fromkeys((*conditions, *decided))]
         kernel.attributes["bounds"] = ArrayAttr(texts)
-    return ()
+    return simplify(kernel, plan, target) if decided else ()
 
 
 def _ask(kernel: tile.Kernel, quotient: tile.Elementwise) -> list[str]:
@@ -75,11 +83,41 @@ def _ask(kernel: tile.Kernel, quotient: tile.Elementwise) -> list[str]:
     if conditions is None:
         return []
     before = Contiguity().of(quotient.result)
-    dividend.attributes["within"] = int_array((0, _WHOLE.high))
+    dividend.attributes["within"] = int_array((_NATURAL.low, _NATURAL.high))
     if _gains(before, Contiguity().of(quotient.result)):
         return conditions
     del dividend.attributes["within"]
     return []
+
+
+def _ask_order(kernel: tile.Kernel, comparison: tile.Elementwise) -> list[str]:
+    """Return what is asked so that a scalar compares with a constant alike in all programs."""
+    name, (one, other) = comparison.function.data, comparison.inputs
+    for function, number, than in ((name, one, other), (TURNED[name], other, one)):
+        op, limit = number.owner, constant_of(than)
+        if not isinstance(op, tile.Elementwise) or not isinstance(limit, int):
+            continue
+        fixed = Range(limit, limit)
+        if number.type != i32 or compare(function, range_of(number), fixed) is not None:
+            continue
+        if compare(function, _NATURAL, fixed) is None or not _grows_from_zero(polynomial(number)):
+            continue
+        if (conditions := _conditions(kernel, op)) is not None:
+            op.attributes["within"] = int_array((_NATURAL.low, _NATURAL.high))
+            return conditions
+    return []
+
+
+def _grows_from_zero(poly: Polynomial) -> bool:
+    """Tell whether a number is negative only where it has wrapped: a sum of numbers of programs."""
+    return all(
+        factor >= 0 and all(isinstance(atom, Leaf) and _counts_programs(atom) for atom in monomial)
+        for monomial, factor in poly.terms
+    )
+
+
+def _counts_programs(leaf: Leaf) -> bool:
+    return isinstance(leaf.value.owner, tile.ProgramId | tile.NumPrograms)
 
 
 def _computed(value: SSAValue) -> tile.Elementwise | None:

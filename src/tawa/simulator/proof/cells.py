@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import TypeAlias
 
-from tawa.simulator.proof.bounds import least_of_unknown
+from tawa.ir import hopper
 from tawa.simulator.proof.expressions import Expr, Scalar, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE
@@ -96,6 +96,19 @@ def is_free(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
             return not any(other.function in grid for other in bound.values())
         case _:
             return True
+
+
+def _least_of(unknown: Expr) -> int | None:
+    """Return what an unknown is at least, None where it may be anything."""
+    match unknown.function:
+        case "block_id" | "cluster_id":
+            return 0
+        case "num_blocks" | "num_clusters" | "grid_extent":
+            return 1
+        case "value" if isinstance(unknown.args[0], hopper.NextProgram):
+            return 0
+        case _:
+            return None
 
 
 class _Asked:
@@ -195,7 +208,7 @@ class _Asked:
         if any(" " in item.function for item in self.order):  # of integers that wrap
             tried |= {(1 << bits) + more for bits in (7, 8, 15, 16) for more in (-1, 0, 1)}
         unit = self.scalars.units.get(self.unknown, 1)
-        least = least_of_unknown(self.unknown.function, self.unknown.args)
+        least = _least_of(self.unknown)
         low = -LARGE if least is None else least
         units = {number // unit * unit for number in tried}
         return sorted((n for n in units if low <= n < LARGE), key=lambda n: (abs(n), n))

@@ -1,5 +1,6 @@
-"""Conditions that are decided by those around them, or by what numbers are at least: code that no
-input reaches.
+"""Conditions that are decided by those around them, or by the range of a number: code that no input
+reaches. Nothing is taken from a run, whose numbers say nothing about other inputs; ranges know that
+numbers wrap, and what a launch is asked (`within`).
 
 if tl.load(flag) > 1: ..
 else:
@@ -18,9 +19,9 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.traits import Pure
 
+from tawa.analysis.ranges import range_of
 from tawa.ir import hopper, tile
 from tawa.ir.functions import OPPOSITE, TURNED
-from tawa.simulator.proof.bounds import least_of_value
 from tawa.simulator.proof.counting import constant_of, negated
 from tawa.simulator.proof.globals import Roots, may_change
 
@@ -60,8 +61,8 @@ class Fact:
 
 
 def is_closed(branch: scf.IfOp, side: int, written: Roots) -> bool:
-    """Tell whether no input takes this side of a branch: conditions around it say so, or what the
-    number that it compares with a constant is at least.
+    """Tell whether no input takes this side of a branch: conditions around it say so, or the range
+    of the number that it compares with a constant.
 
     `written` are the arguments through which the kernel writes memory.
     """
@@ -77,8 +78,8 @@ def is_closed(branch: scf.IfOp, side: int, written: Roots) -> bool:
     number, function, constant = compared
     facts = [found for fact in around if (found := fact.compared()) is not None]
     alike = [(how, than) for other, how, than in facts if _same(other, number, written)]
-    least = least_of_value(number)
-    known = [("ge", least)] if least is not None else []
+    held = range_of(number)
+    known = [("ge", held.low), ("le", held.high)]
     return _is_empty([*alike, *known, (function, constant)])
 
 

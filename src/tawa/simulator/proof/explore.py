@@ -368,7 +368,7 @@ class Exploration:
 
     def _is_dead(self, operation: Operation) -> bool:
         """Tell whether the outermost choice that keeps an operation from running is no choice: a
-        constant, or decided by conditions around it or by what numbers are at least.
+        constant, or decided by conditions around it or by the range of a number.
         """
         blocked: Operation | None = None
         side = 0
