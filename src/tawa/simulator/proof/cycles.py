@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntegerType
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.ranges import Range, range_of_type
 from tawa.analysis.remember import remembered
@@ -72,10 +72,11 @@ def cycle_of(value: BlockArgument) -> tuple[int, int] | None:
 def _overflows(item: tuple[SSAValue, int | None]) -> bool:
     """Tell whether a number is none of its type."""
     value, number = item
-    kind = value.type
+    kind: Attribute = value.type
     if number is None or not isinstance(kind, IntegerType):
         return False
-    return not range_of_type(kind).holds(Range(number, number))
+    held = range_of_type(value.type)
+    return not held.holds(Range(number, number))
 
 
 def _back(value: BlockArgument) -> SSAValue:
