@@ -91,8 +91,8 @@ def uses_item_assignment(x):
     [
         (uses_try, "try cannot stand in a kernel"),
         (uses_with, "with cannot stand in a kernel"),
-        (uses_class, "a class inside a kernel cannot stand in a kernel"),
-        (uses_def, "a function inside a kernel cannot stand in a kernel"),
+        (uses_class, "class cannot stand in a kernel"),
+        (uses_def, "def cannot stand in a kernel"),
         (uses_lambda, "a lambda cannot stand in a kernel"),
         (uses_yield, "yield cannot stand in a kernel"),
         (uses_dict, "a dictionary cannot stand in a kernel"),

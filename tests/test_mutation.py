@@ -7,7 +7,7 @@ import pytest
 from mutation import Score, score, table
 from proof_kernels import KERNELS
 
-# A few of each kind; of each, every so manieth mutant, another one for each kernel.
+# A few of each kind; of each, every ninth mutant or so, beginning with another one for each kernel.
 SAMPLE = (
     "sample gemm",
     "sample gemm_cluster",
@@ -20,12 +20,13 @@ SAMPLE = (
     pytest.param("library stream 0", marks=pytest.mark.long),
     "flash 64 causal split",
 )
-EVERY = 9
+EVERY = {"flash 64 causal split": 36}  # its mutants take the longest to judge
 
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_mutants_of_the_sample(name: str) -> None:
-    found = score(name, EVERY, len(name) % EVERY)
+    every = EVERY.get(name, 9)
+    found = score(name, every, len(name) % every)
     assert found.false_alarm == ""
     assert found.mutants > 0
     assert found.survivors == []

@@ -34,8 +34,8 @@ from tawa.frontend.values import (
 )
 
 _REFUSED: dict[type[ast.stmt], tuple[str, str]] = {
-    ast.FunctionDef: ("a function inside a kernel", "move it to the module and use @tawa.jit"),
-    ast.ClassDef: ("a class inside a kernel", "define it outside"),
+    ast.FunctionDef: ("def", "move it to the module and use @tawa.jit"),
+    ast.ClassDef: ("class", "define it outside"),
     ast.Try: ("try", "a kernel has no exceptions; test the condition with if"),
     ast.With: ("with", "a kernel has no context managers"),
     ast.Break: ("break", "use a while loop with a condition"),

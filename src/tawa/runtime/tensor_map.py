@@ -70,7 +70,7 @@ def check(parameter: TensorMapParameter, tensor: Tensor) -> None:
             f" {tensor.address % 16} bytes past one",
             remedy="copy the tensor, or slice it at a multiple of 16 bytes",
         )
-    _check_extents(parameter, tensor)
+    _check_extents(tensor)
     _check_strides(parameter, tensor)
 
 
@@ -103,7 +103,7 @@ def _check_box(parameter: TensorMapParameter, name: str) -> None:
         )
 
 
-def _check_extents(parameter: TensorMapParameter, tensor: Tensor) -> None:
+def _check_extents(tensor: Tensor) -> None:
     for axis, extent in enumerate(tensor.extents):
         if not 0 <= extent < 1 << 32:
             raise DescriptorError(

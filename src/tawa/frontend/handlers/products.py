@@ -35,7 +35,7 @@ def dot(
     left, right = arg.tensor(c, a, "tl.dot"), arg.tensor(c, b, "tl.dot")
     _check_operands(c, left, right)
     shape = (*left.shape[:-1], right.shape[-1])
-    result = _result_type(c, left.dtype, acc, out_dtype)
+    result = _result_type(c, left.dtype, out_dtype)
     start = _accumulator(c, acc, result, shape)
     precision = _precision(c, input_precision, allow_tf32)
     imprecise = _imprecise(c, left, right, max_num_imprecise_acc)
@@ -88,7 +88,7 @@ def _check_types(c: Context, left: Tensor, right: Tensor) -> None:
     )
 
 
-def _result_type(c: Context, operand: dtype, acc: Value, wanted: Value) -> dtype:
+def _result_type(c: Context, operand: dtype, wanted: Value) -> dtype:
     """Return the type products are added up in, from the operands and `out_dtype`."""
     asked = None if arg.is_none(wanted) else arg.element(c, wanted, "out_dtype")
     if operand.is_int():
