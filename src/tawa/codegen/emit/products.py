@@ -60,9 +60,7 @@ def mma(e: Emitter, op: Operation) -> None:
     rows = _words(a, [(m, 0) for m, _ in starts], kinds[0].packed, 1)
     columns = _words(b, [(0, n) for _, n in starts], kinds[1].packed, 1)
     a_steps = _words(a, [(0, k * shape.k) for k in range(steps)], kinds[0].packed, shape.a_words)
-    b_steps = _words(
-        b, [(k * shape.k, 0) for k in range(steps)], kinds[1].packed, shape.b_words
-    )
+    b_steps = _words(b, [(k * shape.k, 0) for k in range(steps)], kinds[1].packed, shape.b_words)
     wrapper = w.mma(shape)
     with e.unrolled("step", steps) as step, e.unrolled("block", len(starts)) as block:
         items = [
