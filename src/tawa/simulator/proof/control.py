@@ -18,6 +18,7 @@ from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.machine import Agent, Script, Source
 from tawa.simulator.proof.registers import Name, Register
 from tawa.simulator.proof.rules import Endless
+from tawa.simulator.proof.scalars import itself
 from tawa.simulator.proof.steps import Step, run_steps
 from tawa.simulator.proof.turns import Turns
 
@@ -157,6 +158,9 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
             world.trips(other, *(env[place] for place in places))
         trips = world.trips(site, low, high, by)
         first, step = world.scalars.value(low), world.scalars.value(by)
+        if index >= 0 or programs:
+            world.scalars.answered(itself, (low,), first)
+            world.scalars.answered(itself, (by,), step)
         _move(script, start)
         turning = world.entering(loop, orbits, env)
         if trips:

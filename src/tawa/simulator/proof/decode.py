@@ -343,6 +343,7 @@ def concrete(script: Script, place: int, what: str, operation: Operation) -> int
     known = script.world.scalars.value(value)
     if known is None:
         raise Unproved(f"the {what} of {operation.name} is not a number", operation)
+    script.world.scalars.answered(itself, (value,), known)
     if script.world.configuration.survey:
         script.world.ask(operation, itself, value)
     return known

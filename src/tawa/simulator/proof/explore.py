@@ -17,8 +17,8 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation
 
 from tawa.ir import line_of
+from tawa.simulator.proof.answers import Answers, Repeated
 from tawa.simulator.proof.cells import Given, Question, cells
-from tawa.simulator.proof.choices import Choices, Repeated
 from tawa.simulator.proof.closed import is_closed
 from tawa.simulator.proof.configuration import (
     PURE,
@@ -75,7 +75,7 @@ class Exploration:
         self.in_vain = 0  # steps of runs that were given up
         self.run: Run | None = None
         self.search = Search(model)
-        self.choices = {False: Choices(), True: Choices()}  # of runs that are not free, and free
+        self.answers = Answers()
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.ended: dict[tuple[Operation, tuple[int, ...]], dict[Values, Configuration]] = {}
@@ -236,8 +236,8 @@ class Exploration:
             # What was left out may be what is missed: only a whole run convicts.
             run = self._run(replace(configuration, outcomes={}), STEPS, short=False)
         self.states += run.steps
-        if run.scalars.choices is not None:
-            run.scalars.choices.complete = True
+        if run.scalars.course is not None:
+            run.scalars.course.at.complete = True
         self.seen.append(run.configuration)
         self.entered |= run.entered
         if run.asked:
@@ -341,8 +341,9 @@ class Exploration:
     def _run(
         self, configuration: Configuration, steps: int, short: bool = True, fresh: bool = False
     ) -> Run:
-        choices = self.choices[configuration.free] if short and not fresh else None
-        run = Run(self.model, configuration, steps, short=short, choices=choices)
+        # A free loop ends where it is wanted to, whatever its end is computed from.
+        answers = None if fresh or configuration.free or not short else self.answers
+        run = Run(self.model, configuration, steps, short=short, answers=answers)
         self.run = run
         try:
             run.execute()

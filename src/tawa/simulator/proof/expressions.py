@@ -3,24 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+from tawa.simulator.proof.functions import FUNCTIONS
 
 Scalar: TypeAlias = "int | Expr"
 
+_COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
+
 
 class Expr:
-    """An unknown (no arguments) or a function of scalars. Equal expressions are one object."""
+    """An unknown (no arguments) or a function of scalars. Equal expressions are one object.
 
-    __slots__ = ("args", "function", "serial", "unknown")
+    `parts` are the arguments that are no numbers. Of a word of memory, `address` is what its
+    address is made of (`words`).
+    """
+
+    __slots__ = ("address", "args", "function", "parts", "serial", "unknown")
 
     def __init__(self, function: str, args: tuple[object, ...], unknown: bool, serial: int) -> None:
         self.function = function
         self.args = args
+        self.parts = tuple([item for item in args if isinstance(item, Expr)])
         self.unknown = unknown
         self.serial = serial
+        self.address: Any = None
 
     def __repr__(self) -> str:
         return f"{self.function}({', '.join(map(str, self.args))})"
+
+
+class Expressions:
+    """The expressions of all runs of a kernel, each once: those of the same parts are one object.
+    `units` are the numbers that unknowns are multiples of.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, tuple[object, ...]], Expr] = {}
+        self.units: dict[Expr, int] = {}
+
+    def unknown(self, kind: str, key: tuple[object, ...], unit: int) -> Expr:
+        """Return the unknown of a kind and key."""
+        found = self._made.get((kind, key))
+        if found is None:
+            found = self._made[kind, key] = Expr(kind, key, True, len(self._made))
+            self.units[found] = unit
+        return found
+
+    def apply(self, function: str, args: tuple[Scalar, ...]) -> Expr:
+        """Return a function of scalars, an unknown where the function is not one of integers."""
+        found = self._made.get((function, args))
+        if found is None:
+            found = self._made[function, args] = self._make(function, args)
+        return found
+
+    def _make(self, function: str, args: tuple[Scalar, ...]) -> Expr:
+        if function == "not":
+            return self.apply("xor", (args[0], 1))
+        if function in _COMMUTE and _follows(*args):
+            return self.apply(function, args[::-1])
+        return Expr(function, args, function not in FUNCTIONS, len(self._made))
 
 
 def parts_of(scalars: Iterable[object]) -> list[object]:
@@ -36,7 +78,7 @@ def parts_of(scalars: Iterable[object]) -> list[object]:
     return list(found)
 
 
-def follows(one: Scalar, other: Scalar) -> bool:
+def _follows(one: Scalar, other: Scalar) -> bool:
     """Tell whether two arguments that commute stand the other way round: numbers first, then by
     age.
     """

@@ -23,7 +23,7 @@ from tawa.simulator.proof.census import Census
 from tawa.simulator.proof.expressions import Expr, Scalar
 from tawa.simulator.proof.machine import Agent
 from tawa.simulator.proof.rules import Row, Violation
-from tawa.simulator.proof.scalars import Scalars
+from tawa.simulator.proof.scalars import Scalars, itself
 
 Roots = frozenset[int] | None
 Box = tuple[tuple[Scalar, int], ...]
@@ -240,6 +240,8 @@ def offsets_of(operation: Operation) -> Iterator[SSAValue]:
 def _beyond(scalars: Scalars, a: Scalar, extent: int, b: Scalar, other: int) -> bool:
     """Tell whether [a, a + extent) and [b, b + other) are apart for all unknowns."""
     form: dict[Expr, int] = {}
+    for item in (a, b):
+        scalars.answered(itself, (item,), scalars.value(item))
     difference = _linear(scalars, a, 1, form) + _linear(scalars, b, -1, form)
     same = not any(form.values())
     return same and (difference >= other or -difference >= extent)

@@ -108,26 +108,55 @@ def _trips(
     where what bounds it is divided by zero.
     """
     outcome, bounds = question
-    known: dict[object, int] = {**changed}
-    varies: set[object] = {unknown, *changed}
-    program: list[tuple[Expr, Callable[..., int], bool]] = []
+    start: list[int] = [0]
+    places: dict[Expr | None, int] = {unknown: 0}  # of what varies
+    known: dict[object, int] = {**changed}  # what differs from the survey
+
+    def place_of(item: object) -> int:
+        if isinstance(item, Expr) and item in places:
+            return places[item]
+        start.append(_number(scalars, known, item))
+        return len(start) - 1
+
+    program: list[tuple[Callable[..., int], int, list[int], bool]] = []
     for item in sorted(_expressions(bounds), key=_serial):
-        if item not in varies and any(part in varies for part in item.args):
-            varies.add(item)
-            program.append((item, FUNCTIONS[item.function], item.function in _QUOTIENTS))
-        elif item not in varies and (number := scalars.value(item)) is not None:
-            known[item] = number
+        divides = item.function in _QUOTIENTS
+        if any(isinstance(part, Expr) and part in places for part in item.args):
+            parts = [place_of(part) for part in item.args]
+            places[item] = len(start)
+            start.append(0)
+            program.append((FUNCTIONS[item.function], places[item], parts, divides))
+        elif any(part in known for part in item.args):
+            numbers = [_number(scalars, known, part) for part in item.args]
+            if divides and not numbers[1]:
+                return lambda _: -1
+            known[item] = FUNCTIONS[item.function](*numbers)
+    wanted = [place_of(item) for item in bounds]
 
     def trips(number: int) -> int:
-        known[unknown] = number
-        for item, function, divides in program:
-            parts = [known.get(part, part) for part in item.args]
-            if divides and parts[1] == 0:
-                return -1
-            known[item] = function(*parts)
-        return outcome(*[known.get(item, item) for item in bounds])
+        values = start.copy()
+        values[0] = number
+        for function, place, parts, divides in program:
+            if len(parts) == 2:
+                one, two = values[parts[0]], values[parts[1]]
+                if divides and not two:
+                    return -1
+                values[place] = function(one, two)
+            else:
+                values[place] = function(*[values[part] for part in parts])
+        return outcome(*[values[place] for place in wanted])
 
     return trips
+
+
+def _number(scalars: Scalars, known: Mapping[object, int], item: object) -> int:
+    """Return what a scalar is with other numbers for some, or was in the survey."""
+    found = known.get(item)
+    if found is None:
+        assert isinstance(item, (int, Expr))
+        found = scalars.value(item)
+        assert found is not None, "asked of loops only whose bounds were numbers in the end"
+    return found
 
 
 def _expressions(bounds: tuple[object, ...]) -> list[Expr]:

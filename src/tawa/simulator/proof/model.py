@@ -13,6 +13,7 @@ from tawa.ir import hopper, tile
 from tawa.simulator.proof.configuration import Shape
 from tawa.simulator.proof.control import is_around
 from tawa.simulator.proof.decode import Decoder
+from tawa.simulator.proof.expressions import Expressions
 from tawa.simulator.proof.probing import Questions
 from tawa.simulator.proof.steps import Control
 from tawa.simulator.proof.uniform import Steadiness
@@ -47,7 +48,7 @@ class RoleModel:
 @dataclass(frozen=True, slots=True)
 class Model:
     """A kernel read once. `numbers` are its positive constants, in order, `questions` what the runs
-    asked about its scalars.
+    asked about its scalars, `expressions` those.
     """
 
     kernel: tile.Kernel
@@ -63,6 +64,7 @@ class Model:
     cluster: int
     numbers: tuple[int, ...]
     questions: Questions = field(default_factory=Questions)
+    expressions: Expressions = field(default_factory=Expressions)
 
     @property
     def turn(self) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tawa.simulator.proof.scalars import Scalars
+from tawa.simulator.proof.expressions import Expr
+from tawa.simulator.proof.scalars import Scalars, itself
 
 Places: TypeAlias = tuple[tuple[int, ...], ...]
 """Groups of scalars that depend on one another, by their places in the environment."""
@@ -48,6 +49,11 @@ class Turning:
                 orbit.ended.add(values)
 
     def _values(self, group: tuple[int, ...]) -> Values:
-        env, value = self.env, self.scalars.value
+        env = self.env
         items = [env[place] for place in group]
-        return tuple([item if item.__class__ is int else value(item) for item in items])
+        return tuple([item if item.__class__ is int else self._value(item) for item in items])
+
+    def _value(self, item: Expr) -> int | None:
+        number = self.scalars.value(item)
+        self.scalars.answered(itself, (item,), number)
+        return number

@@ -19,9 +19,11 @@ from tawa.analysis.registers import names_of, renames
 from tawa.ir import hopper, tile
 from tawa.ir.control import terminator
 from tawa.simulator.proof.decode import Decoder
+from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.fences import operands_of
 from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.rules import Violation
+from tawa.simulator.proof.scalars import itself
 from tawa.simulator.proof.steps import Step
 
 
@@ -250,7 +252,7 @@ def own(script: Script, wgmma: hopper.Wgmma, places: Places, index: int) -> None
         register = Register(filled=register.filled)  # those of the result, from now on
     elif name.stale:
         raise _stale(script, wgmma, "accumulates into registers", "product")
-    adds = places.flag < 0 or script.world.scalars.value(env[places.flag]) != 0
+    adds = places.flag < 0 or _adds(script, env[places.flag])
     if not register.filled and adds:
         sentence = (
             f"{script.label} accumulates into registers that nothing has written: its first "
@@ -269,6 +271,13 @@ def own(script: Script, wgmma: hopper.Wgmma, places: Places, index: int) -> None
     register.product = index
     register.filled = True
     env[places.out] = renamed(register)
+
+
+def _adds(script: Script, flag: Scalar) -> bool:
+    scalars = script.world.scalars
+    number = scalars.value(flag)
+    scalars.answered(itself, (flag,), number)
+    return number != 0
 
 
 def _feed(script: Script, wgmma: hopper.Wgmma, name: Name, index: int) -> None:

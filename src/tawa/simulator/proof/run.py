@@ -15,9 +15,9 @@ from xdsl.ir import Operation
 from tawa.ir import line_of
 from tawa.ir.types import BarriersType, DescType, PtrType
 from tawa.simulator.proof.accesses import WARPGROUP
+from tawa.simulator.proof.answers import Answers
 from tawa.simulator.proof.barriers import Mbarrier, Named, NamedBarrier, Pool
 from tawa.simulator.proof.cells import Question
-from tawa.simulator.proof.choices import Choices
 from tawa.simulator.proof.configuration import Configuration, Site
 from tawa.simulator.proof.copies import Groups
 from tawa.simulator.proof.expressions import Expr, Scalar
@@ -58,7 +58,8 @@ Entry = tuple[Operation, int]
 
 class Run(World):
     """One run under a configuration, of at most `budget` steps; `short` leaves out turns of long
-    loops. `limit` bounds the trips of a while loop, `choices` are those of earlier runs.
+    loops. `limit` bounds the trips of a while loop, `answers` are those of earlier runs. Raises
+    Repeated.
     """
 
     def __init__(
@@ -68,9 +69,11 @@ class Run(World):
         budget: int,
         trace: bool = False,
         short: bool = True,
-        choices: Choices | None = None,
+        answers: Answers | None = None,
     ) -> None:
-        scalars = Scalars(configuration, model.numbers, model.questions, choices)
+        scalars = Scalars(configuration, model.numbers, model.questions, answers, model.expressions)
+        if scalars.course is not None and configuration.given:
+            scalars.course.look_ahead(scalars)
         super().__init__(scalars, trace)
         self.model = model
         self.configuration = configuration
@@ -274,6 +277,7 @@ class Run(World):
         if a is None or b is None or c is None or c <= 0:
             raise Unproved(f"a loop runs from {a} to {b} by {c}", site.operation)
         count = _count(b, a, c)
+        self.scalars.answered(_count, (high, low, by), count)
         if site.kind == "inner":
             self.turned.setdefault(site.operation, set()).add(count)
             if self.configuration.survey and any(isinstance(item, Expr) for item in (low, high)):
@@ -328,6 +332,7 @@ class Run(World):
             else:
                 known = self.scalars.decide(scalar, wish, self.configuration.ragged)
             self.configuration.reached(site, known)
+        self.scalars.answered(truth, (scalar,), int(bool(known)))
         return bool(known)
 
     def ask(self, who: Operation, outcome: Callable[..., int], *scalars: Scalar) -> None:

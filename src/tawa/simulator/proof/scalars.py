@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tawa.simulator.proof.choices import Choices, Repeated
-from tawa.simulator.proof.expressions import Expr, Scalar, follows, parts_of
+from tawa.simulator.proof.answers import Answers, Course, is_same_word
+from tawa.simulator.proof.expressions import Expr, Expressions, Scalar, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE, NOWHERE
 from tawa.simulator.proof.probing import Formula, Operation, Questions, Wanted
-from tawa.simulator.proof.words import Words
+from tawa.simulator.proof.words import Value, Words, name_of, placed
 
 if TYPE_CHECKING:
     from tawa.simulator.proof.configuration import Configuration
@@ -28,16 +28,15 @@ _LAUNCH = ("block_id", "cluster_id", "num_blocks", "num_clusters", "grid_extent"
 _DIVISIONS = ("idiv", "irem")
 _EQUAL = {"eq": 1, "ne": 0}
 _DRAWS = 60
-_COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
 
 Name: TypeAlias = "tuple[object, ...]"
 """What an unknown is called: its kind and key, or the function and the arguments of a word."""
 
 
 class Scalars:
-    """The expressions of one run and what its unknowns are bound to; `questions` are kept over the
-    runs of a kernel, and so are their `choices`, of which this run makes its own. Raises Repeated
-    when these are those of another.
+    """What the unknowns of one run are bound to. `questions` and `expressions` are kept over the
+    runs of a kernel, and so are their `answers`: Repeated is raised when all that is to come is
+    known to be answered as in another run.
     """
 
     def __init__(
@@ -45,9 +44,10 @@ class Scalars:
         configuration: Configuration,
         numbers: tuple[int, ...] = (),
         questions: Questions | None = None,
-        choices: Choices | None = None,
+        answers: Answers | None = None,
+        expressions: Expressions | None = None,
     ) -> None:
-        self.choices = choices
+        self.course = Course(answers) if answers is not None else None
         # Drawn from in every other search: few constants are worth more where they suffice.
         self.numbers = numbers if configuration.seed % 2 else ()
         self.questions = questions or Questions()
@@ -58,38 +58,65 @@ class Scalars:
         self.given = configuration.given
         self.random = Random(configuration.seed) if configuration.seed else None
         self.anywhere = configuration.anywhere
-        self.table: dict[tuple[object, ...], Expr] = {}
+        self.expressions = expressions or Expressions()
+        self.units = self.expressions.units
         self.bound: dict[Expr, int] = {}
-        self.units: dict[Expr, int] = {}
         self.assigned: set[Expr] = set()
         self._known: dict[Expr, int] = {}
         # Those found open, by an unknown that kept each so: they are until it is bound.
         self._open: dict[Expr, Expr] = {}
         self._words = Words()
+        self._met: dict[Expr, Expr] = {}  # unknowns of this run, words with those they are the same
 
     def unknown(self, kind: str, *key: object, unit: int = 1) -> Expr:
         """Return the unknown of a key; `unit` is a number its value is a multiple of."""
-        name = (kind, *key)
-        found = self.table.get(name)
-        if found is None:
-            found = self.table[name] = Expr(kind, key, True, len(self.table))
-            self.units[found] = unit
-            if name in self.given:
-                self._bind([found], [self.given[name]])
+        found = self.expressions.unknown(kind, key, unit)
+        if found not in self._met:
+            self._meet(found)
         return found
 
-    def _name(self, item: Expr) -> Name:
-        """Return what an unknown is called in every run: numbers for what is known of its parts."""
-        parts: list[object] = [item.function]
-        for part in item.args:
-            known = self.value(part) if isinstance(part, Expr) else part
-            unnamed = known is None and isinstance(part, Expr) and part.unknown
-            parts.append(self._name(part) if unnamed else known)  # pyright: ignore[reportArgumentType]
-        return tuple(parts)
+    def _meet(self, item: Expr) -> Expr:
+        """Take an unknown up, which has the number that it is given; return the word that it is."""
+        found = item
+        if item.function == "load":
+            found = self._words.find(item, self.value)
+            if found is not item:
+                self.answered(is_same_word, (item, found), 1)
+        self._met[item] = found
+        if self.given and found not in self.bound:
+            number = self.given.get(name_of(found, self.value))
+            if number is not None:
+                self._bind([found], [number])
+        return found
+
+    def found(self, item: Expr) -> int | None:
+        """Return what was found for an expression, whatever its parts are."""
+        number = self._known.get(item)
+        return self.bound.get(self._met.get(item, item)) if number is None else number
+
+    def to_be_given(self, item: Expr, value: Value) -> int | None:
+        """Return the number that an unknown will be given when it is met, by what its parts will
+        be; None where it will be open.
+        """
+        if not self.given or item in self._met:
+            return None
+        if item.function == "load" and (word := self._words.at(placed(item, value))) is not None:
+            return self.bound.get(word)
+        return self.given.get(name_of(item, value))
+
+    def answered(
+        self, outcome: Callable[..., int], scalars: tuple[Scalar, ...], answer: int | None
+    ) -> None:
+        """Note what was asked of scalars, and the answer. Raises Repeated."""
+        if self.course is not None:
+            for item in scalars:
+                if item.__class__ is not int:
+                    self.course.answered(self, (outcome, scalars), answer)
+                    return
 
     def names(self) -> dict[Name, Expr]:
         """Return the unknowns that are bound, by name."""
-        return {self._name(item): item for item in self.bound}
+        return {name_of(item, self.value): item for item in self.bound}
 
     def launched(self) -> dict[tuple[object, ...], int]:
         """Return the numbers of the block and of the grid, by name, as far as they are chosen."""
@@ -107,24 +134,12 @@ class Scalars:
                 return meaning(*args)
         if function == "select":
             condition = self.value(args[0])
+            self.answered(itself, args[:1], condition)
             if condition is not None:
                 return args[1] if condition else args[2]
-        if function == "not":
-            return self.apply("xor", args[0], 1)
-        if function in _COMMUTE and follows(*args):
-            args = args[::-1]
-        name = (function, *args)
-        found = self.table.get(name)
-        if found is None:
-            serial = len(self.table)
-            found = Expr(function, args, meaning is None, serial)
-            if function == "load":
-                found = self._words.find(found, self.value)
-            self.table[name] = found
-            if meaning is None and self.given and found not in self.bound:
-                number = self.given.get(self._name(found))
-                if number is not None:
-                    self._bind([found], [number])
+        found = self.expressions.apply(function, args)
+        if meaning is None and function != "not":
+            return self._met.get(found) or self._meet(found)
         return found
 
     def value(self, scalar: Scalar) -> int | None:
@@ -140,7 +155,8 @@ class Scalars:
 
     def _evaluate(self, scalar: Expr) -> int | None:
         """Compute a scalar from its parts, without recursion: a while loop's are thousands deep."""
-        known, still_open, bound = self._known, self._open, self.bound
+        known: dict[Any, Any] = self._known
+        still_open, bound = self._open, self.bound
         work = [scalar]
         while work:
             item = work[-1]
@@ -154,11 +170,11 @@ class Scalars:
                 else:
                     still_open[item] = item
                 continue
-            values = [known.get(part) if isinstance(part, Expr) else part for part in item.args]
-            if None not in values:
+            missing = [part for part in item.parts if part not in known]
+            if not missing:
+                values = [known.get(part, part) for part in item.args]
                 known[work.pop()] = FUNCTIONS[item.function](*values)
                 continue
-            missing = [part for part in item.args if isinstance(part, Expr) and part not in known]
             for part in missing:
                 unknown = still_open.get(part)
                 if unknown is not None and unknown not in bound:
@@ -169,18 +185,13 @@ class Scalars:
         return known.get(scalar)
 
     def _bind(self, unknowns: list[Expr], numbers: Iterable[int]) -> None:
-        chosen = list(zip(unknowns, numbers, strict=True))
-        self.bound.update(chosen)
+        self.bound.update(zip(unknowns, numbers, strict=True))
         self._words.bound(unknowns)
-        if self.choices is not None:
-            self._choose("bind", *[(self._name(item), number) for item, number in chosen])
 
-    def _choose(self, *choice: object) -> None:
-        if self.choices is None:
-            return
-        self.choices = self.choices.next.setdefault(choice, Choices())
-        if self.choices.complete:
-            raise Repeated
+    def _choose(self, unknowns: list[Expr], numbers: Iterable[int]) -> None:
+        self._bind(unknowns, numbers)
+        if self.course is not None:
+            self.course.new = True
 
     def _formula(self, scalars: tuple[Scalar, ...], unknowns: list[Expr]) -> Formula:
         """Return what computes scalars from numbers for their open unknowns."""
@@ -230,7 +241,6 @@ class Scalars:
         self._known[scalar] = number
         self._open.clear()
         self._words.assigned()
-        self._choose("assign", scalar.serial, number)
 
     def open(self, scalars: Iterable[Scalar]) -> list[Expr]:
         """Return the unbound unknowns of some scalars, in order of appearance."""
@@ -270,7 +280,7 @@ class Scalars:
             tuple([self._defaults(unknowns, scale, constants) for scale in scales]),
         )
         reached, numbers = question.answer(wanted)
-        self._bind(unknowns, numbers)
+        self._choose(unknowns, numbers)
         return reached
 
     def decide(self, condition: Scalar, wish: int, ragged: bool) -> int:
@@ -320,7 +330,7 @@ class Scalars:
             if away == 0:
                 break
         assert best is not None
-        self._bind(unknowns, best[2])
+        self._choose(unknowns, best[2])
         return best[1]
 
     def _random(self, item: Expr, constants: list[int]) -> int:

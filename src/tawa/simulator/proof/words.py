@@ -7,6 +7,7 @@ A word is looked at again only when something that its address depends on was bo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tawa.simulator.proof.expressions import Expr, Scalar
@@ -15,12 +16,22 @@ Value: TypeAlias = Callable[[Scalar], "int | None"]
 """The number of a scalar, None while it is open."""
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What an address is made of: `base` is the same in each run; the `offsets` are computed, from
+    `unknowns` and from those in the addresses of these.
+    """
+
+    base: tuple[object, ...]
+    offsets: tuple[Expr, ...]
+    unknowns: tuple[Expr, ...]
+
+
 class Words:
     """The words that were read so far, and what those wait for whose addresses are open in part."""
 
     def __init__(self) -> None:
         self._words: dict[tuple[object, ...], Expr] = {}  # by their address as far as it is known
-        self._unplaced: dict[Expr, list[Expr]] = {}  # with the unknowns open in their addresses
         self._waiting: dict[Expr, list[Expr]] = {}  # by an unknown that their addresses depend on
         self._moved: list[Expr] = []
 
@@ -38,62 +49,85 @@ class Words:
         """
         if self._moved:
             self._look_again(value)
-        found = self._words.setdefault(_placed(word, value), word)
-        if found is word and not _is_placed(word, value):
-            self._wait(word, value)
-        return found
+        return self._put(word, value)
+
+    def at(self, address: tuple[object, ...]) -> Expr | None:
+        """Return the word that was read at an address (see `placed`)."""
+        return self._words.get(address)
 
     def _look_again(self, value: Value) -> None:
         moved, self._moved = self._moved, []
         again = {word for unknown in moved for word in self._waiting.pop(unknown, ())}
-        for word in sorted(again & self._unplaced.keys(), key=lambda item: item.serial):
-            self._words.setdefault(_placed(word, value), word)
-            if _is_placed(word, value):
-                del self._unplaced[word]
-            else:
-                self._wait(word, value)
+        for word in sorted(again, key=lambda item: item.serial):
+            self._put(word, value)
 
-    def _wait(self, word: Expr, value: Value) -> None:
-        self._unplaced[word] = found = self._open(word, value)
-        for unknown in found:
-            self._waiting.setdefault(unknown, []).append(word)
-
-    def _open(self, word: Expr, value: Value) -> list[Expr]:
-        """Return the unknowns that are open in an address, and in the addresses of these."""
-        found: dict[Expr, None] = {}
-        work = [word]
-        while work:
-            for part in work.pop().args:
-                if not isinstance(part, Expr) or part in found or value(part) is not None:
-                    continue
-                found[part] = None
-                if part in self._unplaced:
-                    found |= dict.fromkeys(self._unplaced[part])
-                else:
-                    work.append(part)
-        return [part for part in found if part.unknown and value(part) is None]
+    def _put(self, word: Expr, value: Value) -> Expr:
+        """Return the word at the address of one, which waits for what is open in its own."""
+        address = _address_of(word)
+        numbers = [value(part) for part in address.offsets]
+        if None not in numbers:
+            return self._words.setdefault((address.base, *numbers), word)
+        found = self._words.setdefault(placed(word, value), word)
+        if found is word:
+            for unknown in address.unknowns:
+                if value(unknown) is None:
+                    self._waiting.setdefault(unknown, []).append(word)
+        return found
 
 
-def _placed(item: Expr, value: Value) -> tuple[object, ...]:
-    """Return an unknown's parts with numbers for what is known of them."""
-    parts: list[object] = [item.function]
-    for part in item.args:
-        if not isinstance(part, Expr):
-            parts.append(part)
-        elif (known := value(part)) is not None:
-            parts.append(known)
+def placed(word: Expr, value: Value) -> tuple[object, ...]:
+    """Return the address of a word, with numbers for what is known of it."""
+    address = _address_of(word)
+    parts: list[object] = [address.base]
+    for part in address.offsets:
+        known = value(part)
+        if known is None:
+            parts.append(placed(part, value) if part.unknown else part)
         else:
-            parts.append(_placed(part, value) if part.unknown else part)
+            parts.append(known)
     return tuple(parts)
 
 
-def _is_placed(item: Expr, value: Value) -> bool:
-    """Tell whether nothing an address is computed from is open, but for where an array begins: the
-    first part of a pointer.
+def name_of(item: Expr, value: Value) -> tuple[object, ...]:
+    """Return what an unknown is called in every run: numbers for what is known of its parts."""
+    if not item.parts:
+        return (item.function, *item.args)
+    parts: list[object] = [item.function]
+    for part in item.args:
+        known = value(part) if isinstance(part, Expr) else part
+        unnamed = known is None and isinstance(part, Expr) and part.unknown
+        parts.append(name_of(part, value) if unnamed else known)  # pyright: ignore[reportArgumentType]
+    return tuple(parts)
+
+
+def _address_of(word: Expr) -> Address:
+    """Return the address of a word. Where an array begins is the first part of a pointer, and of
+    the pointer that this one is computed from.
     """
-    for place, part in enumerate(item.args):
-        if not isinstance(part, Expr) or value(part) is not None:
-            continue
-        if place or not part.unknown or not _is_placed(part, value):
-            return False
-    return True
+    if word.address is None:
+        base: list[object] = []
+        offsets: list[Expr] = []
+        item: object = word
+        while isinstance(item, Expr) and item.unknown:
+            base.append(item.function)
+            for part in item.args[1:]:
+                base.append(None if isinstance(part, Expr) else part)
+            offsets += [part for part in item.args[1:] if isinstance(part, Expr)]
+            item = next(iter(item.args), None)
+        if isinstance(item, Expr):
+            offsets.append(item)
+        base.append(None if isinstance(item, Expr) else item)
+        word.address = Address(tuple(base), tuple(offsets), _unknowns_of(offsets))
+    return word.address
+
+
+def _unknowns_of(offsets: Iterable[Expr]) -> tuple[Expr, ...]:
+    """Return the unknowns in offsets, and in the addresses of these."""
+    found: dict[Expr, None] = {}
+    work = [*offsets]
+    while work:
+        item = work.pop()
+        if item not in found:
+            found[item] = None
+            work += item.parts
+    return tuple([item for item in found if item.unknown])

@@ -1,0 +1,129 @@
+"""What runs asked of their scalars, and what was answered, one after the other.
+
+A run follows from its answers: the trips of loops, conditions, slots and phases, all numbers that
+decide what is done or compared. So it need not go on when the numbers that it has chosen give each
+question of an earlier run the answer that this one had, to its end: it would do the same. Earlier
+questions are asked ahead whenever a number was chosen. What they ask must be known then: nothing
+more is chosen in such a run, and words of memory that it will read are those that it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tawa.simulator.proof.expressions import Expr, Scalar
+from tawa.simulator.proof.functions import FUNCTIONS
+from tawa.simulator.proof.words import placed
+
+if TYPE_CHECKING:
+    from tawa.simulator.proof.scalars import Scalars
+
+Question: TypeAlias = tuple[Callable[..., int], tuple[Scalar, ...]]
+"""What is asked of some scalars: the trips of a loop by its bounds, whether a condition holds."""
+
+
+class Repeated(Exception):  # noqa: N818 - it is no error
+    """A run would do to its end what another one did."""
+
+
+@dataclass(eq=False, slots=True)
+class Answers:
+    """What runs asked next that had the same answers so far, by question and answer; `complete`
+    where one of them came to its end.
+    """
+
+    next: dict[Question, dict[int | None, Answers]] = field(
+        default_factory=dict[Question, "dict[int | None, Answers]"]
+    )
+    complete: bool = False
+
+
+def is_same_word(*_: int) -> int:
+    """Ask whether two words of memory are one: the place of this is all that is wanted of it."""
+    return 1
+
+
+class Course:
+    """How far a run has come among the answers of earlier ones."""
+
+    __slots__ = ("at", "new")
+
+    def __init__(self, begin: Answers) -> None:
+        self.at = begin
+        self.new = False  # numbers were chosen that earlier questions were not asked of
+
+    def answered(self, scalars: Scalars, question: Question, answer: int | None) -> None:
+        """Note an answer. Raises Repeated where all that comes will be answered as it was."""
+        answers = self.at.next.setdefault(question, {})
+        found = answers.get(answer)
+        if found is None:
+            found = answers[answer] = Answers()
+            self.new = False  # nobody came this way
+        self.at = found
+        if self.new:
+            self.look_ahead(scalars)
+
+    def look_ahead(self, scalars: Scalars) -> None:
+        """Raise Repeated where the numbers chosen so far answer all questions of an earlier run
+        from here on as they were answered there.
+        """
+        self.new = False
+        ahead = _Ahead(scalars)
+        work = [self.at]
+        while work:
+            at = work.pop()
+            if at.complete:
+                raise Repeated
+            for question, answers in at.next.items():
+                answer = ahead.answer(question)
+                if answer is not None and answer in answers:
+                    work.append(answers[answer])
+
+
+class _Ahead:
+    """What scalars will be, by what is known now; None where they are open."""
+
+    __slots__ = ("known", "scalars")
+
+    def __init__(self, scalars: Scalars) -> None:
+        self.scalars = scalars
+        self.known: dict[Any, Any] = {}
+
+    def answer(self, question: Question) -> int | None:
+        """Return what a question will be answered."""
+        outcome, scalars = question
+        if outcome is is_same_word:
+            one, other = [placed(item, self.number) for item in scalars if isinstance(item, Expr)]
+            return int(one == other)
+        numbers = [item if item.__class__ is int else self.number(item) for item in scalars]
+        return None if None in numbers else outcome(*numbers)
+
+    def number(self, scalar: Scalar) -> int | None:
+        """Return what a scalar will be; without recursion: a while loop's are thousands deep."""
+        if not isinstance(scalar, Expr):
+            return scalar
+        known, found = self.known, self.scalars.found
+        work = [scalar]
+        while work:
+            item = work[-1]
+            if item in known:
+                work.pop()
+                continue
+            number = found(item)
+            if number is None:
+                missing = [part for part in item.parts if part not in known]
+                if missing:
+                    work += missing
+                    continue
+                number = self._open(item)
+            known[work.pop()] = number
+        return known[scalar]
+
+    def _open(self, item: Expr) -> int | None:
+        """Return what is open now, but may be given a number or follow from some that are."""
+        if item.unknown:
+            return self.scalars.to_be_given(item, self.number)
+        values = [self.known.get(part, part) for part in item.args]
+        return None if None in values else FUNCTIONS[item.function](*values)
