@@ -365,3 +365,18 @@ def grid_barrier(x, sums, out, semaphore, B: tl.constexpr):
     parts = tl.arange(0, 4)
     total = tl.sum(tl.load(sums + parts, mask=parts < count, other=0.0))
     tl.store(out + pid * B + at, tl.zeros((B,), tl.float32) + total)
+
+
+@case((1,), lambda x, **_: {"out": np.argsort(-x, kind="stable")[:1]}, x=normal(16),
+      out=blank(1, dtype=np.int32), B=16)  # fmt: skip
+@tawa.jit
+def names_of_the_standard_library(x, out, B: tl.constexpr):
+    """What sorts of a library take from the insides of the language."""
+    log: tl.constexpr = tl.standard._log2(B)
+    bits: tl.constexpr = tl.core.get_int_dtype(bitwidth=x.dtype.element_ty.primitive_bitwidth,
+                                               signed=True)  # fmt: skip
+    at = tl.arange(0, 2**log)
+    values = tl.load(x + at)
+    top = tl.max(values, 0).to(bits, bitcast=True)
+    same = values.to(bits, bitcast=True) == top
+    tl.store(out, tl.min(tl.where(same, at, B), 0))

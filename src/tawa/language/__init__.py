@@ -126,7 +126,9 @@ from tawa.language.reduction import (
     xor_sum,
 )
 from tawa.language.scaled import dot_scaled
+from tawa.language.sorting import _log2 as _log2  # pyright: ignore[reportPrivateUsage]
 from tawa.language.sorting import bitonic_merge, flip, sort, topk
+from tawa.language.sorting import get_int_dtype as get_int_dtype
 from tawa.language.tensors import (
     broadcast,
     broadcast_to,

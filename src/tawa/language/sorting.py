@@ -23,6 +23,12 @@ def _bits_of(element):
 
 
 @constexpr_function
+def get_int_dtype(bitwidth, signed):
+    """Return the integer type of so many bits."""
+    return dtype(f"{'' if signed or bitwidth == 1 else 'u'}int{bitwidth}")
+
+
+@constexpr_function
 def _log2(number):
     """Return the logarithm of a power of two; raises ValueError for another number."""
     if number < 1 or number & (number - 1):
