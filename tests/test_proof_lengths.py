@@ -36,8 +36,8 @@ def rings(least: str) -> str:
 def test_a_loop_whose_bound_a_condition_binds_makes_every_number_of_trips():
     exploration = Exploration(read_kernel(parse(rings("%c0")), H200))
     exploration.explore()
-    assert len(exploration.made) == 2
-    assert all(set(range(DEPTH + 2)) <= made for made in exploration.made.values())
+    assert len(exploration.counts.made) == 2
+    assert all(set(range(DEPTH + 2)) <= made for made in exploration.counts.made.values())
 
 
 @pytest.mark.parametrize("least", [1, 2, 3, 4])

@@ -98,7 +98,7 @@ def is_free(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
             return True
 
 
-def _least_of(unknown: Expr) -> int | None:
+def least_of(unknown: Expr) -> int | None:
     """Return what an unknown is at least, None where it may be anything."""
     match unknown.function:
         case "block_id" | "cluster_id":
@@ -208,7 +208,7 @@ class _Asked:
         if any(" " in item.function for item in self.order):  # of integers that wrap
             tried |= {(1 << bits) + more for bits in (7, 8, 15, 16) for more in (-1, 0, 1)}
         unit = self.scalars.units.get(self.unknown, 1)
-        least = _least_of(self.unknown)
+        least = least_of(self.unknown)
         low = -LARGE if least is None else least
         units = {number // unit * unit for number in tried}
         return sorted((n for n in units if low <= n < LARGE), key=lambda n: (abs(n), n))

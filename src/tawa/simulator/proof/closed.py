@@ -38,7 +38,11 @@ class Fact:
     @classmethod
     def of(cls, branch: scf.IfOp, side: int) -> Fact:
         """Return what holds on a side of a branch."""
-        value, holds = branch.cond, side == 0
+        return cls.that(branch.cond, side == 0)
+
+    @classmethod
+    def that(cls, value: SSAValue, holds: bool) -> Fact:
+        """Return that a condition holds, or does not: of what it negates, where it negates."""
         while (inner := negated(value)) is not None:
             value, holds = inner, not holds
         return cls(value, holds)

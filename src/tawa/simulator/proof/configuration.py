@@ -195,6 +195,13 @@ def uniform(shape: Shape) -> Iterator[Configuration]:
     yield _uniform(shape.instances, shape.long, "yes", 1, 3)
 
 
+def shortly(configuration: Configuration, shape: Shape) -> Configuration:
+    """Return a configuration of as few tiles as there are instances, and all else as in one."""
+    tiles = _kinds(shape.instances, 1, "yes")
+    around = {kind: tiles[kind] for kind in ("around", "outer", "while", "while around")}
+    return replace(configuration, kinds={**configuration.kinds, **around}, outcomes={})
+
+
 def longer(ended: Configuration, loop: Operation, shape: Shape) -> Iterator[Configuration]:
     """Yield runs that go on from one that ended a loop in a new way, with so many more trips of it
     that they come, if trips stay alike, to where it began: on the same grid, and on longer ones,

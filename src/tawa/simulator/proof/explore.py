@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TypeAlias
 
 from xdsl.dialects import scf
@@ -29,7 +28,7 @@ from tawa.simulator.proof.configuration import (
     searching,
 )
 from tawa.simulator.proof.control import is_pure
-from tawa.simulator.proof.lengths import Lengths, lengths_of
+from tawa.simulator.proof.counts import Counts
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.orbits import Orbit, Values
 from tawa.simulator.proof.read import STEPPED
@@ -47,8 +46,9 @@ _SEARCHES = ((0, 4_000), (32, 4_000), (32, 30_000))
 _IN_VAIN = STEPS // 2  # steps of all runs of a search that were given up
 _SHORT = 2  # trips of the loops in a run of a cell
 _DRAWS, _FILLED = 32, 4_000  # runs in which loops make all trips they can, and the steps of one
-_TRIED = 6  # inputs that should give a loop one trip count
 _OTHERS = 4  # drawings of numbers in place of those with which a loop does not end
+# Steps of a run that should give a loop a trip count, and of all such that were given up.
+_TRIED, _TRIED_IN_VAIN = 8_000, 40_000
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
 
 Asked: TypeAlias = tuple[Configuration, Scalars, list[Question], set[Question], set[Entry]]
@@ -84,8 +84,7 @@ class Exploration:
         self.asking: set[Operation] = set()
         self.tours: dict[frozenset[tuple[Name, int]], Tour] = {}
         self.surveyed: set[Entry] = set()
-        self.made: dict[Operation, set[int]] = {}
-        self.lengths: dict[Operation, list[tuple[Configuration, Lengths]]] = {}
+        self.counts = Counts(model)
         self.fixed = model.decoder.uniform.fixed
         # What counts as steps, and what it stands in: it is reached where that is entered.
         self.stepped = [
@@ -242,12 +241,9 @@ class Exploration:
         self.entered |= run.entered
         if run.asked:
             self.surveys.append(self._asked(run))
-        for loop, lengths in lengths_of(run.scalars, run.bounds):
-            self.lengths.setdefault(loop, []).append((run.configuration, lengths))
+        self.counts.note(run)
         if not run.configuration.free:
             self._note(run)
-            for loop, counts in run.turned.items():
-                self.made.setdefault(loop, set()).update(counts)
         given = run.scalars.launched()
         for key, orbit in run.orbits.items():
             kept = self.orbits.setdefault(key, Orbit())
@@ -305,28 +301,27 @@ class Exploration:
 
     def _lengths(self) -> None:
         """Run loops that turn rings with trip counts they were not seen to make."""
-        shape = self.model.shape
-        near = [count for count in shape.counts() if count < shape.depth + shape.settle + 2]
-        for loop, made in self.made.items():
-            counts = [count for count in near if count not in made and loop not in self.fixed]
-            if counts and loop not in self.lengths:
+        vain = 0
+        for loop, wanted in self.counts.unmade():
+            if not self.counts.is_surveyed(loop):
                 tours = (tour for tour in self.tours.values() if (loop, 0) in tour.entered)
                 self._survey_of(min(tours, key=lambda tour: tour.steps, default=None))
-            for count in counts:
-                for configuration, lengths in self.lengths.get(loop, ()):
-                    if count not in made:
-                        self._lengthwise(loop, count, configuration, lengths)
-
-    def _lengthwise(
-        self, loop: Operation, count: int, configuration: Configuration, lengths: Lengths
-    ) -> None:
-        """Run a loop with a trip count: a few inputs that should give it, until one does."""
-        for given in islice(lengths.give(count, self.model.shape.long), _TRIED):
-            with suppress(OutOfSteps):
-                self._try(replace(configuration, given=given, survey=False, outcomes={}), _FILLED)
-            self._forget()
-            if count in self.made[loop]:
-                return
+            for configuration in self.counts.tries(loop, wanted):
+                if vain >= _TRIED_IN_VAIN:
+                    break
+                try:
+                    self._try(configuration, _TRIED)
+                except OutOfSteps:
+                    vain += _TRIED
+                self._forget()
+            self.counts.leave(loop, wanted)
+        for loop, counts in self.counts.left.items():
+            if not self.counts.agree(loop):
+                raise Unproved(
+                    f"no input was found with which a loop makes {counts[0]} trips, nor anything "
+                    "that excludes it, and roles may make unlike numbers of trips then",
+                    loop,
+                )
 
     def _give_up(self) -> None:
         self.states += self.run.steps if self.run is not None else 0

@@ -1,21 +1,21 @@
-"""Trip counts that a loop inside was not seen to make, and the inputs that give them.
+"""Inputs that should give a loop a number of trips.
 
-The theorem wants each loop that turns rings run with 0, 1, ... D+c+1 trips. Each is asked for as
-many, but one number often bounds several loops and the first to ask chooses: the rest of a loop
-whose first trip is peeled off makes one trip less, the last part of a split one what is left. So
-when all else was run, each count that a loop was not seen to make is looked for: by one unknown of
-its bounds, the others as in a survey that entered it; by one and a second that is larger, where a
-minimum of both is what ends the loop.
+What bounds the loop is a function of the unknowns that a survey bound, as it was asked there. It is
+looked at along *lines*: one unknown varies, the others as they are, and again with a second so
+large that it bounds nothing, as one of two numbers of a minimum. On each line multiples of the
+constants at hand are tried, and powers of two; between two that give too few trips and too many,
+the number in the middle, and so on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from xdsl.ir import Operation
 
-from tawa.simulator.proof.cells import Given, Question, is_free
+from tawa.simulator.proof.cells import Given, Question, is_free, least_of
 from tawa.simulator.proof.expressions import Expr, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE
@@ -26,79 +26,116 @@ _FEW = 4  # constants of the bounds whose multiples are tried, the largest
 _QUOTIENTS = frozenset({"idiv", "irem"})
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Numbers of one unknown, `more` those of others that are not what they were: the trips that
+    multiples of `unit` give, by what they are multiples of.
+    """
+
+    name: Name
+    more: Mapping[Name, int]
+    trips: Callable[[int], int]
+    unit: int
+    tried: list[tuple[int, int]]
+
+    def give(self, count: int) -> Iterator[Mapping[Name, int]]:
+        """Yield numbers that give so many trips: the least and the largest of those tried, else one
+        between two.
+        """
+        found = [at for at, trips in self.tried if trips == count]
+        found = [*dict.fromkeys((found[0], found[-1]))] if found else self._between(count)
+        for at in found:
+            yield {**self.more, self.name: at * self.unit}
+
+    def _between(self, count: int) -> list[int]:
+        for (low, few), (high, many) in pairwise(self.tried):
+            if few < 0 or many < 0 or (few < count) is (many < count):
+                continue
+            while high - low > 1:
+                middle = (low + high) // 2
+                trips = self.trips(middle * self.unit)
+                if trips == count:
+                    return [middle]
+                if (trips < count) is (few < count):
+                    low = middle
+                else:
+                    high = middle
+        return []
+
+
 @dataclass(eq=False, slots=True)
 class Lengths:
-    """What a loop asked in a survey, and what all loops did there: trips are functions of the
-    numbers of unknowns. `found` are numbers of one unknown, and of pairs, by the trips they give.
-    """
+    """What a loop asked in a survey, and what all loops did there."""
 
     scalars: Scalars
     question: Question
     questions: Collection[Question]
-    found: dict[bool, dict[int, list[dict[Name, int]]]] = field(
-        default_factory=dict[bool, dict[int, list[dict[Name, int]]]]
-    )
+    lines: dict[bool, list[Line]] = field(default_factory=dict[bool, list[Line]])
 
-    def give(self, count: int, most: int) -> Iterator[Given]:
+    def give(self, count: int, most: int) -> Iterator[tuple[Given, bool]]:
         """Yield numbers with which the loop makes so many trips, `most` that are ever asked for: of
-        the unknowns of its bounds alone, so that the conditions around it are chosen anew, then of
-        all.
+        the unknowns of its bounds alone, so that the conditions around it are chosen anew; then, as
+        is told, of all.
         """
         bound = self.scalars.names()
         here = {name: self.scalars.bound[item] for name, item in bound.items()}
         parts = set(parts_of(self.question[1]))
-        inside = {name: item for name, item in bound.items() if item in parts}
-        free = {name: item for name, item in inside.items() if is_free(item, bound)}
+        inside = {name: here[name] for name, item in bound.items() if item in parts}
+        free = {name: bound[name] for name in inside if _may_grow(bound[name], bound)}
         for pairs in (False, True):
-            if pairs not in self.found:
-                self.found[pairs] = self._search(free, most, pairs)
-            found = self.found[pairs].get(count, ())
-            yield from self._checked(found, bound, {name: here[name] for name in inside}, here)
+            if pairs not in self.lines:
+                self.lines[pairs] = [*self._lines(free, most, pairs)]
+            for line in self.lines[pairs]:
+                for more in line.give(count):
+                    if self._is_short({bound[name]: number for name, number in more.items()}):
+                        yield {**inside, **more}, False
+                        yield {**here, **more}, True
 
-    def _checked(
-        self,
-        found: Collection[dict[Name, int]],
-        bound: Mapping[Name, Expr],
-        inside: dict[Name, int],
-        here: dict[Name, int],
-    ) -> Iterator[Given]:
-        """Yield what lets no loop make very many trips, nor a step of a loop be zero."""
-        for more in found:
-            changed = {bound[name]: number for name, number in more.items()}
-            trips = [_trips(self.scalars, each, changed)(0) for each in self.questions]
-            if all(0 <= each <= _LONG for each in trips):
-                yield inside | more
-                yield here | more
+    def _is_short(self, changed: Mapping[Expr, int]) -> bool:
+        """Tell whether no loop makes very many trips, nor a step of one is zero."""
+        trips = [_trips(self.scalars, each, changed)(0) for each in self.questions]
+        return all(0 <= each <= _LONG for each in trips)
 
-    def _search(
-        self, free: Mapping[Name, Expr], most: int, pairs: bool
-    ) -> dict[int, list[dict[Name, int]]]:
-        """Return numbers of one unknown, or of pairs, by the trips that they give."""
-        bound, units = self.scalars.bound, self.scalars.units
+    def _lines(self, free: Mapping[Name, Expr], most: int, pairs: bool) -> Iterator[Line]:
+        """Yield a line of each unknown; of each with each other, large, where `pairs`."""
+        if not pairs:
+            for name in free:
+                yield self._line(name, {}, free, self._multiples(free[name], most))
+            return
+        few = {*range(most + 4)}
+        for second, other in free.items():
+            unit = self.scalars.units.get(other, 1)
+            for far in (self.scalars.bound[other] + most * max(self._sizes()), LARGE):
+                for name in free:
+                    if name != second:
+                        yield self._line(name, {second: far // unit * unit}, free, few)
+
+    def _line(
+        self, name: Name, more: Mapping[Name, int], free: Mapping[Name, Expr], tried: set[int]
+    ) -> Line:
+        unknown = free[name]
+        unit, least = self.scalars.units.get(unknown, 1), least_of(unknown)
+        changed = {free[item]: number for item, number in more.items()}
+        trips = _trips(self.scalars, self.question, changed, unknown)
+        powers = {0, self.scalars.bound[unknown], *(1 << bit for bit in range(LARGE.bit_length()))}
+        places = {number // unit for number in (*tried, *powers, *(-each for each in powers))}
+        if unknown.function == "grid_extent":
+            least = self.scalars.bound[unknown]
+        least = -LARGE if least is None else least
+        placed = sorted(at for at in places if at * unit >= least)
+        return Line(name, more, trips, unit, [(at, trips(at * unit)) for at in placed])
+
+    def _multiples(self, unknown: Expr, most: int) -> set[int]:
+        return {
+            number
+            for size in self._sizes()
+            for base in (0, self.scalars.bound[unknown])
+            for number in range(base, base + (most + 4) * size, size)
+        }
+
+    def _sizes(self) -> list[int]:
         numbers = {abs(item) for item in parts_of(self.question[1]) if isinstance(item, int)}
-        sizes = sorted({1, *(number for number in numbers if 0 < number < LARGE)})[-_FEW:]
-        found: dict[int, list[dict[Name, int]]] = {}
-        for second in free if pairs else (None,):
-            more: dict[Name, int] = {}
-            if second is not None:
-                unit = units.get(free[second], 1)
-                far = -(-(most + 4) * sizes[-1] // unit) * unit
-                more[second] = bound[free[second]] + far
-            for name, unknown in free.items():
-                if name == second:
-                    continue
-                changed = {free[item]: number for item, number in more.items()}
-                trips = _trips(self.scalars, self.question, changed, unknown)
-                unit, here = units.get(unknown, 1), bound[unknown]
-                tried = {
-                    number // unit * unit
-                    for size in sizes
-                    for base in (0, here)
-                    for number in range(base, base + (most + 4) * size, size)
-                }
-                for number in sorted(tried):
-                    found.setdefault(trips(number), []).append(more | {name: number})
-        return found
+        return sorted({1, *(number for number in numbers if 0 < number < LARGE)})[-_FEW:]
 
 
 def _trips(
@@ -159,6 +196,11 @@ def _number(scalars: Scalars, known: Mapping[object, int], item: object) -> int:
     return found
 
 
+def _may_grow(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
+    """Tell whether an unknown may be any larger number: blocks do not mind a larger grid."""
+    return unknown.function == "grid_extent" or is_free(unknown, bound)
+
+
 def _expressions(bounds: tuple[object, ...]) -> list[Expr]:
     return [item for item in parts_of(bounds) if isinstance(item, Expr)]
 
@@ -169,11 +211,16 @@ def _serial(item: Expr) -> int:
 
 
 def lengths_of(
-    scalars: Scalars, bounds: Mapping[Operation, Question]
+    scalars: Scalars, bounds: Mapping[Operation, Collection[Question]]
 ) -> Iterator[tuple[Operation, Lengths]]:
-    """Yield the loops of a survey with what they asked; those that ask alike share it."""
+    """Yield the loops of a survey with what they asked in the first tile, and in the second; those
+    that ask alike share it.
+    """
     alike: dict[Question, Lengths] = {}
-    for loop, question in bounds.items():
-        if question not in alike:
-            alike[question] = Lengths(scalars, question, bounds.values())
-        yield loop, alike[question]
+    asked = {question: None for questions in bounds.values() for question in questions}
+    for loop, questions in bounds.items():
+        known = [each for each in questions if any(isinstance(item, Expr) for item in each[1])]
+        for question in known[:2]:
+            if question not in alike:
+                alike[question] = Lengths(scalars, question, asked)
+            yield loop, alike[question]

@@ -88,7 +88,9 @@ class Run(World):
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.asked: dict[Question, Operation] = {}
         self.turned: dict[Operation, set[int]] = {}  # trips of loops that have none inside
-        self.bounds: dict[Operation, Question] = {}  # what such a loop asked first in a survey
+        self.bounds: dict[
+            Operation, dict[Question, None]
+        ] = {}  # what such a loop asked in a survey
         self.flying: list[tuple[int, Agent, Operation]] = []
         self.globals = GlobalMemory(model.decoder.followed, scalars)
         self.blocks = [self._block(rank) for rank in range(model.cluster)]
@@ -280,8 +282,8 @@ class Run(World):
         self.scalars.answered(_count, (high, low, by), count)
         if site.kind == "inner":
             self.turned.setdefault(site.operation, set()).add(count)
-            if self.configuration.survey and any(isinstance(item, Expr) for item in (low, high)):
-                self.bounds.setdefault(site.operation, (_count, (high, low, by)))
+            if self.configuration.survey:
+                self.bounds.setdefault(site.operation, {})[_count, (high, low, by)] = None
         return range(count) if site.kind == "pure" else self._shorten(count)
 
     def _set_free(self, site: Site, low: Scalar, high: Expr, by: Scalar) -> None:

@@ -55,6 +55,7 @@ def prove(kernel: tile.Kernel, target: Target) -> Proof:
         f"({1000 * seconds:.0f} ms)"
     )
     verdict += exploration.search.describe()
+    verdict += exploration.counts.describe()
     unreached = exploration.dead()
     if unreached:
         verdict += f"; {len(unreached)} operations are reached by no input"

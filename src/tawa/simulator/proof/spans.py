@@ -1,0 +1,302 @@
+"""Which numbers of trips a loop cannot make, by its bounds and the conditions around it.
+
+    for k in range(low, min(low + 64, K), 16)    # never more than 4
+    if first != last: for p in range(first, last + 1)    # never 1, where it counts upwards
+
+What is known is written as sums that are not negative: of a minimum, a quotient by a constant, a
+condition, and of the number of trips asked about. Then all unknowns are eliminated, one after the
+other (Fourier and Motzkin); where that leaves a number below zero, no input does all of it. A
+minimum is one of two numbers and unlike ones differ up or down: where that is needed, each case is
+looked at by itself. Nothing here is of a run: it holds for every input, and every trip of the loops
+around.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from math import gcd, prod
+from typing import TypeAlias
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntegerType
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+
+from tawa.analysis.polynomial import Atom, Call, Known, Leaf, Monomial, Polynomial, Trip, polynomial
+from tawa.analysis.ranges import range_of, range_of_type
+from tawa.ir import tile
+from tawa.simulator.proof.closed import Fact
+from tawa.simulator.proof.functions import NARROW
+
+Split: TypeAlias = tuple[tuple[Polynomial, ...], ...]
+"""Cases of which one holds, a single one surely: what is not negative then."""
+Row: TypeAlias = dict[int, int]
+"""A sum that is not negative: factors by the place of what they multiply, 0 is the place of 1."""
+Rows: TypeAlias = dict[tuple[tuple[int, int], ...], int]
+"""Such sums in lowest terms: the number in each, by its factors."""
+
+_ROWS = 120  # at a time; nothing is said of more
+_CASES = 60  # of one question
+_BITS = 32  # more than these a number is not shifted by
+_ONE = Polynomial.constant(1)
+
+# Where a comparison of two sides holds: which is larger, by how much at least; and where it fails.
+_TRUE = {"lt": (1, 1), "le": (1, 0), "gt": (0, 1), "ge": (0, 0)}
+_FALSE = {"lt": (0, 0), "le": (0, 1), "gt": (1, 0), "ge": (1, 1)}
+_EQUAL = {"eq": True, "ne": False}
+_BOTH = {"and": True, "or": False}
+
+
+class Spans:
+    """The loops of a kernel; `units` are what numbers are multiples of, `places` where operations
+    stand, so that all is told in the same order in every process.
+    """
+
+    def __init__(self, units: Mapping[SSAValue, int], places: Mapping[Operation, int]) -> None:
+        self.units, self.places = units, places
+        self.known: Known = {}
+
+    def may_make(self, loop: scf.ForOp, least: int, most: int | None) -> bool:
+        """Tell whether a loop may make so many trips (`most` None: any number): nothing known says
+        that no input gives them.
+        """
+        span = polynomial(loop.ub, self.known) - polynomial(loop.lb, self.known)
+        step = polynomial(loop.step, self.known)
+        asked = [step - _ONE]  # a step that is not positive is no loop
+        if least:
+            asked.append(span - Polynomial.constant(least - 1) * step - _ONE)
+        if most is not None:
+            asked.append(Polynomial.constant(most) * step - span)
+        facts = [split for around in _around(loop) for split in _told(around, self.known)]
+        return _Sums(((tuple(asked),), *facts), self).fit()
+
+    def place(self, term: tuple[Monomial, int]) -> list[tuple[int, int]]:
+        """Return what orders the terms of a sum."""
+        return sorted(self._place(atom) for atom in term[0])
+
+    def _place(self, atom: Atom) -> tuple[int, int]:
+        if isinstance(atom, Trip):
+            return self.places[atom.loop], 0
+        if isinstance(atom.value, OpResult):
+            return self.places[atom.value.op], 0
+        return -1, atom.value.index if isinstance(atom.value, BlockArgument) else 0
+
+
+# --- what is known --------------------------------------------------------------------------------
+
+
+def _around(inside: Operation) -> Iterator[scf.ForOp | Fact]:
+    """Yield the loops and conditions around an operation, up to its role."""
+    while isinstance(around := inside.parent_op(), (scf.IfOp, scf.ForOp, scf.WhileOp)):
+        if isinstance(around, scf.ForOp):
+            yield around
+        elif isinstance(around, scf.IfOp):
+            yield Fact.of(around, around.regions.index(inside.parent_region()))  # pyright: ignore
+        inside = around
+
+
+def _told(around: scf.ForOp | Fact, known: Known) -> Iterator[Split]:
+    """Yield what holds inside of a loop, or where a condition has an outcome."""
+    if isinstance(around, scf.ForOp):
+        index, end = (polynomial(item, known) for item in (around.body.block.args[0], around.ub))
+        yield ((end - index - _ONE,),)
+        return
+    condition = around.value.owner
+    if not isinstance(condition, tile.Elementwise) or len(condition.inputs) != 2:
+        return
+    function, inputs = condition.function.data, condition.inputs
+    if _BOTH.get(function) is around.holds and str(around.value.type) == "i1":
+        for each in inputs:
+            yield from _told(Fact.that(each, around.holds), known)
+        return
+    if not isinstance(inputs[0].type, IntegerType):
+        return
+    one, other = (polynomial(side, known) for side in inputs)
+    if (equal := _EQUAL.get(function)) is not None:
+        if equal is around.holds:
+            yield ((one - other, other - one),)
+        else:
+            yield ((one - other - _ONE,), (other - one - _ONE,))
+    elif (says := (_TRUE if around.holds else _FALSE).get(function)) is not None:
+        larger, by = says
+        sides = (one, other)
+        yield ((sides[larger] - sides[1 - larger] - Polynomial.constant(by),),)
+
+
+def _defined(call: Call) -> Iterator[Split]:
+    """Yield what holds of the result of a function."""
+    result, inputs = Polynomial.atom(call), call.inputs
+    numbers = [item.as_constant for item in inputs]
+    match call.function, inputs, numbers:
+        case "min", (one, other), _:
+            yield ((one - result, other - result),)
+            yield ((result - one,), (result - other,))
+        case "max", (one, other), _:
+            yield ((result - one, result - other),)
+            yield ((one - result,), (other - result,))
+        case "select", (_, one, other), _:
+            yield ((one - result, result - one), (other - result, result - other))
+        case "idiv", (one, _), [_, int(by)] if by > 0:
+            yield from _divided(one, result, by)
+        case "irem", (one, _), [_, int(by)] if by > 0:
+            quotient = Polynomial.atom(Call("idiv", inputs, call.value))
+            rest = one - Polynomial.constant(by) * quotient - result
+            yield ((rest, -rest),)
+        case "shr", (one, _), [_, int(by)] if 0 <= by < _BITS:
+            rest = one - Polynomial.constant(1 << by) * result
+            yield ((rest, Polynomial.constant((1 << by) - 1) - rest),)
+        case "shl", (one, _), [_, int(by)] if 0 <= by < _BITS:
+            rest = one * Polynomial.constant(1 << by) - result
+            yield ((rest, -rest),)
+        case "and", _, [int(mask), _] | [_, int(mask)] if mask >= 0:
+            yield ((result, Polynomial.constant(mask) - result),)
+        case _:
+            return
+
+
+def _divided(number: Polynomial, quotient: Polynomial, by: int) -> Iterator[Split]:
+    """Yield what holds of a quotient: it is towards zero."""
+    rest = number - Polynomial.constant(by) * quotient
+    below = Polynomial.constant(by - 1)
+    yield ((rest + below, below - rest),)
+    yield ((number, quotient, rest), (-number - _ONE, -quotient, -rest))
+
+
+def _range(atom: Atom) -> tuple[int | None, int | None]:
+    """Return what an atom is at least and at most, None for what its type alone says of a whole
+    number. A quotient is told by what defines it.
+    """
+    if isinstance(atom, Trip):
+        return 0, None
+    kind = atom.value.type
+    told = isinstance(atom, Leaf) or atom.function != "idiv"
+    if not told or not isinstance(kind, IntegerType) or str(kind) == "i1":
+        return None, None
+    held, whole = range_of(atom.value), range_of_type(atom.value.type)
+    narrow = str(kind) in NARROW
+    least = held.low if narrow or held.low > whole.low else None
+    return least, held.high if narrow or held.high < whole.high else None
+
+
+# --- whether there are such numbers ---------------------------------------------------------------
+
+
+class _Sums:
+    """Sums that are not negative together, and what is known of all that stands in them."""
+
+    def __init__(self, splits: Iterable[Split], spans: Spans) -> None:
+        self._spans = spans
+        self._places: dict[Monomial, int] = {(): 0}
+        self._new: list[Monomial] = []
+        self._sure: list[Row] = []
+        self._open: list[list[list[Row]]] = []
+        self._cases = 0
+        for split in splits:
+            self._put(split)
+
+    def fit(self) -> bool:
+        """Tell whether there may be numbers that do all of it."""
+        return self._fits(self._sure, self._open)
+
+    def _fits(self, rows: list[Row], splits: list[list[list[Row]]]) -> bool:
+        self._cases += 1
+        if _contradict(rows):
+            return False
+        if not splits or self._cases > _CASES:
+            return True
+        first, *others = splits
+        return any(self._fits([*rows, *case], others) for case in first)
+
+    def _put(self, split: Split) -> None:
+        """Add sums, and what defines what they are made of."""
+        cases = [[self._row(item) for item in case] for case in split]
+        if len(cases) == 1:
+            self._sure += cases[0]
+        else:
+            self._open.append(cases)
+        while self._new:
+            monomial = self._new.pop(0)
+            for sure in _ranges(monomial):
+                self._put(((sure,),))
+            if len(monomial) == 1 and isinstance(monomial[0], Call):
+                for defined in _defined(monomial[0]):
+                    self._put(defined)
+
+    def _row(self, value: Polynomial) -> Row:
+        """Return a sum by places, which hold what is multiplied by the units."""
+        row: Row = {}
+        units = self._spans.units
+        for monomial, factor in sorted(value.terms, key=self._spans.place):
+            if monomial not in self._places:
+                self._places[monomial] = len(self._places)
+                self._new.append(monomial)
+            unit = prod(units.get(leaf.value, 1) for leaf in monomial if isinstance(leaf, Leaf))
+            row[self._places[monomial]] = factor * unit
+        return row
+
+
+def _ranges(monomial: Monomial) -> Iterator[Polynomial]:
+    """Yield what is not negative because of where atoms lie."""
+    value, ranges = Polynomial.make({monomial: 1}), [_range(atom) for atom in monomial]
+    if len(monomial) > 1:
+        if all(least is not None and least >= 0 for least, _ in ranges):
+            yield value
+        return
+    for least, most in ranges:
+        if least is not None:
+            yield value - Polynomial.constant(least)
+        if most is not None:
+            yield Polynomial.constant(most) - value
+
+
+def _contradict(given: list[Row]) -> bool:
+    """Tell whether no numbers make all sums not negative. Eliminates what stands in them, first
+    what adds the fewest sums.
+    """
+    rows: Rows = {}
+    if not all(_keep(rows, row) for row in given):
+        return True
+    while 0 < len(rows) <= _ROWS:
+        gone = _cheapest(rows)
+        apart: dict[int, list[tuple[int, Row]]] = {1: [], -1: []}
+        others: Rows = {}
+        for key, number in rows.items():
+            row = {0: number, **dict(key)}
+            factor = row.pop(gone, 0)
+            if factor:
+                apart[1 if factor > 0 else -1].append((abs(factor), row))
+            else:
+                others[key] = number
+        rows = others
+        for (a, one), (b, other) in product(apart[1], apart[-1]):
+            joint = {place: b * factor for place, factor in one.items()}
+            for place, factor in other.items():
+                joint[place] = joint.get(place, 0) + a * factor
+            if not _keep(rows, joint):
+                return True
+    return False
+
+
+def _keep(rows: Rows, row: Row) -> bool:
+    """Add a sum in lowest terms: of those that differ in a number alone, the least. Return False
+    where it is a number below zero.
+    """
+    factors = [(place, factor) for place, factor in sorted(row.items()) if place and factor]
+    number = row.get(0, 0)
+    if not factors:
+        return number >= 0
+    by = gcd(*(factor for _, factor in factors))
+    key = tuple([(place, factor // by) for place, factor in factors])
+    rows[key] = min(rows.get(key, number // by), number // by)
+    return True
+
+
+def _cheapest(rows: Rows) -> int:
+    """Return the place of what adds the fewest sums when it is eliminated."""
+    ups: Counter[int] = Counter()
+    downs: Counter[int] = Counter()
+    for key in rows:
+        for place, factor in key:
+            (ups if factor > 0 else downs)[place] += 1
+    return min({*ups, *downs}, key=lambda place: (ups[place] * downs[place], place))
