@@ -4,8 +4,8 @@ The theorem wants each loop that turns rings run with 0, 1, ... D+c+1 trips. Eac
 many, but one number often bounds several loops and the first to ask chooses: the rest of a loop
 whose first trip is peeled off makes one trip less, the last part of a split one what is left. So
 when all else was run, each count that a loop was not seen to make is shown to be impossible
-(`spans.py`), or inputs that give it are looked for (`lengths.py`) and run. What is left then is
-said in the verdict.
+(`spans.py`), or inputs that give it are looked for (`lengths.py`) and run. What is left makes the
+kernel unproved, or where all roles ask for the same trips is said in the verdict.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ from tawa.simulator.proof.spans import Spans
 Bounds: TypeAlias = Mapping[Operation, Collection[Question]]
 """What the loops of a survey asked."""
 
-_TURNS = (hopper.Wait, hopper.Arrive, hopper.Expect, hopper.CopyAsyncArrive)
+Turning: TypeAlias = (
+    hopper.Wait | hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive | hopper.NamedBarrier
+)
+_TURNS: tuple[type[Turning], ...] = (
+    *(hopper.Wait, hopper.Arrive, hopper.Expect, hopper.CopyAsyncArrive),
+    hopper.NamedBarrier,
+)
 _TRIED = 6  # inputs of one survey that should give a loop one trip count
 
 
@@ -56,7 +62,8 @@ class Counts:
         """Keep what the loops of a run made, and what they asked if it was a survey."""
         for loop, lengths in lengths_of(run.scalars, run.bounds):
             self._asked.setdefault(loop, []).append((run.configuration, lengths))
-        self._surveys.append(run.bounds)
+        if run.bounds:
+            self._surveys.append(run.bounds)
         if not run.configuration.free:
             for loop, counts in run.turned.items():
                 self.made.setdefault(loop, set()).update(counts)
@@ -110,13 +117,13 @@ class Counts:
         survey that came to it, or no other role turns them.
         """
         rings, mine = self._rings(loop), _role_of(loop)
-        users = self._census.of(*_TURNS)
-        if all(_role_of(use) is mine or self._arrays[use.barriers] not in rings for use in users):
+        others = [use for use in self._census.of(*_TURNS) if _role_of(use) is not mine]
+        if rings.isdisjoint(self._ring(use) for use in others):
             return True
         surveys = [asked for asked in self._surveys if loop in asked]
         return bool(surveys) and all(self._is_shared(asked, rings, mine) for asked in surveys)
 
-    def _is_shared(self, asked: Bounds, rings: set[int], mine: Operation | None) -> bool:
+    def _is_shared(self, asked: Bounds, rings: set[object], mine: Operation | None) -> bool:
         """Tell whether loops of a role and of the others that turn rings asked the same."""
         inside: set[Question] = set()
         outside: set[Question] = set()
@@ -125,8 +132,14 @@ class Counts:
                 (inside if _role_of(loop) is mine else outside).update(questions)
         return inside == outside
 
-    def _rings(self, loop: Operation) -> set[int]:
-        return {self._arrays[use.barriers] for use in self._census.of(*_TURNS, within=loop)}
+    def _rings(self, loop: Operation) -> set[object]:
+        return {self._ring(use) for use in self._census.of(*_TURNS, within=loop)}
+
+    def _ring(self, use: Turning) -> object:
+        """Return what a ring is called, or a barrier at which roles meet."""
+        if not isinstance(use, hopper.NamedBarrier):
+            return self._arrays[use.barriers]
+        return ("named", use.id.data) if use.scope.data == "roles" else use
 
     def _wanted(self, loop: Operation, missing: list[int]) -> list[int]:
         """Return what a loop may make of what it was not seen to; where that is not the largest
