@@ -39,10 +39,10 @@ class Line:
     tried: list[tuple[int, int]]
 
     def give(self, count: int) -> Iterator[Mapping[Name, int]]:
-        """Yield numbers that give so many trips: the least and the largest of those tried, else one
-        between two.
+        """Yield numbers that give so many trips: of those tried the nearest to zero and the farthest,
+        else one between two.
         """
-        found = [at for at, trips in self.tried if trips == count]
+        found = sorted((at for at, trips in self.tried if trips == count), key=abs)
         found = [*dict.fromkeys((found[0], found[-1]))] if found else self._between(count)
         for at in found:
             yield {**self.more, self.name: at * self.unit}
