@@ -39,8 +39,8 @@ class Line:
     tried: list[tuple[int, int]]
 
     def give(self, count: int) -> Iterator[Mapping[Name, int]]:
-        """Yield numbers that give so many trips: of those tried the nearest to zero and the farthest,
-        else one between two.
+        """Yield numbers that give so many trips: of those tried the one nearest to zero and the one
+        farthest from it, else one between two.
         """
         found = sorted((at for at, trips in self.tried if trips == count), key=abs)
         found = [*dict.fromkeys((found[0], found[-1]))] if found else self._between(count)
