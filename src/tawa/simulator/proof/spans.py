@@ -169,12 +169,11 @@ def _range(atom: Atom) -> tuple[int | None, int | None]:
     """
     if isinstance(atom, Trip):
         return 0, None
-    kind = atom.value.type
-    told = isinstance(atom, Leaf) or atom.function != "idiv"
-    if not told or not isinstance(kind, IntegerType) or str(kind) == "i1":
+    kind, told = str(atom.value.type), isinstance(atom, Leaf) or atom.function != "idiv"
+    narrow = kind in NARROW
+    if not told or not (narrow or kind in ("i32", "i64")):
         return None, None
     held, whole = range_of(atom.value), range_of_type(atom.value.type)
-    narrow = str(kind) in NARROW
     least = held.low if narrow or held.low > whole.low else None
     return least, held.high if narrow or held.high < whole.high else None
 
