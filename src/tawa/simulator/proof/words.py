@@ -18,12 +18,12 @@ Value: TypeAlias = Callable[[Scalar], "int | None"]
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What an address is made of: `base` is the same in each run; the `offsets` are computed, from
-    `unknowns` and from those in the addresses of these.
+    """What an address is made of: the array, and `offsets`, numbers or computed from `unknowns` and
+    from those in the addresses of these.
     """
 
     base: tuple[object, ...]
-    offsets: tuple[Expr, ...]
+    offsets: tuple[Scalar, ...]
     unknowns: tuple[Expr, ...]
 
 
@@ -81,7 +81,7 @@ def placed(word: Expr, value: Value) -> tuple[object, ...]:
     parts: list[object] = [address.base]
     for part in address.offsets:
         known = value(part)
-        if known is None:
+        if isinstance(part, Expr) and known is None:
             parts.append(placed(part, value) if part.unknown else part)
         else:
             parts.append(known)
@@ -106,13 +106,16 @@ def _address_of(word: Expr) -> Address:
     """
     if word.address is None:
         base: list[object] = []
-        offsets: list[Expr] = []
+        offsets: list[Scalar] = []
         item: object = word
         while isinstance(item, Expr) and item.unknown:
             base.append(item.function)
+            # A number may be what another computes: it is no part of the base.
             for part in item.args[1:]:
-                base.append(None if isinstance(part, Expr) else part)
-            offsets += [part for part in item.args[1:] if isinstance(part, Expr)]
+                if isinstance(part, (int, Expr)):
+                    offsets.append(part)
+                else:
+                    base.append(part)
             item = next(iter(item.args), None)
         if isinstance(item, Expr):
             offsets.append(item)
@@ -121,10 +124,10 @@ def _address_of(word: Expr) -> Address:
     return word.address
 
 
-def _unknowns_of(offsets: Iterable[Expr]) -> tuple[Expr, ...]:
+def _unknowns_of(offsets: Iterable[Scalar]) -> tuple[Expr, ...]:
     """Return the unknowns in offsets, and in the addresses of these."""
     found: dict[Expr, None] = {}
-    work = [*offsets]
+    work = [item for item in offsets if isinstance(item, Expr)]
     while work:
         item = work.pop()
         if item not in found:
