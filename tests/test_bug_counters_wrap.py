@@ -11,6 +11,7 @@ import tawa
 import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
 from tawa.ir import parse
+from tawa.runtime.dispatch import guards_hold
 
 
 @tawa.jit
@@ -58,7 +59,10 @@ def test_quotients_of_a_product(run):
     if run == "simulated":
         tawa.simulate(quotients_of_wrapped, out, 80001, N=n, grid=(1,))
     else:
-        compiled = quotients_of_wrapped.compile(out, 80001, N=n, grid=(1,))
+        asked = quotients_of_wrapped.compile(out, 80001, N=n, grid=(1,))
+        assert not guards_hold(asked, {"out": out, "n": 80001}, (1, 1, 1))
+        compiled = quotients_of_wrapped.compile_plain(out, 80001, N=n, grid=(1,))
+        assert not compiled.guards
         emulate(parse(compiled.asm["hopper"]), {"out": out, "n": 80001}, (1, 1, 1))
     products = (trips[:, None] * 30000 + 16 + np.arange(n)).astype(np.int32)
     np.testing.assert_array_equal(out.reshape(products.shape), np.trunc(products / 16))

@@ -17,8 +17,8 @@ from xdsl.ir import Operation
 
 from tawa.ir import line_of
 from tawa.simulator.proof.answers import Answers, Repeated
+from tawa.simulator.proof.apart import Apart
 from tawa.simulator.proof.cells import Given, Question, cells
-from tawa.simulator.proof.closed import is_closed
 from tawa.simulator.proof.configuration import (
     PURE,
     Configuration,
@@ -31,12 +31,12 @@ from tawa.simulator.proof.control import is_pure
 from tawa.simulator.proof.counts import Counts
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.orbits import Orbit, Values
-from tawa.simulator.proof.read import STEPPED
+from tawa.simulator.proof.reach import Reach
 from tawa.simulator.proof.rules import Contest, Endless, OutOfSteps, Unproved, Violation
 from tawa.simulator.proof.run import Entry, Run
 from tawa.simulator.proof.scalars import Name, Scalars
 from tawa.simulator.proof.search import Search
-from tawa.simulator.proof.ways import Way, Ways, controls
+from tawa.simulator.proof.ways import Way, Ways
 
 STEPS = 400_000
 """Steps of all runs together before a kernel is called unproved."""
@@ -76,22 +76,17 @@ class Exploration:
         self.run: Run | None = None
         self.search = Search(model)
         self.answers = Answers()
-        self.entered: set[Entry] = set()
+        self.reach = Reach(model.decoder, [role.operation for role in model.roles])
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.ended: dict[tuple[Operation, tuple[int, ...]], dict[Values, Configuration]] = {}
         self.lengthened: set[tuple[int, int]] = set()  # configurations, and lines of loops
         self.surveys: list[Asked] = []
+        self.all_surveys: list[Asked] = []
         self.asking: set[Operation] = set()
         self.tours: dict[frozenset[tuple[Name, int]], Tour] = {}
         self.surveyed: set[Entry] = set()
         self.counts = Counts(model)
         self.fixed = model.decoder.uniform.fixed
-        # What counts as steps, and what it stands in: it is reached where that is entered.
-        self.stepped = [
-            (operation, next(controls(operation), None))
-            for role in model.roles
-            for operation in model.decoder.census.of(*STEPPED, within=role.operation)
-        ]
 
     def explore(self) -> None:
         """Run all configurations. Raises Violation or Unproved."""
@@ -99,6 +94,7 @@ class Exploration:
         self._explore()
         self._survey()
         self._lengths()
+        self._apart()
         self.search.close()
 
     def _explore(self) -> None:
@@ -113,7 +109,7 @@ class Exploration:
                 self._try(configuration)
         for tries, steps in _SEARCHES:
             for configuration in searching(self.seen, tries, shape):
-                if self._missing() is None and self._not_recurring() is None:
+                if self.reach.missing() is None and self._not_recurring() is None:
                     return
                 if self.in_vain >= _IN_VAIN:
                     break
@@ -126,9 +122,9 @@ class Exploration:
             for way in self._ways_to_missing(ways):
                 for configuration in way.configurations(shape):
                     self._try(configuration)
-            if not tries and self._missing() is not None:
+            if not tries and self.reach.missing() is not None:
                 self._fill()
-        if (missing := self._missing()) is not None:
+        if (missing := self.reach.missing()) is not None:
             raise Unproved(f"no input was found that reaches {missing.name}", missing)
         if (loop := self._not_recurring()) is not None:
             raise Unproved(
@@ -156,6 +152,7 @@ class Exploration:
         so far.
         """
         surveys, self.surveys = self.surveys, []
+        self.all_surveys += surveys
         return [
             replace(configuration, outcomes={}, given=given, survey=False)
             for configuration, scalars, questions, new, entered in surveys
@@ -182,8 +179,8 @@ class Exploration:
 
     def _ways_to_missing(self, ways: Ways) -> Iterator[Way]:
         """Yield the ways to what was not reached."""
-        for operation, around in self.stepped:
-            if around is not None and around not in self.entered and not self._is_dead(operation):
+        for operation in self.reach.unreached():
+            if not self.reach.is_dead(operation):
                 yield from ways.to(operation)
 
     def _lengthen(self) -> None:
@@ -238,7 +235,7 @@ class Exploration:
         if run.scalars.course is not None:
             run.scalars.course.at.complete = True
         self.seen.append(run.configuration)
-        self.entered |= run.entered
+        self.reach.entered |= run.entered
         if run.asked:
             self.surveys.append(self._asked(run))
         self.counts.note(run)
@@ -276,8 +273,10 @@ class Exploration:
         given = {name: run.scalars.bound[item] for name, item in run.scalars.names().items()}
         tour = Tour(run.configuration, run.steps, given, frozenset(run.entered))
         self.tours.setdefault(frozenset(given.items()), tour)
-        if run.configuration.survey or run.configuration.is_held:
+        if run.configuration.survey:
             self.surveyed |= run.entered
+        elif run.configuration.is_held:
+            self.surveyed |= run.entered - self.reach.asked_in
 
     def _survey(self) -> None:
         """Survey what no survey has entered so far, and run the cells of inputs there: go again
@@ -323,6 +322,15 @@ class Exploration:
                     loop,
                 )
 
+    def _apart(self) -> None:
+        """Run inputs that tell apart what surveys have asked, and all runs have answered alike."""
+        for configuration, scalars, questions, _, entered in self.all_surveys:
+            for given in Apart(scalars, questions, self._beyond(entered)).inputs():
+                with suppress(OutOfSteps):
+                    again = replace(configuration, outcomes={}, given=given, survey=False)
+                    self._try(again, _FILLED)
+                self._forget()
+
     def _give_up(self) -> None:
         self.states += self.run.steps if self.run is not None else 0
         self._forget()
@@ -352,35 +360,6 @@ class Exploration:
         return run
 
     # --- what has not been seen -----------------------------------------------------------------
-
-    def _missing(self) -> Operation | None:
-        """Return an operation that was not reached though some input may reach it."""
-        return next((item for item in self._unreached() if not self._is_dead(item)), None)
-
-    def _unreached(self) -> Iterator[Operation]:
-        for operation, around in self.stepped:
-            if around is not None and around not in self.entered:
-                yield operation
-
-    def _is_dead(self, operation: Operation) -> bool:
-        """Tell whether the outermost choice that keeps an operation from running is no choice: a
-        constant, or decided by conditions around it or by the range of a number.
-        """
-        blocked: Operation | None = None
-        side = 0
-        for control, region in controls(operation):
-            if (control, region) not in self.entered:
-                blocked, side = control, region
-        if blocked is None:
-            return False
-        if isinstance(blocked, scf.IfOp) and is_closed(blocked, side, self.model.decoder.written):
-            return True
-        return blocked in self.fixed
-
-    def dead(self) -> tuple[int, ...]:
-        """Return the places in `kernel.walk()` of the operations that no input reaches."""
-        places = self.model.decoder.census.places
-        return tuple(places[operation] for operation in self._unreached())
 
     def _not_recurring(self) -> Operation | None:
         """Return a loop that ended with slots or phases with which no trip was seen to begin."""

@@ -15,7 +15,7 @@ note which values they take, and the proof ends only when each of them has been 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from math import lcm
 from typing import TypeAlias
@@ -97,15 +97,17 @@ class Steadiness:
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """What holds of a kernel: when each loop is steady, the carried scalars that must recur, the
-    loops and conditions that no input decides, the loops whose trips are not the same each time:
-    their bounds depend on the trip of another loop, or on memory; and the conditions that are the
-    same each time.
+    """What holds of a kernel: when each loop is steady, the carried scalars that must recur, loops
+    and conditions that no input decides, those of them that count trips of such loops alone
+    (`constant`), operations whose slot or phase an input decides, loops whose trips, by the trip of
+    another loop or by memory, differ from time to time; and conditions that are the same each time.
     """
 
     steady: dict[Operation, Steadiness]
     orbits: dict[Operation, tuple[tuple[BlockArgument, ...], ...]]
     fixed: frozenset[Operation] = frozenset()
+    constant: frozenset[Operation] = frozenset()
+    chosen: Collection[Operation] = ()
     varying: frozenset[Operation] = frozenset()
     once: frozenset[Operation] = frozenset()
 
@@ -117,9 +119,8 @@ def read_uniform(
 ) -> Uniform:
     """Read what slots, phases and conditions depend on.
 
-    `roots` are (operation, operand, "slot" or "phase"), `conditions` (operation, condition) of all
-    that guards synchronization, `controls` all loops and conditions. Raises Unproved for what the
-    theorem does not cover.
+    `roots` are (operation, operand, "slot" or "phase"), `conditions` (operation, condition) of what
+    guards synchronization, `controls` all loops and conditions. Raises Unproved beyond the theorem.
     """
     reader = _Reader()
     for operation, value, what in roots:
@@ -129,9 +130,10 @@ def read_uniform(
     around = list(controls)
     fixed = frozenset(item for item in around if not reader.is_open(item))
     varies = {item: reader.varies(item) for item in around}
+    constant = frozenset(item for item in fixed if reader.counted(item) <= fixed)
     loops = frozenset(item for item in around if varies[item] and not isinstance(item, scf.IfOp))
     once = frozenset(item for item in around if not varies[item] and isinstance(item, scf.IfOp))
-    return Uniform(reader.steady, reader.components(), fixed, loops, once)
+    return Uniform(reader.steady, reader.components(), fixed, constant, reader.chosen, loops, once)
 
 
 class _Reader:
@@ -143,12 +145,15 @@ class _Reader:
         self.tracked: dict[BlockArgument, None] = {}
         self.polynomials: Known = {}
         self.cycles = Cycles()
+        self.chosen: set[Operation] = set()
 
     # --- what decides ---------------------------------------------------------------------------
 
     def ring(self, operation: Operation, value: SSAValue, what: str) -> None:
         """A slot or a phase: not a function of the number of the trip."""
         leaves = self.leaves(value, False)
+        if leaves.open:
+            self.chosen.add(operation)
         for branch in leaves.branches:
             self.condition(branch, branch.cond)
         if leaves.loops and (not leaves.open or self._counts_trips(value)):
@@ -244,6 +249,12 @@ class _Reader:
             asked.update(loops)
             work += loops
         return False
+
+    def counted(self, control: Operation) -> set[Operation | None]:
+        """Return the loops whose trips what a loop or condition asks for depends on."""
+        leaves = [self.leaves(value) for value in decisive(control)]
+        carried = {argument.owner.parent_op() for item in leaves for argument in item.carried}
+        return carried.union(*[item.loops for item in leaves])
 
     def varies(self, control: Operation) -> bool:
         """Tell whether a loop need not make the same trips each time it is entered, or a condition

@@ -56,7 +56,7 @@ def prove(kernel: tile.Kernel, target: Target) -> Proof:
     )
     verdict += exploration.search.describe()
     verdict += exploration.counts.describe()
-    unreached = exploration.dead()
+    unreached = exploration.reach.dead()
     if unreached:
         verdict += f"; {len(unreached)} operations are reached by no input"
     return Proof(True, exploration.states, seconds, count, verdict, unreached)
