@@ -10,7 +10,7 @@ there are fewer of them than questions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Any, TypeAlias
 
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from tawa.simulator.proof.cells import Given, Question, is_free, least_of
 from tawa.simulator.proof.expressions import Expr, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
-from tawa.simulator.proof.numbers import LARGE
-from tawa.simulator.proof.scalars import Scalars
+from tawa.simulator.proof.numbers import LARGE, trip_count
+from tawa.simulator.proof.scalars import Scalars, itself, truth
 
 _LONG = 64  # trips of any loop
 _NUMBERS = 40  # of one unknown that are tried, the least
@@ -35,12 +35,18 @@ Columns: TypeAlias = dict[Expr, NDArray[np.int64]]
 
 
 class Apart:
-    """The questions of a survey, and the inputs of runs that went wherever it did."""
+    """The questions of a survey, and the inputs of runs that went wherever it did. What is `common`
+    all roles ask that do something by the answer (`sharing.py`): they agree on what it is.
+    """
 
     def __init__(
-        self, scalars: Scalars, questions: Sequence[Question], runs: Iterable[Given]
+        self,
+        scalars: Scalars,
+        questions: Sequence[Question],
+        common: Container[Question],
+        runs: Iterable[Given],
     ) -> None:
-        self.scalars = scalars
+        self.scalars, self.common = scalars, common
         self.names = scalars.names()
         self.here: Point = {item: scalars.bound[item] for item in self.names.values()}
         # What nothing was bound for did not matter.
@@ -74,7 +80,8 @@ class Apart:
         return [
             tuple(places)
             for (_, answers), places in alike.items()
-            if len(places) > 1 or len(set(answers)) == 1
+            if (len(places) > 1 or len(set(answers)) == 1)
+            and not all(self.questions[place] in self.common for place in places)
         ]
 
     def _dividing(self, members: tuple[int, ...]) -> tuple[int, Point] | None:
@@ -182,7 +189,7 @@ class _Table:
         found = np.empty((len(self.questions), count), np.int64)
         for place, (outcome, asked) in enumerate(self.questions):
             parts = [known.get(part, part) for part in asked]
-            found[place] = np.frompyfunc(outcome, len(asked), 1)(*parts)
+            found[place] = OUTCOMES[outcome](*parts)
         found[:, endless] = LARGE
         return found
 
@@ -192,7 +199,7 @@ def _apply(function: str, parts: list[Any]) -> Any:
     meaning = FUNCTIONS[function]
     if not any(isinstance(part, np.ndarray) for part in parts):
         return meaning(*parts)
-    vector = _VECTORS.get(function)
+    vector = VECTORS.get(function)
     if vector is not None:
         return vector(*parts)
     return np.asarray(np.frompyfunc(meaning, len(parts), 1)(*parts), np.int64)
@@ -221,7 +228,23 @@ def _comparing(compare: np.ufunc) -> Callable[..., Any]:
     return compared
 
 
-_VECTORS: dict[str, Callable[..., Any]] = {
+def _trips(high: Any, low: Any, by: Any) -> Any:
+    turned = np.maximum(-(-np.subtract(high, low) // np.maximum(by, 1)), 0)
+    return np.where(np.greater(by, 0), turned, trip_count(0, 0, 0))
+
+
+def _held(value: Any) -> Any:
+    return np.not_equal(value, 0)
+
+
+OUTCOMES: dict[Callable[..., int], Callable[..., Any]] = {
+    trip_count: _trips,
+    truth: _held,
+    itself: np.asarray,
+}
+"""What may be asked of scalars, of columns of them."""
+
+VECTORS: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,

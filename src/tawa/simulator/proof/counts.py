@@ -18,25 +18,19 @@ from typing import TypeAlias
 from xdsl.dialects import scf
 from xdsl.ir import Operation
 
-from tawa.ir import hopper, line_of
+from tawa.ir import line_of
 from tawa.simulator.proof.cells import Question
 from tawa.simulator.proof.configuration import Configuration, shortly
 from tawa.simulator.proof.lengths import Lengths, lengths_of
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.run import Run
+from tawa.simulator.proof.sharing import Sharing, role_of
 from tawa.simulator.proof.spans import Spans
 
 Bounds: TypeAlias = Mapping[Operation, Collection[Question]]
 """What the loops of a survey asked."""
 
-Turning: TypeAlias = (
-    hopper.Wait | hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive | hopper.NamedBarrier
-)
-_TURNS: tuple[type[Turning], ...] = (
-    *(hopper.Wait, hopper.Arrive, hopper.Expect, hopper.CopyAsyncArrive),
-    hopper.NamedBarrier,
-)
 _TRIED = 6  # inputs of one survey that should give a loop one trip count
 
 
@@ -45,7 +39,7 @@ class Counts:
     no input was found that gives them.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, sharing: Sharing) -> None:
         shape = model.shape
         self.made: dict[Operation, set[int]] = {}
         self.left: dict[Operation, list[int]] = {}
@@ -54,7 +48,7 @@ class Counts:
         units = {value: unit for _, value, unit in model.arguments}
         self._spans = Spans(units, model.decoder.census.places)
         self._fixed = model.decoder.uniform.fixed
-        self._census, self._arrays = model.decoder.census, model.decoder.arrays
+        self._sharing = sharing
         self._asked: dict[Operation, list[tuple[Configuration, Lengths]]] = {}
         self._surveys: list[Bounds] = []
 
@@ -116,10 +110,9 @@ class Counts:
         """Tell whether the roles that turn the rings of a loop asked for the same trips in every
         survey that came to it, or no other role turns them.
         """
-        rings, mine = self._rings(loop), _role_of(loop)
-        others = [use for use in self._census.of(*_TURNS) if _role_of(use) is not mine]
-        if rings.isdisjoint(self._ring(use) for use in others):
+        if self._sharing.is_alone(loop):
             return True
+        rings, mine = self._sharing.rings(loop), role_of(loop)
         surveys = [asked for asked in self._surveys if loop in asked]
         return bool(surveys) and all(self._is_shared(asked, rings, mine) for asked in surveys)
 
@@ -128,18 +121,9 @@ class Counts:
         inside: set[Question] = set()
         outside: set[Question] = set()
         for loop, questions in asked.items():
-            if rings & self._rings(loop):
-                (inside if _role_of(loop) is mine else outside).update(questions)
+            if rings & self._sharing.rings(loop):
+                (inside if role_of(loop) is mine else outside).update(questions)
         return inside == outside
-
-    def _rings(self, loop: Operation) -> set[object]:
-        return {self._ring(use) for use in self._census.of(*_TURNS, within=loop)}
-
-    def _ring(self, use: Turning) -> object:
-        """Return what a ring is called, or a barrier at which roles meet."""
-        if not isinstance(use, hopper.NamedBarrier):
-            return self._arrays[use.barriers]
-        return ("named", use.id.data) if use.scope.data == "roles" else use
 
     def _wanted(self, loop: Operation, missing: list[int]) -> list[int]:
         """Return what a loop may make of what it was not seen to; where that is not the largest
@@ -176,11 +160,3 @@ class Counts:
 
 def _listed(counts: set[int]) -> str:
     return " ".join(str(count) for count in sorted(counts))
-
-
-def _role_of(operation: Operation) -> Operation | None:
-    """Return the role in which an operation stands."""
-    around: Operation | None = operation
-    while around is not None and not isinstance(around, hopper.Role):
-        around = around.parent_op()
-    return around

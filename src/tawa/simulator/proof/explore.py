@@ -36,6 +36,7 @@ from tawa.simulator.proof.rules import Contest, Endless, OutOfSteps, Unproved, V
 from tawa.simulator.proof.run import Entry, Run
 from tawa.simulator.proof.scalars import Name, Scalars
 from tawa.simulator.proof.search import Search
+from tawa.simulator.proof.sharing import Sharing
 from tawa.simulator.proof.ways import Way, Ways
 
 STEPS = 400_000
@@ -85,7 +86,9 @@ class Exploration:
         self.asking: set[Operation] = set()
         self.tours: dict[frozenset[tuple[Name, int]], Tour] = {}
         self.surveyed: set[Entry] = set()
-        self.counts = Counts(model)
+        self.sharing = Sharing(model.decoder)
+        self.counts = Counts(model, self.sharing)
+        self.askers: dict[Question, set[Operation]] = {}
         self.fixed = model.decoder.uniform.fixed
 
     def explore(self) -> None:
@@ -238,6 +241,8 @@ class Exploration:
         self.reach.entered |= run.entered
         if run.asked:
             self.surveys.append(self._asked(run))
+            for question, who in run.askers.items():
+                self.askers.setdefault(question, set()).update(who)
         self.counts.note(run)
         if not run.configuration.free:
             self._note(run)
@@ -324,8 +329,9 @@ class Exploration:
 
     def _apart(self) -> None:
         """Run inputs that tell apart what surveys have asked, and all runs have answered alike."""
+        common = {each for each, who in self.askers.items() if self.sharing.is_common(who)}
         for configuration, scalars, questions, _, entered in self.all_surveys:
-            for given in Apart(scalars, questions, self._beyond(entered)).inputs():
+            for given in Apart(scalars, questions, common, self._beyond(entered)).inputs():
                 with suppress(OutOfSteps):
                     again = replace(configuration, outcomes={}, given=given, survey=False)
                     self._try(again, _FILLED)

@@ -81,3 +81,8 @@ def _edge(
         else:
             low = middle
     return high
+
+
+def trip_count(high: int, low: int, by: int) -> int:
+    """Return the trips of a loop; more than any for a step that is not positive."""
+    return max(0, -(-(high - low) // by)) if by > 0 else 1 << 24

@@ -26,6 +26,7 @@ from tawa.simulator.proof.leftovers import check_end
 from tawa.simulator.proof.machine import Agent, Script, World
 from tawa.simulator.proof.memory import Bucket
 from tawa.simulator.proof.model import Model, RoleModel
+from tawa.simulator.proof.numbers import trip_count
 from tawa.simulator.proof.orbits import Orbit, Places, Turning
 from tawa.simulator.proof.products import Engine
 from tawa.simulator.proof.registers import Registers
@@ -87,6 +88,7 @@ class Run(World):
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.asked: dict[Question, Operation] = {}
+        self.askers: dict[Question, set[Operation]] = {}
         self.turned: dict[Operation, set[int]] = {}  # trips of loops that have none inside
         self.bounds: dict[
             Operation, dict[Question, None]
@@ -265,7 +267,7 @@ class Run(World):
         if self.configuration.free and isinstance(high, Expr):
             self._set_free(site, low, high, by)
         if self.configuration.survey:
-            self.ask(site.operation, _count, high, low, by)
+            self.ask(site.operation, trip_count, high, low, by)
         a, b, c = value(low), value(high), value(by)
         if c is None:
             # A step that is not positive is the author's mistake; any that is will do.
@@ -273,17 +275,19 @@ class Run(World):
             a, b, c = value(low), value(high), value(by)
         if a is None or b is None or c is None:
             wish = self.configuration.wish(site)
-            reached = self.scalars.settle((high, low, by), _count, wish, self.configuration.ragged)
+            reached = self.scalars.settle(
+                (high, low, by), trip_count, wish, self.configuration.ragged
+            )
             self.configuration.reached(site, reached)
             a, b, c = value(low), value(high), value(by)
         if a is None or b is None or c is None or c <= 0:
             raise Unproved(f"a loop runs from {a} to {b} by {c}", site.operation)
-        count = _count(b, a, c)
-        self.scalars.answered(_count, (high, low, by), count)
+        count = trip_count(b, a, c)
+        self.scalars.answered(trip_count, (high, low, by), count)
         if site.kind == "inner":
             self.turned.setdefault(site.operation, set()).add(count)
             if self.configuration.survey:
-                self.bounds.setdefault(site.operation, {})[_count, (high, low, by)] = None
+                self.bounds.setdefault(site.operation, {})[trip_count, (high, low, by)] = None
         return range(count) if site.kind == "pure" else self._shorten(count)
 
     def _set_free(self, site: Site, low: Scalar, high: Expr, by: Scalar) -> None:
@@ -338,9 +342,10 @@ class Run(World):
         return bool(known)
 
     def ask(self, who: Operation, outcome: Callable[..., int], *scalars: Scalar) -> None:
-        """Keep a question of a survey (see `cells`), and who was the first to ask it."""
+        """Keep a question of a survey (see `cells`), who was the first to ask it, and who did."""
         if any(isinstance(item, Expr) for item in scalars):
             self.asked.setdefault((outcome, scalars), who)
+            self.askers.setdefault((outcome, scalars), set()).add(who)
 
     def _is_open(self, loop: Loop) -> bool:
         return not self.configuration.free and bool(self.scalars.open(loop[1]))
@@ -358,11 +363,7 @@ class Run(World):
 
 
 def _trips_if(held: int, low: int, high: int, by: int) -> int:
-    return _count(high, low, by) if held else -1
-
-
-def _count(high: int, low: int, by: int) -> int:
-    return max(0, -(-(high - low) // by)) if by > 0 else 1 << 24
+    return trip_count(high, low, by) if held else -1
 
 
 def _anything(*_: int) -> int:
