@@ -58,6 +58,8 @@ class Scalars:
         self.given = configuration.given
         self.random = Random(configuration.seed) if configuration.seed else None
         self.anywhere = configuration.anywhere
+        self.folds = not configuration.survey
+        """Whether a choice is what it is: a survey keeps it, and what the other side would be."""
         self.expressions = expressions or Expressions()
         self.units = self.expressions.units
         self.bound: dict[Expr, int] = {}
@@ -135,7 +137,7 @@ class Scalars:
         if function == "select":
             condition = self.value(args[0])
             self.answered(itself, args[:1], condition)
-            if condition is not None:
+            if condition is not None and (self.folds or not isinstance(args[0], Expr)):
                 return args[1] if condition else args[2]
         found = self.expressions.apply(function, args)
         if meaning is None and function != "not":
