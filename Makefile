@@ -39,6 +39,7 @@ long: $(VENV)/test
 fuzz: $(VENV)/test
 	PYTHONPATH=tests $(BIN)/python tests/fuzz_long.py --minutes $(MINUTES) --jobs $(JOBS) --write benchmarks/results
 	$(BIN)/python docs/generate.py
+	PYTHONPATH=tests $(BIN)/python tests/proof_inputs_trial.py --jobs $(JOBS) --write benchmarks/results
 
 lint: $(VENV)/test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright --pythonpath $(BIN)/python

@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -144,21 +145,24 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--write", type=Path)
     chosen = parser.parse_args()
     outcomes: Counter[str] = Counter()
     bad: dict[int, str] = {}
     times: list[float] = []
-    began = time.process_time()
-    for number in range(chosen.first, chosen.first + chosen.programs):
-        if time.process_time() - began > chosen.seconds:
-            break
-        found = tried(number)
-        outcomes[found.outcome] += 1
-        times.append(found.seconds)
-        if found.bad:
-            bad[number] = f"{found.outcome}: {found.bad}"
-            print(number, bad[number], flush=True)
+    began = time.monotonic()
+    numbers = range(chosen.first, chosen.first + chosen.programs)
+    with ProcessPoolExecutor(chosen.jobs) as pool:
+        for number, found in zip(numbers, pool.map(tried, numbers), strict=True):
+            outcomes[found.outcome] += 1
+            times.append(found.seconds)
+            if found.bad:
+                bad[number] = f"{found.outcome}: {found.bad}"
+                print(number, bad[number], flush=True)
+            if time.monotonic() - began > chosen.seconds:
+                pool.shutdown(wait=False, cancel_futures=True)
+                break
     figures = {
         "command": "python tests/proof_inputs_trial.py",
         "first": chosen.first,

@@ -81,7 +81,7 @@ class Lengths:
         here = {name: self.scalars.bound[item] for name, item in bound.items()}
         parts = set(parts_of(self.question[1]))
         inside = {name: here[name] for name, item in bound.items() if item in parts}
-        free = {name: bound[name] for name in inside if _may_grow(bound[name], bound)}
+        free = {name: bound[name] for name in inside if _may_vary(bound[name], bound)}
         for pairs in (False, True):
             if pairs not in self.lines:
                 self.lines[pairs] = [*self._lines(free, most, pairs)]
@@ -104,6 +104,8 @@ class Lengths:
             return
         few = {*range(most + 4)}
         for second, other in free.items():
+            if other.function == "block_id":
+                continue  # there may be no larger one
             unit = self.scalars.units.get(other, 1)
             for far in (self.scalars.bound[other] + most * max(self._sizes()), LARGE):
                 for name in free:
@@ -119,10 +121,16 @@ class Lengths:
         trips = _trips(self.scalars, self.question, changed, unknown)
         powers = {0, self.scalars.bound[unknown], *(1 << bit for bit in range(LARGE.bit_length()))}
         places = {number // unit for number in (*tried, *powers, *(-each for each in powers))}
-        if unknown.function == "grid_extent":
-            least = self.scalars.bound[unknown]
+        most = LARGE
+        match unknown.function:
+            case "grid_extent":
+                least = self.scalars.bound[unknown]
+            case "block_id":
+                most = self.scalars.bound[unknown]
+            case _:
+                pass
         least = -LARGE if least is None else least
-        placed = sorted(at for at in places if at * unit >= least)
+        placed = sorted(at for at in places if least <= at * unit <= most)
         return Line(name, more, trips, unit, [(at, trips(at * unit)) for at in placed])
 
     def _multiples(self, unknown: Expr, most: int) -> set[int]:
@@ -196,9 +204,11 @@ def _number(scalars: Scalars, known: Mapping[object, int], item: object) -> int:
     return found
 
 
-def _may_grow(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
-    """Tell whether an unknown may be any larger number: blocks do not mind a larger grid."""
-    return unknown.function == "grid_extent" or is_free(unknown, bound)
+def _may_vary(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
+    """Tell whether an unknown may be another number, the others as they are: blocks do not mind a
+    larger grid, and before a block there are others.
+    """
+    return unknown.function in ("grid_extent", "block_id") or is_free(unknown, bound)
 
 
 def _expressions(bounds: tuple[object, ...]) -> list[Expr]:

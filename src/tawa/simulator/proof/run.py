@@ -30,7 +30,7 @@ from tawa.simulator.proof.numbers import trip_count
 from tawa.simulator.proof.orbits import Orbit, Places, Turning
 from tawa.simulator.proof.products import Engine
 from tawa.simulator.proof.registers import Registers
-from tawa.simulator.proof.rules import OutOfSteps, Row, Unproved
+from tawa.simulator.proof.rules import Endless, OutOfSteps, Row, Unproved
 from tawa.simulator.proof.scalars import Scalars, truth
 from tawa.simulator.proof.setting import set_up
 from tawa.simulator.proof.steps import in_turn
@@ -280,6 +280,8 @@ class Run(World):
             )
             self.configuration.reached(site, reached)
             a, b, c = value(low), value(high), value(by)
+        if c is not None and c <= 0 and isinstance(by, Expr):
+            raise Endless(f"a loop runs from {a} to {b} by {c}", site.operation)
         if a is None or b is None or c is None or c <= 0:
             raise Unproved(f"a loop runs from {a} to {b} by {c}", site.operation)
         count = trip_count(b, a, c)
