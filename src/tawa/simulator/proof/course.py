@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType
-from xdsl.ir import Attribute, BlockArgument, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.remember import remembered
 from tawa.ir import tile
@@ -92,6 +92,15 @@ _Known: TypeAlias = dict[SSAValue, Course | None]
 def course_of(value: SSAValue) -> Course | None:
     """Return the course of an integer, None where it is no function of trip numbers alone."""
     return _course(value, {})
+
+
+def stays(control: Operation) -> bool:
+    """Tell whether a condition has the same outcome in each trip of the loops that it counts."""
+    course = course_of(control.cond) if isinstance(control, scf.IfOp) else None
+    if course is None or course.growing:
+        return False
+    least, negative = course.least(1), course.least(-1)
+    return least is not None and negative is not None and least == -negative
 
 
 @remembered

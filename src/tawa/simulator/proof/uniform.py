@@ -27,7 +27,7 @@ from tawa.analysis.polynomial import Known, polynomial
 from tawa.ir import hopper, tile
 from tawa.ir.control import decisive, terminator
 from tawa.simulator.proof.counting import Loop, counts, recurrence_of
-from tawa.simulator.proof.course import LATEST, Course, course_of
+from tawa.simulator.proof.course import LATEST, Course, course_of, stays
 from tawa.simulator.proof.cycles import Cycles
 from tawa.simulator.proof.functions import name_of
 from tawa.simulator.proof.rules import Unproved
@@ -130,7 +130,7 @@ def read_uniform(
     around = list(controls)
     fixed = frozenset(item for item in around if not reader.is_open(item))
     varies = {item: reader.varies(item) for item in around}
-    constant = frozenset(item for item in fixed if reader.counted(item) <= fixed)
+    constant = frozenset(each for each in fixed if reader.counted(each) <= fixed or stays(each))
     loops = frozenset(item for item in around if varies[item] and not isinstance(item, scf.IfOp))
     once = frozenset(item for item in around if not varies[item] and isinstance(item, scf.IfOp))
     return Uniform(reader.steady, reader.components(), fixed, constant, reader.chosen, loops, once)
