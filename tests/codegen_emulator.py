@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import struct
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -235,5 +236,6 @@ def run(
             [str(path), "memory", *map(str, words)],
             cwd=base, capture_output=True, text=True, check=False,
         )  # fmt: skip
+        sys.stdout.write(done.stdout)
         assert done.returncode == 0, done.stderr[-4000:]
         return (base / "memory").read_bytes()

@@ -8,7 +8,7 @@ apart: arguments, program ids, loop variables, anything read from memory. Coordi
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -169,5 +169,33 @@ def disjoint(a: Box, b: Box, loops: Collection[Operation]) -> bool:
     for mine, theirs, width_a, width_b in zip(a.offsets, b.offsets, a.extents, b.extents):
         span = difference(mine, theirs, loops)
         if span is not None and (span[0] >= width_b or span[1] <= -width_a):
+            return True
+    return False
+
+
+def disjoint_in_other_trips(a: Box, b: Box, loops: Sequence[Operation]) -> bool:
+    """Tell whether two blocks of one tensor never share an element where the two stand in unlike
+    trips of at least one of `loops`, innermost first.
+    """
+    return disjoint(a, b, loops) or all(
+        _parted_by(a, b, loop, loops[:place]) for place, loop in enumerate(loops)
+    )
+
+
+def _parted_by(a: Box, b: Box, loop: Operation, inside: Sequence[Operation]) -> bool:
+    """Tell whether blocks in unlike trips of a loop, in any of those `inside`, are disjoint: where
+    a trip moves both by as much as they are wide.
+    """
+    if not isinstance(loop, scf.ForOp):
+        return False
+    counter, step = loop.body.block.args[0], affine_of(loop.step).known
+    for mine, theirs, width_a, width_b in zip(a.offsets, b.offsets, a.extents, b.extents):
+        factor = dict(mine.terms).get(counter, 0)
+        if factor != dict(theirs.terms).get(counter, 0):
+            continue
+        moved = Affine(0, ((counter, factor),) * bool(factor))
+        span = difference(mine - moved, theirs - moved, (loop, *inside))
+        by = abs(factor) * (1 if step is None else step)
+        if span is not None and span[0] + by >= width_b and span[1] - by <= -width_a:
             return True
     return False

@@ -16,10 +16,11 @@ launcher must find true, `tawa.runtime.guards`, else it runs the kernel compiled
 Declines when no product and no loop around a load of a tile gives roles something to overlap
 (`promote_always` does not); and (per access, the reason names the rule) when: the addresses are not
 affine; no stride is known to be 1; a stride or the base is not known to be a multiple of 16 bytes;
-the mask is not a conjunction of upper bounds; a bound is not a function of the arguments; masked-
+the mask is not a conjunction of bounds; a bound is not a function of the arguments; masked-
 off elements are not zero; a wrapped index may reach a store; an index that stands several times is
 masked; the columns of a store are not known to end at a multiple of 16 bytes; the access is
-volatile; a box surely begins at an address that is no multiple of 16 bytes.
+volatile, or of what other programs write; a box surely begins at an address that is no multiple of
+16 bytes.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.rewriter import InsertPoint
 
-from tawa.analysis.blocks import Block, Dim, Refusal, describe, ends_whole
+from tawa.analysis.blocks import Block, describe, ends_whole
+from tawa.analysis.bounds import Refusal
+from tawa.analysis.coordinates import Dim
 from tawa.analysis.copies import is_zero
-from tawa.analysis.effects import enclosing_loops, is_volatile
+from tawa.analysis.effects import accessed, enclosing_loops, is_volatile
+from tawa.analysis.memory import roots_of, synchronizers, writers
 from tawa.analysis.naming import name_of
 from tawa.analysis.polynomial import (
     ONE,
@@ -102,7 +106,7 @@ def _has_work_to_overlap(kernel: tile.Kernel) -> bool:
 
 def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str]) -> str:
     """Rewrite one access; return the reason if it stays, else an empty text."""
-    if isinstance(op, tile.Load) and (reason := _load_refusal(op)):
+    if isinstance(op, tile.Load) and (reason := _load_refusal(kernel, op)):
         return reason
     block = describe(op.pointer, op.mask)
     if isinstance(block, Refusal):
@@ -124,12 +128,30 @@ def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str])
     return ""
 
 
-def _load_refusal(op: tile.Load) -> str:
+def _load_refusal(kernel: tile.Kernel, op: tile.Load) -> str:
     if is_volatile(op):
         return "the load is volatile"
     if op.mask is not None and op.other is not None and not is_zero(op.other):
         return "masked-off elements are not zero"
+    if _is_acquired(kernel, op):  # TMA would need a fence between the proxies
+        return "other programs may have written it, as an atomic tells"
     return ""
+
+
+def _is_acquired(kernel: tile.Kernel, load: tile.Load) -> bool:
+    """Tell whether a load may see what another program wrote while the kernel ran."""
+    if not (others := synchronizers(kernel)):
+        return False
+    order = {operation: place for place, operation in enumerate(walk(kernel))}
+    loops = set(enclosing_loops(load))
+    if not any(
+        order[other] < order[load] or not loops.isdisjoint(enclosing_loops(other))
+        for other in others
+    ):
+        return False
+    mine = roots_of(load.pointer)
+    every = [roots_of(accessed(store)) for store in writers(kernel)]
+    return any(mine is None or theirs is None or mine & theirs for theirs in every)
 
 
 def _wrap_is_harmless(op: tile.Load | tile.Store, dim: Dim) -> bool:

@@ -1,0 +1,211 @@
+"""Coordinates that TMA takes: of 32 bits, and columns at multiples of 16 bytes, in every trip.
+
+What is not known when compiling becomes a number that a launch must find not negative, or a
+multiple (`tawa.runtime.guards`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import cast
+
+from xdsl.dialects.builtin import DictionaryAttr, IntAttr
+from xdsl.ir import SSAValue
+
+from tawa.analysis.bounds import Refusal
+from tawa.analysis.polynomial import (
+    ONE,
+    ZERO,
+    Atom,
+    Call,
+    Leaf,
+    Monomial,
+    Polynomial,
+    Trip,
+    is_argument,
+    is_program_value,
+    place_of,
+)
+from tawa.analysis.ranges import range_of
+from tawa.analysis.walked import is_listed
+from tawa.ir import tile
+
+# The extent of a dimension the kernel does not bound: within what a tensor map and i32 hold.
+UNBOUNDED = Polynomial.constant((1 << 31) - 1)
+LAST = Polynomial.constant((1 << 31) - 1)
+# The least coordinate that TMA takes; what lies below 0 reads as zero and is not written.
+LEAST = Polynomial.constant(-(1 << 31))
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One dimension in memory: the tensor's dimension (None: a single index), and its numbers.
+
+    `wrap` is the bound of a wrapped index that must be shown harmless, else None. Each of the
+    `block` indices stands `repeat` times in the tile. `least` is the least offset that reads and
+    writes what the program does: below 0 where the mask hides what is there. `natural` must not be
+    negative, besides.
+    """
+
+    dim: int | None
+    stride: Polynomial
+    offset: Polynomial
+    extent: Polynomial
+    block: int
+    wrap: Polynomial | None = None
+    repeat: int = 1
+    least: Polynomial = ZERO
+    natural: Polynomial = ZERO
+
+
+def limits_of(item: Dim) -> list[Polynomial] | Refusal:
+    """Return what must not be negative for TMA to take the coordinates of a dimension."""
+    above = item.offset - item.least
+    parts, besides = _natural_when(above), _natural_when(item.natural)
+    if isinstance(parts, Refusal):
+        return parts
+    if isinstance(besides, Refusal):
+        return besides
+    highest = item.offset if parts == [above] else _before_loops(item.offset)
+    # TMA takes coordinates of 32 bits, extents and strides that count upwards.
+    room = LAST - Polynomial.constant(item.block) - highest
+    return [*parts, *besides, room, item.stride - ONE, item.extent]
+
+
+def _natural_when(index: Polynomial) -> list[Polynomial] | Refusal:
+    """Return what must not be negative for an index not to be.
+
+    What a loop hides in a quotient, adds an argument at a time, or takes away is listed trip by
+    trip.
+    """
+    parts = _without_trips(_unsettled(index))
+    falls = parts is not None and any(map(_surely_negative, parts))
+    if (parts is None or falls or _grows_unboundedly(index)) and is_listed(index):
+        return [index]
+    if parts is None:
+        return Refusal("an index is not affine in a loop")
+    if falls:
+        return Refusal("an index falls in a loop whose trips no launch can list")
+    if _grows_unboundedly(index):
+        return Refusal("an index grows by a run-time amount in a loop")
+    return parts
+
+
+def starts_of(offset: Polynomial, unit: int) -> tuple[tuple[Polynomial, int], ...] | None:
+    """Return what must be multiples for boxes to begin at multiples of `unit` elements.
+
+    None where one surely does not. PTX names no such rule for tiled copies; an H200 stops with an
+    illegal instruction.
+    """
+    found: list[tuple[Polynomial, int]] = []
+    unsettled = _unsettled(offset)
+    if not is_multiple(offset - unsettled, unit):
+        return None
+    for part in _without_trips(unsettled) or (unsettled,):
+        open_terms = Polynomial(
+            frozenset(term for term in part.terms if not _is_term_multiple(term, unit))
+        )
+        if (number := open_terms.as_constant) is not None and number % unit:
+            return None
+        if not open_terms.is_zero:
+            found.append((open_terms, unit))
+    return tuple(dict.fromkeys(found))
+
+
+def is_multiple(stride: Polynomial, unit: int) -> bool:
+    """Tell whether a polynomial is known to be a multiple of a number."""
+    return all(_is_term_multiple(term, unit) for term in stride.terms)
+
+
+def _is_term_multiple(term: tuple[Monomial, int], unit: int) -> bool:
+    monomial, coefficient = term
+    known = (
+        divisor(atom.value)
+        for atom in monomial
+        if isinstance(atom, Leaf) and is_argument(atom.value)
+    )
+    return prod(known, start=coefficient) % unit == 0
+
+
+def _without_trips(poly: Polynomial) -> list[Polynomial] | None:
+    """Return polynomials without loops that are all >= 0 only if `poly` is in every iteration."""
+    trips = sorted(
+        {atom for monomial, _ in poly.terms for atom in monomial if isinstance(atom, Trip)},
+        key=place_of,
+    )
+    if not trips:
+        return [poly] if is_program_value(poly) and not poly_has_trip(poly) else None
+    quotient, rest = poly.divide((trips[0],))
+    first, second = _without_trips(quotient), _without_trips(rest)
+    return None if first is None or second is None else first + second
+
+
+def _unsettled(poly: Polynomial) -> Polynomial:
+    """Return an index without the terms that hide a trip number (in a quotient, say) and are surely
+    not negative: of these there is nothing that a launch could check.
+    """
+    return Polynomial(
+        frozenset(
+            term
+            for term in poly.terms
+            if not _hides_trip(term[0]) or not surely_nonnegative(Polynomial(frozenset({term})))
+        )
+    )
+
+
+def _hides_trip(monomial: Monomial) -> bool:
+    return any(
+        isinstance(atom, Call)
+        and any(isinstance(leaf, Trip) for leaf in Polynomial.atom(atom).leaves)
+        for atom in monomial
+    )
+
+
+def _moves(atom: Atom) -> bool:
+    """Tell whether an atom changes from trip to trip."""
+    return isinstance(atom, Trip) or _hides_trip((atom,))
+
+
+def _grows_unboundedly(poly: Polynomial) -> bool:
+    """Tell whether a loop moves an index by more than a constant, so that 32 bits may not do."""
+    return any(any(map(_moves, monomial)) and len(monomial) > 1 for monomial, _ in poly.terms)
+
+
+def _before_loops(poly: Polynomial) -> Polynomial:
+    """Return the part of an index that no loop moves; what loops add is a 32-bit number."""
+    rest = {m: c for m, c in poly.terms if not any(map(_moves, m))}
+    return Polynomial.make(rest)
+
+
+def poly_has_trip(poly: Polynomial) -> bool:
+    """Tell whether a trip number occurs anywhere in `poly`."""
+    return any(isinstance(leaf, Trip) for leaf in poly.leaves)
+
+
+def surely_nonnegative(poly: Polynomial) -> bool:
+    """Tell whether a polynomial is a sum of products of what is never negative."""
+    return all(
+        coefficient > 0 and all(map(_is_natural, monomial)) for monomial, coefficient in poly.terms
+    )
+
+
+def _surely_negative(poly: Polynomial) -> bool:
+    return not poly.is_zero and surely_nonnegative(-poly - ONE)
+
+
+def _is_natural(atom: Atom) -> bool:
+    return isinstance(atom, Trip) or range_of(atom.value).is_natural
+
+
+def divisor(argument: SSAValue) -> int:
+    """Return what divides an argument (of an address, bytes), as the specialization key says."""
+    kernel = argument.owner.parent_op()  # pyright: ignore
+    if not isinstance(kernel, tile.Kernel):
+        return 1
+    facts = cast("DictionaryAttr", kernel.arguments.data[argument.index])  # pyright: ignore
+    match facts.data.get("divisible"):
+        case IntAttr(data=int() as known):
+            return known
+        case _:
+            return 1
