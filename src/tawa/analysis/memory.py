@@ -191,6 +191,23 @@ def met_in_loops(kernel: tile.Kernel) -> frozenset[tuple[int, int]]:
     return frozenset((min(pair), max(pair)) for pair in pairs)
 
 
+def stored_in_loops(kernel: tile.Kernel) -> frozenset[tuple[int, int]]:
+    """Return the pairs of arguments that one loop of a kernel stores to and accesses.
+
+    Asynchronous stores of a trip would have to be complete before an access of the next.
+    """
+    if synchronizers(kernel):
+        return frozenset()
+    stores = [(store, enclosing_loops(store)) for store in writers(kernel)]
+    pairs: set[tuple[int, int]] = set()
+    for access in walk(kernel):
+        if isinstance(access, (*WRITES, tile.Load, tile.DescLoad)):
+            loops = set(enclosing_loops(access))
+            met = meetings(access, [store for store, own in stores if not loops.isdisjoint(own)])
+            pairs |= frozenset() if met.unknown else met.guards
+    return frozenset((min(pair), max(pair)) for pair in pairs)
+
+
 def synchronizers(kernel: tile.Kernel) -> list[Operation]:
     """Return the statements after which memory written by other programs may be seen."""
     return [operation for operation in walk(kernel) if orders_others(operation)]

@@ -26,7 +26,15 @@ from tawa.analysis.effects import (
     is_volatile,
 )
 from tawa.analysis.liveness import needed_by
-from tawa.analysis.memory import Meeting, meetings, roots_of, stored_apart, synchronizers, writers
+from tawa.analysis.memory import (
+    Meeting,
+    meetings,
+    roots_of,
+    stored_apart,
+    stored_in_loops,
+    synchronizers,
+    writers,
+)
 from tawa.analysis.naming import name_of
 from tawa.analysis.tma import block_objection, is_host_made
 from tawa.ir import tile
@@ -115,7 +123,8 @@ def partition(kernel: tile.Kernel) -> Partition:
     _settle_atomics(taken, declined, facts)
     guards = frozenset(pair for verdict in taken.values() for pair in verdict.guards)
     if taken:
-        guards |= stored_apart(facts.writers)
+        known = guards | {(b, a) for a, b in guards}
+        guards |= (stored_apart(facts.writers) | stored_in_loops(kernel)) - known
     sent = {operation for verdict in taken.values() for operation in verdict.sent}
     return Partition(
         tuple(_group(taken, order)),

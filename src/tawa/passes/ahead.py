@@ -17,8 +17,9 @@ that is under products, past the first stretch of pinned work, it stands after t
 addresses once more.
 Requires: aref IR, roles distributed, loops pipelined. Ensures: the same values; nothing is read
 that the program does not read.
-Declines when: never; a read stays where the loop writes memory, where its address needs more than
-the trip's number and carried scalars, where it is volatile, or where its registers are too many.
+Declines when: never; a read stays where the loop writes memory that it may read (the plan asks a
+launch whether arrays overlap), where its address needs more than the trip's number and carried
+scalars, where it is volatile, or where its registers are too many.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.cluster import influenced
-from tawa.analysis.effects import VIEWS, children, is_pure, is_volatile, is_write
+from tawa.analysis.effects import ATOMICS, VIEWS, children, is_pure, is_volatile, is_write
+from tawa.analysis.memory import meetings
 from tawa.analysis.stages import defined_in
 from tawa.ir import aref, hopper, tile
 from tawa.ir.control import terminator
@@ -49,17 +51,23 @@ def load_ahead(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
     for role in roles:
         for loop in all_of(role, scf.ForOp):
             if any(isinstance(op, tile.Dot) for op in children(loop)):
-                _read_ahead(loop)
+                _read_ahead(kernel, plan, loop)
     return ()
 
 
-def _read_ahead(loop: scf.ForOp) -> None:
+def _read_ahead(kernel: tile.Kernel, plan: Plan, loop: scf.ForOp) -> None:
     """Read ahead what can be, while there are registers for it."""
-    if any(is_write(op) or is_volatile(op) for op in walk(loop)):
+    if any(is_volatile(op) or isinstance(op, ATOMICS) for op in walk(loop)):
         return
+    names = kernel.argument_names
+    writes = [op for op in walk(loop) if is_write(op)]
+    apart = {frozenset(pair) for pair in plan.guards}
     room = MOST_REGISTERS
     products = influenced([op.result for op in children(loop) if isinstance(op, tile.Dot)])
     for load in [op for op in loop.body.block.ops if isinstance(op, tile.Load)]:
+        met = meetings(load, writes)
+        if met.writers or not {frozenset((names[a], names[b])) for a, b in met.guards} <= apart:
+            continue
         need = _registers(load, products)
         slice_ = _slice(loop, load) if need <= room else None
         if slice_ is not None:

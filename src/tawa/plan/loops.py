@@ -48,7 +48,7 @@ def _plan_loop(
         if not (refused := unshaped or _why_not_overlapped(problem, name, depth)):
             return LoopPlan(name, "coarse", 1, pins=True)
         if schedule == "coarse" and not (unshaped and _some_coarse(problem)):
-            raise PlanError(f"schedule='coarse' for {name}", why=refused)
+            raise PlanError(f"schedule='coarse' of '{name}'", why=refused)
         schedule = "fine"
     reason = _why_drained(loop, dots, rings)
     if depth < 2:
@@ -62,7 +62,7 @@ def _plan_loop(
         return LoopPlan(name, schedule, 2 if deep else 1)
     if pinned < 1 or (pinned > 1 and (reason or pinned > depth)):
         raise PlanError(
-            f"mma_depth={pinned} for {name}",
+            f"mma_depth={pinned} of '{name}'",
             why=reason
             or f"D = {depth} slots must be at least P = {pinned}, else the ring cannot turn",
             remedy="lower mma_depth=, or raise depth=",

@@ -39,6 +39,8 @@ def _why_not_persistent(problem: Problem) -> str:
                 return f"programs may communicate: {name_of(operation)} is volatile"
             case scf.WhileOp() if _reads_to_go_on(operation):
                 return f"programs may communicate: {name_of(operation)} waits for memory"
+            case tile.Print() | tile.Assert():
+                return "device_print and device_assert name the program: a block would have several"
             case tile.NumPrograms() if _steers_loops(problem, operation):
                 return "the kernel loops over its tiles itself"
             case scf.ForOp() if isinstance(operation.lb.owner, tile.ProgramId):
