@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,13 @@ def test_reduction_leaves_what_fails() -> None:
     assert found.source.splitlines()[1:] == ["    acc += 1"]
     assert found.arguments == {}
     assert found.options == {}
+
+
+def test_what_cannot_be_left_out_is_tried_once_a_round() -> None:
+    spare, needed = ([f"    {stem}{i} = {i}" for i in range(10)] for stem in ("spare", "needed"))
+    case = replace(small(), source="\n".join(["def kernel():", *spare, *needed, ""]), options={})
+    found = reduce(case, lambda one: all(line in one.source for line in needed), attempts=45)
+    assert found.source.splitlines()[1:] == needed
 
 
 @pytest.mark.parametrize("number", [10_002_590, 10_004_064])

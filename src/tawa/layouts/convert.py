@@ -18,6 +18,9 @@ Kind = Literal["identity", "registers", "shuffle", "shared"]
 Digits: TypeAlias = tuple[int, int]
 """A digit of an index: divisor and extent."""
 
+MANY = 4
+"""Shuffles for each register stored or loaded: where it takes more, memory is cheaper."""
+
 _Change: TypeAlias = Callable[[Coordinate], Coordinate]
 
 
@@ -81,6 +84,24 @@ def convert(source: RegisterLayout, target: RegisterLayout) -> Conversion:
             row.extend(found_row)
         rows.append(tuple(row))
     return Conversion("shuffle", sources=tuple(rows))
+
+
+def by_memory(source: RegisterLayout, target: RegisterLayout) -> bool:
+    """Tell whether memory is far cheaper than shuffles: where each lane wants another register, as
+    with extents that are no powers of 2, their number is that of registers squared.
+    """
+    have, want = source.register_count, target.register_count
+    most = MANY * (have + want)
+    return have * want > most and shuffles(source, target) > most
+
+
+def shuffles(source: RegisterLayout, target: RegisterLayout) -> int:
+    """Return the shuffles of a conversion within warps: one for each register of the source that
+    some lane wants for a register of the target. Those of one warp tell those of all.
+    """
+    holders, base = _holders(source, 0), target.warp_table[0]
+    rows = (_row(holders, _plus(place, base), target) for place in target.register_table)
+    return sum(len({register for register, _ in row}) for row in rows if row is not None)
 
 
 def _holders(layout: RegisterLayout, warp: int) -> dict[Coordinate, list[tuple[int, int]]]:

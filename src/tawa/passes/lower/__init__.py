@@ -31,7 +31,7 @@ from tawa.passes.lower.finish import (
 )
 from tawa.passes.lower.gathers import expand_gathers
 from tawa.passes.lower.histograms import spread_histograms
-from tawa.passes.lower.kept import keep_accumulators
+from tawa.passes.lower.kept import keep_accumulators, pin_computed
 from tawa.passes.lower.layouts import assign_layouts, cheap_values
 from tawa.passes.lower.loads import lower_loads
 from tawa.passes.lower.multicast import share_loads
@@ -89,6 +89,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         lower_stores(lowering, role)
         tidy(role)
         keep_accumulators(role)
+        pin_computed(role)
         place_waits(lowering, role)  # after all else that reads, writes or moves accumulators
         drop_zero_fills(lowering, role)
         sink_scalars(role)  # after waits: to between a loop and the wait for its last products

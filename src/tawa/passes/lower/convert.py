@@ -6,8 +6,8 @@ Before -> after:
     tile.store %p, %x                      ->    hopper.shared_store %x, %scratch
                                                  hopper.named_barrier (role)
                                                  %y = hopper.shared_load %scratch; tile.store %p, %y
-Within a warp the conversion is one `hopper.convert_layout`. Cheap values are recomputed beside
-their definition in each wanted layout; tiles in shared memory, and views of them, are read again.
+Within a warp it is one `hopper.convert_layout`, unless by too many shuffles. Cheap values are
+recomputed beside their definition in each wanted layout; tiles in memory and views, read again.
 Requires: layouts assigned. Ensures: every tensor of the role has a layout and operands agree.
 Declines when: never.
 """
@@ -24,6 +24,7 @@ from tawa.ir import hopper, tile
 from tawa.ir.types import (
     IntAttr,
     LayoutAttr,
+    PtrType,
     element_type,
     i1,
     layout_of,
@@ -31,7 +32,7 @@ from tawa.ir.types import (
     shape_of,
     with_shape,
 )
-from tawa.layouts.convert import register_map
+from tawa.layouts.convert import by_memory, register_map
 from tawa.layouts.fragments import runs_first, without_dimension
 from tawa.layouts.register import Coordinate, RegisterLayout
 from tawa.layouts.shared import SharedLayout
@@ -303,7 +304,8 @@ def moved(
     wanted: RegisterLayout,
 ) -> SSAValue:
     """Move a tensor to the threads that hold it in `wanted`: by shuffles, or through memory."""
-    if not within_warps(layout_of(value.type), wanted):
+    source, movable = layout_of(value.type), not isinstance(element_type(value.type), PtrType)
+    if not within_warps(source, wanted) or (movable and by_memory(source, wanted)):
         return exchange(lowering, role, emitter, [value], wanted)[0]
     kind = with_layout(value.type, wanted)
     convert = hopper.ConvertLayout(operands=[value], result_types=[kind])

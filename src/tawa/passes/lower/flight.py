@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TypeAlias
 
 from xdsl.dialects import scf
@@ -99,7 +100,9 @@ def live_in(operation: Operation) -> list[SSAValue]:
 def needed_before(branch: scf.IfOp) -> list[SSAValue]:
     """Return values from outside that each region of a branch uses, or one does and what follows.
 
-    A wait in one region would give these another name there, and the other path none.
+    A wait in one region would give these another name there, and the other path none. So it is with
+    one that a region hands on while another puts something else in its place: that would be written
+    to registers of a product in flight.
     """
     used = [
         {operand for inner in walk(region) for operand in inner.operands if is_tensor(operand)}
@@ -107,11 +110,19 @@ def needed_before(branch: scf.IfOp) -> list[SSAValue]:
     ]
     both = all(region.blocks for region in branch.regions)
     everywhere = used[0].intersection(*used[1:]) if both else set[SSAValue]()
+    handed_on = {
+        value
+        for region in branch.regions
+        if region.blocks
+        for value in moved(terminator(region.block))
+    }
     following = branch.next_op
     return [
         value
         for value in dict.fromkeys(live_in(branch))
-        if value in everywhere or (following is not None and used_from(value, following))
+        if value in everywhere
+        or value in handed_on
+        or (following is not None and used_from(value, following))
     ]
 
 
@@ -175,6 +186,35 @@ def moved(end: Operation) -> list[SSAValue]:
             ]
         case _:
             return list(end.operands)
+
+
+def left_behind(end: Operation, flight: Flight) -> list[SSAValue]:
+    """Return the accumulators in flight that a trip of a loop does not hand on.
+
+    Some path has not waited for them, since another alone uses them: the next trip writes their
+    registers.
+    """
+    loop = end.parent_op()
+    if not isinstance(loop, scf.ForOp):
+        return []
+    inside = [v for v in flight.ages if isinstance(v, SSAValue) and is_inside(v, loop)]
+    return [value for value in inside if value not in end.operands]
+
+
+def asked_at_once(end: Operation) -> list[SSAValue]:
+    """Return the values a trip of a loop hands on that the next reads before it starts a product.
+
+    In flight over the end of the trip they would overlap with nothing, and ptxas, to which the trip
+    before the first writes the same registers, serialises the loop's products (C7515).
+    """
+    loop = end.parent_op()
+    if not isinstance(loop, scf.ForOp):
+        return []
+    block = loop.body.block
+    early = takewhile(lambda operation: not has(operation, hopper.Wgmma), block.ops)
+    reading = [op for op in early if not isinstance(op, hopper.WgmmaWait)]
+    read = {root(operand) for op in reading for inner in walk(op) for operand in inner.operands}
+    return [value for value, arg in zip(end.operands, block.args[1:]) if arg in read]
 
 
 def carried_anew(end: Operation) -> list[SSAValue]:

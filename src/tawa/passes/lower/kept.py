@@ -9,17 +9,17 @@ Before -> after:
 A value is handed on in its registers by loops, branches and pins as well, so the copy may stand
 before a loop, or before the end of a branch.
 Requires: layouts assigned, no waits yet. Ensures: who uses a value after a product took its
-registers uses other registers.
+registers uses other registers; what threads compute for a product is pinned before it.
 Declines when: never.
 """
 
 from __future__ import annotations
 
 from xdsl.dialects import scf
-from xdsl.ir import SSAValue, Use
+from xdsl.ir import Block, SSAValue, Use
 
 from tawa.ir import hopper, tile
-from tawa.ir.walk import has, walk
+from tawa.ir.walk import all_of, has, walk
 from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.flight import lives_on
 from tawa.passes.lower.relate import is_tensor
@@ -43,6 +43,29 @@ def keep_accumulators(role: hopper.Role) -> None:
                 kept = Emitter.before(operation).put(copy).result
                 kept.name_hint = value.name_hint
                 operation.operands[index] = kept
+
+
+def pin_computed(role: hopper.Role) -> None:
+    """Pin what the threads of `role` compute for a product to add to, before its fence.
+
+    Else the C++ compiler may leave copies of one value, or a choice between two, to where the
+    product is, and ptxas serialises the product (C7520).
+    """
+    for product in all_of(role, hopper.Wgmma):
+        if _is_computed(value := product.acc):
+            pin = hopper.Pin(operands=[[value]], result_types=[[value.type]])
+            product.operands[_ACC] = Emitter.before(product).put(pin).res[0]
+
+
+def _is_computed(value: SSAValue) -> bool:
+    """Tell whether an operation of threads gives a value, or a branch without products."""
+    match value.owner:
+        case scf.IfOp() as branch:
+            return not has(branch, hopper.Wgmma)
+        case hopper.Wgmma() | hopper.Pin() | scf.ForOp() | scf.WhileOp() | Block():
+            return False
+        case owner:
+            return not isinstance(owner, _FILLED)
 
 
 def _takes(use: Use, seen: set[SSAValue]) -> bool:

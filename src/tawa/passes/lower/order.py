@@ -6,9 +6,10 @@ Before -> after:
     %x = tile.desc_load %d[..]       ->     hopper.bulk_wait {read = false}; hopper.named_barrier
                                             %x = tile.desc_load %d[..]
 Bulk stores are complete for the thread that committed them by `bulk_wait`, and for the role's other
-threads by its barrier. A TMA load after a store by threads would need a fence between the proxies
-for global memory; such a load goes through pointers instead, and so does a TMA store after one by
-threads that may write the same elements.
+threads by its barrier. Those of a loop whose trips move on by a tile need not wait for one another.
+A TMA load after a store by threads would need a fence between the proxies for global memory; such a
+load goes through pointers instead, and so does a TMA store after one by threads that may write the
+same elements.
 Requires: descriptor accesses that are no TMA accesses are expanded. Ensures: the waits, done by
 "all"; `stores` names the threads when it knows them.
 A release publishes bulk stores only once they are complete: it waits for all of them. What threads
@@ -19,12 +20,12 @@ have written what it loads; a store through pointers may have written where it s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
 from xdsl.ir import Operation
 
-from tawa.analysis.affine import disjoint
+from tawa.analysis.affine import disjoint, disjoint_in_other_trips
 from tawa.analysis.effects import WRITES, accessed, enclosing_loops, orders_others, releases
 from tawa.analysis.memory import box_of, roots_of
 from tawa.analysis.naming import name_of
@@ -148,8 +149,8 @@ class _Before:
             return [loop for loop in loops if loop.parent_op() is not self._role]
         return loops
 
-    def _may_meet(self, store: Operation, loops: Collection[Operation]) -> bool:
-        """Tell whether both may touch one element, in different trips of `loops`.
+    def _may_meet(self, store: Operation, loops: Sequence[Operation]) -> bool:
+        """Tell whether both may touch one element, in different trips of `loops`, if there are any.
 
         Different arguments are different memory only where the plan guards it.
         """
@@ -163,8 +164,10 @@ class _Before:
         pairs = [(names[a], names[b]) for a in mine for b in theirs]
         return not all((a, b) in guarded or (b, a) in guarded for a, b in pairs)
 
-    def _disjoint(self, store: Operation, loops: Collection[Operation]) -> bool:
+    def _disjoint(self, store: Operation, loops: Sequence[Operation]) -> bool:
         first, second = box_of(store), box_of(self._access)
         if first is None or second is None or accessed(store) is not accessed(self._access):
             return False
-        return disjoint(first, second, loops)
+        if loops:
+            return disjoint_in_other_trips(first, second, loops)
+        return disjoint(first, second, ())

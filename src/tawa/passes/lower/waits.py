@@ -8,7 +8,8 @@ Before -> after:
 The pass walks structured control flow with the *age* of everything in flight: the number of groups
 committed since the one that makes an accumulator or reads a tile. A use then needs a wait with
 `pending` = age; paths join by the smaller age, which is always safe. Accumulators may stay in
-flight through loops and branches where they keep their registers.
+flight through loops and branches where they keep their registers, and where more than the end of a
+trip lies between a product and what reads it.
 A release (R2: release after read, wgmma reads shared memory asynchronously) is held back to the
 first wait that covers it, at the latest to the end of its block; in a loop with `mma_depth` P > 1
 it lags P - 1 trips instead, and the last P - 1 slots are freed after the loop, for every trip count
@@ -37,11 +38,13 @@ from tawa.passes.lower.flight import (
     Flight,
     Operand,
     Read,
+    asked_at_once,
     carried_anew,
     carried_as,
     drop_inner,
     follows,
     has_products_or_waits,
+    left_behind,
     live_in,
     moved,
     needed_before,
@@ -134,6 +137,8 @@ class _Placer:
                 return self._structured(operation, flight, emit=emit)
             case scf.YieldOp() | scf.ConditionOp():
                 self._need(moved(operation), flight, operation, emit=emit)
+                self._need(left_behind(operation, flight), flight, operation, emit=emit)
+                self._need(asked_at_once(operation), flight, operation, emit=emit)
                 self._need_registers(carried_anew(operation), flight, operation, emit=emit)
             case _:
                 self._need(list(operation.operands), flight, operation, emit=emit)
@@ -281,7 +286,6 @@ class _Placer:
                 self.block(region.block, inner, emit=emit)
                 yielded = terminator(region.block).operands
                 inner.rename(list(zip(yielded, branch.results)))
-                drop_inner(inner, branch)
             ends.append(inner)
         flight.ages, flight.groups = ends[0].ages, ends[0].groups
         for end in ends[1:]:

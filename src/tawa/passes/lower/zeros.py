@@ -9,7 +9,8 @@ Before -> after:
     use %c                                        %c = scf.if %trips > 0 { %d }
                                                        else { hopper.pin %zero }
 Requires: waits placed. Ensures: zeros where the loop does not run.
-Declines when: the accumulator is used otherwise than by that product, or read inside the loop.
+Declines when: the accumulator is used otherwise than by that product, or read inside the loop; a
+branch hands it on, whose other side gives another: ptxas would serialise the products (C7515).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _leave(lowering: Lowering, loop: scf.ForOp, index: int) -> None:
         return
     zero, result = loop.iter_args[index], loop.results[index]
     ready = _ready(result)
-    if ready is None:
+    if ready is None or any(_is_chosen(use.operation) for use in ready.uses):
         return
     before = Emitter.before(loop)
     empty = before.put(hopper.Uninitialized(result_types=[result.type]))
@@ -70,6 +71,11 @@ def _leave(lowering: Lowering, loop: scf.ForOp, index: int) -> None:
     for use in uses:
         use.operation.operands[use.index] = choice.results[0]
     choice.results[0].name_hint = ready.name_hint
+
+
+def _is_chosen(user: Operation) -> bool:
+    """Tell whether a value leaves a branch here whose other side gives another."""
+    return isinstance(user, scf.YieldOp) and isinstance(user.parent_op(), scf.IfOp)
 
 
 def _ready(result: SSAValue) -> SSAValue | None:
