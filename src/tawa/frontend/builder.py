@@ -33,11 +33,13 @@ class Builder:
 
     `fresh` lists the operations of the statement being compiled, so that the variable it defines
     can name them; `calls` are the places of the helper calls around the current one, inmost first.
+    `isolated`: the block is the body of a reduction, which combines values and has no effects.
     """
 
     block: Block
     place: Place
     calls: tuple[Place, ...] = ()
+    isolated: bool = False
     fresh: set[Operation] = field(default_factory=set[Operation])
     _constants: list[dict[tuple[object, ...], SSAValue]] = field(
         default_factory=lambda: [dict[tuple[object, ...], SSAValue]()]
@@ -61,11 +63,11 @@ class Builder:
     @contextmanager
     def into(self, block: Block, isolated: bool = False) -> Generator[None]:
         """Emit the body into `block`; `isolated` blocks repeat the constants they use."""
-        outer, constants = self.block, self._constants
-        self.block = block
+        outer, constants, around = self.block, self._constants, self.isolated
+        self.block, self.isolated = block, around or isolated
         self._constants = [{}] if isolated else [*constants, {}]
         yield
-        self.block, self._constants = outer, constants
+        self.block, self._constants, self.isolated = outer, constants, around
 
     def emit(self, operation: Operation) -> Operation:
         """Append an operation at the current place."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic
+from tawa.frontend import arithmetic, overflow
 from tawa.frontend.calls import Trips
 from tawa.frontend.context import Context
 from tawa.frontend.names import lift
@@ -58,7 +58,7 @@ def binary(c: Context, kind: ast.operator, one: Value, other: Value) -> Value:
     if isinstance(one, Tuple) and isinstance(other, Const) and symbol == "*":
         count = arithmetic.as_number(other)
         return Tuple(one.items * (count if isinstance(count, int) else 0))
-    return arithmetic.binary(c.builder, symbol, one, other)
+    return overflow.binary(c, symbol, one, other)
 
 
 def _fold(c: Context, symbol: str, fold: Fold, one: object, other: object) -> Value:
@@ -82,7 +82,7 @@ def unary(c: Context, kind: ast.unaryop, operand: Value) -> Value:
         case ast.Not(), Tensor():
             return arithmetic.invert(c.builder, arithmetic.to_bool(c.builder, operand))
         case ast.USub(), Tensor():
-            return arithmetic.negate(c.builder, operand)
+            return overflow.negate(c, operand)
         case ast.Invert(), Tensor():
             return arithmetic.invert(c.builder, operand)
         case ast.UAdd(), Tensor():

@@ -15,7 +15,7 @@ from tawa.errors import Place, TypeMismatch
 from tawa.frontend import arithmetic
 from tawa.frontend.context import Binding, Context
 from tawa.frontend.expressions import evaluate
-from tawa.frontend.handlers.program import device_assert
+from tawa.frontend.handlers.program import device_assert, static_assert
 from tawa.frontend.liveness import assigned, returns
 from tawa.frontend.loops import run_for, run_while
 from tawa.frontend.names import Builtin
@@ -106,7 +106,8 @@ def _simple(c: Context, statement: ast.stmt) -> None:
         case ast.Assert():
             condition = evaluate(c, statement.test)
             message = evaluate(c, statement.msg) if statement.msg else Const("")
-            device_assert(c, condition, message, Const(None))
+            check = static_assert if isinstance(condition, Const) else device_assert
+            check(c, condition, message)
         case ast.Pass():
             pass
         case _:

@@ -112,13 +112,19 @@ def static_print(
 
 @builtin
 def device_print(prefix: str, *args: Any, hex: bool = False) -> None:
-    """Print `prefix` and values while the kernel runs."""
+    """Print `prefix` and values while the kernel runs; with `hex` the bits of each number."""
     ...
 
 
 @builtin
 def device_assert(cond: tensor, msg: str = "", mask: Any = None) -> None:
-    """Stop the kernel with `msg` where `cond` is false; only with the option ``debug=True``."""
+    """Stop the kernel with `msg` where `cond` is false and `mask` true; compiled with ``debug``.
+
+    ``tawa.jit(debug=True)``, or the option ``debug=True`` of a launch, compiles these checks, and
+    one for every ``+``, ``-`` and ``*`` of 8, 16 and 32-bit integers: that its result does not
+    overflow (``sanitize_overflow=False`` leaves those out). Products run serially then: ptxas keeps
+    none in flight across the call that prints.
+    """
     ...
 
 

@@ -73,6 +73,9 @@ def _simplify_block(block: Block, scopes: list[_Scope]) -> None:
             _hoist(operation, _is_quiet)
             if (equal := _loaded_before(operation)) is not None:
                 _replace(operation, [equal.result])
+        elif isinstance(operation, tile.Assert) and integer_of(operation.condition) == 1:
+            operation.detach()
+            operation.erase()
         elif not is_terminator(operation) and marked_pure(operation):
             _simplify_pure(operation, scopes)
         operation = following

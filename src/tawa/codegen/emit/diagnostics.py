@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import PurePath
+
+from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element
 from tawa.codegen.emit.emitter import Emitter, Handler
 from tawa.codegen.emit.global_memory import replica_guard
+from tawa.codegen.emit.values import Array, Mapped
 from tawa.codegen.storage import is_tensor
+from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers.core import Wrapper
 from tawa.ir import tile
 
+_PLACE = "blockIdx.x, blockIdx.y, blockIdx.z"
 _FORMAT = {"i32": "%d", "u32": "%u", "i64": "%lld", "u64": "%llu", "ptr": "%llx"}
 TRAP = Wrapper("void trap()", "__trap();", "trap", "sync")
 
@@ -32,39 +40,78 @@ def _formatted(element: Element, text: str) -> tuple[str, str]:
     return "%d", f"(int)({text})"
 
 
-def _items(e: Emitter, value: SSAValue) -> list[tuple[Element, str]]:
+def _in_hex(e: Emitter, element: Element, text: str, bits: str | None) -> tuple[str, str]:
+    """Return the format and argument of a value's `bits`; `text` is in the compute type."""
+    mark = f"0x%0{max(1, element.bits // 4)}{'ll' if element.bits == 64 else ''}x"
+    if bits is not None or not element.is_float:
+        narrow = f"(u{element.bits})" if element.bits in (8, 16) else ""
+        return mark, f"({element.unsigned}){narrow}({bits or text})"
+    if element.is_small_float:
+        return mark, f"(u32){e.call(arithmetic.narrow(element.name), text)}"
+    read = "__double_as_longlong" if element.bits == 64 else "__float_as_uint"
+    return mark, f"{read}({text})"
+
+
+@contextmanager
+def _each(e: Emitter, value: SSAValue) -> Generator[tuple[Element, str, str | None]]:
+    """Write what follows for each element that a thread holds.
+
+    Gives the element in its compute type, and its bits where they are at hand.
+    """
     if not is_tensor(value):
         scalar = e.scalar(value)
-        return [(scalar.element, scalar.text)]
+        yield scalar.element, scalar.text, None
+        return
     tensor = e.tensor(value)
     e.use_accessors(tensor.element)
-    return [(tensor.element, tensor.at(str(r))) for r in range(tensor.count)]
+    with e.unrolled("r", tensor.count) as r:
+        match tensor:
+            case Array() | Mapped() if tensor.element.packed > 1:
+                bits = tensor.bits_at(r)
+            case _:
+                bits = None
+        yield tensor.element, tensor.at(r), bits
 
 
 def device_print(e: Emitter, op: Operation) -> None:
     """Print a prefix and each value, once however many threads hold it."""
     assert isinstance(op, tile.Print)
     prefix = f"pid (%d, %d, %d) {_quoted(op.prefix.data)}"
-    place = "blockIdx.x, blockIdx.y, blockIdx.z"
     if not op.values:
         with e.block("" if e.one_thread else f"if ({e.thread} == 0)"):
-            e.line(f'printf("{prefix}\\n", {place});')
+            e.line(f'printf("{prefix}\\n", {_PLACE});')
     for value in op.values:
-        items, guard = _items(e, value), replica_guard(e, value)
-        with e.block(f"if ({guard})" if guard else ""):
-            for element, text in items:
-                mark, argument = _formatted(element, text)
-                e.line(f'printf("{prefix}{mark}\\n", {place}, {argument});')
+        guard = replica_guard(e, value)
+        with e.block(f"if ({guard})" if guard else ""), _each(e, value) as (element, text, bits):
+            mark, argument = (
+                _formatted(element, text) if op.hex is None else _in_hex(e, element, text, bits)
+            )
+            e.line(f'printf("{prefix}{mark}\\n", {_PLACE}, {argument});')
 
 
 def device_assert(e: Emitter, op: Operation) -> None:
     """Stop the kernel with a message where the condition is false."""
     assert isinstance(op, tile.Assert)
-    message = _quoted(op.message.data)
-    for _, text in _items(e, op.condition):
-        with e.block(f"if (!({text}))"):
-            e.line(f'printf("assertion failed: {message}\\n");')
-            e.do(TRAP)
+    if is_tensor(op.condition):
+        holds = e.names.fresh("holds")
+        e.line(f"bool {holds} = true;")
+        with _each(e, op.condition) as (_, text, _):
+            e.line(f"{holds} &= {text};")
+    else:
+        holds = e.scalar(op.condition).text
+    with e.block(f"if (!({holds}))"):
+        said = f"pid (%d, %d, %d) device_assert failed: {_quoted(op.message.data)}"
+        e.line(f'printf("{_where(op)}{said}\\n", {_PLACE});')
+        e.do(TRAP)
+
+
+def _where(op: Operation) -> str:
+    """Return the place in the user's text, as compilers write it."""
+    match op.location:
+        case FileLineColLoc() as place if place.line.data:
+            return f"{_quoted(PurePath(place.filename.data).name)}:{place.line.data}: "
+        case _:
+            return ""
 
 
 RULES: dict[type[Operation], Handler] = {

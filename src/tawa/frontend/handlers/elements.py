@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic
+from tawa.frontend import arithmetic, overflow
 from tawa.frontend.context import Context
 from tawa.frontend.handlers import arguments as arg
 from tawa.frontend.handlers.reductions import along
@@ -15,7 +15,8 @@ from tawa.language.dtypes import float32, float64
 
 
 def _operator(symbol: str, c: Context, one: Value, other: Value, sanitize: Value) -> Value:
-    return arithmetic.binary(c.builder, symbol, _known(c, one), other)
+    checked = arg.flag(c, sanitize, "sanitize_overflow")
+    return overflow.binary(c, symbol, _known(c, one), other, sanitize=checked)
 
 
 def _known(c: Context, value: Value) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Operation
 
 from tawa.errors import TypeMismatch
@@ -111,17 +111,22 @@ def static_print(
 def device_print(c: Context, prefix: Value, values: Value, hex: Value) -> Value:
     """Emit a print."""
     shown = [arithmetic.to_tensor(c.builder, value) for value in arg.sequence(values)]
-    name = {"prefix": StringAttr(arg.text(c, prefix, "the prefix"))}
-    c.builder.effect(tile.Print, [shown], name)
+    digits = UnitAttr() if arg.flag(c, hex, "hex") else None
+    attributes = {"prefix": StringAttr(arg.text(c, prefix, "the prefix")), "hex": digits}
+    c.builder.effect(tile.Print, [shown], attributes)
     return arg.NONE
 
 
-def device_assert(c: Context, condition: Value, message: Value, mask: Value) -> Value:
-    """Emit an assertion when the option ``debug`` is set; a false constant fails now."""
-    if isinstance(condition, Const):
-        return static_assert(c, condition, message)
-    if not c.options.get("debug"):
+def device_assert(c: Context, condition: Value, message: Value, mask: Value = arg.NONE) -> Value:
+    """Emit an assertion when the option ``debug`` is set."""
+    if not c.options.get("debug") or (isinstance(condition, Const) and condition.value):
         return arg.NONE
+    if c.builder.isolated:
+        raise c.unsupported(
+            "tl.device_assert in the combine function of a reduction",
+            why="the function combines two elements, in an order and number that is not said",
+            remedy="check the input of the reduction, or its result",
+        )
     holds = arithmetic.to_bool(c.builder, condition)
     if not arg.is_none(mask):
         outside = arithmetic.invert(c.builder, arithmetic.to_bool(c.builder, mask))

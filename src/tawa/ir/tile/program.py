@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr, UnitAttr
 from xdsl.irdl import (
     attr_def,
     irdl_op_definition,
@@ -77,10 +77,14 @@ class Assume(TawaOperation):
 
 @irdl_op_definition
 class Print(TawaOperation):
-    """Print a prefix and values on the device (tl.device_print)."""
+    """Print a prefix and values on the device (tl.device_print).
+
+    With `hex` numbers are printed as their bits, in hexadecimal digits.
+    """
 
     name = "tile.print"
     prefix = attr_def(StringAttr)
+    hex = opt_attr_def(UnitAttr)
     values = var_operand_def()
     assembly_format = "$prefix `(` $values `)` attr-dict `:` type(operands)"
 
