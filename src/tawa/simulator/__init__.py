@@ -34,38 +34,45 @@ def simulate(
     is a name of `tawa.simulator.schedules` ("random", "late", "early", "starve=ROLE", two joined by
     "+"); `late` says when asynchronous work completes where the name does not. `multiprocessors`
     bounds the resident blocks (the target's number if None); `cluster` is the plan's cluster, which
-    aref IR does not say.
+    aref IR does not say. Warns where what is stored depends on elements that have no value.
     """
     from tawa.errors import ArgumentError
     from tawa.simulator.aref import run_aref
     from tawa.simulator.hopper import run_hopper
     from tawa.simulator.tile import run_tile
     from tawa.simulator.trace import Trace
+    from tawa.simulator.undefined import Defined, run_told
     from tawa.target import H200
 
     if level not in ("tile", "aref", "hopper"):
         raise ArgumentError(f"level={level!r}", remedy='use "tile", "aref" or "hopper"')
-    match level:
-        case "tile":
-            run_tile(kernel, grid, arguments)
-            return Trace()
-        case "aref":
-            return run_aref(
-                kernel,
-                grid,
-                arguments,
-                seed=seed,
-                schedule=schedule,
-                multiprocessors=multiprocessors or H200.multiprocessors,
-                cluster=cluster,
-            )
-        case "hopper":
-            return run_hopper(
-                kernel,
-                grid,
-                arguments,
-                seed=seed,
-                schedule=schedule,
-                late=late,
-                multiprocessors=multiprocessors or H200.multiprocessors,
-            )
+
+    def run(defined: Defined) -> Trace:
+        match level:
+            case "tile":
+                run_tile(kernel, grid, arguments, defined=defined)
+                return Trace()
+            case "aref":
+                return run_aref(
+                    kernel,
+                    grid,
+                    arguments,
+                    seed=seed,
+                    schedule=schedule,
+                    multiprocessors=multiprocessors or H200.multiprocessors,
+                    cluster=cluster,
+                    defined=defined,
+                )
+            case "hopper":
+                return run_hopper(
+                    kernel,
+                    grid,
+                    arguments,
+                    seed=seed,
+                    schedule=schedule,
+                    late=late,
+                    multiprocessors=multiprocessors or H200.multiprocessors,
+                    defined=defined,
+                )
+
+    return run_told(kernel, arguments, run)

@@ -332,6 +332,7 @@ def run_aref(
     schedule: str = "random",
     multiprocessors: int = H200.multiprocessors,
     cluster: int | None = None,
+    defined: frozenset[Operation] = frozenset(),
 ) -> Trace:
     """Run aref IR concurrently, in place on the argument arrays.
 
@@ -350,9 +351,9 @@ def run_aref(
             why="its `launch` attribute has no `cluster`",
             remedy="pass cluster=, the plan's",
         )
-    memory = GlobalMemory()
-    program = _decode(kernel, bind_arguments(kernel, arguments, memory))
     scheduler, trace = Scheduler(seed, schedule), Trace()
+    memory = GlobalMemory(scheduler.wake, defined)
+    program = _decode(kernel, bind_arguments(kernel, arguments, memory))
     races = GlobalRaces(memory.segments, written_arguments(kernel))
     user_grid = checked_grid(grid)
     machine = Machine(memory, races, scheduler, trace, user_grid, blocks, 32, 0, 0, size or 1)

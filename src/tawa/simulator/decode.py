@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, TypeAlias
 
-import numpy as np
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.errors import InternalError
 from tawa.ir import tile
-from tawa.simulator.values import Array, dtype_of
+from tawa.simulator import standstill
+from tawa.simulator.values import dtype_of
 
 
 @dataclass(slots=True)
@@ -273,23 +272,28 @@ def decode_while(decoder: Decoder, loop: scf.WhileOp) -> Step:
     test = decoder.steps(op for op in block.ops if op is not last)
     condition, passed = decoder.number(last.condition), decoder.numbered(last.args)
     body = decoder.body(loop.after_region.block)
+    still = standstill.find(loop)
 
     def plain(frame: Frame) -> None:
         values = frame.values
         _move(values, before, initial)
         while True:
+            carried = [values[i] for i in before]
             test.run(frame)
             if not values[condition]:
                 break
             _move(values, body.arguments, passed)
             body.step.run(frame)
             _move(values, before, body.results)
+            if still is not None and standstill.equal(carried, [values[i] for i in before]):
+                raise still.endless()
         _move(values, finals, passed)
 
     def wait(frame: Frame) -> Wait:
-        values = frame.values
+        values, memory = frame.values, frame.world.memory
         _move(values, before, initial)
         while True:
+            changes, carried = memory.changes, [values[i] for i in before]
             if test.blocking:
                 yield from test.run(frame)
             else:
@@ -302,95 +306,18 @@ def decode_while(decoder: Decoder, loop: scf.WhileOp) -> Step:
             else:
                 body.step.run(frame)
             _move(values, before, body.results)
+            if still is None or changes != memory.changes:
+                continue
+            if standstill.equal(carried, [values[i] for i in before]):
+                yield still.wait(memory)
         _move(values, finals, passed)
 
-    return Step(wait, True) if test.blocking or body.step.blocking else Step(plain)
-
-
-_VECTOR = (tile.Elementwise, tile.Constant, tile.Cast, tile.Bitcast, tile.Yield)
-
-
-def _combiner(
-    decoder: Decoder, operation: tile.Reduce | tile.Scan
-) -> Callable[[Frame, list[Any], list[Any]], list[Any]]:
-    """Return the function (frame, left tuple, right tuple) -> combined tuple, on whole arrays.
-
-    A body of element functions acts on arrays as it stands; one with control flow is run once for
-    each element.
-    """
-    body = decoder.body(operation.body.block)
-    if body.step.blocking:
-        raise InternalError(f"{operation.name} has a body that waits")
-
-    def vector(frame: Frame, left: list[Any], right: list[Any]) -> list[Any]:
-        values = frame.values
-        for number, value in zip(body.arguments, [*left, *right]):
-            values[number] = value
-        body.step.run(frame)
-        return [np.broadcast_to(values[r], np.shape(old)) for r, old in zip(body.results, left)]
-
-    def single(frame: Frame, left: list[Any], right: list[Any]) -> list[Any]:
-        out = [np.empty_like(item) for item in left]
-        for where in np.ndindex(np.shape(left[0])):
-            parts = vector(frame, [x[where] for x in left], [x[where] for x in right])
-            for target, part in zip(out, parts):
-                target[where] = part
-        return out
-
-    simple = all(isinstance(op, _VECTOR) for op in operation.body.block.ops)
-    return vector if simple else single
-
-
-def _halve(
-    combine: Callable[[Frame, list[Any], list[Any]], list[Any]], frame: Frame, items: list[Array]
-) -> list[Array]:
-    """Combine neighbours along the last axis, an odd one at the end staying as it is."""
-    even = items[0].shape[-1] // 2 * 2
-    pairs = combine(frame, [x[..., 0:even:2] for x in items], [x[..., 1:even:2] for x in items])
-    return [np.concatenate([pair, x[..., even:]], axis=-1) for pair, x in zip(pairs, items)]
-
-
-def decode_reduce(decoder: Decoder, operation: tile.Reduce) -> Step:
-    """tile.reduce: neighbours first, a tree of ceil(log2 n) levels that keeps the order."""
-    readers = [decoder.reader(value, operation) for value in operation.inputs]
-    outputs = decoder.numbered(operation.res)
-    combine, axis = _combiner(decoder, operation), operation.axis.data
-
-    def run(frame: Frame) -> None:
-        items = [np.moveaxis(read(frame.values), axis, -1) for read in readers]
-        while items[0].shape[-1] > 1:
-            items = _halve(combine, frame, items)
-        for out, item in zip(outputs, items):
-            frame.values[out] = item[..., 0][()]
-
-    return Step(run)
-
-
-def decode_scan(decoder: Decoder, operation: tile.Scan) -> Step:
-    """tile.scan: one element after the other along the axis."""
-    readers = [decoder.reader(value, operation) for value in operation.inputs]
-    outputs = decoder.numbered(operation.res)
-    combine, axis = _combiner(decoder, operation), operation.axis.data
-    backwards = operation.reverse is not None and bool(operation.reverse.value.data)
-
-    def run(frame: Frame) -> None:
-        items = [np.array(np.moveaxis(read(frame.values), axis, 0)) for read in readers]
-        order = range(items[0].shape[0])
-        places = list(reversed(order) if backwards else order)
-        for before, at in pairwise(places):
-            parts = combine(frame, [x[before] for x in items], [x[at] for x in items])
-            for item, part in zip(items, parts):
-                item[at] = part
-        for out, item in zip(outputs, items):
-            frame.values[out] = np.moveaxis(item, 0, axis)
-
-    return Step(run)
+    waits = test.blocking or body.step.blocking or (still is not None and bool(still.reads))
+    return Step(wait, True) if waits else Step(plain)
 
 
 CONTROL: dict[type[Operation], Rule] = {
     scf.ForOp: decode_for,
     scf.IfOp: decode_if,
     scf.WhileOp: decode_while,
-    tile.Reduce: decode_reduce,
-    tile.Scan: decode_scan,
 }

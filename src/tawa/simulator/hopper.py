@@ -102,6 +102,7 @@ class _Launch:
         self.todo = [(i, j, k) for k, j, i in starts]
         self.todo.reverse()
         self.count = 0
+        machine.scheduler.resident = size * min(resident, len(self.todo))
         for _ in range(min(resident, len(self.todo))):
             self.next_cluster()
 
@@ -111,6 +112,7 @@ class _Launch:
             return
         i, j, k = self.todo.pop()
         machine = self.machine
+        machine.scheduler.later = machine.cluster * len(self.todo)
         warps = machine.threads // 32
         cluster = Cluster(machine, self.count, Clocks(warps * machine.cluster))
         self.count += 1
@@ -238,21 +240,22 @@ def run_hopper(
     schedule: str = "random",
     late: str = "random",
     multiprocessors: int = H200.multiprocessors,
+    defined: frozenset[Operation] = frozenset(),
 ) -> Trace:
     """Run hopper IR concurrently, in place on the argument arrays, and return the timeline.
 
     `grid` is the user's grid of programs; arguments as for `run_tile`. Equal `seed`, `schedule`
-    (see `tawa.simulator.schedules`) and `late` give equal runs; `multiprocessors` blocks are
-    resident at a time.
+    (see `tawa.simulator.schedules`) and `late` give equal runs; as many blocks are resident at a
+    time as `multiprocessors` hold by the kernel's `launch`.
     Raises ProtocolError for a race, a deadlock, an early read or anything left over, LaunchError
-    for an access out of bounds.
+    for an access out of bounds and for loops that wait for what no resident block writes.
     """
     check_schedule(kernel, schedule)
     blocks = launch_blocks(kernel, grid, multiprocessors)
-    memory = GlobalMemory()
+    scheduler, trace = Scheduler(seed, schedule, late), Trace()
+    memory = GlobalMemory(scheduler.wake, defined)
     program = _decode(kernel, bind_arguments(kernel, arguments, memory))
     threads = _threads(kernel)
-    scheduler, trace = Scheduler(seed, schedule, late), Trace()
     machine = Machine(
         memory,
         GlobalRaces(memory.segments, written_arguments(kernel)),
@@ -266,7 +269,8 @@ def run_hopper(
         launch_number(kernel, "cluster", 1),
     )
     with np.errstate(all="ignore"):
-        _Launch(program, machine, max(1, multiprocessors // machine.cluster))
+        resident = multiprocessors * launch_number(kernel, "blocks", 1) // machine.cluster
+        _Launch(program, machine, max(1, resident))
         scheduler.run()
     trace.steps = scheduler.step
     return trace

@@ -10,22 +10,26 @@ names the argument the pointer was made from.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from xdsl.ir import Operation
 
 from tawa.errors import ArgumentError, LaunchError
+from tawa.ir import line_of
+from tawa.simulator.open_loads import undefined_sources
+from tawa.simulator.scheduler import Task
+from tawa.simulator.segments import Segment, bytes_of
 from tawa.simulator.values import F32, FLOATS, Array, DType, convert, is_array, place_of, poison
 
 _SHIFT = 40  # bytes an offset may span, as a power of two
 _MIDDLE = 1 << (_SHIFT - 1)  # offset 0 lies in the middle, so that negative offsets keep their name
 
-# Told of each access: segment, element indices, element size, kind ("read", "write", "rewrite" of
-# the bits that are there, "atomic"), the operation, and which elements of its tile these are (flat
-# positions; None: all, in order).
-Watch: TypeAlias = Callable[["Segment", Any, int, str, Operation, Any], None]
+# Told of each access: segment, element indices, element size, kind ("read", "poll" by a volatile
+# load, "write", "rewrite" of the bits that are there, "atomic"), the operation, and which elements
+# of its tile these are (flat positions; None: all, in order).
+Watch: TypeAlias = Callable[[Segment, Any, int, str, Operation, Any], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,54 +58,22 @@ class Descriptor:
     padding: str
 
 
-@dataclass(slots=True, eq=False)
-class Segment:
-    """The memory of one argument: bytes, the lowest of them `low` bytes from the first element,
-    which has `size` bytes.
+class GlobalMemory:
+    """All segments of one launch, and every way to read and write them.
+
+    `changes` counts the accesses that left other bytes than they found; after each, those of
+    `waiting` are woken. The loads of `defined` give zero for what has no value.
     """
 
-    name: str
-    low: int
-    size: int
-    data: Array
-    writable: bool
-    views: dict[DType, Array] = field(default_factory=dict[DType, Array])
-
-    @property
-    def real(self) -> int:
-        """The machine address of `data[0]`: equal where arguments alias."""
-        return int(self.data.ctypes.data)
-
-    def typed(self, dtype: DType) -> tuple[Array, int]:
-        """Return the bytes as elements, and the index of the first element in them."""
-        phase = -self.low % dtype.itemsize
-        view = self.views.get(dtype)
-        if view is None:
-            count = (self.data.size - phase) // dtype.itemsize
-            view = self.data[phase : phase + max(count, 0) * dtype.itemsize].view(dtype)
-            self.views[dtype] = view
-        return view, (-self.low - phase) // dtype.itemsize
-
-
-def _bytes_of(array: Any) -> tuple[Array, int]:
-    """Return the bytes an array spans and the offset of the lowest one from its first element."""
-    if array.size == 0:
-        return np.empty(0, np.uint8), 0
-    spans = [(n - 1) * step for n, step in zip(array.shape, array.strides)]
-    low = sum(span for span in spans if span < 0)
-    high = sum(span for span in spans if span > 0) + array.itemsize
-    corner = (slice(-1, None) if step < 0 else slice(0, 1) for step in array.strides)
-    lowest = array[(*corner, ...)]  # the ellipsis keeps an array of no dimensions an array
-    # As bytes first: the array interface has no name for fp8 types of one byte.
-    seed = lowest.reshape(1).view(np.uint8)
-    return np.lib.stride_tricks.as_strided(seed, (high - low,), (1,)), low
-
-
-class GlobalMemory:
-    """All segments of one launch, and every way to read and write them."""
-
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        wake: Callable[[list[Task]], None],
+        defined: frozenset[Operation] = frozenset(),
+    ) -> None:
         self.segments: list[Segment] = []
+        self.changes = 0
+        self.waiting: list[Task] = []
+        self._wake, self._defined = wake, defined
 
     def bind(self, name: str, array: Any, element: DType) -> np.int64:
         """Make an array addressable and return the address of its first element."""
@@ -116,7 +88,7 @@ class GlobalMemory:
                 f"argument {name} holds {array.dtype}, the kernel was compiled for {element}",
                 remedy=f"pass {name} as {element}, or compile for {array.dtype}",
             )
-        data, low = _bytes_of(array)
+        data, low = bytes_of(array)
         self.segments.append(
             Segment(name, low, element.itemsize, data, bool(array.flags.writeable))
         )
@@ -167,10 +139,15 @@ class GlobalMemory:
                 f"{operation.name} outside of argument {segment.name}",
                 place=place_of(operation),
                 why=f"element {worst} of {segment.name}, which spans elements {-first} to "
-                f"{view.size - first - 1}; {int(outside.sum())} of {index.size} accesses are out",
+                f"{view.size - first - 1}; {int(outside.sum())} of {index.size} accesses are out"
+                + _from_undefined(operation),
                 remedy="mask the access, or pass a larger array",
             )
         return index
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self._wake(self.waiting)
 
     def _writable(self, segment: Segment, operation: Operation) -> None:
         if not segment.writable:
@@ -188,6 +165,7 @@ class GlobalMemory:
         other: Any,
         operation: Operation,
         watch: Watch | None = None,
+        kind: str = "read",
     ) -> Any:
         """Load an element from each address where `mask`; elsewhere `other`, or poison."""
         at = np.asarray(addresses)
@@ -195,7 +173,9 @@ class GlobalMemory:
             out = np.empty(at.shape, dtype)
             live: Any = ...
         else:
-            out = poison(at.shape, dtype) if other is None else np.array(other, dtype)
+            if other is None:
+                other = dtype.type(0) if operation in self._defined else poison(at.shape, dtype)
+            out = np.array(other, dtype)
             out = out if out.shape == at.shape else np.broadcast_to(out, at.shape).copy()
             live = np.asarray(mask)
         chosen = np.atleast_1d(at[live])
@@ -205,7 +185,7 @@ class GlobalMemory:
             index = self._index(segment, chosen[select], dtype, operation)
             if watch is not None:
                 where = _positions(mask, at.shape, part)
-                watch(segment, index, dtype.itemsize, "read", operation, where)
+                watch(segment, index, dtype.itemsize, kind, operation, where)
             result[select] = segment.typed(dtype)[0][index]
         out[live] = result if at.ndim or mask is not None else result[0]
         return out[()]
@@ -227,11 +207,14 @@ class GlobalMemory:
             select = ... if part is True else part
             index = self._index(segment, chosen[select], data.dtype, operation)
             view = segment.typed(data.dtype)[0]
+            same = _same(view[index], new[select])
             if watch is not None:
                 where = _positions(mask, at.shape, part)
-                kind = "rewrite" if _same(view[index], new[select]) else "write"
+                kind = "rewrite" if same else "write"
                 watch(segment, index, data.dtype.itemsize, kind, operation, where)
-            view[index] = new[select]
+            if not same:
+                view[index] = new[select]
+                self._changed()
 
     def update(
         self,
@@ -260,13 +243,16 @@ class GlobalMemory:
                 where = _positions(live, at.shape, part)
                 watch(segment, index, data.dtype.itemsize, "atomic", operation, where)
             view = segment.typed(data.dtype)[0]
+            before = view[index]
             if np.unique(index).size == index.size:
-                found[select] = view[index]
-                view[index] = step(found[select], new[select])
-                continue
-            for place, where in zip(select, index):
-                found[place] = view[where]
-                view[where] = step(found[place], new[place])
+                found[select] = before
+                view[index] = step(before, new[select])
+            else:
+                for place, where in zip(select, index):
+                    found[place] = view[where]
+                    view[where] = step(found[place], new[place])
+            if not _same(before, view[index]):
+                self._changed()
         old[live] = found if at.ndim else found[0] if found.size else old[live]
         return old[()]
 
@@ -349,14 +335,27 @@ class GlobalMemory:
             return
         segment, window, slices, start = found
         self._writable(segment, operation)
-        part = value[slices]
+        new = value[slices] if combine is None else combine(window, value[slices])
+        same = _same(window, new)
         if watch is not None:
             index = self._indices(desc, start, window.shape)
-            changes = "rewrite" if _same(window, part) else "write"
+            changes = "rewrite" if same else "write"
             kind = changes if combine is None else "atomic"
             where = _inner(value.shape, slices)
             watch(segment, index, desc.dtype.itemsize, kind, operation, where)
-        window[...] = part if combine is None else combine(window, part)
+        if not same:
+            window[...] = new
+            self._changed()
+
+
+def _from_undefined(operation: Operation) -> str:
+    """Return what is to be said where an address may be computed from elements without a value."""
+    loads = [load for value in operation.operands for load in undefined_sources(value)]
+    lines = sorted({line for load in loads if (line := line_of(load))})
+    if not lines:
+        return ""
+    where = ", ".join(map(str, lines))
+    return f"; they may come from line {where}, where a load has a mask and no `other`"
 
 
 def _positions(mask: Any, shape: tuple[int, ...], part: Any) -> Any:

@@ -2,7 +2,8 @@
 
 Memory that no operation of the kernel may write is not watched. Arguments that alias share one
 shadow. Two stores of the same bits do not race, in whatever order they come; atomics race only with
-plain accesses. Atomics with acquire or release order carry knowledge from cluster to cluster.
+plain accesses, and so do volatile loads: they are relaxed ones (PTX ISA, "ld.volatile"). Atomics
+with acquire or release order carry knowledge from cluster to cluster.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from tawa.errors import ProtocolError
 from tawa.ir import aref, hopper, line_of, tile
 from tawa.simulator.clocks import Clock
-from tawa.simulator.memory import Segment
+from tawa.simulator.segments import Segment
 from tawa.simulator.values import place_of
 
 _CLOCK_BITS, _COLUMN_BITS = 28, 15
@@ -75,6 +76,7 @@ class _Shadow:
     writes: NDArray[np.int64]
     atomics: NDArray[np.int64]
     reads: dict[int, NDArray[np.int32]] = field(default_factory=dict[int, NDArray[np.int32]])
+    polls: dict[int, NDArray[np.int32]] = field(default_factory=dict[int, NDArray[np.int32]])
     who: dict[int, tuple[str, Operation]] = field(default_factory=dict[int, tuple[str, Operation]])
 
     def refine(self) -> None:
@@ -82,6 +84,7 @@ class _Shadow:
         self.writes = np.repeat(self.writes, self.unit)
         self.atomics = np.repeat(self.atomics, self.unit)
         self.reads = {key: np.repeat(clocks, self.unit) for key, clocks in self.reads.items()}
+        self.polls = {key: np.repeat(clocks, self.unit) for key, clocks in self.polls.items()}
         self.unit = 1
 
 
@@ -163,7 +166,9 @@ class GlobalRaces:
         parts = size // shadow.unit
         at = (first[:, None] + np.arange(parts)).ravel() if parts > 1 else first
         if kind in ("write", "atomic"):
-            self._compare_reads(shadow, at, operation, event)
+            self._compare_reads(shadow.reads, shadow, at, operation, event)
+        if kind == "write":
+            self._compare_reads(shadow.polls, shadow, at, operation, event)
         if kind in ("read", "write"):
             self._compare(shadow.atomics, shadow, at, operation, event, kind)
         if kind != "rewrite":
@@ -171,10 +176,11 @@ class GlobalRaces:
         key = _pack(event.cluster, event.column)
         shadow.who[key] = (event.role, operation)
         match kind:
-            case "read":
-                if key not in shadow.reads:
-                    shadow.reads[key] = np.zeros(shadow.writes.size, np.int32)
-                shadow.reads[key][at] = event.clock
+            case "read" | "poll":
+                reads = shadow.reads if kind == "read" else shadow.polls
+                if key not in reads:
+                    reads[key] = np.zeros(shadow.writes.size, np.int32)
+                reads[key][at] = event.clock
             case "write" | "rewrite":
                 shadow.writes[at] = key | event.clock
             case _:
@@ -197,9 +203,14 @@ class GlobalRaces:
                 raise self._race(shadow, packed, "write", kind, operation, event)
 
     def _compare_reads(
-        self, shadow: _Shadow, at: NDArray[np.int64], operation: Operation, event: Event
+        self,
+        reads: dict[int, NDArray[np.int32]],
+        shadow: _Shadow,
+        at: NDArray[np.int64],
+        operation: Operation,
+        event: Event,
     ) -> None:
-        for key, clocks in shadow.reads.items():
+        for key, clocks in reads.items():
             latest = int(clocks[at].max(initial=0))
             if latest and not event.knows(*_unpack(key | latest)):
                 raise self._race(shadow, key | latest, "read", "write", operation, event)

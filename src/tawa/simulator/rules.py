@@ -20,6 +20,7 @@ from tawa.simulator.decode import CONTROL, Binary, Decoder, Rule, Step, Ternary,
 from tawa.simulator.dot import dot
 from tawa.simulator.elements import element_function, elementwise
 from tawa.simulator.memory import Descriptor, GlobalMemory, Watch
+from tawa.simulator.reductions import REDUCTIONS
 from tawa.simulator.values import (
     Array,
     DType,
@@ -180,11 +181,12 @@ def pointee(kind: Any) -> DType:
 def _load(operation: tile.Load) -> Callable[..., Any]:
     dtype = pointee(operation.pointer.type)
     masked, filled_in = operation.mask is not None, operation.other is not None
+    kind = "poll" if operation.volatile is not None and bool(operation.volatile) else "read"
 
     def load(world: World, pointer: Any, *rest: Any) -> Any:
         mask = rest[0] if masked else None
         other = rest[-1] if filled_in else None
-        return world.memory.gather(pointer, dtype, mask, other, operation, world.watch)
+        return world.memory.gather(pointer, dtype, mask, other, operation, world.watch, kind)
 
     return load
 
@@ -321,16 +323,30 @@ def _assert(operation: tile.Assert) -> Callable[..., Any]:
 
 
 def _print(operation: tile.Print) -> Callable[..., Any]:
-    prefix = operation.prefix.data
+    prefix, shown = operation.prefix.data, _in_hex if operation.hex is not None else _as_it_is
 
     def show(world: World, *values: Any) -> None:
-        print(f"pid {world.program} {prefix}", *values)
+        print(f"pid {world.program} {prefix}", *map(shown, values))
 
     return show
 
 
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _in_hex(value: Any) -> str:
+    """Return the bits of a scalar, or of each element, as ``0x`` and all their digits."""
+    array = np.asarray(value)
+    is_bool = array.dtype.kind == "b"
+    bits = array if is_bool else array.view(f"u{array.itemsize}")
+    spell = ("0x{:x}" if is_bool else f"0x{{:0{2 * array.itemsize}x}}").format
+    return np.array2string(bits, formatter={"all": spell})
+
+
 RULES: dict[type[Operation], Rule] = {
     **CONTROL,
+    **REDUCTIONS,
     tile.Constant: _constant,
     tile.Arange: _arange,
     tile.ProgramId: effect(_program_id),

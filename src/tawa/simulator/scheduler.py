@@ -14,7 +14,7 @@ from typing import Any
 
 from xdsl.ir import Operation
 
-from tawa.errors import ArgumentError, ProtocolError
+from tawa.errors import ArgumentError, LaunchError, ProtocolError, TawaError
 from tawa.ir import line_of
 from tawa.simulator.schedules import read_schedule
 from tawa.simulator.values import place_of
@@ -29,12 +29,16 @@ _PATIENCE = 5000
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a task waits for: one row of the deadlock table, and the sentence about it."""
+    """What a task waits for: one row of the deadlock table, and the sentence about it.
+
+    `of_kernel`: the text of the kernel asks for it, not what the compiler makes of it.
+    """
 
     what: str
     phase: str = "-"
     arrived: str = "-"
     sentence: str = ""
+    of_kernel: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -73,13 +77,15 @@ class Scheduler:
 
     `schedule` is a name of `tawa.simulator.schedules`; `late` says when asynchronous work completes
     where the name does not: "random", "late" (only when every task waits) or "early" (before any
-    task goes on).
+    task goes on). `later` blocks begin only when others have ended, of which `resident` run.
     """
 
     seed: int = 0
     schedule: str = "random"
     late: str = "random"
     limit: int = 20_000_000
+    later: int = 0
+    resident: int = 0
     step: int = 0
     ready: list[Task] = field(default_factory=list[Task])
     events: list[Event] = field(default_factory=list[Event])
@@ -118,7 +124,15 @@ class Scheduler:
         queue[:] = still
 
     def run(self) -> None:
-        """Run to the end; raises ProtocolError for a deadlock or a run that does not end."""
+        """Run to the end; raises ProtocolError for a deadlock or a run that does not end, and
+        LaunchError where the kernel waits for what nobody does.
+        """
+        self.drain()
+        if self.waiting:
+            raise self._deadlock()
+
+    def drain(self) -> None:
+        """Run until all that is left waits; raises ProtocolError for a run that does not end."""
         while self.ready or self.events:
             self.step += 1
             if self.step > self.limit:
@@ -131,8 +145,6 @@ class Scheduler:
                 self._take(self.events, -index - 1).run()
             else:
                 self._advance(self._take(self.ready, index))
-        if self.waiting:
-            raise self._deadlock()
 
     def _take(self, items: list[Any], index: int) -> Any:
         items[index], items[-1] = items[-1], items[index]
@@ -176,10 +188,11 @@ class Scheduler:
         self.waiting[task] = None
         blocked.queue.append(task)
 
-    def _deadlock(self) -> ProtocolError:
+    def _deadlock(self) -> TawaError:
         header = ("step", "role", "line", "waits for", "phase", "arrived/needed")
         rows: list[tuple[str, ...]] = [header]
-        sentences: list[str] = []
+        sentences: dict[str, list[str]] = {}
+        polling: list[Operation] = []
         first = None
         for task in self.waiting:
             if (blocked := task.blocked) is None or task.label == BLOCK:
@@ -189,12 +202,38 @@ class Scheduler:
             cells = (str(task.since), task.where, str(line) if line else "-")
             rows.append((*cells, need.what, need.phase, need.arrived))
             if need.sentence:
-                sentences.append(f"{task.where} waits {need.sentence}")
+                sentences.setdefault(need.sentence, []).append(task.where)
+            if need.of_kernel:
+                polling.append(blocked.operation)
             first = first or place_of(blocked.operation)
-        widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
-        table = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in rows]
-        return ProtocolError(
-            "deadlock: every role waits\n" + "\n".join(f"  {line}" for line in table),
-            place=first,
-            why="; ".join(sentences[:4]) + "; nobody is left to do it",
+        said = [f"{_several(who)} {sentence}" for sentence, who in sentences.items()]
+        table, why = _table(rows), "; ".join(said[:4]) + "; nobody is left to do it"
+        if not polling:
+            return ProtocolError(f"deadlock: every role waits\n{table}", place=first, why=why)
+        if self.later:
+            why += f": {self.later} blocks begin only when some of the {self.resident} that run end"
+        return LaunchError(
+            f"the launch hangs: nobody writes what a loop waits for\n{table}",
+            place=place_of(polling[0]),
+            why=why,
+            remedy="let programs wait for those before them only, or launch as many as run at once"
+            if self.later
+            else "let a program write it that does not wait itself",
         )
+
+
+def _several(who: list[str]) -> str:
+    return f"{who[0]} waits" if len(who) == 1 else f"{who[0]} (and {len(who) - 1} more) waits"
+
+
+_ROWS = 12
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    """Return rows in columns, the first of very many."""
+    shown = rows[: _ROWS + 1]
+    widths = [max(len(row[i]) for row in shown) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths)).rstrip() for row in shown]
+    if len(rows) > len(shown):
+        lines.append(f"and {len(rows) - len(shown)} more")
+    return "\n".join(f"  {line}" for line in lines)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from xdsl.ir import Operation
 
 from tawa.errors import ArgumentError
 from tawa.ir import tile
@@ -17,6 +18,7 @@ from tawa.simulator.arguments import bind_arguments
 from tawa.simulator.decode import Decoder
 from tawa.simulator.memory import GlobalMemory, Watch
 from tawa.simulator.rules import RULES
+from tawa.simulator.scheduler import Scheduler, Task
 from tawa.target import PROGRAMS
 
 
@@ -41,15 +43,26 @@ def checked_grid(grid: tuple[int, ...]) -> tuple[int, int, int]:
     return int(x), int(y), int(z)
 
 
-def run_tile(kernel: tile.Kernel, grid: tuple[int, ...], arguments: Mapping[str, object]) -> None:
+def run_tile(
+    kernel: tile.Kernel,
+    grid: tuple[int, ...],
+    arguments: Mapping[str, object],
+    *,
+    defined: frozenset[Operation] = frozenset(),
+) -> None:
     """Run every program of tile IR in order, in place on the argument arrays.
 
     Arguments by name: a NumPy array for a pointer, a `HostDescriptor` for a descriptor, a number
-    for a scalar. Raises ArgumentError before anything runs, LaunchError (with the Python line) for
-    an access out of bounds, a failed device_assert or a false tl.assume.
+    for a scalar. The loads of `defined` give zero where others have no value. Raises ArgumentError
+    before anything runs, LaunchError (with the Python line) for an access out of bounds, a failed
+    device_assert, a false tl.assume or a loop without an end.
+
+    A program whose loop waits for memory lets the next ones run meanwhile, and goes on when one of
+    them has written memory.
     """
     shape = checked_grid(grid)
-    memory = GlobalMemory()
+    scheduler = Scheduler()
+    memory = GlobalMemory(scheduler.wake, defined)
     decoder = Decoder(RULES)
     parameters = decoder.numbered(kernel.body.block.args)
     for number, value in zip(parameters, bind_arguments(kernel, arguments, memory)):
@@ -58,4 +71,13 @@ def run_tile(kernel: tile.Kernel, grid: tuple[int, ...], arguments: Mapping[str,
     x, y, z = shape
     with np.errstate(all="ignore"):
         for k, j, i in product(range(z), range(y), range(x)):
-            step.run(decoder.frame(_Program(memory, (i, j, k), shape)))
+            program = _Program(memory, (i, j, k), shape)
+            running = step.run(decoder.frame(program))
+            if step.blocking:
+                scheduler.start(Task("program", f"program {program.program}", running, _nothing))
+                scheduler.drain()
+        scheduler.run()
+
+
+def _nothing() -> None:
+    """What is to be done at the end of a program."""
