@@ -41,8 +41,12 @@ def test_public_names_resolve_and_are_typed():
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
-        ("import tawa", "numpy xdsl cuda torch ml_dtypes tawa.errors asyncio"),
-        ("import tawa; tawa.jit; tawa.TensorDescriptor; tawa.autotune", "numpy xdsl cuda torch"),
+        ("import tawa", "numpy xdsl cuda torch ml_dtypes tawa.errors asyncio typing re"),
+        (
+            "import tawa; tawa.jit; tawa.TensorDescriptor; tawa.autotune",
+            "numpy xdsl cuda torch statistics difflib tawa.simulator tawa.passes tawa.language",
+        ),
+        ("from tawa.tools.cli import make_parser; make_parser()", "numpy xdsl cuda tawa.runtime"),
     ],
 )
 def test_imports_are_light(statement, absent):

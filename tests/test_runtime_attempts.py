@@ -150,3 +150,14 @@ def test_registers_move_to_the_role_that_serves_where_that_helps(monkeypatch):
     assert sum(after[name] * sizes[name] for name in sizes) <= sum(
         before[name] * sizes[name] for name in sizes
     )
+
+
+def test_what_is_not_proved_of_many_programs_is_tried_with_one(monkeypatch):
+    first = build().plan
+    refuse, calls = refusing(UnprovedProtocol, 1)
+    monkeypatch.setattr(compiler, "prove", refuse)
+    kernel = build()
+    assert first.persistent
+    assert not kernel.plan.persistent
+    assert kernel.plan.specialized
+    assert len(calls) == 2

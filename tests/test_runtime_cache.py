@@ -269,6 +269,43 @@ def test_the_compiler_itself_is_part_of_the_key():
     assert compiler_digest() in request().disk_key
 
 
+def test_sources_of_the_compiler_are_told_apart(tmp_path, monkeypatch):
+    import tawa.runtime.fingerprint as module
+
+    for folder in ("runtime", "passes/lower", "tools", "kernels"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "one.py").write_text("x = 1")
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "runtime" / "fingerprint.py"))
+    digest = module.compiler_digest.__wrapped__
+    found = [digest()]
+    (tmp_path / "passes" / "lower" / "one.py").write_text("x = 2.5")
+    found.append(digest())
+    (tmp_path / "passes" / "two.py").write_text("")
+    found.append(digest())
+    assert len(set(found)) == 3
+    (tmp_path / "tools" / "one.py").write_text("no part of a compilation")
+    (tmp_path / "kernels" / "two.py").write_text("told by its own text")
+    assert digest() == found[-1]
+
+
+def test_the_version_of_nvrtc_is_read_off_its_folder(tmp_path, monkeypatch):
+    from importlib.metadata import PackageNotFoundError, version
+
+    from tawa.runtime.cubins import nvrtc_version
+
+    read = nvrtc_version.__wrapped__
+    try:
+        assert read() == f"nvidia_cuda_nvrtc-{version('nvidia-cuda-nvrtc')}.dist-info"
+    except PackageNotFoundError:
+        assert read() == ""
+    for folder in ("a", "b/nvidia", "c/nvidia/cu13", "c/nvidia_cuda_nvrtc-13.0.88.dist-info"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.setattr("sys.path", [str(tmp_path / name) for name in ("a", "none", "b", "c")])
+    assert read() == "nvidia_cuda_nvrtc-13.0.88.dist-info"
+    monkeypatch.setattr("sys.path", [str(tmp_path / "b")])
+    assert read() == ""
+
+
 def test_cubins_by_their_text(tmp_path, monkeypatch):
     pytest.importorskip("cuda.bindings.nvrtc")
     from tawa.runtime import cubins, nvrtc

@@ -6,11 +6,13 @@ Names resolve when first used, so that importing the package costs next to nothi
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from tawa.version import __version__ as __version__
 
+TYPE_CHECKING = False  # as typing has it: importing that costs more than all the rest here
 if TYPE_CHECKING:
+    from typing import Any
+
     from tawa import errors as errors
     from tawa import language as language
     from tawa import testing as testing

@@ -13,7 +13,6 @@ import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
 from typing import Any, Generic, TypeVar
 
 import tawa
@@ -146,6 +145,8 @@ def _take_turns(times: dict[int, float], calls: dict[int, Call], time: Time) -> 
     """Time those close to the fastest again, in turns, back and forth; the medians replace the
     first times.
     """
+    from statistics import median  # it brings fractions and decimals
+
     limit = _CLOSE * min(times.values())
     close = sorted((each, place) for place, each in times.items() if each <= limit)
     finalists = [place for _, place in close[:_FINALISTS]]

@@ -32,8 +32,8 @@ from tawa.errors import (
 from tawa.frontend import build as build_tile
 from tawa.frontend.signature import Signature
 from tawa.ir import hopper, tile
+from tawa.ir.walk import has
 from tawa.passes import pipeline
-from tawa.plan.budgets import moved_to_helpers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.planner import rank_plans
@@ -51,19 +51,18 @@ from tawa.runtime.compiled import (
     Stage,
 )
 from tawa.runtime.crash import Steps
-from tawa.runtime.resident import more_resident
+from tawa.runtime.resident import less_local, more_resident
 from tawa.runtime.stages import stage_of, with_later
 from tawa.simulator.proof import prove
 from tawa.target import Target
 
-ATTEMPTS = 6
+ATTEMPTS = 7
 _FRAMES = 12_000
 FEW = 16
 """Accesses to local memory in loops of roles that cost less than the plan that is second."""
 REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProtocol)
 """What makes the driver try the next plan. Of ProtocolError it is the subclass alone that says
 "not proved": a violated protocol is a fault of the compiler and is never passed over."""
-
 
 _REASONS = {
     "guards": "pointer accesses became descriptor accesses",
@@ -202,7 +201,7 @@ def _compile(
         made = attempt(plan)
         if made is None:
             continue
-        made = _less_local(made, target, pins, attempt)
+        made = less_local(made, target, pins, attempt)
         if (made.resources.local_in_loops or 0) <= FEW:
             return more_resident(made, kernel, target, pins, attempt)
         slow.append(made)
@@ -212,24 +211,6 @@ def _compile(
     for number, other in enumerate(errors[1:], 2):
         errors[0].add_note(f"plan {number}: {other.what}")
     raise errors[0]
-
-
-def _less_local(
-    made: CompiledKernel,
-    target: Target,
-    pins: Pins,
-    attempt: Callable[[Plan], CompiledKernel | None],
-) -> CompiledKernel:
-    """Return a kernel whose loops access local memory, or the same with a few of the consumers'
-    registers in the hands of the role that serves them, if that does so less.
-    """
-    if not made.resources.local_in_loops or pins.registers or pins.plan is not None:
-        return made
-    plan = moved_to_helpers(made.plan, target)
-    other = attempt(plan) if plan is not None else None
-    if other is None or other.resources.local_in_loops is None:
-        return made
-    return min(made, other, key=lambda kernel: kernel.resources.local_in_loops or 0)
 
 
 def _plans(
@@ -243,19 +224,27 @@ def _plans(
     """Yield the plans to try; `errors` holds what became of those before.
 
     The planner estimates: what the first plan took over the budget is set aside for the second,
-    and more where the planner would make the same again.
+    and more where the planner would make the same again. What was not proved of a persistent kernel
+    is tried with one program a block.
     """
     with watch.phase("plan", kernel):
         plans = rank_plans(kernel, target, pins, notes)
     refused = plans[0]
     yield refused
+    if isinstance(errors[0], UnprovedProtocol) and refused.persistent and pins.persistent is None:
+        once = replace(pins, persistent=False)  # The proof may choose the program of a block.
+        with watch.phase("plan", kernel), suppress(*REJECTIONS):
+            plans = (*rank_plans(kernel, target, once, notes)[:1], *plans)
     if isinstance(errors[0], OverBudget) and (aside := errors[0].excess):
         with watch.phase("plan", kernel), suppress(*REJECTIONS):
             while plans[0] == refused and aside < target.shared_per_block:
                 less = replace(target, shared_per_block=target.shared_per_block - aside)
                 plans = rank_plans(kernel, less, pins, notes)
                 aside *= 8
-    yield from [plan for plan in plans if plan != refused][: ATTEMPTS - 1]
+    rest = [plan for plan in plans if plan != refused][: ATTEMPTS - 1]
+    if isinstance(errors[0], BuildError) and has(kernel, tile.Print, tile.Assert):
+        rest = rest[-1:]  # by no plan is a product in flight across what prints
+    yield from rest
     if isinstance(errors[0], UnprovedProtocol) and not pins.depth and pins.plan is None:
         yield from with_shallow_rings(refused)
 
@@ -350,10 +339,7 @@ def _guards(kernel: tile.Kernel, plan: Plan) -> tuple[Guard, ...]:
 
 
 def _resources(
-    kernel: tile.Kernel,
-    source: CudaSource,
-    target: Target,
-    cubin: nvrtc.Cubin | None,
+    kernel: tile.Kernel, source: CudaSource, target: Target, cubin: nvrtc.Cubin | None
 ) -> Resources:
     """Collect what one block takes from the final hopper IR and from what was built."""
     roles: list[RoleRegisters] = []

@@ -32,10 +32,13 @@ def nvrtc_version() -> str:
     """Return the version of the installed NVRTC, without loading it; "" where there is none.
 
     Read off the name of its metadata folder: importing importlib.metadata costs ten times as much
-    as a whole cache hit may.
+    as a whole cache hit may. It lies beside the folder that all packages of NVIDIA share; other
+    folders, of which some are long, are not listed.
     """
-    for path in filter(os.path.isdir, sys.path):
+    for path in sys.path:
         with suppress(OSError):
+            if not os.path.isdir(os.path.join(path, "nvidia")):
+                continue
             names = [name for name in os.listdir(path) if name.startswith("nvidia_cuda_nvrtc-")]
             if names := [name for name in names if name.endswith(".dist-info")]:
                 return max(names)

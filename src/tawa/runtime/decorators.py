@@ -28,7 +28,9 @@ def jit(
     """Make a kernel of a Python function, or of a Triton kernel with its tuning kept.
 
     Use as ``@tawa.jit``, ``@tawa.jit(do_not_specialize=["n"])`` or ``tawa.jit(triton_kernel)``.
-    Returns what is launched with ``kernel[grid](...)``. `debug`, `noinline`, `repr`,
+    Returns what is launched with ``kernel[grid](...)``. With `debug` every ``tl.device_assert`` is
+    compiled, and sums, differences and products of integers are checked not to overflow;
+    ``kernel[grid](..., debug=...)`` decides otherwise for a launch. `noinline`, `repr`,
     `launch_metadata` and `version` are Triton's and have no effect on the kernel's meaning: they
     are taken and not used.
 
@@ -43,6 +45,8 @@ def jit(
         options["do_not_specialize"] = tuple(do_not_specialize)
     if do_not_specialize_on_alignment is not None:
         options["do_not_specialize_on_alignment"] = tuple(do_not_specialize_on_alignment)
+    if debug is not None:
+        options["debug"] = debug
     if function is None:
         return partial(wrap, **options)
     return wrap(function, **options)
@@ -111,6 +115,12 @@ def heuristics(
 def wrap(function: Any, **options: Any) -> Launchable:
     """Return the launchable of a function: plain, ours, or Triton's with its decorators kept."""
     if isinstance(function, Launchable):
+        if options:
+            raise ArgumentError(
+                f"tawa.jit got {', '.join(options)} for what it has made a kernel of already",
+                why="the options of a kernel are those it was made with",
+                remedy="give them where the function itself is decorated",
+            )
         return function
     if is_autotuner(function):
         return Autotuner.of(function, wrap(function.fn, **options))
@@ -131,6 +141,7 @@ def wrap(function: Any, **options: Any) -> Launchable:
                 function, "do_not_specialize_on_alignment", None
             )
             or (),
+            "debug": getattr(function, "debug", None),
             "hooks": tuple(getattr(function, "pre_run_hooks", None) or ()),
         }
         return JitFunction(inner, **{**kept, **options})

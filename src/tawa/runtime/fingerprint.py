@@ -27,6 +27,8 @@ from tawa.version import __version__
 
 NAMELESS = "(nameless)"
 """In the text of what has no other name than its address: it means nothing to other processes."""
+_BESIDE = ("kernels", "tools", "__pycache__")
+"""Folders of the package that no compilation reads; kernels are told by their own text."""
 _LIBRARIES = ("triton", "tawa")
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -291,17 +293,15 @@ def compiler_digest() -> str:
     A source is told by path, size and time of change: reading all of them would cost more than the
     rest of a cache hit.
     """
-    digest = hashlib.sha256(__version__.encode(), usedforsecurity=False)
-    for entry in sorted(_sources(str(Path(__file__).parent.parent)), key=lambda one: one.path):
-        facts = entry.stat()
-        digest.update(f"{entry.path} {facts.st_size} {facts.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
-
-
-def _sources(folder: str) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(".py"):
-                yield entry
-            elif "." not in entry.name and entry.name != "__pycache__":
-                yield from _sources(entry.path)
+    todo, found = [str(Path(__file__).parent.parent)], list[str]()
+    while todo:
+        folder = todo.pop()
+        for name in os.listdir(folder):
+            path = f"{folder}/{name}"
+            if name.endswith(".py"):
+                facts = os.stat(path)
+                found.append(f"{path} {facts.st_size} {facts.st_mtime_ns}")
+            elif "." not in name and name not in _BESIDE:
+                todo.append(path)
+    text = "\n".join([__version__, *sorted(found)])
+    return hashlib.sha256(text.encode(), usedforsecurity=False).hexdigest()

@@ -98,6 +98,7 @@ class JitFunction(Launchable):
         *,
         do_not_specialize: Iterable[int | str] = (),
         do_not_specialize_on_alignment: Iterable[int | str] = (),
+        debug: bool | None = None,
         hooks: Sequence[Callable[..., Any]] = (),
         compiler: Compiler | None = None,
         store: DiskStore | None = None,
@@ -107,7 +108,7 @@ class JitFunction(Launchable):
         with suppress(OSError):  # there is none: the frontend says it better
             lines_of(unwrapped(function))
         self.kernel = kernel or KernelFunction(
-            function, do_not_specialize, do_not_specialize_on_alignment
+            function, do_not_specialize, do_not_specialize_on_alignment, debug
         )
         self.arg_names = list(self.kernel.names)
         self.pre_run_hooks = list(hooks)

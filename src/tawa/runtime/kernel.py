@@ -50,6 +50,7 @@ class KernelFunction:
     """A Python function and its parameters in order.
 
     `groups`: the parameters of the function that are tuples, of `parameters` in their place.
+    `debug`: the option of this name for calls that do not give it.
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class KernelFunction:
         function: FunctionType,
         do_not_specialize: Iterable[int | str] = (),
         do_not_specialize_on_alignment: Iterable[int | str] = (),
+        debug: bool | None = None,
     ) -> None:
         self.function = function
+        self.debug = debug
         name = function.__name__
         self.name = name if name.isidentifier() and not keyword.iskeyword(name) else "kernel"
         plain = set(do_not_specialize)
@@ -74,7 +77,7 @@ class KernelFunction:
         self, parameters: Iterable[Parameter], groups: Mapping[str, TupleArg]
     ) -> KernelFunction:
         """Return the kernel with other parameters, some of them items of `groups`."""
-        made = KernelFunction(self.function)
+        made = KernelFunction(self.function, debug=self.debug)
         made.parameters, made.groups = tuple(parameters), groups
         return made
 

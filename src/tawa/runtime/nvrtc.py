@@ -24,6 +24,7 @@ DEFECTS = {
     "C7504": "setmaxnreg is ignored: the kernel has no fixed register count",
     "C7508": "setmaxnreg is ignored: roles do not form one chain of branches",
     "C7509": "wgmma is serialised across a call that was not inlined",
+    "at a function call": "wgmma is serialised: device_print or device_assert calls a function",
     "C7510": "wgmma is serialised: its registers are touched between start and wait",
     "C7512": "wgmma is serialised: control flow between start and wait depends on data",
     "instructions are serialized": "wgmma is serialised",

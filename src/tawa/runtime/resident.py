@@ -1,10 +1,12 @@
-"""More blocks at once, of kernels that the memory bounds.
+"""Registers shared out otherwise, once it is known what ptxas makes of them.
 
-Such a kernel is as fast as the bytes that it keeps on their way. What bounds these is how many
-blocks run on a multiprocessor at once, and that is mostly decided by registers, of which ptxas
-takes as many as it likes: it reads all of a row's weights before it uses the first. Told for how
-many blocks they must do, it reads them in parts. It is asked for one block more as long as it needs
-no memory for that.
+Consumers whose loops access local memory are tried with fewer registers in the hands of others.
+
+Kernels that the memory bounds are tried with more blocks at once. Such a kernel is as fast as the
+bytes that it keeps on their way. What bounds these is how many blocks run on a multiprocessor at
+once, and that is mostly decided by registers, of which ptxas takes as many as it likes: it reads
+all of a row's weights before it uses the first. Told for how many blocks they must do, it reads
+them in parts. It is asked for one block more as long as it needs no memory for that.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import replace
 
 from tawa.ir import tile
 from tawa.ir.walk import has
+from tawa.plan.budgets import moved_to_helpers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
 from tawa.runtime.compiled import CompiledKernel
@@ -23,6 +26,24 @@ ENOUGH = 1024
 """Threads of a multiprocessor that keep enough on its way: half of those it can have."""
 LEAST = 0.55
 """The part of its registers with which ptxas may get on; of less it would spill."""
+
+
+def less_local(
+    made: CompiledKernel,
+    target: Target,
+    pins: Pins,
+    attempt: Callable[[Plan], CompiledKernel | None],
+) -> CompiledKernel:
+    """Return a kernel whose loops access local memory, or the same with a few of the consumers'
+    registers in the hands of the role that serves them, if that does so less.
+    """
+    if not made.resources.local_in_loops or pins.registers or pins.plan is not None:
+        return made
+    plan = moved_to_helpers(made.plan, target)
+    other = attempt(plan) if plan is not None else None
+    if other is None or other.resources.local_in_loops is None:
+        return made
+    return min(made, other, key=lambda kernel: kernel.resources.local_in_loops or 0)
 
 
 def more_resident(

@@ -7,7 +7,6 @@ has that type.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -89,6 +88,8 @@ def bind(kernel: KernelFunction, args: Sequence[Any], keywords: Mapping[str, Any
     ordered = {p.name: values.get(p.name, p.default) for p in kernel.parameters}
     # A parameter named like an option (num_stages: tl.constexpr) is both, as in Triton.
     extra |= {name: unwrap_constant(ordered[name]) for name in ordered if name in WISHES}
+    if kernel.debug is not None:
+        extra.setdefault("debug", kernel.debug)
     return Call(
         ordered,
         {name: value for name, value in extra.items() if name in WISHES and value is not None},
@@ -102,8 +103,10 @@ def _check_extra(kernel: KernelFunction, extra: Iterable[str]) -> None:
     unknown = [name for name in extra if name not in options]
     if not unknown:
         return
+    from difflib import get_close_matches
+
     words = [*kernel.names, *sorted(options)]
-    near = [close[0] for name in unknown if (close := difflib.get_close_matches(name, words, 1))]
+    near = [close[0] for name in unknown if (close := get_close_matches(name, words, 1))]
     raise ArgumentError(
         f"{kernel.name} does not know {_names(unknown)}",
         why=f"its parameters are {', '.join(kernel.names) or 'none'}; options are"

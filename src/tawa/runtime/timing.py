@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
@@ -127,9 +127,9 @@ def summarize(
         case "max":
             return ordered[-1]
         case "mean":
-            return statistics.fmean(ordered)
+            return math.fsum(ordered) / len(ordered)
         case "median":
-            return statistics.median(ordered)
+            return _quantile(ordered, 0.5)
         case _:
             raise ValueError(f"return_mode is min, max, mean, median or all, got {return_mode!r}")
 
