@@ -29,8 +29,8 @@ def trips_of(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Shape, dict[Op
     open_ones: set[Operation] = set()
     asked = Run.trips
 
-    def trips(run, site, low, high, by):
-        given = asked(run, site, low, high, by)
+    def trips(run, site, low, high, by, facts):
+        given = asked(run, site, low, high, by, facts)
         first, end, step = (run.scalars.value(bound) for bound in (low, high, by))
         if site.kind == "inner" and not run.configuration.free:
             found.setdefault(site.operation, set()).add(max(0, -(-(end - first) // step)))
@@ -56,7 +56,7 @@ def test_every_trip_count(name, monkeypatch):
 def test_every_loop_turns_its_ring(name, monkeypatch):
     shape, found = trips_of(name, monkeypatch)
     for loop, counts in found.items():
-        most = most_trips(loop) if isinstance(loop, scf.ForOp) else None
+        most = most_trips(loop, {}) if isinstance(loop, scf.ForOp) else None
         assert max(counts) >= min(shape.depth, most or shape.depth)
 
 

@@ -12,7 +12,7 @@ from bound_text import CONSTANTS, Bounds, Tree, drawn_bounds
 from ring_text import kernel
 from tawa.ir import parse
 from tawa.simulator.proof.census import Census
-from tawa.simulator.proof.spans import Spans
+from tawa.simulator.proof.spans import Spans, Terms
 
 MOST = 9
 ARGUMENTS = ("K", "F")
@@ -25,7 +25,8 @@ def possible(bounds: Bounds, units: dict[str, int] | None = None) -> list[int]:
     census = Census(parsed)
     loop = census.of(scf.ForOp)[-1]
     named = dict(zip(ARGUMENTS, parsed.body.block.args, strict=True))
-    spans = Spans({named[name]: unit for name, unit in (units or {}).items()}, census.places)
+    multiples = {named[name]: unit for name, unit in (units or {}).items()}
+    spans = Spans(Terms(multiples, census.places, {}))
     return [count for count in range(MOST + 1) if spans.may_make(loop, count, count)]
 
 

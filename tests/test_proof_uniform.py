@@ -245,4 +245,4 @@ def loop_under(condition: str, first: int, region: str) -> scf.ForOp:
     ],
 )
 def test_conditions_that_bound_a_loop(condition, first, region, most) -> None:
-    assert most_trips(loop_under(condition, first, region)) == most
+    assert most_trips(loop_under(condition, first, region), {}) == most

@@ -14,12 +14,12 @@ from tawa.layouts.register import RegisterLayout
 from tawa.layouts.transpose import given, taken
 from tawa.simulator.proof.counting import carries_scalar
 from tawa.simulator.proof.decode import Decoder, compute, concrete, fresh
-from tawa.simulator.proof.effects import together
+from tawa.simulator.proof.effects import by_one
 from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.machine import Action, Agent, Script
 from tawa.simulator.proof.memory import Access, Bucket
-from tawa.simulator.proof.regions import Footprint
+from tawa.simulator.proof.regions import Footprint, Moved
 from tawa.simulator.proof.rules import Violation
 from tawa.simulator.proof.steps import Step, both
 
@@ -42,8 +42,10 @@ def bucket_of(script: Script, block: int, place: Footprint, slot: int, op: Opera
     return bucket
 
 
-Share = Callable[[Agent], int]
-"""What an agent's warps hold of a view, as a mask from the start of its slot."""
+Share = Callable[[Agent, int], int]
+"""What an agent's warps hold of a view, as a mask that is moved by so many words: one object each
+time, which is soon seen to equal itself.
+"""
 
 
 def _whole(script: Script, view: tuple[Footprint, int], op: Operation) -> tuple[Bucket, int]:
@@ -65,13 +67,13 @@ def touch_shared(
     doing = what + ": {}"
 
     def act(agent: Agent) -> None:
-        mask = share(agent)
+        mask = share(agent, shift)
         if not mask:
             return
         world = agent.world
         event = world.event()
         world.step(agent, op, doing, bucket.name)
-        access = Access(mask << shift, event, write, False, agent, what, op, world.steps, turn)
+        access = Access(mask, event, write, False, agent, what, op, world.steps, turn)
         bucket.check(access)
         if write:
             bucket.put = None
@@ -97,17 +99,18 @@ def layout_of(value: SSAValue) -> RegisterLayout | None:
 
 
 def share_of(place: Footprint, layout: RegisterLayout | None) -> Share:
-    """Return the function agent -> mask of what its warps hold of a view."""
+    """Return the function (agent, shift) -> mask of what its warps hold of a view."""
     if layout is None:
-        whole = place.mask()
-        return lambda agent: whole
-    base, shares = layout, dict[tuple[int, ...], int]()
+        whole = Moved(place.mask())
+        return lambda agent, shift: whole.by(shift)
+    base = layout
+    shares: dict[tuple[int, ...], Moved] = {}
 
-    def share(agent: Agent) -> int:
+    def share(agent: Agent, shift: int) -> int:
         found = shares.get(agent.warps)
         if found is None:
-            found = shares[agent.warps] = place.share(base, agent.warps)
-        return found
+            found = shares[agent.warps] = Moved(place.share(base, agent.warps))
+        return found.by(shift)
 
     return share
 
@@ -151,7 +154,8 @@ def shared_transpose_rule(decoder: Decoder, move: hopper.SharedTranspose) -> Ste
         give = touch_shared(script, target, made, True, move, "shared_transpose")
 
         def act(agent: Agent) -> None:
-            together(agent, move)
+            if agent.single:
+                raise by_one(agent, move)
             take(agent)
             give(agent)
 

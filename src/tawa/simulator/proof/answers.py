@@ -34,9 +34,7 @@ class Answers:
     where one of them came to its end.
     """
 
-    next: dict[Question, dict[int | None, Answers]] = field(
-        default_factory=dict[Question, "dict[int | None, Answers]"]
-    )
+    next: dict[Question, dict[int | None, Answers]] = field(default_factory=lambda: {})
     complete: bool = False
 
 
@@ -56,7 +54,9 @@ class Course:
 
     def answered(self, scalars: Scalars, question: Question, answer: int | None) -> None:
         """Note an answer. Raises Repeated where all that comes will be answered as it was."""
-        answers = self.at.next.setdefault(question, {})
+        answers = self.at.next.get(question)
+        if answers is None:
+            answers = self.at.next[question] = {}
         found = answers.get(answer)
         if found is None:
             found = answers[answer] = Answers()
@@ -105,6 +105,11 @@ class _Ahead:
         if not isinstance(scalar, Expr):
             return scalar
         known, found = self.known, self.scalars.found
+        if scalar in known:
+            return known[scalar]
+        if (number := found(scalar)) is not None:
+            known[scalar] = number
+            return number
         work = [scalar]
         while work:
             item = work[-1]

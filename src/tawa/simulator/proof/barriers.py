@@ -39,12 +39,12 @@ class Mbarrier:
     done: int = 0
     known: int = 0
     fenced: int = 0
-    completions: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    bits: list[int] = field(default_factory=list[int])
-    waits: dict[int, int] = field(default_factory=dict[int, int])
-    waiters: dict[int, str] = field(default_factory=dict[int, str])
-    takers: dict[int, int] = field(default_factory=dict[int, int])
-    queue: list[Agent] = field(default_factory=list[Agent])
+    completions: list[tuple[int, int]] = field(default_factory=lambda: [])
+    bits: list[int] = field(default_factory=lambda: [])
+    waits: dict[int, int] = field(default_factory=lambda: {})
+    waiters: dict[int, str] = field(default_factory=lambda: {})
+    takers: dict[int, int] = field(default_factory=lambda: {})
+    queue: list[Agent] = field(default_factory=lambda: [])
 
     @property
     def key(self) -> Contested:
@@ -97,14 +97,18 @@ class Mbarrier:
         self, world: World, agent: Agent, count: int, known: int, operation: Operation
     ) -> None:
         """Arrive `count` times, releasing `known`."""
-        self.check(agent, operation, False)
-        self._belongs(agent, operation, "an arrival")
+        had = agent.known
+        if not (had & self.ready and had & self.init):
+            self.check(agent, operation, False)
+        if self.done and not had & self.bits[-1]:
+            self._belongs(agent, operation, "an arrival")
         if self.pending < count:
             raise self._too_many(agent, count, operation)
         self.pending -= count
         self.known |= known
         self.fenced |= agent.fenced & known
-        self._settle(world, operation)
+        if not self.pending and not self.due:
+            self._settle(world, operation)
 
     def _too_many(self, agent: Agent, count: int, operation: Operation) -> Violation:
         sentence = (
@@ -168,31 +172,34 @@ class Mbarrier:
 
     def wait(self, world: World, agent: Agent, parity: int, operation: Operation) -> Blocked | None:
         """Wait for the first phase of this parity that the agent does not know to be over."""
-        self.check(agent, operation, False)
-        seen, known = agent.seen.get(self, 0), agent.known
-        while seen < self.done and known & self.bits[seen]:
+        known = agent.known
+        if not (known & self.ready and known & self.init):
+            self.check(agent, operation, False)
+        seen, done, bits = agent.seen.get(self, 0), self.done, self.bits
+        while seen < done and known & bits[seen]:
             seen += 1
         agent.seen[self] = seen
         target = seen - 1 if (seen - 1) & 1 == parity else seen
-        if self.done > target + 1:
+        if done > target + 1:
             sentence = (
                 f"{agent.label} waits for {_phase(target)} of {self.name} (parity {parity}), but "
                 f"phase {target + 1} may complete before it looks: the wait can miss its phase."
             )
             raise Contest("one phase at a time", sentence, operation, self.key)
-        if self.done <= target:
+        if done <= target:
             return Blocked(self.queue, lambda: self._waiting(target, parity, operation))
         self._take(world, agent, target)
         return None
 
     def _take(self, world: World, agent: Agent, target: int) -> None:
         """An agent sees that a phase is over."""
+        bit = world.event()
         if target >= 0:
             known, fenced = self.completions[target]
-            agent.known |= known
+            agent.known |= known | bit
             agent.fenced |= fenced
-        bit = world.event()
-        agent.known |= bit
+        else:
+            agent.known |= bit
         self.waits[target] = self.waits.get(target, 0) | bit
         self.waiters[target] = agent.label
         self.takers[target] = self.takers.get(target, 0) | 1 << agent.number
@@ -227,24 +234,30 @@ class NamedBarrier:
     done: int = 0
     known: int = 0
     fenced: int = 0
-    bits: list[int] = field(default_factory=list[int])
-    completions: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    queue: list[Agent] = field(default_factory=list[Agent])
+    bits: list[int] = field(default_factory=lambda: [])
+    completions: list[tuple[int, int]] = field(default_factory=lambda: [])
+    queue: list[Agent] = field(default_factory=lambda: [])
 
     def arrive(self, world: World, agent: Agent, threads: int, operation: Operation) -> int:
         """Announce the agent's threads; return the generation that waits for them."""
-        name = f"named barrier {self.number}"
         if self.arrived and self.threads != threads:
-            sentence = f"{name} is used with {self.threads} and with {threads} threads at once."
+            sentence = (
+                f"named barrier {self.number} is used with {self.threads} and with {threads} "
+                "threads at once."
+            )
             raise Violation("named barrier", sentence, operation)
-        self._belongs(agent, operation)
+        if self.done and not agent.known & self.bits[-1]:
+            self._belongs(agent, operation)
         generation = self.done
         self.threads = threads
         self.arrived += agent.threads
         self.known |= agent.known
         self.fenced |= agent.fenced
         if self.arrived > threads:
-            sentence = f"{name} counts {threads} threads, but {self.arrived} come to it."
+            sentence = (
+                f"named barrier {self.number} counts {threads} threads, but {self.arrived} come to "
+                "it."
+            )
             raise Violation("named barrier", sentence, operation)
         if self.arrived == threads:
             bit = world.event_of(self, self.done)
@@ -272,12 +285,12 @@ class NamedBarrier:
         self, world: World, agent: Agent, threads: int, operation: Operation
     ) -> Blocked | None:
         """Arrive, then wait for the others."""
-        if agent.meeting < 0:
-            agent.meeting = self.arrive(world, agent, threads, operation)
-        if self.done <= agent.meeting:
-            meeting = agent.meeting
+        meeting = agent.meeting
+        if meeting < 0:
+            meeting = agent.meeting = self.arrive(world, agent, threads, operation)
+        if self.done <= meeting:
             return Blocked(self.queue, lambda: self._waiting(meeting, operation))
-        known, fenced = self.completions[agent.meeting]
+        known, fenced = self.completions[meeting]
         agent.known |= known
         agent.fenced |= fenced
         agent.meeting = -1
@@ -314,7 +327,7 @@ class Pool:
 
     block: int = 0
     free: int = 0
-    queue: list[Agent] = field(default_factory=list[Agent])
+    queue: list[Agent] = field(default_factory=lambda: [])
 
     @property
     def key(self) -> Contested:

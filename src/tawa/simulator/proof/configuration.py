@@ -109,13 +109,13 @@ class Configuration:
     has the ends of loops chosen as if nothing were known of them: more than any input can do.
     `equal` are numbers that a scalar is rather to be than any other, where it is to be unlike one;
     `given` the numbers of unknowns that are to be those of another run; in a `survey` the questions
-    are kept (see `cells`).
+    are kept (see `cells`), only for who asks them where it `listens` alone (see `common`).
     Outcomes that keep a loop turning for ever are no run: `restless` counts the trips since that
     was seen, in which all combinations of outcomes are tried.
     """
 
     kinds: Mapping[str, Wishes]
-    sites: Mapping[Operation, Wishes] = field(default_factory=dict[Operation, Wishes])
+    sites: Mapping[Operation, Wishes] = field(default_factory=lambda: {})
     ragged: bool = False
     block: int = 0
     blocks: int = 1
@@ -125,10 +125,11 @@ class Configuration:
     anywhere: bool = False
     free: bool = False
     equal: tuple[int, ...] = ()
-    given: Mapping[tuple[object, ...], int] = field(default_factory=dict[tuple[object, ...], int])
+    given: Mapping[tuple[object, ...], int] = field(default_factory=lambda: {})
     restless: int = 0
     survey: bool = False
-    outcomes: dict[Site, list[int]] = field(default_factory=dict[Site, list[int]])
+    listens: bool = False
+    outcomes: dict[Site, list[int]] = field(default_factory=lambda: {})
 
     @property
     def is_held(self) -> bool:
@@ -193,6 +194,16 @@ def uniform(shape: Shape) -> Iterator[Configuration]:
         long = max(0, min(3, count - shape.depth + 2)) if count > 1 else 0
         yield _uniform(shape.tiles(count), count, "yes", 2 if count < 2 else 1, long)
     yield _uniform(shape.instances, shape.long, "yes", 1, 3)
+
+
+def listening(shape: Shape) -> Iterator[Configuration]:
+    """Yield runs whose questions are to be known, with as many trips as change what is asked:
+    conditions that go by an input and by the number of a trip ask something else in each.
+    """
+    yield replace(_uniform(shape.instances, shape.settle + 2, "yes"), survey=True, listens=True)
+    if shape.around:
+        tiles = shape.instances * (shape.around + 2)
+        yield replace(_uniform(tiles, 1, "yes"), survey=True, listens=True)
 
 
 def shortly(configuration: Configuration, shape: Shape) -> Configuration:

@@ -15,50 +15,19 @@ from tawa.simulator.proof.configuration import Site
 from tawa.simulator.proof.counted import counted
 from tawa.simulator.proof.counting import constant_of, counts, most_trips, recurrence_of
 from tawa.simulator.proof.decode import Decoder
+from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.machine import Agent, Script, Source
-from tawa.simulator.proof.registers import Name, Register
-from tawa.simulator.proof.rules import Endless
-from tawa.simulator.proof.scalars import itself
+from tawa.simulator.proof.moves import moves
+from tawa.simulator.proof.orbits import Group
+from tawa.simulator.proof.rules import Endless, Unproved, Violation
+from tawa.simulator.proof.scalars import Scalars, itself
 from tawa.simulator.proof.steps import Step, run_steps
 from tawa.simulator.proof.turns import Turns
 
-Moves = tuple[tuple[int, int], ...]
 Bounds = tuple[int, int, int]
 """The places of the first number of a loop, of its end and of its step."""
 _PATIENCE = 64
 """Trips of a while loop after which the outcomes chosen in it, which keep it turning, change."""
-
-
-def _moves(decoder: Decoder, targets: tuple[SSAValue, ...], origins: tuple[SSAValue, ...]) -> Moves:
-    """Pair the places of values that are carried, where the proof follows them.
-
-    A tensor that becomes a constant has no origin: it has registers of its own, which threads fill
-    there and then, though the constant is one value.
-    """
-    followed = decoder.needed | decoder.tracked
-    return tuple(
-        (
-            decoder.number(target),
-            -1 if _is_filled(decoder, target, origin) else decoder.number(origin),
-        )
-        for target, origin in zip(targets, origins, strict=True)
-        if target in followed
-    )
-
-
-def _is_filled(decoder: Decoder, target: SSAValue, origin: SSAValue) -> bool:
-    return target in decoder.tracked and isinstance(origin.owner, tile.Constant)
-
-
-def _move(script: Script, moves: Moves) -> None:
-    env = script.env
-    if len(moves) == 1:
-        ((target, origin),) = moves
-        env[target] = env[origin] if origin >= 0 else Name(Register())
-        return
-    values = [env[origin] if origin >= 0 else Name(Register()) for _, origin in moves]
-    for (target, _), value in zip(moves, values):
-        env[target] = value
 
 
 def has_steps(block: Block, decoder: Decoder) -> bool:
@@ -117,10 +86,10 @@ def is_around(loop: Operation, decoder: Decoder) -> bool:
     return bool(_loops_inside(loop.regions[-1].block, decoder))
 
 
-def _orbits(decoder: Decoder, loop: Operation) -> tuple[tuple[int, ...], ...]:
-    """Return the places of the carried scalars of a loop that must recur, in groups."""
+def _orbits(decoder: Decoder, loop: Operation) -> tuple[Group, ...]:
+    """Return the carried scalars of a loop that must recur, in groups."""
     groups = decoder.uniform.orbits.get(loop, ())
-    return tuple(tuple(decoder.number(value) for value in group) for group in groups)
+    return tuple(Group.of(tuple(decoder.number(value) for value in group)) for group in groups)
 
 
 def control_roots(operation: Operation, decoder: Decoder) -> list[SSAValue]:
@@ -135,9 +104,9 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     """scf.for with the trips the configuration wants, or that its bounds give."""
     block = loop.body.block
     carried, end = tuple(block.args[1:]), terminator(block)
-    start = _moves(decoder, carried, tuple(loop.iter_args))
-    back = _moves(decoder, carried, tuple(end.operands))
-    final = _moves(decoder, tuple(loop.results), carried)
+    start = moves(decoder, carried, tuple(loop.iter_args))
+    back = moves(decoder, carried, tuple(end.operands))
+    final = moves(decoder, tuple(loop.results), carried)
     effects = has_steps(block, decoder)
     if not (effects or start or final):
         return None
@@ -146,7 +115,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     index = decoder.number(block.args[0]) if block.args[0] in decoder.needed else -1
     site = site_of(loop, block, decoder)
     programs = decoder.persistent and _walks_programs(loop.step)
-    orbits, most = _orbits(decoder, loop), most_trips(loop)
+    orbits, most = _orbits(decoder, loop), most_trips(loop, decoder.polynomials)
     longer = _longer_after(loop, decoder) if most is not None else None
     kept = tuple(decoder.number(value) for value in carried if _recurs(value, decoder))
 
@@ -155,30 +124,44 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
         low, high, by = (env[item] for item in bounds)
         if longer is not None and world.scalars.open((low, high, by)):
             other, places = longer
-            world.trips(other, *(env[place] for place in places))
-        trips = world.trips(site, low, high, by)
+            world.trips(other, *(env[place] for place in places), script.facts)
+        facts, surveys = script.facts, world.configuration.survey
+        trips = world.trips(site, low, high, by, facts)
         first, step = world.scalars.value(low), world.scalars.value(by)
         if index >= 0 or programs:
             world.scalars.answered(itself, (low,), first)
             world.scalars.answered(itself, (by,), step)
-        _move(script, start)
+        if start is not None:
+            start(env)
         turning = world.entering(loop, orbits, env)
         if trips:
             world.entered.add((loop, 0))
         for trip in Turns(trips, world.turn, env, kept):
-            number = first + trip * step
             if programs:
-                script.program = number
+                script.program = first + trip * step
+            number = _number(world.scalars, low, by, trip)
             if index >= 0:
                 env[index] = number
+            if surveys:
+                script.facts = (facts, high, number)
             turning.step()
             yield body(script)
-            _move(script, back)
+            if back is not None:
+                back(env)
         if most is None or len(trips) < most:
             turning.end()
-        _move(script, final)
+        script.facts = facts
+        if final is not None:
+            final(env)
 
     return Step(run, True)
+
+
+def _number(scalars: Scalars, low: Scalar, by: Scalar, trip: int) -> Scalar:
+    """Return the number of a trip, as the bounds of its loop say it."""
+    if isinstance(low, int) and isinstance(by, int):
+        return low + trip * by
+    return scalars.apply("add", low, scalars.apply("mul", by, trip)) if trip else low
 
 
 def _walks_programs(step: SSAValue) -> bool:
@@ -209,7 +192,10 @@ def _longer_after(loop: scf.ForOp, decoder: Decoder) -> tuple[Site, Bounds] | No
     following = loop
     while (following := following.next_op) is not None:
         between.add(following)
-        if not isinstance(following, scf.ForOp) or most_trips(following) is not None:
+        if (
+            not isinstance(following, scf.ForOp)
+            or most_trips(following, decoder.polynomials) is not None
+        ):
             continue
         site = nesting_of(following, following.body.block, decoder)
         bounds = (following.lb, following.ub, following.step)
@@ -236,7 +222,7 @@ def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
     blocks = [region.block for region in branch.regions if region.blocks]
     results = tuple(branch.results)
     ends = [
-        _moves(decoder, results, tuple(terminator(block).operands)) if results else ()
+        moves(decoder, results, tuple(terminator(block).operands)) if results else None
         for block in blocks
     ]
     sides = [decoder.block(block) for block in blocks]
@@ -245,7 +231,7 @@ def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
     bodies = [run_steps(side) for side in sides]
     if len(bodies) == 1:
         bodies.append(run_steps(()))
-        ends.append(())
+        ends.append(None)
     condition = decoder.number(branch.cond)
     site = Site(branch, "once" if branch in decoder.uniform.once else "if")
     guarded = _guarded(branch, decoder)
@@ -256,10 +242,14 @@ def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
         if guarded is not None:
             loop, places = guarded
             inside = loop, tuple(env[place] for place in places)
-        taken = 0 if world.condition(site, env[condition], inside) else 1
-        script.world.entered.add((branch, taken))
+        facts, asked = script.facts, env[condition]
+        taken = 0 if world.condition(site, asked, inside, facts) else 1
+        world.entered.add((branch, taken))
+        script.facts = (facts, 1, asked) if taken else (facts, asked, 0)
         yield bodies[taken](script)
-        _move(script, ends[taken])
+        script.facts = facts
+        if (end := ends[taken]) is not None:
+            end(env)
 
     return Step(run, True)
 
@@ -309,10 +299,10 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
     """
     before, after = loop.before_region.block, loop.after_region.block
     test, end = terminator(before), terminator(after)
-    start = _moves(decoder, tuple(before.args), tuple(loop.arguments))
-    passed = _moves(decoder, tuple(after.args), tuple(test.operands[1:]))
-    back = _moves(decoder, tuple(before.args), tuple(end.operands))
-    final = _moves(decoder, tuple(loop.results), tuple(test.operands[1:]))
+    start = moves(decoder, tuple(before.args), tuple(loop.arguments))
+    passed = moves(decoder, tuple(after.args), tuple(test.operands[1:]))
+    back = moves(decoder, tuple(before.args), tuple(end.operands))
+    final = moves(decoder, tuple(loop.results), tuple(test.operands[1:]))
     if not (has_steps(before, decoder) or has_steps(after, decoder) or final):
         return None
     check, body = run_steps(decoder.block(before)), run_steps(decoder.block(after))
@@ -328,37 +318,45 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
     chosen = loop not in decoder.uniform.fixed
 
     def run(script: Script) -> Source:
-        world = script.world
+        env, world = script.env, script.world
         if count is not None:
             end = world.scalars.apply("add", script.env[high], count.more)
-            world.trips(trips, script.env[low], end, script.env[by] if by >= 0 else count.step)
-        _move(script, start)
+            step_by = script.env[by] if by >= 0 else count.step
+            world.trips(trips, script.env[low], end, step_by, script.facts)
+        if start is not None:
+            start(env)
         turning = world.entering(loop, orbits, script.env)
         world.entered.add((loop, 0))
         for trip in range(world.limit):
             if programs:
                 script.program = trip
             yield check(script)
-            if not world.condition(site, script.env[condition]):
+            if not world.condition(site, script.env[condition], None, script.facts):
                 break
             if chosen and trip >= _PATIENCE:
                 world.configuration.restless = trip
-            world.entered.add((loop, 1))
+            if not trip:
+                world.entered.add((loop, 1))
             turning.step()
-            _move(script, passed)
+            if passed is not None:
+                passed(env)
             yield body(script)
-            _move(script, back)
+            if back is not None:
+                back(env)
         else:
             raise Endless(f"a while loop runs more than {world.limit} times", loop)
         world.configuration.restless = 0
         turning.end()
-        _move(script, final)
+        if final is not None:
+            final(env)
 
     return Step(run, True)
 
 
 def one_thread_rule(decoder: Decoder, only: hopper.OneThread) -> Step | None:
-    """The body is executed by thread 0 of the role, which has a script of its own."""
+    """The body is executed by thread 0 of the role. Where its actions are made at once, the others
+    skip them; else that thread has a script of its own.
+    """
     steps = decoder.block(only.body.block)
     if not steps:
         return None
@@ -366,12 +364,28 @@ def one_thread_rule(decoder: Decoder, only: hopper.OneThread) -> Step | None:
         body = run_steps(steps)
 
         def at_once(script: Script) -> None:
-            if script.alone:
-                script.actions.append(_set_single)
+            if not script.alone:
+                return
+            actions = script.actions
+            place = len(actions)
+            actions.append(_set_single)
+            try:
                 body(script)
-                script.actions.append(_clear_single)
+            except (Violation, Unproved) as found:
+                script.fail(found)  # which is the business of this thread alone
+            actions.append(_clear_single)
+            rest = len(actions) - place - 1
+
+            def enter(agent: Agent) -> int | None:
+                if not agent.first:
+                    return rest
+                agent.single = True
+                return None
+
+            actions[place] = enter
 
         return Step(at_once)
+    decoder.scripted.add(only)
     body = run_steps((Step(lambda script: _set_single), *steps, Step(lambda script: _clear_single)))
     return Step(lambda script: body(script) if script.alone else None, True)
 

@@ -8,12 +8,14 @@ from xdsl.ir import Operation
 
 from tawa.ir import hopper
 from tawa.simulator.proof.accesses import WARPGROUP, bucket_of, layout_of, share_of
+from tawa.simulator.proof.barriers import Mbarrier
 from tawa.simulator.proof.decode import Decoder, concrete
-from tawa.simulator.proof.effects import alone, barrier_of, elected, together
+from tawa.simulator.proof.effects import barrier_of, by_all, by_one, elected
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.globals import box_of
 from tawa.simulator.proof.machine import Action, Agent, Blocked, Script
 from tawa.simulator.proof.memory import Access, Bucket
+from tawa.simulator.proof.regions import Moved
 from tawa.simulator.proof.rules import Unproved, Violation
 from tawa.simulator.proof.steps import Step
 
@@ -25,11 +27,11 @@ class Groups:
     """
 
     open: int = 0
-    reads: list[int] = field(default_factory=list[int])
-    writes: list[int] = field(default_factory=list[int])
+    reads: list[int] = field(default_factory=lambda: [])
+    writes: list[int] = field(default_factory=lambda: [])
     open_write: int = 0
     written: int = 0
-    places: list[Bucket] = field(default_factory=list[Bucket])
+    places: list[Bucket] = field(default_factory=lambda: [])
     last: Operation | None = None
 
     def commit(self) -> None:
@@ -60,7 +62,7 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
         sentence = f"a tile of {rows} rows is sent in {parts} parts."
         raise Violation("form", sentence, load)
     share = rows // parts
-    masks = [place.rows(part * share, part * share + share) for part in range(parts)]
+    masks = [Moved(place.rows(part * share, part * share + share)) for part in range(parts)]
     count = place.bytes // parts
 
     def run(script: Script) -> Action:
@@ -70,20 +72,17 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
             raise Violation("form", sentence, load)
         where = concrete(script, slot, "slot", load)
         number = concrete(script, index, "slot", load)
-        mask = masks[script.block if parts > 1 else 0] << place.buffer.shift(where)
+        mask = masks[script.block if parts > 1 else 0].by(place.buffer.shift(where))
         box = box_of(load, script.env, offsets) if followed else None
         program = script.program
-        targets = [
-            (
-                block,
-                bucket_of(script, block, place, where, load),
-                barrier_of(script, block, array, number, load),
-            )
-            for block in (range(parts) if parts > 1 else (script.block,))
-        ]
+        targets: list[tuple[int, Bucket, Mbarrier]] = []
+        for block in range(parts) if parts > 1 else (script.block,):
+            bucket = bucket_of(script, block, place, where, load)
+            targets.append((block, bucket, barrier_of(script, block, array, number, load)))
 
         def act(agent: Agent) -> None:
-            alone(agent, load)
+            if not agent.single:
+                raise by_all(agent, load)
             # Each block's bytes land on their own: to wait for one block's tells nothing of others.
             landings = [world.event() for _ in targets]
             if followed:
@@ -116,7 +115,7 @@ def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
         sentence = f'a view of {rows} rows is stored by "{by}" in {shares} shares.'
         raise Violation("form", sentence, store)
     share = rows // shares
-    masks = [place.rows(part * share, part * share + share) for part in range(shares)]
+    masks = [Moved(place.rows(part * share, part * share + share)) for part in range(shares)]
 
     def run(script: Script) -> Action:
         where = concrete(script, slot, "slot", store)
@@ -129,7 +128,7 @@ def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
             if not elected(agent, by, store):
                 return
             world = agent.world
-            mask = masks[agent.group if shares > 1 else 0] << shift
+            mask = masks[agent.group if shares > 1 else 0].by(shift)
             world.step(agent, store, "tma_store: {}", bucket.name)
             event = world.event()
             access = Access(mask, event, False, True, agent, "tma_store", store, world.steps)
@@ -199,9 +198,10 @@ def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
         shift, turn, program = place.buffer.shift(where), script.turn(copy), script.program
 
         def act(agent: Agent) -> None:
-            together(agent, copy)
+            if agent.single:
+                raise by_one(agent, copy)
             world = agent.world
-            mask = share(agent) << shift
+            mask = share(agent, shift)
             world.step(agent, copy, "copy_async: {}", bucket.name)
             event = world.event()
             steps = world.steps
@@ -232,7 +232,8 @@ def copy_async_arrive_rule(decoder: Decoder, arrive: hopper.CopyAsyncArrive) -> 
         barrier = barrier_of(script, script.block, array, index, arrive)
 
         def act(agent: Agent) -> Blocked | None:
-            together(agent, arrive)
+            if agent.single:
+                raise by_one(agent, arrive)
             world = agent.world
             if barrier.contested and (held := world.hold(agent, arrive)):
                 return held

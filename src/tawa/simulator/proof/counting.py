@@ -97,14 +97,14 @@ _COUNTS = (
 )
 
 
-def most_trips(loop: scf.ForOp) -> int | None:
-    """Return how many trips a loop makes at most, where its bounds or the conditions around it say.
+def most_trips(loop: scf.ForOp, known: Known) -> int | None:
+    """Return how many trips a loop makes at most, where its bounds or the conditions around it say;
+    `known` are the polynomials that were worked out so far.
 
     A part of a longer loop: ``for k in range(low, min(low + 64, K), 16)``; one from the number of a
     program to a constant; a loop that is run where another would not be worth while:
     ``if 2 * step < n: .. else: for``.
     """
-    known: Known = {}
     span = polynomial(loop.ub, known) - polynomial(loop.lb, known)
     found = [_most_in(loop, length, known) for length in _capped(span)]
     return min((count for count in found if count is not None), default=None)

@@ -26,7 +26,7 @@ from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.run import Run
 from tawa.simulator.proof.sharing import Sharing, role_of
-from tawa.simulator.proof.spans import Spans
+from tawa.simulator.proof.spans import Spans, Terms
 
 Bounds: TypeAlias = Mapping[Operation, Collection[Question]]
 """What the loops of a survey asked."""
@@ -46,7 +46,8 @@ class Counts:
         self._near = [n for n in shape.counts() if n < shape.depth + shape.settle + 2]
         self._shape, self._long = shape, shape.long
         units = {value: unit for _, value, unit in model.arguments}
-        self._spans = Spans(units, model.decoder.census.places)
+        decoder = model.decoder
+        self.spans = Spans(Terms(units, decoder.census.places, decoder.polynomials))
         self._fixed = model.decoder.uniform.fixed
         self._sharing = sharing
         self._asked: dict[Operation, list[tuple[Configuration, Lengths]]] = {}
@@ -155,7 +156,7 @@ class Counts:
         return high
 
     def _may_make(self, loop: Operation, least: int, most: int | None) -> bool:
-        return not isinstance(loop, scf.ForOp) or self._spans.may_make(loop, least, most)
+        return not isinstance(loop, scf.ForOp) or self.spans.may_make(loop, least, most)
 
 
 def _listed(counts: set[int]) -> str:

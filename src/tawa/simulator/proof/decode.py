@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.traits import Pure
 
+from tawa.analysis.polynomial import Known
 from tawa.ir import hopper, tile
 from tawa.ir.control import terminator, yielded
 from tawa.ir.types import Real
@@ -39,7 +40,8 @@ Rule: TypeAlias = Callable[["Decoder", Any], "Step | None"]
 class Decoder:
     """Decodes the roles of a kernel. `rules` gives the step of each operation with an effect,
     `instances` how many roles take tiles in turn; `constants` are the integers that stand in the
-    environment from the start, by their place.
+    environment from the start, by their place, `scripted` what one thread does by a script of its
+    own.
     """
 
     census: Census
@@ -52,12 +54,14 @@ class Decoder:
     persistent: bool
     instances: int
     uniform: Uniform = field(default_factory=lambda: Uniform({}, {}))
-    numbers: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
-    constants: dict[int, int] = field(default_factory=dict[int, int])
-    needed: set[SSAValue] = field(default_factory=set[SSAValue])
-    tracked: set[SSAValue] = field(default_factory=set[SSAValue])
-    running: set[SSAValue] = field(default_factory=set[SSAValue])
-    footprints: dict[SSAValue, Footprint] = field(default_factory=dict[SSAValue, Footprint])
+    numbers: dict[SSAValue, int] = field(default_factory=lambda: {})
+    constants: dict[int, int] = field(default_factory=lambda: {})
+    needed: set[SSAValue] = field(default_factory=lambda: set())
+    tracked: set[SSAValue] = field(default_factory=lambda: set())
+    running: set[SSAValue] = field(default_factory=lambda: set())
+    footprints: dict[SSAValue, Footprint] = field(default_factory=lambda: {})
+    scripted: set[Operation] = field(default_factory=lambda: set())
+    polynomials: Known = field(default_factory=lambda: {})
 
     def number(self, value: SSAValue) -> int:
         """Return the place of a value in a script's environment."""
@@ -254,14 +258,18 @@ def _elementwise(decoder: Decoder, operation: tile.Elementwise, out: int) -> Ste
 
         return Step(several)
     first, second = inputs
+    made: dict[tuple[Scalar, Scalar], Scalar] = {}  # expressions are the kernel's, in all runs
 
     def binary(script: Script) -> None:
         env = script.env
         a, b = env[first], env[second]
         if a.__class__ is int and b.__class__ is int:
             env[out] = meaning(a, b)
-        else:
-            env[out] = script.world.scalars.apply(name, a, b)
+            return
+        found = made.get((a, b))
+        if found is None:
+            found = made[a, b] = script.world.scalars.apply(name, a, b)
+        env[out] = found
 
     return Step(binary)
 
@@ -279,7 +287,7 @@ def _select(operation: Operation, inputs: tuple[int, ...], out: int) -> Step:
                 return
         world = script.world
         if world.configuration.survey:
-            world.ask(operation, truth, chosen)
+            world.ask(operation, script.facts, truth, chosen)
         env[out] = world.scalars.apply("select", chosen, env[first], env[second])
 
     return Step(run)
@@ -345,5 +353,5 @@ def concrete(script: Script, place: int, what: str, operation: Operation) -> int
         raise Unproved(f"the {what} of {operation.name} is not a number", operation)
     script.world.scalars.answered(itself, (value,), known)
     if script.world.configuration.survey:
-        script.world.ask(operation, itself, value)
+        script.world.ask(operation, script.facts, itself, value)
     return known

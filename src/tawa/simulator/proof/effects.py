@@ -62,8 +62,7 @@ def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
         barrier = barrier_of(script, script.block, array, index, arrive)
 
         def act(agent: Agent) -> Blocked | None:
-            count = elected(agent, by, arrive)
-            if not count:
+            if not (count := elected(agent, by, arrive)):
                 return None
             if barrier.contested and (held := world.hold(agent, arrive)):
                 return held
@@ -122,7 +121,8 @@ def expect_rule(decoder: Decoder, expect: hopper.Expect) -> Step:
         barrier = barrier_of(script, script.block, array, index, expect)
 
         def act(agent: Agent) -> Blocked | None:
-            alone(agent, expect)
+            if not agent.single:
+                raise by_all(agent, expect)
             if barrier.contested and (held := agent.world.hold(agent, expect)):
                 return held
             agent.fills(array, index)
@@ -136,27 +136,29 @@ def expect_rule(decoder: Decoder, expect: hopper.Expect) -> Step:
     return Step(run)
 
 
-def alone(agent: Agent, operation: Operation) -> None:
-    """Raise Violation unless one thread executes."""
-    if not agent.single:
-        sentence = f"{operation.name} is executed by all threads of {agent.label}, not by one."
-        raise Violation("all threads of a warp", sentence, operation)
+def by_all(agent: Agent, operation: Operation) -> Violation:
+    """Return what is wrong where all threads execute what one of them is to do."""
+    sentence = f"{operation.name} is executed by all threads of {agent.label}, not by one."
+    return Violation("all threads of a warp", sentence, operation)
 
 
-def together(agent: Agent, operation: Operation) -> None:
-    """Raise Violation unless whole warps execute."""
-    if agent.single:
-        sentence = f"{operation.name} is executed by one thread of {agent.label} only."
-        raise Violation("all threads of a warp", sentence, operation)
+def by_one(agent: Agent, operation: Operation) -> Violation:
+    """Return what is wrong where one thread executes what whole warps are to do."""
+    sentence = f"{operation.name} is executed by one thread of {agent.label} only."
+    return Violation("all threads of a warp", sentence, operation)
 
 
 def next_program_rule(decoder: Decoder, ask: hopper.NextProgram) -> Step:
     """One thread takes a program: a number that nobody else is given."""
     given = fresh(ask, decoder.number(ask.result))
 
+    def act(agent: Agent) -> None:
+        if not agent.single:
+            raise by_all(agent, ask)
+
     def run(script: Script) -> Action:
         given.run(script)
-        return lambda agent: alone(agent, ask)
+        return act
 
     return Step(run)
 
@@ -167,7 +169,8 @@ def named_barrier_rule(decoder: Decoder, meet: hopper.NamedBarrier) -> Step:
     wait = meet.kind.data == "sync"
 
     def act(agent: Agent) -> Blocked | None:
-        together(agent, meet)
+        if agent.single:
+            raise by_one(agent, meet)
         number = first + (agent.group if scope == "warpgroup" else 0)
         barrier = agent.home.named[number]
         if not wait:
@@ -190,7 +193,8 @@ def turn_rule(decoder: Decoder, turn: hopper.Turn) -> Step:
     threads = 2 * _WARPGROUP_THREADS
 
     def act(agent: Agent) -> Blocked | None:
-        together(agent, turn)
+        if agent.single:
+            raise by_one(agent, turn)
         if (kind == "open" and agent.group != groups - 1) or (kind == "close" and agent.group):
             return None
         if kind in ("take", "close"):
@@ -217,7 +221,8 @@ def set_registers_rule(decoder: Decoder, change: hopper.SetRegisters) -> Step:
     late = direction == "dec" and _has_waited(role_of(change), change)
 
     def act(agent: Agent) -> Blocked | None:
-        together(agent, change)
+        if agent.single:
+            raise by_one(agent, change)
         have = agent.registers
         if (direction == "dec") != (count <= have) and count != have:
             sentence = f'{agent.label} has {have} registers a thread; "{direction}" to {count}.'

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.ir import Operation
@@ -18,12 +17,13 @@ from xdsl.ir import Operation
 from tawa.ir import line_of
 from tawa.simulator.proof.answers import Answers, Repeated
 from tawa.simulator.proof.apart import Apart
-from tawa.simulator.proof.cells import Given, Question, cells
+from tawa.simulator.proof.cells import Given, cells
 from tawa.simulator.proof.configuration import (
     PURE,
     Configuration,
     configurations,
     full,
+    listening,
     longer,
     searching,
 )
@@ -34,9 +34,10 @@ from tawa.simulator.proof.orbits import Orbit, Values
 from tawa.simulator.proof.reach import Reach
 from tawa.simulator.proof.rules import Contest, Endless, OutOfSteps, Unproved, Violation
 from tawa.simulator.proof.run import Entry, Run
-from tawa.simulator.proof.scalars import Name, Scalars
+from tawa.simulator.proof.scalars import Name
 from tawa.simulator.proof.search import Search
 from tawa.simulator.proof.sharing import Sharing
+from tawa.simulator.proof.surveys import Surveys
 from tawa.simulator.proof.ways import Way, Ways
 
 STEPS = 400_000
@@ -51,9 +52,6 @@ _OTHERS = 4  # drawings of numbers in place of those with which a loop does not 
 # Steps of a run that should give a loop a trip count, and of all such that were given up.
 _TRIED, _TRIED_IN_VAIN = 8_000, 40_000
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
-
-Asked: TypeAlias = tuple[Configuration, Scalars, list[Question], set[Question], set[Entry]]
-"""A survey: its questions, those that none before has asked, and what it entered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +79,11 @@ class Exploration:
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.ended: dict[tuple[Operation, tuple[int, ...]], dict[Values, Configuration]] = {}
         self.lengthened: set[tuple[int, int]] = set()  # configurations, and lines of loops
-        self.surveys: list[Asked] = []
-        self.all_surveys: list[Asked] = []
-        self.asking: set[Operation] = set()
         self.tours: dict[frozenset[tuple[Name, int]], Tour] = {}
         self.surveyed: set[Entry] = set()
         self.sharing = Sharing(model.decoder)
+        self.surveys = Surveys(model, self.sharing)
         self.counts = Counts(model, self.sharing)
-        self.askers: dict[Question, set[Operation]] = {}
         self.fixed = model.decoder.uniform.fixed
 
     def explore(self) -> None:
@@ -97,6 +92,7 @@ class Exploration:
         self._explore()
         self._survey()
         self._lengths()
+        self._listen()
         self._apart()
         self.search.close()
 
@@ -154,12 +150,12 @@ class Exploration:
         """Return what runs the cells of inputs that surveys have questions about, and no run was in
         so far.
         """
-        surveys, self.surveys = self.surveys, []
-        self.all_surveys += surveys
         return [
-            replace(configuration, outcomes={}, given=given, survey=False)
-            for configuration, scalars, questions, new, entered in surveys
-            for given in cells(scalars, questions, _SHORT, self._beyond(entered), new)
+            replace(each.configuration, outcomes={}, given=given, survey=False)
+            for each in self.surveys.fresh()
+            for given in cells(
+                each.scalars, each.questions, _SHORT, self._beyond(each.entered), each.new
+            )
         ]
 
     def _fill(self) -> None:
@@ -239,10 +235,7 @@ class Exploration:
             run.scalars.course.at.complete = True
         self.seen.append(run.configuration)
         self.reach.entered |= run.entered
-        if run.asked:
-            self.surveys.append(self._asked(run))
-            for question, who in run.askers.items():
-                self.askers.setdefault(question, set()).update(who)
+        self.surveys.note(run)
         self.counts.note(run)
         if not run.configuration.free:
             self._note(run)
@@ -254,20 +247,6 @@ class Exploration:
             for values in sorted(orbit.ended - self.ended.setdefault(key, {}).keys(), key=repr):
                 self.ended[key][values] = replace(run.configuration, given=given)
         self._forget()
-
-    def _asked(self, run: Run) -> Asked:
-        """Return what a survey asked; of a longer run what each loop or condition asked first, and
-        what of it none has asked before.
-        """
-        found = run.asked
-        if run.configuration.given:
-            first: dict[Operation, Question] = {}
-            for question, who in run.asked.items():
-                first.setdefault(who, question)
-            found = {question: who for who, question in first.items()}
-        new = {question for question, who in found.items() if who not in self.asking}
-        self.asking.update(found.values())
-        return run.configuration, run.scalars, list(found), new, run.entered
 
     def _beyond(self, entered: set[Entry]) -> list[Given]:
         """Return the numbers of the runs that went wherever one did."""
@@ -327,15 +306,41 @@ class Exploration:
                     loop,
                 )
 
+    def _listen(self) -> None:
+        """Hear what long loops ask, where that goes by an input and by the number of a trip, and
+        what loops and conditions ask that no survey came to.
+        """
+        if self.model.decoder.uniform.mixed:
+            for configuration in listening(self.model.shape):
+                self._try(configuration, fresh=True)
+        for control in self.surveys.unmet(self.reach):
+            self._hear(control)
+
+    def _hear(self, control: Operation) -> None:
+        """Go again where the shortest run went that came to a loop or condition, and listen."""
+        sides = {(control, 0), (control, 1)}
+        tours = [tour for tour in self.tours.values() if not sides.isdisjoint(tour.entered)]
+        if tours:
+            tour = min(tours, key=lambda tour: tour.steps)
+            again = replace(tour.configuration, given=tour.given, survey=True, outcomes={})
+            self._try(replace(again, listens=True), fresh=True)
+
     def _apart(self) -> None:
-        """Run inputs that tell apart what surveys have asked, and all runs have answered alike."""
-        common = {each for each, who in self.askers.items() if self.sharing.is_common(who)}
-        for configuration, scalars, questions, _, entered in self.all_surveys:
-            for given in Apart(scalars, questions, common, self._beyond(entered)).inputs():
+        """Run inputs that tell apart what roles ask unlike, and all runs have answered alike; say
+        what none of them showed to be wrong.
+        """
+        undecided = self.surveys.undecided(self.reach)
+        if not undecided:
+            return
+        decided = self.surveys.decided(undecided)
+        for survey in self.surveys.all:
+            beyond = self._beyond(survey.entered)
+            for given in Apart(survey.scalars, survey.questions, decided, beyond).inputs():
                 with suppress(OutOfSteps):
-                    again = replace(configuration, outcomes={}, given=given, survey=False)
+                    again = replace(survey.configuration, outcomes={}, given=given, survey=False)
                     self._try(again, _FILLED)
                 self._forget()
+        raise self.surveys.doubt(undecided)
 
     def _give_up(self) -> None:
         self.states += self.run.steps if self.run is not None else 0

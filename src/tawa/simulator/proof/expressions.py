@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 from tawa.simulator.proof.functions import FUNCTIONS
 
 Scalar: TypeAlias = "int | Expr"
+Facts: TypeAlias = "tuple[Facts, Scalar, Scalar] | None"
+"""What holds at a place of a program: one scalar is more than another, and what held before."""
 
 _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"})
 

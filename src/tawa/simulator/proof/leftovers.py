@@ -60,7 +60,7 @@ def _finish_slot(run: Run, block: BlockState, slot: int, bucket: Bucket) -> None
     What frees the slots of a ring is what its put waits for each time before it expects bytes: for
     the phase of the put before, and what no copy completes on.
     """
-    pairs = run.pairs.get(bucket.put[0], set[int | None]()) if bucket.put is not None else ()
+    pairs = run.pairs.get(bucket.put[0], ()) if bucket.put is not None else ()
     freed = next(iter(pairs)) if len(pairs) == 1 else None
     if freed is None or freed in run.pairs or not block.arrays[freed][slot].completions:
         return

@@ -9,8 +9,9 @@ the number in the middle, and so on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 from xdsl.ir import Operation
@@ -27,6 +28,37 @@ _QUOTIENTS = frozenset({"idiv", "irem"})
 
 
 @dataclass(frozen=True, slots=True)
+class Trips:
+    """The trips of a loop as a function of one unknown: `start` are values by their place, that of
+    the unknown first; `program` computes others of them from two or more, `wanted` are the bounds.
+    """
+
+    outcome: Callable[..., int]
+    start: list[int]
+    program: list[tuple[Callable[..., int], int, list[int], bool]]
+    wanted: list[int]
+
+    def __call__(self, number: int) -> int:
+        """Return the trips that a number gives, -1 where something is divided by zero."""
+        return self.of((number,))[0]
+
+    def of(self, numbers: Sequence[int]) -> list[int]:
+        """Return the trips that each of some numbers gives."""
+        columns: list[Sequence[int]] = [[value] * len(numbers) for value in self.start]
+        columns[0] = numbers
+        failed: set[int] = set()
+        for function, out, parts, divides in self.program:
+            inputs = [columns[part] for part in parts]
+            if divides and 0 in inputs[1]:
+                failed.update(place for place, by in enumerate(inputs[1]) if not by)
+            columns[out] = list(map(function, *inputs))
+        found = list(map(self.outcome, *[columns[place] for place in self.wanted]))
+        for place in failed:
+            found[place] = -1
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     """Numbers of one unknown, `more` those of others that are not what they were: the trips that
     multiples of `unit` give, by what they are multiples of.
@@ -34,7 +66,7 @@ class Line:
 
     name: Name
     more: Mapping[Name, int]
-    trips: Callable[[int], int]
+    trips: Trips
     unit: int
     tried: list[tuple[int, int]]
 
@@ -63,40 +95,49 @@ class Line:
         return []
 
 
-@dataclass(eq=False, slots=True)
-class Lengths:
-    """What a loop asked in a survey, and what all loops did there."""
+class Asked:
+    """What the loops of a survey asked, in `questions`."""
+
+    def __init__(self, scalars: Scalars, questions: Collection[Question]) -> None:
+        self.scalars = scalars
+        self.questions = questions
+
+    @cached_property
+    def _expressions(self) -> list[Expr]:
+        return _in_order(bound for _, bounds in self.questions for bound in bounds)
+
+    def is_short(self, changed: Mapping[Expr, int]) -> bool:
+        """Tell whether with other numbers for some unknowns no loop makes very many trips, nor a
+        step of one is zero.
+        """
+        known: dict[object, int | None] = {**changed}  # None: something is divided by zero
+        for item in self._expressions:
+            if any(part in known for part in item.parts):
+                known[item] = self._compute(item, known)
+        for outcome, bounds in self.questions:
+            numbers = [self._number(known, item) for item in bounds]
+            if None in numbers or not 0 <= outcome(*numbers) <= _LONG:
+                return False
+        return True
+
+    def _compute(self, item: Expr, known: Mapping[object, int | None]) -> int | None:
+        numbers = [self._number(known, part) for part in item.args]
+        if None in numbers or (item.function in _QUOTIENTS and not numbers[1]):
+            return None
+        return FUNCTIONS[item.function](*numbers)
+
+    def _number(self, known: Mapping[object, int | None], item: object) -> int | None:
+        return known[item] if item in known else _number(self.scalars, {}, item)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The lines of one question of a survey."""
 
     scalars: Scalars
     question: Question
-    questions: Collection[Question]
-    lines: dict[bool, list[Line]] = field(default_factory=dict[bool, list[Line]])
 
-    def give(self, count: int, most: int) -> Iterator[tuple[Given, bool]]:
-        """Yield numbers with which the loop makes so many trips, `most` that are ever asked for: of
-        the unknowns of its bounds alone, so that the conditions around it are chosen anew; then, as
-        is told, of all.
-        """
-        bound = self.scalars.names()
-        here = {name: self.scalars.bound[item] for name, item in bound.items()}
-        parts = set(parts_of(self.question[1]))
-        inside = {name: here[name] for name, item in bound.items() if item in parts}
-        free = {name: bound[name] for name in inside if _may_vary(bound[name], bound)}
-        for pairs in (False, True):
-            if pairs not in self.lines:
-                self.lines[pairs] = [*self._lines(free, most, pairs)]
-            for line in self.lines[pairs]:
-                for more in line.give(count):
-                    if self._is_short({bound[name]: number for name, number in more.items()}):
-                        yield {**inside, **more}, False
-                        yield {**here, **more}, True
-
-    def _is_short(self, changed: Mapping[Expr, int]) -> bool:
-        """Tell whether no loop makes very many trips, nor a step of one is zero."""
-        trips = [_trips(self.scalars, each, changed)(0) for each in self.questions]
-        return all(0 <= each <= _LONG for each in trips)
-
-    def _lines(self, free: Mapping[Name, Expr], most: int, pairs: bool) -> Iterator[Line]:
+    def make(self, free: Mapping[Name, Expr], most: int, pairs: bool) -> Iterator[Line]:
         """Yield a line of each unknown; of each with each other, large, where `pairs`."""
         if not pairs:
             for name in free:
@@ -131,7 +172,8 @@ class Lengths:
                 pass
         least = -LARGE if least is None else least
         placed = sorted(at for at in places if least <= at * unit <= most)
-        return Line(name, more, trips, unit, [(at, trips(at * unit)) for at in placed])
+        given = trips.of([at * unit for at in placed])
+        return Line(name, more, trips, unit, list(zip(placed, given, strict=True)))
 
     def _multiples(self, unknown: Expr, most: int) -> set[int]:
         return {
@@ -146,52 +188,77 @@ class Lengths:
         return sorted({1, *(number for number in numbers if 0 < number < LARGE)})[-_FEW:]
 
 
+@dataclass(eq=False, slots=True)
+class Lengths:
+    """What a loop asked in a survey, and what all loops did there."""
+
+    scalars: Scalars
+    question: Question
+    asked: Asked
+    lines: dict[bool, tuple[list[Line], Iterator[Line]]] = field(default_factory=lambda: {})
+
+    def give(self, count: int, most: int) -> Iterator[tuple[Given, bool]]:
+        """Yield numbers with which the loop makes so many trips, `most` that are ever asked for: of
+        the unknowns of its bounds alone, so that the conditions around it are chosen anew; then, as
+        is told, of all.
+        """
+        bound = self.scalars.names()
+        here = {name: self.scalars.bound[item] for name, item in bound.items()}
+        parts = set(parts_of(self.question[1]))
+        inside = {name: here[name] for name, item in bound.items() if item in parts}
+        free = {name: bound[name] for name in inside if _may_vary(bound[name], bound)}
+        for pairs in (False, True):
+            for line in self._kept(free, most, pairs):
+                for more in line.give(count):
+                    changed = {bound[name]: number for name, number in more.items()}
+                    if self.asked.is_short(changed):
+                        yield {**inside, **more}, False
+                        yield {**here, **more}, True
+
+    def _kept(self, free: Mapping[Name, Expr], most: int, pairs: bool) -> Iterator[Line]:
+        """Yield the lines, each made once, and not before it is looked at."""
+        if pairs not in self.lines:
+            self.lines[pairs] = [], Lines(self.scalars, self.question).make(free, most, pairs)
+        made, others = self.lines[pairs]
+        yield from made
+        for line in others:
+            made.append(line)
+            yield line
+
+
 def _trips(
-    scalars: Scalars, question: Question, changed: Mapping[Expr, int], unknown: Expr | None = None
-) -> Callable[[int], int]:
-    """Return the trips of a loop as a function of one more unknown, for other numbers of some: -1
-    where what bounds it is divided by zero.
-    """
+    scalars: Scalars, question: Question, changed: Mapping[Expr, int], unknown: Expr
+) -> Trips:
+    """Return the trips of a loop as a function of one more unknown, for other numbers of some."""
     outcome, bounds = question
     start: list[int] = [0]
-    places: dict[Expr | None, int] = {unknown: 0}  # of what varies
+    places: dict[object, int] = {unknown: 0}  # of what varies
     known: dict[object, int] = {**changed}  # what differs from the survey
 
     def place_of(item: object) -> int:
-        if isinstance(item, Expr) and item in places:
+        if item in places:
             return places[item]
         start.append(_number(scalars, known, item))
         return len(start) - 1
 
     program: list[tuple[Callable[..., int], int, list[int], bool]] = []
-    for item in sorted(_expressions(bounds), key=_serial):
+    for item in _in_order(bounds):
         divides = item.function in _QUOTIENTS
-        if any(isinstance(part, Expr) and part in places for part in item.args):
+        if any(part in places for part in item.parts):
             parts = [place_of(part) for part in item.args]
             places[item] = len(start)
             start.append(0)
             program.append((FUNCTIONS[item.function], places[item], parts, divides))
-        elif any(part in known for part in item.args):
+        elif any(part in known for part in item.parts):
             numbers = [_number(scalars, known, part) for part in item.args]
             if divides and not numbers[1]:
-                return lambda _: -1
+                return Trips(_failed, [0], [], [0])
             known[item] = FUNCTIONS[item.function](*numbers)
-    wanted = [place_of(item) for item in bounds]
+    return Trips(outcome, start, program, [place_of(item) for item in bounds])
 
-    def trips(number: int) -> int:
-        values = start.copy()
-        values[0] = number
-        for function, place, parts, divides in program:
-            if len(parts) == 2:
-                one, two = values[parts[0]], values[parts[1]]
-                if divides and not two:
-                    return -1
-                values[place] = function(one, two)
-            else:
-                values[place] = function(*[values[part] for part in parts])
-        return outcome(*[values[place] for place in wanted])
 
-    return trips
+def _failed(_: int) -> int:
+    return -1
 
 
 def _number(scalars: Scalars, known: Mapping[object, int], item: object) -> int:
@@ -211,8 +278,10 @@ def _may_vary(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
     return unknown.function in ("grid_extent", "block_id") or is_free(unknown, bound)
 
 
-def _expressions(bounds: tuple[object, ...]) -> list[Expr]:
-    return [item for item in parts_of(bounds) if isinstance(item, Expr)]
+def _in_order(scalars: Iterable[object]) -> list[Expr]:
+    """Return what scalars are computed by from unknowns, the parts of each before it."""
+    found = (item for item in parts_of(scalars) if isinstance(item, Expr))
+    return sorted((item for item in found if not item.unknown), key=_serial)
 
 
 def _serial(item: Expr) -> int:
@@ -227,7 +296,7 @@ def lengths_of(
     that ask alike share it.
     """
     alike: dict[Question, Lengths] = {}
-    asked = {question: None for questions in bounds.values() for question in questions}
+    asked = Asked(scalars, dict.fromkeys(each for several in bounds.values() for each in several))
     for loop, questions in bounds.items():
         known = [each for each in questions if any(isinstance(item, Expr) for item in each[1])]
         for question in known[:2]:

@@ -1,8 +1,9 @@
 """Who acts during one run: agents, what they know, and the order in which they take turns.
 
 An *agent* stands for warps that do the same and that nothing orders among themselves. The agents of
-a role follow one `Script` (its one thread has another): the actions of the role in the order of the
-program, slots and phases worked out, made when the first of them comes so far. Knowledge is
+a role follow one `Script`: the actions of the role in the order of the program, slots and phases
+worked out, made when the first of them comes so far (where the role's one thread is alone in a loop
+or condition, it has another). Knowledge is
 a set of events, kept as the bits of an integer: an agent knows an event exactly if it happened
 before whatever the agent does next. `known` orders accesses by threads, and completions of
 asynchronous work; `fenced` holds those accesses by threads that also happened before what the
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from xdsl.ir import Operation
 
 from tawa.ir import line_of
+from tawa.simulator.proof.expressions import Facts
 from tawa.simulator.proof.rules import Row, Unproved, Violation
 from tawa.simulator.proof.scalars import Scalars
 
@@ -56,8 +58,10 @@ class Blocked:
         self.report = report
 
 
-Action: TypeAlias = "Callable[[Agent], Blocked | None]"
-"""What an agent does in one step: None when it is done, a `Blocked` to be tried again."""
+Action: TypeAlias = "Callable[[Agent], Blocked | int | None]"
+"""What an agent does in one step: None when it is done, a `Blocked` to be tried again, a number of
+actions that are not for this agent, and are skipped.
+"""
 
 Source: TypeAlias = "Iterator[Source | None]"
 """What makes the actions of a part of the program: it yields where it need not go on before they
@@ -85,10 +89,11 @@ class Script:
     alone: bool
     registers: Any
     env: list[Any]
-    actions: list[Action] = field(default_factory=list["Action"])
-    turns: dict[Operation, int] = field(default_factory=dict[Operation, int])
+    actions: list[Action] = field(default_factory=lambda: [])
+    turns: dict[Operation, int] = field(default_factory=lambda: {})
     program: int = 0
-    sources: list[Source] = field(default_factory=list["Source"])
+    facts: Facts = None
+    sources: list[Source] = field(default_factory=lambda: [])
 
     def extend(self) -> bool:
         """Make the next actions; False at the end of the role. Where one cannot be made, to say so
@@ -97,8 +102,12 @@ class Script:
         try:
             return self._go_on()
         except (Violation, Unproved) as found:
-            self.actions.append(partial(self._fail, found))
+            self.fail(found)
             return True
+
+    def fail(self, found: Violation | Unproved) -> None:
+        """Let what cannot be made be said where agents come to it."""
+        self.actions.append(partial(self._fail, found))
 
     def _fail(self, found: Violation | Unproved, agent: Agent) -> None:
         if isinstance(found, Violation) and found.operation is not None and not found.rows:
@@ -156,7 +165,7 @@ class Agent:
     unfenced_one: int = 0
     seen: dict[Mbarrier, int] = field(default_factory=lambda: {})
     waits: dict[Mbarrier, int] = field(default_factory=lambda: {})
-    gets: dict[int, int] = field(default_factory=dict[int, int])
+    gets: dict[int, int] = field(default_factory=lambda: {})
     puts: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=lambda: {})
     waited: tuple[int, int] | None = None
     meeting: int = -1
@@ -195,8 +204,10 @@ class Agent:
                 self.place = place
                 return None
             if (blocked := action(self)) is not None:
-                self.place = place
-                return blocked
+                if isinstance(blocked, Blocked):
+                    self.place = place
+                    return blocked
+                place += blocked
             place += 1
 
 

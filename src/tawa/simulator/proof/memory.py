@@ -43,11 +43,11 @@ class Bucket:
     """
 
     name: str
-    reads: dict[Key, Access] = field(default_factory=dict[Key, Access])
-    writes: dict[Key, Access] = field(default_factory=dict[Key, Access])
+    reads: dict[Key, Access] = field(default_factory=lambda: {})
+    writes: dict[Key, Access] = field(default_factory=lambda: {})
     written: int = 0
     put: tuple[int, int] | None = None
-    scalars: dict[int, Scalar] = field(default_factory=dict[int, Scalar])
+    scalars: dict[int, Scalar] = field(default_factory=lambda: {})
 
     def see(self, agent: Agent, buffer: int, operation: Operation) -> None:
         """Check that a read sees the put it should: rule "matching trips".
@@ -71,35 +71,36 @@ class Bucket:
 
     def check(self, access: Access) -> None:
         """Raise Violation where an earlier conflicting access is not ordered before this one."""
+        # Masks are long, and most accesses are ordered: so that is looked at first.
         mask, agent = access.mask, access.agent
         for before in self.writes.values():
-            if before.mask & mask and not _ordered(before, access):
+            if not _ordered(before, access) and before.mask & mask:
                 raise self._conflict(before, access)
         if not access.write:
-            if mask & ~self.written:
+            if self.written & mask != mask:
                 sentence = f"{agent.label} reads {self.name} ({access.what}) before it is written."
                 raise Violation("written first", sentence, access.operation)
             return
         for before in self.reads.values():
-            if before.mask & mask and not _ordered(before, access):
+            if not _ordered(before, access) and before.mask & mask:
                 raise self._conflict(before, access)
 
     def record(self, access: Access) -> None:
         """Keep an access that was checked."""
         agent = access.agent
-        # A fence of one thread is none of the others: its accesses do not stand for theirs.
-        key = (access.mask, agent.number, agent.single, access.asynchronous, access.what)
+        # A fence of one thread is none of the others: its accesses do not stand for theirs. Masks
+        # are long to hash, and those of one place are mostly one object, which its access keeps.
+        key = (id(access.mask), agent.number, agent.single, access.asynchronous, access.what)
         if not access.write:
             self.reads[key] = access
             return
-        mask, rest = access.mask, ~access.mask
+        mask = access.mask
         self.written |= mask
-        for place in [place for place in self.scalars if place & mask]:
-            del self.scalars[place]
-        for table in (self.reads, self.writes):
-            covered = [k for k, old in table.items() if old.mask is mask or not old.mask & rest]
-            for item in covered:
-                del table[item]
+        if self.scalars:
+            for place in [place for place in self.scalars if place & mask]:
+                del self.scalars[place]
+        _drop(self.reads, mask)
+        _drop(self.writes, mask)
         self.writes[key] = access
 
     def _conflict(self, before: Access, after: Access) -> Violation:
@@ -133,6 +134,15 @@ class Bucket:
             "have been done yet: no barrier orders them."
         )
         return Violation("no race", sentence, after.operation, rows)
+
+
+def _drop(table: dict[Key, Access], mask: int) -> None:
+    """Drop the accesses to what a mask covers."""
+    if table:
+        for key in [
+            key for key, old in table.items() if old.mask is mask or old.mask & mask == old.mask
+        ]:
+            del table[key]
 
 
 def _ordered(before: Access, after: Access) -> bool:

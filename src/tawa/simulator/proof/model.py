@@ -14,9 +14,9 @@ from tawa.simulator.proof.configuration import Shape
 from tawa.simulator.proof.control import is_around
 from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.expressions import Expressions
+from tawa.simulator.proof.leaves import Steadiness
 from tawa.simulator.proof.probing import Questions
 from tawa.simulator.proof.steps import Control
-from tawa.simulator.proof.uniform import Steadiness
 
 
 def joint(loops: Collection[Steadiness]) -> Steadiness:
@@ -29,7 +29,7 @@ def joint(loops: Collection[Steadiness]) -> Steadiness:
 class RoleModel:
     """A role as the proof runs it: `waits` are the arrays its agents wait on, `waits_alone` those
     its one thread does; `split` tells warps apart, `loads` says that it starts copies by TMA,
-    `alone` that something is for the one thread.
+    `alone` that its one thread has a script of its own.
     """
 
     label: str

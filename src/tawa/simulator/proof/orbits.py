@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from tawa.simulator.proof.expressions import Expr
 from tawa.simulator.proof.scalars import Scalars, itself
 
-Places: TypeAlias = tuple[tuple[int, ...], ...]
-"""Groups of scalars that depend on one another, by their places in the environment."""
-
 Values: TypeAlias = tuple[int | None, ...]
+
+
+Read: TypeAlias = Callable[[list[Any]], tuple[Any, ...]]
+"""What reads some places of an environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Scalars that depend on one another, by their places in the environment."""
+
+    places: tuple[int, ...]
+    read: Read
+
+    @staticmethod
+    def of(places: tuple[int, ...]) -> Group:
+        """Return the group of some places."""
+        return Group(places, reader(places))
+
+
+def reader(places: tuple[int, ...]) -> Read:
+    """Return what reads some places of an environment."""
+    match places:
+        case ():
+            return lambda env: ()
+        case (place,):
+            return lambda env: (env[place],)
+        case _:
+            return itemgetter(*places)  # pyright: ignore[reportUnknownVariableType]
 
 
 @dataclass(eq=False, slots=True)
 class Orbit:
     """The values with which trips of a loop began, and those with which the loop ended."""
 
-    begun: set[Values] = field(default_factory=set[Values])
-    ended: set[Values] = field(default_factory=set[Values])
+    begun: set[Values] = field(default_factory=lambda: set())
+    ended: set[Values] = field(default_factory=lambda: set())
 
 
 class Turning:
@@ -29,31 +56,33 @@ class Turning:
 
     __slots__ = ("env", "groups", "scalars")
 
-    def __init__(
-        self, scalars: Scalars, env: list[Any], groups: list[tuple[tuple[int, ...], Orbit]]
-    ) -> None:
+    def __init__(self, scalars: Scalars, env: list[Any], groups: list[tuple[Read, Orbit]]) -> None:
         self.scalars = scalars
         self.env = env
         self.groups = groups
 
     def step(self) -> None:
         """Note that a trip begins."""
-        for group, orbit in self.groups:
-            orbit.begun.add(self._values(group))
+        for read, orbit in self.groups:
+            orbit.begun.add(self._values(read))
 
     def end(self) -> None:
         """Note that the loop ends."""
-        for group, orbit in self.groups:
-            values = self._values(group)
+        for read, orbit in self.groups:
+            values = self._values(read)
             if None not in values:
                 orbit.ended.add(values)
 
-    def _values(self, group: tuple[int, ...]) -> Values:
-        env = self.env
-        items = [env[place] for place in group]
-        return tuple([item if item.__class__ is int else self._value(item) for item in items])
+    def _values(self, read: Read) -> Values:
+        items = read(self.env)
+        for item in items:
+            if item.__class__ is not int:
+                return tuple([self._value(item) for item in items])
+        return items
 
-    def _value(self, item: Expr) -> int | None:
+    def _value(self, item: Expr | int) -> int | None:
+        if isinstance(item, int):
+            return item
         number = self.scalars.value(item)
         self.scalars.answered(itself, (item,), number)
         return number

@@ -39,7 +39,11 @@ class Formula:
                 known[out] = function(*[known[place] for place in several])
             else:
                 known[out] = function(known[one], known[two])
-        return [known[place] for place in self.wanted], all(known[at] for at in self.divisors)
+        exact = True
+        for at in self.divisors:
+            if not known[at]:
+                exact = False
+        return [known[place] for place in self.wanted], exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +74,8 @@ class Question:
 
     formula: Formula
     outcome: Function
-    kept: dict[tuple[tuple[int, ...], int], Outcomes] = field(
-        default_factory=dict[tuple[tuple[int, ...], int], Outcomes]
-    )
-    answers: dict[Wanted, Answer] = field(default_factory=dict[Wanted, Answer])
+    kept: dict[tuple[tuple[int, ...], int], Outcomes] = field(default_factory=lambda: {})
+    answers: dict[Wanted, Answer] = field(default_factory=lambda: {})
 
     def answer(self, wanted: Wanted) -> Answer:
         """Return the first numbers that give the wish, else those that come nearest."""
@@ -136,9 +138,7 @@ def _late(probe: Callable[[int], int], wanted: Wanted, unit: int) -> int | None:
 class Questions:
     """The questions asked so far about a kernel."""
 
-    asked: dict[tuple[Formula, Function], Question] = field(
-        default_factory=dict[tuple[Formula, Function], Question]
-    )
+    asked: dict[tuple[Formula, Function], Question] = field(default_factory=lambda: {})
 
     def ask(self, formula: Formula, outcome: Function) -> Question:
         """Return the question of this form."""

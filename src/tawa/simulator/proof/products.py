@@ -17,10 +17,11 @@ from tawa.ir.types import LayoutAttr
 from tawa.layouts.fragments import wgmma_tiling
 from tawa.simulator.proof.accesses import WARPGROUP, bucket_of
 from tawa.simulator.proof.decode import Decoder, concrete
-from tawa.simulator.proof.effects import together
+from tawa.simulator.proof.effects import by_one
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.machine import Action, Agent, Blocked, Script, Waiting, World
 from tawa.simulator.proof.memory import Access, Bucket
+from tawa.simulator.proof.regions import Moved
 from tawa.simulator.proof.registers import Places, own, release
 from tawa.simulator.proof.rules import Violation
 from tawa.simulator.proof.steps import Step
@@ -34,10 +35,10 @@ class Engine:
     """
 
     size: int
-    events: list[int] = field(default_factory=list[int])
-    issued: list[int] = field(default_factory=list[int])
-    known: list[int] = field(default_factory=list[int])
-    queue: list[Agent] = field(default_factory=list[Agent])
+    events: list[int] = field(default_factory=lambda: [])
+    issued: list[int] = field(default_factory=lambda: [])
+    known: list[int] = field(default_factory=lambda: [])
+    queue: list[Agent] = field(default_factory=lambda: [])
 
     def start(self, world: World, index: int) -> tuple[int, bool]:
         """Return the event of a wgmma, and whether this warp is the first to start it."""
@@ -78,9 +79,10 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
     )
     groups = -(-role_of(wgmma).warps.data // WARPGROUP)
     # By warpgroup: all of B, and of A the rows of its part of the result.
-    masks = [[[place.mask()] for _ in range(groups)] for place, _ in views[:1]]
+    masks = [[[Moved(place.mask())] for _ in range(groups)] for place, _ in views[:1]]
     for place, _ in views[1:]:
-        masks.append([[place.rows(*rows) for rows in part] for part in rows_of(wgmma, groups)])
+        ranges = rows_of(wgmma, groups)
+        masks.append([[Moved(place.rows(*rows)) for rows in part] for part in ranges])
 
     def run(script: Script) -> Action:
         registers, world = script.registers, script.world
@@ -93,19 +95,24 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
         for (place, slot), parts in zip(views, masks, strict=True):
             where = concrete(script, slot, "slot", wgmma)
             bucket = bucket_of(script, script.block, place, where, wgmma)
-            if shift := place.buffer.shift(where):
-                parts = [[mask << shift for mask in part] for part in parts]
-            reads.append((bucket, place.buffer.number, parts))
+            shift = place.buffer.shift(where)
+            moved = [[mask.by(shift) for mask in part] for part in parts]
+            reads.append((bucket, place.buffer.number, moved))
 
         def act(agent: Agent) -> None:
-            together(agent, wgmma)
-            engine = engine_of(agent, wgmma)
+            if agent.single:
+                raise by_one(agent, wgmma)
+            engine: Engine | None = agent.engine
+            if engine is None:
+                raise _no_engine(agent, wgmma)
             event, first = engine.start(world, index)
             world.step(agent, wgmma, "wgmma {} starts", index)
             steps: int = world.steps
+            leader, group = agent.leader, agent.group
             for bucket, number, parts in reads:
-                bucket.see(agent, number, wgmma)
-                for mask in parts[agent.group]:
+                if leader:
+                    bucket.see(agent, number, wgmma)
+                for mask in parts[group]:
                     access = Access(mask, event, False, True, agent, "wgmma", wgmma, steps)
                     bucket.check(access)
                     if first:
@@ -120,20 +127,20 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
     return Step(run)
 
 
-def engine_of(agent: Agent, operation: Operation) -> Engine:
-    """Return the queue of an agent's warpgroup. Raises Violation where that is no whole one."""
-    if agent.engine is None:
-        sentence = f"{operation.name} in {agent.label}, whose warps are not whole warpgroups."
-        raise Violation("whole warpgroups", sentence, operation)
-    return agent.engine
+def _no_engine(agent: Agent, operation: Operation) -> Violation:
+    """Return what is wrong where the warps of an agent are of no whole warpgroup."""
+    sentence = f"{operation.name} in {agent.label}, whose warps are not whole warpgroups."
+    return Violation("whole warpgroups", sentence, operation)
 
 
 def wgmma_fence_rule(decoder: Decoder, fence: hopper.WgmmaFence) -> Step:
     """Its place is a rule of the text (`fences`); all warps of a warpgroup execute it."""
 
     def act(agent: Agent) -> None:
-        together(agent, fence)
-        engine_of(agent, fence)
+        if agent.single:
+            raise by_one(agent, fence)
+        if agent.engine is None:
+            raise _no_engine(agent, fence)
         agent.world.step(agent, fence, "fences wgmma")
 
     return Step(lambda script: act)
@@ -143,8 +150,10 @@ def wgmma_commit_rule(decoder: Decoder, commit: hopper.WgmmaCommit) -> Step:
     """Close the group."""
 
     def act(agent: Agent) -> None:
-        together(agent, commit)
-        engine_of(agent, commit)
+        if agent.single:
+            raise by_one(agent, commit)
+        if agent.engine is None:
+            raise _no_engine(agent, commit)
         agent.world.step(agent, commit, "commits wgmmas")
 
     def run(script: Script) -> Action:
@@ -177,13 +186,17 @@ def wgmma_wait_rule(decoder: Decoder, wait: hopper.WgmmaWait) -> Step:
             release(script, wait, pairs, end)
 
         def act(agent: Agent) -> Blocked | None:
-            together(agent, wait)
-            engine = engine_of(agent, wait)
+            if agent.single:
+                raise by_one(agent, wait)
+            engine: Engine | None = agent.engine
+            if engine is None:
+                raise _no_engine(agent, wait)
+            issued, size = engine.issued, engine.size
             for index in range(start, end):
-                if engine.issued[index] < engine.size:
+                if issued[index] < size:
                     return Blocked(engine.queue, partial(_unstarted, index, wait))
-            for index in range(start, end):
-                agent.known |= engine.known[index]
+            for known in engine.known[start:end]:
+                agent.known |= known
             agent.world.step(agent, wait, "waited for wgmmas up to {}", end)
             return None
 

@@ -149,7 +149,10 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
         follow_registers(decoder, role)
     decoder.slice(_roots(decoder))
     decoder.uniform = read_uniform(
-        ring_operands(census), _conditions(decoder, roles), census.of(*_CONTROLS)
+        ring_operands(census),
+        _conditions(decoder, roles),
+        census.of(*_CONTROLS),
+        decoder.polynomials,
     )
     preamble = [
         step
@@ -289,7 +292,7 @@ def _role(decoder: Decoder, role: hopper.Role) -> RoleModel:
         frozenset(alone),
         exchanges(decoder, role),
         bool(census.of(hopper.TmaLoad, within=role)),
-        bool(census.of(hopper.OneThread, within=role)),
+        not decoder.scripted.isdisjoint(census.of(hopper.OneThread, within=role)),
         role,
     )
 

@@ -70,6 +70,12 @@ def mask_of(offsets: Offsets, size: int) -> int:
     return int.from_bytes(np.packbits(words, bitorder="little").tobytes(), "little")
 
 
+@lru_cache(maxsize=256)
+def whole_mask(words: int) -> int:
+    """Return the mask of so many words: one object, which is soon seen to equal itself."""
+    return (1 << words) - 1
+
+
 @lru_cache(maxsize=1024)
 def share_mask(view: Placement, layout: RegisterLayout, warps: tuple[int, ...]) -> int:
     """Return the mask of the elements of a view that some warps hold in a register layout."""
@@ -140,6 +146,23 @@ class Buffer:
         return (self.start + slot * self.slot_bytes - self.group_start) // WORD
 
 
+class Moved:
+    """A mask, moved by words: one object for each distance."""
+
+    __slots__ = ("_found", "mask")
+
+    def __init__(self, mask: int) -> None:
+        self.mask = mask
+        self._found: dict[int, int] = {0: mask}
+
+    def by(self, shift: int) -> int:
+        """Return the mask moved by so many words."""
+        found = self._found.get(shift)
+        if found is None:
+            found = self._found[shift] = self.mask << shift
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """The static part of a view: its buffer, the value that holds its slot, and its bytes."""
@@ -154,7 +177,7 @@ class Footprint:
     def mask(self) -> int:
         """Return the mask of the whole view."""
         if self.whole:
-            return (1 << -(-self.buffer.layout.bytes // WORD)) - 1
+            return whole_mask(-(-self.buffer.layout.bytes // WORD))
         return mask_of(*_placed(self.view))
 
     @property

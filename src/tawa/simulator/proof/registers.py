@@ -69,7 +69,7 @@ class Registers:
     """
 
     issued: int = 0
-    groups: list[int] = field(default_factory=list[int])
+    groups: list[int] = field(default_factory=lambda: [])
     finished: int = 0
     last: Operation | None = None
 

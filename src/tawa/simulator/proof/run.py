@@ -20,14 +20,14 @@ from tawa.simulator.proof.barriers import Mbarrier, Named, NamedBarrier, Pool
 from tawa.simulator.proof.cells import Question
 from tawa.simulator.proof.configuration import Configuration, Site
 from tawa.simulator.proof.copies import Groups
-from tawa.simulator.proof.expressions import Expr, Scalar
+from tawa.simulator.proof.expressions import Expr, Facts, Scalar
 from tawa.simulator.proof.globals import GlobalMemory
 from tawa.simulator.proof.leftovers import check_end
 from tawa.simulator.proof.machine import Agent, Script, World
 from tawa.simulator.proof.memory import Bucket
 from tawa.simulator.proof.model import Model, RoleModel
 from tawa.simulator.proof.numbers import trip_count
-from tawa.simulator.proof.orbits import Orbit, Places, Turning
+from tawa.simulator.proof.orbits import Group, Orbit, Read, Turning
 from tawa.simulator.proof.products import Engine
 from tawa.simulator.proof.registers import Registers
 from tawa.simulator.proof.rules import Endless, OutOfSteps, Row, Unproved
@@ -47,8 +47,8 @@ class BlockState:
     pool: Pool
     groups: dict[int, int]
     named: Named
-    memory: dict[tuple[int, int], Bucket] = field(default_factory=dict[tuple[int, int], Bucket])
-    engines: dict[tuple[int, int], Engine] = field(default_factory=dict[tuple[int, int], Engine])
+    memory: dict[tuple[int, int], Bucket] = field(default_factory=lambda: {})
+    engines: dict[tuple[int, int], Engine] = field(default_factory=lambda: {})
 
 
 Loop = tuple[Site, tuple[Scalar, ...]]
@@ -87,8 +87,10 @@ class Run(World):
         self.turn, self.settled = model.turn, model.steady.trips
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
+        self.surveyed: set[Operation] = set()
         self.asked: dict[Question, Operation] = {}
-        self.askers: dict[Question, set[Operation]] = {}
+        self.askers: dict[Question, dict[Operation, list[Facts]]] = {}
+        self.longest = 0  # trips of a loop
         self.turned: dict[Operation, set[int]] = {}  # trips of loops that have none inside
         self.bounds: dict[
             Operation, dict[Question, None]
@@ -96,6 +98,7 @@ class Run(World):
         self.flying: list[tuple[int, Agent, Operation]] = []
         self.globals = GlobalMemory(model.decoder.followed, scalars)
         self.blocks = [self._block(rank) for rank in range(model.cluster)]
+        self.environment = self._environment()
         self._make_agents()
 
     # --- set-up ---------------------------------------------------------------------------------
@@ -167,7 +170,7 @@ class Run(World):
             if not leader:
                 label += f", warp {part[0]}" if len(part) == 1 else f", warps {part[0]}-{part[-1]}"
             first = leader and group == 0
-            # The role's one thread has a script of its own, the first; all others share the last.
+            # The one thread may have a script of its own, the first; all others share the last.
             if first or (role.alone and len(scripts) == 1):
                 scripts.append(self._script(rank, index, role, label, first, whole))
             agent = Agent(
@@ -192,12 +195,18 @@ class Run(World):
     def _script(
         self, rank: int, index: int, role: RoleModel, label: str, first: bool, whole: bool
     ) -> Script:
+        follows = first and whole
+        home, registers = self.blocks[rank], Registers()
+        env = self.environment.copy()
+        script = Script(self, home, label, rank, index, follows, first, registers, env)
+        script.sources = [in_turn(script, self.model.preamble, role.program)]
+        return script
+
+    def _environment(self) -> list[Any]:
+        """Return the environment that each script begins with: constants and arguments."""
         env: list[Any] = [None] * (len(self.model.decoder.numbers) + 1)
         for place, number in self.model.decoder.constants.items():
             env[place] = number
-        follows = first and whole
-        home, registers = self.blocks[rank], Registers()
-        script = Script(self, home, label, rank, index, follows, first, registers, env)
         for place, value, unit in self.model.arguments:
             match value.type:
                 case PtrType():
@@ -206,8 +215,7 @@ class Run(World):
                     env[place] = self.scalars.unknown("descriptor", place)
                 case _:
                     env[place] = self.scalars.unknown("argument", place, unit=unit)
-        script.sources = [in_turn(script, self.model.preamble, role.program)]
-        return script
+        return env
 
     def execute(self) -> None:
         """Set up, run the roles to their end, and check what is left."""
@@ -261,13 +269,15 @@ class Run(World):
                 f"a run takes more than {self.budget} steps; nothing is known about it", operation
             )
 
-    def trips(self, site: Site, low: Scalar, high: Scalar, by: Scalar) -> Sequence[int]:
+    def trips(
+        self, site: Site, low: Scalar, high: Scalar, by: Scalar, facts: Facts
+    ) -> Sequence[int]:
         """Return the trips of a loop: those its bounds give, or those the configuration wants."""
         value = self.scalars.value
         if self.configuration.free and isinstance(high, Expr):
             self._set_free(site, low, high, by)
         if self.configuration.survey:
-            self.ask(site.operation, trip_count, high, low, by)
+            self.ask(site.operation, facts, trip_count, high, low, by)
         a, b, c = value(low), value(high), value(by)
         if c is None:
             # A step that is not positive is the author's mistake; any that is will do.
@@ -286,6 +296,7 @@ class Run(World):
             raise Unproved(f"a loop runs from {a} to {b} by {c}", site.operation)
         count = trip_count(b, a, c)
         self.scalars.answered(trip_count, (high, low, by), count)
+        self.longest = max(self.longest, count)
         if site.kind == "inner":
             self.turned.setdefault(site.operation, set()).add(count)
             if self.configuration.survey:
@@ -321,17 +332,22 @@ class Run(World):
         first = settle + (count - settle - left + 1) // 2
         return (*range(first), *range(first + left, count))
 
-    def entering(self, loop: Operation, groups: Places, env: list[Any]) -> Turning:
+    def entering(self, loop: Operation, groups: tuple[Group, ...], env: list[Any]) -> Turning:
         """Return what notes the values of the carried scalars of a loop that must recur."""
-        found = [self.orbits.setdefault((loop, group), Orbit()) for group in groups]
-        return Turning(self.scalars, env, list(zip(groups, found, strict=True)))
+        found: list[tuple[Read, Orbit]] = []
+        for group in groups:
+            orbit = self.orbits.get((loop, group.places))
+            if orbit is None:
+                orbit = self.orbits[loop, group.places] = Orbit()
+            found.append((group.read, orbit))
+        return Turning(self.scalars, env, found)
 
-    def condition(self, site: Site, scalar: Scalar, inside: Loop | None = None) -> bool:
+    def condition(self, site: Site, scalar: Scalar, inside: Loop | None, facts: Facts) -> bool:
         """Return a condition: what it is, or what the configuration wants. `inside` is a loop that
         runs where it holds.
         """
         if self.configuration.survey:
-            self.ask(site.operation, truth, scalar)
+            self.ask(site.operation, facts, truth, scalar)
         known = self.scalars.value(scalar)
         if known is None:
             wish = self.configuration.wish(site)
@@ -340,14 +356,22 @@ class Run(World):
             else:
                 known = self.scalars.decide(scalar, wish, self.configuration.ragged)
             self.configuration.reached(site, known)
-        self.scalars.answered(truth, (scalar,), int(bool(known)))
-        return bool(known)
+        holds = bool(known)
+        if scalar.__class__ is not int:
+            self.scalars.answered(truth, (scalar,), int(holds))
+        return holds
 
-    def ask(self, who: Operation, outcome: Callable[..., int], *scalars: Scalar) -> None:
-        """Keep a question of a survey (see `cells`), who was the first to ask it, and who did."""
+    def ask(
+        self, who: Operation, facts: Facts, outcome: Callable[..., int], *scalars: Scalar
+    ) -> None:
+        """Keep a question of a survey (see `cells`), who was the first to ask it, and who did,
+        with what held there.
+        """
+        self.surveyed.add(who)
         if any(isinstance(item, Expr) for item in scalars):
             self.asked.setdefault((outcome, scalars), who)
-            self.askers.setdefault((outcome, scalars), set()).add(who)
+            askers = self.askers.setdefault((outcome, scalars), {})
+            askers.setdefault(who, []).append(facts)
 
     def _is_open(self, loop: Loop) -> bool:
         return not self.configuration.free and bool(self.scalars.open(loop[1]))

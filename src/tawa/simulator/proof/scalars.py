@@ -172,11 +172,15 @@ class Scalars:
                 else:
                     still_open[item] = item
                 continue
-            missing = [part for part in item.parts if part not in known]
-            if not missing:
+            for part in item.parts:
+                if part not in known:
+                    break
+            else:
+                work.pop()
                 values = [known.get(part, part) for part in item.args]
-                known[work.pop()] = FUNCTIONS[item.function](*values)
+                known[item] = FUNCTIONS[item.function](*values)
                 continue
+            missing = [part for part in item.parts if part not in known]
             for part in missing:
                 unknown = still_open.get(part)
                 if unknown is not None and unknown not in bound:

@@ -53,6 +53,23 @@ class Sharing:
                 asked.setdefault(ring, set()).add(role_of(control))
         return all(self._roles[ring] == roles for ring, roles in asked.items())
 
+    def is_shared(self, askers: Iterable[Operation]) -> bool:
+        """Tell whether all roles that turn some ring ask the same for it, or no other role turns
+        what one turns by the answer.
+        """
+        asked: dict[object, set[Operation | None]] = {}
+        for asker in askers:
+            for ring in self.decided(asker):
+                asked.setdefault(ring, set()).add(role_of(asker))
+        shared = [ring for ring in asked if len(self._roles[ring]) > 1]
+        return any(self._roles[ring] == asked[ring] for ring in shared) or not shared
+
+    def decided(self, asker: Operation) -> set[object]:
+        """Return the rings that an operation turns, or decides about."""
+        if isinstance(asker, _TURNS):
+            return {self._ring(asker)}
+        return self.rings(asker) if asker.regions else set()
+
     def _ring(self, use: Turning) -> object:
         """Return what a ring is called, or a barrier at which roles meet."""
         if not isinstance(use, hopper.NamedBarrier):

@@ -48,28 +48,24 @@ _EQUAL = {"eq": True, "ne": False}
 _BOTH = {"and": True, "or": False}
 
 
-class Spans:
-    """The loops of a kernel; `units` are what numbers are multiples of, `places` where operations
-    stand, so that all is told in the same order in every process.
+class Terms:
+    """What stands in sums; `units` are what numbers are multiples of, `places` where operations
+    stand, so that all is told in the same order in every process; `known` are the polynomials that
+    were worked out so far.
     """
 
-    def __init__(self, units: Mapping[SSAValue, int], places: Mapping[Operation, int]) -> None:
-        self.units, self.places = units, places
-        self.known: Known = {}
+    def __init__(
+        self, units: Mapping[SSAValue, int], places: Mapping[Operation, int], known: Known
+    ) -> None:
+        self.units, self.places, self.known = units, places, known
+        self._ranges: dict[Monomial, tuple[Polynomial, ...]] = {}
 
-    def may_make(self, loop: scf.ForOp, least: int, most: int | None) -> bool:
-        """Tell whether a loop may make so many trips (`most` None: any number): nothing known says
-        that no input gives them.
-        """
-        span = polynomial(loop.ub, self.known) - polynomial(loop.lb, self.known)
-        step = polynomial(loop.step, self.known)
-        asked = [step - _ONE]  # a step that is not positive is no loop
-        if least:
-            asked.append(span - Polynomial.constant(least - 1) * step - _ONE)
-        if most is not None:
-            asked.append(Polynomial.constant(most) * step - span)
-        facts = [split for around in _around(loop) for split in _told(around, self.known)]
-        return _Sums(((tuple(asked),), *facts), self).fit()
+    def ranges(self, monomial: Monomial) -> tuple[Polynomial, ...]:
+        """Return what is not negative because of where the atoms of a monomial lie."""
+        found = self._ranges.get(monomial)
+        if found is None:
+            found = self._ranges[monomial] = tuple(_ranges(monomial))
+        return found
 
     def place(self, term: tuple[Monomial, int]) -> list[tuple[int, int]]:
         """Return what orders the terms of a sum."""
@@ -81,6 +77,42 @@ class Spans:
         if isinstance(atom.value, OpResult):
             return self.places[atom.value.op], 0
         return -1, atom.value.index if isinstance(atom.value, BlockArgument) else 0
+
+
+class Spans:
+    """The loops of a kernel."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._facts: dict[tuple[Operation, tuple[Monomial, ...]], _Facts] = {}
+
+    def may_make(self, loop: scf.ForOp, least: int, most: int | None) -> bool:
+        """Tell whether a loop may make so many trips (`most` None: any number): nothing known says
+        that no input gives them.
+        """
+        known = self._terms.known
+        span = polynomial(loop.ub, known) - polynomial(loop.lb, known)
+        step = polynomial(loop.step, known)
+        asked = [step - _ONE]  # a step that is not positive is no loop
+        if least:
+            asked.append(span - Polynomial.constant(least - 1) * step - _ONE)
+        if most is not None:
+            asked.append(Polynomial.constant(most) * step - span)
+        return self._facts_of(loop, self._order(asked)).fit_with(asked)
+
+    def _order(self, sums: Iterable[Polynomial]) -> tuple[Monomial, ...]:
+        """Return what stands in sums, in order."""
+        terms = (term for each in sums for term in sorted(each.terms, key=self._terms.place))
+        return tuple(dict.fromkeys(monomial for monomial, _ in terms))
+
+    def _facts_of(self, inside: Operation, monomials: tuple[Monomial, ...]) -> _Facts:
+        """Return what is known where an operation runs, and of some monomials, worked out once."""
+        found = self._facts.get((inside, monomials))
+        if found is None:
+            known = self._terms.known
+            told = [split for around in _around(inside) for split in _told(around, known)]
+            found = self._facts[inside, monomials] = _Facts(monomials, told, self._terms)
+        return found
 
 
 # --- what is known --------------------------------------------------------------------------------
@@ -181,22 +213,32 @@ def _range(atom: Atom) -> tuple[int | None, int | None]:
 # --- whether there are such numbers ---------------------------------------------------------------
 
 
-class _Sums:
-    """Sums that are not negative together, and what is known of all that stands in them."""
+class _Facts:
+    """What is known together of a loop, and of all that stands in sums about it: of `monomials`
+    first, which are those of a question.
+    """
 
-    def __init__(self, splits: Iterable[Split], spans: Spans) -> None:
-        self._spans = spans
+    def __init__(
+        self, monomials: tuple[Monomial, ...], splits: Iterable[Split], terms: Terms
+    ) -> None:
+        self._terms = terms
         self._places: dict[Monomial, int] = {(): 0}
         self._new: list[Monomial] = []
         self._sure: list[Row] = []
         self._open: list[list[list[Row]]] = []
         self._cases = 0
+        for monomial in monomials:
+            self._place(monomial)
+        self._define()
         for split in splits:
             self._put(split)
 
-    def fit(self) -> bool:
-        """Tell whether there may be numbers that do all of it."""
-        return self._fits(self._sure, self._open)
+    def fit_with(self, asked: Iterable[Polynomial]) -> bool:
+        """Tell whether there may be numbers that do all of it, and with which sums of the monomials
+        are not negative.
+        """
+        self._cases = 0
+        return self._fits([*map(self._row, asked), *self._sure], self._open)
 
     def _fits(self, rows: list[Row], splits: list[list[list[Row]]]) -> bool:
         self._cases += 1
@@ -214,9 +256,13 @@ class _Sums:
             self._sure += cases[0]
         else:
             self._open.append(cases)
+        self._define()
+
+    def _define(self) -> None:
+        """Add what defines what sums are made of."""
         while self._new:
             monomial = self._new.pop(0)
-            for sure in _ranges(monomial):
+            for sure in self._terms.ranges(monomial):
                 self._put(((sure,),))
             if len(monomial) == 1 and isinstance(monomial[0], Call):
                 for defined in _defined(monomial[0]):
@@ -225,14 +271,18 @@ class _Sums:
     def _row(self, value: Polynomial) -> Row:
         """Return a sum by places, which hold what is multiplied by the units."""
         row: Row = {}
-        units = self._spans.units
-        for monomial, factor in sorted(value.terms, key=self._spans.place):
-            if monomial not in self._places:
-                self._places[monomial] = len(self._places)
-                self._new.append(monomial)
+        units = self._terms.units
+        for monomial, factor in sorted(value.terms, key=self._terms.place):
             unit = prod(units.get(leaf.value, 1) for leaf in monomial if isinstance(leaf, Leaf))
-            row[self._places[monomial]] = factor * unit
+            row[self._place(monomial)] = factor * unit
         return row
+
+    def _place(self, monomial: Monomial) -> int:
+        found = self._places.get(monomial)
+        if found is None:
+            found = self._places[monomial] = len(self._places)
+            self._new.append(monomial)
+        return found
 
 
 def _ranges(monomial: Monomial) -> Iterator[Polynomial]:

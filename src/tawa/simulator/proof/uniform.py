@@ -16,20 +16,22 @@ note which values they take, and the proof ends only when each of them has been 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import lcm
 from typing import TypeAlias
 
 from xdsl.dialects import scf
+from xdsl.dialects.builtin import i1
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tawa.analysis.polynomial import Known, polynomial
 from tawa.ir import hopper, tile
 from tawa.ir.control import decisive, terminator
-from tawa.simulator.proof.counting import Loop, counts, recurrence_of
+from tawa.simulator.proof.counting import counts, recurrence_of
 from tawa.simulator.proof.course import LATEST, Course, course_of, stays
 from tawa.simulator.proof.cycles import Cycles
 from tawa.simulator.proof.functions import name_of
+from tawa.simulator.proof.leaves import Leaves, Origin, Steadiness
 from tawa.simulator.proof.rules import Unproved
 
 Control: TypeAlias = scf.ForOp | scf.IfOp | scf.WhileOp
@@ -46,61 +48,13 @@ _LAUNCH = (
 _JOIN = frozenset({"and", "or", "xor", "not", "select"})
 
 
-@dataclass(eq=False, slots=True)
-class Leaves:
-    """What a scalar depends on: loops whose trips it counts, conditions that choose between its
-    values, carried values, loops that it is a result of, numbers that the program does not say
-    (`open`), and memory (`reads`).
-    """
-
-    loops: dict[Loop, None] = field(default_factory=dict["Loop", None])
-    ended: dict[Loop, None] = field(default_factory=dict["Loop", None])
-    branches: dict[scf.IfOp, None] = field(default_factory=dict["scf.IfOp", None])
-    carried: dict[BlockArgument, None] = field(default_factory=dict[BlockArgument, None])
-    open: bool = False
-    reads: bool = False
-
-
-@dataclass(eq=False, slots=True)
-class Origin:
-    """What one scalar is computed from: other scalars, and what it adds to the leaves."""
-
-    values: tuple[SSAValue, ...] = ()
-    loop: Loop | None = None
-    ended: Loop | None = None
-    branch: scf.IfOp | None = None
-    carried: BlockArgument | None = None
-    open: bool = False
-    reads: bool = False
-
-    def add_to(self, leaves: Leaves) -> None:
-        """Add what the scalar itself is."""
-        if self.loop is not None:
-            leaves.loops[self.loop] = None
-        if self.ended is not None:
-            leaves.ended[self.ended] = None
-        if self.branch is not None:
-            leaves.branches[self.branch] = None
-        if self.carried is not None:
-            leaves.carried[self.carried] = None
-        leaves.open |= self.open
-        leaves.reads |= self.reads
-
-
-@dataclass(eq=False, slots=True)
-class Steadiness:
-    """After `trips` trips of a loop its conditions repeat every `period` trips."""
-
-    trips: int = 0
-    period: int = 1
-
-
 @dataclass(frozen=True, slots=True)
 class Uniform:
     """What holds of a kernel: when each loop is steady, the carried scalars that must recur, loops
     and conditions that no input decides, those of them that count trips of such loops alone
     (`constant`), operations whose slot or phase an input decides, loops whose trips, by the trip of
-    another loop or by memory, differ from time to time; and conditions that are the same each time.
+    another loop or by memory, differ from time to time; conditions that are the same each time; and
+    whether some condition goes by an input and the number of a trip (`mixed`).
     """
 
     steady: dict[Operation, Steadiness]
@@ -110,42 +64,57 @@ class Uniform:
     chosen: Collection[Operation] = ()
     varying: frozenset[Operation] = frozenset()
     once: frozenset[Operation] = frozenset()
+    mixed: bool = False
 
 
 def read_uniform(
     roots: Iterable[tuple[Operation, SSAValue, str]],
     conditions: Iterable[tuple[Operation, SSAValue]],
     controls: Iterable[Control],
+    known: Known,
 ) -> Uniform:
     """Read what slots, phases and conditions depend on.
 
     `roots` are (operation, operand, "slot" or "phase"), `conditions` (operation, condition) of what
     guards synchronization, `controls` all loops and conditions. Raises Unproved beyond the theorem.
     """
-    reader = _Reader()
-    for operation, value, what in roots:
-        reader.ring(operation, value, what)
-    for operation, value in conditions:
-        reader.condition(operation, value)
+    reader = _Reader(known)
+    for each in roots:
+        reader.ring(*each)
+    for each in conditions:
+        reader.condition(*each)
     around = list(controls)
+    for control in around:
+        if isinstance(control, scf.ForOp):
+            reader.bounds(control)
     fixed = frozenset(item for item in around if not reader.is_open(item))
     varies = {item: reader.varies(item) for item in around}
     constant = frozenset(each for each in fixed if reader.counted(each) <= fixed or stays(each))
     loops = frozenset(item for item in around if varies[item] and not isinstance(item, scf.IfOp))
     once = frozenset(item for item in around if not varies[item] and isinstance(item, scf.IfOp))
-    return Uniform(reader.steady, reader.components(), fixed, constant, reader.chosen, loops, once)
+    return Uniform(
+        reader.steady,
+        reader.components(),
+        fixed,
+        constant,
+        reader.chosen,
+        loops,
+        once,
+        reader.mixed,
+    )
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, known: Known) -> None:
         self.known: dict[tuple[SSAValue, bool], Leaves] = {}
         self.origins: dict[SSAValue, Origin] = {}
         self.parts: dict[Origin, tuple[Origin, ...]] = {}
         self.steady: dict[Operation, Steadiness] = {}
         self.tracked: dict[BlockArgument, None] = {}
-        self.polynomials: Known = {}
+        self.polynomials = known
         self.cycles = Cycles()
         self.chosen: set[Operation] = set()
+        self.mixed = False
 
     # --- what decides ---------------------------------------------------------------------------
 
@@ -181,7 +150,7 @@ class _Reader:
         """A condition: where it is a function of the number of a trip alone, it must settle."""
         leaves = self.leaves(value)
         if leaves.open:
-            return
+            return self._settle_parts(operation, value)
         self.tracked |= leaves.carried
         for argument in leaves.carried:
             loop = argument.owner.parent_op()
@@ -192,6 +161,27 @@ class _Reader:
             steady.period = lcm(steady.period, period)
         if leaves.loops:
             self._settles(operation, value)
+
+    def _settle_parts(self, operation: Operation, value: SSAValue) -> None:
+        """Let conditions on the number of a trip alone settle, in what an input decides as well."""
+        leaves = self.leaves(value)
+        if not (leaves.loops or leaves.carried):
+            return
+        self.mixed = True
+        work = [value]
+        for item in work:
+            owner = item.owner
+            if not self.leaves(item).open:
+                if item.type == i1:
+                    self.condition(operation, item)
+            elif isinstance(owner, tile.Elementwise):
+                work += [part for part in owner.inputs if part not in work]
+
+    def bounds(self, loop: Operation) -> None:
+        """The bounds of a loop inside of others."""
+        for value in decisive(loop):
+            if self.leaves(value).open:
+                self._settle_parts(loop, value)
 
     def _at(self, loop: Operation) -> Steadiness:
         return self.steady.setdefault(loop, Steadiness())
@@ -233,8 +223,8 @@ class _Reader:
         """Tell whether an input decides what a loop or condition does."""
         if not self._depends_on_input(control):
             return False
-        known = self.polynomials
-        return all(_apart(first, second, known) is None for first, second in _compared(control))
+        pairs = _compared(control)
+        return all(_apart(first, second, self.polynomials) is None for first, second in pairs)
 
     def _depends_on_input(self, control: Operation) -> bool:
         """Tell whether what a loop or condition asks for depends on an input, or on how often a
@@ -261,8 +251,7 @@ class _Reader:
         have the same outcome each time it is met.
         """
         leaves = [self.leaves(value) for value in decisive(control)]
-        own = {control}
-        return any(item.loops.keys() - own or item.carried or item.reads for item in leaves)
+        return any(item.loops.keys() - {control} or item.carried or item.reads for item in leaves)
 
     # --- what a scalar depends on ---------------------------------------------------------------
 

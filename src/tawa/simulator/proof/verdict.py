@@ -43,23 +43,25 @@ def prove(kernel: tile.Kernel, target: Target) -> Proof:
         with at_rest():
             exploration = Exploration(read_kernel(kernel, target))
             exploration.explore()
+            states, count = exploration.states, len(exploration.seen)
+            told = exploration.search.describe() + exploration.counts.describe()
+            unreached = exploration.reach.dead()
+            # Before the collector may start: it would look through all of it, and find it in use.
+            exploration = None
     except Violation as found:
         run = exploration.run if exploration is not None else None
         raise violated(kernel, found, run) from None
     except Unproved as found:
         raise unproved(kernel, found) from None
     seconds = time.perf_counter() - began
-    count = len(exploration.seen)
     verdict = (
         f"no hang, race, early release or leftover in {count} configuration{'s' * (count > 1)} "
         f"({1000 * seconds:.0f} ms)"
     )
-    verdict += exploration.search.describe()
-    verdict += exploration.counts.describe()
-    unreached = exploration.reach.dead()
+    verdict += told
     if unreached:
         verdict += f"; {len(unreached)} operations are reached by no input"
-    return Proof(True, exploration.states, seconds, count, verdict, unreached)
+    return Proof(True, states, seconds, count, verdict, unreached)
 
 
 __all__ = ["Proof", "prove", "render"]

@@ -47,7 +47,7 @@ class Ways:
 
     decoder: Decoder
     roles: tuple[Operation, ...]
-    known: set[frozenset[Hashable]] = field(default_factory=set[frozenset[Hashable]])
+    known: set[frozenset[Hashable]] = field(default_factory=lambda: set())
 
     def to_loops(self) -> Iterator[Way]:
         """Yield the ways to loops for which some condition must not hold."""

@@ -1,0 +1,59 @@
+"""What a scalar depends on, and when the conditions of a loop are steady."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xdsl.dialects import scf
+from xdsl.ir import BlockArgument, SSAValue
+
+from tawa.simulator.proof.counting import Loop
+
+
+@dataclass(eq=False, slots=True)
+class Leaves:
+    """What a scalar depends on: loops whose trips it counts, conditions that choose between its
+    values, carried values, loops that it is a result of, numbers that the program does not say
+    (`open`), and memory (`reads`).
+    """
+
+    loops: dict[Loop, None] = field(default_factory=lambda: {})
+    ended: dict[Loop, None] = field(default_factory=lambda: {})
+    branches: dict[scf.IfOp, None] = field(default_factory=lambda: {})
+    carried: dict[BlockArgument, None] = field(default_factory=lambda: {})
+    open: bool = False
+    reads: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Origin:
+    """What one scalar is computed from: other scalars, and what it adds to the leaves."""
+
+    values: tuple[SSAValue, ...] = ()
+    loop: Loop | None = None
+    ended: Loop | None = None
+    branch: scf.IfOp | None = None
+    carried: BlockArgument | None = None
+    open: bool = False
+    reads: bool = False
+
+    def add_to(self, leaves: Leaves) -> None:
+        """Add what the scalar itself is."""
+        if self.loop is not None:
+            leaves.loops[self.loop] = None
+        if self.ended is not None:
+            leaves.ended[self.ended] = None
+        if self.branch is not None:
+            leaves.branches[self.branch] = None
+        if self.carried is not None:
+            leaves.carried[self.carried] = None
+        leaves.open |= self.open
+        leaves.reads |= self.reads
+
+
+@dataclass(eq=False, slots=True)
+class Steadiness:
+    """After `trips` trips of a loop its conditions repeat every `period` trips."""
+
+    trips: int = 0
+    period: int = 1

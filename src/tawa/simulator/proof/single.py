@@ -1,0 +1,173 @@
+"""Forms that are functions of one sum, and whether one of them decides another.
+
+``high - low > 0``, the trips of a loop from `low` to `high` by 64, and those of one that begins at
+``low + 64``, are all functions of ``high - low``, whatever that is made of. Such functions are
+computed for all numbers that matter: comparisons change near their constants, quotients repeat with
+what they divide by, and both go on in one way beyond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import lcm
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tawa.simulator.proof.expressions import Expr
+from tawa.simulator.proof.forms import Form, Forms, Terms, direction, plus
+
+Numbers: TypeAlias = NDArray[np.int64]
+
+_MOST = 1 << 16  # numbers on each side of 0 that functions are computed for
+_PERIOD = 4  # trips after which what follows from them goes on as before
+
+
+class Singles:
+    """What the forms of a kernel are functions of; more than `many` trips are all alike."""
+
+    def __init__(self, forms: Forms, many: int) -> None:
+        self._forms, self._many = forms, many
+        self._numbers: dict[Form, list[Terms]] = {}
+        self._of: dict[tuple[Form, Terms], bool] = {}
+
+    def numbers(self, form: Form) -> list[Terms]:
+        """Return the sums that a form is a function of, outside first."""
+        if form not in self._numbers:
+            self._numbers[form] = [each for each in self._sums(form) if self.is_of(form, each)]
+        return self._numbers[form]
+
+    def _sums(self, form: Form) -> list[Terms]:
+        """Return the sums in a form."""
+        found: dict[Terms, None] = {}
+        work = [form]
+        for item in work:
+            if item[0] and (number := direction(item)) not in found:
+                found[number] = None
+                for place, _ in item[0]:
+                    atom = self._forms.atoms[place]
+                    if not isinstance(atom, Expr) and atom[0] in _FUNCTIONS:
+                        work += atom[1]
+        return list(found)
+
+    def is_of(self, form: Form, number: Terms) -> bool:
+        """Tell whether a form is a function of a sum alone, which can be computed."""
+        if not form[0]:
+            return True
+        key = form, number
+        if key not in self._of:
+            self._of[key] = all(
+                self._atom_is_of(place, number) for place, _ in _beside(form, number)[1][0]
+            )
+        return self._of[key]
+
+    def _atom_is_of(self, place: int, number: Terms) -> bool:
+        atom = self._forms.atoms[place]
+        if isinstance(atom, Expr) or atom[0] not in _FUNCTIONS:
+            return False
+        return all(self.is_of(arg, number) for arg in atom[1])
+
+    def decides(self, one: Form, other: Form, number: Terms, facts: Sequence[Form]) -> bool:
+        """Tell whether a function of a sum decides another, for all numbers where the facts are
+        positive; and beyond so many trips goes on in one way.
+        """
+        constants, steps = self._constants(one, other)
+        span = 2 * max(constants, default=0) + (self._many + 4 * _PERIOD) * steps
+        if span > _MOST:
+            return False
+        numbers = np.arange(-span, span + 1)
+        known: dict[Form, Numbers] = {}
+        held = np.ones(len(numbers), np.bool_)
+        for fact in facts:
+            if self.is_of(fact, number):
+                held &= self._values(fact, number, numbers, known) > 0
+        chosen, others = (self._values(form, number, numbers, known) for form in (one, other))
+        order = np.argsort(chosen[held], kind="stable")
+        chosen, others = chosen[held][order], others[held][order]
+        changes = chosen[1:] != chosen[:-1]
+        if np.any(~changes & (others[1:] != others[:-1])):
+            return False
+        first = np.flatnonzero(np.concatenate(([True], changes))[: len(chosen)])
+        return _is_steady(chosen[first], others[first], self._many)
+
+    def _constants(self, *forms: Form) -> tuple[set[int], int]:
+        """Return the numbers in forms, and what all their quotients repeat after."""
+        numbers, steps = set[int](), 1
+        work, seen = [*forms], set[Form]()
+        for form in work:
+            if form in seen:
+                continue
+            seen.add(form)
+            numbers |= {abs(form[1]), *(abs(many) for _, many in form[0])}
+            for place, _ in form[0]:
+                atom = self._forms.atoms[place]
+                if not isinstance(atom, Expr) and atom[0] in _FUNCTIONS:
+                    if atom[0] in _QUOTIENTS:
+                        steps = lcm(steps, atom[1][1][1])
+                    work += atom[1]
+        return numbers, steps
+
+    def _values(
+        self, form: Form, number: Terms, numbers: Numbers, known: dict[Form, Numbers]
+    ) -> Numbers:
+        """Return a function of a sum, for many numbers that it may be."""
+        if form in known:
+            return known[form]
+        whole, rest = _beside(form, number)
+        found = whole * numbers + rest[1]
+        for place, factor in rest[0]:
+            atom = self._forms.atoms[place]
+            assert not isinstance(atom, Expr)
+            args = [self._values(arg, number, numbers, known) for arg in atom[1]]
+            found = found + factor * _FUNCTIONS[atom[0]](*args)
+        known[form] = found
+        return found
+
+
+def _beside(form: Form, number: Terms) -> tuple[int, Form]:
+    """Return how many times a form has a sum, and what it has besides."""
+    terms, (place, factor) = dict(form[0]), number[0]
+    whole = terms.get(place, 0) // factor
+    if not whole or any(terms.get(at) != whole * many for at, many in number):
+        return 0, form
+    return whole, plus(form, (number, 0), -whole)
+
+
+def _is_steady(chosen: Numbers, others: Numbers, many: int) -> bool:
+    """Tell whether what follows from so many trips goes on with more as it began."""
+    values = others[np.abs(chosen) > many]
+    return len(values) <= 2 * _PERIOD or any(
+        len(set((values[period:] - values[:-period]).tolist())) <= 1
+        for period in range(1, _PERIOD + 1)
+    )
+
+
+def _positive(a: Numbers) -> Numbers:
+    return (a > 0).astype(np.int64)
+
+
+def _zero(a: Numbers) -> Numbers:
+    return (a == 0).astype(np.int64)
+
+
+def _above(a: Numbers) -> Numbers:
+    return np.maximum(a, 0)
+
+
+def _rounded(a: Numbers, by: Numbers) -> Numbers:
+    return ((a < 0) & (a % by != 0)).astype(np.int64)
+
+
+_QUOTIENTS = ("down", "rounded")
+_FUNCTIONS = {
+    "positive": _positive,
+    "zero": _zero,
+    "above": _above,
+    "down": np.floor_divide,
+    "rounded": _rounded,
+    "both": np.multiply,
+    "unlike": np.not_equal,
+    "select": np.multiply,
+}
+"""What is computed of numbers, many at a time; both sides of a quotient are known."""
