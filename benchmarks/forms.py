@@ -15,8 +15,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
+import form_block_cases
 import form_cases
 import form_row_cases
 import gemm
@@ -24,7 +26,10 @@ import peers
 from form_cases import Array, Form, Outputs, Set
 from triton_peers import TritonPeer
 
-SECTIONS = {"memory": form_row_cases.memory, "products": form_cases.products}
+SECTIONS = {
+    "memory": form_row_cases.memory,
+    "products": lambda: chain(form_cases.products(), form_block_cases.products()),
+}
 # Warps and stages that Triton may choose from.
 WISHES = ((4, 2), (4, 3), (4, 4), (8, 2), (8, 3), (8, 4))
 ROW_WISHES = ((4, 2), (8, 2), (16, 2))
