@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
+from form_parts import columns_of_head, in_groups, rows_of_head
 
 
 @tawa.jit
@@ -20,12 +21,7 @@ def block_product(
     GROUP: tl.constexpr,
 ):
     """A product whose tiles are block pointers that advance along K."""
-    program = tl.program_id(0)
-    across = tl.cdiv(N, BN)
-    first = program // (GROUP * across) * GROUP
-    height = min(tl.cdiv(M, BM) - first, GROUP)
-    row = (first + program % (GROUP * across) % height) * BM
-    column = program % (GROUP * across) // height * BN
+    row, column = in_groups(tl.program_id(0), M, N, BM, BN, GROUP)
     a_at = tl.make_block_ptr(a_ptr, (M, K), (K, 1), (row, 0), (BM, BK), (1, 0))
     b_at = tl.make_block_ptr(b_ptr, (K, N), (N, 1), (0, column), (BK, BN), (1, 0))
     acc = tl.zeros((BM, BN), tl.float32)
@@ -62,24 +58,11 @@ def gated_states(
     sequence, head = each // H, each % H
     chunks = tl.cdiv(T, BT)
     start = sequence * T
+    first = start * H + head
     state = tl.zeros((BK, BV), tl.float32)
     for chunk in range(chunks):
-        k_at = tl.make_block_ptr(
-            k_ptr + (start * H + head) * K,
-            (K, T),
-            (1, H * K),
-            (part_k * BK, chunk * BT),
-            (BK, BT),
-            (0, 1),
-        )
-        v_at = tl.make_block_ptr(
-            v_ptr + (start * H + head) * V,
-            (T, V),
-            (H * V, 1),
-            (chunk * BT, part_v * BV),
-            (BT, BV),
-            (1, 0),
-        )
+        k_at = columns_of_head(k_ptr, first, part_k * BK, chunk * BT, T, H, K, BK, BT)
+        v_at = rows_of_head(v_ptr, first, chunk * BT, part_v * BV, T, H, V, BT, BV)
         h_at = tl.make_block_ptr(
             h_ptr + ((sequence * chunks + chunk) * H + head) * K * V,
             (K, V),
@@ -122,26 +105,13 @@ def gated_outputs(
     part, chunk, each = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     sequence, head = each // H, each % H
     start = sequence * T
+    first = start * H + head
     state = (sequence * tl.cdiv(T, BT) + chunk) * H + head
     out = tl.zeros((BT, BV), tl.float32)
     scores = tl.zeros((BT, BT), tl.float32)
     for column in range(0, K, BK):
-        q_at = tl.make_block_ptr(
-            q_ptr + (start * H + head) * K,
-            (T, K),
-            (H * K, 1),
-            (chunk * BT, column),
-            (BT, BK),
-            (1, 0),
-        )
-        k_at = tl.make_block_ptr(
-            k_ptr + (start * H + head) * K,
-            (K, T),
-            (1, H * K),
-            (column, chunk * BT),
-            (BK, BT),
-            (0, 1),
-        )
+        q_at = rows_of_head(q_ptr, first, chunk * BT, column, T, H, K, BT, BK)
+        k_at = columns_of_head(k_ptr, first, column, chunk * BT, T, H, K, BK, BT)
         h_at = tl.make_block_ptr(
             h_ptr + state * K * V, (K, V), (V, 1), (column, part * BV), (BK, BV), (1, 0)
         )
@@ -155,22 +125,8 @@ def gated_outputs(
     seen = (rows[:, None] >= rows[None, :]) & (rows < T)[:, None]
     out = out * tl.exp(gate)[:, None]
     scores = tl.where(seen, scores * tl.exp(gate[:, None] - gate[None, :]), 0.0)
-    v_at = tl.make_block_ptr(
-        v_ptr + (start * H + head) * V,
-        (T, V),
-        (H * V, 1),
-        (chunk * BT, part * BV),
-        (BT, BV),
-        (1, 0),
-    )
-    o_at = tl.make_block_ptr(
-        o_ptr + (start * H + head) * V,
-        (T, V),
-        (H * V, 1),
-        (chunk * BT, part * BV),
-        (BT, BV),
-        (1, 0),
-    )
+    v_at = rows_of_head(v_ptr, first, chunk * BT, part * BV, T, H, V, BT, BV)
+    o_at = rows_of_head(o_ptr, first, chunk * BT, part * BV, T, H, V, BT, BV)
     v = tl.load(v_at, boundary_check=(0, 1))
     out = (out + tl.dot(scores.to(v.dtype), v)) * scale
     tl.store(o_at, out.to(o_ptr.dtype.element_ty), boundary_check=(0, 1))

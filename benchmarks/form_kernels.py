@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
+from form_parts import block_scaled_tile, store_inside
 
-# The kernels name a global of their module only through `tl`, which Triton's twin replaces.
+# Kernels name no globals of their module but `tl` and helpers, which Triton's twin replaces.
 
 
 @tawa.jit
@@ -99,9 +100,7 @@ def int8_product(
     by_row = tl.load(as_ptr + rows, mask=rows < M, other=0.0)
     by_column = tl.load(bs_ptr + columns, mask=columns < N, other=0.0)
     c = acc.to(tl.float32) * by_row[:, None] * by_column[None, :]
-    inside = (rows[:, None] < M) & (columns[None, :] < N)
-    place = c_ptr + rows[:, None] * N + columns[None, :]
-    tl.store(place, c.to(c_ptr.dtype.element_ty), mask=inside)
+    store_inside(c_ptr, c, rows, columns, M, N)
 
 
 @tawa.jit
@@ -158,26 +157,7 @@ def block_scaled_product(
     """C = A B' in fp8: a scale for 1 x 128 elements of A[M, K], one for 128 x 128 of B[N, K]."""
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     columns = tl.program_id(1) * BN + tl.arange(0, BN)
-    depth = tl.arange(0, BK)
-    groups = tl.cdiv(K, 128)
-    acc = tl.zeros((BM, BN), tl.float32)
-    for k in range(0, K, BK):
-        a = tl.load(
-            a_ptr + rows[:, None] * K + (k + depth)[None, :], mask=rows[:, None] < M, other=0.0
-        )
-        b = tl.load(
-            b_ptr + columns[None, :] * K + (k + depth)[:, None],
-            mask=columns[None, :] < N,
-            other=0.0,
-        )
-        by_row = tl.load(as_ptr + rows * groups + k // 128, mask=rows < M, other=0.0)
-        by_column = tl.load(
-            bs_ptr + columns // 128 * groups + k // 128, mask=columns < N, other=0.0
-        )
-        acc += tl.dot(a, b) * by_row[:, None] * by_column[None, :]
-    inside = (rows[:, None] < M) & (columns[None, :] < N)
-    place = c_ptr + rows[:, None] * N + columns[None, :]
-    tl.store(place, acc.to(c_ptr.dtype.element_ty), mask=inside)
+    block_scaled_tile(a_ptr, b_ptr, as_ptr, bs_ptr, c_ptr, rows, columns, M, N, K, BM, BN, BK)
 
 
 @tawa.jit
@@ -324,9 +304,7 @@ def convolution(
             other=0.0,
         )
         acc += tl.dot(a, b)
-    inside = (pixel[:, None] < TOTAL) & (out[None, :] < CO)
-    place = o_ptr + pixel[:, None] * CO + out[None, :]
-    tl.store(place, acc.to(o_ptr.dtype.element_ty), mask=inside)
+    store_inside(o_ptr, acc, pixel, out, TOTAL, CO)
 
 
 @tawa.jit

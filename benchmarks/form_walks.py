@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
+from form_parts import block_scaled_tile, in_groups, store_inside
 
 
 @tawa.jit
@@ -21,14 +22,9 @@ def block_scaled_groups(
     BK: tl.constexpr,
 ):
     """`block_scaled_product` on one axis, a few rows of tiles at a time, indices wrapped."""
-    program = tl.program_id(0)
-    columns = tl.cdiv(N, BN)
-    group = program // (8 * columns) * 8
-    height = min(tl.cdiv(M, BM) - group, 8)
-    m = group + program % (8 * columns) % height
-    n = program % (8 * columns) // height
-    row = (m * BM + tl.arange(0, BM)) % M
-    column = (n * BN + tl.arange(0, BN)) % N
+    first_row, first_column = in_groups(tl.program_id(0), M, N, BM, BN, 8)
+    row = (first_row + tl.arange(0, BM)) % M
+    column = (first_column + tl.arange(0, BN)) % N
     depth = tl.arange(0, BK)
     a_at = a_ptr + row[:, None] * K + depth[None, :]
     b_at = b_ptr + column[None, :] * K + depth[:, None]
@@ -45,11 +41,9 @@ def block_scaled_groups(
         acc += tl.dot(a, b) * by_row[:, None] * by_column[None, :]
         a_at += BK
         b_at += BK
-    rows = m * BM + tl.arange(0, BM)
-    cols = n * BN + tl.arange(0, BN)
-    inside = (rows[:, None] < M) & (cols[None, :] < N)
-    place = c_ptr + rows[:, None] * N + cols[None, :]
-    tl.store(place, acc.to(c_ptr.dtype.element_ty), mask=inside)
+    rows = first_row + tl.arange(0, BM)
+    columns = first_column + tl.arange(0, BN)
+    store_inside(c_ptr, acc, rows, columns, M, N)
 
 
 @tawa.jit
@@ -84,6 +78,7 @@ def own_walk(
     down, across = tl.cdiv(M, BM), tl.cdiv(N, BN)
     depth = tl.arange(0, BK)
     for tile in tl.range(tl.program_id(0), down * across, PROGRAMS):
+        # Not `in_groups`: the tutorial counts down a group by the number among all tiles.
         group = tile // (GROUP * across) * GROUP
         height = min(down - group, GROUP)
         m = group + tile % height
@@ -101,9 +96,7 @@ def own_walk(
             a = tl.load(a_ptr + rows[:, None] * K + at[None, :], mask=left[None, :], other=0.0)
             b = tl.load(b_ptr + at[:, None] * N + columns[None, :], mask=left[:, None], other=0.0)
             acc = tl.dot(a, b, acc)
-        inside = (row[:, None] < M) & (column[None, :] < N)
-        place = c_ptr + row[:, None] * N + column[None, :]
-        tl.store(place, acc.to(c_ptr.dtype.element_ty), mask=inside)
+        store_inside(c_ptr, acc, row, column, M, N)
 
 
 @tawa.jit
@@ -122,26 +115,7 @@ def own_walk_scaled(
 ):
     """`block_scaled_product` with a loop over tiles."""
     across = tl.cdiv(N, BN)
-    depth = tl.arange(0, BK)
-    groups = tl.cdiv(K, 128)
     for tile in range(tl.program_id(0), tl.cdiv(M, BM) * across, tl.num_programs(0)):
         rows = tile // across * BM + tl.arange(0, BM)
         columns = tile % across * BN + tl.arange(0, BN)
-        acc = tl.zeros((BM, BN), tl.float32)
-        for k in range(0, K, BK):
-            a = tl.load(
-                a_ptr + rows[:, None] * K + (k + depth)[None, :], mask=rows[:, None] < M, other=0.0
-            )
-            b = tl.load(
-                b_ptr + columns[None, :] * K + (k + depth)[:, None],
-                mask=columns[None, :] < N,
-                other=0.0,
-            )
-            by_row = tl.load(as_ptr + rows * groups + k // 128, mask=rows < M, other=0.0)
-            by_column = tl.load(
-                bs_ptr + columns // 128 * groups + k // 128, mask=columns < N, other=0.0
-            )
-            acc += tl.dot(a, b) * by_row[:, None] * by_column[None, :]
-        inside = (rows[:, None] < M) & (columns[None, :] < N)
-        place = c_ptr + rows[:, None] * N + columns[None, :]
-        tl.store(place, acc.to(c_ptr.dtype.element_ty), mask=inside)
+        block_scaled_tile(a_ptr, b_ptr, as_ptr, bs_ptr, c_ptr, rows, columns, M, N, K, BM, BN, BK)
