@@ -7,7 +7,7 @@ from math import ceil
 from typing import Any
 
 import form_blocks as kernels
-from form_cases import Array, Form, Tensors, zeros
+from form_cases import Array, Form, Tensors, form_product, zeros
 
 
 def products() -> Iterator[Form]:
@@ -19,23 +19,9 @@ def products() -> Iterator[Form]:
 
 
 def _product(m: int, n: int, k: int, bn: int) -> Form:
-    return Form(
-        f"product of block pointers, 128 x {bn}",
-        kernels.block_product,
-        (ceil(m / 128) * ceil(n / bn),),
-        {
-            "a_ptr": Array((m, k)),
-            "b_ptr": Array((k, n)),
-            "c_ptr": Array((m, n), fill=zeros),
-            "M": m,
-            "N": n,
-            "K": k,
-        },
-        {"BM": 128, "BN": bn, "BK": 64, "GROUP": 8},
-        ("c_ptr",),
-        lambda t: [t["a_ptr"].double() @ t["b_ptr"].double()],
-        amount=2.0 * m * n * k,
-    )
+    label = f"product of block pointers, 128 x {bn}"
+    grid, tile = (ceil(m / 128) * ceil(n / bn),), {"BM": 128, "BN": bn, "BK": 64}
+    return form_product(label, kernels.block_product, grid, (m, n, k), **tile, GROUP=8)
 
 
 _CHUNK = 64

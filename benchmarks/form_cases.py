@@ -293,45 +293,40 @@ def _walking(form: Form) -> Form:
     return replace(form, kernel=form_walks.own_walk_scaled, grid=(SMS,))
 
 
-def _own_walk(label: str, m: int, n: int, k: int, bn: int) -> Form:
+def form_product(
+    label: str, kernel: Any, grid: tuple[int, ...], sizes: tuple[int, int, int], **constants: int
+) -> Form:
+    """Return the form of C[M, N] = A[M, K] B[K, N] in f16; `sizes` are M, N and K."""
+    m, n, k = sizes
+    arrays = {
+        "a_ptr": Array((m, k)),
+        "b_ptr": Array((k, n)),
+        "c_ptr": Array((m, n), fill=zeros),
+    }
     return Form(
         label,
-        form_walks.own_walk,
-        (SMS,),
-        {
-            "a_ptr": Array((m, k)),
-            "b_ptr": Array((k, n)),
-            "c_ptr": Array((m, n), fill=zeros),
-            "M": m,
-            "N": n,
-            "K": k,
-        },
-        {"BM": 128, "BN": bn, "BK": 64, "GROUP": 8, "PROGRAMS": SMS},
+        kernel,
+        grid,
+        arrays | {"M": m, "N": n, "K": k},
+        constants,
         ("c_ptr",),
         lambda t: [t["a_ptr"].double() @ t["b_ptr"].double()],
         amount=2.0 * m * n * k,
     )
+
+
+def _own_walk(label: str, m: int, n: int, k: int, bn: int) -> Form:
+    tile = {"BM": 128, "BN": bn, "BK": 64}
+    kernel = form_walks.own_walk
+    return form_product(label, kernel, (SMS,), (m, n, k), **tile, GROUP=8, PROGRAMS=SMS)
 
 
 def _split_sums(m: int, n: int, k: int, split: int) -> Form:
-    return Form(
-        "split-K by atomics",
-        kernels.split_sums,
-        (*_tiles(m, n, 128, 128), split),
-        {
-            "a_ptr": Array((m, k)),
-            "b_ptr": Array((k, n)),
-            "c_ptr": Array((m, n), "f32", zeros),
-            "M": m,
-            "N": n,
-            "K": k,
-        },
-        {"BM": 128, "BN": 128, "BK": 64, "SPLIT": split},
-        ("c_ptr",),
-        lambda t: [t["a_ptr"].double() @ t["b_ptr"].double()],
-        amount=2.0 * m * n * k,
-        start=0.0,
-    )
+    grid, tile = (*_tiles(m, n, 128, 128), split), {"BM": 128, "BN": 128, "BK": 64}
+    label, kernel = "split-K by atomics", kernels.split_sums
+    form = form_product(label, kernel, grid, (m, n, k), **tile, SPLIT=split)
+    sums = Array((m, n), "f32", zeros)
+    return replace(form, arguments={**form.arguments, "c_ptr": sums}, start=0.0)
 
 
 def _experts(tokens: int, top: int, count: int, n: int, k: int) -> Form:
