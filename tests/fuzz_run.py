@@ -115,7 +115,7 @@ def run_case(case: Case, *, seeds: int = 2, emulated: bool = False, nvrtc: bool 
         return _run(case, seeds, emulated)
 
 
-def _compiled(case: Case, *, plain: bool = False) -> CompiledKernel:
+def compile_case(case: Case, *, plain: bool = False) -> CompiledKernel:
     """Compile a case, `plain` without what its arguments must hold for.
 
     Raises Counterexample where the compiler fails by accident.
@@ -135,6 +135,13 @@ def _compiled(case: Case, *, plain: bool = False) -> CompiledKernel:
         raise Counterexample(f"compile: {type(error).__name__}: {error}\n{case}") from error
 
 
+def assert_not_serialised(kernel: CompiledKernel) -> None:
+    """Assert that a kernel built by NVRTC kept its roles, and its products overlap."""
+    assert kernel.plan.specialized
+    serialised = [line for line in kernel.declined if "serialised" in line.reason]
+    assert not serialised, serialised
+
+
 def keywords(case: Case) -> dict[str, Any]:
     """What a launch of a case is given by name."""
     return {**case.constants, **case.options, "grid": case.grid}
@@ -145,14 +152,14 @@ def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
     refused = ""
     try:
         try:
-            made = _compiled(case)
+            made = compile_case(case)
         except (PlanError, OverBudget, BuildError) as error:
             wishes = wishes_of(case.options)
             if wishes == case.options:
                 raise
             refused = reason_of(error)
             case = replace(case, options=wishes)
-            made = _compiled(case)
+            made = compile_case(case)
     except TawaError as error:
         return Outcome("declined", reason_of(error), refused)
     if parse_plan(print_plan(made.plan)) != made.plan:
@@ -180,7 +187,7 @@ def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
     expected = simulated(made, "tile")
     if not guards_hold(made, case.given(case.data()), case.grid):
         try:
-            made = _compiled(case, plain=True)
+            made = compile_case(case, plain=True)
         except TawaError as error:
             return Outcome("declined", f"without descriptors: {reason_of(error)}", refused)
     try:

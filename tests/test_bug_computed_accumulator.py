@@ -10,9 +10,8 @@ import pytest
 
 import tawa.language as tl
 from fuzz_kernels import Array, Case, written
-from fuzz_run import NoStore, keywords, run_case
+from fuzz_run import assert_not_serialised, compile_case, run_case
 from tawa.runtime import nvrtc
-from tawa.runtime.jit import JitFunction
 
 
 def of_rows(a_desc, b_desc, bias_ptr, c_desc, BM: tl.constexpr, BN: tl.constexpr):
@@ -54,11 +53,9 @@ def case_of(function: Callable[..., None]) -> Case:
 def test_it_is_pinned_before_the_fence(function: Callable[..., None]) -> None:
     case = case_of(function)
     assert run_case(case, seeds=1).specialized
-    given = case.given(case.data())
-    made = JitFunction(case.function(), store=NoStore()).compile(*given.values(), **keywords(case))
+    made = compile_case(case)
     text = made.asm["cuda"]
     role = text.index("role_mma(")
     assert text.index("pin(acc", role) < text.index("wgmma_fence();", role)
     if nvrtc.is_available():
-        assert made.plan.specialized
-        assert not [line for line in made.declined if "serialised" in line.reason]
+        assert_not_serialised(made)

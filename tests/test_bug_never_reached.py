@@ -13,7 +13,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 import tawa.language as tl
 from fuzz_kernels import Array, written
-from fuzz_run import _compiled, run_case
+from fuzz_run import compile_case, run_case
 from tawa.ir import tile
 from tawa.simulator.proof.closed import is_closed
 
@@ -80,7 +80,7 @@ def open_condition(a_desc, b_desc, c_desc, flag, BM: tl.constexpr, BN: tl.conste
 
 
 def test_what_an_input_reaches_is_reached() -> None:
-    made = _compiled(written(open_condition, ARGUMENTS, constants=SHAPE, grid=(2, 1, 1)))
+    made = compile_case(written(open_condition, ARGUMENTS, constants=SHAPE, grid=(2, 1, 1)))
     assert made.proof.ok
     assert "reached by no input" not in made.proof.verdict
 

@@ -8,9 +8,8 @@ import pytest
 
 import tawa.language as tl
 from fuzz_kernels import Array, written
-from fuzz_run import NoStore, keywords, run_case
+from fuzz_run import assert_not_serialised, compile_case, run_case
 from tawa.runtime import nvrtc
-from tawa.runtime.jit import JitFunction
 
 
 def kernel(t_ptr, v_desc, c_desc, K, flag, BM: tl.constexpr, BN: tl.constexpr):
@@ -45,7 +44,4 @@ def test_it_is_waited_for() -> None:
 
 @pytest.mark.skipif(not nvrtc.is_available(), reason="NVRTC is not installed")
 def test_it_is_not_serialised() -> None:
-    given = CASE.given(CASE.data())
-    made = JitFunction(CASE.function(), store=NoStore()).compile(*given.values(), **keywords(CASE))
-    assert made.plan.specialized
-    assert not [line for line in made.declined if "serialised" in line.reason]
+    assert_not_serialised(compile_case(CASE))

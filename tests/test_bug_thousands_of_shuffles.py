@@ -9,12 +9,11 @@ import pytest
 import tawa.language as tl
 from codegen_emulator import needs_compiler
 from fuzz_kernels import Array, Case, written
-from fuzz_run import NoStore, keywords, run_case
+from fuzz_run import compile_case, run_case
 from tawa.ir import hopper, parse
 from tawa.ir.types import layout_of
 from tawa.ir.walk import all_of
 from tawa.layouts.convert import MANY, shuffles
-from tawa.runtime.jit import JitFunction
 
 
 def kernel(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
@@ -44,9 +43,7 @@ def case_of(columns: int, specialize: bool) -> Case:
 def test_no_conversion_takes_more_shuffles_than_memory_would(
     columns: int, specialize: bool
 ) -> None:
-    case = case_of(columns, specialize)
-    given = case.given(case.data())
-    made = JitFunction(case.function(), store=NoStore()).compile(*given.values(), **keywords(case))
+    made = compile_case(case_of(columns, specialize))
     for op in all_of(parse(made.asm["hopper"]), hopper.ConvertLayout):
         source, target = layout_of(op.value.type), layout_of(op.result.type)
         most = MANY * (source.register_count + target.register_count)
