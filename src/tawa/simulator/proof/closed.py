@@ -73,7 +73,7 @@ def is_closed(branch: scf.IfOp, side: int, written: Roots) -> bool:
     wanted = Fact.of(branch, side)
     around = list(_around(branch))
     if any(
-        fact.holds != wanted.holds and _same(fact.value, wanted.value, written) for fact in around
+        fact.holds != wanted.holds and is_same(fact.value, wanted.value, written) for fact in around
     ):
         return True
     compared = wanted.compared()
@@ -81,7 +81,7 @@ def is_closed(branch: scf.IfOp, side: int, written: Roots) -> bool:
         return False
     number, function, constant = compared
     facts = [found for fact in around if (found := fact.compared()) is not None]
-    alike = [(how, than) for other, how, than in facts if _same(other, number, written)]
+    alike = [(how, than) for other, how, than in facts if is_same(other, number, written)]
     held = range_of(number)
     known = [("ge", held.low), ("le", held.high)]
     return _is_empty([*alike, *known, (function, constant)])
@@ -118,7 +118,7 @@ def _is_empty(comparisons: list[tuple[str, int]]) -> bool:
     return low > high
 
 
-def _same(one: SSAValue, other: SSAValue, written: Roots) -> bool:
+def is_same(one: SSAValue, other: SSAValue, written: Roots) -> bool:
     """Tell whether two values are one function of the same values: equal wherever both are."""
     work = [(one, other)]
     while work:

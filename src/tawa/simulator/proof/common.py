@@ -15,7 +15,7 @@ follows from such is *undecided*: roles may disagree on it for inputs that no ru
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -43,9 +43,7 @@ class Place:
 
 
 class Common:
-    """The questions of a kernel, with who asked them; more than `many` trips are all alike. Of
-    conditions in `both` both sides were run: one comparison that one role alone makes is known.
-    """
+    """The questions of a kernel, with who asked them; more than `many` trips are all alike."""
 
     def __init__(
         self,
@@ -53,7 +51,6 @@ class Common:
         sharing: Sharing,
         units: Mapping[Expr, int],
         many: int,
-        both: Collection[Operation] = (),
     ) -> None:
         self._sharing = sharing
         self._forms = Forms(units, list(dict.fromkeys(_steps(questions))))
@@ -65,14 +62,12 @@ class Common:
         for question, askers in questions.items():
             form = self._form[question]
             for who, facts in askers.items():
-                if form[0] and _goes_by(who):
+                if form[0] and _goes_by(who) and not sharing.is_even(who):
                     self._who.setdefault(form, []).append(who)
                     places = {id(each): self._place(each) for each in facts}
                     self._where.setdefault(form, {}).update(places)
         self._known: dict[Terms, Form] = {
-            form[0]: form
-            for form, who in self._who.items()
-            if sharing.is_shared(who) or (self._is_plain(form) and all(one in both for one in who))
+            form[0]: form for form, who in self._who.items() if sharing.is_shared(who)
         }
 
     def undecided(self) -> set[Question]:
@@ -84,16 +79,6 @@ class Common:
                 place.follows.clear()
             left = [form for form in left if not self._follows_always(form)]
         return {question for question, form in self._form.items() if form in left}
-
-    def _is_plain(self, form: Form) -> bool:
-        """Tell whether a form is one comparison of a sum that no condition is in."""
-        if len(form[0]) != 1:
-            return False
-        atom = self._forms.atoms[form[0][0][0]]
-        if isinstance(atom, Expr) or atom[0] not in ("positive", "zero"):
-            return False
-        inside = [self._forms.atoms[at] for at, _ in atom[1][0][0]]
-        return all(isinstance(one, Expr) or one[0] == "product" for one in inside)
 
     def _form_of(self, question: Question) -> Form:
         """Return what a question asks about, but for a factor and a number."""
@@ -150,9 +135,19 @@ class Common:
         if isinstance(atom, Expr):
             return False
         function, args = atom
+        if function == "positive" and self._by_a_step(args[0], place):
+            return True
         if function == "rounded" and self._is_natural(args[0], place):
             return True
         return all(self._follows(arg, place) for arg in args)
+
+    def _by_a_step(self, form: Form, place: Place) -> bool:
+        """Tell whether it follows whether a form is positive: it, or what is where it is not, is
+        so where it is at least one step.
+        """
+        sides = form, plus(ONE, form, -1)
+        overs = (over for side in sides for over in self._forms.by_steps(side))
+        return any(self._is_decided(self._forms.positive(over), place) for over in overs)
 
     def _is_natural(self, form: Form, place: Place) -> bool:
         """Tell whether a form is surely not below zero: not below what is positive, less one."""

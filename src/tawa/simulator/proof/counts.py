@@ -21,6 +21,7 @@ from xdsl.ir import Operation
 from tawa.ir import line_of
 from tawa.simulator.proof.cells import Question
 from tawa.simulator.proof.configuration import Configuration, shortly
+from tawa.simulator.proof.leaves import Steadiness
 from tawa.simulator.proof.lengths import Lengths, lengths_of
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.numbers import LARGE
@@ -48,7 +49,7 @@ class Counts:
         units = {value: unit for _, value, unit in model.arguments}
         decoder = model.decoder
         self.spans = Spans(Terms(units, decoder.census.places, decoder.polynomials))
-        self._fixed = model.decoder.uniform.fixed
+        self._fixed, self._steady = decoder.uniform.fixed, decoder.uniform.steady
         self._sharing = sharing
         self._asked: dict[Operation, list[tuple[Configuration, Lengths]]] = {}
         self._surveys: list[Bounds] = []
@@ -109,8 +110,12 @@ class Counts:
 
     def agree(self, loop: Operation) -> bool:
         """Tell whether the roles that turn the rings of a loop asked for the same trips in every
-        survey that came to it, or no other role turns them.
+        survey that came to it, or no other role turns them; and it made trips in which conditions
+        on their numbers were steady.
         """
+        settled = self._steady.get(loop, Steadiness()).settled
+        if settled and max(self.made[loop]) <= settled:
+            return False
         if self._sharing.is_alone(loop):
             return True
         rings, mine = self._sharing.rings(loop), role_of(loop)

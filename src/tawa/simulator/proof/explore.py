@@ -138,8 +138,7 @@ class Exploration:
         """
         decoder = self.model.decoder
         for loop, steady in decoder.uniform.steady.items():
-            changes = steady.trips + steady.period - 1 > PURE
-            if changes and loop not in self.fixed and is_pure(loop, decoder):
+            if steady.settled > PURE and loop not in self.fixed and is_pure(loop, decoder):
                 raise Unproved(
                     "what a loop without synchronization counts decides what is synchronized, and "
                     f"may do so in other ways after more than the {PURE} trips that are run",
@@ -329,7 +328,7 @@ class Exploration:
         """Run inputs that tell apart what roles ask unlike, and all runs have answered alike; say
         what none of them showed to be wrong.
         """
-        undecided = self.surveys.undecided(self.reach)
+        undecided = self.surveys.undecided()
         if not undecided:
             return
         decided = self.surveys.decided(undecided)

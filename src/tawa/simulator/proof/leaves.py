@@ -57,3 +57,8 @@ class Steadiness:
 
     trips: int = 0
     period: int = 1
+
+    @property
+    def settled(self) -> int:
+        """The trip from which on its conditions only repeat, and their period less one."""
+        return self.trips + self.period - 1

@@ -92,8 +92,8 @@ class Model:
         return Shape(
             max(depths, default=1),
             max((tiles, *(depths[array] for array in outer - inner)), default=1),
-            _settled(inside),
-            _settled(around),
+            joint(inside).settled,
+            joint(around).settled,
             decoder.instances,
             varying,
             seldom,
@@ -147,11 +147,3 @@ class Model:
 
 def _is_counted(loop: scf.ForOp) -> bool:
     return all(isinstance(bound.owner, tile.Constant) for bound in (loop.lb, loop.ub, loop.step))
-
-
-def _settled(loops: list[Steadiness]) -> int:
-    """Return the trip from which on conditions on the number of a trip only repeat, and their
-    period less one.
-    """
-    steady = joint(loops)
-    return steady.trips + steady.period - 1

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.ir import Operation
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Block, Operation
 
 from tawa.ir import hopper
+from tawa.simulator.proof.closed import is_same
 from tawa.simulator.proof.decode import Decoder
 
 Turning: TypeAlias = (
@@ -25,6 +27,7 @@ class Sharing:
 
     def __init__(self, decoder: Decoder) -> None:
         self._census, self._arrays = decoder.census, decoder.arrays
+        self._written = decoder.written
         self._roles: dict[object, set[Operation | None]] = {}
         for use in self._census.of(*_TURNS):
             self._roles.setdefault(self._ring(use), set()).add(role_of(use))
@@ -69,6 +72,48 @@ class Sharing:
         if isinstance(asker, _TURNS):
             return {self._ring(asker)}
         return self.rings(asker) if asker.regions else set()
+
+    def is_even(self, branch: Operation) -> bool:
+        """Tell whether both sides of a condition turn rings in the same way, as where a product
+        under a condition gives back what it read: no other role can tell the two apart.
+        """
+        if not isinstance(branch, scf.IfOp) or not branch.false_region.blocks:
+            return False
+        yes, no = (self._turned(region.block) for region in branch.regions)
+        if yes is None or no is None or not self._alike(yes, no):
+            return False
+        ends = (region.block.last_op for region in branch.regions)
+        pairs = zip(*(end.operands for end in ends if end is not None))
+        return all(
+            isinstance(one.type, TensorType) or is_same(one, other, self._written)
+            for one, other in pairs
+        )
+
+    def _turned(self, block: Block) -> list[Operation] | None:
+        """Return what turns a ring in a block, in order, with what chooses one thread for it; None
+        where some do so under a loop or condition.
+        """
+        found: list[Operation] = []
+        for operation in block.ops:
+            if isinstance(operation, _TURNS):
+                found.append(operation)
+            elif operation.regions and self.rings(operation):
+                if not isinstance(operation, hopper.OneThread):
+                    return None
+                inside = self._turned(operation.body.block)
+                if inside is None:
+                    return None
+                found += (operation, *inside)
+        return found
+
+    def _alike(self, one: Sequence[Operation], other: Sequence[Operation]) -> bool:
+        """Tell whether two sequences do the same to the same slots."""
+        return len(one) == len(other) and all(
+            type(a) is type(b)
+            and a.attributes == b.attributes
+            and all(is_same(x, y, self._written) for x, y in zip(a.operands, b.operands))
+            for a, b in zip(one, other)
+        )
 
     def _ring(self, use: Turning) -> object:
         """Return what a ring is called, or a barrier at which roles meet."""

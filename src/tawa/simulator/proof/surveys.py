@@ -104,13 +104,12 @@ class Surveys:
         asked = self._askers.items()
         return [each for each, askers in asked if not self._sharing.is_common(askers)]
 
-    def undecided(self, reach: Reach) -> set[Question]:
+    def undecided(self) -> set[Question]:
         """Return the questions that do not follow from what all roles ask."""
         if not self.unlike():
             return set()
         units = self._model.expressions.units
-        both = {control for control, side in reach.entered if (control, 1 - side) in reach.entered}
-        return Common(self._askers, self._sharing, units, self.longest, both).undecided()
+        return Common(self._askers, self._sharing, units, self.longest).undecided()
 
     def decided(self, undecided: set[Question]) -> set[Question]:
         """Return the other questions."""
