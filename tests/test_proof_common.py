@@ -91,13 +91,14 @@ def test_what_does_not_follow_is_not_proved(name):
 
 # Programs that go wrong for some input and were proved once: for unlike questions about several
 # numbers, in late trips, in loops that runs with free ends alone had come to; for comparisons that
-# differ in one number while another gives a loop its trips; in a trip that no input was found for.
-WRONG = [19, 116, 123, 591, 845, 961, 1170, 1452, 1646, 2319, 2570]
+# differ in one number while another gives a loop its trips; in a trip that no input was found for;
+# in loops inside, where what is around them was only asked without them.
+WRONG = [19, 116, 123, 591, 845, 961, 1170, 1452, 1646, 2319, 2570, 3895, 4365, 4706, 4991, 5721]
 
 
 @pytest.mark.parametrize("number", WRONG)
 def test_random_programs_that_were_proved_though_wrong(number):
-    assert tried(number).outcome in (Trial.SUSPECT, Trial.FOUND)
+    assert tried(number).outcome not in (Trial.RIGHT, Trial.HOLE)
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,7 @@ UNLIKE = {
 def test_roles_that_differ_where_two_numbers_meet_are_found(name: str) -> None:
     program, given, what = UNLIKE[name]
     assert Concrete(program).fault(given) == what
-    said = refused(text(program))
-    assert said
-    assert (said == "unproved") == (name == "another bound, alike for all that is more")
+    assert refused(text(program)) not in ("", "unproved")
     (_, load) = program.roles
     right = Program(program.arguments, program.rings, (load, load))
     assert not list(faults(right))

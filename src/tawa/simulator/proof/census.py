@@ -50,6 +50,11 @@ class Census:
             found.sort()
         return [self.operations[place] for place in found]  # pyright: ignore[reportReturnType]
 
+    def holds(self, outer: Operation, inner: Operation) -> bool:
+        """Tell whether an operation is another, or stands in it."""
+        low = self.places[outer]
+        return low <= self.places[inner] < self.ends[low]
+
     def inside(self, block: Block) -> list[Operation]:
         """Return the operations in a block, and in their regions."""
         low, high = self._span(block)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import combinations, product
 
 from xdsl.dialects import scf
 from xdsl.ir import Operation
@@ -17,7 +18,7 @@ from xdsl.ir import Operation
 from tawa.ir import line_of
 from tawa.simulator.proof.answers import Answers, Repeated
 from tawa.simulator.proof.apart import Apart
-from tawa.simulator.proof.cells import Given, cells
+from tawa.simulator.proof.cells import cells
 from tawa.simulator.proof.configuration import (
     PURE,
     Configuration,
@@ -34,10 +35,10 @@ from tawa.simulator.proof.orbits import Orbit, Values
 from tawa.simulator.proof.reach import Reach
 from tawa.simulator.proof.rules import Contest, Endless, OutOfSteps, Unproved, Violation
 from tawa.simulator.proof.run import Entry, Run
-from tawa.simulator.proof.scalars import Name
 from tawa.simulator.proof.search import Search
 from tawa.simulator.proof.sharing import Sharing
 from tawa.simulator.proof.surveys import Surveys
+from tawa.simulator.proof.tours import Tour, Tours
 from tawa.simulator.proof.ways import Way, Ways
 
 STEPS = 400_000
@@ -49,19 +50,11 @@ _IN_VAIN = STEPS // 2  # steps of all runs of a search that were given up
 _SHORT = 2  # trips of the loops in a run of a cell
 _DRAWS, _FILLED = 32, 4_000  # runs in which loops make all trips they can, and the steps of one
 _OTHERS = 4  # drawings of numbers in place of those with which a loop does not end
+# Small numbers of two arguments.
+_NUMBERS = sorted(product(range(-6, 7), repeat=2), key=lambda pair: abs(pair[0]) + abs(pair[1]))
 # Steps of a run that should give a loop a trip count, and of all such that were given up.
 _TRIED, _TRIED_IN_VAIN = 8_000, 40_000
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
-
-
-@dataclass(frozen=True, slots=True)
-class Tour:
-    """A run that came to its end: its numbers, and the loops and conditions it entered."""
-
-    configuration: Configuration
-    steps: int
-    given: Given
-    entered: frozenset[Entry]
 
 
 class Exploration:
@@ -75,15 +68,17 @@ class Exploration:
         self.run: Run | None = None
         self.search = Search(model)
         self.answers = Answers()
-        self.reach = Reach(model.decoder, [role.operation for role in model.roles])
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
         self.ended: dict[tuple[Operation, tuple[int, ...]], dict[Values, Configuration]] = {}
         self.lengthened: set[tuple[int, int]] = set()  # configurations, and lines of loops
-        self.tours: dict[frozenset[tuple[Name, int]], Tour] = {}
+        self.tours = Tours()
         self.surveyed: set[Entry] = set()
+        self.held: set[Entry] = set()  # where nothing else is asked than where these stand
         self.sharing = Sharing(model.decoder)
         self.surveys = Surveys(model, self.sharing)
         self.counts = Counts(model, self.sharing)
+        roles = [role.operation for role in model.roles]
+        self.reach = Reach(model.decoder, roles, self.sharing, self.counts.spans)
         self.fixed = model.decoder.uniform.fixed
 
     def explore(self) -> None:
@@ -92,6 +87,7 @@ class Exploration:
         self._explore()
         self._survey()
         self._lengths()
+        self._survey()
         self._listen()
         self._apart()
         self.search.close()
@@ -108,7 +104,7 @@ class Exploration:
                 self._try(configuration)
         for tries, steps in _SEARCHES:
             for configuration in searching(self.seen, tries, shape):
-                if self.reach.missing() is None and self._not_recurring() is None:
+                if self._is_whole():
                     return
                 if self.in_vain >= _IN_VAIN:
                     break
@@ -121,9 +117,11 @@ class Exploration:
             for way in self._ways_to_missing(ways):
                 for configuration in way.configurations(shape):
                     self._try(configuration)
-            if not tries and self.reach.missing() is not None:
+            if not tries and not self._is_reached():
                 self._fill()
-        if (missing := self.reach.missing()) is not None:
+        self._pairs()
+        missing = self.reach.missing() or next(iter(self.reach.unlaunched()), None)
+        if missing is not None:
             raise Unproved(f"no input was found that reaches {missing.name}", missing)
         if (loop := self._not_recurring()) is not None:
             raise Unproved(
@@ -131,6 +129,13 @@ class Exploration:
                 "synchronize in another way",
                 loop,
             )
+
+    def _is_reached(self) -> bool:
+        """Tell whether all was reached that some input may reach."""
+        return self.reach.missing() is None and not self.reach.unlaunched()
+
+    def _is_whole(self) -> bool:
+        return self._is_reached() and self._not_recurring() is None
 
     def _check_pure(self) -> None:
         """Raise Unproved where what is synchronized changes with the trips of a loop that does not
@@ -153,7 +158,7 @@ class Exploration:
             replace(each.configuration, outcomes={}, given=given, survey=False)
             for each in self.surveys.fresh()
             for given in cells(
-                each.scalars, each.questions, _SHORT, self._beyond(each.entered), each.new
+                each.scalars, each.questions, _SHORT, self.tours.beyond(each.entered), each.new
             )
         ]
 
@@ -166,6 +171,19 @@ class Exploration:
                 self._try(configuration, _FILLED)
             self._forget()
 
+    def _pairs(self) -> None:
+        """Run small numbers of two arguments at a time: what was not reached may need both."""
+        first = self.seen[0]
+        for pair in combinations(self.tours.arguments(), 2):
+            for numbers in _NUMBERS:
+                if self._is_reached():
+                    return
+                given = dict(zip(pair, numbers))
+                with suppress(OutOfSteps):
+                    again = replace(first, given=given, survey=False, outcomes={})
+                    self._try(again, _FILLED)
+                self._forget()
+
     def _ways(self, ways: Ways) -> Iterator[Way]:
         """Yield the ways to loops on other sides of conditions, and without what one holds that is
         the same throughout.
@@ -177,9 +195,9 @@ class Exploration:
 
     def _ways_to_missing(self, ways: Ways) -> Iterator[Way]:
         """Yield the ways to what was not reached."""
-        for operation in self.reach.unreached():
-            if not self.reach.is_dead(operation):
-                yield from ways.to(operation)
+        missing = [each for each in self.reach.unreached() if not self.reach.is_dead(each)]
+        for operation in dict.fromkeys((*missing, *self.reach.unlaunched())):
+            yield from ways.to(operation)
 
     def _lengthen(self) -> None:
         """Run what ended a loop as no trip was seen to begin again, with more trips of it."""
@@ -233,7 +251,7 @@ class Exploration:
         if run.scalars.course is not None:
             run.scalars.course.at.complete = True
         self.seen.append(run.configuration)
-        self.reach.entered |= run.entered
+        self.reach.note(run)
         self.surveys.note(run)
         self.counts.note(run)
         if not run.configuration.free:
@@ -247,33 +265,36 @@ class Exploration:
                 self.ended[key][values] = replace(run.configuration, given=given)
         self._forget()
 
-    def _beyond(self, entered: set[Entry]) -> list[Given]:
-        """Return the numbers of the runs that went wherever one did."""
-        return [tour.given for tour in self.tours.values() if tour.entered >= entered]
-
     def _note(self, run: Run) -> None:
         """Keep the numbers of a run and what it entered."""
-        given = {name: run.scalars.bound[item] for name, item in run.scalars.names().items()}
-        tour = Tour(run.configuration, run.steps, given, frozenset(run.entered))
-        self.tours.setdefault(frozenset(given.items()), tour)
+        self.tours.note(run)
         if run.configuration.survey:
             self.surveyed |= run.entered
         elif run.configuration.is_held:
-            self.surveyed |= run.entered - self.reach.asked_in
+            self.held |= run.entered - self.reach.asked_in
 
     def _survey(self) -> None:
-        """Survey what no survey has entered so far, and run the cells of inputs there: go again
-        where a run went that entered much of it, of alike ones the shortest.
+        """Survey what no survey has entered so far, and run the cells of inputs there, until these
+        enter nothing else.
         """
-        tours = list(self.tours.values())
-        while tours:
-            found = max(tours, key=lambda tour: (len(tour.entered - self.surveyed), -tour.steps))
-            if found.entered <= self.surveyed:
-                break
-            self.surveyed |= found.entered
-            self._survey_of(found)
-        for configuration in self._cells():
-            self._try(configuration)
+        self._survey_tours()
+        while found := self._cells():
+            for configuration in found:
+                self._try(configuration)
+            self._survey_tours()
+
+    def _survey_tours(self) -> None:
+        """Go again where a run went that entered much of what no survey has, of alike ones the
+        shortest.
+        """
+        while (tour := self.tours.farthest(self._surveyed())) is not None:
+            self.surveyed |= tour.entered
+            self._survey_of(tour)
+
+    def _surveyed(self) -> set[Entry]:
+        """Return what need not be surveyed: where all roles ask alike, what asks nothing itself."""
+        mixed = self.model.decoder.uniform.mixed
+        return self.surveyed if mixed or self.surveys.unlike() else self.surveyed | self.held
 
     def _survey_of(self, tour: Tour | None) -> None:
         """Go where a run went, as a survey."""
@@ -286,8 +307,7 @@ class Exploration:
         vain = 0
         for loop, wanted in self.counts.unmade():
             if not self.counts.is_surveyed(loop):
-                tours = (tour for tour in self.tours.values() if (loop, 0) in tour.entered)
-                self._survey_of(min(tours, key=lambda tour: tour.steps, default=None))
+                self._survey_of(self.tours.shortest(loop))
             for configuration in self.counts.tries(loop, wanted):
                 if vain >= _TRIED_IN_VAIN:
                     break
@@ -306,23 +326,10 @@ class Exploration:
                 )
 
     def _listen(self) -> None:
-        """Hear what long loops ask, where that goes by an input and by the number of a trip, and
-        what loops and conditions ask that no survey came to.
-        """
+        """Hear what long loops ask, where that goes by an input and by the number of a trip."""
         if self.model.decoder.uniform.mixed:
             for configuration in listening(self.model.shape):
                 self._try(configuration, fresh=True)
-        for control in self.surveys.unmet(self.reach):
-            self._hear(control)
-
-    def _hear(self, control: Operation) -> None:
-        """Go again where the shortest run went that came to a loop or condition, and listen."""
-        sides = {(control, 0), (control, 1)}
-        tours = [tour for tour in self.tours.values() if not sides.isdisjoint(tour.entered)]
-        if tours:
-            tour = min(tours, key=lambda tour: tour.steps)
-            again = replace(tour.configuration, given=tour.given, survey=True, outcomes={})
-            self._try(replace(again, listens=True), fresh=True)
 
     def _apart(self) -> None:
         """Run inputs that tell apart what roles ask unlike, and all runs have answered alike; say
@@ -333,7 +340,7 @@ class Exploration:
             return
         decided = self.surveys.decided(undecided)
         for survey in self.surveys.all:
-            beyond = self._beyond(survey.entered)
+            beyond = self.tours.beyond(survey.entered)
             for given in Apart(survey.scalars, survey.questions, decided, beyond).inputs():
                 with suppress(OutOfSteps):
                     again = replace(survey.configuration, outcomes={}, given=given, survey=False)

@@ -1,4 +1,8 @@
-"""What the runs of a kernel have reached: an operation that none has is one that no input does."""
+"""What the runs of a kernel have reached: an operation that none has is one that no input does.
+
+A run with free ends of loops does more than any input can. What such runs alone have reached is
+looked for as if it were not reached, where roles meet there.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,23 @@ from xdsl.ir import Operation
 from tawa.simulator.proof.closed import is_closed
 from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.read import STEPPED
-from tawa.simulator.proof.run import Entry
+from tawa.simulator.proof.run import Entry, Run
+from tawa.simulator.proof.sharing import Sharing
+from tawa.simulator.proof.spans import Spans
 from tawa.simulator.proof.ways import controls
 
 
 class Reach:
-    """`entered` are the loops and conditions that runs were in, `asked_in` those in which something
-    is asked of the input.
+    """`entered` are the loops and conditions that runs were in, `launched` those that runs of an
+    input were in, `asked_in` those in which something is asked of the input.
     """
 
-    def __init__(self, decoder: Decoder, roles: Sequence[Operation]) -> None:
-        self.decoder = decoder
+    def __init__(
+        self, decoder: Decoder, roles: Sequence[Operation], sharing: Sharing, spans: Spans
+    ) -> None:
+        self.decoder, self._spans = decoder, spans
         self.entered: set[Entry] = set()
+        self.launched: set[Entry] = set()
         census = decoder.census
         open_ones = [
             control
@@ -37,6 +46,14 @@ class Reach:
             for role in roles
             for operation in census.of(*STEPPED, within=role)
         ]
+        self._met = [(use, around) for use, around in self.stepped if sharing.is_met(use)]
+        self._may: dict[Operation, bool] = {}
+
+    def note(self, run: Run) -> None:
+        """Keep what a run has entered."""
+        self.entered |= run.entered
+        if not run.configuration.free:
+            self.launched |= run.entered
 
     def missing(self) -> Operation | None:
         """Return an operation that was not reached though some input may reach it."""
@@ -48,14 +65,35 @@ class Reach:
             if around is not None and around not in self.entered:
                 yield operation
 
+    def unlaunched(self) -> dict[Operation, Entry]:
+        """Return the operations at which roles meet that no run of an input has reached, though
+        nothing known excludes it, and what they stand in.
+        """
+        return {
+            operation: around
+            for operation, around in self._met
+            if around is not None and around not in self.launched and self._may_run(operation)
+        }
+
+    def _may_run(self, operation: Operation) -> bool:
+        if self._is_dead(operation, self.launched):
+            return False
+        found = self._may.get(operation)
+        if found is None:
+            found = self._may[operation] = self._spans.may_run(operation)
+        return found
+
     def is_dead(self, operation: Operation) -> bool:
         """Tell whether the outermost choice that keeps an operation from running is no choice: a
         constant, or decided by conditions around it or by the range of a number.
         """
+        return self._is_dead(operation, self.entered)
+
+    def _is_dead(self, operation: Operation, entered: set[Entry]) -> bool:
         blocked: Operation | None = None
         side = 0
         for control, region in controls(operation):
-            if (control, region) not in self.entered:
+            if (control, region) not in entered:
                 blocked, side = control, region
         if blocked is None:
             return False

@@ -87,7 +87,6 @@ class Run(World):
         self.turn, self.settled = model.turn, model.steady.trips
         self.entered: set[Entry] = set()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
-        self.surveyed: set[Operation] = set()
         self.asked: dict[Question, Operation] = {}
         self.askers: dict[Question, dict[Operation, list[Facts]]] = {}
         self.longest = 0  # trips of a loop
@@ -367,7 +366,6 @@ class Run(World):
         """Keep a question of a survey (see `cells`), who was the first to ask it, and who did,
         with what held there.
         """
-        self.surveyed.add(who)
         if any(isinstance(item, Expr) for item in scalars):
             self.asked.setdefault((outcome, scalars), who)
             askers = self.askers.setdefault((outcome, scalars), {})

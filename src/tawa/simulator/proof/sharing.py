@@ -40,6 +40,10 @@ class Sharing:
             self._inside[control] = {self._ring(use) for use in uses}
         return self._inside[control]
 
+    def is_met(self, use: Operation) -> bool:
+        """Tell whether an operation turns a ring that another role turns as well."""
+        return isinstance(use, _TURNS) and len(self._roles[self._ring(use)]) > 1
+
     def is_alone(self, control: Operation) -> bool:
         """Tell whether no other role turns the rings of a loop."""
         return all(len(self._roles[ring]) == 1 for ring in self.rings(control))

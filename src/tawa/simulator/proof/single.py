@@ -83,6 +83,7 @@ class Singles:
             if self.is_of(fact, number):
                 held &= self._values(fact, number, numbers, known) > 0
         chosen, others = (self._values(form, number, numbers, known) for form in (one, other))
+        chosen = chosen - _least(chosen)
         order = np.argsort(chosen[held], kind="stable")
         chosen, others = chosen[held][order], others[held][order]
         changes = chosen[1:] != chosen[:-1]
@@ -132,6 +133,15 @@ def _beside(form: Form, number: Terms) -> tuple[int, Form]:
     if not whole or any(terms.get(at) != whole * many for at, many in number):
         return 0, form
     return whole, plus(form, (number, 0), -whole)
+
+
+def _least(chosen: Numbers) -> int:
+    """Return what a number of trips is where there are none, which is for all numbers on one side;
+    forms are known but for a number.
+    """
+    far = len(chosen) // 4
+    ends = (end for end in (chosen[:far], chosen[-far:]) if not np.any(end != end[0]))
+    return next((int(end[0]) for end in ends), 0)
 
 
 def _is_steady(chosen: Numbers, others: Numbers, many: int) -> bool:

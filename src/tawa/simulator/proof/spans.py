@@ -25,7 +25,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.polynomial import Atom, Call, Known, Leaf, Monomial, Polynomial, Trip, polynomial
 from tawa.analysis.ranges import range_of, range_of_type
-from tawa.ir import tile
+from tawa.ir import hopper, tile
 from tawa.simulator.proof.closed import Fact
 from tawa.simulator.proof.functions import NARROW
 
@@ -46,6 +46,8 @@ _TRUE = {"lt": (1, 1), "le": (1, 0), "gt": (0, 1), "ge": (0, 0)}
 _FALSE = {"lt": (0, 0), "le": (0, 1), "gt": (1, 0), "ge": (1, 1)}
 _EQUAL = {"eq": True, "ne": False}
 _BOTH = {"and": True, "or": False}
+
+_AROUND = (scf.IfOp, scf.ForOp, scf.WhileOp, hopper.OneThread)
 
 
 class Terms:
@@ -100,6 +102,10 @@ class Spans:
             asked.append(Polynomial.constant(most) * step - span)
         return self._facts_of(loop, self._order(asked)).fit_with(asked)
 
+    def may_run(self, operation: Operation) -> bool:
+        """Tell whether an operation may run: nothing known says that no input comes to it."""
+        return self._facts_of(operation, ()).fit_with([])
+
     def _order(self, sums: Iterable[Polynomial]) -> tuple[Monomial, ...]:
         """Return what stands in sums, in order."""
         terms = (term for each in sums for term in sorted(each.terms, key=self._terms.place))
@@ -120,7 +126,7 @@ class Spans:
 
 def _around(inside: Operation) -> Iterator[scf.ForOp | Fact]:
     """Yield the loops and conditions around an operation, up to its role."""
-    while isinstance(around := inside.parent_op(), (scf.IfOp, scf.ForOp, scf.WhileOp)):
+    while isinstance(around := inside.parent_op(), _AROUND):
         if isinstance(around, scf.ForOp):
             yield around
         elif isinstance(around, scf.IfOp):

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects import scf
 from xdsl.ir import Operation
 
 from tawa.simulator.proof.cells import Question
 from tawa.simulator.proof.common import Common
 from tawa.simulator.proof.configuration import Configuration
-from tawa.simulator.proof.control import has_steps
 from tawa.simulator.proof.expressions import Facts
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.numbers import trip_count
-from tawa.simulator.proof.reach import Reach
 from tawa.simulator.proof.rules import Unproved
 from tawa.simulator.proof.run import Entry, Run
 from tawa.simulator.proof.scalars import Scalars, itself, truth
 from tawa.simulator.proof.sharing import Sharing
 
-_CONTROLS = (scf.ForOp, scf.IfOp, scf.WhileOp)
 _WHAT = {trip_count: "trips", truth: "a condition", itself: "a slot or phase"}
 
 
@@ -48,15 +44,13 @@ class Surveys:
         """The trips of a loop in a run at most."""
         self._model, self._sharing = model, sharing
         self._fresh: list[Survey] = []
-        self._asking: set[Operation] = set()
-        self._met: set[Operation] = set()
+        self._asking: dict[Operation, set[Entry]] = {}
         self._askers: dict[Question, dict[Operation, list[Facts]]] = {}
 
     def note(self, run: Run) -> None:
         """Keep what a run asked, if it was a survey, and how long its loops were."""
         if not run.configuration.free:
             self.longest = max(self.longest, run.longest)
-        self._met |= run.surveyed
         for question, who in run.askers.items():
             askers = self._askers.setdefault(question, {})
             for asker, facts in who.items():
@@ -72,32 +66,30 @@ class Surveys:
             for question, who in run.asked.items():
                 first.setdefault(who, question)
             found = {question: who for who, question in first.items()}
-        new = {question for question, who in found.items() if who not in self._asking}
-        self._asking.update(found.values())
+        new = {question for question, who in found.items() if self._is_new(question, who, run)}
+        for who in found.values():
+            self._asking.setdefault(who, set()).update(self._within(who, run))
         return Survey(run.configuration, run.scalars, list(found), new, run.entered)
+
+    def _is_new(self, question: Question, who: Operation, run: Run) -> bool:
+        """Tell whether no survey before has asked this, or gone so far inside then, where roles ask
+        unlike.
+        """
+        if who not in self._asking:
+            return True
+        within = self._within(who, run) <= self._asking[who]
+        return not within and not self._sharing.is_common(self._askers[question])
+
+    def _within(self, who: Operation, run: Run) -> set[Entry]:
+        """Return what a run entered of a loop or condition, and of those within."""
+        holds = self._model.decoder.census.holds
+        return {entry for entry in run.entered if holds(who, entry[0])}
 
     def fresh(self) -> list[Survey]:
         """Return the surveys since this was asked last."""
         found, self._fresh = self._fresh, []
         self.all += found
         return found
-
-    def unmet(self, reach: Reach) -> list[Operation]:
-        """Return the loops and conditions to which no survey came."""
-        return [
-            control
-            for role in self._model.roles
-            for control in self._model.decoder.census.of(*_CONTROLS, within=role.operation)
-            if control not in self._met and not self._is_settled(control, reach)
-        ]
-
-    def _is_settled(self, control: Operation, reach: Reach) -> bool:
-        """Tell whether no input decides what a loop or condition does, or it does nothing."""
-        decoder = self._model.decoder
-        if control in decoder.uniform.fixed or control in decoder.uniform.constant:
-            return True
-        blocks = [region.block for region in control.regions if region.blocks]
-        return not any(has_steps(block, decoder) for block in blocks) or reach.is_dead(control)
 
     def unlike(self) -> list[Question]:
         """Return the questions that not all roles ask which turn what they are about."""
