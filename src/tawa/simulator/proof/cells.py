@@ -12,7 +12,7 @@ and differences, and below zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import combinations
+from itertools import combinations, repeat
 from typing import TypeAlias
 
 from tawa.ir import hopper
@@ -27,6 +27,8 @@ Question: TypeAlias = tuple[Callable[..., int], tuple[Scalar, ...]]
 
 Given: TypeAlias = Mapping[Name, int]
 Vector: TypeAlias = tuple[int, ...]
+Column: TypeAlias = "list[int] | int | None"
+"""What a scalar is for each number, or for all of them where that is the same; None: unknown."""
 
 _FEW = 8  # constants whose differences are tried, and the least numbers
 _LONG = 200  # trips; a step that is not positive gives more
@@ -58,10 +60,10 @@ def cells(
         asked.prepare()
         beside = {item: here[item] for item, expr in bound.items() if expr in asked.others}
         ran = {here[name], *(run[name] for run in others if _differ_in(name, beside, run))}
-        known = {asked.outcomes(number, many) for number in ran}
+        known = set(asked.outcomes([*ran], many))
         found = 0
-        for number in asked.numbers():
-            outcomes = asked.outcomes(number, many)
+        numbers = asked.numbers()
+        for number, outcomes in zip(numbers, asked.outcomes(numbers, many)):
             if outcomes is None or outcomes in known:
                 continue
             known.add(outcomes)
@@ -177,25 +179,21 @@ class _Asked:
                 self.order.append(item)
         return depends[scalar]
 
-    def outcomes(self, number: int, many: int) -> Vector | None:
-        """Return the outcomes for a number, None where it is not to be run: loops would be very
+    def outcomes(self, numbers: list[int], many: int) -> list[Vector | None]:
+        """Return the outcomes for each number, None where it is not to be run: loops would be very
         long, or something is asked that nothing was bound for.
         """
-        values = self._start.copy()
-        values[0] = number
+        columns: list[Column] = [numbers, *self._start[1:]]
         for function, places, place in self._program:
-            parts = [values[part] for part in places]
-            values[place] = None if None in parts else function(*parts)
-        found: list[int] = []
+            columns[place] = _each(function, [columns[part] for part in places])
+        found: list[list[int]] = []
         for outcome, places in self._asks:
-            parts = [values[part] for part in places]
-            if None in parts:
-                return None
-            result = outcome(*parts)
-            if result > _LONG:
-                return None
-            found.append(result if outcome is itself else min(result, many + 1))
-        return tuple(found)
+            results = _each(outcome, [columns[part] for part in places])
+            if results is None:
+                return [None] * len(numbers)
+            found.append(results)
+        most = [many + 1 if outcome is not itself else _LONG for outcome, _ in self._asks]
+        return [None if max(each) > _LONG else (*map(min, each, most),) for each in zip(*found)]
 
     def numbers(self) -> list[int]:
         """Return the numbers to try, small ones first."""
@@ -220,3 +218,12 @@ class _Asked:
             if isinstance(number, int) and item is not self.unknown:
                 found.add(abs(number))
         return sorted(number for number in found if 0 < number < LARGE)
+
+
+def _each(function: Callable[..., int], columns: list[Column]) -> list[int] | None:
+    """Return what a function gives for each number: of scalars in columns, or that are the same for
+    all; None where one of them is not known.
+    """
+    if None in columns:
+        return None
+    return [*map(function, *(repeat(one) if isinstance(one, int) else one for one in columns))]  # pyright: ignore

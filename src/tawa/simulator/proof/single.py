@@ -9,6 +9,7 @@ what they divide by, and both go on in one way beyond.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import lcm
 from typing import TypeAlias
 
@@ -24,6 +25,15 @@ _MOST = 1 << 16  # numbers on each side of 0 that functions are computed for
 _PERIOD = 4  # trips after which what follows from them goes on as before
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Table:
+    """Functions of a sum, for numbers in a row that it may be."""
+
+    number: Terms
+    numbers: Numbers
+    known: dict[Form, Numbers] = field(default_factory=dict[Form, Numbers])
+
+
 class Singles:
     """What the forms of a kernel are functions of; more than `many` trips are all alike."""
 
@@ -31,6 +41,8 @@ class Singles:
         self._forms, self._many = forms, many
         self._numbers: dict[Form, list[Terms]] = {}
         self._of: dict[tuple[Form, Terms], bool] = {}
+        self._tables: dict[tuple[Terms, int], Table] = {}
+        self._decided: dict[tuple[Form, Form, Terms, tuple[Form, ...]], bool] = {}
 
     def numbers(self, form: Form) -> list[Terms]:
         """Return the sums that a form is a function of, outside first."""
@@ -72,17 +84,22 @@ class Singles:
         """Tell whether a function of a sum decides another, for all numbers where the facts are
         positive; and beyond so many trips goes on in one way.
         """
+        told = tuple(fact for fact in facts if self.is_of(fact, number))
+        key = one, other, number, told
+        if key not in self._decided:
+            self._decided[key] = self._decides(*key)
+        return self._decided[key]
+
+    def _decides(self, one: Form, other: Form, number: Terms, facts: tuple[Form, ...]) -> bool:
         constants, steps = self._constants(one, other)
         span = 2 * max(constants, default=0) + (self._many + 4 * _PERIOD) * steps
         if span > _MOST:
             return False
-        numbers = np.arange(-span, span + 1)
-        known: dict[Form, Numbers] = {}
-        held = np.ones(len(numbers), np.bool_)
+        table = self._table(number, 1 << span.bit_length())
+        held = np.ones(len(table.numbers), np.bool_)
         for fact in facts:
-            if self.is_of(fact, number):
-                held &= self._values(fact, number, numbers, known) > 0
-        chosen, others = (self._values(form, number, numbers, known) for form in (one, other))
+            held &= self._values(fact, table) > 0
+        chosen, others = self._values(one, table), self._values(other, table)
         chosen = chosen - _least(chosen)
         order = np.argsort(chosen[held], kind="stable")
         chosen, others = chosen[held][order], others[held][order]
@@ -109,20 +126,25 @@ class Singles:
                     work += atom[1]
         return numbers, steps
 
-    def _values(
-        self, form: Form, number: Terms, numbers: Numbers, known: dict[Form, Numbers]
-    ) -> Numbers:
+    def _table(self, number: Terms, span: int) -> Table:
+        """Return what is kept of the functions of a sum, for numbers that are so large at most."""
+        found = self._tables.get((number, span))
+        if found is None:
+            found = self._tables[number, span] = Table(number, np.arange(-span, span + 1))
+        return found
+
+    def _values(self, form: Form, table: Table) -> Numbers:
         """Return a function of a sum, for many numbers that it may be."""
-        if form in known:
-            return known[form]
-        whole, rest = _beside(form, number)
-        found = whole * numbers + rest[1]
-        for place, factor in rest[0]:
-            atom = self._forms.atoms[place]
-            assert not isinstance(atom, Expr)
-            args = [self._values(arg, number, numbers, known) for arg in atom[1]]
-            found = found + factor * _FUNCTIONS[atom[0]](*args)
-        known[form] = found
+        found = table.known.get(form)
+        if found is None:
+            whole, rest = _beside(form, table.number)
+            found = whole * table.numbers + rest[1]
+            for place, factor in rest[0]:
+                atom = self._forms.atoms[place]
+                assert not isinstance(atom, Expr)
+                args = [self._values(arg, table) for arg in atom[1]]
+                found = found + factor * _FUNCTIONS[atom[0]](*args)
+            table.known[form] = found
         return found
 
 

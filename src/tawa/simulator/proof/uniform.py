@@ -115,6 +115,7 @@ class _Reader:
         self.cycles = Cycles()
         self.chosen: set[Operation] = set()
         self.mixed = False
+        self.settling: set[SSAValue] = set()
 
     # --- what decides ---------------------------------------------------------------------------
 
@@ -168,14 +169,17 @@ class _Reader:
         if not (leaves.loops or leaves.carried):
             return
         self.mixed = True
-        work = [value]
+        work: list[SSAValue] = [value]
         for item in work:
+            if item in self.settling:
+                continue
+            self.settling.add(item)
             owner = item.owner
             if not self.leaves(item).open:
                 if item.type == i1:
                     self.condition(operation, item)
             elif isinstance(owner, tile.Elementwise):
-                work += [part for part in owner.inputs if part not in work]
+                work += owner.inputs
 
     def bounds(self, loop: Operation) -> None:
         """The bounds of a loop inside of others."""
