@@ -20,7 +20,6 @@ from tawa.simulator.proof.answers import Answers, Repeated
 from tawa.simulator.proof.apart import Apart
 from tawa.simulator.proof.cells import cells
 from tawa.simulator.proof.configuration import (
-    PURE,
     Configuration,
     configurations,
     full,
@@ -28,7 +27,6 @@ from tawa.simulator.proof.configuration import (
     longer,
     searching,
 )
-from tawa.simulator.proof.control import is_pure
 from tawa.simulator.proof.counts import Counts
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.orbits import Orbit, Values
@@ -83,12 +81,13 @@ class Exploration:
 
     def explore(self) -> None:
         """Run all configurations. Raises Violation or Unproved."""
-        self._check_pure()
+        self.model.check_pure()
         self._explore()
         self._survey()
         self._lengths()
         self._survey()
         self._listen()
+        self._take_sides()
         self._apart()
         self.search.close()
 
@@ -132,23 +131,14 @@ class Exploration:
 
     def _is_reached(self) -> bool:
         """Tell whether all was reached that some input may reach."""
-        return self.reach.missing() is None and not self.reach.unlaunched()
+        return (
+            self.reach.missing() is None
+            and not self.reach.unlaunched()
+            and self.reach.untaken(self.surveys.branches()) is None
+        )
 
     def _is_whole(self) -> bool:
         return self._is_reached() and self._not_recurring() is None
-
-    def _check_pure(self) -> None:
-        """Raise Unproved where what is synchronized changes with the trips of a loop that does not
-        synchronize, beyond those that it is given.
-        """
-        decoder = self.model.decoder
-        for loop, steady in decoder.uniform.steady.items():
-            if steady.settled > PURE and loop not in self.fixed and is_pure(loop, decoder):
-                raise Unproved(
-                    "what a loop without synchronization counts decides what is synchronized, and "
-                    f"may do so in other ways after more than the {PURE} trips that are run",
-                    loop,
-                )
 
     def _cells(self) -> list[Configuration]:
         """Return what runs the cells of inputs that surveys have questions about, and no run was in
@@ -330,6 +320,24 @@ class Exploration:
         if self.model.decoder.uniform.mixed:
             for configuration in listening(self.model.shape):
                 self._try(configuration, fresh=True)
+
+    def _take_sides(self) -> None:
+        """Run numbers at random, and small ones, until both sides were taken of what not all roles
+        ask: what one of them does by an answer of its own must have been run.
+        """
+        for configuration in searching(self.seen, _DRAWS, self.model.shape):
+            if self._is_reached():
+                return
+            with suppress(OutOfSteps):
+                self._try(configuration, _FILLED)
+            self._forget()
+        self._pairs()
+        if (branch := self.reach.untaken(self.surveys.branches())) is not None:
+            raise Unproved(
+                "no input was found with which a condition has another outcome, and roles ask for "
+                "it in unlike ways",
+                branch,
+            )
 
     def _apart(self) -> None:
         """Run inputs that tell apart what roles ask unlike, and all runs have answered alike; say

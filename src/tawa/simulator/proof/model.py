@@ -10,12 +10,13 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.simulator.proof.configuration import Shape
-from tawa.simulator.proof.control import is_around
+from tawa.simulator.proof.configuration import PURE, Shape
+from tawa.simulator.proof.control import is_around, is_pure
 from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.expressions import Expressions
 from tawa.simulator.proof.leaves import Steadiness
 from tawa.simulator.proof.probing import Questions
+from tawa.simulator.proof.rules import Unproved
 from tawa.simulator.proof.steps import Control
 
 
@@ -98,6 +99,19 @@ class Model:
             varying,
             seldom,
         )
+
+    def check_pure(self) -> None:
+        """Raise Unproved where what is synchronized changes with the trips of a loop that does not
+        synchronize, beyond those that it is given.
+        """
+        uniform = self.decoder.uniform
+        for loop, steady in uniform.steady.items():
+            if steady.settled > PURE and loop not in uniform.fixed and is_pure(loop, self.decoder):
+                raise Unproved(
+                    "what a loop without synchronization counts decides what is synchronized, and "
+                    f"may do so in other ways after more than the {PURE} trips that are run",
+                    loop,
+                )
 
     def _seldom(self, depths: list[int]) -> tuple[int, int]:
         """Return over how many trips rings go that only some trips of a period turn, where the

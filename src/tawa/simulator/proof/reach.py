@@ -6,7 +6,7 @@ looked for as if it were not reached, where roles meet there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from xdsl.dialects import scf
 from xdsl.ir import Operation
@@ -48,6 +48,7 @@ class Reach:
         ]
         self._met = [(use, around) for use, around in self.stepped if sharing.is_met(use)]
         self._may: dict[Operation, bool] = {}
+        self._sides: dict[Entry, bool] = {}
 
     def note(self, run: Run) -> None:
         """Keep what a run has entered."""
@@ -74,6 +75,25 @@ class Reach:
             for operation, around in self._met
             if around is not None and around not in self.launched and self._may_run(operation)
         }
+
+    def untaken(self, branches: Iterable[scf.IfOp]) -> scf.IfOp | None:
+        """Return a condition of which no run of an input has taken one side, though nothing known
+        excludes it; where nothing comes to the condition that is another matter.
+        """
+        for branch in branches:
+            for side in (0, 1):
+                taken = (branch, side) in self.launched or (branch, 1 - side) not in self.launched
+                if not taken and self._may_take(branch, side):
+                    return branch
+        return None
+
+    def _may_take(self, branch: scf.IfOp, side: int) -> bool:
+        found = self._sides.get((branch, side))
+        if found is None:
+            found = branch not in self.decoder.uniform.constant
+            found = found and not is_closed(branch, side, self.decoder.written)
+            found = self._sides[branch, side] = found and self._spans.may_take(branch, side)
+        return found
 
     def _may_run(self, operation: Operation) -> bool:
         if self._is_dead(operation, self.launched):

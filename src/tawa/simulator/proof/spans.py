@@ -106,6 +106,13 @@ class Spans:
         """Tell whether an operation may run: nothing known says that no input comes to it."""
         return self._facts_of(operation, ()).fit_with([])
 
+    def may_take(self, branch: scf.IfOp, side: int) -> bool:
+        """Tell whether a side of a condition may be taken, where it has nothing in it too."""
+        known = self._terms.known
+        around = (*_around(branch), Fact.of(branch, side))
+        told = [split for each in around for split in _told(each, known)]
+        return _Facts((), told, self._terms).fit_with([])
+
     def _order(self, sums: Iterable[Polynomial]) -> tuple[Monomial, ...]:
         """Return what stands in sums, in order."""
         terms = (term for each in sums for term in sorted(each.terms, key=self._terms.place))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from xdsl.dialects import scf
 from xdsl.ir import Operation
 
 from tawa.simulator.proof.cells import Question
@@ -95,6 +96,12 @@ class Surveys:
         """Return the questions that not all roles ask which turn what they are about."""
         asked = self._askers.items()
         return [each for each, askers in asked if not self._sharing.is_common(askers)]
+
+    def branches(self) -> dict[scf.IfOp, None]:
+        """Return the conditions that not all roles ask for which turn what is in them."""
+        asked = (who for question in self.unlike() for who in self._askers[question])
+        found = (who for who in asked if isinstance(who, scf.IfOp))
+        return dict.fromkeys(who for who in found if not self._sharing.is_even(who))
 
     def undecided(self) -> set[Question]:
         """Return the questions that do not follow from what all roles ask."""
