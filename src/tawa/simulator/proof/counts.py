@@ -48,7 +48,8 @@ class Counts:
         self._shape, self._long = shape, shape.long
         units = {value: unit for _, value, unit in model.arguments}
         decoder = model.decoder
-        self.spans = Spans(Terms(units, decoder.census.places, decoder.polynomials))
+        places, known = decoder.census.places, decoder.polynomials
+        self.spans = Spans(Terms(units, places, known, model.cluster))
         self._fixed, self._steady = decoder.uniform.fixed, decoder.uniform.steady
         self._sharing = sharing
         self._asked: dict[Operation, list[tuple[Configuration, Lengths]]] = {}

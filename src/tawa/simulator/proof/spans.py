@@ -53,20 +53,24 @@ _AROUND = (scf.IfOp, scf.ForOp, scf.WhileOp, hopper.OneThread)
 class Terms:
     """What stands in sums; `units` are what numbers are multiples of, `places` where operations
     stand, so that all is told in the same order in every process; `known` are the polynomials that
-    were worked out so far.
+    were worked out so far. A grid has whole clusters of so many blocks.
     """
 
     def __init__(
-        self, units: Mapping[SSAValue, int], places: Mapping[Operation, int], known: Known
+        self,
+        units: Mapping[SSAValue, int],
+        places: Mapping[Operation, int],
+        known: Known,
+        cluster: int = 1,
     ) -> None:
-        self.units, self.places, self.known = units, places, known
+        self.units, self.places, self.known, self.cluster = units, places, known, cluster
         self._ranges: dict[Monomial, tuple[Polynomial, ...]] = {}
 
     def ranges(self, monomial: Monomial) -> tuple[Polynomial, ...]:
         """Return what is not negative because of where the atoms of a monomial lie."""
         found = self._ranges.get(monomial)
         if found is None:
-            found = self._ranges[monomial] = tuple(_ranges(monomial))
+            found = self._ranges[monomial] = tuple(_ranges(monomial, self.cluster))
         return found
 
     def place(self, term: tuple[Monomial, int]) -> list[tuple[int, int]]:
@@ -208,12 +212,14 @@ def _divided(number: Polynomial, quotient: Polynomial, by: int) -> Iterator[Spli
     yield ((number, quotient, rest), (-number - _ONE, -quotient, -rest))
 
 
-def _range(atom: Atom) -> tuple[int | None, int | None]:
+def _range(atom: Atom, cluster: int) -> tuple[int | None, int | None]:
     """Return what an atom is at least and at most, None for what its type alone says of a whole
     number. A quotient is told by what defines it.
     """
     if isinstance(atom, Trip):
         return 0, None
+    if isinstance(owner := atom.value.owner, hopper.NumBlocks) and not owner.axis.data:
+        return cluster, None
     kind, told = str(atom.value.type), isinstance(atom, Leaf) or atom.function != "idiv"
     narrow = kind in NARROW
     if not told or not (narrow or kind in ("i32", "i64")):
@@ -298,14 +304,14 @@ class _Facts:
         return found
 
 
-def _ranges(monomial: Monomial) -> Iterator[Polynomial]:
+def _ranges(monomial: Monomial, cluster: int) -> Iterator[Polynomial]:
     """Yield what is not negative because of where atoms lie."""
-    value, ranges = Polynomial.make({monomial: 1}), [_range(atom) for atom in monomial]
+    value = Polynomial.make({monomial: 1})
     if len(monomial) > 1:
-        if all(least is not None and least >= 0 for least, _ in ranges):
+        if all(isinstance(atom, Trip) or range_of(atom.value).low >= 0 for atom in monomial):
             yield value
         return
-    for least, most in ranges:
+    for least, most in (_range(atom, cluster) for atom in monomial):
         if least is not None:
             yield value - Polynomial.constant(least)
         if most is not None:
