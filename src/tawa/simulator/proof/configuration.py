@@ -18,7 +18,7 @@ of two trips and of three.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from xdsl.ir import Operation
@@ -247,7 +247,7 @@ def configurations(seen: list[Configuration], shape: Shape) -> Iterator[Configur
         return
     yield replace(_uniform(1, 1, "yes"), survey=True)
     yield from uniform(shape)
-    sites = {site for one in seen for site in one.outcomes}
+    sites = dict.fromkeys(site for one in seen for site in one.outcomes)
     if any(site.kind == "outer" for site in sites):
         yield _uniform(shape.tiles(0), 1, "yes", 1, 0, 1)  # tiles that differ in another axis only
     for site in [site for site in sites if site.kind in ("around", "while around")]:
@@ -265,7 +265,7 @@ def configurations(seen: list[Configuration], shape: Shape) -> Iterator[Configur
         yield from _mixed(shape)
 
 
-def _one_by_one(sites: set[Site], shape: Shape) -> Iterator[Configuration]:
+def _one_by_one(sites: Collection[Site], shape: Shape) -> Iterator[Configuration]:
     """Vary each site while the others stay: loops of unlike trip counts, conditions both ways."""
     inner = [site for site in sites if site.kind == "inner"]
     around = _kinds(shape.tiles(0), 1, "yes")
@@ -283,7 +283,7 @@ def _one_by_one(sites: set[Site], shape: Shape) -> Iterator[Configuration]:
                 yield Configuration(around, {site.operation: (trips,)})
 
 
-def _conditions(sites: set[Site], shape: Shape) -> Iterator[Configuration]:
+def _conditions(sites: Collection[Site], shape: Shape) -> Iterator[Configuration]:
     """Conditions in a loop: every sequence of outcomes of a few trips, and late changes."""
     choices = [site for site in sites if site.kind == "if"]
     if not choices:

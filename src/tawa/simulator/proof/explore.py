@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations, islice, product
 
 from xdsl.dialects import scf
 from xdsl.ir import Operation
@@ -48,7 +48,8 @@ _IN_VAIN = STEPS // 2  # steps of all runs of a search that were given up
 _SHORT = 2  # trips of the loops in a run of a cell
 _DRAWS, _FILLED = 32, 4_000  # runs in which loops make all trips they can, and the steps of one
 _OTHERS = 4  # drawings of numbers in place of those with which a loop does not end
-# Small numbers of two arguments.
+# Small numbers of two arguments, in units of each, and so many pairs of arguments.
+_PAIRS = 10
 _NUMBERS = sorted(product(range(-6, 7), repeat=2), key=lambda pair: abs(pair[0]) + abs(pair[1]))
 # Steps of a run that should give a loop a trip count, and of all such that were given up.
 _TRIED, _TRIED_IN_VAIN = 8_000, 40_000
@@ -163,15 +164,18 @@ class Exploration:
 
     def _pairs(self) -> None:
         """Run small numbers of two arguments at a time: what was not reached may need both."""
-        first = self.seen[0]
-        for pair in combinations(self.tours.arguments(), 2):
-            for numbers in _NUMBERS:
-                if self._is_reached():
+        first, units = self.seen[0], {place: unit for place, _, unit in self.model.arguments}
+        for one, other in islice(combinations(self.tours.arguments(), 2), _PAIRS):
+            a, b = (units[name[1]] for name in (one, other))  # pyright: ignore
+            for x, y in _NUMBERS:
+                if self._is_reached() or self.in_vain >= _IN_VAIN:
                     return
-                given = dict(zip(pair, numbers))
-                with suppress(OutOfSteps):
-                    again = replace(first, given=given, survey=False, outcomes={})
+                given = {one: a * x, other: b * y}
+                again = replace(first, given=given, survey=False, outcomes={})
+                try:
                     self._try(again, _FILLED)
+                except OutOfSteps:
+                    self.in_vain += _FILLED
                 self._forget()
 
     def _ways(self, ways: Ways) -> Iterator[Way]:

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation
 
 from tawa.ir import hopper
 from tawa.simulator.proof.closed import is_same
+from tawa.simulator.proof.counting import carries_scalar
 from tawa.simulator.proof.decode import Decoder
+from tawa.simulator.proof.ways import controls
 
 Turning: TypeAlias = (
     hopper.Wait | hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive | hopper.NamedBarrier
@@ -79,9 +80,12 @@ class Sharing:
 
     def is_even(self, branch: Operation) -> bool:
         """Tell whether both sides of a condition turn rings in the same way, as where a product
-        under a condition gives back what it read: no other role can tell the two apart.
+        under a condition gives back what it read: no other role can tell the two apart. One in a
+        loop is none: what the sides access besides is run in some of its trips only.
         """
         if not isinstance(branch, scf.IfOp) or not branch.false_region.blocks:
+            return False
+        if any(isinstance(each, (scf.ForOp, scf.WhileOp)) for each, _ in controls(branch)):
             return False
         yes, no = (self._turned(region.block) for region in branch.regions)
         if yes is None or no is None or not self._alike(yes, no):
@@ -89,34 +93,37 @@ class Sharing:
         ends = (region.block.last_op for region in branch.regions)
         pairs = zip(*(end.operands for end in ends if end is not None))
         return all(
-            isinstance(one.type, TensorType) or is_same(one, other, self._written)
-            for one, other in pairs
+            is_same(one, other, self._written) for one, other in pairs if carries_scalar(one)
         )
 
-    def _turned(self, block: Block) -> list[Operation] | None:
+    def _turned(self, block: Block) -> list[tuple[Operation, Operation | None]] | None:
         """Return what turns a ring in a block, in order, with what chooses one thread for it; None
         where some do so under a loop or condition.
         """
-        found: list[Operation] = []
+        found: list[tuple[Operation, Operation | None]] = []
         for operation in block.ops:
             if isinstance(operation, _TURNS):
-                found.append(operation)
+                found.append((operation, None))
             elif operation.regions and self.rings(operation):
                 if not isinstance(operation, hopper.OneThread):
                     return None
                 inside = self._turned(operation.body.block)
                 if inside is None:
                     return None
-                found += (operation, *inside)
+                found += [(use, operation) for use, _ in inside]
         return found
 
-    def _alike(self, one: Sequence[Operation], other: Sequence[Operation]) -> bool:
-        """Tell whether two sequences do the same to the same slots."""
+    def _alike(
+        self,
+        one: Sequence[tuple[Operation, Operation | None]],
+        other: Sequence[tuple[Operation, Operation | None]],
+    ) -> bool:
+        """Tell whether two sequences do the same to the same slots, by as many threads."""
         return len(one) == len(other) and all(
-            type(a) is type(b)
-            and a.attributes == b.attributes
+            _is_alike(a, b)
+            and _is_alike(alone, single)
             and all(is_same(x, y, self._written) for x, y in zip(a.operands, b.operands))
-            for a, b in zip(one, other)
+            for (a, alone), (b, single) in zip(one, other)
         )
 
     def _ring(self, use: Turning) -> object:
@@ -124,6 +131,14 @@ class Sharing:
         if not isinstance(use, hopper.NamedBarrier):
             return self._arrays[use.barriers]
         return ("named", use.id.data) if use.scope.data == "roles" else use
+
+
+def _is_alike(one: Operation | None, other: Operation | None) -> bool:
+    """Tell whether two operations do the same, or neither is there."""
+    if one is None or other is None:
+        return one is other
+    kinds = type(one) is type(other)
+    return kinds and one.attributes == other.attributes and one.properties == other.properties
 
 
 def role_of(operation: Operation) -> Operation | None:

@@ -27,7 +27,7 @@ _WHAT = {trip_count: "trips", truth: "a condition", itself: "a slot or phase"}
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """A survey: its questions, those of them that none before has asked, and what it entered."""
+    """A survey: its questions, those of them that inputs are made of, and what it entered."""
 
     configuration: Configuration
     scalars: Scalars
@@ -73,8 +73,8 @@ class Surveys:
         return Survey(run.configuration, run.scalars, list(found), new, run.entered)
 
     def _is_new(self, question: Question, who: Operation, run: Run) -> bool:
-        """Tell whether no survey before has asked this, or gone so far inside then, where roles ask
-        unlike.
+        """Tell whether what asks this asked nothing in a survey before, or, where roles ask unlike,
+        what is inside it was not entered then.
         """
         if who not in self._asking:
             return True
