@@ -117,7 +117,7 @@ WRONG = [
 
 @pytest.mark.parametrize("number", WRONG)
 def test_random_programs_that_were_proved_though_wrong(number):
-    assert tried(number).outcome in (Trial.SUSPECT, Trial.FOUND, Trial.STRICT)
+    assert tried(number).outcome not in (Trial.RIGHT, Trial.UNPROVED, Trial.HOLE)
 
 
 @pytest.mark.parametrize(

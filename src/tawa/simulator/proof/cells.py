@@ -12,7 +12,7 @@ and differences, and below zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import combinations, repeat
+from itertools import combinations, islice, product, repeat
 from typing import TypeAlias
 
 from tawa.ir import hopper
@@ -33,6 +33,8 @@ Column: TypeAlias = "list[int] | int | None"
 _FEW = 8  # constants whose differences are tried, and the least numbers
 _LONG = 200  # trips; a step that is not positive gives more
 _MOST = 64  # cells of one unknown that are run
+_PAIRS = 10
+_NEAR = sorted(product(range(-6, 7), repeat=2), key=lambda pair: abs(pair[0]) + abs(pair[1]))
 
 
 def cells(
@@ -74,6 +76,13 @@ def cells(
                     f"one number of the input has more than {_MOST} outcomes that roles may "
                     "disagree on"
                 )
+
+
+def pairs(units: Mapping[Name, int]) -> Iterator[Given]:
+    """Yield small numbers of two unknowns at a time, each in its units, of a few of them."""
+    for one, other in islice(combinations(units, 2), _PAIRS):
+        for first, second in _NEAR:
+            yield {one: units[one] * first, other: units[other] * second}
 
 
 def _differ_in(name: Name, here: Given, run: Given) -> bool:

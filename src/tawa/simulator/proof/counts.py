@@ -111,13 +111,11 @@ class Counts:
 
     def agree(self, loop: Operation) -> bool:
         """Tell whether the roles that turn the rings of a loop asked for the same trips in every
-        survey that came to it, or no other role turns them; and it made trips enough to come
-        round the rings, after conditions on their numbers were steady.
+        survey that came to it, or no other role turns them; and it made trips in which conditions
+        on their numbers were steady.
         """
         settled = self._steady.get(loop, Steadiness()).settled
-        # How many a while loop may make is nowhere known: it need not be more than it was seen to.
-        enough = settled + self._shape.depth * isinstance(loop, scf.ForOp)
-        if enough and max(self.made[loop]) <= enough:
+        if settled and max(self.made[loop]) <= settled:
             return False
         if self._sharing.is_alone(loop):
             return True

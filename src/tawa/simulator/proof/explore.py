@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from itertools import combinations, islice, product
 
 from xdsl.dialects import scf
 from xdsl.ir import Operation
@@ -18,7 +17,7 @@ from xdsl.ir import Operation
 from tawa.ir import line_of
 from tawa.simulator.proof.answers import Answers, Repeated
 from tawa.simulator.proof.apart import Apart
-from tawa.simulator.proof.cells import cells
+from tawa.simulator.proof.cells import cells, pairs
 from tawa.simulator.proof.configuration import (
     Configuration,
     configurations,
@@ -48,9 +47,7 @@ _IN_VAIN = STEPS // 2  # steps of all runs of a search that were given up
 _SHORT = 2  # trips of the loops in a run of a cell
 _DRAWS, _FILLED = 32, 4_000  # runs in which loops make all trips they can, and the steps of one
 _OTHERS = 4  # drawings of numbers in place of those with which a loop does not end
-# Small numbers of two arguments, in units of each, and so many pairs of arguments.
-_PAIRS = 10
-_NUMBERS = sorted(product(range(-6, 7), repeat=2), key=lambda pair: abs(pair[0]) + abs(pair[1]))
+_SMALL = 1_000  # steps of a run of small numbers
 # Steps of a run that should give a loop a trip count, and of all such that were given up.
 _TRIED, _TRIED_IN_VAIN = 8_000, 40_000
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
@@ -71,6 +68,7 @@ class Exploration:
         self.ended: dict[tuple[Operation, tuple[int, ...]], dict[Values, Configuration]] = {}
         self.lengthened: set[tuple[int, int]] = set()  # configurations, and lines of loops
         self.tours = Tours()
+        self.free: list[Tour] = []  # runs with free ends
         self.surveyed: set[Entry] = set()
         self.held: set[Entry] = set()  # where nothing else is asked than where these stand
         self.sharing = Sharing(model.decoder)
@@ -85,6 +83,7 @@ class Exploration:
         self.model.check_pure()
         self._explore()
         self._survey()
+        self._pairs()
         self._lengths()
         self._survey()
         self._listen()
@@ -117,11 +116,9 @@ class Exploration:
             for way in self._ways_to_missing(ways):
                 for configuration in way.configurations(shape):
                     self._try(configuration)
-            if not tries and not self._is_reached():
+            if not tries and self.reach.missing() is not None:
                 self._fill()
-        self._pairs()
-        missing = self.reach.missing() or next(iter(self.reach.unlaunched()), None)
-        if missing is not None:
+        if (missing := self.reach.missing()) is not None:
             raise Unproved(f"no input was found that reaches {missing.name}", missing)
         if (loop := self._not_recurring()) is not None:
             raise Unproved(
@@ -130,16 +127,15 @@ class Exploration:
                 loop,
             )
 
-    def _is_reached(self) -> bool:
-        """Tell whether all was reached that some input may reach."""
-        return (
-            self.reach.missing() is None
-            and not self.reach.unlaunched()
-            and self.reach.untaken(self.surveys.branches()) is None
-        )
-
     def _is_whole(self) -> bool:
-        return self._is_reached() and self._not_recurring() is None
+        return self.reach.missing() is None and self._not_recurring() is None
+
+    def _is_taken(self) -> bool:
+        """Tell whether a run of an input came to each place where roles meet, and took both sides
+        of what they ask unlike, but for what is excluded.
+        """
+        untaken = self.reach.untaken(self.surveys.branches())
+        return not self.reach.unlaunched() and untaken is None
 
     def _cells(self) -> list[Configuration]:
         """Return what runs the cells of inputs that surveys have questions about, and no run was in
@@ -163,20 +159,20 @@ class Exploration:
             self._forget()
 
     def _pairs(self) -> None:
-        """Run small numbers of two arguments at a time: what was not reached may need both."""
-        first, units = self.seen[0], {place: unit for place, _, unit in self.model.arguments}
-        for one, other in islice(combinations(self.tours.arguments(), 2), _PAIRS):
-            a, b = (units[name[1]] for name in (one, other))  # pyright: ignore
-            for x, y in _NUMBERS:
-                if self._is_reached() or self.in_vain >= _IN_VAIN:
-                    return
-                given = {one: a * x, other: b * y}
-                again = replace(first, given=given, survey=False, outcomes={})
-                try:
-                    self._try(again, _FILLED)
-                except OutOfSteps:
-                    self.in_vain += _FILLED
-                self._forget()
+        """Run small numbers of two arguments at a time where runs with free ends alone have come
+        to, or of what roles ask unlike one side was not taken.
+        """
+        units = {place: unit for place, _, unit in self.model.arguments}
+        vain = 0
+        for given in pairs({name: units[name[1]] for name in self.tours.arguments()}):  # pyright: ignore
+            if self._is_taken() or vain >= _TRIED_IN_VAIN:
+                break
+            try:
+                again = replace(self.seen[0], given=given, survey=False, outcomes={})
+                self._try(again, _SMALL)
+            except OutOfSteps:
+                vain += _SMALL
+            self._forget()
 
     def _ways(self, ways: Ways) -> Iterator[Way]:
         """Yield the ways to loops on other sides of conditions, and without what one holds that is
@@ -189,9 +185,9 @@ class Exploration:
 
     def _ways_to_missing(self, ways: Ways) -> Iterator[Way]:
         """Yield the ways to what was not reached."""
-        missing = [each for each in self.reach.unreached() if not self.reach.is_dead(each)]
-        for operation in dict.fromkeys((*missing, *self.reach.unlaunched())):
-            yield from ways.to(operation)
+        for operation in self.reach.unreached():
+            if not self.reach.is_dead(operation):
+                yield from ways.to(operation)
 
     def _lengthen(self) -> None:
         """Run what ended a loop as no trip was seen to begin again, with more trips of it."""
@@ -248,7 +244,9 @@ class Exploration:
         self.reach.note(run)
         self.surveys.note(run)
         self.counts.note(run)
-        if not run.configuration.free:
+        if run.configuration.free:
+            self.free.append(Tour(run.configuration, run.steps, {}, frozenset(run.entered)))
+        else:
             self._note(run)
         given = run.scalars.launched()
         for key, orbit in run.orbits.items():
@@ -260,7 +258,6 @@ class Exploration:
         self._forget()
 
     def _note(self, run: Run) -> None:
-        """Keep the numbers of a run and what it entered."""
         self.tours.note(run)
         if run.configuration.survey:
             self.surveyed |= run.entered
@@ -320,22 +317,27 @@ class Exploration:
                 )
 
     def _listen(self) -> None:
-        """Hear what long loops ask, where that goes by an input and by the number of a trip."""
+        """Hear what long loops ask, where that goes by an input and by the number of a trip, and
+        what is asked where runs with free ends alone have come to.
+        """
         if self.model.decoder.uniform.mixed:
             for configuration in listening(self.model.shape):
                 self._try(configuration, fresh=True)
+        for around in dict.fromkeys(self.reach.unlaunched().values()):
+            free = (run for run in self.free if around in run.entered)
+            again = replace(min(free, key=lambda run: run.steps).configuration, outcomes={})
+            self._try(replace(again, survey=True, listens=True), fresh=True)
 
     def _take_sides(self) -> None:
         """Run numbers at random, and small ones, until both sides were taken of what not all roles
         ask: what one of them does by an answer of its own must have been run.
         """
         for configuration in searching(self.seen, _DRAWS, self.model.shape):
-            if self._is_reached():
+            if self.reach.untaken(self.surveys.branches()) is None:
                 return
             with suppress(OutOfSteps):
                 self._try(configuration, _FILLED)
             self._forget()
-        self._pairs()
         if (branch := self.reach.untaken(self.surveys.branches())) is not None:
             raise Unproved(
                 "no input was found with which a condition has another outcome, and roles ask for "

@@ -1,7 +1,7 @@
 """What the runs of a kernel have reached: an operation that none has is one that no input does.
 
-A run with free ends of loops does more than any input can. What such runs alone have reached is
-looked for as if it were not reached, where roles meet there.
+A run with free ends of loops does more than any input can. Where such runs alone have come to,
+inputs are looked for, and what is asked there is heard.
 """
 
 from __future__ import annotations
