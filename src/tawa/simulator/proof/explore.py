@@ -87,7 +87,7 @@ class Exploration:
         self._lengths()
         self._survey()
         self._listen()
-        self._take_sides()
+        self._pairs()
         self._apart()
         self.search.close()
 
@@ -163,16 +163,15 @@ class Exploration:
         to, or of what roles ask unlike one side was not taken.
         """
         units = {place: unit for place, _, unit in self.model.arguments}
-        vain = 0
+        before = self.states
         for given in pairs({name: units[name[1]] for name in self.tours.arguments()}):  # pyright: ignore
-            if self._is_taken() or vain >= _TRIED_IN_VAIN:
+            if self._is_taken() or self.states - before >= _TRIED_IN_VAIN:
                 break
             try:
                 again = replace(self.seen[0], given=given, survey=False, outcomes={})
                 self._try(again, _SMALL)
             except OutOfSteps:
-                vain += _SMALL
-            self._forget()
+                self._give_up()
 
     def _ways(self, ways: Ways) -> Iterator[Way]:
         """Yield the ways to loops on other sides of conditions, and without what one holds that is
@@ -327,23 +326,6 @@ class Exploration:
             free = (run for run in self.free if around in run.entered)
             again = replace(min(free, key=lambda run: run.steps).configuration, outcomes={})
             self._try(replace(again, survey=True, listens=True), fresh=True)
-
-    def _take_sides(self) -> None:
-        """Run numbers at random, and small ones, until both sides were taken of what not all roles
-        ask: what one of them does by an answer of its own must have been run.
-        """
-        for configuration in searching(self.seen, _DRAWS, self.model.shape):
-            if self.reach.untaken(self.surveys.branches()) is None:
-                return
-            with suppress(OutOfSteps):
-                self._try(configuration, _FILLED)
-            self._forget()
-        if (branch := self.reach.untaken(self.surveys.branches())) is not None:
-            raise Unproved(
-                "no input was found with which a condition has another outcome, and roles ask for "
-                "it in unlike ways",
-                branch,
-            )
 
     def _apart(self) -> None:
         """Run inputs that tell apart what roles ask unlike, and all runs have answered alike; say
