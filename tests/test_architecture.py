@@ -12,6 +12,7 @@ SOURCE = ROOT / "src" / "tawa"
 ORDER = (
     "version",
     "collector",
+    "syntax",
     "errors",
     "target",
     "layouts",

@@ -14,6 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tawa.errors import Place, UnsupportedSyntax
+from tawa.syntax import parse
 
 _FILES: WeakKeyDictionary[FunctionType, list[str]] = WeakKeyDictionary()
 """The lines of the file that a function comes from, as they were when first asked for."""
@@ -174,7 +175,7 @@ def read_source(function: Callable[..., object] | object) -> Source:
 
 def _parse_function(text: str) -> ast.FunctionDef | None:
     try:
-        module = ast.parse(text)
+        module = parse(text)
     except SyntaxError:
         # A lambda in the middle of an expression: its lines alone are not Python.
         return None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import CodeType
 
 from tawa.errors import InternalError
+from tawa.syntax import parse
 
 _ALLOWED = (
     ast.Expression,
@@ -84,7 +85,7 @@ class _Rewrite(ast.NodeTransformer):
 
 def rewrite(expression: str, names: Names) -> str:
     """Return an expression over the launcher's local names."""
-    tree = ast.parse(expression, mode="eval")
+    tree = parse(expression, "eval")
     return ast.unparse(_Rewrite(names, tree).visit(tree))
 
 

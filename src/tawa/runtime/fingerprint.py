@@ -23,6 +23,7 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any, cast
 
 from tawa.frontend.source import source_of, unwrapped
+from tawa.syntax import parse
 from tawa.version import __version__
 
 NAMELESS = "(nameless)"
@@ -219,7 +220,7 @@ def _chains(source: str) -> Iterator[tuple[str, ...]]:
     Decorators, annotations and defaults are no part of it: they were evaluated long ago.
     """
     found: dict[tuple[str, ...], None] = {}
-    tree = ast.parse(textwrap.dedent(source)).body[0]
+    tree = parse(textwrap.dedent(source)).body[0]
     body = ast.Module(tree.body if isinstance(tree, ast.FunctionDef) else [tree], [])
     for node in ast.walk(body):
         names: list[str] = []

@@ -27,6 +27,7 @@ from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.dtypes import BYTES
 from tawa.runtime.expressions import Names, compiled
+from tawa.syntax import parse
 
 _PROGRAMS = ("program0", "program1", "program2")
 _GRID = ("grid0", "grid1", "grid2")
@@ -106,7 +107,7 @@ class Guards:
         return *(fact for fact in facts if fact in own), *(("__x", "__y", "__z") if over else ())
 
     def _add(self, condition: str, names: Names) -> None:
-        match ast.parse(condition, mode="eval").body:
+        match parse(condition, "eval").body:
             case ast.Call(func=ast.Name("disjoint"), args=[ast.Name(first), ast.Name(second)]):
                 self._pairs.append((first, second))
             case ast.Call(func=ast.Name("never_negative"), args=[inner, *walks]):
