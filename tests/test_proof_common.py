@@ -242,7 +242,7 @@ def test_sides_in_a_loop_are_not_alike():
 def test_small_numbers_are_multiples_as_the_arguments_are():
     """Numbers that no launch gives were tried: 1 for an argument that 16 divides."""
     ring = Ring(1, 1, (0,), False)
-    never = If(("eq", ("mul", "F", "F"), 7), (Turn(0),))
+    never = loop(("select", ("eq", ("mul", "F", "F"), 7), 1, 0))
     exact = For("t", 0, ("idiv", "K", 16), 1, (Turn(0),))
     up = For("t", 0, ("idiv", ("add", "K", 15), 16), 1, (Turn(0),))
     written = program_text(Program(("K", "F"), (ring,), ((up, never), (exact, never))))
