@@ -74,7 +74,7 @@ def touch_shared(
         event = world.event()
         world.step(agent, op, doing, bucket.name)
         access = Access(mask, event, write, False, agent, what, op, world.steps, turn)
-        bucket.check(access)
+        bucket.check(access, agent)
         if write:
             bucket.put = None
         else:

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tawa.simulator.proof.expressions import Expr, Scalar
-from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.words import placed
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class _Ahead:
 
     def __init__(self, scalars: Scalars) -> None:
         self.scalars = scalars
-        self.known: dict[Any, Any] = {}
+        self.known = scalars.known()
 
     def answer(self, question: Question) -> int | None:
         """Return what a question will be answered."""
@@ -104,31 +103,21 @@ class _Ahead:
         """Return what a scalar will be; without recursion: a while loop's are thousands deep."""
         if not isinstance(scalar, Expr):
             return scalar
-        known, found = self.known, self.scalars.found
-        if scalar in known:
-            return known[scalar]
-        if (number := found(scalar)) is not None:
-            known[scalar] = number
-            return number
-        work = [scalar]
-        while work:
-            item = work[-1]
-            if item in known:
-                work.pop()
-                continue
-            number = found(item)
-            if number is None:
-                missing = [part for part in item.parts if part not in known]
-                if missing:
-                    work += missing
-                    continue
-                number = self._open(item)
-            known[work.pop()] = number
+        known = self.known
+        path = [] if scalar in known else [scalar]
+        while path:
+            item = path[-1]
+            for part in item.parts:
+                if part not in known:
+                    path.append(part)
+                    break
+            else:
+                known[path.pop()] = self._number(item)
         return known[scalar]
 
-    def _open(self, item: Expr) -> int | None:
-        """Return what is open now, but may be given a number or follow from some that are."""
+    def _number(self, item: Expr) -> int | None:
+        """Return what follows from the parts, or is given."""
         if item.unknown:
             return self.scalars.to_be_given(item, self.number)
         values = [self.known.get(part, part) for part in item.args]
-        return None if None in values else FUNCTIONS[item.function](*values)
+        return None if None in values else item.meaning(*values)

@@ -10,6 +10,7 @@ from xdsl.ir import Operation
 
 from tawa.simulator.proof.machine import Agent, Blocked, Waiting, World
 from tawa.simulator.proof.rules import Contest, Contested, Row, Violation
+from tawa.simulator.proof.tables import new_dict, new_list
 
 
 @dataclass(eq=False, slots=True)
@@ -18,8 +19,10 @@ class Mbarrier:
 
     `known` and `fenced` gather what the arrivals of the current phase know; `completions` keeps
     that of each completed phase and `bits` its event; `waits` the events of the waits for a phase,
-    `takers` the numbers of the agents that waited for it, as bits. At a `contested` one the order
-    of the agents matters (see `contest`).
+    `takers` the numbers of the agents that waited for it, as bits, where it is `shared` by several
+    roles that wait. Whoever knows `usable` knows
+    that it was initialised, by `init`, and fenced, by `ready`. At a `contested` one the order of
+    the agents matters (see `contest`).
     """
 
     contested: ClassVar[bool] = False
@@ -30,8 +33,10 @@ class Mbarrier:
     array: int = 0
     slot: int = 0
     size: int = 1
+    shared: bool = False
     init: int = 0
     ready: int = 0
+    usable: int = -1
     pending: int = 0
     due: int = 0
     expected: int = 0
@@ -39,12 +44,11 @@ class Mbarrier:
     done: int = 0
     known: int = 0
     fenced: int = 0
-    completions: list[tuple[int, int]] = field(default_factory=lambda: [])
-    bits: list[int] = field(default_factory=lambda: [])
-    waits: dict[int, int] = field(default_factory=lambda: {})
-    waiters: dict[int, str] = field(default_factory=lambda: {})
-    takers: dict[int, int] = field(default_factory=lambda: {})
-    queue: list[Agent] = field(default_factory=lambda: [])
+    completions: list[tuple[int, int]] = field(default_factory=new_list)
+    bits: list[int] = field(default_factory=new_list)
+    waits: dict[int, int] = field(default_factory=new_dict)
+    takers: dict[int, int] = field(default_factory=new_dict)
+    queue: list[Agent] = field(default_factory=new_list)
 
     @property
     def key(self) -> Contested:
@@ -58,9 +62,6 @@ class Mbarrier:
 
     def check(self, agent: Agent, operation: Operation, asynchronous: bool) -> None:
         """Raise Violation unless the barrier is initialised in the agent's eyes."""
-        known = agent.known
-        if known & self.ready and known & self.init:
-            return
         if not self.init:
             raise Violation("barrier initialised", f"{self.name} is never initialised.", operation)
         if not agent.known & self.init:
@@ -98,7 +99,7 @@ class Mbarrier:
     ) -> None:
         """Arrive `count` times, releasing `known`."""
         had = agent.known
-        if not (had & self.ready and had & self.init):
+        if had & self.usable != self.usable:
             self.check(agent, operation, False)
         if self.done and not had & self.bits[-1]:
             self._belongs(agent, operation, "an arrival")
@@ -138,25 +139,28 @@ class Mbarrier:
         self, world: World, agent: Agent, count: int, event: int, operation: Operation
     ) -> None:
         """Bytes of a copy land; `event` is the copy's completion."""
-        self.check(agent, operation, True)
+        if agent.known & self.usable != self.usable:
+            self.check(agent, operation, True)
         self._belongs(agent, operation, "a copy")
         self.due -= count
         self.delivered += count
         # A copy lands after it was started: whoever sees its bytes knows that the waits before its
         # start are over. Accesses by threads are not released by that.
         self.known |= event | (agent.known & ~world.by_threads)
-        self._settle(world, operation)
+        if not self.pending and not self.due:
+            self._settle(world, operation)
 
     def _settle(self, world: World, operation: Operation) -> None:
         """Complete the phase when nothing is due."""
         if self.pending or self.due:
             return
-        late = self.waits.get(self.done - 1, 0) & ~self.known
+        before = self.done - 1
+        late = self.waits.get(before, 0) & ~self.known
         if late:
-            waiter = self.waiters[self.done - 1]
+            waiter = next(one.label for one in world.agents if one.waits.get(self) == before)
             sentence = (
                 f"phase {self.done} of {self.name} may complete before {waiter} has seen phase "
-                f"{self.done - 1}: their parities are told apart by nothing else."
+                f"{before}: their parities are told apart by nothing else."
             )
             raise Contest("one phase at a time", sentence, operation, self.key)
         self._complete(world)
@@ -173,12 +177,12 @@ class Mbarrier:
     def wait(self, world: World, agent: Agent, parity: int, operation: Operation) -> Blocked | None:
         """Wait for the first phase of this parity that the agent does not know to be over."""
         known = agent.known
-        if not (known & self.ready and known & self.init):
+        if known & self.usable != self.usable:
             self.check(agent, operation, False)
-        seen, done, bits = agent.seen.get(self, 0), self.done, self.bits
+        last, done, bits = agent.waits.get(self), self.done, self.bits
+        seen = 0 if last is None else last + 1
         while seen < done and known & bits[seen]:
             seen += 1
-        agent.seen[self] = seen
         target = seen - 1 if (seen - 1) & 1 == parity else seen
         if done > target + 1:
             sentence = (
@@ -200,12 +204,14 @@ class Mbarrier:
             agent.fenced |= fenced
         else:
             agent.known |= bit
-        self.waits[target] = self.waits.get(target, 0) | bit
-        self.waiters[target] = agent.label
-        self.takers[target] = self.takers.get(target, 0) | 1 << agent.number
+        waits = self.waits
+        waits[target] = waits.get(target, 0) | bit
+        if self.shared:
+            takers = self.takers
+            takers[target] = takers.get(target, 0) | 1 << agent.number
         if agent.waits.get(self) != target:
+            agent.waits[self] = target
             agent.gets[self.array] = agent.gets.get(self.array, 0) + 1
-        agent.waits[self] = target
 
     def _waiting(self, target: int, parity: int, operation: Operation) -> Waiting:
         arrived = f"{self.arrivals - self.pending}/{self.arrivals}"
@@ -234,9 +240,9 @@ class NamedBarrier:
     done: int = 0
     known: int = 0
     fenced: int = 0
-    bits: list[int] = field(default_factory=lambda: [])
-    completions: list[tuple[int, int]] = field(default_factory=lambda: [])
-    queue: list[Agent] = field(default_factory=lambda: [])
+    bits: list[int] = field(default_factory=new_list)
+    completions: list[tuple[int, int]] = field(default_factory=new_list)
+    queue: list[Agent] = field(default_factory=new_list)
 
     def arrive(self, world: World, agent: Agent, threads: int, operation: Operation) -> int:
         """Announce the agent's threads; return the generation that waits for them."""
@@ -327,7 +333,7 @@ class Pool:
 
     block: int = 0
     free: int = 0
-    queue: list[Agent] = field(default_factory=lambda: [])
+    queue: list[Agent] = field(default_factory=new_list)
 
     @property
     def key(self) -> Contested:

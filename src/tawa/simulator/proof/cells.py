@@ -16,7 +16,7 @@ from itertools import combinations, islice, product, repeat
 from typing import TypeAlias
 
 from tawa.ir import hopper
-from tawa.simulator.proof.expressions import Expr, Scalar, parts_of
+from tawa.simulator.proof.expressions import Expr, Scalar
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.rules import Unproved
@@ -136,7 +136,7 @@ class _Asked:
             if any(found):
                 self.questions.append(question)
         scalars_asked = tuple(item for _, parts in self.questions for item in parts)
-        self.parts = parts_of(scalars_asked)
+        self.parts = scalars.expressions.parts_of(scalars_asked)
         self.others = {part for part in self.parts if part is not unknown}
 
     def prepare(self) -> None:
@@ -178,14 +178,16 @@ class _Asked:
             if item.unknown:
                 depends[work.pop()] = False
                 continue
-            parts = [part for part in item.args if isinstance(part, Expr)]
-            missing = [part for part in parts if part not in depends]
-            if missing:
-                work += missing
-                continue
-            depends[work.pop()] = found = any(depends[part] for part in parts)
-            if found:
-                self.order.append(item)
+            found = False
+            for part in item.parts:
+                if part not in depends:
+                    work.append(part)
+                    break
+                found = found or depends[part]
+            else:
+                depends[work.pop()] = found
+                if found:
+                    self.order.append(item)
         return depends[scalar]
 
     def outcomes(self, numbers: list[int], many: int) -> list[Vector | None]:

@@ -173,17 +173,17 @@ class OrderedBucket(Bucket):
 
     __slots__ = ()
 
-    def check(self, access: Access) -> None:
+    def check(self, access: Access, agent: Agent) -> None:
         """Raise Violation for a race, or where another order gives a read other bytes."""
-        super().check(access)
+        super().check(access, agent)
         if access.write:
             return
-        scheduler: Scheduler = access.agent.world
+        scheduler: Scheduler = agent.world
         found = frozenset(old.event for old in self.writes.values() if old.mask & access.mask)
         key = self, access.event, access.mask
         if scheduler.sources.setdefault(key, found) != found:
             sentence = (
-                f"{access.agent.label} reads {self.name} ({access.what}) as one put left it or as "
+                f"{agent.label} reads {self.name} ({access.what}) as one put left it or as "
                 "another: the order of the roles decides."
             )
             raise Violation("matching trips", sentence, access.operation)

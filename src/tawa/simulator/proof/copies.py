@@ -18,6 +18,7 @@ from tawa.simulator.proof.memory import Access, Bucket
 from tawa.simulator.proof.regions import Moved
 from tawa.simulator.proof.rules import Unproved, Violation
 from tawa.simulator.proof.steps import Step
+from tawa.simulator.proof.tables import new_list
 
 
 @dataclass(eq=False, slots=True)
@@ -27,11 +28,11 @@ class Groups:
     """
 
     open: int = 0
-    reads: list[int] = field(default_factory=lambda: [])
-    writes: list[int] = field(default_factory=lambda: [])
+    reads: list[int] = field(default_factory=new_list)
+    writes: list[int] = field(default_factory=new_list)
     open_write: int = 0
     written: int = 0
-    places: list[Bucket] = field(default_factory=lambda: [])
+    places: list[Bucket] = field(default_factory=new_list)
     last: Operation | None = None
 
     def commit(self) -> None:
@@ -90,7 +91,7 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
             for event, (block, bucket, barrier) in zip(landings, targets):
                 world.step(agent, load, "tma_load: {}", bucket.name)
                 access = Access(mask, event, True, True, agent, "tma_load", load, world.steps)
-                bucket.check(access)
+                bucket.check(access, agent)
                 bucket.record(access)
                 if block != agent.block:
                     world.remote.append((event, block, f"a multicast copy of {agent.label}", load))
@@ -116,6 +117,7 @@ def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
         raise Violation("form", sentence, store)
     share = rows // shares
     masks = [Moved(place.rows(part * share, part * share + share)) for part in range(shares)]
+    elect = elected(by, store)
 
     def run(script: Script) -> Action:
         where = concrete(script, slot, "slot", store)
@@ -125,14 +127,14 @@ def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
         program = script.program
 
         def act(agent: Agent) -> None:
-            if not elected(agent, by, store):
+            if not elect(agent):
                 return
             world = agent.world
             mask = masks[agent.group if shares > 1 else 0].by(shift)
             world.step(agent, store, "tma_store: {}", bucket.name)
             event = world.event()
             access = Access(mask, event, False, True, agent, "tma_store", store, world.steps)
-            bucket.check(access)
+            bucket.check(access, agent)
             bucket.record(access)
             groups: Groups = agent.bulk
             groups.open |= event
@@ -149,10 +151,10 @@ def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
 
 def bulk_commit_rule(decoder: Decoder, commit: hopper.BulkCommit) -> Step:
     """Close the group of the elected threads."""
-    by = commit.by.data
+    elect = elected(commit.by.data, commit)
 
     def act(agent: Agent) -> None:
-        if elected(agent, by, commit):
+        if elect(agent):
             agent.world.step(agent, commit, "commits its TMA stores")
             agent.bulk.commit()
 
@@ -161,11 +163,11 @@ def bulk_commit_rule(decoder: Decoder, commit: hopper.BulkCommit) -> Step:
 
 def bulk_wait_rule(decoder: Decoder, wait: hopper.BulkWait) -> Step:
     """Wait for all but the newest groups of the elected threads."""
-    by, pending = wait.by.data, wait.pending.data
+    elect, pending = elected(wait.by.data, wait), wait.pending.data
     read = bool(wait.read.value.data)
 
     def act(agent: Agent) -> None:
-        if not elected(agent, by, wait):
+        if not elect(agent):
             return
         groups: Groups = agent.bulk
         finished = max(0, len(groups.reads) - pending)
@@ -206,7 +208,7 @@ def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
             event = world.event()
             steps = world.steps
             access = Access(mask, event, True, False, agent, "copy_async", copy, steps, turn)
-            bucket.check(access)
+            bucket.check(access, agent)
             bucket.record(access)
             world.by_threads |= event
             world.copied |= event

@@ -30,7 +30,7 @@ from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.regions import Buffer, Footprint, footprint
 from tawa.simulator.proof.rules import Unproved
 from tawa.simulator.proof.scalars import itself, truth
-from tawa.simulator.proof.steps import Step, both
+from tawa.simulator.proof.steps import Computation, Step, both
 from tawa.simulator.proof.uniform import Uniform
 
 Rule: TypeAlias = Callable[["Decoder", Any], "Step | None"]
@@ -72,7 +72,7 @@ class Decoder:
         found = self.footprints.get(value)
         if found is None:
             found = self.footprints[value] = footprint(value, self.buffers)
-        return found, self.number(found.slot)
+        return found, self.number(found.index)
 
     # --- what is needed -------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ def compute(decoder: Decoder, operation: Operation) -> Step:
         case tile.Cast() | tile.Bitcast():
             return _cast(decoder, operation, out)
         case tile.Splat(value=one) | tile.Reduce(inputs=(one,)) if carries_scalar(one):
-            return _same(decoder.number(one), out)
+            return _same(decoder, operation, one, out)
         case hopper.ClusterRank():
             return Step(_rank(out))
         case hopper.BlockId() | tile.ProgramId():
@@ -196,11 +196,27 @@ def compute(decoder: Decoder, operation: Operation) -> Step:
             return fresh(operation, out)
 
 
-def _same(source: int, out: int) -> Step:
+def _computing(
+    decoder: Decoder,
+    operation: Operation,
+    run: Callable[[Script], None],
+    out: int,
+    numbers: bool = False,
+) -> Step:
+    """Return a step that computes a scalar from others alone; of `numbers` as `Computation` says."""
+    result = operation.results[0]
+    places = (decoder.number(value) for value in operation.operands)
+    reads = tuple(place for place in places if place not in decoder.constants)
+    return Step(run, computes=Computation(result, out, reads, numbers))
+
+
+def _same(decoder: Decoder, operation: Operation, value: SSAValue, out: int) -> Step:
+    source = decoder.number(value)
+
     def run(script: Script) -> None:
         script.env[out] = script.env[source]
 
-    return Step(run)
+    return _computing(decoder, operation, run, out)
 
 
 def _unknown(out: int, kind: str, *key: object) -> Step:
@@ -249,14 +265,14 @@ def _elementwise(decoder: Decoder, operation: tile.Elementwise, out: int) -> Ste
     inputs = tuple(decoder.number(value) for value in operation.inputs)
     meaning = FUNCTIONS.get(name)
     if name == "select":
-        return _select(operation, inputs, out)
+        return _computing(decoder, operation, _select(operation, inputs, out), out, numbers=True)
     if meaning is None or len(inputs) != 2:
 
         def several(script: Script) -> None:
             env = script.env
             env[out] = script.world.scalars.apply(name, *[env[item] for item in inputs])
 
-        return Step(several)
+        return Step(several) if meaning is None else _computing(decoder, operation, several, out)
     first, second = inputs
     made: dict[tuple[Scalar, Scalar], Scalar] = {}  # expressions are the kernel's, in all runs
 
@@ -271,10 +287,10 @@ def _elementwise(decoder: Decoder, operation: tile.Elementwise, out: int) -> Ste
             found = made[a, b] = script.world.scalars.apply(name, a, b)
         env[out] = found
 
-    return Step(binary)
+    return _computing(decoder, operation, binary, out)
 
 
-def _select(operation: Operation, inputs: tuple[int, ...], out: int) -> Step:
+def _select(operation: Operation, inputs: tuple[int, ...], out: int) -> Callable[[Script], None]:
     condition, first, second = inputs
 
     def run(script: Script) -> None:
@@ -290,7 +306,7 @@ def _select(operation: Operation, inputs: tuple[int, ...], out: int) -> Step:
             world.ask(operation, script.facts, truth, chosen)
         env[out] = world.scalars.apply("select", chosen, env[first], env[second])
 
-    return Step(run)
+    return run
 
 
 def _cast(decoder: Decoder, operation: tile.Cast | tile.Bitcast, out: int) -> Step:
@@ -301,7 +317,8 @@ def _cast(decoder: Decoder, operation: tile.Cast | tile.Bitcast, out: int) -> St
         value = script.env[source]
         script.env[out] = script.world.scalars.apply(name, value) if name else value
 
-    return Step(run)
+    exact = not name or name in FUNCTIONS
+    return _computing(decoder, operation, run, out) if exact else Step(run)
 
 
 def _opaque(decoder: Decoder, operation: Operation, out: int) -> Step:

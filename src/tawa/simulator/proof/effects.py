@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
+
 from xdsl.ir import Operation
 
 from tawa.ir import hopper
@@ -38,11 +41,13 @@ def wait_rule(decoder: Decoder, wait: hopper.Wait) -> Step:
             sentence = f"{script.label} waits for parity {parity} of {barrier.name}."
             raise Violation("one phase at a time", sentence, wait)
 
+        world, waited, name = script.world, (array, index), barrier.name
+
         def act(agent: Agent) -> Blocked | None:
-            blocked = barrier.wait(agent.world, agent, parity, wait)
+            blocked = barrier.wait(world, agent, parity, wait)
             if blocked is None:
-                agent.waited = array, index
-                agent.world.step(agent, wait, "waited for {}", barrier.name, agent.waits[barrier])
+                agent.waited = waited
+                world.step(agent, wait, "waited for {}", name, agent.waits[barrier])
             return blocked
 
         return act
@@ -53,7 +58,7 @@ def wait_rule(decoder: Decoder, wait: hopper.Wait) -> Step:
 def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
     """Arrive by some threads at this block's barrier, or at that of each block of the cluster."""
     array, slot = decoder.arrays[arrive.barriers], decoder.number(arrive.slot)
-    by = arrive.by.data
+    elect = elected(arrive.by.data, arrive)
     spread = arrive.cluster.data if arrive.cluster is not None else 0
 
     def run(script: Script) -> Action:
@@ -62,7 +67,7 @@ def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
         barrier = barrier_of(script, script.block, array, index, arrive)
 
         def act(agent: Agent) -> Blocked | None:
-            if not (count := elected(agent, by, arrive)):
+            if not (count := elect(agent)):
                 return None
             if barrier.contested and (held := world.hold(agent, arrive)):
                 return held
@@ -89,25 +94,29 @@ def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
     return Step(run)
 
 
-def elected(agent: Agent, by: str, operation: Operation) -> int:
-    """Return how many threads of an agent perform an operation, by its `by`."""
-    if agent.single or by == "thread":
-        if not (agent.single and by == "thread"):
+_COUNTS: dict[str, Callable[[Agent], int]] = {
+    "warp": lambda agent: len(agent.warps),
+    "warpgroup": attrgetter("leader"),
+    "role": attrgetter("first"),
+    "all": attrgetter("threads"),
+}
+
+
+def elected(by: str, operation: Operation) -> Callable[[Agent], int]:
+    """Return what tells how many threads of an agent perform an operation, by its `by`."""
+    alone = by == "thread"
+    if not alone and by not in _COUNTS:
+        raise Violation("form", f'{operation.name} by "{by}".', operation)
+    count = _COUNTS.get(by, lambda agent: 1)
+
+    def elect(agent: Agent) -> int:
+        if agent.single is not alone:
             inside = "inside" if agent.single else "outside"
             sentence = f'{operation.name} by "{by}" stands {inside} the body of one thread.'
             raise Violation("all threads of a warp", sentence, operation)
-        return 1
-    match by:
-        case "warp":
-            return len(agent.warps)
-        case "warpgroup":
-            return int(agent.leader)
-        case "role":
-            return int(agent.first)
-        case "all":
-            return agent.threads
-        case _:
-            raise Violation("form", f'{operation.name} by "{by}".', operation)
+        return count(agent)
+
+    return elect
 
 
 def expect_rule(decoder: Decoder, expect: hopper.Expect) -> Step:

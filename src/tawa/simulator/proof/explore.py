@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.ir import Operation
@@ -17,7 +18,7 @@ from xdsl.ir import Operation
 from tawa.ir import line_of
 from tawa.simulator.proof.answers import Answers, Repeated
 from tawa.simulator.proof.apart import Apart
-from tawa.simulator.proof.cells import cells, pairs
+from tawa.simulator.proof.cells import Given, cells, pairs
 from tawa.simulator.proof.configuration import (
     Configuration,
     configurations,
@@ -53,6 +54,10 @@ _TRIED, _TRIED_IN_VAIN = 8_000, 40_000
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
 
 
+Ended: TypeAlias = tuple[Configuration, Given]
+"""How a loop ended: under which configuration, and with which numbers of the launch."""
+
+
 class Exploration:
     """The runs of a kernel so far: `run` is the one at hand, `seen` the configurations done."""
 
@@ -65,7 +70,7 @@ class Exploration:
         self.search = Search(model)
         self.answers = Answers()
         self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
-        self.ended: dict[tuple[Operation, tuple[int, ...]], dict[Values, Configuration]] = {}
+        self.ended: dict[tuple[Operation, tuple[int, ...]], dict[Values, Ended]] = {}
         self.lengthened: set[tuple[int, int]] = set()  # configurations, and lines of loops
         self.tours = Tours()
         self.free: list[Tour] = []  # runs with free ends
@@ -191,23 +196,23 @@ class Exploration:
     def _lengthen(self) -> None:
         """Run what ended a loop as no trip was seen to begin again, with more trips of it."""
         while (found := next(self._astray(), None)) is not None:
-            loop, configuration = found
+            loop, (configuration, given) = found
             self.lengthened.add((id(configuration.outcomes), line_of(loop)))
-            for again in longer(configuration, loop, self.model.shape):
+            for again in longer(replace(configuration, given=given), loop, self.model.shape):
                 if self._not_recurring() is None:
                     return
                 with suppress(OutOfSteps):
                     self._try(again, _LONGER)
                 self._forget()
 
-    def _astray(self) -> Iterator[tuple[Operation, Configuration]]:
+    def _astray(self) -> Iterator[tuple[Operation, Ended]]:
         """Yield loops that do not recur yet, and what ended them so; each once."""
         for (loop, group), ended in self.ended.items():
             begun = self.orbits[loop, group].begun
-            for values, configuration in ended.items():
-                once = id(configuration.outcomes), line_of(loop)
+            for values, how in ended.items():
+                once = id(how[0].outcomes), line_of(loop)
                 if values not in begun and loop not in self.fixed and once not in self.lengthened:
-                    yield loop, configuration
+                    yield loop, how
 
     def _try(self, configuration: Configuration, steps: int = STEPS, fresh: bool = False) -> None:
         """Run a configuration; a `fresh` one even where it repeats another. Numbers with which a
@@ -253,7 +258,7 @@ class Exploration:
             kept.begun |= orbit.begun
             kept.ended |= orbit.ended
             for values in sorted(orbit.ended - self.ended.setdefault(key, {}).keys(), key=repr):
-                self.ended[key][values] = replace(run.configuration, given=given)
+                self.ended[key][values] = run.configuration, given
         self._forget()
 
     def _note(self, run: Run) -> None:

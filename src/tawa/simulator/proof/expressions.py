@@ -17,16 +17,17 @@ _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "eq", "ne"
 class Expr:
     """An unknown (no arguments) or a function of scalars. Equal expressions are one object.
 
-    `parts` are the arguments that are no numbers. Of a word of memory, `address` is what its
-    address is made of (`words`).
+    `parts` are the arguments that are no numbers, `meaning` computes it from all. Of a word of
+    memory, `address` is what its address is made of (`words`).
     """
 
-    __slots__ = ("address", "args", "function", "parts", "serial", "unknown")
+    __slots__ = ("address", "args", "function", "meaning", "parts", "serial", "unknown")
 
     def __init__(self, function: str, args: tuple[object, ...], unknown: bool, serial: int) -> None:
         self.function = function
         self.args = args
         self.parts = tuple([item for item in args if isinstance(item, Expr)])
+        self.meaning: Any = FUNCTIONS.get(function)
         self.unknown = unknown
         self.serial = serial
         self.address: Any = None
@@ -42,6 +43,7 @@ class Expressions:
 
     def __init__(self) -> None:
         self._made: dict[tuple[str, tuple[object, ...]], Expr] = {}
+        self._parts: dict[tuple[Scalar, ...], list[object]] = {}
         self.units: dict[Expr, int] = {}
 
     def unknown(self, kind: str, key: tuple[object, ...], unit: int) -> Expr:
@@ -57,6 +59,13 @@ class Expressions:
         found = self._made.get((function, args))
         if found is None:
             found = self._made[function, args] = self._make(function, args)
+        return found
+
+    def parts_of(self, scalars: tuple[Scalar, ...]) -> list[object]:
+        """Return all that scalars are made of, each once, worked out when it is first asked for."""
+        found = self._parts.get(scalars)
+        if found is None:
+            found = self._parts[scalars] = parts_of(scalars)
         return found
 
     def _make(self, function: str, args: tuple[Scalar, ...]) -> Expr:

@@ -120,49 +120,50 @@ def _finish_barrier(run: Run, barrier: Mbarrier) -> None:
 
 def _finish_rings(run: Run) -> None:
     """Every completed phase was waited for, and every slot taken was given back."""
-    instances = _instances(run)
+    instances = run.model.shared
     for array, roles in instances.items():
         for block in run.blocks:
             for barrier in block.arrays[array]:
                 _finish_shared(run, barrier, roles)
+    credits = [
+        [any(-1 in barrier.waits for barrier in array) for array in block.arrays]
+        for block in run.blocks
+    ]
     for agent in run.agents:
-        role = run.model.roles[agent.role]
-        waits = role.waits | role.waits_alone if agent.first else role.waits
-        for array in waits - instances.keys():
-            barriers = run.blocks[agent.block].arrays[array]
-            credit = any(-1 in barrier.waits for barrier in barriers)
-            for barrier in barriers:
-                last = agent.waits.get(barrier)
+        role, block = run.model.roles[agent.role], agent.block
+        loads, last_waits = role.loads, agent.waits
+        for array in role.waits | role.waits_alone if agent.first else role.waits:
+            if array in instances:
+                continue
+            credit = credits[block][array]
+            for barrier in run.blocks[block].arrays[array]:
+                last = last_waits.get(barrier)
                 count = 0 if last is None else last + 1 + credit
-                # A role that loads may know its slots to be free at first: it skips that wait.
-                spared = role.loads and not credit and count > 0
-                if count == barrier.done or (spared and count + 1 == barrier.done):
+                if count == barrier.done:
                     continue
-                sentence = (
-                    f"{agent.label} waits {count} times for {barrier.name}, of which "
-                    f"{_phases(barrier.done)}: "
-                )
-                sentence += (
-                    "a slot it took is never given back."
-                    if count > barrier.done
-                    else "what was put there last is never taken."
-                )
-                need = f"{barrier.done}/{count}"
-                row = Row(0, agent.label, 0, f"has waited for {barrier.name}", str(last), need)
-                raise Violation("nothing is left", sentence, None, (row,))
+                # A role that loads may know its slots to be free at first: it skips that wait.
+                if loads and not credit and 0 < count == barrier.done - 1:
+                    continue
+                raise _unequal(agent, barrier, count)
+
+
+def _unequal(agent: Agent, barrier: Mbarrier, count: int) -> Violation:
+    """Return what is wrong where an agent waited more or less often than phases completed."""
+    sentence = (
+        f"{agent.label} waits {count} times for {barrier.name}, of which {_phases(barrier.done)}: "
+    )
+    sentence += (
+        "a slot it took is never given back."
+        if count > barrier.done
+        else "what was put there last is never taken."
+    )
+    need, last = f"{barrier.done}/{count}", agent.waits.get(barrier)
+    row = Row(0, agent.label, 0, f"has waited for {barrier.name}", str(last), need)
+    return Violation("nothing is left", sentence, None, (row,))
 
 
 def _phases(count: int) -> str:
     return ("no phase completes", "1 phase completes")[count] if count < 2 else f"{count} complete"
-
-
-def _instances(run: Run) -> dict[int, set[int]]:
-    """Return the arrays that several roles wait for, with these roles."""
-    found: dict[int, set[int]] = {}
-    for index, role in enumerate(run.model.roles):
-        for array in role.waits | role.waits_alone:
-            found.setdefault(array, set()).add(index)
-    return {array: roles for array, roles in found.items() if len(roles) > 1}
 
 
 def _finish_shared(run: Run, barrier: Mbarrier, roles: set[int]) -> None:

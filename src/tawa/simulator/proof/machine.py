@@ -30,6 +30,7 @@ from tawa.ir import line_of
 from tawa.simulator.proof.expressions import Facts
 from tawa.simulator.proof.rules import Row, Unproved, Violation
 from tawa.simulator.proof.scalars import Scalars
+from tawa.simulator.proof.tables import new_dict
 
 if TYPE_CHECKING:
     from tawa.simulator.proof.barriers import Mbarrier
@@ -163,10 +164,9 @@ class Agent:
     fenced: int = 0
     unfenced: int = 0
     unfenced_one: int = 0
-    seen: dict[Mbarrier, int] = field(default_factory=lambda: {})
-    waits: dict[Mbarrier, int] = field(default_factory=lambda: {})
-    gets: dict[int, int] = field(default_factory=lambda: {})
-    puts: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=lambda: {})
+    waits: dict[Mbarrier, int] = field(default_factory=new_dict)
+    gets: dict[int, int] = field(default_factory=new_dict)
+    puts: dict[tuple[int, int, int], tuple[int, int]] = field(default_factory=new_dict)
     waited: tuple[int, int] | None = None
     meeting: int = -1
     single: bool = False
@@ -193,22 +193,22 @@ class Agent:
 
     def advance(self) -> Blocked | None:
         """Go on until the end of the script, or to what must be waited for."""
-        script, place = self.script, self.place
+        script, start = self.script, self.place
         actions = script.actions
         while True:
-            try:
-                action = actions[place]
-            except IndexError:
-                if script.extend():
-                    continue
-                self.place = place
+            end = len(actions)
+            for place, action in enumerate(actions[start:], start):
+                blocked = action(self)
+                if blocked is not None:
+                    if isinstance(blocked, Blocked):
+                        self.place = place
+                        return blocked
+                    end = place + blocked + 1
+                    break
+            start = end
+            if start >= len(actions) and not script.extend():
+                self.place = start
                 return None
-            if (blocked := action(self)) is not None:
-                if isinstance(blocked, Blocked):
-                    self.place = place
-                    return blocked
-                place += blocked
-            place += 1
 
 
 class World:
@@ -228,12 +228,15 @@ class World:
 
     def event(self) -> int:
         """Return a new event, as a bit."""
-        self.events += 1
-        return 1 << (self.events - 1)
+        made = self.events
+        self.events = made + 1
+        return 1 << made
 
     def event_of(self, owner: object, number: int) -> int:
         """Return the event of what `owner` does for the `number`-th time, whoever is the cause."""
-        return self.event()
+        made = self.events
+        self.events = made + 1
+        return 1 << made
 
     def wake(self, queue: list[Agent]) -> None:
         """Let the agents of a queue try again."""

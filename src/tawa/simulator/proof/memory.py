@@ -16,6 +16,7 @@ from tawa.ir import line_of
 from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.machine import Agent
 from tawa.simulator.proof.rules import Row, Violation
+from tawa.simulator.proof.tables import new_dict
 
 
 @dataclass(eq=False, slots=True)
@@ -43,11 +44,11 @@ class Bucket:
     """
 
     name: str
-    reads: dict[Key, Access] = field(default_factory=lambda: {})
-    writes: dict[Key, Access] = field(default_factory=lambda: {})
+    reads: dict[Key, Access] = field(default_factory=new_dict)
+    writes: dict[Key, Access] = field(default_factory=new_dict)
     written: int = 0
     put: tuple[int, int] | None = None
-    scalars: dict[int, Scalar] = field(default_factory=lambda: {})
+    scalars: dict[int, Scalar] = field(default_factory=new_dict)
 
     def see(self, agent: Agent, buffer: int, operation: Operation) -> None:
         """Check that a read sees the put it should: rule "matching trips".
@@ -69,21 +70,28 @@ class Bucket:
             )
             raise Violation("matching trips", sentence, operation)
 
-    def check(self, access: Access) -> None:
-        """Raise Violation where an earlier conflicting access is not ordered before this one."""
+    def check(self, access: Access, agent: Agent) -> None:
+        """Raise Violation where an earlier conflicting access is not ordered before this one of an
+        agent.
+        """
         # Masks are long, and most accesses are ordered: so that is looked at first.
-        mask, agent = access.mask, access.agent
+        mask, asynchronous, known = access.mask, access.asynchronous, agent.known
+        threads = agent.fenced if asynchronous else known  # what orders accesses by threads
         for before in self.writes.values():
-            if not _ordered(before, access) and before.mask & mask:
-                raise self._conflict(before, access)
+            if not (known if before.asynchronous else threads) & before.event and (
+                before.mask & mask and not _together(before, access, agent)
+            ):
+                raise self._conflict(before, access, agent)
         if not access.write:
-            if self.written & mask != mask:
+            if self.written is not mask and self.written & mask != mask:
                 sentence = f"{agent.label} reads {self.name} ({access.what}) before it is written."
                 raise Violation("written first", sentence, access.operation)
             return
         for before in self.reads.values():
-            if not _ordered(before, access) and before.mask & mask:
-                raise self._conflict(before, access)
+            if not (known if before.asynchronous else threads) & before.event and (
+                before.mask & mask
+            ):
+                raise self._conflict(before, access, agent)
 
     def record(self, access: Access) -> None:
         """Keep an access that was checked."""
@@ -95,7 +103,8 @@ class Bucket:
             self.reads[key] = access
             return
         mask = access.mask
-        self.written |= mask
+        if self.written is not mask:
+            self.written = self.written | mask if self.written else mask
         if self.scalars:
             for place in [place for place in self.scalars if place & mask]:
                 del self.scalars[place]
@@ -103,14 +112,14 @@ class Bucket:
         _drop(self.writes, mask)
         self.writes[key] = access
 
-    def _conflict(self, before: Access, after: Access) -> Violation:
+    def _conflict(self, before: Access, after: Access, agent: Agent) -> Violation:
+        first, second = before.agent.label, agent.label
         rows = tuple(
-            Row(item.step, item.agent.label, line_of(item.operation), f"{item.what}: {self.name}")
-            for item in (before, after)
+            Row(item.step, who, line_of(item.operation), f"{item.what}: {self.name}")
+            for item, who in ((before, first), (after, second))
         )
-        first, second = before.agent.label, after.agent.label
         verb = "overwrites" if after.write else "reads"
-        if after.agent.known & before.event and not before.asynchronous:
+        if agent.known & before.event and not before.asynchronous:
             did = "wrote" if before.write else "read"
             sentence = (
                 f"{second} {verb} {self.name} by {after.what}, which threads of {first} {did}: no "
@@ -145,11 +154,8 @@ def _drop(table: dict[Key, Access], mask: int) -> None:
             del table[key]
 
 
-def _ordered(before: Access, after: Access) -> bool:
-    if after.asynchronous and not before.asynchronous:
-        return bool(after.agent.fenced & before.event)
-    if after.agent.known & before.event:
-        return True
-    # Replicated registers: the warps that execute one store together write the same values.
-    together = before.operation is after.operation and before.turn == after.turn
-    return together and before.write and before.agent.role == after.agent.role
+def _together(before: Access, after: Access, agent: Agent) -> bool:
+    """Tell whether warps that execute one store together write the same: replicated registers."""
+    if after.asynchronous or not before.write or before.operation is not after.operation:
+        return False
+    return before.turn == after.turn and before.agent.role == agent.role

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import lcm
 
 from xdsl.dialects import scf
@@ -17,6 +18,7 @@ from tawa.simulator.proof.expressions import Expressions
 from tawa.simulator.proof.leaves import Steadiness
 from tawa.simulator.proof.probing import Questions
 from tawa.simulator.proof.rules import Unproved
+from tawa.simulator.proof.setting import SetUp
 from tawa.simulator.proof.steps import Control
 
 
@@ -47,6 +49,20 @@ class RoleModel:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrayModel:
+    """An array of mbarriers: one for each slot, which completes after so many arrivals."""
+
+    label: str
+    slots: int
+    arrivals: int
+
+    @staticmethod
+    def of(array: hopper.Barriers) -> ArrayModel:
+        """Return the model of an array."""
+        return ArrayModel(array.label.data, array.result.type.count.data, array.arrivals.data)
+
+
+@dataclass(frozen=True)
 class Model:
     """A kernel read once. `numbers` are its positive constants, in order, `questions` what the runs
     asked about its scalars, `expressions` those.
@@ -54,9 +70,9 @@ class Model:
 
     kernel: tile.Kernel
     decoder: Decoder
-    setup: tuple[Operation, ...]
+    setup: tuple[SetUp, ...]
     final: tuple[Operation, ...]
-    arrays: tuple[hopper.Barriers, ...]
+    arrays: tuple[ArrayModel, ...]
     roles: tuple[RoleModel, ...]
     arguments: tuple[tuple[int, SSAValue, int], ...]
     preamble: Control
@@ -67,22 +83,40 @@ class Model:
     questions: Questions = field(default_factory=Questions)
     expressions: Expressions = field(default_factory=Expressions)
 
-    @property
+    @cached_property
+    def shared(self) -> dict[int, set[int]]:
+        """The arrays that several roles wait for, with these roles."""
+        found: dict[int, set[int]] = {}
+        for index, role in enumerate(self.roles):
+            for array in role.waits | role.waits_alone:
+                found.setdefault(array, set()).add(index)
+        return {array: roles for array, roles in found.items() if len(roles) > 1}
+
+    @cached_property
+    def names(self) -> list[list[list[str]]]:
+        """What the barriers of each block are called, by array and slot."""
+        blocks = [f" of block {rank}" for rank in range(self.cluster)] if self.cluster > 1 else [""]
+        arrays = [(array.label, range(array.slots)) for array in self.arrays]
+        return [
+            [[f"{label}[{slot}]{block}" for slot in slots] for label, slots in arrays]
+            for block in blocks
+        ]
+
+    @cached_property
     def turn(self) -> int:
         """Trips after which all rings are where they were: slot and phase."""
-        counts = (array.result.type for array in self.arrays)
-        return 2 * lcm(*(kind.count.data for kind in counts)) * self.steady.period
+        return 2 * lcm(*(array.slots for array in self.arrays)) * self.steady.period
 
-    @property
+    @cached_property
     def steady(self) -> Steadiness:
         """After how many trips all loops are steady, and the period of their conditions then."""
         return joint(self.decoder.uniform.steady.values())
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         """What decides how many trips the configurations make."""
         decoder = self.decoder
-        depths = [item.result.type.count.data for item in self.arrays]
+        depths = [array.slots for array in self.arrays]
         inner, outer = self._waited()
         inside: list[Steadiness] = []
         around: list[Steadiness] = []

@@ -9,7 +9,7 @@ from xdsl.ir import SSAValue
 
 from tawa.ir import tile
 from tawa.simulator.proof.decode import Decoder
-from tawa.simulator.proof.orbits import reader
+from tawa.simulator.proof.places import reader
 from tawa.simulator.proof.registers import Name, Register
 
 Move: TypeAlias = Callable[[list[Any]], None]

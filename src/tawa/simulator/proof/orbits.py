@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 from tawa.simulator.proof.expressions import Expr
+from tawa.simulator.proof.places import Read, reader
 from tawa.simulator.proof.scalars import Scalars, itself
 
 Values: TypeAlias = tuple[int | None, ...]
-
-
-Read: TypeAlias = Callable[[list[Any]], tuple[Any, ...]]
-"""What reads some places of an environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +23,6 @@ class Group:
     def of(places: tuple[int, ...]) -> Group:
         """Return the group of some places."""
         return Group(places, reader(places))
-
-
-def reader(places: tuple[int, ...]) -> Read:
-    """Return what reads some places of an environment."""
-    match places:
-        case ():
-            return lambda env: ()
-        case (place,):
-            return lambda env: (env[place],)
-        case _:
-            return itemgetter(*places)  # pyright: ignore[reportUnknownVariableType]
 
 
 @dataclass(eq=False, slots=True)

@@ -84,12 +84,12 @@ class Orders(Run):
     # --- what is of another kind than in a run of one order --------------------------------------
 
     def mbarrier(
-        self, name: str, block: int, arrivals: int, array: int, slot: int, size: int
+        self, name: str, block: int, arrivals: int, array: int, slot: int, size: int, shared: bool
     ) -> Mbarrier:
         """Make a barrier, which may be contested."""
         contested = ("mbarrier", block, array, slot) in self.contested
         kind = ContestedBarrier if contested else Mbarrier
-        return self.store.add(kind(name, block, arrivals, array, slot, size))
+        return self.store.add(kind(name, block, arrivals, array, slot, size, shared))
 
     def named_barrier(self, number: int, block: int) -> NamedBarrier:
         """Make a hardware barrier, which may be contested."""

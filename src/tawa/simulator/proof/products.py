@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeAlias
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation
@@ -26,29 +27,31 @@ from tawa.simulator.proof.registers import Places, own, release
 from tawa.simulator.proof.rules import Violation
 from tawa.simulator.proof.steps import Step
 
+Reading: TypeAlias = tuple[Bucket, Access]
+
 
 @dataclass(eq=False, slots=True)
 class Engine:
-    """The queue of wgmmas of one warpgroup: the event of each, how many agents issued it, and what
-    they knew then. A wgmma runs when all warps have started it, so that whoever waits for it knows
-    that the other warps came so far: their waits are over. Their accesses are another matter.
+    """The queue of wgmmas of one warpgroup: the event of each, what it reads, how many agents
+    issued it, and what they knew then. A wgmma runs when all warps have started it, so that whoever
+    waits for it knows that the other warps came so far: their waits are over. Their accesses are
+    another matter.
     """
 
     size: int
     events: list[int] = field(default_factory=lambda: [])
     issued: list[int] = field(default_factory=lambda: [])
     known: list[int] = field(default_factory=lambda: [])
+    reading: list[list[Reading]] = field(default_factory=lambda: [])
     queue: list[Agent] = field(default_factory=lambda: [])
 
-    def start(self, world: World, index: int) -> tuple[int, bool]:
-        """Return the event of a wgmma, and whether this warp is the first to start it."""
-        first = index == len(self.events)
-        if first:
-            event = world.event_of(self, index)
-            self.events.append(event)
-            self.issued.append(0)
-            self.known.append(event)
-        return self.events[index], first
+    def start(self, world: World, index: int) -> int:
+        """Put a wgmma in the queue, whose first warp starts it; return its event."""
+        event = world.event_of(self, index)
+        self.events.append(event)
+        self.issued.append(0)
+        self.known.append(event)
+        return event
 
 
 def rows_of(wgmma: hopper.Wgmma, groups: int) -> list[list[tuple[int, int]]]:
@@ -86,18 +89,25 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
 
     def run(script: Script) -> Action:
         registers, world = script.registers, script.world
-        index = registers.issued
+        index: int = registers.issued
         registers.issued += 1
         registers.last = wgmma
         if script.follows:
             own(script, wgmma, places, index)
-        reads: list[tuple[Bucket, int, list[list[int]]]] = []
+        reads: list[tuple[Bucket, int, int, list[list[Moved]]]] = []
         for (place, slot), parts in zip(views, masks, strict=True):
             where = concrete(script, slot, "slot", wgmma)
             bucket = bucket_of(script, script.block, place, where, wgmma)
-            shift = place.buffer.shift(where)
-            moved = [[mask.by(shift) for mask in part] for part in parts]
-            reads.append((bucket, place.buffer.number, moved))
+            reads.append((bucket, place.buffer.number, place.buffer.shift(where), parts))
+
+        def start(agent: Agent, engine: Engine) -> None:
+            event, steps, found = engine.start(world, index), world.steps, list[Reading]()
+            for bucket, _, shift, parts in reads:
+                for part in parts[agent.group]:
+                    mask = part.by(shift)
+                    access = Access(mask, event, False, True, agent, "wgmma", wgmma, steps)
+                    found.append((bucket, access))
+            engine.reading.append(found)
 
         def act(agent: Agent) -> None:
             if agent.single:
@@ -105,21 +115,20 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
             engine: Engine | None = agent.engine
             if engine is None:
                 raise _no_engine(agent, wgmma)
-            event, first = engine.start(world, index)
             world.step(agent, wgmma, "wgmma {} starts", index)
-            steps: int = world.steps
-            leader, group = agent.leader, agent.group
-            for bucket, number, parts in reads:
-                if leader:
+            first = index == len(engine.events)
+            if first:
+                start(agent, engine)
+            if agent.leader:
+                for bucket, number, _, _ in reads:
                     bucket.see(agent, number, wgmma)
-                for mask in parts[group]:
-                    access = Access(mask, event, False, True, agent, "wgmma", wgmma, steps)
-                    bucket.check(access)
-                    if first:
-                        bucket.record(access)
-            engine.issued[index] += 1
+            for bucket, access in engine.reading[index]:
+                bucket.check(access, agent)
+                if first:
+                    bucket.record(access)
+            issued = engine.issued[index] = engine.issued[index] + 1
             engine.known[index] |= agent.known & ~world.by_threads
-            if engine.issued[index] == engine.size:
+            if issued == engine.size:
                 world.wake(engine.queue)
 
         return act

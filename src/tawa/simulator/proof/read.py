@@ -20,8 +20,7 @@ from tawa.simulator.proof.exchange import exchanges
 from tawa.simulator.proof.fences import Fences
 from tawa.simulator.proof.form import check_form
 from tawa.simulator.proof.globals import followed_accesses, offsets_of, written_roots
-from tawa.simulator.proof.machine import Script
-from tawa.simulator.proof.model import Model, RoleModel
+from tawa.simulator.proof.model import ArrayModel, Model, RoleModel
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.owners import check_owners
 from tawa.simulator.proof.regions import collect_buffers
@@ -29,7 +28,8 @@ from tawa.simulator.proof.registers import follow_registers, touch_rule
 from tawa.simulator.proof.rings import RING, ring_operands
 from tawa.simulator.proof.roles import check_roles, enclosing
 from tawa.simulator.proof.rules import Unproved
-from tawa.simulator.proof.steps import Step, run_steps
+from tawa.simulator.proof.setting import set_up
+from tawa.simulator.proof.steps import run_steps
 from tawa.simulator.proof.uniform import read_uniform
 from tawa.target import Target
 
@@ -38,18 +38,8 @@ _DECLARED = (hopper.Shared, hopper.Barriers, hopper.TensorMap, hopper.PrefetchMa
 _CONTROLS = (scf.ForOp, scf.IfOp, scf.WhileOp)
 
 
-def _slot_rule(decoder: Decoder, slot: hopper.Slot) -> Step:
-    """Keep the number of the slot a view stands for."""
-    out, index = decoder.number(slot.result), decoder.number(slot.index)
-
-    def run(script: Script) -> None:
-        script.env[out] = script.env[index]
-
-    return Step(run)
-
-
 def _nothing(decoder: Decoder, operation: Operation) -> None:
-    """Views are followed back to their slot where they are used; `early` sees to other kernels."""
+    """Slots and views are followed back where they are used; `early` sees to other kernels."""
 
 
 RULES: dict[type[Operation], Rule] = {
@@ -83,7 +73,7 @@ RULES: dict[type[Operation], Rule] = {
     hopper.WgmmaFence: products.wgmma_fence_rule,
     hopper.WgmmaCommit: products.wgmma_commit_rule,
     hopper.WgmmaWait: products.wgmma_wait_rule,
-    hopper.Slot: _slot_rule,
+    hopper.Slot: _nothing,
     hopper.TransposeView: _nothing,
     hopper.SliceView: _nothing,
     hopper.ReshapeView: _nothing,
@@ -175,9 +165,9 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
     return Model(
         kernel,
         decoder,
-        tuple(op for op in operations[:first] if isinstance(op, _SETUP)),
+        tuple(set_up(op, decoder.arrays) for op in operations[:first] if isinstance(op, _SETUP)),
         tuple(operations[last + 1 :]),
-        arrays,
+        tuple(map(ArrayModel.of, arrays)),
         tuple(_role(decoder, role) for role in roles),
         arguments,
         run_steps(preamble),

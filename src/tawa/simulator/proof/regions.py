@@ -165,10 +165,10 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """The static part of a view: its buffer, the value that holds its slot, and its bytes."""
+    """The static part of a view: its buffer, the number of its slot, and its bytes."""
 
     buffer: Buffer
-    slot: SSAValue
+    index: SSAValue
     view: Placement
     shape: tuple[int, ...]
     bytes: int
@@ -229,7 +229,7 @@ def footprint(view: SSAValue, buffers: dict[SSAValue, Buffer]) -> Footprint:
     buffer = buffers[slot.buffer]
     whole = all(change.kind != "slice" for change in changes)
     key = Placement(_layout(value), tuple(reversed(changes)))
-    return Footprint(buffer, value, key, kind.shape, kind.layout.data.bytes, whole)
+    return Footprint(buffer, slot.index, key, kind.shape, kind.layout.data.bytes, whole)
 
 
 def _shape(view: SSAValue) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from xdsl.ir import Operation
 
 from tawa.ir import line_of
-from tawa.ir.types import BarriersType, DescType, PtrType
+from tawa.ir.types import DescType, PtrType
 from tawa.simulator.proof.accesses import WARPGROUP
 from tawa.simulator.proof.answers import Answers
 from tawa.simulator.proof.barriers import Mbarrier, Named, NamedBarrier, Pool
@@ -27,12 +27,12 @@ from tawa.simulator.proof.machine import Agent, Script, World
 from tawa.simulator.proof.memory import Bucket
 from tawa.simulator.proof.model import Model, RoleModel
 from tawa.simulator.proof.numbers import trip_count
-from tawa.simulator.proof.orbits import Group, Orbit, Read, Turning
+from tawa.simulator.proof.orbits import Group, Orbit, Turning
+from tawa.simulator.proof.places import Read
 from tawa.simulator.proof.products import Engine
 from tawa.simulator.proof.registers import Registers
 from tawa.simulator.proof.rules import Endless, OutOfSteps, Row, Unproved
 from tawa.simulator.proof.scalars import Scalars, truth
-from tawa.simulator.proof.setting import set_up
 from tawa.simulator.proof.steps import in_turn
 
 _TRIPS = 4096
@@ -103,18 +103,13 @@ class Run(World):
     # --- set-up ---------------------------------------------------------------------------------
 
     def _block(self, rank: int) -> BlockState:
-        arrays: list[list[Mbarrier]] = []
-        suffix = f" of block {rank}" if self.model.cluster > 1 else ""
-        for number, array in enumerate(self.model.arrays):
-            kind = array.result.type
-            assert isinstance(kind, BarriersType)
-            label, count = array.label.data, kind.count.data
+        model, arrays = self.model, list[list[Mbarrier]]()
+        for number, (array, names) in enumerate(zip(model.arrays, model.names[rank], strict=True)):
+            arrivals, slots, shared = array.arrivals, array.slots, number in model.shared
             arrays.append(
                 [
-                    self.mbarrier(
-                        f"{label}[{slot}]{suffix}", rank, array.arrivals.data, number, slot, count
-                    )
-                    for slot in range(count)
+                    self.mbarrier(name, rank, arrivals, number, slot, slots, shared)
+                    for slot, name in enumerate(names)
                 ]
             )
         groups = {index: -(-role.warps // WARPGROUP) for index, role in enumerate(self.model.roles)}
@@ -124,10 +119,10 @@ class Run(World):
     # A run of several orders (`orders`) has kinds of its own of these.
 
     def mbarrier(
-        self, name: str, block: int, arrivals: int, array: int, slot: int, size: int
+        self, name: str, block: int, arrivals: int, array: int, slot: int, size: int, shared: bool
     ) -> Mbarrier:
-        """Make a barrier of an array of `size`."""
-        return Mbarrier(name, block, arrivals, array, slot, size)
+        """Make a barrier of an array of `size`, which may be `shared` by roles that wait."""
+        return Mbarrier(name, block, arrivals, array, slot, size, shared)
 
     def named_barrier(self, number: int, block: int) -> NamedBarrier:
         """Make a hardware barrier of a block."""
@@ -234,6 +229,8 @@ class Run(World):
         for agent in self.agents:
             agent.script.actions.clear()
             agent.script.sources.clear()
+            if agent.engine is not None:
+                agent.engine.reading.clear()
             if agent.blocked is not None:
                 agent.blocked.queue.clear()
         for block in self.blocks:
@@ -245,7 +242,11 @@ class Run(World):
     def set_up(self) -> None:
         """Do what comes before the roles."""
         for operation in self.model.setup:
-            set_up(self, operation)
+            operation(self)
+
+    def origins(self) -> list[Agent]:
+        """Return the agents that hold thread 0 of a block."""
+        return [agent for agent in self.agents if agent.origin]
 
     # --- choices --------------------------------------------------------------------------------
 

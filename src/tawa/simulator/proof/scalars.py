@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tawa.simulator.proof.answers import Answers, Course, is_same_word
-from tawa.simulator.proof.expressions import Expr, Expressions, Scalar, parts_of
+from tawa.simulator.proof.expressions import Expr, Expressions, Scalar
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE, NOWHERE
 from tawa.simulator.proof.probing import Formula, Operation, Questions, Wanted
@@ -91,17 +91,17 @@ class Scalars:
                 self._bind([found], [number])
         return found
 
-    def found(self, item: Expr) -> int | None:
-        """Return what was found for an expression, whatever its parts are."""
-        number = self._known.get(item)
-        return self.bound.get(self._met.get(item, item)) if number is None else number
+    def known(self) -> dict[Any, Any]:
+        """Return the numbers of unknowns and expressions that were looked at so far."""
+        return self._known.copy()
 
     def to_be_given(self, item: Expr, value: Value) -> int | None:
-        """Return the number that an unknown will be given when it is met, by what its parts will
-        be; None where it will be open.
+        """Return the number that an unknown has, or will be given when it is met, by what its parts
+        will be; None where it will be open.
         """
-        if not self.given or item in self._met:
-            return None
+        met = self._met.get(item)
+        if met is not None or not self.given:
+            return self.bound.get(met or item)
         if item.function == "load" and (word := self._words.at(placed(item, value))) is not None:
             return self.bound.get(word)
         return self.given.get(name_of(item, value))
@@ -152,46 +152,45 @@ class Scalars:
         if known is None:
             unknown = self._open.get(scalar)
             if unknown is None or unknown in self.bound:
-                known = self._evaluate(scalar)
+                return self._evaluate(scalar)
         return known
 
     def _evaluate(self, scalar: Expr) -> int | None:
         """Compute a scalar from its parts, without recursion: a while loop's are thousands deep."""
         known: dict[Any, Any] = self._known
         still_open, bound = self._open, self.bound
-        work = [scalar]
-        while work:
-            item = work[-1]
-            if item in known:
-                work.pop()
-                continue
+        path = [scalar]
+        while path:
+            item = path[-1]
             if item.unknown:
-                work.pop()
-                if item in bound:
-                    known[item] = bound[item]
+                unknown = item
+            else:
+                for part in item.parts:
+                    if part not in known:
+                        path.append(part)
+                        break
                 else:
-                    still_open[item] = item
-                continue
-            for part in item.parts:
-                if part not in known:
-                    break
-            else:
-                work.pop()
-                values = [known.get(part, part) for part in item.args]
-                known[item] = FUNCTIONS[item.function](*values)
-                continue
-            missing = [part for part in item.parts if part not in known]
-            for part in missing:
-                unknown = still_open.get(part)
-                if unknown is not None and unknown not in bound:
-                    still_open[work.pop()] = unknown
-                    break
-            else:
-                work += missing
-        return known.get(scalar)
+                    path.pop()
+                    args = item.args
+                    if len(args) == 2:
+                        one, other = args
+                        number = item.meaning(known.get(one, one), known.get(other, other))
+                    else:
+                        number = item.meaning(*[known.get(part, part) for part in args])
+                    known[item] = number
+                    continue
+                unknown = still_open.get(path[-1])
+            if unknown is not None and unknown not in bound:
+                for item in path:
+                    still_open[item] = unknown
+                return None
+        return known[scalar]
 
     def _bind(self, unknowns: list[Expr], numbers: Iterable[int]) -> None:
-        self.bound.update(zip(unknowns, numbers, strict=True))
+        bound, known = self.bound, self._known
+        for item, number in zip(unknowns, numbers, strict=True):
+            bound[item] = number
+            known.setdefault(item, number)
         self._words.bound(unknowns)
 
     def _choose(self, unknowns: list[Expr], numbers: Iterable[int]) -> None:
@@ -248,9 +247,9 @@ class Scalars:
         self._open.clear()
         self._words.assigned()
 
-    def open(self, scalars: Iterable[Scalar]) -> list[Expr]:
+    def open(self, scalars: tuple[Scalar, ...]) -> list[Expr]:
         """Return the unbound unknowns of some scalars, in order of appearance."""
-        return self._unbound(parts_of(scalars))
+        return self._unbound(self.expressions.parts_of(scalars))
 
     def _unbound(self, parts: Iterable[object]) -> list[Expr]:
         bound = self.bound
@@ -266,7 +265,7 @@ class Scalars:
         `ragged` prefers the smallest number that gives the wish to the largest. Returns the
         outcome reached.
         """
-        parts = parts_of(scalars)
+        parts = self.expressions.parts_of(scalars)
         unknowns = sorted(self._unbound(parts), key=_preference)
         unknowns = unknowns[self.turn % len(unknowns) :] + unknowns[: self.turn % len(unknowns)]
         constants = sorted(self._constants(parts)) or [1]

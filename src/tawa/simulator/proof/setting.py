@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper
+from tawa.simulator.proof.machine import Agent
 from tawa.simulator.proof.rules import Unproved, Violation
 
 if TYPE_CHECKING:
     from tawa.simulator.proof.run import Run
 
 
-def set_up(run: Run, operation: Operation) -> None:
-    """Run one operation of the set-up."""
+SetUp: TypeAlias = "Callable[[Run], None]"
+"""What an operation of the set-up does to a run."""
+
+
+def set_up(operation: Operation, arrays: Mapping[SSAValue, int]) -> SetUp:
+    """Return what an operation of the set-up does. Raises Unproved where the proof does not know
+    it.
+    """
     match operation:
         case hopper.InitBarriers():
-            _initialise(run, operation)
+            return partial(_initialise, arrays[operation.barriers], operation)
         case hopper.FenceBarrierInit():
-            _fence(run)
+            return _fence
         case hopper.BlockSync():
-            _meet(run, False)
+            return _meet_in_blocks
         case hopper.ClusterSync():
-            _meet(run, True, _fenced(run) if operation.relaxed is not None else ~0)
+            return partial(_meet_in_cluster, operation.relaxed is not None)
         case _:
             raise Unproved(f"the proof does not know {operation.name} in the set-up", operation)
 
 
-def _initialise(run: Run, operation: hopper.InitBarriers) -> None:
-    array = run.model.decoder.arrays[operation.barriers]
-    for agent in run.agents:
-        for barrier in run.blocks[agent.block].arrays[array] if agent.origin else ():
+def _initialise(array: int, operation: hopper.InitBarriers, run: Run) -> None:
+    for agent in run.origins():
+        for barrier in run.blocks[agent.block].arrays[array]:
             if barrier.init:
                 sentence = f"{barrier.name} is initialised twice."
                 raise Violation("barrier initialised", sentence, operation)
@@ -40,14 +48,13 @@ def _initialise(run: Run, operation: hopper.InitBarriers) -> None:
 
 
 def _fence(run: Run) -> None:
-    for agent in run.agents:
-        if not agent.origin:
-            continue
+    for agent in run.origins():
         event = run.event()
         agent.known |= event
         for barriers in run.blocks[agent.block].arrays:
             for barrier in barriers:
-                barrier.ready = event if barrier.init else 0
+                if barrier.init:
+                    barrier.ready, barrier.usable = event, barrier.init | event
 
 
 def _fenced(run: Run) -> int:
@@ -60,11 +67,18 @@ def _fenced(run: Run) -> int:
     return found
 
 
-def _meet(run: Run, everybody: bool, published: int = ~0) -> None:
+def _meet_in_blocks(run: Run) -> None:
     for block in range(len(run.blocks)):
-        inside = [agent for agent in run.agents if everybody or agent.block == block]
-        known = 0
-        for agent in inside:
-            known |= agent.known & published
-        for agent in inside:
-            agent.known |= known
+        _meet([agent for agent in run.agents if agent.block == block])
+
+
+def _meet_in_cluster(relaxed: bool, run: Run) -> None:
+    _meet(run.agents, _fenced(run) if relaxed else ~0)
+
+
+def _meet(agents: list[Agent], published: int = ~0) -> None:
+    known = 0
+    for agent in agents:
+        known |= agent.known & published
+    for agent in agents:
+        agent.known |= known

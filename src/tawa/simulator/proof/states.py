@@ -39,9 +39,7 @@ _SAME = frozenset(
         *("world", "home", "script", "engine", "bulk", "copies"),
     )
 )
-_UNTOLD = frozenset(
-    ("blocked", "queue", "waiters", "seen", "last", "made", "held", "flying", "remote")
-)
+_UNTOLD = frozenset(("blocked", "queue", "reading", "last", "made", "held", "flying", "remote"))
 
 
 @dataclass(eq=False, slots=True)
