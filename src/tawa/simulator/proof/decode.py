@@ -203,7 +203,7 @@ def _computing(
     out: int,
     numbers: bool = False,
 ) -> Step:
-    """Return a step that computes a scalar from others alone; of `numbers` as `Computation` says."""
+    """Return a step that computes a scalar from others alone (see `Computation`)."""
     result = operation.results[0]
     places = (decoder.number(value) for value in operation.operands)
     reads = tuple(place for place in places if place not in decoder.constants)

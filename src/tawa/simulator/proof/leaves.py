@@ -24,6 +24,15 @@ class Leaves:
     open: bool = False
     reads: bool = False
 
+    def add(self, other: Leaves) -> None:
+        """Add what another scalar depends on."""
+        self.loops.update(other.loops)
+        self.ended.update(other.ended)
+        self.branches.update(other.branches)
+        self.carried.update(other.carried)
+        self.open |= other.open
+        self.reads |= other.reads
+
 
 @dataclass(eq=False, slots=True)
 class Origin:

@@ -20,6 +20,8 @@ from tawa.simulator.proof.expressions import Expr
 from tawa.simulator.proof.forms import Form, Forms, Terms, direction, plus
 
 Numbers: TypeAlias = NDArray[np.int64]
+Chosen: TypeAlias = tuple[Numbers, Numbers, Numbers]
+Facts: TypeAlias = tuple[Form, ...]
 
 _MOST = 1 << 16  # numbers on each side of 0 that functions are computed for
 _PERIOD = 4  # trips after which what follows from them goes on as before
@@ -32,6 +34,9 @@ class Table:
     number: Terms
     numbers: Numbers
     known: dict[Form, Numbers] = field(default_factory=dict[Form, Numbers])
+    chosen: dict[tuple[Form, Facts], Chosen] = field(
+        default_factory=dict[tuple[Form, Facts], Chosen]
+    )
 
 
 class Singles:
@@ -42,7 +47,7 @@ class Singles:
         self._numbers: dict[Form, list[Terms]] = {}
         self._of: dict[tuple[Form, Terms], bool] = {}
         self._tables: dict[tuple[Terms, int], Table] = {}
-        self._decided: dict[tuple[Form, Form, Terms, tuple[Form, ...]], bool] = {}
+        self._decided: dict[tuple[Form, Form, Terms, Facts], bool] = {}
 
     def numbers(self, form: Form) -> list[Terms]:
         """Return the sums that a form is a function of, outside first."""
@@ -90,24 +95,37 @@ class Singles:
             self._decided[key] = self._decides(*key)
         return self._decided[key]
 
-    def _decides(self, one: Form, other: Form, number: Terms, facts: tuple[Form, ...]) -> bool:
+    def _decides(self, one: Form, other: Form, number: Terms, facts: Facts) -> bool:
         constants, steps = self._constants(one, other)
         span = 2 * max(constants, default=0) + (self._many + 4 * _PERIOD) * steps
         if span > _MOST:
             return False
         table = self._table(number, 1 << span.bit_length())
-        held = np.ones(len(table.numbers), np.bool_)
-        for fact in facts:
-            held &= self._values(fact, table) > 0
-        chosen, others = self._values(one, table), self._values(other, table)
-        chosen = chosen - _least(chosen)
-        order = np.argsort(chosen[held], kind="stable")
-        chosen, others = chosen[held][order], others[held][order]
-        changes = chosen[1:] != chosen[:-1]
-        if np.any(~changes & (others[1:] != others[:-1])):
-            return False
-        first = np.flatnonzero(np.concatenate(([True], changes))[: len(chosen)])
-        return _is_steady(chosen[first], others[first], self._many)
+        order, first, chosen = self._chosen(one, facts, table)
+        others = self._values(other, table)[order]
+        alike = others[1:] == others[:-1]
+        alike[first[1:] - 1] = True
+        return bool(np.all(alike)) and _is_steady(chosen, others[first], self._many)
+
+    def _chosen(self, form: Form, facts: Facts, table: Table) -> Chosen:
+        """Return the places of the numbers where facts hold, in the order of what a function of
+        them is; where in this order it changes, and what it is from there.
+        """
+        found = table.chosen.get((form, facts))
+        if found is None:
+            values = self._values(form, table)
+            values = values - _least(values)
+            if facts:
+                held = np.logical_and.reduce([self._values(fact, table) > 0 for fact in facts])
+                order = np.flatnonzero(held)
+                order = order[np.argsort(values[order], kind="stable")]
+            else:
+                order = np.argsort(values, kind="stable")
+            values = values[order]
+            changes = np.flatnonzero(values[1:] != values[:-1]) + 1
+            first = np.concatenate(([0], changes)) if len(values) else changes
+            found = table.chosen[form, facts] = order, first, values[first]
+        return found
 
     def _constants(self, *forms: Form) -> tuple[set[int], int]:
         """Return the numbers in forms, and what all their quotients repeat after."""

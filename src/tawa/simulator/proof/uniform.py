@@ -106,7 +106,7 @@ def read_uniform(
 
 class _Reader:
     def __init__(self, known: Known) -> None:
-        self.known: dict[tuple[SSAValue, bool], Leaves] = {}
+        self.known: dict[bool, dict[Origin, Leaves]] = {False: {}, True: {}}
         self.origins: dict[SSAValue, Origin] = {}
         self.parts: dict[Origin, tuple[Origin, ...]] = {}
         self.steady: dict[Operation, Steadiness] = {}
@@ -263,20 +263,26 @@ class _Reader:
         """Return what a scalar depends on, through control flow; `conditions` that choose between
         its values count.
         """
-        found = self.known.get((value, conditions))
+        known, origin = self.known[conditions], self._origin(value)
+        found = known.get(origin)
         if found is None:
-            found = self.known[value, conditions] = Leaves()
+            found = Leaves()
             seen: set[Origin] = set()
-            work = [self._origin(value)]
+            work = [origin]
             while work:
                 item = work.pop()
-                if item not in seen:
-                    seen.add(item)
+                if item in seen:
+                    continue
+                seen.add(item)
+                if (whole := known.get(item)) is not None:
+                    found.add(whole)
+                else:
                     item.add_to(found)
                     work += self._parts(item)
                 if conditions and not work:
                     tests = [self._origin(branch.cond) for branch in found.branches]
                     work = [test for test in tests if test not in seen]
+            known[origin] = found
         return found
 
     def _parts(self, item: Origin) -> tuple[Origin, ...]:
