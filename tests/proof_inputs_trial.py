@@ -110,7 +110,7 @@ def judged(
         assert exploration is not None
         assert exploration.run is not None
         bound = {item.args: n for item, n in exploration.run.scalars.bound.items()}
-        places = {value.index: place for place, value, _ in exploration.model.arguments}  # pyright: ignore
+        places = {each.value.index: each.place for each in exploration.model.arguments}  # pyright: ignore
         numbers = [bound.get((places[index],), 1) for index in range(len(program.arguments))]
         return f"violation: {found}", tuple(numbers)
     return "", None

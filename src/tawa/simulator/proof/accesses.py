@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from typing import TypeAlias
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, SSAValue
@@ -19,7 +20,7 @@ from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.machine import Action, Agent, Script
 from tawa.simulator.proof.memory import Access, Bucket
-from tawa.simulator.proof.regions import Footprint, Moved
+from tawa.simulator.proof.regions import Buffer, Footprint, Moved
 from tawa.simulator.proof.rules import Violation
 from tawa.simulator.proof.steps import Step, both
 
@@ -27,19 +28,35 @@ WARPGROUP = 4
 """Warps of a warpgroup."""
 
 
-def bucket_of(script: Script, block: int, place: Footprint, slot: int, op: Operation) -> Bucket:
-    """Return the bucket of a slot. Raises Violation past the end of the buffer."""
-    buffer = place.buffer
+View: TypeAlias = tuple[Footprint, int]
+"""The static part of a view, and the place of its slot number."""
+
+
+def slot_of(script: Script, view: View, op: Operation) -> int:
+    """Return the slot of a view. Raises Violation past the end of the buffer."""
+    place, at = view
+    slot, buffer = concrete(script, at, "slot", op), place.buffer
     if not 0 <= slot < buffer.slots:
         sentence = f"{script.label} uses slot {slot} of {buffer.label}, which has {buffer.slots}."
         raise Violation("form", sentence, op)
+    return slot
+
+
+def bucket_of(script: Script, block: int, buffer: Buffer, slot: int) -> Bucket:
+    """Return the bucket of a slot of a block."""
     memory = script.world.blocks[block].memory
-    key = buffer.bucket(slot)
+    key = buffer.buckets[slot]
     bucket = memory.get(key)
     if bucket is None:
         name = f"slot {slot} of {buffer.label}" if buffer.alone else f"memory of {buffer.label}"
         bucket = memory[key] = script.world.bucket(name)
     return bucket
+
+
+def located(script: Script, view: View, op: Operation) -> tuple[Bucket, int]:
+    """Return the bucket of a view in its block, and by how much its masks are moved there."""
+    slot, buffer = slot_of(script, view, op), view[0].buffer
+    return bucket_of(script, script.block, buffer, slot), buffer.shifts[slot]
 
 
 Share = Callable[[Agent, int], int]
@@ -48,22 +65,18 @@ time, which is soon seen to equal itself.
 """
 
 
-def _whole(script: Script, view: tuple[Footprint, int], op: Operation) -> tuple[Bucket, int]:
+def _whole(script: Script, view: View, op: Operation) -> tuple[Bucket, int]:
     """Return the bucket of a view, and the mask of all of it there."""
-    place, slot = view
-    index = concrete(script, slot, "slot", op)
-    mask = place.mask() << place.buffer.shift(index)
-    return bucket_of(script, script.block, place, index, op), mask
+    bucket, shift = located(script, view, op)
+    return bucket, view[0].mask() << shift
 
 
 def touch_shared(
-    script: Script, view: tuple[Footprint, int], share: Share, write: bool, op: Operation, what: str
+    script: Script, view: View, share: Share, write: bool, op: Operation, what: str
 ) -> Action:
     """Return the action of threads that access shared memory."""
-    place, slot = view
-    index = concrete(script, slot, "slot", op)
-    bucket = bucket_of(script, script.block, place, index, op)
-    shift, turn, number = place.buffer.shift(index), script.turn(op), place.buffer.number
+    bucket, shift = located(script, view, op)
+    turn, number = script.turn(op), view[0].buffer.number
     doing = what + ": {}"
 
     def act(agent: Agent) -> None:

@@ -7,10 +7,17 @@ from dataclasses import dataclass, field
 from xdsl.ir import Operation
 
 from tawa.ir import hopper
-from tawa.simulator.proof.accesses import WARPGROUP, bucket_of, layout_of, share_of
+from tawa.simulator.proof.accesses import (
+    WARPGROUP,
+    bucket_of,
+    layout_of,
+    located,
+    share_of,
+    slot_of,
+)
 from tawa.simulator.proof.barriers import Mbarrier
 from tawa.simulator.proof.decode import Decoder, concrete
-from tawa.simulator.proof.effects import barrier_of, by_all, by_one, elected
+from tawa.simulator.proof.effects import barrier_at, barrier_of, by_all, by_one, elected
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.globals import box_of
 from tawa.simulator.proof.machine import Action, Agent, Blocked, Script
@@ -53,7 +60,8 @@ class Groups:
 
 def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
     """One thread starts a copy; its bytes complete on a barrier, of every block it is sent to."""
-    place, slot = decoder.view(load.view)
+    view = decoder.view(load.view)
+    place, buffer = view[0], view[0].buffer
     array, index = decoder.arrays[load.barriers], decoder.number(load.slot)
     parts = load.multicast.data if load.multicast is not None else 1
     offsets = tuple(decoder.number(value) for value in load.offsets)
@@ -71,14 +79,14 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
         if parts > 1 and parts != world.cluster:
             sentence = f"{script.label} sends to {parts} blocks of a cluster of {world.cluster}."
             raise Violation("form", sentence, load)
-        where = concrete(script, slot, "slot", load)
+        where = slot_of(script, view, load)
         number = concrete(script, index, "slot", load)
-        mask = masks[script.block if parts > 1 else 0].by(place.buffer.shift(where))
+        mask = masks[script.block if parts > 1 else 0].by(buffer.shifts[where])
         box = box_of(load, script.env, offsets) if followed else None
         program = script.program
         targets: list[tuple[int, Bucket, Mbarrier]] = []
         for block in range(parts) if parts > 1 else (script.block,):
-            bucket = bucket_of(script, block, place, where, load)
+            bucket = bucket_of(script, block, buffer, where)
             targets.append((block, bucket, barrier_of(script, block, array, number, load)))
 
         def act(agent: Agent) -> None:
@@ -95,7 +103,7 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
                 bucket.record(access)
                 if block != agent.block:
                     world.remote.append((event, block, f"a multicast copy of {agent.label}", load))
-                bucket.put = (array, barrier.put) if place.buffer.alone else None
+                bucket.put = (array, barrier.put) if buffer.alone else None
                 barrier.deliver(world, agent, count, event, load)
                 world.flying.append((event, agent, load))
 
@@ -106,7 +114,8 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
 
 def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
     """The elected threads start copies out of a view."""
-    place, slot = decoder.view(store.view)
+    view = decoder.view(store.view)
+    place, _ = view
     by, rows = store.by.data, place.row_count
     role = role_of(store)
     shares = -(-role.warps.data // WARPGROUP) if by == "warpgroup" else 1
@@ -120,9 +129,7 @@ def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
     elect = elected(by, store)
 
     def run(script: Script) -> Action:
-        where = concrete(script, slot, "slot", store)
-        bucket = bucket_of(script, script.block, place, where, store)
-        shift = place.buffer.shift(where)
+        bucket, shift = located(script, view, store)
         box = box_of(store, script.env, offsets) if followed else None
         program = script.program
 
@@ -187,7 +194,8 @@ def bulk_wait_rule(decoder: Decoder, wait: hopper.BulkWait) -> Step:
 
 def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
     """Every thread starts copies; they count as the thread's own accesses once waited for."""
-    place, slot = decoder.view(copy.view)
+    view = decoder.view(copy.view)
+    place, _ = view
     layout = layout_of(copy.pointer)
     if layout is None:
         raise Unproved("a cp.async of pointers without a layout", copy)
@@ -195,9 +203,8 @@ def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
     followed = copy in decoder.followed
 
     def run(script: Script) -> Action:
-        where = concrete(script, slot, "slot", copy)
-        bucket = bucket_of(script, script.block, place, where, copy)
-        shift, turn, program = place.buffer.shift(where), script.turn(copy), script.program
+        bucket, shift = located(script, view, copy)
+        turn, program = script.turn(copy), script.program
 
         def act(agent: Agent) -> None:
             if agent.single:
@@ -230,8 +237,7 @@ def copy_async_arrive_rule(decoder: Decoder, arrive: hopper.CopyAsyncArrive) -> 
     array, slot = decoder.arrays[arrive.barriers], decoder.number(arrive.slot)
 
     def run(script: Script) -> Action:
-        index = concrete(script, slot, "slot", arrive)
-        barrier = barrier_of(script, script.block, array, index, arrive)
+        index, barrier = barrier_at(script, array, slot, arrive)
 
         def act(agent: Agent) -> Blocked | None:
             if agent.single:

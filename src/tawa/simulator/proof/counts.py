@@ -46,7 +46,7 @@ class Counts:
         self.left: dict[Operation, list[int]] = {}
         self._near = [n for n in shape.counts() if n < shape.depth + shape.settle + 2]
         self._shape, self._long = shape, shape.long
-        units = {value: unit for _, value, unit in model.arguments}
+        units = {each.value: each.unit for each in model.arguments}
         decoder = model.decoder
         places, known = decoder.census.places, decoder.polynomials
         self.spans = Spans(Terms(units, places, known, model.cluster))

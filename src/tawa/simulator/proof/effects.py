@@ -28,15 +28,25 @@ def barrier_of(script: Script, block: int, array: int, slot: int, operation: Ope
     return found[slot]
 
 
+def barrier_at(
+    script: Script, array: int, place: int, operation: Operation
+) -> tuple[int, Mbarrier]:
+    """Return the slot at a place of the environment, and that barrier of this block's array."""
+    slot = concrete(script, place, "slot", operation)
+    found: list[Mbarrier] = script.home.arrays[array]
+    if 0 <= slot < len(found):
+        return slot, found[slot]
+    return slot, barrier_of(script, script.block, array, slot, operation)
+
+
 def wait_rule(decoder: Decoder, wait: hopper.Wait) -> Step:
     """Wait for the phase of a parity."""
     array = decoder.arrays[wait.barriers]
     slot, phase = decoder.number(wait.slot), decoder.number(wait.phase)
 
     def run(script: Script) -> Action:
-        index = concrete(script, slot, "slot", wait)
+        index, barrier = barrier_at(script, array, slot, wait)
         parity = concrete(script, phase, "phase", wait)
-        barrier = barrier_of(script, script.block, array, index, wait)
         if parity not in (0, 1):
             sentence = f"{script.label} waits for parity {parity} of {barrier.name}."
             raise Violation("one phase at a time", sentence, wait)
@@ -63,8 +73,7 @@ def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
 
     def run(script: Script) -> Action:
         world = script.world
-        index = concrete(script, slot, "slot", arrive)
-        barrier = barrier_of(script, script.block, array, index, arrive)
+        index, barrier = barrier_at(script, array, slot, arrive)
 
         def act(agent: Agent) -> Blocked | None:
             if not (count := elect(agent)):
@@ -126,8 +135,7 @@ def expect_rule(decoder: Decoder, expect: hopper.Expect) -> Step:
     expects = f"expects {count} bytes at {{}}"
 
     def run(script: Script) -> Action:
-        index = concrete(script, slot, "slot", expect)
-        barrier = barrier_of(script, script.block, array, index, expect)
+        index, barrier = barrier_at(script, array, slot, expect)
 
         def act(agent: Agent) -> Blocked | None:
             if not agent.single:
@@ -151,7 +159,7 @@ def by_all(agent: Agent, operation: Operation) -> Violation:
     return Violation("all threads of a warp", sentence, operation)
 
 
-def by_one(agent: Agent, operation: Operation) -> Violation:
+def by_one(agent: Agent | Script, operation: Operation) -> Violation:
     """Return what is wrong where one thread executes what whole warps are to do."""
     sentence = f"{operation.name} is executed by one thread of {agent.label} only."
     return Violation("all threads of a warp", sentence, operation)

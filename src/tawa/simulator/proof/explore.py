@@ -167,7 +167,7 @@ class Exploration:
         """Run small numbers of two arguments at a time where runs with free ends alone have come
         to, or of what roles ask unlike one side was not taken.
         """
-        units = {place: unit for place, _, unit in self.model.arguments}
+        units = {each.place: each.unit for each in self.model.arguments}
         before = self.states
         for given in pairs({name: units[name[1]] for name in self.tours.arguments()}):  # pyright: ignore
             if self._is_taken() or self.states - before >= _TRIED_IN_VAIN:

@@ -6,11 +6,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import lcm
+from typing import Any
 
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
+from tawa.ir.types import DescType, PtrType
 from tawa.simulator.proof.configuration import PURE, Shape
 from tawa.simulator.proof.control import is_around, is_pure
 from tawa.simulator.proof.decode import Decoder
@@ -62,6 +64,27 @@ class ArrayModel:
         return ArrayModel(array.label.data, array.result.type.count.data, array.arrivals.data)
 
 
+@dataclass(frozen=True, slots=True)
+class ArgumentModel:
+    """An argument: its place in the environment, its kind, and what it is a multiple of."""
+
+    value: SSAValue
+    place: int
+    kind: str
+    unit: int
+
+    @staticmethod
+    def of(value: SSAValue, place: int, unit: int) -> ArgumentModel:
+        """Return the model of an argument."""
+        match value.type:
+            case PtrType():
+                return ArgumentModel(value, place, "pointer", unit)
+            case DescType():
+                return ArgumentModel(value, place, "descriptor", unit)
+            case _:
+                return ArgumentModel(value, place, "argument", unit)
+
+
 @dataclass(frozen=True)
 class Model:
     """A kernel read once. `numbers` are its positive constants, in order, `questions` what the runs
@@ -74,7 +97,7 @@ class Model:
     final: tuple[Operation, ...]
     arrays: tuple[ArrayModel, ...]
     roles: tuple[RoleModel, ...]
-    arguments: tuple[tuple[int, SSAValue, int], ...]
+    arguments: tuple[ArgumentModel, ...]
     preamble: Control
     registers: int
     threads: int
@@ -91,6 +114,14 @@ class Model:
             for array in role.waits | role.waits_alone:
                 found.setdefault(array, set()).add(index)
         return {array: roles for array, roles in found.items() if len(roles) > 1}
+
+    @cached_property
+    def constants(self) -> list[Any]:
+        """The environment before anything runs: constants, and nothing else."""
+        found: list[Any] = [None] * (len(self.decoder.numbers) + 1)
+        for place, number in self.decoder.constants.items():
+            found[place] = number
+        return found
 
     @cached_property
     def names(self) -> list[list[list[str]]]:

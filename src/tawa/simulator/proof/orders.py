@@ -132,7 +132,7 @@ class Orders(Run):
     def again(self) -> Run:
         """Return the order at hand with a trace, not yet executed."""
         fresh = replace(self.configuration, outcomes={})
-        return Orders(self.model, fresh, self.budget, self.contested, self.most, self.path)
+        return Orders(self.model, fresh, 2 * self.budget, self.contested, self.most, self.path)
 
     # --- the search ------------------------------------------------------------------------------
 

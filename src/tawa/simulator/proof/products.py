@@ -6,6 +6,7 @@ four warps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
@@ -16,14 +17,15 @@ from xdsl.ir import Operation
 from tawa.ir import hopper, tile
 from tawa.ir.types import LayoutAttr
 from tawa.layouts.fragments import wgmma_tiling
-from tawa.simulator.proof.accesses import WARPGROUP, bucket_of
-from tawa.simulator.proof.decode import Decoder, concrete
+from tawa.simulator.proof.accesses import WARPGROUP, located
+from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.effects import by_one
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.machine import Action, Agent, Blocked, Script, Waiting, World
 from tawa.simulator.proof.memory import Access, Bucket
 from tawa.simulator.proof.regions import Moved
 from tawa.simulator.proof.registers import Places, own, release
+from tawa.simulator.proof.roles import enclosing
 from tawa.simulator.proof.rules import Violation
 from tawa.simulator.proof.steps import Step
 
@@ -95,10 +97,9 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
         if script.follows:
             own(script, wgmma, places, index)
         reads: list[tuple[Bucket, int, int, list[list[Moved]]]] = []
-        for (place, slot), parts in zip(views, masks, strict=True):
-            where = concrete(script, slot, "slot", wgmma)
-            bucket = bucket_of(script, script.block, place, where, wgmma)
-            reads.append((bucket, place.buffer.number, place.buffer.shift(where), parts))
+        for view, parts in zip(views, masks, strict=True):
+            bucket, shift = located(script, view, wgmma)
+            reads.append((bucket, view[0].buffer.number, shift, parts))
 
         def start(agent: Agent, engine: Engine) -> None:
             event, steps, found = engine.start(world, index), world.steps, list[Reading]()
@@ -136,38 +137,50 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
     return Step(run)
 
 
-def _no_engine(agent: Agent, operation: Operation) -> Violation:
+def _no_engine(agent: Agent | Script, operation: Operation) -> Violation:
     """Return what is wrong where the warps of an agent are of no whole warpgroup."""
     sentence = f"{operation.name} in {agent.label}, whose warps are not whole warpgroups."
     return Violation("whole warpgroups", sentence, operation)
 
 
-def wgmma_fence_rule(decoder: Decoder, fence: hopper.WgmmaFence) -> Step:
-    """Its place is a rule of the text (`fences`); all warps of a warpgroup execute it."""
+def _wrong(operation: Operation) -> Callable[[Script, Operation], Violation] | None:
+    """Return what is wrong with the place of an operation of whole warpgroups, in every run."""
+    role = role_of(operation)
+    if any(isinstance(around, hopper.OneThread) for around in enclosing(operation)):
+        return by_one
+    whole = role.first_warp.data % WARPGROUP == 0 and role.warps.data % WARPGROUP == 0
+    return None if whole else _no_engine
+
+
+def _told(operation: Operation, what: str) -> Callable[[Script], Action | None]:
+    """Return what makes no action of an operation that changes nothing that agents know: it stands
+    in traces.
+    """
+    wrong = _wrong(operation)
 
     def act(agent: Agent) -> None:
-        if agent.single:
-            raise by_one(agent, fence)
-        if agent.engine is None:
-            raise _no_engine(agent, fence)
-        agent.world.step(agent, fence, "fences wgmma")
+        agent.world.step(agent, operation, what)
 
-    return Step(lambda script: act)
+    def run(script: Script) -> Action | None:
+        if wrong is not None:
+            raise wrong(script, operation)
+        return None if script.world.trace is None else act
+
+    return run
+
+
+def wgmma_fence_rule(decoder: Decoder, fence: hopper.WgmmaFence) -> Step:
+    """Its place is a rule of the text (`fences`); all warps of a warpgroup execute it."""
+    return Step(_told(fence, "fences wgmma"))
 
 
 def wgmma_commit_rule(decoder: Decoder, commit: hopper.WgmmaCommit) -> Step:
     """Close the group."""
+    told = _told(commit, "commits wgmmas")
 
-    def act(agent: Agent) -> None:
-        if agent.single:
-            raise by_one(agent, commit)
-        if agent.engine is None:
-            raise _no_engine(agent, commit)
-        agent.world.step(agent, commit, "commits wgmmas")
-
-    def run(script: Script) -> Action:
+    def run(script: Script) -> Action | None:
         script.registers.groups.append(script.registers.issued)
-        return act
+        return told(script)
 
     return Step(run)
 

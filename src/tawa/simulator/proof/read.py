@@ -20,7 +20,7 @@ from tawa.simulator.proof.exchange import exchanges
 from tawa.simulator.proof.fences import Fences
 from tawa.simulator.proof.form import check_form
 from tawa.simulator.proof.globals import followed_accesses, offsets_of, written_roots
-from tawa.simulator.proof.model import ArrayModel, Model, RoleModel
+from tawa.simulator.proof.model import ArgumentModel, ArrayModel, Model, RoleModel
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.owners import check_owners
 from tawa.simulator.proof.regions import collect_buffers
@@ -159,7 +159,7 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
         Fences(role.label.data, decoder.running, decoder.tracked).check(role)
         Agreement(census, role, decoder.written).check()
     arguments = tuple(
-        (decoder.number(value), value, _unit(kernel, index))
+        ArgumentModel.of(value, decoder.number(value), _unit(kernel, index))
         for index, value in enumerate(block.args)
     )
     return Model(

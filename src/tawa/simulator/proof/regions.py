@@ -7,7 +7,7 @@ whole group of overlapping buffers. Masks count from the start of the bucket.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 
 import numpy as np
@@ -116,7 +116,7 @@ def _placed(view: Placement) -> tuple[Offsets, int]:
     return offsets, max(1, view.layout.bits // 8)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Buffer:
     """A shared buffer: its bucket is `number` itself, or that of its overlapping group."""
 
@@ -130,20 +130,24 @@ class Buffer:
     group_start: int
     layout: SharedLayout
 
-    @property
+    @cached_property
     def alone(self) -> bool:
         """Whether the buffer overlaps no other, so that each slot is a bucket."""
         return self.group < 0
 
-    def bucket(self, slot: int) -> tuple[int, int]:
-        """Return the key of the bucket of a slot."""
-        return (self.number, slot) if self.alone else (-1, self.group)
+    @cached_property
+    def buckets(self) -> tuple[tuple[int, int], ...]:
+        """The key of the bucket of each slot."""
+        slots = range(self.slots)
+        return tuple((self.number, slot) if self.alone else (-1, self.group) for slot in slots)
 
-    def shift(self, slot: int) -> int:
-        """Return by how many words masks of a slot are moved inside their bucket."""
+    @cached_property
+    def shifts(self) -> tuple[int, ...]:
+        """By how many words masks of each slot are moved inside their bucket."""
         if self.alone:
-            return 0
-        return (self.start + slot * self.slot_bytes - self.group_start) // WORD
+            return (0,) * self.slots
+        begin = self.start - self.group_start
+        return tuple((begin + slot * self.slot_bytes) // WORD for slot in range(self.slots))
 
 
 class Moved:

@@ -13,7 +13,6 @@ from typing import Any
 from xdsl.ir import Operation
 
 from tawa.ir import line_of
-from tawa.ir.types import DescType, PtrType
 from tawa.simulator.proof.accesses import WARPGROUP
 from tawa.simulator.proof.answers import Answers
 from tawa.simulator.proof.barriers import Mbarrier, Named, NamedBarrier, Pool
@@ -198,17 +197,12 @@ class Run(World):
 
     def _environment(self) -> list[Any]:
         """Return the environment that each script begins with: constants and arguments."""
-        env: list[Any] = [None] * (len(self.model.decoder.numbers) + 1)
-        for place, number in self.model.decoder.constants.items():
-            env[place] = number
-        for place, value, unit in self.model.arguments:
-            match value.type:
-                case PtrType():
-                    env[place] = self.scalars.unknown("pointer", place)
-                case DescType():
-                    env[place] = self.scalars.unknown("descriptor", place)
-                case _:
-                    env[place] = self.scalars.unknown("argument", place, unit=unit)
+        env = self.model.constants.copy()
+        for argument in self.model.arguments:
+            kind, unit = argument.kind, argument.unit
+            number = kind == "argument"
+            unknown = self.scalars.unknown(kind, argument.place, unit=unit if number else 1)
+            env[argument.place] = unknown
         return env
 
     def execute(self) -> None:
@@ -218,9 +212,9 @@ class Run(World):
         check_end(self)
 
     def again(self) -> Run:
-        """Return the same run with a trace, not yet executed."""
+        """Return the same run with a trace, not yet executed: it has more steps."""
         fresh = replace(self.configuration, outcomes={})
-        return Run(self.model, fresh, self.budget, trace=True, short=self.short)
+        return Run(self.model, fresh, 2 * self.budget, trace=True, short=self.short)
 
     def release(self) -> None:
         """Let go of what holds itself in circles, after a run on which there is nothing to report:
