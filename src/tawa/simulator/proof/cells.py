@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import combinations, islice, product, repeat
+from operator import attrgetter
 from typing import TypeAlias
 
 from tawa.ir import hopper
@@ -128,19 +129,18 @@ class _Asked:
     def __init__(self, scalars: Scalars, unknown: Expr, questions: list[Question]) -> None:
         self.scalars = scalars
         self.unknown = unknown
-        depends: dict[Expr, bool] = {unknown: True}
-        self.order: list[Expr] = []
-        self.questions: list[Question] = []
-        for question in questions:
-            found = [self._visit(item, depends) for item in question[1]]
-            if any(found):
-                self.questions.append(question)
-        scalars_asked = tuple(item for _, parts in self.questions for item in parts)
+        unknowns_of = scalars.expressions.unknowns_of
+        self.questions = [each for each in questions if unknown in unknowns_of(each[1])]
+        scalars_asked = tuple([item for _, parts in self.questions for item in parts])
         self.parts = scalars.expressions.parts_of(scalars_asked)
         self.others = {part for part in self.parts if part is not unknown}
 
     def prepare(self) -> None:
         """Lay out in a row what is asked: the number, what does not depend on it, what does."""
+        unknowns_of = self.scalars.expressions.unknowns_of
+        parts = (item for item in self.parts if isinstance(item, Expr) and not item.unknown)
+        depend = (item for item in parts if self.unknown in unknowns_of((item,)))
+        self.order = sorted(depend, key=attrgetter("serial"))  # what it is made of was made before
         self._start: list[int | None] = [None]
         self._places: dict[object, int] = {self.unknown: 0}
         self._program = [
@@ -164,31 +164,6 @@ class _Asked:
         place = self._places[item] = len(self._start)
         self._start.append(number)
         return place
-
-    def _visit(self, scalar: Scalar, depends: dict[Expr, bool]) -> bool:
-        """Tell whether a scalar depends on the unknown; put those that do in order."""
-        if not isinstance(scalar, Expr):
-            return False
-        work = [scalar]
-        while work:
-            item = work[-1]
-            if item in depends:
-                work.pop()
-                continue
-            if item.unknown:
-                depends[work.pop()] = False
-                continue
-            found = False
-            for part in item.parts:
-                if part not in depends:
-                    work.append(part)
-                    break
-                found = found or depends[part]
-            else:
-                depends[work.pop()] = found
-                if found:
-                    self.order.append(item)
-        return depends[scalar]
 
     def outcomes(self, numbers: list[int], many: int) -> list[Vector | None]:
         """Return the outcomes for each number, None where it is not to be run: loops would be very

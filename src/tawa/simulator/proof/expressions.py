@@ -44,6 +44,7 @@ class Expressions:
     def __init__(self) -> None:
         self._made: dict[tuple[str, tuple[object, ...]], Expr] = {}
         self._parts: dict[tuple[Scalar, ...], list[object]] = {}
+        self._unknowns: dict[tuple[Scalar, ...], frozenset[object]] = {}
         self.units: dict[Expr, int] = {}
 
     def unknown(self, kind: str, key: tuple[object, ...], unit: int) -> Expr:
@@ -66,6 +67,15 @@ class Expressions:
         found = self._parts.get(scalars)
         if found is None:
             found = self._parts[scalars] = parts_of(scalars)
+        return found
+
+    def unknowns_of(self, scalars: tuple[Scalar, ...]) -> frozenset[object]:
+        """Return the unknowns that scalars are made of."""
+        found = self._unknowns.get(scalars)
+        if found is None:
+            parts = self.parts_of(scalars)
+            found = frozenset([item for item in parts if isinstance(item, Expr) and item.unknown])
+            self._unknowns[scalars] = found
         return found
 
     def _make(self, function: str, args: tuple[Scalar, ...]) -> Expr:
