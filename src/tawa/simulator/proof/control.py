@@ -89,7 +89,9 @@ def is_around(loop: Operation, decoder: Decoder) -> bool:
 def _orbits(decoder: Decoder, loop: Operation) -> tuple[Group, ...]:
     """Return the carried scalars of a loop that must recur, in groups."""
     groups = decoder.uniform.orbits.get(loop, ())
-    return tuple(Group.of(tuple(decoder.number(value) for value in group)) for group in groups)
+    return tuple(
+        Group.of(loop, tuple(decoder.number(value) for value in group)) for group in groups
+    )
 
 
 def control_roots(operation: Operation, decoder: Decoder) -> list[SSAValue]:
@@ -133,7 +135,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
             world.scalars.answered(itself, (by,), step)
         if start is not None:
             start(env)
-        turning = world.entering(loop, orbits, env)
+        turning = world.entering(orbits, env)
         if trips:
             world.entered.add((loop, 0))
         for trip in Turns(trips, world.turn, env, kept):
@@ -325,7 +327,7 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
             world.trips(trips, script.env[low], end, step_by, script.facts)
         if start is not None:
             start(env)
-        turning = world.entering(loop, orbits, script.env)
+        turning = world.entering(orbits, script.env)
         world.entered.add((loop, 0))
         for trip in range(world.limit):
             if programs:

@@ -29,7 +29,7 @@ from tawa.simulator.proof.configuration import (
 )
 from tawa.simulator.proof.counts import Counts
 from tawa.simulator.proof.model import Model
-from tawa.simulator.proof.orbits import Orbit, Values
+from tawa.simulator.proof.orbits import Group, Orbit, Values
 from tawa.simulator.proof.reach import Reach
 from tawa.simulator.proof.rules import Contest, Endless, OutOfSteps, Unproved, Violation
 from tawa.simulator.proof.run import Entry, Run
@@ -69,8 +69,8 @@ class Exploration:
         self.run: Run | None = None
         self.search = Search(model)
         self.answers = Answers()
-        self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
-        self.ended: dict[tuple[Operation, tuple[int, ...]], dict[Values, Ended]] = {}
+        self.orbits: dict[Group, Orbit] = {}
+        self.ended: dict[Group, dict[Values, Ended]] = {}
         self.lengthened: set[tuple[int, int]] = set()  # configurations, and lines of loops
         self.tours = Tours()
         self.free: list[Tour] = []  # runs with free ends
@@ -207,8 +207,8 @@ class Exploration:
 
     def _astray(self) -> Iterator[tuple[Operation, Ended]]:
         """Yield loops that do not recur yet, and what ended them so; each once."""
-        for (loop, group), ended in self.ended.items():
-            begun = self.orbits[loop, group].begun
+        for group, ended in self.ended.items():
+            loop, begun = group.loop, self.orbits[group].begun
             for values, how in ended.items():
                 once = id(how[0].outcomes), line_of(loop)
                 if values not in begun and loop not in self.fixed and once not in self.lengthened:
@@ -253,12 +253,12 @@ class Exploration:
         else:
             self._note(run)
         given = run.scalars.launched()
-        for key, orbit in run.orbits.items():
-            kept = self.orbits.setdefault(key, Orbit())
+        for group, orbit in run.orbits.items():
+            kept = self.orbits.setdefault(group, Orbit())
             kept.begun |= orbit.begun
             kept.ended |= orbit.ended
-            for values in sorted(orbit.ended - self.ended.setdefault(key, {}).keys(), key=repr):
-                self.ended[key][values] = run.configuration, given
+            for values in sorted(orbit.ended - self.ended.setdefault(group, {}).keys(), key=repr):
+                self.ended[group][values] = run.configuration, given
         self._forget()
 
     def _note(self, run: Run) -> None:
@@ -381,7 +381,7 @@ class Exploration:
 
     def _not_recurring(self) -> Operation | None:
         """Return a loop that ended with slots or phases with which no trip was seen to begin."""
-        for (loop, _), orbit in self.orbits.items():
-            if loop not in self.fixed and orbit.ended - orbit.begun:
-                return loop
+        for group, orbit in self.orbits.items():
+            if group.loop not in self.fixed and orbit.ended - orbit.begun:
+                return group.loop
         return None

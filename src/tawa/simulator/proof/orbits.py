@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from xdsl.ir import Operation
+
 from tawa.simulator.proof.expressions import Expr
 from tawa.simulator.proof.places import Read, reader
 from tawa.simulator.proof.scalars import Scalars, itself
@@ -12,17 +14,20 @@ from tawa.simulator.proof.scalars import Scalars, itself
 Values: TypeAlias = tuple[int | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Group:
-    """Scalars that depend on one another, by their places in the environment."""
+    """Scalars that a loop carries and that depend on one another, by their places in the
+    environment.
+    """
 
+    loop: Operation
     places: tuple[int, ...]
     read: Read
 
     @staticmethod
-    def of(places: tuple[int, ...]) -> Group:
+    def of(loop: Operation, places: tuple[int, ...]) -> Group:
         """Return the group of some places."""
-        return Group(places, reader(places))
+        return Group(loop, places, reader(places))
 
 
 @dataclass(eq=False, slots=True)

@@ -85,7 +85,7 @@ class Run(World):
         self.shortened: dict[int, int] = {}
         self.turn, self.settled = model.turn, model.steady.trips
         self.entered: set[Entry] = set()
-        self.orbits: dict[tuple[Operation, tuple[int, ...]], Orbit] = {}
+        self.orbits: dict[Group, Orbit] = {}
         self.asked: dict[Question, Operation] = {}
         self.askers: dict[Question, dict[Operation, list[Facts]]] = {}
         self.longest = 0  # trips of a loop
@@ -326,13 +326,13 @@ class Run(World):
         first = settle + (count - settle - left + 1) // 2
         return (*range(first), *range(first + left, count))
 
-    def entering(self, loop: Operation, groups: tuple[Group, ...], env: list[Any]) -> Turning:
+    def entering(self, groups: tuple[Group, ...], env: list[Any]) -> Turning:
         """Return what notes the values of the carried scalars of a loop that must recur."""
-        found: list[tuple[Read, Orbit]] = []
+        orbits, found = self.orbits, list[tuple[Read, Orbit]]()
         for group in groups:
-            orbit = self.orbits.get((loop, group.places))
+            orbit = orbits.get(group)
             if orbit is None:
-                orbit = self.orbits[loop, group.places] = Orbit()
+                orbit = orbits[group] = Orbit()
             found.append((group.read, orbit))
         return Turning(self.scalars, env, found)
 
