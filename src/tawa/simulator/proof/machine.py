@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tawa.simulator.proof.barriers import Mbarrier
 
 WARP = 32
+_IDLE = 64  # parts of a program that make no actions, side by side, before they count as steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,11 @@ class Script:
 
     def _go_on(self) -> bool:
         sources, actions = self.sources, self.actions
-        made = len(actions)
+        made, idle = len(actions), 0
         while sources and len(actions) == made:
+            idle += 1
+            if idle > _IDLE:
+                self.world.count()
             for inner in sources[-1]:
                 if inner is not None:
                     sources.append(inner)

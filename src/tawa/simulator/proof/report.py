@@ -7,7 +7,7 @@ from xdsl.ir import Operation
 
 from tawa.errors import Place, ProtocolError, UnprovedProtocol
 from tawa.ir import tile
-from tawa.simulator.proof.rules import Row, Unproved, Violation
+from tawa.simulator.proof.rules import OutOfSteps, Row, Unproved, Violation
 from tawa.simulator.proof.run import Run
 
 _TRACE_ROWS = 12
@@ -55,6 +55,8 @@ def _trace(run: Run, found: Violation) -> list[Row]:
         again.execute()
     except Violation as same:
         rows = list(same.rows)
+    except OutOfSteps:
+        return rows  # a trace has steps that are not counted else: it does not come so far
     assert again.trace is not None
     # A hang is everybody's: who waits is not who is at fault. Warps that follow are left out.
     roles = set[str]() if found.rule.name == "no hang" else {row.role for row in rows}

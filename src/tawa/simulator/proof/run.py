@@ -258,6 +258,14 @@ class Run(World):
         if self.trace is not None:
             done = (agent.label, line_of(operation), what.format(whom), str(phase))
             self.trace.append(Row(self.steps, *done))
+        self._check_budget(operation)
+
+    def count(self) -> None:
+        """Count a step of nobody: a trip of a loop that has nothing to do."""
+        self.steps += 1
+        self._check_budget()
+
+    def _check_budget(self, operation: Operation | None = None) -> None:
         if self.steps > self.budget:
             raise OutOfSteps(
                 f"a run takes more than {self.budget} steps; nothing is known about it", operation

@@ -276,12 +276,11 @@ class _Reader:
                 seen.add(item)
                 if (whole := known.get(item)) is not None:
                     found.add(whole)
-                else:
-                    item.add_to(found)
-                    work += self._parts(item)
-                if conditions and not work:
-                    tests = [self._origin(branch.cond) for branch in found.branches]
-                    work = [test for test in tests if test not in seen]
+                    continue
+                item.add_to(found)
+                work += self._parts(item)
+                if conditions and item.branch is not None:
+                    work.append(self._origin(item.branch.cond))
             known[origin] = found
         return found
 
