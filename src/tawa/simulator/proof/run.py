@@ -90,9 +90,7 @@ class Run(World):
         self.askers: dict[Question, dict[Operation, list[Facts]]] = {}
         self.longest = 0  # trips of a loop
         self.turned: dict[Operation, set[int]] = {}  # trips of loops that have none inside
-        self.bounds: dict[
-            Operation, dict[Question, None]
-        ] = {}  # what such a loop asked in a survey
+        self.bounds: dict[Operation, dict[Question, None]] = {}  # what they asked in a survey
         self.flying: list[tuple[int, Agent, Operation]] = []
         self.globals = GlobalMemory(model.decoder.followed, scalars)
         self.blocks = [self._block(rank) for rank in range(model.cluster)]
