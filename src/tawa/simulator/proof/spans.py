@@ -6,17 +6,15 @@
 What is known is written as sums that are not negative: of a minimum, a quotient by a constant, a
 condition, and of the number of trips asked about. Then all unknowns are eliminated, one after the
 other (Fourier and Motzkin); where that leaves a number below zero, no input does all of it. A
-minimum is one of two numbers and unlike ones differ up or down: where that is needed, each case is
-looked at by itself. Nothing here is of a run: it holds for every input, and every trip of the loops
-around.
+minimum is one of two numbers and unlike ones differ up or down: such cases are looked at one by one
+where numbers found without them do not keep to any. Nothing here is of a run: it holds for every
+input, and every trip of the loops around.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import product
-from math import gcd, prod
+from math import prod
 from typing import TypeAlias
 
 from xdsl.dialects import scf
@@ -27,16 +25,12 @@ from tawa.analysis.polynomial import Atom, Call, Known, Leaf, Monomial, Polynomi
 from tawa.analysis.ranges import range_of, range_of_type
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.closed import Fact
+from tawa.simulator.proof.elimination import Row, hold, numbers_of
 from tawa.simulator.proof.functions import NARROW
 
 Split: TypeAlias = tuple[tuple[Polynomial, ...], ...]
 """Cases of which one holds, a single one surely: what is not negative then."""
-Row: TypeAlias = dict[int, int]
-"""A sum that is not negative: factors by the place of what they multiply, 0 is the place of 1."""
-Rows: TypeAlias = dict[tuple[tuple[int, int], ...], int]
-"""Such sums in lowest terms: the number in each, by its factors."""
 
-_ROWS = 120  # at a time; nothing is said of more
 _CASES = 60  # of one question
 _BITS = 32  # more than these a number is not shifted by
 _ONE = Polynomial.constant(1)
@@ -260,13 +254,18 @@ class _Facts:
         return self._fits([*map(self._row, asked), *self._sure], self._open)
 
     def _fits(self, rows: list[Row], splits: list[list[list[Row]]]) -> bool:
+        """Tell whether there may be such numbers: of the splits, those that numbers found for the
+        rest do not keep to are looked at case by case.
+        """
         self._cases += 1
-        if _contradict(rows):
+        numbers = numbers_of(rows)
+        if numbers is None:
             return False
-        if not splits or self._cases > _CASES:
+        broken = next((each for each in splits if not numbers or not hold(each, numbers)), None)
+        if broken is None or self._cases > _CASES:
             return True
-        first, *others = splits
-        return any(self._fits([*rows, *case], others) for case in first)
+        others = [split for split in splits if split is not broken]
+        return any(self._fits([*rows, *case], others) for case in broken)
 
     def _put(self, split: Split) -> None:
         """Add sums, and what defines what they are made of."""
@@ -316,55 +315,3 @@ def _ranges(monomial: Monomial, cluster: int) -> Iterator[Polynomial]:
             yield value - Polynomial.constant(least)
         if most is not None:
             yield Polynomial.constant(most) - value
-
-
-def _contradict(given: list[Row]) -> bool:
-    """Tell whether no numbers make all sums not negative. Eliminates what stands in them, first
-    what adds the fewest sums.
-    """
-    rows: Rows = {}
-    if not all(_keep(rows, row) for row in given):
-        return True
-    while 0 < len(rows) <= _ROWS:
-        gone = _cheapest(rows)
-        apart: dict[int, list[tuple[int, Row]]] = {1: [], -1: []}
-        others: Rows = {}
-        for key, number in rows.items():
-            row = {0: number, **dict(key)}
-            factor = row.pop(gone, 0)
-            if factor:
-                apart[1 if factor > 0 else -1].append((abs(factor), row))
-            else:
-                others[key] = number
-        rows = others
-        for (a, one), (b, other) in product(apart[1], apart[-1]):
-            joint = {place: b * factor for place, factor in one.items()}
-            for place, factor in other.items():
-                joint[place] = joint.get(place, 0) + a * factor
-            if not _keep(rows, joint):
-                return True
-    return False
-
-
-def _keep(rows: Rows, row: Row) -> bool:
-    """Add a sum in lowest terms: of those that differ in a number alone, the least. Return False
-    where it is a number below zero.
-    """
-    factors = [(place, factor) for place, factor in sorted(row.items()) if place and factor]
-    number = row.get(0, 0)
-    if not factors:
-        return number >= 0
-    by = gcd(*(factor for _, factor in factors))
-    key = tuple([(place, factor // by) for place, factor in factors])
-    rows[key] = min(rows.get(key, number // by), number // by)
-    return True
-
-
-def _cheapest(rows: Rows) -> int:
-    """Return the place of what adds the fewest sums when it is eliminated."""
-    ups: Counter[int] = Counter()
-    downs: Counter[int] = Counter()
-    for key in rows:
-        for place, factor in key:
-            (ups if factor > 0 else downs)[place] += 1
-    return min({*ups, *downs}, key=lambda place: (ups[place] * downs[place], place))
