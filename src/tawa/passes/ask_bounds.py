@@ -1,5 +1,5 @@
 """Purpose: ask a launch that indices do not wrap, where quotients of them are then alike in a tile,
-or comparisons of them decided.
+comparisons of them decided, or loops of products known to make a trip.
 
 Before -> after::
 
@@ -44,7 +44,7 @@ from tawa.ir import tile
 from tawa.ir.control import yielded
 from tawa.ir.functions import ORDERS, TURNED
 from tawa.ir.types import element_type, i32, int_array, shape_of
-from tawa.ir.walk import walk
+from tawa.ir.walk import has, walk
 from tawa.passes.fold import constant_of
 from tawa.passes.simplify import simplify
 from tawa.plan.plan import Declined, Plan
@@ -67,6 +67,8 @@ def ask_bounds(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
             conditions += _ask(kernel, op)
         elif op.function.data in ORDERS and not shape_of(op.result.type):
             decided += _ask_order(kernel, op)
+    for loop in [op for op in walk(kernel) if isinstance(op, scf.ForOp) and has(op, tile.Dot)]:
+        decided += _ask_trip(kernel, loop)
     if conditions or decided:
         texts = [StringAttr(text) for text in dict.fromkeys((*conditions, *decided))]
         kernel.attributes["bounds"] = ArrayAttr(texts)
@@ -106,6 +108,22 @@ def _ask_order(kernel: tile.Kernel, comparison: tile.Elementwise) -> list[str]:
             op.attributes["within"] = int_array((_NATURAL.low, _NATURAL.high))
             return conditions
     return []
+
+
+def _ask_trip(kernel: tile.Kernel, loop: scf.ForOp) -> list[str]:
+    """Return what is asked so that a loop surely makes a trip, whose end grows with the programs:
+    ``range(0, (program + 1) * 64)``. Where it is pipelined nothing stands for no trips then.
+    """
+    first, end, op = constant_of(loop.lb), polynomial(loop.ub), loop.ub.owner
+    if not isinstance(first, int) or not isinstance(op, tile.Elementwise) or loop.ub.type != i32:
+        return []
+    least = dict(end.terms).get((), 0)
+    if least <= first or range_of(loop.ub).low > first or not _grows_from_zero(end):
+        return []
+    if (conditions := _conditions(kernel, op)) is None:
+        return []
+    op.attributes["within"] = int_array((least, _NATURAL.high))
+    return conditions
 
 
 def _grows_from_zero(poly: Polynomial) -> bool:

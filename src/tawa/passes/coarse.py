@@ -19,7 +19,8 @@ under the products it does not wait for. Waits and releases are placed later, by
 
 Requires: aref IR, roles distributed. Ensures: the same values; each ring is got and freed in the
 same order as before.
-Declines when: the products of a trip do not feed one another, or a ring has too few slots.
+Declines when: the products of a trip do not feed one another, a loop makes one trip at most, or a
+ring has too few slots.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from xdsl.ir import Block, Operation, SSAValue, Use
 
 from tawa.analysis.effects import VIEWS, is_pure
 from tawa.analysis.naming import name_of
+from tawa.analysis.polynomial import polynomial
 from tawa.analysis.stages import (
     Stages,
     borrowed,
@@ -73,6 +75,8 @@ def _pipeline_coarse(loop: scf.ForOp, plan: LoopPlan) -> Taken | str:
     """Pipeline one loop with the coarse schedule; return the reason where that is not done, else
     when it takes which tiles.
     """
+    if _makes_one_trip(loop):
+        return "the loop makes one trip at most: no other overlaps with it"
     settle_carried(loop)
     stages = find_stages(loop)
     if not stages.reason:
@@ -84,6 +88,13 @@ def _pipeline_coarse(loop: scf.ForOp, plan: LoopPlan) -> Taken | str:
     gets = {op.aref: stage for op, stage in stages.of.items() if isinstance(op, aref.GetEnter)}
     pipeline_loop(loop, Schedule(tuple(order), stages.of, breaks if plan.pins else ()))
     return Taken(plan.loop, gets)
+
+
+def _makes_one_trip(loop: scf.ForOp) -> bool:
+    """Tell whether a loop goes no further than its step: on the diagonal of a causal mask."""
+    span = (polynomial(loop.ub) - polynomial(loop.lb)).as_constant
+    step = polynomial(loop.step).as_constant
+    return span is not None and step is not None and 0 < span <= step
 
 
 # --- preparing a body -----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from tawa.analysis.contiguity import HINTS, Contiguity
 from tawa.analysis.ranges import compare, range_of
 from tawa.ir import tile
-from tawa.ir.functions import FUNCTIONS
+from tawa.ir.functions import FUNCTIONS, ORDERS
 from tawa.ir.types import Real, bit_width, element_type, is_float, is_signed, shape_of, with_shape
 
 Emit = Callable[[Operation], SSAValue]
@@ -133,8 +133,10 @@ def _fold_decided(operation: tile.Elementwise, emit: Emit) -> SSAValue | None:
     name = operation.function.data
     if name in ("eq", "ne") and _never_equal(*operation.inputs):
         return emit(constant(int(name == "ne"), operation.result.type))
-    if name not in ("lt", "le", "gt", "ge") or not _is_whole(operation.inputs[0]):
+    if name not in ORDERS or not _is_whole(operation.inputs[0]):
         return None
+    if operation.inputs[0] is operation.inputs[1]:
+        return emit(constant(int(name in ("le", "ge")), operation.result.type))
     decided = compare(name, *(range_of(value) for value in operation.inputs))
     return None if decided is None else emit(constant(decided, operation.result.type))
 

@@ -29,6 +29,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.analysis.effects import VIEWS
+from tawa.analysis.ranges import range_of
 from tawa.analysis.stages import Stages, carried_roots, defined_in, statements, used_by
 from tawa.errors import InternalError
 from tawa.ir import aref, hopper, tile
@@ -385,10 +386,10 @@ def _is_computed(value: SSAValue) -> bool:
 
 def _always(loop: scf.ForOp, trips: int) -> bool:
     """Tell whether a loop surely makes at least `trips` trips."""
-    low, high, step = (integer_of(value) for value in (loop.lb, loop.ub, loop.step))
-    if low is None or high is None or step is None:
+    low, step = integer_of(loop.lb), integer_of(loop.step)
+    if low is None or step is None:
         return False
-    return low + (trips - 1) * step < high
+    return low + (trips - 1) * step < range_of(loop.ub).low
 
 
 def _taken(block: Block) -> list[Operation]:

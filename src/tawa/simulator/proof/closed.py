@@ -25,6 +25,7 @@ from tawa.ir.functions import OPPOSITE, TURNED
 from tawa.simulator.proof.counting import constant_of, negated
 from tawa.simulator.proof.globals import Roots, may_change
 
+_EQUAL = frozenset({"eq", "le", "ge"})  # what holds of a number and itself
 _BITS = {"i32": 32, "i64": 64}
 
 
@@ -46,6 +47,15 @@ class Fact:
         while (inner := negated(value)) is not None:
             value, holds = inner, not holds
         return cls(value, holds)
+
+    def is_of_one_number(self, written: Roots) -> bool:
+        """Tell whether a whole number is compared with itself, and said to be what it is not."""
+        operation = self.value.owner
+        if not isinstance(operation, tile.Elementwise) or operation.function.data not in OPPOSITE:
+            return False
+        one, other = operation.inputs
+        equal = operation.function.data in _EQUAL
+        return str(one.type) in _BITS and equal != self.holds and is_same(one, other, written)
 
     def compared(self) -> tuple[SSAValue, str, int] | None:
         """Return a number and the comparison with a constant that holds of it, if it is one."""
@@ -75,6 +85,8 @@ def is_closed(branch: scf.IfOp, side: int, written: Roots) -> bool:
     if any(
         fact.holds != wanted.holds and is_same(fact.value, wanted.value, written) for fact in around
     ):
+        return True
+    if wanted.is_of_one_number(written):
         return True
     compared = wanted.compared()
     if compared is None:

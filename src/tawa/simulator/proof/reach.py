@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from xdsl.dialects import scf
 from xdsl.ir import Operation
 
-from tawa.simulator.proof.closed import is_closed
+from tawa.simulator.proof.closed import is_closed, is_same
 from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.read import STEPPED
 from tawa.simulator.proof.run import Entry, Run
@@ -117,8 +117,11 @@ class Reach:
                 blocked, side = control, region
         if blocked is None:
             return False
-        if isinstance(blocked, scf.IfOp) and is_closed(blocked, side, self.decoder.written):
+        written = self.decoder.written
+        if isinstance(blocked, scf.IfOp) and is_closed(blocked, side, written):
             return True
+        if isinstance(blocked, scf.ForOp) and is_same(blocked.lb, blocked.ub, written):
+            return True  # whatever wraps: it ends where it begins
         return blocked in self.decoder.uniform.constant
 
     def dead(self) -> tuple[int, ...]:

@@ -1,0 +1,62 @@
+"""Kernels that users write whose first plan is carried out: no other is tried, nothing unproved."""
+
+import numpy as np
+import pytest
+
+import attention_kernels as forms
+import tawa
+from tawa.kernels import attention
+from tawa.kernels.attention import Variant
+from tawa.runtime.compiled import CompiledKernel
+from test_attention_options import OPTIONS, SINKS, inputs
+from test_known_crashes import causal
+
+
+def given_up(kernel: CompiledKernel) -> list[str]:
+    """What became of the plans that were tried before."""
+    return [str(each) for each in kernel.declined if each.feature.startswith("plan")]
+
+
+def described(*shape: int, block: int = 64) -> tawa.TensorDescriptor:
+    return tawa.TensorDescriptor.from_tensor(np.zeros(shape, np.float16), [block, block])
+
+
+def test_the_diagonal_of_a_causal_mask_in_a_loop_of_its_own():
+    """It makes one trip: coarse, all beyond its first would be code that nothing reaches."""
+    kernel = tawa.jit(causal).compile(*[described(256, 64)] * 4, 256, B=64, D=64, grid=(4,))
+    assert given_up(kernel) == []
+    loops = {each.loop: each.schedule for each in kernel.plan.loops}
+    assert "coarse" in loops.values()
+    assert any("one trip at most" in each.reason for each in kernel.declined)
+
+
+@pytest.mark.parametrize("depth", [2, 4])
+def test_a_loop_whose_end_grows_with_the_programs(depth):
+    """`range(0, (block + 1) * ROWS)`: where it makes no trip the number of the block has wrapped,
+    which the launch is asked.
+    """
+    kernel = forms.one_loop.compile(
+        *[described(512, 64)] * 4, 2, 256, 0.125, ROWS=64, COLUMNS=64, CAUSAL=True,
+        depth={"k": depth, "v": depth}, grid=(4, 2),
+    )  # fmt: skip
+    assert given_up(kernel) == []
+    assert any("grid0" in str(each) for each in kernel.guards)
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({"queries": 64, "keys": 8}, OPTIONS["window"]),
+        ({"queries": 200, "keys": 40}, {"causal": True, "window": 20}),
+        ({"queries": 128, "keys": 128}, {"window": (70, 30), "sink": SINKS}),
+    ],
+    ids=["few keys", "a window beyond the keys", "both sides"],
+)
+@pytest.mark.parametrize("variant", [Variant(64, 64, True), Variant(128, 64, True)], ids=str)
+def test_windows_in_loops_of_their_own(given, options, variant):
+    """How many blocks of keys an edge of the window goes over follows from its bounds."""
+    q, k, v = inputs(**given)
+    operands = attention.bind(q, k, v, out=np.empty_like(q), lse=True, **options)
+    for launch in attention.launches(operands, variant):
+        kernel = launch.kernel.compile(*launch.arguments, grid=launch.grid, **launch.options)
+        assert given_up(kernel) == []
