@@ -66,6 +66,8 @@ class Common:
                     self._who.setdefault(form, []).append(who)
                     places = {id(each): self._place(each) for each in facts}
                     self._where.setdefault(form, {}).update(places)
+        self._of: dict[Terms, list[Form]] = {}
+        self._pairs: dict[Form, list[tuple[Form, Terms]]] = {}
         self._known: dict[Terms, Form] = {
             form[0]: form for form, who in self._who.items() if sharing.is_shared(who)
         }
@@ -75,8 +77,10 @@ class Common:
         left = [form for form in self._who if not self._follows_always(form)]
         while left and (found := self._class(left)) is not None:
             self._known[found[0]] = found
+            self._of.clear()
+            self._pairs.clear()
             for place in self._places.values():
-                place.follows.clear()
+                place.follows = {form: True for form, does in place.follows.items() if does}
             left = [form for form in left if not self._follows_always(form)]
         return {question for question, form in self._form.items() if form in left}
 
@@ -119,12 +123,30 @@ class Common:
 
     def _is_decided(self, form: Form, place: Place) -> bool:
         """Tell whether something common decides a form, as functions of one number."""
-        return direction(form) in self._known or any(
-            self._singles.decides(known, form, number, place.facts)
-            for number in self._singles.numbers(form)
-            for known in self._known.values()
-            if self._singles.is_of(known, number)
-        )
+        if direction(form) in self._known:
+            return True
+        decides, facts = self._singles.decides, place.facts
+        return any(decides(known, form, number, facts) for known, number in self._beside(form))
+
+    def _beside(self, form: Form) -> list[tuple[Form, Terms]]:
+        """Return what is common and a function of a sum that a form is a function of, with it."""
+        found = self._pairs.get(form)
+        if found is None:
+            singles = self._singles
+            found = self._pairs[form] = [
+                (known, number)
+                for number in singles.numbers(form)
+                for known in self._known_of(number)
+            ]
+        return found
+
+    def _known_of(self, number: Terms) -> list[Form]:
+        """Return what is common and a function of a sum."""
+        found = self._of.get(number)
+        if found is None:
+            known = self._known.values()
+            found = self._of[number] = [one for one in known if self._singles.is_of(one, number)]
+        return found
 
     def _is_made(self, form: Form, place: Place) -> bool:
         """Tell whether a form is made of what follows from what is common."""

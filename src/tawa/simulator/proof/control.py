@@ -21,19 +21,14 @@ from tawa.simulator.proof.moves import moves
 from tawa.simulator.proof.orbits import Group
 from tawa.simulator.proof.rules import Endless, Unproved, Violation
 from tawa.simulator.proof.scalars import Scalars, itself
+from tawa.simulator.proof.sites import has_steps, nesting_of, site_of
 from tawa.simulator.proof.steps import Step, run_steps
-from tawa.simulator.proof.turns import Turns
+from tawa.simulator.proof.turns import Cycle, Turns
 
 Bounds = tuple[int, int, int]
 """The places of the first number of a loop, of its end and of its step."""
 _PATIENCE = 64
 """Trips of a while loop after which the outcomes chosen in it, which keep it turning, change."""
-
-
-def has_steps(block: Block, decoder: Decoder) -> bool:
-    """Tell whether a block holds an operation with an effect the proof follows."""
-    inside = decoder.census.inside(block)
-    return any(type(inner) in decoder.rules and not _is_control(inner) for inner in inside)
 
 
 def _is_tracked(block: Block, decoder: Decoder) -> bool:
@@ -43,47 +38,6 @@ def _is_tracked(block: Block, decoder: Decoder) -> bool:
         for inner in decoder.census.inside(block)
         for value in (*inner.operands, *inner.results)
     )
-
-
-def _is_control(operation: Operation) -> bool:
-    return isinstance(operation, (scf.ForOp, scf.IfOp, scf.WhileOp))
-
-
-def _loops_inside(block: Block, decoder: Decoder) -> list[scf.ForOp | scf.WhileOp]:
-    return [
-        inner
-        for inner in decoder.census.of(scf.ForOp, scf.WhileOp, within=block)
-        if any(has_steps(region.block, decoder) for region in inner.regions if region.blocks)
-    ]
-
-
-def site_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
-    """Return the site of a loop: how deep it nests."""
-    site = nesting_of(operation, block, decoder)
-    if isinstance(operation, scf.WhileOp):
-        return Site(operation, "while around" if site.kind == "around" else "while")
-    return site
-
-
-def nesting_of(operation: Operation, block: Block, decoder: Decoder) -> Site:
-    """Return the site of a loop whose trips follow from its bounds."""
-    loops = _loops_inside(block, decoder)
-    if not has_steps(block, decoder):
-        return Site(operation, "pure")
-    if not loops:
-        return Site(operation, "inner")
-    nested = any(_loops_inside(loop.regions[-1].block, decoder) for loop in loops)
-    return Site(operation, "around" if nested else "outer")
-
-
-def is_pure(loop: Operation, decoder: Decoder) -> bool:
-    """Tell whether nothing in a loop has an effect the proof follows."""
-    return not any(has_steps(region.block, decoder) for region in loop.regions if region.blocks)
-
-
-def is_around(loop: Operation, decoder: Decoder) -> bool:
-    """Tell whether a loop has loops inside that turn rings."""
-    return bool(_loops_inside(loop.regions[-1].block, decoder))
 
 
 def _orbits(decoder: Decoder, loop: Operation) -> tuple[Group, ...]:
@@ -309,6 +263,7 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
         return None
     check, body = run_steps(decoder.block(before)), run_steps(decoder.block(after))
     condition = decoder.number(test.operands[0])
+    carried = tuple(decoder.number(value) for value in before.args if value in decoder.needed)
     site = site_of(loop, after, decoder)
     count = counted(loop)
     programs = decoder.persistent and hopper.PROGRAMS in loop.attributes
@@ -322,18 +277,21 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
     def run(script: Script) -> Source:
         env, world = script.env, script.world
         if count is not None:
-            end = world.scalars.apply("add", script.env[high], count.more)
-            step_by = script.env[by] if by >= 0 else count.step
-            world.trips(trips, script.env[low], end, step_by, script.facts)
+            end = world.scalars.apply("add", env[high], count.more)
+            step_by = env[by] if by >= 0 else count.step
+            world.trips(trips, env[low], end, step_by, script.facts)
         if start is not None:
             start(env)
-        turning = world.entering(orbits, script.env)
+        turning = world.entering(orbits, env)
         world.entered.add((loop, 0))
+        cycle = Cycle(world.scalars, env, carried)
         for trip in range(world.limit):
+            if cycle.closes(trip):
+                raise Endless("a while loop does not end: its trips repeat", loop)
             if programs:
                 script.program = trip
             yield check(script)
-            if not world.condition(site, script.env[condition], None, script.facts):
+            if not world.condition(site, env[condition], None, script.facts):
                 break
             if chosen and trip >= _PATIENCE:
                 world.configuration.restless = trip

@@ -50,7 +50,7 @@ _DRAWS, _FILLED = 32, 4_000  # runs in which loops make all trips they can, and 
 _OTHERS = 4  # drawings of numbers in place of those with which a loop does not end
 _SMALL = 1_000  # steps of a run of small numbers
 # Steps of a run that should give a loop a trip count, and of all such that were given up.
-_TRIED, _TRIED_IN_VAIN = 8_000, 40_000
+_TRIED, _TRIED_IN_VAIN = 4_000, 12_000
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
 
 
@@ -216,18 +216,21 @@ class Exploration:
 
     def _try(self, configuration: Configuration, steps: int = STEPS, fresh: bool = False) -> None:
         """Run a configuration; a `fresh` one even where it repeats another. Numbers with which a
-        loop of the program does not end are no launch's: others are drawn, unless they were given.
+        loop of the program does not end are no launch's: others are drawn, unless they were given;
+        and those with which it goes on for long are looked into only where all do.
         """
-        for seed in range(1, _OTHERS + 2):
-            try:
-                return self._attempt(configuration, steps, fresh)
-            except Endless:
-                if seed > _OTHERS:
-                    raise
-            self._give_up()
-            if configuration.given:
-                return
-            configuration = replace(configuration, outcomes={}, seed=seed)
+        for hasty in (False,) if configuration.given else (True, False):
+            asked = replace(configuration, hasty=hasty)
+            for seed in range(1, _OTHERS + 2):
+                try:
+                    return self._attempt(asked, steps, fresh)
+                except Endless:
+                    if seed > _OTHERS and not hasty:
+                        raise
+                self._give_up()
+                if configuration.given:
+                    return
+                asked = replace(configuration, hasty=hasty, outcomes={}, seed=seed)
 
     def _attempt(self, configuration: Configuration, steps: int, fresh: bool) -> None:
         try:

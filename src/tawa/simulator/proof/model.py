@@ -14,13 +14,13 @@ from xdsl.ir import Operation, SSAValue
 from tawa.ir import hopper, tile
 from tawa.ir.types import DescType, PtrType
 from tawa.simulator.proof.configuration import PURE, Shape
-from tawa.simulator.proof.control import is_around, is_pure
 from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.expressions import Expressions
 from tawa.simulator.proof.leaves import Steadiness
 from tawa.simulator.proof.probing import Questions
 from tawa.simulator.proof.rules import Unproved
 from tawa.simulator.proof.setting import SetUp
+from tawa.simulator.proof.sites import is_around, is_pure
 from tawa.simulator.proof.steps import Control
 
 

@@ -34,7 +34,7 @@ from tawa.simulator.proof.rules import Endless, OutOfSteps, Row, Unproved
 from tawa.simulator.proof.scalars import Scalars, truth
 from tawa.simulator.proof.steps import in_turn
 
-_TRIPS = 4096
+_TRIPS, _HASTY = 4096, 256  # of loops whose ends the program computes
 _KEPT = 8  # trips of a long loop that are run beyond whole turns of its rings
 
 
@@ -78,7 +78,8 @@ class Run(World):
         self.model = model
         self.configuration = configuration
         self.cluster = model.cluster
-        self.limit = _TRIPS if not configuration.free else _TRIPS // 16
+        hasty = configuration.free or configuration.hasty
+        self.limit = max(_HASTY, 2 * model.shape.long) if hasty else _TRIPS
         self.budget = budget
         self.watched = budget if not trace else 0  # steps that are only counted
         self.short = short

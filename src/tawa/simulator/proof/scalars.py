@@ -91,6 +91,10 @@ class Scalars:
                 self._bind([found], [number])
         return found
 
+    def made(self) -> int:
+        """Return how much was read and chosen: what is computed follows from the rest alone."""
+        return len(self._met) + len(self.bound) + len(self.assigned)
+
     def known(self) -> dict[Any, Any]:
         """Return the numbers of unknowns and expressions that were looked at so far."""
         return self._known.copy()

@@ -17,9 +17,9 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper, line_of
 from tawa.simulator.proof.configuration import Configuration, Shape, Wishes, uniform
-from tawa.simulator.proof.control import has_steps
 from tawa.simulator.proof.counting import constant_of
 from tawa.simulator.proof.decode import Decoder
+from tawa.simulator.proof.sites import has_steps
 
 Path = tuple[tuple[scf.IfOp, int], ...]
 """Conditions, and the side of each: 0 where it holds."""
