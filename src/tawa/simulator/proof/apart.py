@@ -17,11 +17,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tawa.simulator.proof.cells import Given, Question, is_free, least_of
+from tawa.simulator.proof.cells import Given, Question, is_free
 from tawa.simulator.proof.expressions import Expr, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE, trip_count
 from tawa.simulator.proof.scalars import Scalars, itself, truth
+from tawa.simulator.proof.words import least_of
 
 _LONG = 64  # trips of any loop
 _NUMBERS = 40  # of one unknown that are tried, the least

@@ -16,12 +16,12 @@ from itertools import combinations, islice, product, repeat
 from operator import attrgetter
 from typing import TypeAlias
 
-from tawa.ir import hopper
 from tawa.simulator.proof.expressions import Expr, Scalar
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.rules import Unproved
 from tawa.simulator.proof.scalars import Name, Scalars, itself
+from tawa.simulator.proof.words import least_of
 
 Question: TypeAlias = tuple[Callable[..., int], tuple[Scalar, ...]]
 """What is asked of some scalars: the trips of a loop by its bounds, whether a condition holds."""
@@ -108,19 +108,6 @@ def is_free(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
             return not any(other.function in grid for other in bound.values())
         case _:
             return True
-
-
-def least_of(unknown: Expr) -> int | None:
-    """Return what an unknown is at least, None where it may be anything."""
-    match unknown.function:
-        case "block_id" | "cluster_id":
-            return 0
-        case "num_blocks" | "num_clusters" | "grid_extent":
-            return 1
-        case "value" if isinstance(unknown.args[0], hopper.NextProgram):
-            return 0
-        case _:
-            return None
 
 
 class _Asked:

@@ -22,13 +22,14 @@ from typing import TypeAlias
 from xdsl.ir import Operation
 
 from tawa.ir import tile
-from tawa.simulator.proof.cells import Question, least_of
+from tawa.simulator.proof.cells import Question
 from tawa.simulator.proof.expressions import Expr, Facts, parts_of
 from tawa.simulator.proof.forms import ONE, Form, Forms, Terms, direction, plus
 from tawa.simulator.proof.numbers import trip_count
 from tawa.simulator.proof.scalars import truth
 from tawa.simulator.proof.sharing import Sharing
 from tawa.simulator.proof.single import Singles
+from tawa.simulator.proof.words import least_of
 
 Askers: TypeAlias = Mapping[Operation, Sequence[Facts]]
 """Who asked a question, and what held there."""

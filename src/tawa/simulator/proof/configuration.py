@@ -110,6 +110,7 @@ class Configuration:
     `equal` are numbers that a scalar is rather to be than any other, where it is to be unlike one;
     `given` the numbers of unknowns that are to be those of another run; in a `survey` the questions
     are kept (see `cells`), only for who asks them where it `listens` alone (see `common`).
+    In a `launched` one blocks and extents are those of a launch even where that gives no wish.
     A `hasty` one has no patience with loops that go on for many more trips than are wanted.
     Outcomes that keep a loop turning for ever are no run: `restless` counts the trips since that
     was seen, in which all combinations of outcomes are tried.
@@ -130,6 +131,7 @@ class Configuration:
     restless: int = 0
     survey: bool = False
     listens: bool = False
+    launched: bool = False
     hasty: bool = False
     outcomes: dict[Site, list[int]] = field(default_factory=lambda: {})
 

@@ -19,7 +19,7 @@ from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.machine import Agent, Script, Source
 from tawa.simulator.proof.moves import moves
 from tawa.simulator.proof.orbits import Group
-from tawa.simulator.proof.rules import Endless, Unproved, Violation
+from tawa.simulator.proof.rules import Endless, Impatient, Unproved, Violation
 from tawa.simulator.proof.scalars import Scalars, itself
 from tawa.simulator.proof.sites import has_steps, nesting_of, site_of
 from tawa.simulator.proof.steps import Step, run_steps
@@ -285,7 +285,8 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
         turning = world.entering(orbits, env)
         world.entered.add((loop, 0))
         cycle = Cycle(world.scalars, env, carried)
-        for trip in range(world.limit):
+        limit = min(world.limit, world.patience) if chosen else world.limit
+        for trip in range(limit):
             if cycle.closes(trip):
                 raise Endless("a while loop does not end: its trips repeat", loop)
             if programs:
@@ -304,7 +305,8 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
             if back is not None:
                 back(env)
         else:
-            raise Endless(f"a while loop runs more than {world.limit} times", loop)
+            kind = Impatient if limit < world.limit else Endless
+            raise kind(f"a while loop runs more than {limit} times", loop)
         world.configuration.restless = 0
         turning.end()
         if final is not None:

@@ -31,7 +31,7 @@ from tawa.simulator.proof.counts import Counts
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.orbits import Group, Orbit, Values
 from tawa.simulator.proof.reach import Reach
-from tawa.simulator.proof.rules import Contest, Endless, OutOfSteps, Unproved, Violation
+from tawa.simulator.proof.rules import Contest, Endless, Impatient, OutOfSteps, Unproved, Violation
 from tawa.simulator.proof.run import Entry, Run
 from tawa.simulator.proof.search import Search
 from tawa.simulator.proof.sharing import Sharing
@@ -66,6 +66,7 @@ class Exploration:
         self.seen: list[Configuration] = []
         self.states = 0
         self.in_vain = 0  # steps of runs that were given up
+        self.patient = False  # whether no numbers end a loop within the trips of a hasty run
         self.run: Run | None = None
         self.search = Search(model)
         self.answers = Answers()
@@ -219,18 +220,20 @@ class Exploration:
         loop of the program does not end are no launch's: others are drawn, unless they were given;
         and those with which it goes on for long are looked into only where all do.
         """
-        for hasty in (False,) if configuration.given else (True, False):
-            asked = replace(configuration, hasty=hasty)
+        for hasty in (False,) if configuration.given or self.patient else (True, False):
+            asked, impatient = replace(configuration, hasty=hasty, outcomes={}), False
             for seed in range(1, _OTHERS + 2):
                 try:
                     return self._attempt(asked, steps, fresh)
-                except Endless:
-                    if seed > _OTHERS and not hasty:
+                except Endless as found:
+                    impatient |= isinstance(found, Impatient)
+                    if seed > _OTHERS and not impatient:
                         raise
                 self._give_up()
                 if configuration.given:
                     return
-                asked = replace(configuration, hasty=hasty, outcomes={}, seed=seed)
+                asked = replace(asked, outcomes={}, seed=seed)
+            self.patient = True
 
     def _attempt(self, configuration: Configuration, steps: int, fresh: bool) -> None:
         try:
@@ -240,7 +243,13 @@ class Exploration:
         except (Violation, Unproved) as found:
             if configuration.free:
                 return self._forget()  # no input may do this: it proves and convicts nothing
-            if isinstance(found, Unproved) or self.run is None or not self.run.shortened:
+            if isinstance(found, Unproved) or self.run is None:
+                raise
+            if not configuration.launched and not self.run.scalars.is_launch():
+                self._give_up()  # blocks below zero convict nobody
+                again = replace(configuration, launched=True, outcomes={})
+                return self._attempt(again, steps, fresh)
+            if not self.run.shortened:
                 raise
             # What was left out may be what is missed: only a whole run convicts.
             run = self._run(replace(configuration, outcomes={}), STEPS, short=False)
@@ -255,7 +264,7 @@ class Exploration:
             self.free.append(Tour(run.configuration, run.steps, {}, frozenset(run.entered)))
         else:
             self._note(run)
-        given = run.scalars.launched()
+        given = run.scalars.of_launch()
         for group, orbit in run.orbits.items():
             kept = self.orbits.setdefault(group, Orbit())
             kept.begun |= orbit.begun

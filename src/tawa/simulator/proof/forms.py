@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import gcd
 from typing import TypeAlias
 
-from tawa.simulator.proof.cells import least_of
 from tawa.simulator.proof.expressions import Expr, Scalar, parts_of
+from tawa.simulator.proof.words import least_of
 
 Terms: TypeAlias = tuple[tuple[int, int], ...]
 """Atoms by place, the first ones first, and the factor of each."""

@@ -16,11 +16,12 @@ from itertools import pairwise
 
 from xdsl.ir import Operation
 
-from tawa.simulator.proof.cells import Given, Question, is_free, least_of
+from tawa.simulator.proof.cells import Given, Question, is_free
 from tawa.simulator.proof.expressions import Expr, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.scalars import Name, Scalars
+from tawa.simulator.proof.words import least_of
 
 _LONG = 200  # trips of any loop; a step that is not positive gives more
 _FEW = 4  # constants of the bounds whose multiples are tried, the largest
@@ -166,7 +167,7 @@ class Lines:
         match unknown.function:
             case "grid_extent":
                 least = self.scalars.bound[unknown]
-            case "block_id":
+            case "block_id" if not is_free(unknown, self.scalars.names()):
                 most = self.scalars.bound[unknown]
             case _:
                 pass

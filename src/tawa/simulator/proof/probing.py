@@ -51,6 +51,7 @@ class Wanted:
     """What is wanted of the numbers for unknowns: an outcome near `wish`; `ragged` prefers the
     smallest number that gives it. Each is a multiple of its unit, tried about `constants`, while
     the others are what one of `defaults` says; `late` is how long a bound on a count should hold.
+    What is `least` in a launch is kept to where that gives the wish, or only `launched` numbers do.
     """
 
     wish: int
@@ -59,6 +60,8 @@ class Wanted:
     constants: tuple[int, ...]
     units: tuple[int, ...]
     defaults: tuple[tuple[int, ...], ...]
+    least: tuple[int | None, ...]
+    launched: bool
 
 
 Outcomes: TypeAlias = dict[int, int]
@@ -85,11 +88,28 @@ class Question:
         return found
 
     def _search(self, wanted: Wanted) -> Answer:
+        best = self._nearest(wanted, wanted.least)
+        if (
+            best[0] != wanted.wish
+            and not wanted.launched
+            and any(least is not None for least in wanted.least)
+        ):
+            other = self._nearest(wanted, (None,) * len(wanted.least))
+            best = min(best, other, key=lambda found: abs(found[0] - wanted.wish))
+        if best[0] == NOWHERE:
+            values, _ = self.formula(best[1])
+            return self.outcome(*values), best[1]
+        return best
+
+    def _nearest(self, wanted: Wanted, least: tuple[int | None, ...]) -> Answer:
+        """Return the first numbers that give the wish, else those that come nearest, where each is
+        at least so much.
+        """
         best: Answer | None = None
         wish, constants = wanted.wish, list(wanted.constants)
         for numbers in wanted.defaults:
             for place, unit in enumerate(wanted.units):
-                probe = self.probe(numbers, place)
+                probe = _from(least[place], self.probe(numbers, place))
                 number = _late(probe, wanted, unit)
                 if number is None:
                     number = number_for(probe, wish, unit, constants, wanted.ragged)
@@ -101,9 +121,6 @@ class Question:
                 if reached == wish:
                     return best
         assert best is not None, "asked only where something is open"
-        if best[0] == NOWHERE:
-            values, _ = self.formula(best[1])
-            return self.outcome(*values), best[1]
         return best
 
     def probe(self, numbers: tuple[int, ...], place: int) -> Callable[[int], int]:
@@ -124,6 +141,13 @@ class Question:
             return found
 
         return probe
+
+
+def _from(least: int | None, probe: Callable[[int], int]) -> Callable[[int], int]:
+    """Return a function that is NOWHERE for less than so much."""
+    if least is None:
+        return probe
+    return lambda number: probe(number) if number >= least else NOWHERE
 
 
 def _late(probe: Callable[[int], int], wanted: Wanted, unit: int) -> int | None:

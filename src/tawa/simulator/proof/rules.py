@@ -253,5 +253,9 @@ class Endless(Unproved):
     """A loop whose condition the program computes did not come to its end."""
 
 
+class Impatient(Endless):
+    """A loop did not come to its end within the trips of a hasty run."""
+
+
 class OutOfSteps(Unproved):
     """A run took more steps than it was given."""

@@ -78,8 +78,8 @@ class Run(World):
         self.model = model
         self.configuration = configuration
         self.cluster = model.cluster
-        hasty = configuration.free or configuration.hasty
-        self.limit = max(_HASTY, 2 * model.shape.long) if hasty else _TRIPS
+        self.limit = _TRIPS if not configuration.free else _TRIPS // 16
+        self.patience = max(_HASTY, 2 * model.shape.long) if configuration.hasty else _TRIPS
         self.budget = budget
         self.watched = budget if not trace else 0  # steps that are only counted
         self.short = short

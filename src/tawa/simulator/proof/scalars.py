@@ -19,7 +19,7 @@ from tawa.simulator.proof.expressions import Expr, Expressions, Scalar
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE, NOWHERE
 from tawa.simulator.proof.probing import Formula, Operation, Questions, Wanted
-from tawa.simulator.proof.words import Value, Words, name_of, placed
+from tawa.simulator.proof.words import Value, Words, least_of, name_of, placed, preference
 
 if TYPE_CHECKING:
     from tawa.simulator.proof.configuration import Configuration
@@ -55,6 +55,7 @@ class Scalars:
         self.blocks = configuration.blocks
         self.turn = configuration.turn
         self.late, self.equal = configuration.late, configuration.equal
+        self.launched = configuration.launched
         self.given = configuration.given
         self.random = Random(configuration.seed) if configuration.seed else None
         self.anywhere = configuration.anywhere
@@ -124,7 +125,12 @@ class Scalars:
         """Return the unknowns that are bound, by name."""
         return {name_of(item, self.value): item for item in self.bound}
 
-    def launched(self) -> dict[tuple[object, ...], int]:
+    def is_launch(self) -> bool:
+        """Tell whether the numbers of blocks and extents are such as some launch has."""
+        bound = self.bound.items()
+        return all((least := least_of(item)) is None or least <= n for item, n in bound)
+
+    def of_launch(self) -> dict[tuple[object, ...], int]:
         """Return the numbers of the block and of the grid, by name, as far as they are chosen."""
         bound = self.bound.items()
         return {(item.function, *item.args): n for item, n in bound if item.function in _LAUNCH}
@@ -270,7 +276,7 @@ class Scalars:
         outcome reached.
         """
         parts = self.expressions.parts_of(scalars)
-        unknowns = sorted(self._unbound(parts), key=_preference)
+        unknowns = sorted(self._unbound(parts), key=preference)
         unknowns = unknowns[self.turn % len(unknowns) :] + unknowns[: self.turn % len(unknowns)]
         constants = sorted(self._constants(parts)) or [1]
         if self.random is not None:
@@ -287,6 +293,8 @@ class Scalars:
             tuple(constants),
             tuple([self.units.get(item, 1) for item in unknowns]),
             tuple([self._defaults(unknowns, scale, constants) for scale in scales]),
+            tuple([least_of(item) for item in unknowns]),
+            self.launched,
         )
         reached, numbers = question.answer(wanted)
         self._choose(unknowns, numbers)
@@ -353,7 +361,7 @@ class Scalars:
         number = self.random.choice(constants) * self.random.randrange(6)
         number += self.random.choice((0, 0, self.random.randrange(1 + constants[-1])))
         unit = self.units.get(item, 1)
-        return number // unit * unit
+        return max(number // unit * unit, least_of(item) or -LARGE)
 
     def _defaults(self, unknowns: list[Expr], scale: int, constants: list[int]) -> tuple[int, ...]:
         return tuple([self._default(item, scale, constants) for item in unknowns])
@@ -384,16 +392,3 @@ def itself(value: int) -> int:
 def truth(value: int) -> int:
     """Return 1 for what holds, else 0."""
     return int(bool(value))
-
-
-def _preference(item: Expr) -> tuple[int, int]:
-    """Order unknowns to choose: arguments and memory first, then extents of the grid by axis."""
-    match item.function:
-        case "grid_extent":
-            (axis,) = item.args
-            assert isinstance(axis, int)
-            return (1, axis)
-        case "num_blocks" | "num_clusters" | "block_id" | "cluster_id":
-            return (2, 0)
-        case _:
-            return (0, 0)

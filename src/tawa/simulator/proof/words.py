@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tawa.ir import hopper
 from tawa.simulator.proof.expressions import Expr, Scalar
 
 Value: TypeAlias = Callable[[Scalar], "int | None"]
@@ -134,3 +135,29 @@ def _unknowns_of(offsets: Iterable[Scalar]) -> tuple[Expr, ...]:
             found[item] = None
             work += item.parts
     return tuple([item for item in found if item.unknown])
+
+
+def least_of(unknown: Expr) -> int | None:
+    """Return what an unknown is at least, None where it may be anything."""
+    match unknown.function:
+        case "block_id" | "cluster_id":
+            return 0
+        case "num_blocks" | "num_clusters" | "grid_extent":
+            return 1
+        case "value" if isinstance(unknown.args[0], hopper.NextProgram):
+            return 0
+        case _:
+            return None
+
+
+def preference(item: Expr) -> tuple[int, int]:
+    """Order unknowns to choose: arguments and memory first, then extents of the grid by axis."""
+    match item.function:
+        case "grid_extent":
+            (axis,) = item.args
+            assert isinstance(axis, int)
+            return (1, axis)
+        case "num_blocks" | "num_clusters" | "block_id" | "cluster_id":
+            return (2, 0)
+        case _:
+            return (0, 0)
