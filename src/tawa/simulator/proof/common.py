@@ -24,7 +24,7 @@ from xdsl.ir import Operation
 from tawa.ir import tile
 from tawa.simulator.proof.cells import Question
 from tawa.simulator.proof.expressions import Expr, Facts, parts_of
-from tawa.simulator.proof.forms import ONE, Form, Forms, Terms, direction, plus
+from tawa.simulator.proof.forms import ONE, Form, Forms, Terms, direction, plain, plus
 from tawa.simulator.proof.numbers import trip_count
 from tawa.simulator.proof.scalars import truth
 from tawa.simulator.proof.sharing import Sharing
@@ -39,7 +39,7 @@ Askers: TypeAlias = Mapping[Operation, Sequence[Facts]]
 class Place:
     """Where something was asked: what is positive there, and what follows from that."""
 
-    facts: list[Form]
+    facts: tuple[Form, ...]
     follows: dict[Form, bool] = field(default_factory=dict[Form, bool])
 
 
@@ -57,33 +57,42 @@ class Common:
         self._forms = Forms(units, list(dict.fromkeys(_steps(questions))))
         self._singles = Singles(self._forms, many)
         self._places: dict[int, Place] = {}
+        self._told: dict[tuple[Form, ...], Place] = {}
         self._form = {question: self._form_of(question) for question in questions}
         self._who: dict[Form, list[Operation]] = {}
-        self._where: dict[Form, dict[int, Place]] = {}
+        self._where: dict[Form, dict[Place, None]] = {}
         for question, askers in questions.items():
             form = self._form[question]
             for who, facts in askers.items():
                 if form[0] and _goes_by(who) and not sharing.is_even(who):
                     self._who.setdefault(form, []).append(who)
-                    places = {id(each): self._place(each) for each in facts}
+                    places = dict.fromkeys(map(self._place, facts))
                     self._where.setdefault(form, {}).update(places)
+        self._known: dict[Terms, Form] = {}
         self._of: dict[Terms, list[Form]] = {}
         self._pairs: dict[Form, list[tuple[Form, Terms]]] = {}
-        self._known: dict[Terms, Form] = {
-            form[0]: form for form, who in self._who.items() if sharing.is_shared(who)
-        }
+        self._may: dict[Form, bool] = {}
+        for form, who in self._who.items():
+            if sharing.is_shared(who):
+                self._know(form)
 
     def undecided(self) -> set[Question]:
         """Return the questions that neither are common nor follow from such."""
         left = [form for form in self._who if not self._follows_always(form)]
         while left and (found := self._class(left)) is not None:
-            self._known[found[0]] = found
-            self._of.clear()
+            self._know(found)
             self._pairs.clear()
-            for place in self._places.values():
+            self._may.clear()
+            for place in self._told.values():
                 place.follows = {form: True for form, does in place.follows.items() if does}
             left = [form for form in left if not self._follows_always(form)]
         return {question for question, form in self._form.items() if form in left}
+
+    def _know(self, form: Form) -> None:
+        """Take a question for one that all roles go by."""
+        self._known[form[0]] = form
+        for number in self._singles.numbers(form):
+            self._of.setdefault(number, []).append(form)
 
     def _form_of(self, question: Question) -> Form:
         """Return what a question asks about, but for a factor and a number."""
@@ -98,10 +107,11 @@ class Common:
     def _place(self, facts: Facts) -> Place:
         found = self._places.get(id(facts))
         if found is None:
-            found = self._places[id(facts)] = Place(list(self._told(facts)))
+            told = tuple(sorted(set(self._positive(facts))))
+            found = self._places[id(facts)] = self._told.setdefault(told, Place(told))
         return found
 
-    def _told(self, facts: Facts) -> Iterator[Form]:
+    def _positive(self, facts: Facts) -> Iterator[Form]:
         """Yield what is positive where something was asked."""
         while facts is not None:
             facts, one, other = facts
@@ -112,15 +122,42 @@ class Common:
 
     def _follows_always(self, form: Form) -> bool:
         """Tell whether an answer follows from common ones wherever it is asked for."""
-        return all(self._follows(form, place) for place in self._where[form].values())
+        return all(self._follows(form, place) for place in self._where[form])
 
     def _follows(self, form: Form, place: Place) -> bool:
         """Tell whether a form follows from what is common."""
         if not form[0]:
             return True
+        if not self._may_follow(form):
+            return False
         if form not in place.follows:
             place.follows[form] = self._is_decided(form, place) or self._is_made(form, place)
         return place.follows[form]
+
+    def _may_follow(self, form: Form) -> bool:
+        """Tell whether a form may follow somewhere, whatever holds there."""
+        if not form[0]:
+            return True
+        found = self._may.get(form)
+        if found is None:
+            found = self._may[form] = self._may_be_decided(form) or self._may_be_made(form)
+        return found
+
+    def _may_be_decided(self, form: Form) -> bool:
+        return direction(form) in self._known or bool(self._beside(form))
+
+    def _may_be_made(self, form: Form) -> bool:
+        if len(form[0]) > 1:
+            return all(self._may_follow(plain(at)) for at, _ in form[0])
+        atom = self._forms.atoms[form[0][0][0]]
+        if isinstance(atom, Expr):
+            return False
+        function, args = atom
+        return (
+            function == "rounded"
+            or (function == "positive" and any(map(self._may_be_decided, self._overs(args[0]))))
+            or all(map(self._may_follow, args))
+        )
 
     def _is_decided(self, form: Form, place: Place) -> bool:
         """Tell whether something common decides a form, as functions of one number."""
@@ -137,24 +174,15 @@ class Common:
             found = self._pairs[form] = [
                 (known, number)
                 for number in singles.numbers(form)
-                for known in self._known_of(number)
+                for known in self._of.get(number, ())
             ]
-        return found
-
-    def _known_of(self, number: Terms) -> list[Form]:
-        """Return what is common and a function of a sum."""
-        found = self._of.get(number)
-        if found is None:
-            known = self._known.values()
-            found = self._of[number] = [one for one in known if self._singles.is_of(one, number)]
         return found
 
     def _is_made(self, form: Form, place: Place) -> bool:
         """Tell whether a form is made of what follows from what is common."""
         if len(form[0]) > 1:
-            return all(self._follows((((at, 1),), 0), place) for at, _ in form[0])
-        at, _ = next(iter(form[0]))
-        atom = self._forms.atoms[at]
+            return all(self._follows(plain(at), place) for at, _ in form[0])
+        atom = self._forms.atoms[form[0][0][0]]
         if isinstance(atom, Expr):
             return False
         function, args = atom
@@ -168,9 +196,11 @@ class Common:
         """Tell whether it follows whether a form is positive: it, or what is where it is not, is
         so where it is at least one step.
         """
+        return any(self._is_decided(over, place) for over in self._overs(form))
+
+    def _overs(self, form: Form) -> Iterator[Form]:
         sides = form, plus(ONE, form, -1)
-        overs = (over for side in sides for over in self._forms.by_steps(side))
-        return any(self._is_decided(self._forms.positive(over), place) for over in overs)
+        return (self._forms.positive(over) for side in sides for over in self._forms.by_steps(side))
 
     def _is_natural(self, form: Form, place: Place) -> bool:
         """Tell whether a form is surely not below zero: not below what is positive, less one."""
@@ -195,7 +225,7 @@ class Common:
         """Tell whether one question of a class decides another wherever that is asked."""
         return one == other or all(
             self._singles.decides(one, other, number, place.facts)
-            for place in self._where[other].values()
+            for place in self._where[other]
         )
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from xdsl.ir import Operation
 
@@ -217,28 +218,37 @@ def shortly(configuration: Configuration, shape: Shape) -> Configuration:
     return replace(configuration, kinds={**configuration.kinds, **around}, outcomes={})
 
 
-def longer(ended: Configuration, loop: Operation, shape: Shape) -> Iterator[Configuration]:
+def longer(
+    ended: Configuration, loop: Operation, sites: Collection[Site], shape: Shape
+) -> Iterator[Configuration]:
     """Yield runs that go on from one that ended a loop in a new way, with so many more trips of it
     that they come, if trips stay alike, to where it began: on the same grid, and on longer ones,
-    since programs may be what the loop counts.
+    since programs may be what the loop counts. Where all its numbers were given, it chose none of
+    the `sites`: then on longer grids alone. Loops that made no trip make whole turns of all rings:
+    what comes after them, and may have the same end, begins where it ended.
     """
-    for site, outcomes in list(ended.outcomes.items()):
-        if site.kind not in _LOOPS or line_of(site.operation) != line_of(loop) or not outcomes:
+    for site in sites:
+        outcomes = ended.outcomes.get(site, ()) or (() if ended.outcomes else (1,))
+        if site.kind not in _LOOPS or not outcomes:
             continue
-        more = shape.long if site.kind == "inner" else shape.tiles(1)
-        if site.kind in ("inner", "outer", "around"):
-            wishes: Wishes = (max(outcomes) + more,)
-        else:
-            wishes = _times(sum(outcomes) + more)
-        sites = {**ended.sites, site.operation: wishes}
-        for axes in (3, 1, 0):
+        more: list[int] = []
+        if site.kind == "inner" and not any(outcomes):
+            more.append(2 * shape.reach)
+        if line_of(site.operation) == line_of(loop):
+            more.append(shape.long if site.kind == "inner" else shape.tiles(1))
+        for count, axes in product(more, (3, 1, 0)):
+            if site.kind in ("inner", "outer", "around"):
+                wishes: Wishes = (max(outcomes) + count,)
+            else:
+                wishes = _times(sum(outcomes) + count)
             given = {
                 name: number
                 for name, number in ended.given.items()
                 if name[0] != "grid_extent" or name[1] < axes  # pyright: ignore[reportOperatorIssue]
             }
-            if axes == 3 or given != ended.given:
-                yield replace(ended, sites=sites, given=given, outcomes={})
+            if given != ended.given or (axes == 3 and ended.outcomes):
+                wanted = {**ended.sites, site.operation: wishes}
+                yield replace(ended, sites=wanted, given=given, outcomes={})
 
 
 def configurations(seen: list[Configuration], shape: Shape) -> Iterator[Configuration]:

@@ -48,7 +48,7 @@ _IN_VAIN = STEPS // 2  # steps of all runs of a search that were given up
 _SHORT = 2  # trips of the loops in a run of a cell
 _DRAWS, _FILLED = 32, 4_000  # runs in which loops make all trips they can, and the steps of one
 _OTHERS = 4  # drawings of numbers in place of those with which a loop does not end
-_SMALL = 1_000  # steps of a run of small numbers
+_SMALL = 1_000  # steps of a run of small numbers, and of tiles known to be short
 # Steps of a run that should give a loop a trip count, and of all such that were given up.
 _TRIED, _TRIED_IN_VAIN = 4_000, 12_000
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
@@ -107,6 +107,7 @@ class Exploration:
         for way in self._ways(ways):
             for configuration in way.configurations(shape):
                 self._try(configuration)
+        self._lengthen(_SMALL, 0, decided=True)
         for tries, steps in _SEARCHES:
             for configuration in searching(self.seen, tries, shape):
                 if self._is_whole():
@@ -118,7 +119,7 @@ class Exploration:
                 except OutOfSteps:
                     self.in_vain += steps
                 self._forget()
-            self._lengthen()
+            self._lengthen(_LONGER, STEPS)
             for way in self._ways_to_missing(ways):
                 for configuration in way.configurations(shape):
                     self._try(configuration)
@@ -194,25 +195,37 @@ class Exploration:
             if not self.reach.is_dead(operation):
                 yield from ways.to(operation)
 
-    def _lengthen(self) -> None:
-        """Run what ended a loop as no trip was seen to begin again, with more trips of it."""
-        while (found := next(self._astray(), None)) is not None:
+    def _lengthen(self, steps: int, vain: int, decided: bool = False) -> None:
+        """Run what ended a loop as no trip was seen to begin again, with more trips of it: each in
+        so many steps, and `vain` in all that were given up.
+        """
+        while (found := next(self._astray(decided), None)) is not None:
             loop, (configuration, given) = found
             self.lengthened.add((id(configuration.outcomes), line_of(loop)))
-            for again in longer(replace(configuration, given=given), loop, self.model.shape):
-                if self._not_recurring() is None:
+            sites = dict.fromkeys(site for one in self.seen for site in one.outcomes)
+            ended = replace(configuration, given={**configuration.given, **given})
+            for again in longer(ended, loop, sites, self.model.shape):
+                if self._not_recurring() is None or vain < 0:
                     return
-                with suppress(OutOfSteps):
-                    self._try(again, _LONGER)
+                try:
+                    self._try(again, steps)
+                except OutOfSteps:
+                    vain -= steps
+                    self._give_up()
                 self._forget()
 
-    def _astray(self) -> Iterator[tuple[Operation, Ended]]:
-        """Yield loops that do not recur yet, and what ended them so; each once."""
+    def _astray(self, decided: bool) -> Iterator[tuple[Operation, Ended]]:
+        """Yield loops that do not recur yet, and what ended them so; each once. Where that was
+        `decided` by given numbers, it is known what tiles do.
+        """
         for group, ended in self.ended.items():
             loop, begun = group.loop, self.orbits[group].begun
             for values, how in ended.items():
                 once = id(how[0].outcomes), line_of(loop)
-                if values not in begun and loop not in self.fixed and once not in self.lengthened:
+                open_ = values not in begun and loop not in self.fixed
+                if not open_ or once in self.lengthened:
+                    continue
+                if not decided or not any(map(any,how[0].outcomes.values())):
                     yield loop, how
 
     def _try(self, configuration: Configuration, steps: int = STEPS, fresh: bool = False) -> None:

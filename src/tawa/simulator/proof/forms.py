@@ -151,7 +151,7 @@ class Forms:
         if not terms:
             return (), int(number > 0)
         if (step := self._step_in(terms)) is not None:
-            return self.positive(self._over(form, _plain(step)))
+            return self.positive(self._over(form, plain(step)))
         by = _factor(terms)
         terms, number = _scaled(terms, by), -(-number // by)
         if terms[0][1] > 0:
@@ -206,7 +206,7 @@ class Forms:
                 rest: Form = tuple([term for term in form[0] if term[0] != place]), form[1]
                 found: Form = (), whole
                 if rest != ZERO:
-                    found = plus(self._function("over", rest, _plain(place)), found)
+                    found = plus(self._function("over", rest, plain(place)), found)
                 return self._up(found, ((), factor))
             case _:
                 return self._function("over", form, by)
@@ -265,7 +265,7 @@ class Forms:
                     place = other if one is None else one
                     term: Form = (((place, 1),), 0) if place is not None else ONE
                 else:
-                    term = self._function("product", *sorted((_plain(one), _plain(other))))
+                    term = self._function("product", *sorted((plain(one), plain(other))))
                 found = plus(found, term, factor * more)
         return found
 
@@ -349,7 +349,8 @@ def _parts(form: Form) -> Iterable[tuple[int | None, int]]:
         yield None, form[1]
 
 
-def _plain(place: int) -> Form:
+def plain(place: int) -> Form:
+    """Return the form that is one atom."""
     return ((place, 1),), 0
 
 

@@ -8,7 +8,7 @@ what they divide by, and both go on in one way beyond.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import lcm
 from typing import TypeAlias
@@ -51,22 +51,23 @@ class Singles:
 
     def numbers(self, form: Form) -> list[Terms]:
         """Return the sums that a form is a function of, outside first."""
-        if form not in self._numbers:
-            self._numbers[form] = [each for each in self._sums(form) if self.is_of(form, each)]
-        return self._numbers[form]
+        found = self._numbers.get(form)
+        if found is None:
+            sums = dict.fromkeys(self._sums(form))
+            found = self._numbers[form] = [each for each in sums if self.is_of(form, each)]
+        return found
 
-    def _sums(self, form: Form) -> list[Terms]:
-        """Return the sums in a form."""
-        found: dict[Terms, None] = {}
-        work = [form]
-        for item in work:
-            if item[0] and (number := direction(item)) not in found:
-                found[number] = None
-                for place, _ in item[0]:
-                    atom = self._forms.atoms[place]
-                    if not isinstance(atom, Expr) and atom[0] in _FUNCTIONS:
-                        work += atom[1]
-        return list(found)
+    def _sums(self, form: Form) -> Iterator[Terms]:
+        """Yield the sums that a form may be a function of: itself, and what all arguments of an
+        atom are functions of, which is what is left where the sum is taken out of the form.
+        """
+        if form[0]:
+            yield direction(form)
+        for place, _ in form[0]:
+            atom = self._forms.atoms[place]
+            if not isinstance(atom, Expr) and atom[0] in _FUNCTIONS:
+                first, *others = [self.numbers(arg) for arg in atom[1] if arg[0]] or [[]]
+                yield from (each for each in first if all(each in other for other in others))
 
     def is_of(self, form: Form, number: Terms) -> bool:
         """Tell whether a form is a function of a sum alone, which can be computed."""
