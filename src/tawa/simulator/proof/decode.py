@@ -361,7 +361,10 @@ def _read(
 
 
 def concrete(script: Script, place: int, what: str, operation: Operation) -> int:
-    """Return the number at a place of the environment. Raises Unproved where it is open."""
+    """Return the number at a place of the environment, which is kept there: it was asked for, and
+    what is computed from it need not be. A survey keeps the question. Raises Unproved where it is
+    open.
+    """
     value: Scalar = script.env[place]
     if isinstance(value, int):
         return value
@@ -371,4 +374,6 @@ def concrete(script: Script, place: int, what: str, operation: Operation) -> int
     script.world.scalars.answered(itself, (value,), known)
     if script.world.configuration.survey:
         script.world.ask(operation, script.facts, itself, value)
+    else:
+        script.env[place] = known
     return known

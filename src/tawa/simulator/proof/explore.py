@@ -50,7 +50,7 @@ _DRAWS, _FILLED = 32, 4_000  # runs in which loops make all trips they can, and 
 _OTHERS = 4  # drawings of numbers in place of those with which a loop does not end
 _SMALL = 1_000  # steps of a run of small numbers, and of tiles known to be short
 # Steps of a run that should give a loop a trip count, and of all such that were given up.
-_TRIED, _TRIED_IN_VAIN = 4_000, 12_000
+_TRIED, _TRIED_IN_VAIN = 2_000, 6_000
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
 
 

@@ -34,7 +34,7 @@ from tawa.simulator.proof.rules import Endless, OutOfSteps, Row, Unproved
 from tawa.simulator.proof.scalars import Scalars, truth
 from tawa.simulator.proof.steps import in_turn
 
-_TRIPS, _HASTY = 4096, 256  # of loops whose ends the program computes
+_TRIPS, _HASTY = 4096, 128  # of loops whose ends the program computes
 _KEPT = 8  # trips of a long loop that are run beyond whole turns of its rings
 
 
