@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import gcd
 
 from xdsl.ir import Operation
 
@@ -56,8 +57,9 @@ class Site:
 class Shape:
     """What decides how many trips are enough: the deepest ring, and the deepest that only a loop
     around others turns; the trips before loops are steady, those that turn rings and those around
-    them; and how many roles share out the tiles; `varying` tells whether tiles make unlike trips.
-    `seldom` is the depth of a ring that only some trips of a period turn, in trips.
+    them; how many roles, its instances, share out the tiles, and the deepest ring that not all of
+    them turn; `varying` tells whether tiles make unlike trips. `seldom` is the depth of a ring that
+    only some trips of a period turn, in trips.
     """
 
     depth: int
@@ -65,6 +67,7 @@ class Shape:
     settle: int
     around: int
     instances: int
+    own: int
     varying: bool
     seldom: int = 0
 
@@ -88,15 +91,20 @@ class Shape:
                 yield count
 
     def tiles(self, count: int) -> int:
-        """Return the trips of a loop over tiles, each of `count` trips."""
+        """Return the trips of a loop over tiles, each of `count` trips: whole rounds of one tile
+        for each instance, in which the rings of all of them are turned by each.
+        """
+        each = self.instances
         match count:
             case 0:
-                tiles = max(3, self.depth + 1, self.outer + 1)
-            case 1:
-                tiles = 2 * max(self.depth, self.outer) + 1
+                rounds = max(3, -(-(self.depth + 1) // each), self.own + 1, self.outer + 1)
+            case 1:  # until a tile began at every position that it may begin at
+                around = 2 * self.depth // gcd(each, 2 * self.depth)
+                rounds = max(around, 2 * self.own, 2 * self.outer) + 1
             case _:  # an edge goes over D trips at most, or over so many tiles
-                tiles = 1 + max(-(-(self.depth + 1) // count), self.outer)
-        return self.instances * (tiles + self.around)
+                along = -(-(self.depth + 1) // (each * count)), -(-(self.own + 1) // count)
+                rounds = 1 + max(*along, self.outer)
+        return each * (rounds + self.around)
 
 
 @dataclass(eq=False, slots=True)
@@ -359,11 +367,11 @@ def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[C
         if site.kind == "around":
             wishes = {site.operation: (shape.tiles(0),)}
             yield Configuration(_kinds(1, shape.long, "yes"), wishes)
-    for site in {site: None for one in seen for site in one.outcomes if site.kind in _NESTED}:
-        yield Configuration(_kinds(1, _UNIT, "yes"), {site.operation: (_UNIT,)})
     # A long loop of the first program: those of others may end early, as the parts of a split one.
     long = _uniform(shape.instances, shape.long, "yes")
     yield from (replace(long, free=True, outcomes={}), long)
+    for site in {site: None for one in seen for site in one.outcomes if site.kind in _NESTED}:
+        yield Configuration(_kinds(1, _UNIT, "yes"), {site.operation: (_UNIT,)})
     # Tiles of two trips, which may turn a ring by an odd number where those of one do not.
     yield _uniform(shape.instances * (shape.depth + 2), 2, "yes")
     # Loops that share a ring may turn it by an even number in each tile: one of them, less or more.

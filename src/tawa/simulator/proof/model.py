@@ -16,12 +16,16 @@ from tawa.ir.types import DescType, PtrType
 from tawa.simulator.proof.configuration import PURE, Shape
 from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.expressions import Expressions
+from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.leaves import Steadiness
 from tawa.simulator.proof.probing import Questions
 from tawa.simulator.proof.rules import Unproved
 from tawa.simulator.proof.setting import SetUp
 from tawa.simulator.proof.sites import is_around, is_pure
 from tawa.simulator.proof.steps import Control
+
+
+_TURNING = (hopper.Wait, hopper.Arrive, hopper.Expect, hopper.CopyAsyncArrive)
 
 
 def joint(loops: Collection[Steadiness]) -> Steadiness:
@@ -161,6 +165,7 @@ class Model:
             joint(inside).settled,
             joint(around).settled,
             decoder.instances,
+            max((depths[array] for array in inner - self._turned_by_all()), default=0),
             varying,
             seldom,
         )
@@ -203,7 +208,7 @@ class Model:
         """
         inner: set[int] = set()
         outer: set[int] = set()
-        for kind in (hopper.Wait, hopper.Arrive, hopper.Expect, hopper.CopyAsyncArrive):
+        for kind in _TURNING:
             for use in self.decoder.census.of(kind):
                 array = self.decoder.arrays[use.barriers]
                 if self._turns(use):
@@ -211,6 +216,19 @@ class Model:
                 elif kind is hopper.Wait:
                     outer.add(array)
         return inner, outer
+
+    def _turned_by_all(self) -> set[int]:
+        """Return the arrays that all instances wait for or arrive on."""
+        census, arrays = self.decoder.census, self.decoder.arrays
+        meetings = census.of(hopper.NamedBarrier)
+        instances = {role_of(meet) for meet in meetings if meet.scope.data == "roles"}
+        if len(instances) != self.decoder.instances:
+            return set()
+        uses = [
+            {arrays[use.barriers] for kind in _TURNING for use in census.of(kind, within=role)}
+            for role in instances
+        ]
+        return set[int].intersection(*uses)
 
     def _turns(self, use: Operation) -> bool:
         """Tell whether a use stands in each trip of a loop of open count with no loop inside."""
