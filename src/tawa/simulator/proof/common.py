@@ -149,7 +149,8 @@ class Common:
     def _may_be_made(self, form: Form) -> bool:
         if len(form[0]) > 1:
             return all(self._may_follow(plain(at)) for at, _ in form[0])
-        atom = self._forms.atoms[form[0][0][0]]
+        at, _ = next(iter(form[0]))
+        atom = self._forms.atoms[at]
         if isinstance(atom, Expr):
             return False
         function, args = atom
@@ -182,7 +183,8 @@ class Common:
         """Tell whether a form is made of what follows from what is common."""
         if len(form[0]) > 1:
             return all(self._follows(plain(at), place) for at, _ in form[0])
-        atom = self._forms.atoms[form[0][0][0]]
+        at, _ = next(iter(form[0]))
+        atom = self._forms.atoms[at]
         if isinstance(atom, Expr):
             return False
         function, args = atom
@@ -224,8 +226,7 @@ class Common:
     def _decides(self, one: Form, other: Form, number: Terms) -> bool:
         """Tell whether one question of a class decides another wherever that is asked."""
         return one == other or all(
-            self._singles.decides(one, other, number, place.facts)
-            for place in self._where[other]
+            self._singles.decides(one, other, number, place.facts) for place in self._where[other]
         )
 
 

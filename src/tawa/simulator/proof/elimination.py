@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
-from itertools import product
+from itertools import count, product
 from math import ceil, floor, gcd
 from typing import TypeAlias
 
@@ -21,6 +21,27 @@ Numbers: TypeAlias = dict[int, Fraction | int]
 """Numbers by place."""
 
 _ROWS = 120  # at a time; nothing is said of more
+_CASES = 60  # of one question
+
+
+def fit(rows: list[Row], splits: list[list[list[Row]]]) -> bool:
+    """Tell whether there may be numbers with which sums are not negative, and those of one case of
+    each split: of the splits, those that numbers found for the rest do not keep to are looked at
+    case by case.
+    """
+    looked_at = count(1)
+
+    def may(rows: list[Row], splits: list[list[list[Row]]]) -> bool:
+        numbers = numbers_of(rows)
+        if numbers is None:
+            return False
+        broken = next((each for each in splits if not numbers or not hold(each, numbers)), None)
+        if next(looked_at) > _CASES or broken is None:
+            return True
+        others = [split for split in splits if split is not broken]
+        return any(may([*rows, *case], others) for case in broken)
+
+    return may(rows, splits)
 
 
 class _Rows:

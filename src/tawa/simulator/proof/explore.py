@@ -225,7 +225,7 @@ class Exploration:
                 open_ = values not in begun and loop not in self.fixed
                 if not open_ or once in self.lengthened:
                     continue
-                if not decided or not any(map(any,how[0].outcomes.values())):
+                if not decided or not any(map(any, how[0].outcomes.values())):
                     yield loop, how
 
     def _try(self, configuration: Configuration, steps: int = STEPS, fresh: bool = False) -> None:

@@ -24,7 +24,6 @@ from tawa.simulator.proof.setting import SetUp
 from tawa.simulator.proof.sites import is_around, is_pure
 from tawa.simulator.proof.steps import Control
 
-
 _TURNING = (hopper.Wait, hopper.Arrive, hopper.Expect, hopper.CopyAsyncArrive)
 
 

@@ -25,13 +25,12 @@ from tawa.analysis.polynomial import Atom, Call, Known, Leaf, Monomial, Polynomi
 from tawa.analysis.ranges import range_of, range_of_type
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.closed import Fact
-from tawa.simulator.proof.elimination import Row, hold, numbers_of
+from tawa.simulator.proof.elimination import Row, fit
 from tawa.simulator.proof.functions import NARROW
 
 Split: TypeAlias = tuple[tuple[Polynomial, ...], ...]
 """Cases of which one holds, a single one surely: what is not negative then."""
 
-_CASES = 60  # of one question
 _BITS = 32  # more than these a number is not shifted by
 _ONE = Polynomial.constant(1)
 
@@ -85,6 +84,7 @@ class Spans:
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
         self._facts: dict[tuple[Operation, tuple[Monomial, ...]], _Facts] = {}
+        self._fits: dict[tuple[object, ...], bool] = {}
 
     def may_make(self, loop: scf.ForOp, least: int, most: int | None) -> bool:
         """Tell whether a loop may make so many trips (`most` None: any number): nothing known says
@@ -98,18 +98,29 @@ class Spans:
             asked.append(span - Polynomial.constant(least - 1) * step - _ONE)
         if most is not None:
             asked.append(Polynomial.constant(most) * step - span)
-        return self._facts_of(loop, self._order(asked)).fit_with(asked)
+        return self._fit(self._facts_of(loop, self._order(asked)), asked)
 
     def may_run(self, operation: Operation) -> bool:
         """Tell whether an operation may run: nothing known says that no input comes to it."""
-        return self._facts_of(operation, ()).fit_with([])
+        return self._fit(self._facts_of(operation, ()), [])
 
     def may_take(self, branch: scf.IfOp, side: int) -> bool:
         """Tell whether a side of a condition may be taken, where it has nothing in it too."""
         known = self._terms.known
         around = (*_around(branch), Fact.of(branch, side))
         told = [split for each in around for split in _told(each, known)]
-        return _Facts((), told, self._terms).fit_with([])
+        return self._fit(_Facts((), told, self._terms), [])
+
+    def _fit(self, facts: _Facts, asked: Iterable[Polynomial]) -> bool:
+        """Tell whether there may be numbers that do all of it, and with which sums are not
+        negative. Roles ask much the same: what stands in sums is known by its place in them.
+        """
+        rows = [*map(facts.row, asked), *facts.sure]
+        key = tuple(map(_frozen, rows)), tuple([tuple(map(_all_frozen, x)) for x in facts.open])
+        found = self._fits.get(key)
+        if found is None:
+            found = self._fits[key] = fit(rows, facts.open)
+        return found
 
     def _order(self, sums: Iterable[Polynomial]) -> tuple[Monomial, ...]:
         """Return what stands in sums, in order."""
@@ -237,43 +248,21 @@ class _Facts:
         self._terms = terms
         self._places: dict[Monomial, int] = {(): 0}
         self._new: list[Monomial] = []
-        self._sure: list[Row] = []
-        self._open: list[list[list[Row]]] = []
-        self._cases = 0
+        self.sure: list[Row] = []
+        self.open: list[list[list[Row]]] = []
         for monomial in monomials:
             self._place(monomial)
         self._define()
         for split in splits:
             self._put(split)
 
-    def fit_with(self, asked: Iterable[Polynomial]) -> bool:
-        """Tell whether there may be numbers that do all of it, and with which sums of the monomials
-        are not negative.
-        """
-        self._cases = 0
-        return self._fits([*map(self._row, asked), *self._sure], self._open)
-
-    def _fits(self, rows: list[Row], splits: list[list[list[Row]]]) -> bool:
-        """Tell whether there may be such numbers: of the splits, those that numbers found for the
-        rest do not keep to are looked at case by case.
-        """
-        self._cases += 1
-        numbers = numbers_of(rows)
-        if numbers is None:
-            return False
-        broken = next((each for each in splits if not numbers or not hold(each, numbers)), None)
-        if broken is None or self._cases > _CASES:
-            return True
-        others = [split for split in splits if split is not broken]
-        return any(self._fits([*rows, *case], others) for case in broken)
-
     def _put(self, split: Split) -> None:
         """Add sums, and what defines what they are made of."""
-        cases = [[self._row(item) for item in case] for case in split]
+        cases = [[self.row(item) for item in case] for case in split]
         if len(cases) == 1:
-            self._sure += cases[0]
+            self.sure += cases[0]
         else:
-            self._open.append(cases)
+            self.open.append(cases)
         self._define()
 
     def _define(self) -> None:
@@ -286,7 +275,7 @@ class _Facts:
                 for defined in _defined(monomial[0]):
                     self._put(defined)
 
-    def _row(self, value: Polynomial) -> Row:
+    def row(self, value: Polynomial) -> Row:
         """Return a sum by places, which hold what is multiplied by the units."""
         row: Row = {}
         units = self._terms.units
@@ -301,6 +290,14 @@ class _Facts:
             found = self._places[monomial] = len(self._places)
             self._new.append(monomial)
         return found
+
+
+def _all_frozen(rows: list[Row]) -> tuple[object, ...]:
+    return tuple(map(_frozen, rows))
+
+
+def _frozen(row: Row) -> tuple[tuple[int, int], ...]:
+    return tuple(row.items())
 
 
 def _ranges(monomial: Monomial, cluster: int) -> Iterator[Polynomial]:
