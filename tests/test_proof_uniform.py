@@ -177,11 +177,11 @@ def test_when_loops_are_steady() -> None:
 
 
 def test_trip_counts() -> None:
-    assert list(Shape(3, 1, 1, 0, 1, False).counts()) == [0, 1, 2, 3, 4, 5]
-    found = Shape(3, 1, 99, 0, 1, False).counts()
+    assert list(Shape(3, 1, 1, 0, 1, 3, False).counts()) == [0, 1, 2, 3, 4, 5]
+    found = Shape(3, 1, 99, 0, 1, 3, False).counts()
     assert list(found) == [0, 1, 2, 3, 4, 98, 99, 100, 101, 102, 103]
     for around in range(3):
-        shape = Shape(3, 2, 1, around, 1, False)
+        shape = Shape(3, 2, 1, around, 1, 3, False)
         assert shape.tiles(1) == 2 * 3 + 1 + around
         for count in range(2, 9):  # D+2 trips side by side, from each trip of a tile on
             tiles = shape.tiles(count) - around
@@ -191,7 +191,7 @@ def test_trip_counts() -> None:
 
 def test_many_tiles_of_many_trips_are_looked_for() -> None:
     # A bound that is a multiple of 16 gives no trips or many: one trip a tile is none.
-    shape, tiles = Shape(3, 1, 1, 0, 1, False), Site(hopper.ProxyFence(), "around")
+    shape, tiles = Shape(3, 1, 1, 0, 1, 3, False), Site(hopper.ProxyFence(), "around")
     seen = [Configuration({}, outcomes={tiles: [1]})]
     wishes = [(c.kinds["inner"], dict(c.sites)) for c in searching(seen, 1, shape)]
     assert ((shape.long,), {tiles.operation: (shape.tiles(0),)}) in wishes

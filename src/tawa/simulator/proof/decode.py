@@ -362,8 +362,8 @@ def _read(
 
 def concrete(script: Script, place: int, what: str, operation: Operation) -> int:
     """Return the number at a place of the environment, which is kept there: it was asked for, and
-    what is computed from it need not be. A survey keeps the question. Raises Unproved where it is
-    open.
+    what is computed from it need not be. A survey keeps the question, and is asked more from then
+    on than other runs. Raises Unproved where it is open.
     """
     value: Scalar = script.env[place]
     if isinstance(value, int):
@@ -374,6 +374,7 @@ def concrete(script: Script, place: int, what: str, operation: Operation) -> int
     script.world.scalars.answered(itself, (value,), known)
     if script.world.configuration.survey:
         script.world.ask(operation, script.facts, itself, value)
+        script.world.scalars.course = None
     else:
         script.env[place] = known
     return known

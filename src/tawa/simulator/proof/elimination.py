@@ -8,6 +8,7 @@ says that there are no such numbers. What is left of a sum of whole numbers is r
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from fractions import Fraction
 from itertools import count, product
 from math import ceil, floor, gcd
@@ -29,19 +30,18 @@ def fit(rows: list[Row], splits: list[list[list[Row]]]) -> bool:
     each split: of the splits, those that numbers found for the rest do not keep to are looked at
     case by case.
     """
-    looked_at = count(1)
+    return _may(rows, splits, count(1))
 
-    def may(rows: list[Row], splits: list[list[list[Row]]]) -> bool:
-        numbers = numbers_of(rows)
-        if numbers is None:
-            return False
-        broken = next((each for each in splits if not numbers or not hold(each, numbers)), None)
-        if next(looked_at) > _CASES or broken is None:
-            return True
-        others = [split for split in splits if split is not broken]
-        return any(may([*rows, *case], others) for case in broken)
 
-    return may(rows, splits)
+def _may(rows: list[Row], splits: list[list[list[Row]]], cases: Iterator[int]) -> bool:
+    numbers = numbers_of(rows)
+    if numbers is None:
+        return False
+    broken = next((each for each in splits if not numbers or not hold(each, numbers)), None)
+    if next(cases) > _CASES or broken is None:
+        return True
+    others = [split for split in splits if split is not broken]
+    return any(_may([*rows, *case], others, cases) for case in broken)
 
 
 class _Rows:

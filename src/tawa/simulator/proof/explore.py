@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.ir import Operation
 
-from tawa.ir import line_of
 from tawa.simulator.proof.answers import Answers, Repeated
 from tawa.simulator.proof.apart import Apart
-from tawa.simulator.proof.cells import Given, cells, pairs
+from tawa.simulator.proof.cells import cells, pairs
 from tawa.simulator.proof.configuration import (
     Configuration,
     configurations,
@@ -29,8 +26,8 @@ from tawa.simulator.proof.configuration import (
 )
 from tawa.simulator.proof.counts import Counts
 from tawa.simulator.proof.model import Model
-from tawa.simulator.proof.orbits import Group, Orbit, Values
 from tawa.simulator.proof.reach import Reach
+from tawa.simulator.proof.recurrence import Recurrence
 from tawa.simulator.proof.rules import Contest, Endless, Impatient, OutOfSteps, Unproved, Violation
 from tawa.simulator.proof.run import Entry, Run
 from tawa.simulator.proof.search import Search
@@ -54,10 +51,6 @@ _TRIED, _TRIED_IN_VAIN = 2_000, 6_000
 _LONGER = STEPS // 4  # of a run that goes on from where another ended
 
 
-Ended: TypeAlias = tuple[Configuration, Given]
-"""How a loop ended: under which configuration, and with which numbers of the launch."""
-
-
 class Exploration:
     """The runs of a kernel so far: `run` is the one at hand, `seen` the configurations done."""
 
@@ -70,9 +63,7 @@ class Exploration:
         self.run: Run | None = None
         self.search = Search(model)
         self.answers = Answers()
-        self.orbits: dict[Group, Orbit] = {}
-        self.ended: dict[Group, dict[Values, Ended]] = {}
-        self.lengthened: set[tuple[int, int]] = set()  # configurations, and lines of loops
+        self.recurrence = Recurrence(model.decoder.uniform.fixed)
         self.tours = Tours()
         self.free: list[Tour] = []  # runs with free ends
         self.surveyed: set[Entry] = set()
@@ -82,7 +73,6 @@ class Exploration:
         self.counts = Counts(model, self.sharing)
         roles = [role.operation for role in model.roles]
         self.reach = Reach(model.decoder, roles, self.sharing, self.counts.spans)
-        self.fixed = model.decoder.uniform.fixed
 
     def explore(self) -> None:
         """Run all configurations. Raises Violation or Unproved."""
@@ -127,7 +117,7 @@ class Exploration:
                 self._fill()
         if (missing := self.reach.missing()) is not None:
             raise Unproved(f"no input was found that reaches {missing.name}", missing)
-        if (loop := self._not_recurring()) is not None:
+        if (loop := self.recurrence.missing()) is not None:
             raise Unproved(
                 "the slots and phases of a loop were not seen to recur: later trips may "
                 "synchronize in another way",
@@ -135,7 +125,7 @@ class Exploration:
             )
 
     def _is_whole(self) -> bool:
-        return self.reach.missing() is None and self._not_recurring() is None
+        return self.reach.missing() is None and self.recurrence.missing() is None
 
     def _is_taken(self) -> bool:
         """Tell whether a run of an input came to each place where roles meet, and took both sides
@@ -199,13 +189,10 @@ class Exploration:
         """Run what ended a loop as no trip was seen to begin again, with more trips of it: each in
         so many steps, and `vain` in all that were given up.
         """
-        while (found := next(self._astray(decided), None)) is not None:
-            loop, (configuration, given) = found
-            self.lengthened.add((id(configuration.outcomes), line_of(loop)))
+        while (found := self.recurrence.astray(decided)) is not None:
             sites = dict.fromkeys(site for one in self.seen for site in one.outcomes)
-            ended = replace(configuration, given={**configuration.given, **given})
-            for again in longer(ended, loop, sites, self.model.shape):
-                if self._not_recurring() is None or vain < 0:
+            for again in longer(found.configuration, found.loop, sites, self.model.shape):
+                if self.recurrence.missing() is None or vain < 0:
                     return
                 try:
                     self._try(again, steps)
@@ -213,20 +200,6 @@ class Exploration:
                     vain -= steps
                     self._give_up()
                 self._forget()
-
-    def _astray(self, decided: bool) -> Iterator[tuple[Operation, Ended]]:
-        """Yield loops that do not recur yet, and what ended them so; each once. Where that was
-        `decided` by given numbers, it is known what tiles do.
-        """
-        for group, ended in self.ended.items():
-            loop, begun = group.loop, self.orbits[group].begun
-            for values, how in ended.items():
-                once = id(how[0].outcomes), line_of(loop)
-                open_ = values not in begun and loop not in self.fixed
-                if not open_ or once in self.lengthened:
-                    continue
-                if not decided or not any(map(any, how[0].outcomes.values())):
-                    yield loop, how
 
     def _try(self, configuration: Configuration, steps: int = STEPS, fresh: bool = False) -> None:
         """Run a configuration; a `fresh` one even where it repeats another. Numbers with which a
@@ -277,13 +250,7 @@ class Exploration:
             self.free.append(Tour(run.configuration, run.steps, {}, frozenset(run.entered)))
         else:
             self._note(run)
-        given = run.scalars.of_launch()
-        for group, orbit in run.orbits.items():
-            kept = self.orbits.setdefault(group, Orbit())
-            kept.begun |= orbit.begun
-            kept.ended |= orbit.ended
-            for values in sorted(orbit.ended - self.ended.setdefault(group, {}).keys(), key=repr):
-                self.ended[group][values] = run.configuration, given
+        self.recurrence.note(run)
         self._forget()
 
     def _note(self, run: Run) -> None:
@@ -401,12 +368,3 @@ class Exploration:
             finally:
                 self.run = self.search.run
         return run
-
-    # --- what has not been seen -----------------------------------------------------------------
-
-    def _not_recurring(self) -> Operation | None:
-        """Return a loop that ended with slots or phases with which no trip was seen to begin."""
-        for group, orbit in self.orbits.items():
-            if group.loop not in self.fixed and orbit.ended - orbit.begun:
-                return group.loop
-        return None
