@@ -76,6 +76,9 @@ BOUND = {
     "the largest of three": Bounds(
         ("max", ("sub", "K", 9), ("max", "F", ("sub", "G", "K"))), under=[(("lt", "G", "F"), True)]
     ),
+    "one rest of many": Bounds(
+        ("add", 1, ("idiv", ("irem", ("add", ("mul", 13, "K"), 6), 128), 127))
+    ),
     "the rest of a quotient": Bounds(("min", ("add", PART, 4), "K"), PART),
     "a part of a split": Bounds(
         ("min", "K", ("mul", SPLIT, ("add", "G", 1))), ("mul", SPLIT, "G"), 2

@@ -3,8 +3,8 @@
 What bounds the loop is a function of the unknowns that a survey bound, as it was asked there. It is
 looked at along *lines*: one unknown varies, the others as they are, and again with a second so
 large that it bounds nothing, as one of two numbers of a minimum. On each line multiples of the
-constants at hand are tried, and powers of two; between two that give too few trips and too many,
-the number in the middle, and so on.
+constants at hand are tried, small numbers one by one, and powers of two; between two that give too
+few trips and too many, the number in the middle, and so on.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tawa.simulator.proof.words import least_of
 
 _LONG = 200  # trips of any loop; a step that is not positive gives more
 _FEW = 4  # constants of the bounds whose multiples are tried, the largest
+_REST = 256  # numbers in a row, on each side of zero
 _QUOTIENTS = frozenset({"idiv", "irem"})
 
 
@@ -177,12 +178,16 @@ class Lines:
         return Line(name, more, trips, unit, list(zip(placed, given, strict=True)))
 
     def _multiples(self, unknown: Expr, most: int) -> set[int]:
-        return {
+        """Return multiples of the constants, and what a remainder by one of them tells apart."""
+        sizes = self._sizes()
+        found = {
             number
-            for size in self._sizes()
+            for size in sizes
             for base in (0, self.scalars.bound[unknown])
             for number in range(base, base + (most + 4) * size, size)
         }
+        rest = min(sizes[-1], _REST)
+        return found.union(range(-rest, rest))
 
     def _sizes(self) -> list[int]:
         numbers = {abs(item) for item in parts_of(self.question[1]) if isinstance(item, int)}
