@@ -1,0 +1,55 @@
+"""Tiles that instances of a role take in turn: rounds of one each are enough of them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from proof_kernels import KERNELS
+from tawa.simulator.proof.configuration import Shape
+from tawa.simulator.proof.read import read_kernel
+from tawa.target import H200
+
+
+def of(depth: int, instances: int, own: int = 0, outer: int = 1) -> Shape:
+    return Shape(depth, outer, 1, 0, instances, own, False)
+
+
+@pytest.mark.parametrize(("depth", "instances"), [*product(range(1, 9), range(1, 5))])
+def test_each_instance_begins_a_tile_wherever_it_may(depth, instances) -> None:
+    tiles = of(depth, instances).tiles(1)
+    positions = 2 * depth  # of a slot and a phase
+    for first in range(instances):
+        begun = {tile % positions for tile in range(first, tiles, instances)}
+        assert begun == {tile % positions for tile in range(first, instances * 100, instances)}
+        again = [tile % positions for tile in range(first, tiles, instances)]
+        assert again.count(first % positions) > 1, "the ring is where it was"
+
+
+@pytest.mark.parametrize(("depth", "instances"), [*product(range(1, 9), range(1, 5))])
+def test_an_edge_goes_from_the_first_tile_of_each_to_one_that_is_run(depth, instances) -> None:
+    for count in range(2, 12):
+        tiles = of(depth, instances).tiles(count)
+        for first in range(instances):  # D+2 trips side by side, from each trip of it on
+            assert (tiles - first) * count >= depth + 2 + count - 1
+
+
+def test_what_one_instance_turns_alone_takes_tiles_of_its_own() -> None:
+    for count, instances in product(range(7), range(1, 4)):
+        alone = of(4, 1, 4).tiles(count)
+        assert of(4, instances, own=4).tiles(count) == instances * alone
+        rings_of_tiles = of(1, instances, outer=3).tiles(count)
+        assert rings_of_tiles >= instances * 4
+
+
+@pytest.mark.parametrize("name", ["instances gemm depth 1", "instances three"])
+def test_instances_turn_the_rings_of_their_producer_together(name: str) -> None:
+    shape = read_kernel(KERNELS[name](), H200).shape
+    assert shape.instances > 1
+    assert shape.own == 0
+
+
+def test_a_role_by_itself_turns_its_rings_alone() -> None:
+    shape = read_kernel(KERNELS["sample gemm"](), H200).shape
+    assert (shape.instances, shape.own) == (1, shape.depth)
