@@ -311,10 +311,11 @@ class ProtocolError(TawaError):
 
 
 class UnprovedProtocol(ProtocolError):  # noqa: N818
-    """The proof ran out of its state budget: nothing is known, so nothing is run.
+    """The proof did not come to an end or does not cover the kernel: nothing is known, nothing runs.
 
     Why: The proof enumerates the trip counts of loops and the outcomes of conditions, and follows
-    each to its end. Where that is too much, or an operation is unknown to it, it says so.
+    each to its end. Where that is too much, where its theorem does not speak for what was not run,
+    or an operation is unknown to it, it says so.
 
     Remedy: Split the kernel, or compile it with `specialize=False`, which leaves less to prove.
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
-from math import gcd
 
 from xdsl.ir import Operation
 
@@ -97,10 +96,10 @@ class Shape:
         each = self.instances
         match count:
             case 0:
-                rounds = max(3, -(-(self.depth + 1) // each), self.own + 1, self.outer + 1)
-            case 1:  # until a tile began at every position that it may begin at
-                around = 2 * self.depth // gcd(each, 2 * self.depth)
-                rounds = max(around, 2 * self.own, 2 * self.outer) + 1
+                rounds = max(3, -(-self.depth // each) + 1, self.own + 1, self.outer + 1)
+            case 1:  # a tile begins at every position, and what instances carry moves alike
+                along = -(-(self.depth + 1) // each), 2 * self.own, 2 * self.outer
+                rounds = max(-(-(2 * self.depth + 1) // each), 1 + max(along))
             case _:  # an edge goes over D trips at most, or over so many tiles
                 along = -(-(self.depth + 1) // (each * count)), -(-(self.own + 1) // count)
                 rounds = 1 + max(*along, self.outer)

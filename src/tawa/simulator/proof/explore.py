@@ -85,6 +85,7 @@ class Exploration:
         self._listen()
         self._pairs()
         self._apart()
+        self._jumps()
         self.search.close()
 
     def _explore(self) -> None:
@@ -340,6 +341,15 @@ class Exploration:
                     self._try(again, _FILLED)
                 self._forget()
         raise self.surveys.doubt(undecided)
+
+    def _jumps(self) -> None:
+        """Raise Unproved where runs do not speak for other slots and phases."""
+        for loop in self.model.decoder.uniform.jumping:
+            raise Unproved(
+                "a slot or phase goes on over the trips of other roles in a way that is not seen "
+                "to be the same from each slot and phase",
+                loop,
+            )
 
     def _give_up(self) -> None:
         self.states += self.run.steps if self.run is not None else 0

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import lcm
-from typing import Any
+from typing import Any, TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
@@ -24,6 +24,7 @@ from tawa.simulator.proof.setting import SetUp
 from tawa.simulator.proof.sites import is_around, is_pure
 from tawa.simulator.proof.steps import Control
 
+_Turning: TypeAlias = hopper.Wait | hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive
 _TURNING = (hopper.Wait, hopper.Arrive, hopper.Expect, hopper.CopyAsyncArrive)
 
 
@@ -217,17 +218,29 @@ class Model:
         return inner, outer
 
     def _turned_by_all(self) -> set[int]:
-        """Return the arrays that all instances wait for or arrive on."""
-        census, arrays = self.decoder.census, self.decoder.arrays
+        """Return the arrays that go on in each trip of each instance's loops: all instances wait
+        for them or arrive on them there, or another role waits for them there and all instances
+        meet it (under a condition, where they arrive later).
+        """
+        census = self.decoder.census
         meetings = census.of(hopper.NamedBarrier)
         instances = {role_of(meet) for meet in meetings if meet.scope.data == "roles"}
         if len(instances) != self.decoder.instances:
             return set()
-        uses = [
-            {arrays[use.barriers] for kind in _TURNING for use in census.of(kind, within=role)}
-            for role in instances
-        ]
-        return set[int].intersection(*uses)
+        others = [role for role in census.of(hopper.Role) if role not in instances]
+        met = [self._used(role, _TURNING) for role in instances]
+        turned = [self._used(role, _TURNING, turns=True) for role in instances]
+        waits = [self._used(role, (hopper.Wait,), turns=True) for role in others]
+        shared = set[int].intersection(*met) & set[int]().union(*waits)
+        return set[int].intersection(*turned) | shared
+
+    def _used(
+        self, role: Operation, kinds: tuple[type[_Turning], ...], turns: bool = False
+    ) -> set[int]:
+        """Return the arrays of operations in a role, or of those in each trip of its loops."""
+        census, arrays = self.decoder.census, self.decoder.arrays
+        uses = [use for kind in kinds for use in census.of(kind, within=role)]
+        return {arrays[use.barriers] for use in uses if not turns or self._turns(use)}
 
     def _turns(self, use: Operation) -> bool:
         """Tell whether a use stands in each trip of a loop of open count with no loop inside."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerAttr
@@ -143,6 +143,7 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
         _conditions(decoder, roles),
         census.of(*_CONTROLS),
         decoder.polynomials,
+        lambda operation: _depth(arrays, operation),
     )
     preamble = [
         step
@@ -222,6 +223,12 @@ def _instances(census: Census) -> int:
     """Return how many roles take tiles in turn: each has a barrier to meet the one before."""
     barriers = census.of(hopper.NamedBarrier)
     return max(1, len({op.id.data for op in barriers if op.scope.data == "roles"}))
+
+
+def _depth(arrays: Collection[hopper.Barriers], operation: Operation) -> int | None:
+    """Return how deep the ring of barriers is that an operation means."""
+    found = (each.result.type.count.data for each in arrays if each.result in operation.operands)
+    return next(found, None)
 
 
 def _threads(roles: list[hopper.Role]) -> int:

@@ -34,7 +34,8 @@ class Recurrence:
         self._orbits: dict[Group, Orbit] = {}
         self._ended: dict[Group, dict[Values, Configuration]] = {}
         self._given: dict[Configuration, Configuration] = {}
-        self._looked_at: set[tuple[Configuration, int]] = set()  # and lines of loops
+        # With lines of loops, and whether it was decided: in few steps.
+        self._looked_at: set[tuple[Configuration, int, bool]] = set()
 
     def note(self, run: Run) -> None:
         """Keep with which values the loops of a run began trips, and with which they ended."""
@@ -61,7 +62,7 @@ class Recurrence:
         for group, ended in self._ended.items():
             loop, begun = group.loop, self._orbits[group].begun
             for values, configuration in ended.items():
-                once = configuration, line_of(loop)
+                once = configuration, line_of(loop), decided
                 if values in begun or loop in self._fixed or once in self._looked_at:
                     continue
                 if not decided or not any(map(any, configuration.outcomes.values())):

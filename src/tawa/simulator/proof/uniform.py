@@ -10,12 +10,13 @@ synchronization depend, and refuses, as unproved, what the theorem does not cove
   at one trip, a remainder repeats (`course`). `Steadiness` says after how many trips.
 
 Scalars carried from trip to trip without counting (slots, phases, flags) form `orbits`: the runs
-note which values they take, and the proof ends only when each of them has been stepped from.
+note which values they take, and the proof ends only when each of them has been stepped from. Those
+that jump by numbers fixed at launch, over the trips of other roles, must do so alike (`jumps`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from math import lcm
 from typing import TypeAlias
@@ -31,6 +32,7 @@ from tawa.simulator.proof.counting import counts, recurrence_of
 from tawa.simulator.proof.course import LATEST, Course, course_of, stays
 from tawa.simulator.proof.cycles import Cycles
 from tawa.simulator.proof.functions import name_of
+from tawa.simulator.proof.jumps import goes_on_alike
 from tawa.simulator.proof.leaves import Leaves, Origin, Steadiness
 from tawa.simulator.proof.rules import Unproved
 
@@ -53,8 +55,9 @@ class Uniform:
     """What holds of a kernel: when each loop is steady, the carried scalars that must recur, loops
     and conditions that no input decides, those of them that count trips of such loops alone
     (`constant`), operations whose slot or phase an input decides, loops whose trips, by the trip of
-    another loop or by memory, differ from time to time; conditions that are the same each time; and
-    whether some condition goes by an input and the number of a trip (`mixed`).
+    another loop or by memory, differ from time to time; conditions that are the same each time;
+    whether some condition goes by an input and the number of a trip (`mixed`); and loops in which a
+    slot or phase goes on by numbers fixed at launch, not alike from all (`jumping`).
     """
 
     steady: dict[Operation, Steadiness]
@@ -65,6 +68,7 @@ class Uniform:
     varying: frozenset[Operation] = frozenset()
     once: frozenset[Operation] = frozenset()
     mixed: bool = False
+    jumping: Collection[Operation] = ()
 
 
 def read_uniform(
@@ -72,13 +76,15 @@ def read_uniform(
     conditions: Iterable[tuple[Operation, SSAValue]],
     controls: Iterable[Control],
     known: Known,
+    depths: Callable[[Operation], int | None],
 ) -> Uniform:
     """Read what slots, phases and conditions depend on.
 
     `roots` are (operation, operand, "slot" or "phase"), `conditions` (operation, condition) of what
-    guards synchronization, `controls` all loops and conditions. Raises Unproved beyond the theorem.
+    guards synchronization, `controls` all loops and conditions, `depths` tells how deep the ring is
+    that an operation means. Raises Unproved beyond the theorem.
     """
-    reader = _Reader(known)
+    reader = _Reader(known, depths)
     for each in roots:
         reader.ring(*each)
     for each in conditions:
@@ -101,11 +107,14 @@ def read_uniform(
         loops,
         once,
         reader.mixed,
+        reader.jumping,
     )
 
 
 class _Reader:
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Known, depths: Callable[[Operation], int | None]) -> None:
+        self.depths = depths
+        self.uses: dict[BlockArgument, dict[str, set[int]]] = {}
         self.known: dict[bool, dict[Origin, Leaves]] = {False: {}, True: {}}
         self.origins: dict[SSAValue, Origin] = {}
         self.parts: dict[Origin, tuple[Origin, ...]] = {}
@@ -114,6 +123,7 @@ class _Reader:
         self.polynomials = known
         self.cycles = Cycles()
         self.chosen: set[Operation] = set()
+        self.jumping: set[Operation] = set()
         self.mixed = False
         self.settling: set[SSAValue] = set()
 
@@ -133,6 +143,9 @@ class _Reader:
                 operation,
             )
         self.tracked |= leaves.carried
+        if (depth := self.depths(operation)) is not None:
+            for argument in leaves.carried:
+                self.uses.setdefault(argument, {}).setdefault(what, set()).add(depth)
 
     def _counts_trips(self, value: SSAValue) -> bool:
         """Tell whether the number of a trip is in a scalar by no recurrence."""
@@ -303,13 +316,20 @@ class _Reader:
     def components(self) -> dict[Operation, tuple[tuple[BlockArgument, ...], ...]]:
         """Group the carried scalars of each loop that depend on one another."""
         by_loop: dict[Operation, list[BlockArgument]] = {}
+        jumping: dict[Operation, list[BlockArgument]] = {}
         for argument in self.tracked:
             loop, recurrence = argument.owner.parent_op(), recurrence_of(argument)
             assert loop is not None
-            if recurrence is not None and self.leaves(recurrence[1], False).open:
-                continue  # it jumps by a number fixed at launch: over the trips of other roles
-            by_loop.setdefault(loop, []).append(argument)
+            jumps = recurrence is not None and self.leaves(recurrence[1], False).open
+            (jumping if jumps else by_loop).setdefault(loop, []).append(argument)
+        for loop, arguments in jumping.items():  # by numbers fixed at launch: over others' trips
+            for group in self._groups([each for each in arguments if each in self.uses]):
+                if not goes_on_alike(group, self._carried, self.uses):
+                    self.jumping.add(loop)
         return {loop: self._groups(arguments) for loop, arguments in by_loop.items()}
+
+    def _carried(self, value: SSAValue) -> Collection[BlockArgument]:
+        return self.leaves(value, False).carried
 
     def _groups(self, arguments: list[BlockArgument]) -> tuple[tuple[BlockArgument, ...], ...]:
         groups: list[set[BlockArgument]] = []
