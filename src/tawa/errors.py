@@ -311,7 +311,7 @@ class ProtocolError(TawaError):
 
 
 class UnprovedProtocol(ProtocolError):  # noqa: N818
-    """The proof did not come to an end or does not cover the kernel: nothing is known, nothing runs.
+    """The proof came to no end, or does not cover the kernel: nothing is known, nothing runs.
 
     Why: The proof enumerates the trip counts of loops and the outcomes of conditions, and follows
     each to its end. Where that is too much, where its theorem does not speak for what was not run,
