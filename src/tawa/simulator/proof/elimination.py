@@ -27,8 +27,8 @@ _CASES = 60  # of one question
 
 def fit(rows: list[Row], splits: list[list[list[Row]]]) -> bool:
     """Tell whether there may be numbers with which sums are not negative, and those of one case of
-    each split: of the splits, those that numbers found for the rest do not keep to are looked at
-    case by case.
+    each split: of the splits, the one that numbers found for the rest keep to least is looked at
+    case by case, then the next.
     """
     return _may(rows, splits, count(1))
 
@@ -37,9 +37,10 @@ def _may(rows: list[Row], splits: list[list[list[Row]]], cases: Iterator[int]) -
     numbers = numbers_of(rows)
     if numbers is None:
         return False
-    broken = next((each for each in splits if not numbers or not hold(each, numbers)), None)
-    if next(cases) > _CASES or broken is None:
+    broken = [each for each in splits if not numbers or not hold(each, numbers)]
+    if next(cases) > _CASES or not broken:
         return True
+    broken = max(broken, key=lambda split: _lacks(split, numbers))
     others = [split for split in splits if split is not broken]
     return any(_may([*rows, *case], others, cases) for case in broken)
 
@@ -166,3 +167,8 @@ def _sum(row: Row, numbers: Numbers) -> Fraction | int:
 def hold(split: list[list[Row]], numbers: Numbers) -> bool:
     """Tell whether numbers keep to one of some cases."""
     return any(all(_sum(row, numbers) >= 0 for row in case) for case in split)
+
+
+def _lacks(split: list[list[Row]], numbers: Numbers) -> Fraction | int:
+    """Return by how much numbers do not keep to the cases of a split."""
+    return sum(max(0, -_sum(row, numbers)) for case in split for row in case)

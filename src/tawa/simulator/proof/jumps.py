@@ -10,7 +10,7 @@ reach slots and phases through remainders only, which repeat.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import lcm
@@ -120,18 +120,35 @@ class _Program:
                 pass
         raise _Unseen
 
-    def evaluate(self, given: Mapping[int, int]) -> list[int]:
-        """Return what all nodes are."""
-        values: list[int] = []
+    def columns(self, given: Mapping[int, list[int]], tries: int) -> list[list[int]]:
+        """Return what each node is in each of some tries, of which the leaves are given."""
+        found: list[list[int]] = []
         for place, node in enumerate(self.nodes):
+            inputs = [found[each] for each in node.inputs]
             if not node.function:
-                values.append(given.get(place, self.constants.get(place, 0)))
+                found.append(given.get(place) or [self.constants[place]] * tries)
             elif node.function == "select":
-                chosen, one, other = node.inputs
-                values.append(values[one] if values[chosen] else values[other])
+                found.append([one if chosen else other for chosen, one, other in zip(*inputs)])
             else:
-                values.append(FUNCTIONS[node.function](*[values[each] for each in node.inputs]))
-        return values
+                found.append(list(map(FUNCTIONS[node.function], *inputs)))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Tries:
+    """Positions on a ring, of `around`, each with sums of numbers fixed at launch; and what the
+    scalars wanted come to, by place. The first is position 0 with numbers that are all 0.
+    """
+
+    around: int
+    positions: list[int]
+    sums: list[int]
+    columns: list[list[int]]
+
+    def are_moved(self, out: int, moved: int, more: bool, part: Callable[[int], int]) -> bool:
+        """Tell whether a scalar is part of the position, moved by one number, and by the sum."""
+        each = zip(self.columns[out], self.positions, self.sums)
+        return all(found == part((at + moved + more * by) % self.around) for found, at, by in each)
 
 
 def goes_on_alike(arguments: Sequence[BlockArgument], carried: Carried, uses: Uses) -> bool:
@@ -158,19 +175,20 @@ def _goes_on_alike(arguments: Sequence[BlockArgument], carried: Carried, uses: U
         return False
     first = _first(leaves[False], slots)
     around = 2 * depth if phases else depth
-    found = list(_tried(program, leaves, depth, around, out.values()))
-    begin = found[0][2]
-    for each in slots:
-        moved = begin[out[each]]
-        if each is first and phases:
-            moved += depth * begin[out[phases[0]]]
-        if not _is_moved(found, out[each], moved, around, lambda at: at % depth):
-            return False
+    tries = _tried(program, leaves, depth, around, out.values())
+    begin = {each: tries.columns[place][0] for each, place in out.items()}
+    turned = depth * sum(begin[each] for each in phases)
+    ways: list[tuple[BlockArgument, int, Callable[[int], int]]] = [
+        (each, begin[each] + (turned if each is first else 0), lambda at: at % depth)
+        for each in slots
+    ]
     for each in phases:
-        moved = begin[out[each]] * depth + (begin[out[first]] if first is not None else 0)
-        if not _is_moved(found, out[each], moved, around, lambda at: at // depth):
-            return False
-    return True
+        moved = turned + (begin[first] if first is not None else 0)
+        ways.append((each, moved, lambda at: at // depth))
+    return any(
+        all(tries.are_moved(out[each], moved, more, part) for each, moved, part in ways)
+        for more in (True, False)
+    )
 
 
 def _first(leaves: list[SSAValue], slots: list[BlockArgument]) -> BlockArgument | None:
@@ -189,8 +207,10 @@ def _tried(
     depth: int,
     around: int,
     wanted: Collection[int],
-) -> Iterator[tuple[int, int, list[int]]]:
-    """Yield each position with numbers fixed at launch: it, their sum, and what all comes to."""
+) -> _Tries:
+    """Return what all scalars come to from each position, for a period of the numbers fixed at
+    launch.
+    """
     periods = [program.nodes[each].period for each in wanted]
     if any(each < 0 or each == 1 for each in periods):
         raise _Unseen  # it grows with a number
@@ -198,25 +218,13 @@ def _tried(
     if period ** max(1, len(program.amounts)) > _MOST:
         raise _Unseen
     ranges = [range(bound or period) for bound in program.amounts.values()]
-    for at, amounts in product(range(around), product(*ranges)):
-        given = dict(zip(program.amounts, amounts))
-        given |= {program.turning[leaf]: at % depth for leaf in leaves[False]}
-        given |= {program.turning[leaf]: at // depth for leaf in leaves[True]}
-        yield at, sum(amounts), program.evaluate(given)
-
-
-def _is_moved(
-    found: list[tuple[int, int, list[int]]],
-    out: int,
-    moved: int,
-    around: int,
-    part: Callable[[int], int],
-) -> bool:
-    """Tell whether a scalar is part of the position, moved by one number and, or not, the sum."""
-    return any(
-        all(values[out] == part((at + moved + more * by) % around) for at, by, values in found)
-        for more in (1, 0)
-    )
+    tried = [*product(range(around), *ranges)]
+    positions = [at for at, *_ in tried]
+    given = dict(zip(program.amounts, map(list, [*zip(*tried)][1:])))
+    given |= {program.turning[leaf]: [at % depth for at in positions] for leaf in leaves[False]}
+    given |= {program.turning[leaf]: [at // depth for at in positions] for leaf in leaves[True]}
+    sums = [sum(amounts) for _, *amounts in tried]
+    return _Tries(around, positions, sums, program.columns(given, len(tried)))
 
 
 def _back(argument: BlockArgument) -> SSAValue:
