@@ -5,11 +5,16 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from xdsl.dialects.builtin import i1
 
 from proof_kernels import KERNELS
+from tawa.ir import hopper
 from tawa.simulator.proof.configuration import Shape
+from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.read import read_kernel
 from tawa.target import H200
+from test_lower_instances import _lowered, residual
+from test_proof_uniform import computed, constant, guard
 
 
 def of(depth: int, instances: int, own: int = 0, outer: int = 1) -> Shape:
@@ -47,6 +52,22 @@ def test_instances_turn_the_rings_of_their_producer_together(name: str) -> None:
     shape = read_kernel(KERNELS[name](), H200).shape
     assert shape.instances > 1
     assert shape.own == 0
+
+
+@pytest.mark.parametrize(("consumers", "depth"), [(2, 2), (2, 3), (3, 4)])
+def test_rings_put_once_a_tile_go_on_with_each_instance(consumers: int, depth: int) -> None:
+    kernel = _lowered(residual, consumers=consumers, depth=depth)
+    assert read_kernel(kernel, H200).shape.outer == -(-depth // consumers)
+
+
+def test_not_where_some_do_not_turn_them_in_each_tile() -> None:
+    kernel = _lowered(residual, consumers=2, depth=3)
+    kinds = hopper.Wait, hopper.Arrive, hopper.Expect
+    for use in [use for use in kernel.walk() if isinstance(use, kinds)]:
+        name = use.barriers.owner.label.data
+        if name.startswith("c@") and role_of(use).label.data != "mma0":
+            guard(use, computed(use, "eq", constant(use, 1), constant(use, 1), i1))
+    assert read_kernel(kernel, H200).shape.outer == 3
 
 
 def test_a_role_by_itself_turns_its_rings_alone() -> None:

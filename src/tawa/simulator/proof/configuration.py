@@ -54,11 +54,12 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What decides how many trips are enough: the deepest ring, and the deepest that only a loop
-    around others turns; the trips before loops are steady, those that turn rings and those around
-    them; how many roles, its instances, share out the tiles, and the deepest ring that not all of
-    them turn; `varying` tells whether tiles make unlike trips. `seldom` is the depth of a ring that
-    only some trips of a period turn, in trips.
+    """What decides how many trips are enough: the deepest ring; over how many trips of loops around
+    others (rounds, of instances) those rings go that these loops alone turn; the trips before loops
+    are steady, those that turn rings and those around them; how many roles, its instances, share
+    out the tiles, and the deepest ring that not all of them turn; `varying` tells whether tiles
+    make unlike trips. `seldom` is the depth of a ring that only some trips of a period turn, in
+    trips.
     """
 
     depth: int

@@ -159,9 +159,14 @@ class Model:
             (around if is_around(loop, decoder) else inside).append(steady)
         varying = bool(decoder.uniform.varying)
         seldom, tiles = self._seldom(depths)
+        together = self._turned_by_all(around=True)
+        rounds = [
+            -(-depths[array] // (decoder.instances if array in together else 1))
+            for array in outer - inner
+        ]
         return Shape(
             max(depths, default=1),
-            max((tiles, *(depths[array] for array in outer - inner)), default=1),
+            max(tiles, *rounds, 1),
             joint(inside).settled,
             joint(around).settled,
             decoder.instances,
@@ -217,10 +222,10 @@ class Model:
                     outer.add(array)
         return inner, outer
 
-    def _turned_by_all(self) -> set[int]:
-        """Return the arrays that go on in each trip of each instance's loops: all instances wait
-        for them or arrive on them there, or another role waits for them there and all instances
-        meet it (under a condition, where they arrive later).
+    def _turned_by_all(self, around: bool = False) -> set[int]:
+        """Return the arrays that go on in each trip of each instance's loops, or of those around
+        (tiles): all instances wait for them or arrive on them there, or another role waits for them
+        there and all instances meet it (under a condition, where they arrive later).
         """
         census = self.decoder.census
         meetings = census.of(hopper.NamedBarrier)
@@ -228,30 +233,36 @@ class Model:
         if len(instances) != self.decoder.instances:
             return set()
         others = [role for role in census.of(hopper.Role) if role not in instances]
-        met = [self._used(role, _TURNING) for role in instances]
-        turned = [self._used(role, _TURNING, turns=True) for role in instances]
-        waits = [self._used(role, (hopper.Wait,), turns=True) for role in others]
+        met = [self._used(role) for role in instances]
+        turned = [self._turned(role, _TURNING, around) for role in instances]
+        waits = [self._turned(role, (hopper.Wait,), around) for role in others]
         shared = set[int].intersection(*met) & set[int]().union(*waits)
         return set[int].intersection(*turned) | shared
 
-    def _used(
-        self, role: Operation, kinds: tuple[type[_Turning], ...], turns: bool = False
-    ) -> set[int]:
-        """Return the arrays of operations in a role, or of those in each trip of its loops."""
+    def _used(self, role: Operation) -> set[int]:
+        """Return the arrays that a role waits for or arrives on."""
+        census, arrays = self.decoder.census, self.decoder.arrays
+        return {arrays[use.barriers] for kind in _TURNING for use in census.of(kind, within=role)}
+
+    def _turned(self, role: Operation, kinds: tuple[type[_Turning], ...], around: bool) -> set[int]:
+        """Return the arrays of operations that stand in each trip of a role's loops."""
         census, arrays = self.decoder.census, self.decoder.arrays
         uses = [use for kind in kinds for use in census.of(kind, within=role)]
-        return {arrays[use.barriers] for use in uses if not turns or self._turns(use)}
+        return {arrays[use.barriers] for use in uses if self._turns(use, around)}
 
-    def _turns(self, use: Operation) -> bool:
-        """Tell whether a use stands in each trip of a loop of open count with no loop inside."""
+    def _turns(self, use: Operation, around: bool = False) -> bool:
+        """Tell whether a use stands in each trip of a loop of open count with no loop inside, or
+        of one around others.
+        """
         loop = use.parent_op()
         while not isinstance(loop, (scf.ForOp, scf.WhileOp, hopper.Role)):
             if loop is None or isinstance(loop, scf.IfOp):
                 return False
             loop = loop.parent_op()
-        if isinstance(loop, scf.ForOp) and _is_counted(loop):
+        once = isinstance(loop, hopper.Role) and around
+        if once or (isinstance(loop, scf.ForOp) and _is_counted(loop)):
             return False
-        return not is_around(loop, self.decoder)
+        return is_around(loop, self.decoder) == around
 
 
 def _is_counted(loop: scf.ForOp) -> bool:
