@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 
 import pytest
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, StringAttr, i1
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects.builtin import IntAttr, StringAttr, i1, i64
+from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 import test_lower_instances as instances
@@ -19,6 +20,7 @@ from tawa.ir.types import i32
 from tawa.simulator.proof import prove
 from tawa.simulator.proof.read import read_kernel
 from tawa.target import H200
+from test_proof_uniform import guard
 
 DEPTHS = [*product((2, 3), (1, 2, 3)), (2, 4)]
 
@@ -38,15 +40,16 @@ class Jump:
     def __init__(self, kernel: tile.Kernel) -> None:
         (role,) = (op for op in kernel.walk() if isinstance(op, hopper.Role) and of_first(op))
         self.loop = next(op for op in role.walk() if isinstance(op, scf.ForOp))
-        inner = next(op for op in self.loop.body.walk() if isinstance(op, scf.ForOp))
+        self.inner = next(op for op in self.loop.body.walk() if isinstance(op, scf.ForOp))
+        self.begins = named(self.loop.body.block.args[1:])
         self.ends = {
             argument.name_hint: end
-            for argument, end in zip(inner.body.block.args[1:], inner.results)
+            for argument, end in zip(self.inner.body.block.args[1:], self.inner.results)
             if argument.name_hint in ("slot", "phase")
         }
         self.last = terminator(self.loop.body.block)
-        arguments = self.loop.body.block.args[1:]
-        self.places = {argument.name_hint: place for place, argument in enumerate(arguments)}
+        self.place = self.last  # before which something is computed
+        self.places = {name: each.index - 1 for name, each in self.begins.items()}
 
     def constant(self, number: int) -> SSAValue:
         made = tile.Constant(attributes={"value": IntAttr(number)}, result_types=[i32])
@@ -58,24 +61,50 @@ class Jump:
         return self.before(made)
 
     def before(self, made: Operation) -> SSAValue:
-        Rewriter.insert_op(made, InsertPoint.before(self.last))
+        Rewriter.insert_op(made, InsertPoint.before(self.place))
         return made.results[0]
 
-    def spoil(self, what: str, there: SSAValue, turn: int) -> None:
-        """Let a slot or phase be the next one where a condition holds: of so many."""
-        place = self.places[what]
-        right = self.last.operands[place]
-        next_one = self.computed("add", right, self.constant(1))
-        wrong = self.computed("irem", next_one, self.constant(turn))
-        self.last.operands[place] = self.computed("select", there, wrong, right)
+    @property
+    def right(self) -> dict[str, SSAValue]:
+        """What is handed to the next tile."""
+        return {name: self.last.operands[place] for name, place in self.places.items()}
 
-    def at(self, slot: int, phase: int) -> SSAValue:
+    def hand_on(self, what: str, value: SSAValue) -> None:
+        self.last.operands[self.places[what]] = value
+
+    def next_one(self, value: SSAValue, turn: int) -> SSAValue:
+        return self.computed(
+            "irem", self.computed("add", value, self.constant(1)), self.constant(turn)
+        )
+
+    def spoiled(self, value: SSAValue, there: SSAValue, turn: int) -> SSAValue:
+        """Return a slot or phase, the next one where a condition holds: of so many."""
+        return self.computed("select", there, self.next_one(value, turn), value)
+
+    def spoil(self, what: str, there: SSAValue, turn: int) -> None:
+        self.hand_on(what, self.spoiled(self.right[what], there, turn))
+
+    def at(self, slot: int, phase: int, ring: dict[str, SSAValue] | None = None) -> SSAValue:
         """Return whether the trips of a tile left the ring at a slot and phase."""
-        there = self.computed("eq", self.ends["phase"], self.constant(phase), to=i1)
-        if "slot" not in self.ends:
+        ring = ring or self.ends
+        there = self.computed("eq", ring["phase"], self.constant(phase), to=i1)
+        if "slot" not in ring:
             return there
-        slots = self.computed("eq", self.ends["slot"], self.constant(slot), to=i1)
+        slots = self.computed("eq", ring["slot"], self.constant(slot), to=i1)
         return self.computed("and", slots, there, to=i1)
+
+    def sum(self) -> tuple[tile.Elementwise, tile.Elementwise, SSAValue]:
+        """Return the remainder that is the next slot, the sum that it is of, and what is added."""
+        remainder = self.right["slot"].owner
+        assert isinstance(remainder, tile.Elementwise)
+        total = remainder.inputs[0].owner
+        assert isinstance(total, tile.Elementwise)
+        (more,) = (each for each in total.inputs if each is not self.ends["slot"])
+        return remainder, total, more
+
+
+def named(values: Iterable[BlockArgument]) -> dict[str, SSAValue]:
+    return {each.name_hint: each for each in values if each.name_hint in ("slot", "phase")}
 
 
 def of_first(role: hopper.Role) -> bool:
@@ -117,6 +146,108 @@ def test_a_jump_wrong_for_one_number_of_trips_is_seen() -> None:
     assert length.type == i32
     jump.spoil("phase", jump.computed("eq", length, jump.constant(5 * 32), to=i1), 2)
     assert not_alike(kernel)
+
+
+# --- where it is computed in other ways ----------------------------------------------------------
+
+
+def spoiled(depth: int = 4) -> tuple[tile.Kernel, Jump, SSAValue]:
+    """Return a kernel of three instances, and a phase that is wrong at one position."""
+    kernel = lowered(3, depth)
+    jump = Jump(kernel)
+    return kernel, jump, jump.spoiled(jump.right["phase"], jump.at(0, 0), 2)
+
+
+def test_behind_a_cast() -> None:
+    kernel, jump, wrong = spoiled()
+    for to in (i64, i32):
+        wrong = jump.before(tile.Cast(operands=[wrong], result_types=[to]))
+    jump.hand_on("phase", wrong)
+    assert not_alike(kernel)
+
+
+def test_behind_a_branch() -> None:
+    kernel, jump, wrong = spoiled()
+    sides = [Region(Block([scf.YieldOp(each)])) for each in (wrong, jump.right["phase"])]
+    jump.hand_on("phase", jump.before(scf.IfOp(jump.at(0, 0), [i32], *sides)))
+    assert not_alike(kernel)
+
+
+@pytest.mark.parametrize("position", range(8))
+def test_a_loop_inside_that_begins_elsewhere_is_seen(position: int) -> None:
+    kernel = lowered(3, 4)
+    jump = Jump(kernel)
+    jump.place = jump.inner
+    there = jump.at(position % 4, position // 4, jump.begins)
+    wrong = jump.spoiled(jump.begins["phase"], there, 2)
+    place = list(jump.inner.operands).index(jump.begins["phase"])
+    jump.inner.operands[place] = wrong
+    assert not_alike(kernel)
+
+
+def test_a_buffer_of_another_slot_is_seen() -> None:
+    kernel = lowered(3, 4)
+    jump = Jump(kernel)
+    slot = next(op for op in jump.inner.walk() if isinstance(op, hopper.Slot))
+    jump.place, ring = slot, named(jump.inner.body.block.args[1:])
+    slot.operands[1] = jump.spoiled(slot.index, jump.at(1, 1, ring), 4)
+    assert not_alike(kernel)
+
+
+def test_what_a_phase_decides_is_seen() -> None:
+    kernel = lowered(2, 3)
+    jump = Jump(kernel)
+    release = next(op for op in jump.inner.walk() if isinstance(op, hopper.Arrive))
+    ring = named(jump.inner.body.block.args[1:])
+    jump.place = release
+    guard(release, jump.computed("eq", ring["phase"], jump.constant(0), to=i1))
+    assert not_alike(kernel)
+
+
+# --- the numbers by which it jumps ---------------------------------------------------------------
+
+
+def test_a_quotient_of_what_is_below_zero_is_not_taken_to_repeat() -> None:
+    kernel = lowered(2, 3)  # right for up to 104 trips: quotients round to zero
+    jump = Jump(kernel)
+    _, total, _ = jump.sum()
+    less = jump.computed("sub", total.results[0], jump.constant(104))
+    turns = jump.computed("and", jump.computed("idiv", less, jump.constant(3)), jump.constant(1))
+    jump.hand_on("phase", jump.computed("xor", jump.ends["phase"], turns))
+    assert not_alike(kernel)
+
+
+def test_numbers_that_go_with_the_tile_are_not_fixed() -> None:
+    kernel = lowered(2, 3)  # right for the last 20 tiles of a block
+    jump = Jump(kernel)
+    _, _, trips = jump.sum()
+    *_, tiles = (
+        op
+        for op in jump.loop.body.block.ops
+        if isinstance(op, tile.Elementwise) and op.function.data == "min"
+    )
+    late = jump.computed("idiv", tiles.inputs[0], jump.constant(20))
+    far = jump.computed("add", jump.ends["slot"], jump.computed("add", trips, late))
+    turns = jump.computed("and", jump.computed("idiv", far, jump.constant(3)), jump.constant(1))
+    jump.hand_on("slot", jump.computed("irem", far, jump.constant(3)))
+    jump.hand_on("phase", jump.computed("xor", jump.ends["phase"], turns))
+    assert not_alike(kernel)
+
+
+def test_where_an_instance_begins_is_seen() -> None:
+    kernel = lowered(2, 3)  # right where a tile makes less than 24 trips
+    jump = Jump(kernel)
+    jump.place = jump.loop
+    first = jump.loop.iter_args[jump.places["slot"]].owner
+    assert isinstance(first, tile.Elementwise)
+    turns = jump.computed("idiv", first.inputs[0], jump.constant(3))
+    late = jump.computed("idiv", turns, jump.constant(8))
+    odd = jump.computed("and", jump.computed("xor", turns, late), jump.constant(1))
+    jump.loop.operands[3 + jump.places["phase"]] = odd
+    assert not_alike(kernel)
+
+
+# --- the verdict ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("position", range(8))

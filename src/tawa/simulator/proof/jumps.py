@@ -1,16 +1,17 @@
-"""What instances carry over the tiles of others: slots and phases go on by as many trips, from
+"""What instances carry over the tiles of others: slots and phases that go on by as many trips, from
 wherever they are.
 
-The runs begin tiles at some positions of a ring, with some trip counts. What a loop carries is
-therefore read from the program: from each slot and phase it must go on by one number of trips, and
-by as many more as numbers fixed at launch say. What is right at one position is right at all then.
-That is shown of the scalars themselves, for all positions and a whole period of the numbers; they
-reach slots and phases through remainders only, which repeat.
+The runs begin tiles at some positions of a ring, with some trip counts. What a role does with slots
+and phases that it carries so is therefore read from its text: what it waits with, puts in, hands to
+a loop inside or carries to the next trip must be the position where it is, some number further;
+over tiles, by as many more as numbers fixed at launch say. What is right at one position is right
+at all then. That is shown of the scalars themselves, for all positions and a whole period of the
+numbers: they reach slots and phases through sums, quotients and remainders only, which repeat.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from math import lcm
@@ -19,21 +20,168 @@ from typing import TypeAlias
 from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tawa.ir import tile
+from tawa.analysis.coordinates import surely_nonnegative
+from tawa.analysis.polynomial import Known, Polynomial, polynomial
+from tawa.analysis.ranges import range_of
+from tawa.ir import hopper, tile
 from tawa.ir.control import terminator
 from tawa.simulator.proof.counting import constant_of, recurrence_of
 from tawa.simulator.proof.functions import FUNCTIONS, name_of
+from tawa.simulator.proof.leaves import Leaves
 
-Uses: TypeAlias = Mapping[BlockArgument, Mapping[str, set[int]]]
+Uses: TypeAlias = Mapping[BlockArgument, Mapping[str, set[int | None]]]
 """Where carried scalars decide a "slot" or a "phase": of rings that are so deep."""
-Carried: TypeAlias = Callable[[SSAValue], Collection[BlockArgument]]
-"""The carried scalars that a scalar depends on."""
+Asked: TypeAlias = tuple[tuple[SSAValue, str], ...]
+"""Scalars that are a "slot" or a "phase" together."""
+_Fits: TypeAlias = tuple[SSAValue | None, frozenset[tuple[int, bool]]]
+"""The slot that a scalar is computed from, and how far on it is, and whether by the sum as well."""
 
 _MOST = 512  # numbers in a period
+_DIVIDES = frozenset({"idiv", "irem"})
+_REPEAT = _DIVIDES | {"and", "xor", "eq", "select"}
 
 
 class _Unseen(Exception):  # noqa: N818 - it is no error
-    """What a loop carries is computed in a way that is not looked into."""
+    """A scalar is computed in a way that is not looked into."""
+
+
+class Jumps:
+    """The carried scalars of a kernel that jump by numbers fixed at launch."""
+
+    def __init__(
+        self,
+        arguments: Collection[BlockArgument],
+        uses: Uses,
+        leaves: Callable[[SSAValue], Leaves],
+        known: Known,
+    ) -> None:
+        self.arguments = frozenset(arguments)
+        self._uses, self._leaves, self._known = uses, leaves, known
+
+    def turns(self, value: SSAValue) -> bool:
+        """Tell whether a scalar depends on what is carried so."""
+        return not self.arguments.isdisjoint(self._leaves(value).carried)
+
+    def carries_on(self, group: tuple[BlockArgument, ...]) -> bool:
+        """Tell whether what a loop carries together begins somewhere, and goes on alike."""
+        loop, depth = group[0].owner.parent_op(), self._depth_of(group)
+        assert loop is not None
+        outermost = loop if isinstance(loop.parent_op(), hopper.Role) else None
+        both = [recurrence_of(each) or (each, each) for each in group]
+        kinds = [self.kind_of(each) for each in group]
+        return depth is not None and all(
+            self.are_alike(tuple(zip(values, kinds)), depth, outermost) for values in zip(*both)
+        )
+
+    def are_alike(self, asked: Asked, depth: int, loop: Operation | None = None) -> bool:
+        """Tell whether scalars are the position of a ring, so many trips further, wherever it is:
+        phases as far as one of the slots. What a loop over tiles begins with, or is handed, may be
+        further by numbers fixed at launch.
+        """
+        found: dict[str, list[_Fits]] = {"slot": [], "phase": []}
+        try:
+            for value, what in asked:
+                found[what].append(self._fits(value, what, depth, loop))
+        except _Unseen:
+            return False
+        slots, phases = found["slot"], found["phase"]
+        return all(fits for _, fits in slots) and all(
+            any(fits & others for of, others in slots if slot in (None, of)) or (fits and not slots)
+            for slot, fits in phases
+        )
+
+    def kind_of(self, argument: BlockArgument) -> str:
+        """Return what a carried scalar is."""
+        return "slot" if "slot" in self._uses[argument] else "phase"
+
+    def _depth_of(self, arguments: Collection[BlockArgument]) -> int | None:
+        """Return how deep the ring is whose slots and phases these are, None where that is not one
+        number.
+        """
+        found = {each for item in arguments for some in self._uses[item].values() for each in some}
+        return found.pop() if len(found) == 1 else None
+
+    def _fits(self, value: SSAValue, what: str, depth: int, loop: Operation | None) -> _Fits:
+        """Return how far a scalar is from the position that it is computed from."""
+        program = _Program(self, loop, not self.turns(value))
+        out = program.place(value)
+        leaves: dict[str, tuple[SSAValue, int]] = {}
+        for leaf, (argument, place) in program.turning.items():
+            kind = self.kind_of(argument)
+            if kind in leaves or self._depth_of([argument]) != depth:
+                raise _Unseen  # positions of two rings, or of two times
+            leaves[kind] = leaf, place
+        around = 2 * depth
+        tried = [*product(range(around if leaves else 1), *program.ranges(out, around))]
+        positions = [at for at, *_ in tried]
+        given = dict(zip(program.amounts, map(list, [*zip(*tried)][1:])))
+        if "slot" in leaves:
+            given[leaves["slot"][1]] = [at % depth for at in positions]
+        if "phase" in leaves:
+            given[leaves["phase"][1]] = [at // depth for at in positions]
+        found = program.columns(given, len(tried))[out]
+        sums = [sum(amounts) for _, *amounts in tried]
+        ends = [each % depth if what == "slot" else each // depth for each in range(around)]
+        # A ring of one slot is where it was with each sum.
+        ways = (False, True) if loop is not None and (program.amounts or depth == 1) else (False,)
+        further = frozenset(
+            (by, more)
+            for by in range(around)
+            if ends[by] == found[0]  # at 0, where all numbers are 0
+            for more in ways
+            if all(
+                one == ends[(at + by + more * far) % around]
+                for one, at, far in zip(found, positions, sums)
+            )
+        )
+        return leaves["slot"][0] if "slot" in leaves else None, further
+
+    def leaf_of(self, value: SSAValue) -> BlockArgument | None:
+        """Return the carried scalar that a value is, or is when the loop ends: at any position."""
+        if isinstance(value, BlockArgument):
+            return value if value in self.arguments and value in self._uses else None
+        loop, result = value.owner, value
+        match loop:
+            case scf.ForOp():
+                end = loop.body.block.args[list(loop.results).index(result) + 1]  # pyright: ignore
+            case scf.WhileOp():
+                place = list(loop.results).index(result)  # pyright: ignore
+                end = terminator(loop.before_region.block).operands[place + 1]
+            case _:
+                return None
+        return self.leaf_of(end) if isinstance(end, BlockArgument) else None
+
+    def is_fixed(self, value: SSAValue, loop: Operation | None) -> bool:
+        """Tell whether a number is the same throughout a launch, or in each trip of a loop that is
+        not the last one.
+        """
+        leaves = self._leaves(value)
+        if not (leaves.loops or leaves.carried or leaves.reads or leaves.branches):
+            return True
+        owner = value.owner
+        if not isinstance(owner, tile.Elementwise):
+            return False
+        if owner.function.data == "min" and isinstance(loop, scf.ForOp):
+            one, other = owner.inputs
+            least = constant_of(other)
+            if least is not None and self._reaches(one, least, loop):
+                return True
+        return all(self.is_fixed(each, loop) for each in owner.inputs)
+
+    def _reaches(self, value: SSAValue, least: int, loop: scf.ForOp) -> bool:
+        """Tell whether a number is so large in each trip of a loop after which there is another."""
+        known = self._known
+        after = polynomial(loop.body.block.args[0], known) + polynomial(loop.step, known)
+        left = polynomial(loop.ub, known) - after - Polynomial.constant(1)  # not negative
+        wanted = Polynomial.constant(least)
+        match value.owner:
+            case tile.Elementwise(function=name, inputs=(one, other)) if name.data == "idiv":
+                if not range_of(other).is_natural:
+                    return False
+                value, wanted = one, wanted * polynomial(other, known)
+            case _:
+                pass
+        return surely_nonnegative(polynomial(value, known) - wanted - left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +198,19 @@ class _Node:
 
 @dataclass(eq=False, slots=True)
 class _Program:
-    """What computes some scalars from those that a loop carries, and from numbers fixed at launch:
-    the `amounts`, each with the numbers that it is tried for.
+    """What computes a scalar from those that loops carry (`turning`, with their places), and from
+    numbers fixed at launch: the `amounts` by place, each with what it is less than, or 0. What a
+    loop `begins` with is of such numbers alone.
     """
 
-    arguments: tuple[BlockArgument, ...]
-    carried: Carried
+    jumps: Jumps
+    loop: Operation | None
+    begins: bool
     nodes: list[_Node] = field(default_factory=lambda: [])
     places: dict[SSAValue, int] = field(default_factory=lambda: {})
     constants: dict[int, int] = field(default_factory=lambda: {})
-    turning: dict[SSAValue, int] = field(default_factory=lambda: {})
-    amounts: dict[int, int] = field(default_factory=lambda: {})  # by place: the bound, or 0
+    turning: dict[SSAValue, tuple[BlockArgument, int]] = field(default_factory=lambda: {})
+    amounts: dict[int, int] = field(default_factory=lambda: {})
 
     def place(self, value: SSAValue) -> int:
         """Return where a scalar stands. Raises _Unseen."""
@@ -70,27 +220,24 @@ class _Program:
             node = self._node(value)
             found = self.places[value] = len(self.nodes)
             self.nodes.append(node)
-            owner = value.owner
             if not node.function:
                 if (number := constant_of(value)) is not None:
                     self.constants[found] = number
-                elif self._turns(value):
-                    self.turning[value] = found
+                elif (argument := self.jumps.leaf_of(value)) is not None:
+                    self.turning[value] = argument, found
                 else:
-                    self.amounts[found] = _bound(owner)
+                    self.amounts[found] = node.period if node.period > 1 else 0
         return found
 
-    def _turns(self, value: SSAValue) -> bool:
-        return any(each in self.arguments for each in self.carried(value))
-
     def _node(self, value: SSAValue) -> _Node:
+        if constant_of(value) is not None or self.jumps.leaf_of(value) is not None:
+            return _Node()
         owner = value.owner
-        if constant_of(value) is not None:
-            return _Node()
-        if not self._turns(value):
+        whole = not self.jumps.turns(value) and self.jumps.is_fixed(value, self.loop)
+        if whole and not (self.begins and _repeats(owner)):
             return _Node(period=_bound(owner) or 1)
-        if value in self.arguments or not isinstance(owner, tile.Elementwise):
-            return _Node()
+        if not isinstance(owner, tile.Elementwise):
+            raise _Unseen
         inputs = tuple([self.place(each) for each in owner.inputs])
         function = name_of(owner.function.data, owner.inputs[0].type)
         if function not in FUNCTIONS and function != "select":
@@ -120,6 +267,16 @@ class _Program:
                 pass
         raise _Unseen
 
+    def ranges(self, out: int, around: int) -> list[range]:
+        """Return the numbers that amounts are tried with: a period of what they decide."""
+        period = self.nodes[out].period
+        if period < 0 or period == 1:
+            raise _Unseen  # it grows with them
+        period = lcm(around, period or 1)
+        if period ** max(1, len(self.amounts)) > _MOST:
+            raise _Unseen
+        return [range(bound or period) for bound in self.amounts.values()]
+
     def columns(self, given: Mapping[int, list[int]], tries: int) -> list[list[int]]:
         """Return what each node is in each of some tries, of which the leaves are given."""
         found: list[list[int]] = []
@@ -129,108 +286,11 @@ class _Program:
                 found.append(given.get(place) or [self.constants[place]] * tries)
             elif node.function == "select":
                 found.append([one if chosen else other for chosen, one, other in zip(*inputs)])
+            elif node.function in _DIVIDES and (min(inputs[0]) < 0 or min(inputs[1]) <= 0):
+                raise _Unseen  # below zero they do not go on as they do above
             else:
                 found.append(list(map(FUNCTIONS[node.function], *inputs)))
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Tries:
-    """Positions on a ring, of `around`, each with sums of numbers fixed at launch; and what the
-    scalars wanted come to, by place. The first is position 0 with numbers that are all 0.
-    """
-
-    around: int
-    positions: list[int]
-    sums: list[int]
-    columns: list[list[int]]
-
-    def are_moved(self, out: int, moved: int, more: bool, part: Callable[[int], int]) -> bool:
-        """Tell whether a scalar is part of the position, moved by one number, and by the sum."""
-        each = zip(self.columns[out], self.positions, self.sums)
-        return all(found == part((at + moved + more * by) % self.around) for found, at, by in each)
-
-
-def goes_on_alike(arguments: Sequence[BlockArgument], carried: Carried, uses: Uses) -> bool:
-    """Tell whether what a loop carries is seen to go on alike from each slot and phase."""
-    try:
-        return _goes_on_alike(arguments, carried, uses)
-    except _Unseen:
-        return False
-
-
-def _goes_on_alike(arguments: Sequence[BlockArgument], carried: Carried, uses: Uses) -> bool:
-    depths = {depth for each in arguments for some in uses[each].values() for depth in some}
-    if len(depths) != 1:
-        return False
-    (depth,) = depths
-    phases = [each for each in arguments if "slot" not in uses[each]]
-    slots = [each for each in arguments if each not in phases]
-    program = _Program(tuple(arguments), carried)
-    out = {each: program.place(_back(each)) for each in arguments}
-    leaves: dict[bool, list[SSAValue]] = {False: [], True: []}
-    for leaf in program.turning:
-        leaves[any(each in phases for each in carried(leaf))].append(leaf)
-    if len(leaves[False]) > 1 or len(leaves[True]) > 1 or len(phases) > 1:
-        return False
-    first = _first(leaves[False], slots)
-    around = 2 * depth if phases else depth
-    tries = _tried(program, leaves, depth, around, out.values())
-    begin = {each: tries.columns[place][0] for each, place in out.items()}
-    turned = depth * sum(begin[each] for each in phases)
-    ways: list[tuple[BlockArgument, int, Callable[[int], int]]] = [
-        (each, begin[each] + (turned if each is first else 0), lambda at: at % depth)
-        for each in slots
-    ]
-    for each in phases:
-        moved = turned + (begin[first] if first is not None else 0)
-        ways.append((each, moved, lambda at: at // depth))
-    return any(
-        all(tries.are_moved(out[each], moved, more, part) for each, moved, part in ways)
-        for more in (True, False)
-    )
-
-
-def _first(leaves: list[SSAValue], slots: list[BlockArgument]) -> BlockArgument | None:
-    """Return the slot from which others are computed: the others lag behind."""
-    for leaf in leaves:
-        if leaf in slots:
-            return leaf  # pyright: ignore[reportReturnType]
-    if len(slots) > 1:
-        raise _Unseen
-    return slots[0] if slots else None
-
-
-def _tried(
-    program: _Program,
-    leaves: Mapping[bool, list[SSAValue]],
-    depth: int,
-    around: int,
-    wanted: Collection[int],
-) -> _Tries:
-    """Return what all scalars come to from each position, for a period of the numbers fixed at
-    launch.
-    """
-    periods = [program.nodes[each].period for each in wanted]
-    if any(each < 0 or each == 1 for each in periods):
-        raise _Unseen  # it grows with a number
-    period = lcm(around, *(each for each in periods if each))
-    if period ** max(1, len(program.amounts)) > _MOST:
-        raise _Unseen
-    ranges = [range(bound or period) for bound in program.amounts.values()]
-    tried = [*product(range(around), *ranges)]
-    positions = [at for at, *_ in tried]
-    given = dict(zip(program.amounts, map(list, [*zip(*tried)][1:])))
-    given |= {program.turning[leaf]: [at % depth for at in positions] for leaf in leaves[False]}
-    given |= {program.turning[leaf]: [at // depth for at in positions] for leaf in leaves[True]}
-    sums = [sum(amounts) for _, *amounts in tried]
-    return _Tries(around, positions, sums, program.columns(given, len(tried)))
-
-
-def _back(argument: BlockArgument) -> SSAValue:
-    recurrence = recurrence_of(argument)
-    assert recurrence is not None
-    return recurrence[1]
 
 
 def _passed(value: SSAValue) -> SSAValue:
@@ -243,15 +303,19 @@ def _passed(value: SSAValue) -> SSAValue:
     return value
 
 
+def _repeats(owner: object) -> bool:
+    """Tell whether a number fixed at launch may be a slot or phase of one, or a step to it."""
+    if not isinstance(owner, tile.Elementwise):
+        return False
+    constants = [constant_of(each) is not None for each in owner.inputs]
+    return (
+        any(constants) if owner.function.data in ("add", "sub") else owner.function.data in _REPEAT
+    )
+
+
 def _bound(owner: object) -> int:
     """Return what a number fixed at launch is less than, 0 where that is not seen."""
-    if isinstance(owner, Operation) and isinstance(owner, tile.Elementwise):
+    if isinstance(owner, tile.Elementwise) and owner.function.data == "and":
         by = constant_of(owner.inputs[-1]) or 0
-        match owner.function.data:
-            case "and" if by > 0 and by & (by + 1) == 0:
-                return by + 1
-            case "irem" if by > 1:
-                return by
-            case _:
-                pass
+        return by + 1 if by > 0 and by & (by + 1) == 0 else 0
     return 0

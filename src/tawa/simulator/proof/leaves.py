@@ -5,9 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tawa.simulator.proof.counting import Loop
+from tawa.ir import hopper, tile
+from tawa.ir.control import terminator
+from tawa.simulator.proof.counting import Loop, counts, recurrence_of
+
+_LAUNCH = (
+    hopper.BlockId,
+    hopper.NumBlocks,
+    hopper.GridExtent,
+    hopper.ClusterRank,
+    tile.ProgramId,
+    tile.NumPrograms,
+)
 
 
 @dataclass(eq=False, slots=True)
@@ -71,3 +82,51 @@ class Steadiness:
     def settled(self) -> int:
         """The trip from which on its conditions only repeat, and their period less one."""
         return self.trips + self.period - 1
+
+
+def origin_of(value: SSAValue) -> Origin:
+    """Return what one scalar is computed from."""
+    return _of_argument(value) if isinstance(value, BlockArgument) else _of_result(value)
+
+
+def _of_result(value: SSAValue) -> Origin:
+    owner = value.owner
+    assert isinstance(owner, Operation)
+    match owner:
+        case tile.Constant():
+            return Origin()
+        case tile.Elementwise() | tile.Cast() | tile.Bitcast():
+            return Origin(tuple(owner.operands))
+        case scf.ForOp() | scf.IfOp() | scf.WhileOp():
+            index = list(owner.results).index(value)  # pyright: ignore[reportArgumentType]
+        case _:
+            return Origin(open=True, reads=not isinstance(owner, _LAUNCH))
+    match owner:
+        case scf.ForOp():
+            return Origin((owner.body.block.args[index + 1],), ended=owner)
+        case scf.IfOp():
+            ends = [terminator(region.block) for region in owner.regions if region.blocks]
+            return Origin(tuple(end.operands[index] for end in ends), branch=owner)
+        case _:
+            passed = terminator(owner.before_region.block).operands[index + 1]
+            return Origin((passed,), ended=owner)
+
+
+def _of_argument(value: BlockArgument) -> Origin:
+    loop = value.owner.parent_op()
+    match loop:
+        case scf.ForOp() if value.index == 0:
+            return Origin((loop.lb, loop.step), loop=loop)
+        case scf.ForOp() | scf.WhileOp():
+            recurrence = recurrence_of(value)
+            if recurrence is None:  # what the test of a while loop passes on
+                assert isinstance(loop, scf.WhileOp)
+                return Origin((terminator(loop.before_region.block).operands[value.index + 1],))
+            first, back = recurrence
+            if counts(value, back):
+                return Origin((first,), loop=loop)
+            if back is value:
+                return Origin((first,))
+            return Origin((first, back), carried=value)
+        case _:
+            return Origin(open=True)

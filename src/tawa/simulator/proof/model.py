@@ -225,7 +225,7 @@ class Model:
     def _turned_by_all(self, around: bool = False) -> set[int]:
         """Return the arrays that go on in each trip of each instance's loops, or of those around
         (tiles): all instances wait for them or arrive on them there, or another role waits for them
-        there and all instances meet it (under a condition, where they arrive later).
+        there and all instances meet it in trips that no input decides (where they arrive later).
         """
         census = self.decoder.census
         meetings = census.of(hopper.NamedBarrier)
@@ -233,22 +233,38 @@ class Model:
         if len(instances) != self.decoder.instances:
             return set()
         others = [role for role in census.of(hopper.Role) if role not in instances]
-        met = [self._used(role) for role in instances]
-        turned = [self._turned(role, _TURNING, around) for role in instances]
-        waits = [self._turned(role, (hopper.Wait,), around) for role in others]
+        met = [self._met(role, _TURNING) for role in instances]
+        turned = [self._met(role, _TURNING, around) for role in instances]
+        waits = [self._met(role, (hopper.Wait,), around) for role in others]
         shared = set[int].intersection(*met) & set[int]().union(*waits)
         return set[int].intersection(*turned) | shared
 
-    def _used(self, role: Operation) -> set[int]:
-        """Return the arrays that a role waits for or arrives on."""
+    def _met(
+        self, role: Operation, kinds: tuple[type[_Turning], ...], around: bool | None = None
+    ) -> set[int]:
+        """Return the arrays of operations that no input keeps from a trip of a role's loops;
+        `around` says of which, and of each.
+        """
         census, arrays = self.decoder.census, self.decoder.arrays
-        return {arrays[use.barriers] for kind in _TURNING for use in census.of(kind, within=role)}
+        return {
+            arrays[use.barriers]
+            for kind in kinds
+            for use in census.of(kind, within=role)
+            if self._is_free(use) and (around is None or self._turns(use, around))
+        }
 
-    def _turned(self, role: Operation, kinds: tuple[type[_Turning], ...], around: bool) -> set[int]:
-        """Return the arrays of operations that stand in each trip of a role's loops."""
-        census, arrays = self.decoder.census, self.decoder.arrays
-        uses = [use for kind in kinds for use in census.of(kind, within=role)]
-        return {arrays[use.barriers] for use in uses if self._turns(use, around)}
+    def _is_free(self, use: Operation) -> bool:
+        """Tell whether no input decides conditions around an operation, and no loop around it makes
+        so many trips.
+        """
+        around = use.parent_op()
+        while around is not None and not isinstance(around, hopper.Role):
+            counted = isinstance(around, scf.ForOp) and _is_counted(around)
+            asked = isinstance(around, scf.IfOp) and around not in self.decoder.uniform.fixed
+            if counted or asked:
+                return False
+            around = around.parent_op()
+        return True
 
     def _turns(self, use: Operation, around: bool = False) -> bool:
         """Tell whether a use stands in each trip of a loop of open count with no loop inside, or

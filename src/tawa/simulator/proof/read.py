@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerAttr
@@ -10,6 +10,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.traits import Pure
 
 from tawa.ir import hopper, tile
+from tawa.ir.types import BarriersType, BufferType
 from tawa.simulator.proof import accesses, control, copies, effects, products
 from tawa.simulator.proof.agreement import Agreement
 from tawa.simulator.proof.census import Census
@@ -143,7 +144,7 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
         _conditions(decoder, roles),
         census.of(*_CONTROLS),
         decoder.polynomials,
-        lambda operation: _depth(arrays, operation),
+        _depth,
     )
     preamble = [
         step
@@ -225,10 +226,17 @@ def _instances(census: Census) -> int:
     return max(1, len({op.id.data for op in barriers if op.scope.data == "roles"}))
 
 
-def _depth(arrays: Collection[hopper.Barriers], operation: Operation) -> int | None:
-    """Return how deep the ring of barriers is that an operation means."""
-    found = (each.result.type.count.data for each in arrays if each.result in operation.operands)
-    return next(found, None)
+def _depth(operation: Operation) -> int | None:
+    """Return how deep the ring of barriers, or of buffers, is that an operation means."""
+    for kind in [operand.type for operand in operation.operands]:
+        match kind:
+            case BarriersType():
+                return kind.count.data
+            case BufferType():
+                return kind.slots.data
+            case _:
+                pass
+    return None
 
 
 def _threads(roles: list[hopper.Role]) -> int:

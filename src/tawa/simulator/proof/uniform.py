@@ -26,27 +26,19 @@ from xdsl.dialects.builtin import i1
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tawa.analysis.polynomial import Known, polynomial
-from tawa.ir import hopper, tile
-from tawa.ir.control import decisive, terminator
-from tawa.simulator.proof.counting import counts, recurrence_of
+from tawa.ir import tile
+from tawa.ir.control import decisive
+from tawa.simulator.proof.counting import recurrence_of
 from tawa.simulator.proof.course import LATEST, Course, course_of, stays
 from tawa.simulator.proof.cycles import Cycles
 from tawa.simulator.proof.functions import name_of
-from tawa.simulator.proof.jumps import goes_on_alike
-from tawa.simulator.proof.leaves import Leaves, Origin, Steadiness
+from tawa.simulator.proof.jumps import Jumps
+from tawa.simulator.proof.leaves import Leaves, Origin, Steadiness, origin_of
 from tawa.simulator.proof.rules import Unproved
 
 Control: TypeAlias = scf.ForOp | scf.IfOp | scf.WhileOp
 
 _COMPARE = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
-_LAUNCH = (
-    hopper.BlockId,
-    hopper.NumBlocks,
-    hopper.GridExtent,
-    hopper.ClusterRank,
-    tile.ProgramId,
-    tile.NumPrograms,
-)
 _JOIN = frozenset({"and", "or", "xor", "not", "select"})
 
 
@@ -114,7 +106,9 @@ def read_uniform(
 class _Reader:
     def __init__(self, known: Known, depths: Callable[[Operation], int | None]) -> None:
         self.depths = depths
-        self.uses: dict[BlockArgument, dict[str, set[int]]] = {}
+        self.uses: dict[BlockArgument, dict[str, set[int | None]]] = {}
+        self.roots: dict[Operation, dict[SSAValue, str]] = {}
+        self.decides: dict[BlockArgument, Operation] = {}
         self.known: dict[bool, dict[Origin, Leaves]] = {False: {}, True: {}}
         self.origins: dict[SSAValue, Origin] = {}
         self.parts: dict[Origin, tuple[Origin, ...]] = {}
@@ -143,9 +137,10 @@ class _Reader:
                 operation,
             )
         self.tracked |= leaves.carried
-        if (depth := self.depths(operation)) is not None:
-            for argument in leaves.carried:
-                self.uses.setdefault(argument, {}).setdefault(what, set()).add(depth)
+        self.roots.setdefault(operation, {})[value] = what
+        depth = self.depths(operation)
+        for argument in leaves.carried:
+            self.uses.setdefault(argument, {}).setdefault(what, set()).add(depth)
 
     def _counts_trips(self, value: SSAValue) -> bool:
         """Tell whether the number of a trip is in a scalar by no recurrence."""
@@ -163,6 +158,7 @@ class _Reader:
     def condition(self, operation: Operation, value: SSAValue) -> None:
         """A condition: where it is a function of the number of a trip alone, it must settle."""
         leaves = self.leaves(value)
+        self.decides |= dict.fromkeys(leaves.carried, operation)
         if leaves.open:
             return self._settle_parts(operation, value)
         self.tracked |= leaves.carried
@@ -197,6 +193,7 @@ class _Reader:
     def bounds(self, loop: Operation) -> None:
         """The bounds of a loop inside of others."""
         for value in decisive(loop):
+            self.decides |= dict.fromkeys(self.leaves(value).carried, loop)
             if self.leaves(value).open:
                 self._settle_parts(loop, value)
 
@@ -306,9 +303,7 @@ class _Reader:
     def _origin(self, value: SSAValue) -> Origin:
         found = self.origins.get(value)
         if found is None:
-            found = self.origins[value] = (
-                _of_argument(value) if isinstance(value, BlockArgument) else _of_result(value)
-            )
+            found = self.origins[value] = origin_of(value)
         return found
 
     # --- orbits ---------------------------------------------------------------------------------
@@ -322,14 +317,26 @@ class _Reader:
             assert loop is not None
             jumps = recurrence is not None and self.leaves(recurrence[1], False).open
             (jumping if jumps else by_loop).setdefault(loop, []).append(argument)
-        for loop, arguments in jumping.items():  # by numbers fixed at launch: over others' trips
-            for group in self._groups([each for each in arguments if each in self.uses]):
-                if not goes_on_alike(group, self._carried, self.uses):
-                    self.jumping.add(loop)
+        self._jump(jumping)
         return {loop: self._groups(arguments) for loop, arguments in by_loop.items()}
 
-    def _carried(self, value: SSAValue) -> Collection[BlockArgument]:
-        return self.leaves(value, False).carried
+    def _jump(self, found: dict[Operation, list[BlockArgument]]) -> None:
+        """Note what is done with slots and phases that go on by numbers fixed at launch, over the
+        trips of other roles, where it is not seen to be the same from each of them.
+        """
+        rings = [each for arguments in found.values() for each in arguments if each in self.uses]
+        if not rings:
+            return
+        jumps = Jumps(rings, self.uses, lambda value: self.leaves(value, False), self.polynomials)
+        for loop, arguments in found.items():
+            groups = self._groups([each for each in arguments if each in self.uses])
+            if not all(map(jumps.carries_on, groups)):
+                self.jumping.add(loop)
+        for operation, asked in self.roots.items():
+            depth, turning = self.depths(operation), any(map(jumps.turns, asked))
+            if turning and (depth is None or not jumps.are_alike(tuple(asked.items()), depth)):
+                self.jumping.add(operation)
+        self.jumping.update(self.decides[each] for each in rings if each in self.decides)
 
     def _groups(self, arguments: list[BlockArgument]) -> tuple[tuple[BlockArgument, ...], ...]:
         groups: list[set[BlockArgument]] = []
@@ -343,49 +350,6 @@ class _Reader:
                 linked |= group if group & linked else set()
             groups = [*apart, linked]
         return tuple(tuple(sorted(group, key=lambda item: item.index)) for group in groups)
-
-
-def _of_result(value: SSAValue) -> Origin:
-    owner = value.owner
-    assert isinstance(owner, Operation)
-    match owner:
-        case tile.Constant():
-            return Origin()
-        case tile.Elementwise() | tile.Cast() | tile.Bitcast():
-            return Origin(tuple(owner.operands))
-        case scf.ForOp() | scf.IfOp() | scf.WhileOp():
-            index = list(owner.results).index(value)  # pyright: ignore[reportArgumentType]
-        case _:
-            return Origin(open=True, reads=not isinstance(owner, _LAUNCH))
-    match owner:
-        case scf.ForOp():
-            return Origin((owner.body.block.args[index + 1],), ended=owner)
-        case scf.IfOp():
-            ends = [terminator(region.block) for region in owner.regions if region.blocks]
-            return Origin(tuple(end.operands[index] for end in ends), branch=owner)
-        case _:
-            passed = terminator(owner.before_region.block).operands[index + 1]
-            return Origin((passed,), ended=owner)
-
-
-def _of_argument(value: BlockArgument) -> Origin:
-    loop = value.owner.parent_op()
-    match loop:
-        case scf.ForOp() if value.index == 0:
-            return Origin((loop.lb, loop.step), loop=loop)
-        case scf.ForOp() | scf.WhileOp():
-            recurrence = recurrence_of(value)
-            if recurrence is None:  # what the test of a while loop passes on
-                assert isinstance(loop, scf.WhileOp)
-                return Origin((terminator(loop.before_region.block).operands[value.index + 1],))
-            first, back = recurrence
-            if counts(value, back):
-                return Origin((first,), loop=loop)
-            if back is value:
-                return Origin((first,))
-            return Origin((first, back), carried=value)
-        case _:
-            return Origin(open=True)
 
 
 def _unsettled(operation: Operation) -> Unproved:
