@@ -1,4 +1,6 @@
-"""Warps that share 96 columns in runs of 24 had no access to panels of 32."""
+"""Warps that share 96 columns in runs of 24 had no access to panels of 32, nor had multiply-adds of
+which each thread reads one and a half panels.
+"""
 
 import pytest
 
@@ -54,6 +56,30 @@ def test_columns_that_threads_copy(columns: int) -> None:
             "stride": columns + 8,
         },
         constants={"BM": 64, "BN": columns, "BK": 32},
+        grid=(1, 1, 1),
+    )
+    assert run_case(case, emulated=COMPILER is not None).verdict == "equal"
+
+
+def by_threads(a_desc, b_desc, c_ptr, K, BM: tl.constexpr, BN: tl.constexpr,
+               BK: tl.constexpr):  # fmt: skip
+    acc = tl.cumsum(tl.zeros((BM, BN), dtype=tl.float32), 0)
+    acc = tl.dot(a_desc.load([0, 0]), b_desc.load([0, 0]), acc, input_precision="tf32x3")
+    acc = tl.dot(a_desc.load([0, K]), b_desc.load([K, 0]), acc, input_precision="ieee")
+    tl.store(c_ptr + tl.arange(0, BN)[:, None] * BM + tl.arange(0, BM)[None, :], tl.trans(acc))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(192, 96), (64, 160)])
+def test_one_and_a_half_panels_of_a_thread(rows: int, columns: int) -> None:
+    case = written(
+        by_threads,
+        {
+            "a_desc": Array((rows, 64), "f32", (rows, 32)),
+            "b_desc": Array((64, columns), "f32", (32, columns)),
+            "c_ptr": Array((rows * columns,), "f32", (), 0, 0),
+            "K": 32,
+        },
+        constants={"BM": rows, "BN": columns, "BK": 32},
         grid=(1, 1, 1),
     )
     assert run_case(case, emulated=COMPILER is not None).verdict == "equal"

@@ -54,20 +54,22 @@ class Formula:
         return text
 
 
-def fit(table: Sequence[int]) -> Formula | None:
-    """Return the formula of a table, None where no sum of digits equals it."""
-    return _fit(tuple(table))
+def fit(table: Sequence[int], uneven: bool = False) -> Formula | None:
+    """Return the formula of a table, None where no sum of digits equals it. In an `uneven` one the
+    last digit may have fewer than all of its values: of 48 columns in panels of 32, say.
+    """
+    return _fit(tuple(table), uneven)
 
 
 @lru_cache(maxsize=1024)
-def _fit(table: tuple[int, ...]) -> Formula | None:
+def _fit(table: tuple[int, ...], uneven: bool) -> Formula | None:
     length = len(table)
     digits: list[Digit] = []
     reach = 1
     while reach < length:
-        if length % reach:
+        if length % reach and not uneven:
             return None
-        extent = _run(table, reach)
+        extent = _run(table, reach, uneven)
         factor = table[reach] - table[0]
         if factor:
             digits.append(Digit(reach, extent, factor))
@@ -77,15 +79,19 @@ def _fit(table: tuple[int, ...]) -> Formula | None:
     return formula if agrees else None
 
 
-def _run(table: Sequence[int], reach: int) -> int:
-    """Return how many multiples of `reach` continue the first step, dividing the table evenly."""
+def _run(table: Sequence[int], reach: int, uneven: bool) -> int:
+    """Return how many multiples of `reach` continue the first step, dividing the table evenly where
+    it is not to be `uneven`.
+    """
     factor = table[reach] - table[0]
-    places = len(table) // reach
+    places = -(-len(table) // reach)
     run = next(
         (j for j in range(1, places) if table[reach * j] != table[0] + factor * j),
         places,
     )
-    return next(extent for extent in range(run, 0, -1) if places % extent == 0) if run > 1 else 2
+    if run == 1:
+        return 2
+    return run if uneven else next(each for each in range(run, 0, -1) if places % each == 0)
 
 
 def is_identity(table: Sequence[int]) -> bool:

@@ -22,7 +22,7 @@ from tawa.layouts.shared import SharedLayout
 
 
 def _formula(values: list[int]) -> Formula:
-    found = fit(values)
+    found = fit(values) or fit(values, uneven=True)
     if found is None:
         raise InternalError(f"registers at {values} have no formula")
     return found
