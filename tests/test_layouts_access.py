@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 from tawa.errors import ShapeUnsupported
 from tawa.layouts import fragments
-from tawa.layouts.access import Access, linear, matrix_access, vector_access
+from tawa.layouts.access import (
+    Access,
+    in_rows,
+    linear,
+    matrix_access,
+    pitch_along,
+    vector_access,
+)
 from tawa.layouts.convert import convert, flattened, owns, projected, register_map
 from tawa.layouts.indexing import fit
 from tawa.layouts.operands import STEP_BYTES, operand
@@ -81,6 +88,48 @@ def test_vector_access_is_the_placement(
                     where = layout.coordinate(index * access.elements + more, lane, warp)
                     assert address + more * bits // 8 == within.offset(where)
     check_shortcut(access)
+
+
+@given(layouts(), orders, swizzles, st.sampled_from([0, 1]), st.sampled_from([32, 64, 96]))
+def test_lines_that_multiply_adds_read_are_the_placement(
+    made: tuple[RegisterLayout, int],
+    order: tuple[int, int],
+    swizzle: int,
+    dim: int,
+    extent: int,
+) -> None:
+    """One dimension of an operand is the product's, the other the steps that it sums over."""
+    layout, bits = made
+    shape = (layout.shape[0], extent) if dim == 0 else (extent, layout.shape[1])
+    assume(not swizzle or shape[order[-1]] * bits // 8 % swizzle == 0)
+    within = SharedLayout(shape, order, bits, swizzle)
+    pitch = pitch_along(layout, within, dim)
+
+    def at(along: int, step: int) -> tuple[int, int]:
+        return (along, step) if dim == 0 else (step, along)
+
+    def offset(along: int, step: int) -> int:
+        return in_rows(within, at(along, step), pitch) if pitch else linear(within, at(along, step))
+
+    tables = [
+        sorted({where[dim] for where in table})
+        for table in (layout.lane_table, layout.warp_table, layout.register_table)
+    ]
+    by_lane, by_warp, _ = (tuple(offset(along, 0) for along in table) for table in tables)
+    for step in (0, 1, extent // 2 + 1, extent - 1):
+        accesses = tuple(offset(along, 0) + offset(0, step) for along in tables[2])
+        access = Access(
+            by_lane, by_warp, accesses, 1, swizzle, False, pitch=pitch, rows=within.rows
+        )
+        for index, along in enumerate(tables[2]):
+            for lane, by in enumerate(tables[0]):
+                for warp, more in enumerate(tables[1]):
+                    where = at(along + by + more, step)
+                    assert access.address(lane, warp, index) == within.offset(where)
+    assert all(
+        fit(values) or fit(values, uneven=True)
+        for values in ([offset(along, 0) for along in tables[2]],)
+    )
 
 
 @given(layouts(), orders, swizzles)

@@ -182,13 +182,28 @@ def _in_panels(layout: RegisterLayout, within: SharedLayout) -> _Offsets | None:
 
 def _in_rows(layout: RegisterLayout, within: SharedLayout) -> _Offsets:
     """Return offsets as if rows were not cut into panels, which always add up, and their pitch."""
-    pitch = 1 << (within.stored_shape[-1] * within.bits // 8 - 1).bit_length()
+    pitch = _pitch(within)
 
     def offsets(table: tuple[Coordinate, ...]) -> tuple[int, ...]:
         return tuple(in_rows(within, where, pitch) for where in table)
 
     lanes, warps = offsets(layout.lane_table), offsets(layout.warp_table)
     return lanes, warps, offsets(layout.register_table), pitch
+
+
+def _pitch(within: SharedLayout) -> int:
+    return 1 << (within.stored_shape[-1] * within.bits // 8 - 1).bit_length()
+
+
+def pitch_along(layout: RegisterLayout, within: SharedLayout, dim: int) -> int:
+    """Return how far apart rows are to be taken where threads read one dimension of a tile, each
+    the elements of its registers: 0 where offsets in panels add up.
+    """
+    if not within.swizzle or within.order[-1] != dim:
+        return 0
+    tables = layout.lane_table, layout.warp_table, layout.register_table
+    reach = sum(max(where[dim] % within.panel for where in table) for table in tables)
+    return _pitch(within) if reach >= within.panel else 0
 
 
 def in_rows(within: SharedLayout, where: Coordinate, pitch: int) -> int:

@@ -14,7 +14,7 @@ from tawa.codegen.wrappers import tensor_cores as w
 from tawa.errors import InternalError
 from tawa.ir import hopper
 from tawa.ir.types import ViewType, element_type, layout_of
-from tawa.layouts.access import linear
+from tawa.layouts.access import in_rows, linear, pitch_along
 from tawa.layouts.fragments import mma_accumulator
 from tawa.layouts.indexing import Formula, fit
 from tawa.layouts.register import Coordinate, RegisterLayout
@@ -97,10 +97,14 @@ def _read(e: Emitter, element: Element, address: str, name: str) -> None:
     e.do(memory.shared_load(element.word, 1), f"&{name}", address)
 
 
-def _place(
-    e: Emitter, base: str, within: SharedLayout, thread: str, register: str, step: str
-) -> str:
-    offset = " + ".join(term for term in (thread, register, step) if term != "0") or "0"
+def _place(e: Emitter, base: str, within: SharedLayout, pitch: int, parts: tuple[str, ...]) -> str:
+    """Return the address of an element whose offset has some parts; with a `pitch`, in rows that
+    lie so far apart.
+    """
+    offset = " + ".join(part for part in parts if part != "0") or "0"
+    if pitch:
+        panels = f"{pitch}, {within.rows}, {within.swizzle}"
+        offset = e.call(memory.PANELLED, offset, template=panels)
     if within.swizzle:
         offset = e.call(memory.SWIZZLED, offset, template=str(within.swizzle - 16))
     return f"{base} + {offset}"
@@ -140,14 +144,18 @@ def _read_side(
     def at(mn: int, k: int) -> Coordinate:
         return (mn, k) if dim == 0 else (k, mn)
 
-    thread = thread_offsets(e, layout, lambda where: linear(within, at(where[dim], 0)))
-    over_steps = _formula([linear(within, at(0, k)) for k in range(extent)])
-    over_places = _formula([linear(within, at(place, 0)) for place in places])
+    pitch = pitch_along(layout, within, dim)
+
+    def offset(mn: int, k: int) -> int:
+        where = at(mn, k)
+        return in_rows(within, where, pitch) if pitch else linear(within, where)
+
+    thread = thread_offsets(e, layout, lambda where: offset(where[dim], 0))
+    over_steps = _formula([offset(0, k) for k in range(extent)])
+    over_places = _formula([offset(place, 0) for place in places])
     with e.unrolled("r", len(places)) as r:
-        address = _place(
-            e, e.view(value), within, thread, over_places.render(r), over_steps.render("step")
-        )
-        _read(e, element, address, f"{name}[{r}]")
+        parts = (thread, over_places.render(r), over_steps.render("step"))
+        _read(e, element, _place(e, e.view(value), within, pitch, parts), f"{name}[{r}]")
 
 
 def _accumulate(
