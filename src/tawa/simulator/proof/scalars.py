@@ -54,6 +54,9 @@ class Scalars:
         self.block = configuration.block
         self.blocks = configuration.blocks
         self.turn = configuration.turn
+        # What is large bounds nothing, and a survey asks what is asked then; what is small makes
+        # other loops, and so a run, short.
+        self.scales = (4, 1, 0) if configuration.survey else (1, 4, 0)
         self.late, self.equal = configuration.late, configuration.equal
         self.launched = configuration.launched
         self.given = configuration.given
@@ -285,7 +288,7 @@ class Scalars:
             return self._draw(scalars, outcome, wish, unknowns, pool)
         question = self.questions.ask(self._formula(scalars, unknowns), outcome)
         # Where one is chosen, no others have defaults.
-        scales = (4, 1, 0) if len(unknowns) > 1 else (0,)
+        scales = self.scales if len(unknowns) > 1 else (0,)
         wanted = Wanted(
             wish,
             ragged,
