@@ -18,7 +18,7 @@ of two trips and of three.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -32,10 +32,6 @@ _IF: dict[str, Wishes] = {"no": (0,), "yes": (1,), "no, yes": (0, 1), "yes, no":
 _UNLIKE = (_IF["no"], _IF["no, yes"], _IF["yes, no"])
 """What conditions are varied to while the others, as in all runs of tiles alike, hold."""
 _LOOPS = ("inner", "outer", "around", "while", "while around")
-_ALL = 1 << 10  # more trips than any loop over a part of a tile makes
-_NESTED = ("outer", "around")
-# What arguments are multiples of, where they are: loops make no trips or so many each.
-_UNIT = 16
 PURE = 3
 """Trips of loops without synchronization."""
 _MANY = 24  # more steady trips than this are not all run: those between are like their neighbours
@@ -145,6 +141,13 @@ class Configuration:
     outcomes: dict[Site, list[int]] = field(default_factory=lambda: {})
 
     @property
+    def wanted(self) -> Hashable:
+        """What tells a configuration from others of a search: what it wants and draws."""
+        kinds, sites = tuple(self.kinds.items()), tuple(self.sites.items())
+        where = self.block, self.blocks, self.turn, self.anywhere
+        return kinds, sites, where, self.seed, self.free
+
+    @property
     def is_held(self) -> bool:
         """Whether all conditions are to hold: more trips ask no more than one trip in a survey."""
         return not self.sites and not self.seed and self.kinds.get("if") == _IF["yes"]
@@ -171,29 +174,31 @@ class Configuration:
         return "; ".join(parts) or "no choice"
 
 
-def _kinds(tiles: int, trips: int, choice: str, around: int = 1) -> dict[str, Wishes]:
+def kinds_of(tiles: int, trips: int, choice: str, around: int = 1) -> dict[str, Wishes]:
+    """Return what is wanted of each kind of site, where all of a kind are alike."""
     return {
         "around": (around,),
         "outer": (tiles,),
         "inner": (trips,),
         "pure": (min(trips, 2),),
-        "while": _times(tiles),
-        "while around": _times(around),
+        "while": times(tiles),
+        "while around": times(around),
         "if": _IF[choice],
         "once": _IF[choice][:1],
     }
 
 
-def _times(count: int) -> Wishes:
+def times(count: int) -> Wishes:
     """Return the outcomes of the condition of a while loop that makes `count` trips."""
     return (1,) * count + (0,)
 
 
-def _uniform(
+def alike(
     tiles: int, trips: int, choice: str, around: int = 1, long: int = 0, turn: int = 0
 ) -> Configuration:
+    """Return a configuration in which all tiles make so many trips."""
     return Configuration(
-        _kinds(tiles, trips, choice, around),
+        kinds_of(tiles, trips, choice, around),
         ragged=bool(trips & 1),
         block=2 * long + 1 if long else 0,
         blocks=max(1, long),
@@ -205,23 +210,23 @@ def uniform(shape: Shape) -> Iterator[Configuration]:
     """Yield every trip count, of all loops and tiles alike, with all conditions held."""
     for count in shape.counts():
         long = max(0, min(3, count - shape.depth + 2)) if count > 1 else 0
-        yield _uniform(shape.tiles(count), count, "yes", 2 if count < 2 else 1, long)
-    yield _uniform(shape.instances, shape.long, "yes", 1, 3)
+        yield alike(shape.tiles(count), count, "yes", 2 if count < 2 else 1, long)
+    yield alike(shape.instances, shape.long, "yes", 1, 3)
 
 
 def listening(shape: Shape) -> Iterator[Configuration]:
     """Yield runs whose questions are to be known, with as many trips as change what is asked:
     conditions that go by an input and by the number of a trip ask something else in each.
     """
-    yield replace(_uniform(shape.instances, shape.settle + 2, "yes"), survey=True, listens=True)
+    yield replace(alike(shape.instances, shape.settle + 2, "yes"), survey=True, listens=True)
     if shape.around:
         tiles = shape.instances * (shape.around + 2)
-        yield replace(_uniform(tiles, 1, "yes"), survey=True, listens=True)
+        yield replace(alike(tiles, 1, "yes"), survey=True, listens=True)
 
 
 def shortly(configuration: Configuration, shape: Shape) -> Configuration:
     """Return a configuration of as few tiles as there are instances, and all else as in one."""
-    tiles = _kinds(shape.instances, 1, "yes")
+    tiles = kinds_of(shape.instances, 1, "yes")
     around = {kind: tiles[kind] for kind in ("around", "outer", "while", "while around")}
     return replace(configuration, kinds={**configuration.kinds, **around}, outcomes={})
 
@@ -248,7 +253,7 @@ def longer(
             if site.kind in ("inner", "outer", "around"):
                 wishes: Wishes = (max(outcomes) + count,)
             else:
-                wishes = _times(sum(outcomes) + count)
+                wishes = times(sum(outcomes) + count)
             given = {
                 name: number
                 for name, number in ended.given.items()
@@ -264,23 +269,23 @@ def configurations(seen: list[Configuration], shape: Shape) -> Iterator[Configur
 
     Kernels without choices have one.
     """
-    yield replace(_uniform(1, 0, "no", 0), survey=True)
+    yield replace(alike(1, 0, "no", 0), survey=True)
     if not seen[0].outcomes:
         return
-    yield replace(_uniform(1, 1, "yes"), survey=True)
+    yield replace(alike(1, 1, "yes"), survey=True)
     yield from uniform(shape)
     sites = dict.fromkeys(site for one in seen for site in one.outcomes)
     if any(site.kind == "outer" for site in sites):
-        yield _uniform(shape.tiles(0), 1, "yes", 1, 0, 1)  # tiles that differ in another axis only
+        yield alike(shape.tiles(0), 1, "yes", 1, 0, 1)  # tiles that differ in another axis only
     for site in [site for site in sites if site.kind in ("around", "while around")]:
         trips = shape.depth + 1 + shape.around  # of rings that this loop alone turns
-        wishes = (trips,) if site.kind == "around" else _times(trips)
+        wishes = (trips,) if site.kind == "around" else times(trips)
         for count in (2, 3):
-            alike = _uniform(shape.instances, count, "yes")
-            yield replace(alike, sites={site.operation: wishes})
+            twin = alike(shape.instances, count, "yes")
+            yield replace(twin, sites={site.operation: wishes})
     if len(sites) == 1 and not any(site.kind in ("if", "once") for site in sites):
         return
-    yield _uniform(0, 1, "yes")
+    yield alike(0, 1, "yes")
     yield from _one_by_one(sites, shape)
     yield from _conditions(sites, shape)
     if shape.varying and any(site.kind in ("outer", "while") for site in sites):
@@ -290,7 +295,7 @@ def configurations(seen: list[Configuration], shape: Shape) -> Iterator[Configur
 def _one_by_one(sites: Collection[Site], shape: Shape) -> Iterator[Configuration]:
     """Vary each site while the others stay: loops of unlike trip counts, conditions both ways."""
     inner = [site for site in sites if site.kind == "inner"]
-    around = _kinds(shape.tiles(0), 1, "yes")
+    around = kinds_of(shape.tiles(0), 1, "yes")
     if len(inner) > 1:
         for site in inner:
             for count in sorted({0, 1, 2, shape.depth, shape.depth + shape.settle}):
@@ -311,11 +316,11 @@ def _conditions(sites: Collection[Site], shape: Shape) -> Iterator[Configuration
     if not choices:
         return
     word = sequence_of(min(4, shape.depth + 1))
-    kinds = _kinds(2 * shape.instances, len(word), "yes")
+    kinds = kinds_of(2 * shape.instances, len(word), "yes")
     yield Configuration({**kinds, "if": word})
     for choice in ("no", "yes"):
         for late in sorted({2, shape.depth, shape.depth + 1}):
-            yield Configuration(_kinds(2, late + 2, choice), late=late)
+            yield Configuration(kinds_of(2, late + 2, choice), late=late)
 
 
 def sequence_of(order: int) -> Wishes:
@@ -337,62 +342,8 @@ def _mixed(shape: Shape) -> Iterator[Configuration]:
     """Tiles of unlike trip counts: a long one before an empty one, and every pair of short ones."""
     depth = shape.depth
     for inner in ((depth + 1, 0, 1), (0, depth + 1, max(0, depth - 1), 0)):
-        around = _kinds(shape.instances * (len(inner) + 1), 1, "yes")
+        around = kinds_of(shape.instances * (len(inner) + 1), 1, "yes")
         yield Configuration({**around, "inner": inner})
     pairs = tuple(number for a in range(3) for b in range(a, 3) for number in (a, b))
     for free in (False, True):
-        yield Configuration({**_kinds(len(pairs), 1, "yes"), "inner": pairs}, free=free)
-
-
-def full(shape: Shape, draws: int) -> Iterator[Configuration]:
-    """Yield configurations with numbers drawn at random of those that give loops all the trips they
-    can make: what follows a loop over the rows of a block (`min(16, T - row)`) may ask for all.
-    """
-    for seed in range(1, draws + 1):
-        kinds = _kinds(shape.instances, _ALL, "yes")
-        yield Configuration(kinds, seed=seed, blocks=1 + seed % 3, block=seed % 3, turn=seed % 2)
-
-
-def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[Configuration]:
-    """Yield configurations with numbers drawn at random, for what no other has reached."""
-    many = {"around": (shape.tiles(1),), "while around": _times(shape.tiles(1))}
-    around = {site: None for one in seen for site in one.outcomes if site.kind in many}
-    for site in around:
-        for free in (False, True):
-            wishes = {site.operation: many[site.kind]}
-            yield Configuration(_kinds(1, 1, "yes"), wishes, free=free)
-        # What the first program leaves out, or does alone.
-        yield Configuration(_kinds(1, 1, "yes"), wishes, block=1, blocks=2)
-        # A bound that is a multiple of 16 gives no trips or many.
-        if site.kind == "around":
-            wishes = {site.operation: (shape.tiles(0),)}
-            yield Configuration(_kinds(1, shape.long, "yes"), wishes)
-    # A long loop of the first program: those of others may end early, as the parts of a split one.
-    long = _uniform(shape.instances, shape.long, "yes")
-    yield from (replace(long, free=True, outcomes={}), long)
-    for site in {site: None for one in seen for site in one.outcomes if site.kind in _NESTED}:
-        yield Configuration(_kinds(1, _UNIT, "yes"), {site.operation: (_UNIT,)})
-    # Tiles of two trips, which may turn a ring by an odd number where those of one do not.
-    yield _uniform(shape.instances * (shape.depth + 2), 2, "yes")
-    # Loops that share a ring may turn it by an even number in each tile: one of them, less or more.
-    inner = {site: None for one in seen for site in one.outcomes if site.kind == "inner"}
-    if len(inner) > 1:
-        for site in inner:
-            for count in (0, 2):
-                wishes = {site.operation: (count,)}
-                yield Configuration(_kinds(shape.tiles(1), 1, "yes"), wishes, free=True)
-    for site in around:
-        for other in inner:
-            for count in (0, 2):
-                wishes = {site.operation: many[site.kind], other.operation: (count,)}
-                yield Configuration(_kinds(1, 1, "yes"), wishes)
-    # Tiles of one trip at every position of a ring, where the conditions that hold would skip them.
-    if any(site.kind == "if" for one in seen for site in one.outcomes):
-        yield Configuration(_kinds(shape.tiles(1), 1, "no"))
-    trips = (3, 4, 2, shape.depth + 1, 1)
-    for seed in range(1, tries + 1):
-        tiles = (shape.tiles(1), 2, 1, shape.tiles(2))[seed % 4]
-        kinds = _kinds(tiles, trips[seed % len(trips)], ("yes", "no, yes")[seed // 2 % 2])
-        yield Configuration(kinds, free=True)
-        yield Configuration(kinds, seed=seed, blocks=1 + seed % 3, block=seed % 4, turn=seed % 3)
-        yield Configuration(_kinds(1, 2, ("no", "yes")[seed % 2]), seed=seed, anywhere=True)
+        yield Configuration({**kinds_of(len(pairs), 1, "yes"), "inner": pairs}, free=free)

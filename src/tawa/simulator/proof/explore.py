@@ -19,10 +19,8 @@ from tawa.simulator.proof.cells import cells, pairs
 from tawa.simulator.proof.configuration import (
     Configuration,
     configurations,
-    full,
     listening,
     longer,
-    searching,
 )
 from tawa.simulator.proof.counts import Counts
 from tawa.simulator.proof.model import Model
@@ -31,6 +29,7 @@ from tawa.simulator.proof.recurrence import Recurrence
 from tawa.simulator.proof.rules import Contest, Endless, Impatient, OutOfSteps, Unproved, Violation
 from tawa.simulator.proof.run import Entry, Run
 from tawa.simulator.proof.search import Search
+from tawa.simulator.proof.searches import SEARCHES, Searches, full
 from tawa.simulator.proof.sharing import Sharing
 from tawa.simulator.proof.surveys import Surveys
 from tawa.simulator.proof.tours import Tour, Tours
@@ -39,8 +38,6 @@ from tawa.simulator.proof.ways import Way, Ways
 STEPS = 400_000
 """Steps of all runs together before a kernel is called unproved."""
 
-# Drawings of numbers at random, and the steps of a run: some of them are very long.
-_SEARCHES = ((0, 4_000), (32, 4_000), (32, 30_000))
 _IN_VAIN = STEPS // 2  # steps of all runs of a search that were given up
 _SHORT = 2  # trips of the loops in a run of a cell
 _DRAWS, _FILLED = 32, 4_000  # runs in which loops make all trips they can, and the steps of one
@@ -99,8 +96,9 @@ class Exploration:
             for configuration in way.configurations(shape):
                 self._try(configuration)
         self._lengthen(_SMALL, 0, decided=True)
-        for tries, steps in _SEARCHES:
-            for configuration in searching(self.seen, tries, shape):
+        searches = Searches(shape)
+        for tries, steps in SEARCHES:
+            for configuration in searches.fresh(self.seen, tries, steps):
                 if self._is_whole():
                     return
                 if self.in_vain >= _IN_VAIN:
@@ -109,6 +107,7 @@ class Exploration:
                     self._try(configuration, steps)
                 except OutOfSteps:
                     self.in_vain += steps
+                    searches.give_up(configuration, steps)
                 self._forget()
             self._lengthen(_LONGER, STEPS)
             for way in self._ways_to_missing(ways):
@@ -152,6 +151,8 @@ class Exploration:
         many at most, and runs after all of them only, gets trip counts of all kinds so.
         """
         for configuration in full(self.model.shape, _DRAWS):
+            if self.reach.missing() is None:
+                return
             with suppress(OutOfSteps):
                 self._try(configuration, _FILLED)
             self._forget()

@@ -37,12 +37,21 @@ _Fits: TypeAlias = tuple[SSAValue | None, frozenset[tuple[int, bool]]]
 """The slot that a scalar is computed from, and how far on it is, and whether by the sum as well."""
 
 _MOST = 512  # numbers in a period
+_WAYS = 32  # through the conditions that scalars are results of
 _DIVIDES = frozenset({"idiv", "irem"})
 _REPEAT = _DIVIDES | {"and", "xor", "eq", "select"}
 
 
 class _Unseen(Exception):  # noqa: N818 - it is no error
     """A scalar is computed in a way that is not looked into."""
+
+
+class _Either(Exception):  # noqa: N818 - it is no error
+    """A scalar is computed from what a condition results in."""
+
+    def __init__(self, branch: scf.IfOp) -> None:
+        super().__init__()
+        self.branch = branch
 
 
 class Jumps:
@@ -64,7 +73,7 @@ class Jumps:
 
     def carries_on(self, group: tuple[BlockArgument, ...]) -> bool:
         """Tell whether what a loop carries together begins somewhere, and goes on alike."""
-        loop, depth = group[0].owner.parent_op(), self._depth_of(group)
+        loop, depth = group[0].owner.parent_op(), self.depth_of(group)
         assert loop is not None
         outermost = loop if isinstance(loop.parent_op(), hopper.Role) else None
         both = [recurrence_of(each) or (each, each) for each in group]
@@ -75,15 +84,32 @@ class Jumps:
 
     def are_alike(self, asked: Asked, depth: int, loop: Operation | None = None) -> bool:
         """Tell whether scalars are the position of a ring, so many trips further, wherever it is:
-        phases as far as one of the slots. What a loop over tiles begins with, or is handed, may be
-        further by numbers fixed at launch.
+        phases as far as one of the slots, on either side of the conditions they are results of.
+        What a loop over tiles begins with, or is handed, may be further by numbers fixed at launch.
         """
+        work: list[Mapping[SSAValue, SSAValue]] = [{}]
+        for chosen in work:
+            try:
+                if not self._is_alike(asked, depth, loop, chosen):
+                    return False
+            except _Unseen:
+                return False
+            except _Either as found:
+                if len(work) > _WAYS:
+                    return False
+                results = found.branch.results
+                for region in found.branch.regions:
+                    given = terminator(region.block).operands
+                    work.append({**chosen, **dict(zip(results, given, strict=True))})
+        return True
+
+    def _is_alike(
+        self, asked: Asked, depth: int, loop: Operation | None, chosen: Mapping[SSAValue, SSAValue]
+    ) -> bool:
+        """Tell it of one side of conditions. Raises _Unseen, _Either."""
         found: dict[str, list[_Fits]] = {"slot": [], "phase": []}
-        try:
-            for value, what in asked:
-                found[what].append(self._fits(value, what, depth, loop))
-        except _Unseen:
-            return False
+        for value, what in asked:
+            found[what].append(self._fits(value, what, depth, loop, chosen))
         slots, phases = found["slot"], found["phase"]
         return all(fits for _, fits in slots) and all(
             any(fits & others for of, others in slots if slot in (None, of)) or (fits and not slots)
@@ -94,21 +120,28 @@ class Jumps:
         """Return what a carried scalar is."""
         return "slot" if "slot" in self._uses[argument] else "phase"
 
-    def _depth_of(self, arguments: Collection[BlockArgument]) -> int | None:
+    def depth_of(self, arguments: Collection[BlockArgument]) -> int | None:
         """Return how deep the ring is whose slots and phases these are, None where that is not one
         number.
         """
         found = {each for item in arguments for some in self._uses[item].values() for each in some}
         return found.pop() if len(found) == 1 else None
 
-    def _fits(self, value: SSAValue, what: str, depth: int, loop: Operation | None) -> _Fits:
+    def _fits(
+        self,
+        value: SSAValue,
+        what: str,
+        depth: int,
+        loop: Operation | None,
+        chosen: Mapping[SSAValue, SSAValue],
+    ) -> _Fits:
         """Return how far a scalar is from the position that it is computed from."""
-        program = _Program(self, loop, not self.turns(value))
+        program = _Program(self, loop, not self.turns(value), chosen)
         out = program.place(value)
         leaves: dict[str, tuple[SSAValue, int]] = {}
         for leaf, (argument, place) in program.turning.items():
             kind = self.kind_of(argument)
-            if kind in leaves or self._depth_of([argument]) != depth:
+            if kind in leaves or self.depth_of([argument]) != depth:
                 raise _Unseen  # positions of two rings, or of two times
             leaves[kind] = leaf, place
         around = 2 * depth
@@ -200,12 +233,13 @@ class _Node:
 class _Program:
     """What computes a scalar from those that loops carry (`turning`, with their places), and from
     numbers fixed at launch: the `amounts` by place, each with what it is less than, or 0. What a
-    loop `begins` with is of such numbers alone.
+    loop `begins` with is of such numbers alone. Results of conditions are what is `chosen`.
     """
 
     jumps: Jumps
     loop: Operation | None
     begins: bool
+    chosen: Mapping[SSAValue, SSAValue]
     nodes: list[_Node] = field(default_factory=lambda: [])
     places: dict[SSAValue, int] = field(default_factory=lambda: {})
     constants: dict[int, int] = field(default_factory=lambda: {})
@@ -213,8 +247,10 @@ class _Program:
     amounts: dict[int, int] = field(default_factory=lambda: {})
 
     def place(self, value: SSAValue) -> int:
-        """Return where a scalar stands. Raises _Unseen."""
+        """Return where a scalar stands. Raises _Unseen, _Either."""
         value = _passed(value)
+        while value in self.chosen:
+            value = _passed(self.chosen[value])
         found = self.places.get(value)
         if found is None:
             node = self._node(value)
@@ -236,6 +272,8 @@ class _Program:
         whole = not self.jumps.turns(value) and self.jumps.is_fixed(value, self.loop)
         if whole and not (self.begins and _repeats(owner)):
             return _Node(period=_bound(owner) or 1)
+        if isinstance(owner, scf.IfOp):
+            raise _Either(owner)
         if not isinstance(owner, tile.Elementwise):
             raise _Unseen
         inputs = tuple([self.place(each) for each in owner.inputs])

@@ -145,6 +145,8 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
         census.of(*_CONTROLS),
         decoder.polynomials,
         _depth,
+        [value for value, buffer in decoder.buffers.items() if buffer.alone],
+        list(_elsewhere(decoder)),
     )
     preamble = [
         step
@@ -247,13 +249,26 @@ def _unit(kernel: tile.Kernel, index: int) -> int:
     return _integer(kernel.arguments.data[index].data.get("divisible"), 1)
 
 
-_DECIDING = (*_CONTROLS, *RING, hopper.Wgmma, hopper.SharedStore)
+_DECIDING = (*_CONTROLS, *RING)
+
+
+def _elsewhere(decoder: Decoder) -> Iterator[SSAValue]:
+    """Yield the scalars that decide something, but no slot, phase, loop or condition."""
+    for operation in decoder.followed:
+        yield from offsets_of(operation)
+    for operation in decoder.census.of(hopper.Wgmma, hopper.SharedStore):
+        match operation:
+            case hopper.Wgmma() if operation.accumulate is not None:
+                yield operation.accumulate
+            case hopper.SharedStore() if carries_scalar(operation.value):
+                yield operation.value
+            case _:
+                continue
 
 
 def _roots(decoder: Decoder) -> Iterator[SSAValue]:
     """Yield the scalars that decide what synchronization does, and where followed copies go."""
-    for operation in decoder.followed:
-        yield from offsets_of(operation)
+    yield from _elsewhere(decoder)
     for operation in decoder.census.of(*_DECIDING):
         match operation:
             case hopper.Wait():
@@ -262,10 +277,6 @@ def _roots(decoder: Decoder) -> Iterator[SSAValue]:
                 yield operation.slot
             case hopper.Slot():
                 yield operation.index
-            case hopper.Wgmma() if operation.accumulate is not None:
-                yield operation.accumulate
-            case hopper.SharedStore() if carries_scalar(operation.value):
-                yield operation.value
             case scf.ForOp() | scf.IfOp() | scf.WhileOp():
                 yield from control.control_roots(operation, decoder)
             case _:

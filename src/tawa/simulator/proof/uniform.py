@@ -34,6 +34,7 @@ from tawa.simulator.proof.cycles import Cycles
 from tawa.simulator.proof.functions import name_of
 from tawa.simulator.proof.jumps import Jumps
 from tawa.simulator.proof.leaves import Leaves, Origin, Steadiness, origin_of
+from tawa.simulator.proof.positions import Positions
 from tawa.simulator.proof.rules import Unproved
 
 Control: TypeAlias = scf.ForOp | scf.IfOp | scf.WhileOp
@@ -69,12 +70,15 @@ def read_uniform(
     controls: Iterable[Control],
     known: Known,
     depths: Callable[[Operation], int | None],
+    lonely: Collection[SSAValue],
+    elsewhere: Iterable[SSAValue],
 ) -> Uniform:
     """Read what slots, phases and conditions depend on.
 
     `roots` are (operation, operand, "slot" or "phase"), `conditions` (operation, condition) of what
     guards synchronization, `controls` all loops and conditions, `depths` tells how deep the ring is
-    that an operation means. Raises Unproved beyond the theorem.
+    that an operation means, `lonely` are the buffers that overlap no other, `elsewhere` the scalars
+    that decide something and are neither. Raises Unproved beyond the theorem.
     """
     reader = _Reader(known, depths)
     for each in roots:
@@ -92,7 +96,7 @@ def read_uniform(
     once = frozenset(item for item in around if not varies[item] and isinstance(item, scf.IfOp))
     return Uniform(
         reader.steady,
-        reader.components(),
+        reader.components(lonely, elsewhere),
         fixed,
         constant,
         reader.chosen,
@@ -308,8 +312,10 @@ class _Reader:
 
     # --- orbits ---------------------------------------------------------------------------------
 
-    def components(self) -> dict[Operation, tuple[tuple[BlockArgument, ...], ...]]:
-        """Group the carried scalars of each loop that depend on one another."""
+    def components(
+        self, lonely: Collection[SSAValue], elsewhere: Iterable[SSAValue]
+    ) -> dict[Operation, tuple[tuple[BlockArgument, ...], ...]]:
+        """Group the carried scalars of each loop that depend on one another, and must recur."""
         by_loop: dict[Operation, list[BlockArgument]] = {}
         jumping: dict[Operation, list[BlockArgument]] = {}
         for argument in self.tracked:
@@ -318,7 +324,32 @@ class _Reader:
             jumps = recurrence is not None and self.leaves(recurrence[1], False).open
             (jumping if jumps else by_loop).setdefault(loop, []).append(argument)
         self._jump(jumping)
-        return {loop: self._groups(arguments) for loop, arguments in by_loop.items()}
+        found = {loop: self._groups(arguments) for loop, arguments in by_loop.items()}
+        alike = self._alike(
+            [each for groups in found.values() for each in groups], lonely, elsewhere
+        )
+        return {
+            loop: tuple([each for each in groups if each not in alike])
+            for loop, groups in found.items()
+        }
+
+    def _alike(
+        self,
+        groups: list[tuple[BlockArgument, ...]],
+        lonely: Collection[SSAValue],
+        elsewhere: Iterable[SSAValue],
+    ) -> set[tuple[BlockArgument, ...]]:
+        """Return the groups whose slots and phases are alike from each position."""
+
+        def leaves(value: SSAValue) -> Leaves:
+            return self.leaves(value, False)
+
+        jumps = Jumps(list(self.uses), self.uses, leaves, self.polynomials)
+        positions = Positions(list(self.tracked), jumps, leaves, lonely)
+        positions.read(self.roots, (*elsewhere, *self.decides))
+        turning = [each for each in groups if all(item in self.uses for item in each)]
+        found = positions.are_alike(turning)
+        return {group for group, alike in zip(turning, found) if alike}
 
     def _jump(self, found: dict[Operation, list[BlockArgument]]) -> None:
         """Note what is done with slots and phases that go on by numbers fixed at launch, over the
