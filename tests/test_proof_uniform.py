@@ -15,9 +15,10 @@ from tawa.errors import ProtocolError, UnprovedProtocol
 from tawa.ir import hopper, parse, tile
 from tawa.ir.types import i32
 from tawa.simulator.proof import prove
-from tawa.simulator.proof.configuration import Configuration, Shape, Site, searching, sequence_of
+from tawa.simulator.proof.configuration import Configuration, Shape, Site, sequence_of
 from tawa.simulator.proof.counting import most_trips
 from tawa.simulator.proof.read import read_kernel
+from tawa.simulator.proof.searches import searching
 from tawa.target import H200
 
 

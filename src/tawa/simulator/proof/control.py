@@ -6,6 +6,8 @@ for the outcome it wants and binds the unknowns to it.
 
 from __future__ import annotations
 
+from functools import reduce
+
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
@@ -19,10 +21,11 @@ from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.machine import Agent, Script, Source
 from tawa.simulator.proof.moves import moves
 from tawa.simulator.proof.orbits import Group
+from tawa.simulator.proof.quiet import is_quiet, quiet_steps
 from tawa.simulator.proof.rules import Endless, Impatient, Unproved, Violation
 from tawa.simulator.proof.scalars import Scalars, itself
 from tawa.simulator.proof.sites import has_steps, nesting_of, site_of
-from tawa.simulator.proof.steps import Step, run_steps
+from tawa.simulator.proof.steps import Step, both, run_steps
 from tawa.simulator.proof.turns import Cycle, Turns
 
 Bounds = tuple[int, int, int]
@@ -50,6 +53,8 @@ def _orbits(decoder: Decoder, loop: Operation) -> tuple[Group, ...]:
 
 def control_roots(operation: Operation, decoder: Decoder) -> list[SSAValue]:
     """Return the scalars that decide what a control operation with effects does."""
+    if is_quiet(operation, decoder):
+        return []
     blocks = [region.block for region in operation.regions if region.blocks]
     if not any(has_steps(block, decoder) or _is_tracked(block, decoder) for block in blocks):
         return []
@@ -175,6 +180,9 @@ def _recurs(value: BlockArgument, decoder: Decoder) -> bool:
 
 def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
     """scf.if, with or without results and else."""
+    if is_quiet(branch, decoder):
+        steps = quiet_steps(decoder, branch)
+        return reduce(both, steps) if steps else None
     blocks = [region.block for region in branch.regions if region.blocks]
     results = tuple(branch.results)
     ends = [

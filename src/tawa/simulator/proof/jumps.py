@@ -73,7 +73,7 @@ class Jumps:
 
     def carries_on(self, group: tuple[BlockArgument, ...]) -> bool:
         """Tell whether what a loop carries together begins somewhere, and goes on alike."""
-        loop, depth = group[0].owner.parent_op(), self.depth_of(group)
+        loop, depth = group[0].owner.parent_op(), self._depth_of(group)
         assert loop is not None
         outermost = loop if isinstance(loop.parent_op(), hopper.Role) else None
         both = [recurrence_of(each) or (each, each) for each in group]
@@ -120,7 +120,7 @@ class Jumps:
         """Return what a carried scalar is."""
         return "slot" if "slot" in self._uses[argument] else "phase"
 
-    def depth_of(self, arguments: Collection[BlockArgument]) -> int | None:
+    def _depth_of(self, arguments: Collection[BlockArgument]) -> int | None:
         """Return how deep the ring is whose slots and phases these are, None where that is not one
         number.
         """
@@ -141,7 +141,7 @@ class Jumps:
         leaves: dict[str, tuple[SSAValue, int]] = {}
         for leaf, (argument, place) in program.turning.items():
             kind = self.kind_of(argument)
-            if kind in leaves or self.depth_of([argument]) != depth:
+            if kind in leaves or self._depth_of([argument]) != depth:
                 raise _Unseen  # positions of two rings, or of two times
             leaves[kind] = leaf, place
         around = 2 * depth

@@ -11,86 +11,89 @@ that is lost in one of them is seen.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import chain
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from tawa.analysis.polynomial import Known
 from tawa.ir.types import BarriersType, BufferType
 from tawa.simulator.proof.counting import recurrence_of
-from tawa.simulator.proof.jumps import Jumps
+from tawa.simulator.proof.jumps import Jumps, Uses
 from tawa.simulator.proof.leaves import Leaves
 
+Group = tuple[BlockArgument, ...]
+"""Scalars that a loop carries and that depend on one another."""
 
-class Positions:
-    """The rings of a kernel: `arguments` are the scalars that loops carry and decide slots or
-    phases by, `lonely` the buffers whose slots overlap no other.
+
+class Rings:
+    """The rings of a kernel: `uses` are the scalars that loops carry and decide slots or phases by,
+    `lonely` the buffers that overlap no other.
     """
 
     def __init__(
         self,
-        arguments: Collection[BlockArgument],
-        jumps: Jumps,
+        uses: Uses,
         leaves: Callable[[SSAValue], Leaves],
+        known: Known,
         lonely: Collection[SSAValue],
     ) -> None:
-        self._arguments, self._jumps, self._leaves = arguments, jumps, leaves
-        self._lonely = lonely
+        self._uses, self._leaves, self._lonely = uses, leaves, lonely
+        self._jumps = Jumps(list(uses), uses, leaves, known)
+        # What goes by the same positions, and what of it tells some of them from others.
         self._linked: dict[SSAValue, SSAValue] = {}
-        self._told_apart: set[SSAValue] = set()
+        self._telling: set[SSAValue] = set()
 
     def read(
-        self, roots: Mapping[Operation, Mapping[SSAValue, str]], elsewhere: Iterable[SSAValue]
+        self,
+        roots: Mapping[Operation, Mapping[SSAValue, str]],
+        elsewhere: Iterable[SSAValue],
+        groups: Iterable[Group],
     ) -> None:
-        """Read what is done with slots and phases; what is computed `elsewhere` goes by none."""
+        """Read what is done with slots and phases, and how loops carry them on; what is computed
+        `elsewhere` goes by none.
+        """
         for operation, asked in roots.items():
             self._use(operation, asked)
-        self._told_apart.update(chain(*(self._leaves(value).carried for value in elsewhere)))
-        for argument in self._arguments:
-            for value in recurrence_of(argument) or ():
-                for other in self._leaves(value).carried:
-                    self._link(argument, other)
+        for value in elsewhere:
+            self._telling.update(self._leaves(value).carried)
+        for group in groups:
+            self._carry(group)
+
+    def are_alike(self, group: Group) -> bool:
+        """Tell whether scalars that a loop carries are of rings whose positions nothing tells from
+        one another.
+        """
+        telling = {self._root(each) for each in self._telling}
+        return all(self._root(each) not in telling for each in group)
 
     def _use(self, operation: Operation, asked: Mapping[SSAValue, str]) -> None:
         for ring in operation.operands:
             match ring.type:
                 case BarriersType():
-                    depth = ring.type.count.data
+                    depth, lonely = ring.type.count.data, True
                 case BufferType():
-                    depth = ring.type.slots.data
-                    if depth > 1 and ring not in self._lonely:
-                        self._told_apart.add(ring)
+                    depth, lonely = ring.type.slots.data, ring in self._lonely
                 case _:
                     continue
+            alike = self._jumps.are_alike(tuple(asked.items()), depth)
             for value, what in asked.items():
                 leaves = self._leaves(value)
                 for argument in leaves.carried:
                     self._link(ring, argument)
-                # What always means one position of several, or one that an input chooses.
+                # It always means one position of several, or one that an input chooses.
                 several = depth > 1 or what == "phase"
-                if leaves.open or (several and not leaves.carried):
-                    self._told_apart.add(ring)
-            if not self._jumps.are_alike(tuple(asked.items()), depth):
-                self._told_apart.add(ring)
+                alike = alike and not leaves.open and (bool(leaves.carried) or not several)
+            if not alike or (depth > 1 and not lonely):
+                self._telling.add(ring)
 
-    def are_alike(self, groups: Iterable[tuple[BlockArgument, ...]]) -> list[bool]:
-        """Tell of each group of scalars that a loop carries together whether they are all of rings
-        that have nothing to tell their positions apart by.
-        """
-        all_groups = list(groups)
-        for group in all_groups:
-            if not self._carries_on(group):
-                self._told_apart.add(group[0])
-        apart = {self._root(each) for each in self._told_apart}
-        return [all(self._root(each) not in apart for each in group) for group in all_groups]
-
-    def _carries_on(self, group: tuple[BlockArgument, ...]) -> bool:
-        """Tell whether what a loop carries begins somewhere, and goes on alike."""
-        depth = self._jumps.depth_of(group)
-        if depth is None:
-            return False
+    def _carry(self, group: Group) -> None:
+        """Read where a loop begins, and what it hands to its next trip."""
         both = [recurrence_of(each) or (each, each) for each in group]
-        kinds = [self._jumps.kind_of(each) for each in group]
-        return all(self._jumps.are_alike(tuple(zip(values, kinds)), depth) for values in zip(*both))
+        for argument, values in zip(group, both):
+            for value in values:
+                for other in self._leaves(value).carried:
+                    self._link(argument, other)
+        if not all(each in self._uses for each in group) or not self._jumps.carries_on(group):
+            self._telling.add(group[0])
 
     def _link(self, one: SSAValue, other: SSAValue) -> None:
         self._linked[self._root(one)] = self._root(other)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from math import lcm
 from typing import TypeAlias
 
@@ -34,7 +35,7 @@ from tawa.simulator.proof.cycles import Cycles
 from tawa.simulator.proof.functions import name_of
 from tawa.simulator.proof.jumps import Jumps
 from tawa.simulator.proof.leaves import Leaves, Origin, Steadiness, origin_of
-from tawa.simulator.proof.positions import Positions
+from tawa.simulator.proof.positions import Rings
 from tawa.simulator.proof.rules import Unproved
 
 Control: TypeAlias = scf.ForOp | scf.IfOp | scf.WhileOp
@@ -325,31 +326,13 @@ class _Reader:
             (jumping if jumps else by_loop).setdefault(loop, []).append(argument)
         self._jump(jumping)
         found = {loop: self._groups(arguments) for loop, arguments in by_loop.items()}
-        alike = self._alike(
-            [each for groups in found.values() for each in groups], lonely, elsewhere
-        )
+        rings = Rings(self.uses, lambda value: self.leaves(value, False), self.polynomials, lonely)
+        others = (*elsewhere, *self.decides, *chain.from_iterable(jumping.values()))
+        rings.read(self.roots, others, chain.from_iterable(found.values()))
         return {
-            loop: tuple([each for each in groups if each not in alike])
+            loop: tuple([each for each in groups if not rings.are_alike(each)])
             for loop, groups in found.items()
         }
-
-    def _alike(
-        self,
-        groups: list[tuple[BlockArgument, ...]],
-        lonely: Collection[SSAValue],
-        elsewhere: Iterable[SSAValue],
-    ) -> set[tuple[BlockArgument, ...]]:
-        """Return the groups whose slots and phases are alike from each position."""
-
-        def leaves(value: SSAValue) -> Leaves:
-            return self.leaves(value, False)
-
-        jumps = Jumps(list(self.uses), self.uses, leaves, self.polynomials)
-        positions = Positions(list(self.tracked), jumps, leaves, lonely)
-        positions.read(self.roots, (*elsewhere, *self.decides))
-        turning = [each for each in groups if all(item in self.uses for item in each)]
-        found = positions.are_alike(turning)
-        return {group for group, alike in zip(turning, found) if alike}
 
     def _jump(self, found: dict[Operation, list[BlockArgument]]) -> None:
         """Note what is done with slots and phases that go on by numbers fixed at launch, over the
