@@ -55,7 +55,7 @@ class Shape:
     are steady, those that turn rings and those around them; how many roles, its instances, share
     out the tiles, and the deepest ring that not all of them turn; `varying` tells whether tiles
     make unlike trips. `seldom` is the depth of a ring that only some trips of a period turn, in
-    trips.
+    trips. `everywhere` all rings do the same, so that no run need take every position.
     """
 
     depth: int
@@ -66,6 +66,7 @@ class Shape:
     own: int
     varying: bool
     seldom: int = 0
+    everywhere: bool = False
 
     @property
     def reach(self) -> int:
@@ -94,7 +95,9 @@ class Shape:
         match count:
             case 0:
                 rounds = max(3, -(-self.depth // each) + 1, self.own + 1, self.outer + 1)
-            case 1:  # a tile begins at every position, and what instances carry moves alike
+            case 1 if (
+                not self.everywhere
+            ):  # a tile begins at every position, and what instances carry moves alike
                 along = -(-(self.depth + 1) // each), 2 * self.own, 2 * self.outer
                 rounds = max(-(-(2 * self.depth + 1) // each), 1 + max(along))
             case _:  # an edge goes over D trips at most, or over so many tiles
@@ -211,7 +214,8 @@ def uniform(shape: Shape) -> Iterator[Configuration]:
     for count in shape.counts():
         long = max(0, min(3, count - shape.depth + 2)) if count > 1 else 0
         yield alike(shape.tiles(count), count, "yes", 2 if count < 2 else 1, long)
-    yield alike(shape.instances, shape.long, "yes", 1, 3)
+    if not shape.everywhere:
+        yield alike(shape.instances, shape.long, "yes", 1, 3)
 
 
 def listening(shape: Shape) -> Iterator[Configuration]:
@@ -300,7 +304,8 @@ def _one_by_one(sites: Collection[Site], shape: Shape) -> Iterator[Configuration
         for site in inner:
             for count in sorted({0, 1, 2, shape.depth, shape.depth + shape.settle}):
                 yield Configuration(around, {site.operation: (count,)})
-            yield Configuration(around, {site.operation: (shape.long,)})
+            if not shape.everywhere:
+                yield Configuration(around, {site.operation: (shape.long,)})
     for site in sites:
         if site.kind in ("if", "once"):
             for wishes in _UNLIKE if site.kind == "if" else (_IF["no"],):

@@ -173,6 +173,7 @@ class Model:
             max((depths[array] for array in inner - self._turned_by_all()), default=0),
             varying,
             seldom,
+            decoder.uniform.everywhere,
         )
 
     def check_pure(self) -> None:

@@ -51,7 +51,8 @@ class Uniform:
     (`constant`), operations whose slot or phase an input decides, loops whose trips, by the trip of
     another loop or by memory, differ from time to time; conditions that are the same each time;
     whether some condition goes by an input and the number of a trip (`mixed`); and loops in which a
-    slot or phase goes on by numbers fixed at launch, not alike from all (`jumping`).
+    slot or phase goes on by numbers fixed at launch, not alike from all (`jumping`); whether those
+    of all rings do the same `everywhere`.
     """
 
     steady: dict[Operation, Steadiness]
@@ -63,6 +64,7 @@ class Uniform:
     once: frozenset[Operation] = frozenset()
     mixed: bool = False
     jumping: Collection[Operation] = ()
+    everywhere: bool = False
 
 
 def read_uniform(
@@ -105,6 +107,7 @@ def read_uniform(
         once,
         reader.mixed,
         reader.jumping,
+        reader.everywhere,
     )
 
 
@@ -124,6 +127,7 @@ class _Reader:
         self.chosen: set[Operation] = set()
         self.jumping: set[Operation] = set()
         self.mixed = False
+        self.everywhere = False
         self.settling: set[SSAValue] = set()
 
     # --- what decides ---------------------------------------------------------------------------
@@ -329,10 +333,12 @@ class _Reader:
         rings = Rings(self.uses, lambda value: self.leaves(value, False), self.polynomials, lonely)
         others = (*elsewhere, *self.decides, *chain.from_iterable(jumping.values()))
         rings.read(self.roots, others, chain.from_iterable(found.values()))
-        return {
+        told = {
             loop: tuple([each for each in groups if not rings.are_alike(each)])
             for loop, groups in found.items()
         }
+        self.everywhere = not jumping and not any(told.values())
+        return told
 
     def _jump(self, found: dict[Operation, list[BlockArgument]]) -> None:
         """Note what is done with slots and phases that go on by numbers fixed at launch, over the
