@@ -66,6 +66,7 @@ class Jumps:
     ) -> None:
         self.arguments = frozenset(arguments)
         self._uses, self._leaves, self._known = uses, leaves, known
+        self._found: dict[tuple[SSAValue, str, int, Operation | None], _Fits] = {}
 
     def turns(self, value: SSAValue) -> bool:
         """Tell whether a scalar depends on what is carried so."""
@@ -109,7 +110,14 @@ class Jumps:
         """Tell it of one side of conditions. Raises _Unseen, _Either."""
         found: dict[str, list[_Fits]] = {"slot": [], "phase": []}
         for value, what in asked:
-            found[what].append(self._fits(value, what, depth, loop, chosen))
+            # Several operations mean one slot: what does not go by a condition is kept.
+            asked_for = value, what, depth, loop
+            fits = self._found.get(asked_for)
+            if fits is None:
+                fits = self._fits(value, what, depth, loop, chosen)
+                if not chosen:
+                    self._found[asked_for] = fits
+            found[what].append(fits)
         slots, phases = found["slot"], found["phase"]
         return all(fits for _, fits in slots) and all(
             any(fits & others for of, others in slots if slot in (None, of)) or (fits and not slots)
