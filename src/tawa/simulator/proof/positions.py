@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tawa.analysis.polynomial import Known
@@ -41,6 +42,7 @@ class Rings:
         # What goes by the same positions, and what of it tells some of them from others.
         self._linked: dict[SSAValue, SSAValue] = {}
         self._telling: set[SSAValue] = set()
+        self._idle: set[BlockArgument] = set()
 
     def read(
         self,
@@ -74,7 +76,7 @@ class Rings:
                     depth, lonely = ring.type.slots.data, ring in self._lonely
                 case _:
                     continue
-            alike = self._jumps.are_alike(tuple(asked.items()), depth)
+            alike = self._jumps.are_alike(tuple(asked.items()), depth, strictly=True)
             for value, what in asked.items():
                 leaves = self._leaves(value)
                 for argument in leaves.carried:
@@ -92,8 +94,36 @@ class Rings:
             for value in values:
                 for other in self._leaves(value).carried:
                     self._link(argument, other)
-        if not all(each in self._uses for each in group) or not self._jumps.carries_on(group):
+        if not all(each in self._uses for each in group) or not self._carries_on(group, both):
             self._telling.add(group[0])
+
+    def _carries_on(self, group: Group, both: list[tuple[SSAValue, SSAValue]]) -> bool:
+        depth = self._jumps.depth_of(group)
+        if depth is None:
+            return False
+        kinds = [self._jumps.kind_of(each) for each in group]
+        begins = [(first, kind) for (first, _), kind in zip(both, kinds)]
+        following = [(then, kind) for (_, then), kind in zip(both, kinds)]
+        if not self._jumps.are_alike(tuple(following), depth, strictly=True):
+            return False
+        if self._jumps.are_alike(tuple(begins), depth, strictly=True):
+            return True
+        # What begins with one number beside what turns must not mean any position: runs tell.
+        turning = [each for each in begins if self._leaves(each[0]).carried]
+        if not turning or not isinstance(group[0].owner.parent_op(), scf.ForOp):
+            return False
+        self._idle.update(
+            argument
+            for argument, (first, _) in zip(group, begins)
+            if not self._leaves(first).carried
+        )
+        return self._jumps.are_alike(tuple(turning), depth, strictly=True)
+
+    def idle(self) -> frozenset[BlockArgument]:
+        """Return the scalars that loops carry in rings that are alike, and that must not be asked
+        for before they were handed to a trip.
+        """
+        return frozenset(each for each in self._idle if self.are_alike((each,)))
 
     def _link(self, one: SSAValue, other: SSAValue) -> None:
         self._linked[self._root(one)] = self._root(other)

@@ -52,7 +52,7 @@ class Uniform:
     another loop or by memory, differ from time to time; conditions that are the same each time;
     whether some condition goes by an input and the number of a trip (`mixed`); and loops in which a
     slot or phase goes on by numbers fixed at launch, not alike from all (`jumping`); whether those
-    of all rings do the same `everywhere`.
+    of all rings do the same `everywhere`, and the carried ones that are `idle` in a first trip.
     """
 
     steady: dict[Operation, Steadiness]
@@ -65,6 +65,7 @@ class Uniform:
     mixed: bool = False
     jumping: Collection[Operation] = ()
     everywhere: bool = False
+    idle: frozenset[BlockArgument] = frozenset()
 
 
 def read_uniform(
@@ -108,6 +109,7 @@ def read_uniform(
         reader.mixed,
         reader.jumping,
         reader.everywhere,
+        reader.idle,
     )
 
 
@@ -128,6 +130,7 @@ class _Reader:
         self.jumping: set[Operation] = set()
         self.mixed = False
         self.everywhere = False
+        self.idle: frozenset[BlockArgument] = frozenset()
         self.settling: set[SSAValue] = set()
 
     # --- what decides ---------------------------------------------------------------------------
@@ -338,6 +341,7 @@ class _Reader:
             for loop, groups in found.items()
         }
         self.everywhere = not jumping and not any(told.values())
+        self.idle = rings.idle()
         return told
 
     def _jump(self, found: dict[Operation, list[BlockArgument]]) -> None:
