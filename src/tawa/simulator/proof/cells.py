@@ -55,12 +55,13 @@ def cells(
     bound = scalars.names()
     here = {name: scalars.bound[unknown] for name, unknown in bound.items()}
     others = [*seen]
+    about = _about(scalars, questions)
     for name, unknown in bound.items():
-        asked = _Asked(scalars, unknown, questions)
-        few = len(asked.questions) < 2 or not any(each in new for each in asked.questions)
+        of_it = about.get(unknown, [])
+        few = len(of_it) < 2 or not any(each in new for each in of_it)
         if few or not is_free(unknown, bound):
             continue
-        asked.prepare()
+        asked = _Asked(scalars, unknown, of_it)
         beside = {item: here[item] for item, expr in bound.items() if expr in asked.others}
         ran = {here[name], *(run[name] for run in others if _differ_in(name, beside, run))}
         known = set(asked.outcomes([*ran], many))
@@ -110,31 +111,36 @@ def is_free(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
             return True
 
 
+def _about(scalars: Scalars, questions: list[Question]) -> dict[Expr, list[Question]]:
+    """Return the questions about each unknown."""
+    unknowns_of = scalars.expressions.unknowns_of
+    found: dict[Expr, list[Question]] = {}
+    for question in questions:
+        for unknown in set[Expr]().union(*map(unknowns_of, question[1])):
+            found.setdefault(unknown, []).append(question)
+    return found
+
+
 class _Asked:
     """The questions about one unknown, as a function of its number; the others stay as they are."""
 
     def __init__(self, scalars: Scalars, unknown: Expr, questions: list[Question]) -> None:
-        self.scalars = scalars
-        self.unknown = unknown
-        unknowns_of = scalars.expressions.unknowns_of
-        self.questions = [each for each in questions if unknown in unknowns_of(each[1])]
-        scalars_asked = tuple([item for _, parts in self.questions for item in parts])
+        self.scalars, self.unknown, self.questions = scalars, unknown, questions
+        scalars_asked = tuple([item for _, parts in questions for item in parts])
         self.parts = scalars.expressions.parts_of(scalars_asked)
         self.others = {part for part in self.parts if part is not unknown}
-
-    def prepare(self) -> None:
-        """Lay out in a row what is asked: the number, what does not depend on it, what does."""
-        unknowns_of = self.scalars.expressions.unknowns_of
+        unknowns_of = scalars.expressions.unknowns_of
         parts = (item for item in self.parts if isinstance(item, Expr) and not item.unknown)
-        depend = (item for item in parts if self.unknown in unknowns_of((item,)))
+        depend = (item for item in parts if unknown in unknowns_of(item))
+        # Laid out in a row: the number, what does not depend on it, what does.
         self.order = sorted(depend, key=attrgetter("serial"))  # what it is made of was made before
         self._start: list[int | None] = [None]
-        self._places: dict[object, int] = {self.unknown: 0}
+        self._places: dict[object, int] = {unknown: 0}
         self._program = [
             (FUNCTIONS[item.function], self._places_of(item.args), self._put(item, None))
             for item in self.order
         ]
-        self._asks = [(outcome, self._places_of(parts)) for outcome, parts in self.questions]
+        self._asks = [(outcome, self._places_of(parts)) for outcome, parts in questions]
 
     def _places_of(self, scalars: tuple[object, ...]) -> list[int]:
         """Return where scalars stand; what does not depend on the unknown gets a place here."""
