@@ -19,6 +19,9 @@ from tawa.simulator.proof.scalars import itself, truth
 Column: TypeAlias = Any
 """Numbers in a row, or one that stands for all of them."""
 
+Changed: TypeAlias = Callable[[], NDArray[np.bool_]]
+"""Tells in which places of a column something is another number."""
+
 _MOST = 1 << 62
 
 
@@ -33,8 +36,12 @@ class Columns:
         if max(self._sizes, default=0) > _MOST:
             self._widen()
 
-    def compute(self, function: str, places: Sequence[int], out: int) -> None:
-        """Put a function of columns in a place."""
+    def compute(
+        self, function: str, places: Sequence[int], out: int, changed: Changed, same: int
+    ) -> None:
+        """Put a function of columns in a place. What has no vectors is computed where something has
+        `changed` that it depends on, and is the `same` elsewhere.
+        """
         parts = [self.all[place] for place in places]
         if not self._wide:
             sizes = [self._sizes[place] for place in places]
@@ -44,16 +51,11 @@ class Columns:
             if size is not None and size <= _MOST:
                 self.all[out], self._sizes[out] = computed(function, parts), size
                 return
-            found = _one_by_one(FUNCTIONS[function], parts)
-            size = _size(found)
-            if size <= _MOST:
-                whole = isinstance(found, int)
-                self.all[out] = found if whole else found.astype(np.int64)
-                self._sizes[out] = size
-                return
-            self._widen()
-            parts = [self.all[place] for place in places]
-        self.all[out] = _one_by_one(FUNCTIONS[function], parts)
+        where = changed()
+        some = [part if isinstance(part, int) else part[where] for part in parts]
+        found = np.full(self._many, same, object)
+        found[where] = _one_by_one(FUNCTIONS[function], some)
+        self.put(found if self._wide or _size(found) > _MOST else found.astype(np.int64), out)
 
     def put(self, column: Column, out: int) -> None:
         """Put numbers in a place."""

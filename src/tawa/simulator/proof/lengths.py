@@ -38,15 +38,16 @@ Point: TypeAlias = Mapping[Expr, int]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A function of places, the place of its value, and the unknowns that it depends on; `kept` is
-    what it is with the numbers of the survey, where it has been given another.
+    """A function of places, the place of its value, and the unknowns that it depends on. With the
+    numbers of the survey it is the `same`, which is `kept` where it was given that number.
     """
 
     function: str
     parts: list[int]
     out: int
     unknowns: frozenset[Expr]
-    kept: int | None
+    same: int
+    kept: bool
 
 
 class Trips:
@@ -66,9 +67,9 @@ class Trips:
         for item in _in_order(bounds):
             if unknowns := unknowns_of(item) & changing:
                 parts = [self._place_of(part) for part in item.args]
-                kept = scalars.value(item) if item in scalars.assigned else None
-                self._places[item] = out = self._put(0)
-                self._steps.append(Step(item.function, parts, out, unknowns, kept))
+                self._places[item] = out = self._put(item)
+                same, kept = self._start[out], item in scalars.assigned
+                self._steps.append(Step(item.function, parts, out, unknowns, same, kept))
         self._wanted = [self._place_of(item) for item in bounds]
 
     def _place_of(self, item: object) -> int:
@@ -91,8 +92,8 @@ class Trips:
             same = step.unknowns.isdisjoint(given)
             if step.function in _QUOTIENTS and not parts[1] and not same:
                 return -1
-            kept = step.kept if same else None
-            known[step.out] = FUNCTIONS[step.function](*parts) if kept is None else kept
+            kept = same and step.kept
+            known[step.out] = step.same if kept else FUNCTIONS[step.function](*parts)
         return self._outcome(*[known[place] for place in self._wanted])
 
     def of(self, several: Sequence[tuple[Numbers, Expr, Point]]) -> list[Numbers]:
@@ -112,15 +113,15 @@ class Trips:
         known = Columns(columns, sum(many))
         failed = np.zeros(sum(many), np.bool_)
         for step in self._steps:
-            known.compute(step.function, step.parts, step.out)
-            divides = step.function in _QUOTIENTS and _has_zero(known.all[step.parts[1]])
-            if not divides and step.kept is None:
-                continue
-            does = np.repeat([not step.unknowns.isdisjoint(items) for items in changed], many)
-            if divides:
-                failed |= does & np.equal(known.all[step.parts[1]], 0)
-            if step.kept is not None:
-                known.put(np.where(does, known.all[step.out], step.kept), step.out)
+
+            def does(unknowns: frozenset[Expr] = step.unknowns) -> NDArray[np.bool_]:
+                return np.repeat([not unknowns.isdisjoint(items) for items in changed], many)
+
+            known.compute(step.function, step.parts, step.out, does, step.same)
+            if step.function in _QUOTIENTS and _has_zero(known.all[step.parts[1]]):
+                failed |= does() & np.equal(known.all[step.parts[1]], 0)
+            if step.kept:
+                known.put(np.where(does(), known.all[step.out], step.same), step.out)
         found = np.where(failed, -1, known.ask(self._outcome, self._wanted))
         return np.split(found, np.cumsum(many)[:-1])
 
