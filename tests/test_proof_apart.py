@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tawa.simulator.proof.apart import OUTCOMES, VECTORS
+from tawa.simulator.proof.columns import OUTCOMES, VECTORS
 from tawa.simulator.proof.functions import FUNCTIONS
 
 FLAGS = frozenset({"select"})

@@ -5,13 +5,18 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tawa.simulator.proof.elimination import Row, hold, numbers_of
+from tawa.simulator.proof.elimination import Numbers, Row, Rows, hold, parted
 
 PLACES = (1, 2, 3)
 BOX = range(-4, 5)
 ROWS = st.lists(
     st.dictionaries(st.sampled_from((0, *PLACES)), st.integers(-5, 5), min_size=1), max_size=8
 )
+
+
+def numbers_of(given: list[Row]) -> Numbers | None:
+    rows = Rows.of(given)
+    return None if rows is None else rows.numbers()
 
 
 def solves(rows: list[Row], numbers: dict[int, int]) -> bool:
@@ -25,7 +30,7 @@ def test_what_is_found_does_it_and_nothing_is_missed(rows: list[Row]) -> None:
         boxes = ({0: 1, **dict(zip(PLACES, at))} for at in product(BOX, repeat=len(PLACES)))
         assert not any(solves(rows, at) for at in boxes)
     elif found:
-        assert hold([rows], found)
+        assert hold([[*map(parted, rows)]], found)
 
 
 def test_a_fraction_between_two_sums() -> None:

@@ -7,8 +7,7 @@ comparison that ranges decide has one answer, whatever the arguments and however
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerType
@@ -38,13 +37,22 @@ class Range:
         return self.low <= other.low and other.high <= self.high
 
 
-_Known: TypeAlias = dict[SSAValue, tuple[int, Range]]
-"""Ranges found during one question, with how deep the search for each went."""
+@dataclass(eq=False, slots=True)
+class Known:
+    """Ranges found so far, with how deep the search for each went, `_DEPTH` where it came to its
+    end; `cut` tells whether one at hand did not. Good as long as the program is not changed.
+    """
+
+    ranges: dict[SSAValue, tuple[int, Range]] = field(default_factory=lambda: {})
+    cut: bool = False
 
 
-def range_of(value: SSAValue) -> Range:
-    """Return the range of an integer, or of all elements of a tensor of integers."""
-    return _range_of(value, _DEPTH, {})
+def range_of(value: SSAValue, known: Known | None = None) -> Range:
+    """Return the range of an integer, or of all elements of a tensor of integers.
+
+    What is found on the way is looked up in `known`, and kept there.
+    """
+    return _range_of(value, _DEPTH, Known() if known is None else known)
 
 
 def range_of_type(kind: Attribute) -> Range:
@@ -57,21 +65,28 @@ def range_of_type(kind: Attribute) -> Range:
 
 def may_wrap(value: SSAValue) -> bool:
     """Tell whether a value may not be what the numbers it is computed from give."""
-    exact = _range(value, _DEPTH, {})
+    exact = _range(value, _DEPTH, Known())
     return exact is None or not range_of_type(value.type).holds(exact)
 
 
-def _range_of(value: SSAValue, depth: int, known: _Known) -> Range:
-    """Return the range by at most `depth` operations in a row, each value once a depth at most."""
-    if (found := known.get(value)) is None or found[0] < depth:
+def _range_of(value: SSAValue, depth: int, known: Known) -> Range:
+    """Return the range by at most `depth` operations in a row, each value once if that is enough,
+    else once a depth at most.
+    """
+    found = known.ranges.get(value)
+    if found is None or found[0] < depth:
+        outside, known.cut = known.cut, not depth
         whole = range_of_type(value.type)
         exact = _range(value, depth - 1, known) if depth else None
         held = exact if exact is not None and whole.holds(exact) else whole
-        found = known[value] = depth, held
+        found = known.ranges[value] = depth if known.cut else _DEPTH, held
+        known.cut |= outside
+    elif found[0] < _DEPTH:
+        known.cut = True
     return found[1]
 
 
-def _range(value: SSAValue, depth: int, known: _Known) -> Range | None:
+def _range(value: SSAValue, depth: int, known: Known) -> Range | None:
     """Return where a value lies if nothing wraps in its own type, None where nothing is known."""
     if isinstance(value, BlockArgument):
         return _counter(value, depth, known)
@@ -100,7 +115,7 @@ def _range(value: SSAValue, depth: int, known: _Known) -> Range | None:
             return None
 
 
-def _counter(value: BlockArgument, depth: int, known: _Known) -> Range | None:
+def _counter(value: BlockArgument, depth: int, known: Known) -> Range | None:
     """Return the range of what counts trips: from a start on, by steps, below an end."""
     loop = value.block.parent_op()
     if not isinstance(loop, scf.ForOp) or value.index:
@@ -117,7 +132,7 @@ def _counter(value: BlockArgument, depth: int, known: _Known) -> Range | None:
 # --- functions ------------------------------------------------------------------------------------
 
 
-def _combined(op: tile.Elementwise, depth: int, known: _Known) -> Range | None:
+def _combined(op: tile.Elementwise, depth: int, known: Known) -> Range | None:
     if not all(isinstance(element_type(item.type), IntegerType) for item in op.inputs):
         return None
     parts = [_range_of(item, depth, known) for item in op.inputs]

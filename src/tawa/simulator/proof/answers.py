@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tawa.simulator.proof.expressions import Expr, Scalar
 from tawa.simulator.proof.words import placed
@@ -103,7 +103,7 @@ class _Ahead:
         """Return what a scalar will be; without recursion: a while loop's are thousands deep."""
         if not isinstance(scalar, Expr):
             return scalar
-        known = self.known
+        known: dict[Any, Any] = self.known
         path = [] if scalar in known else [scalar]
         while path:
             item = path[-1]
@@ -111,13 +111,17 @@ class _Ahead:
                 if part not in known:
                     path.append(part)
                     break
+                if known[part] is None and not item.unknown:
+                    known[path.pop()] = None  # whatever the other parts are
+                    break
             else:
-                known[path.pop()] = self._number(item)
+                path.pop()
+                args = item.args
+                if item.unknown:
+                    known[item] = self.scalars.to_be_given(item, self.number)
+                elif len(args) == 2:
+                    one, other = args
+                    known[item] = item.meaning(known.get(one, one), known.get(other, other))
+                else:
+                    known[item] = item.meaning(*[known.get(part, part) for part in args])
         return known[scalar]
-
-    def _number(self, item: Expr) -> int | None:
-        """Return what follows from the parts, or is given."""
-        if item.unknown:
-            return self.scalars.to_be_given(item, self.number)
-        values = [self.known.get(part, part) for part in item.args]
-        return None if None in values else item.meaning(*values)

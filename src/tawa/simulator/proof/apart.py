@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tawa.simulator.proof.cells import Given, Question, is_free
+from tawa.simulator.proof.columns import OUTCOMES, computed
 from tawa.simulator.proof.expressions import Expr, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
-from tawa.simulator.proof.numbers import LARGE, trip_count
-from tawa.simulator.proof.scalars import Scalars, itself, truth
+from tawa.simulator.proof.numbers import LARGE
+from tawa.simulator.proof.scalars import Scalars
 from tawa.simulator.proof.words import least_of
 
 _LONG = 64  # trips of any loop
@@ -184,7 +185,7 @@ class _Table:
         endless = np.zeros(count, np.bool_)
         for item in self.program:
             parts = [known.get(part, part) for part in item.args]
-            known[item] = _apply(item.function, parts)
+            known[item] = computed(item.function, parts)
             if item.function.startswith(_DIVISIONS):
                 endless |= np.equal(parts[1], 0)
         found = np.empty((len(self.questions), count), np.int64)
@@ -193,78 +194,6 @@ class _Table:
             found[place] = OUTCOMES[outcome](*parts)
         found[:, endless] = LARGE
         return found
-
-
-def _apply(function: str, parts: list[Any]) -> Any:
-    """Compute a function of numbers and columns."""
-    meaning = FUNCTIONS[function]
-    if not any(isinstance(part, np.ndarray) for part in parts):
-        return meaning(*parts)
-    vector = VECTORS.get(function)
-    if vector is not None:
-        return vector(*parts)
-    return np.asarray(np.frompyfunc(meaning, len(parts), 1)(*parts), np.int64)
-
-
-def _divided(a: Any, b: Any) -> Any:
-    quotient: NDArray[np.int64] = np.abs(a) // np.maximum(np.abs(b), 1)
-    signs = np.where(np.equal(b, 0), 0, np.where((a < 0) == (b < 0), 1, -1))
-    return signs * quotient
-
-
-def _remainder(a: Any, b: Any) -> Any:
-    return a - _divided(a, b) * b
-
-
-def _selected(condition: Any, a: Any, b: Any) -> Any:
-    holds = np.not_equal(condition, 0).astype(np.int64)
-    return holds * a + (1 - holds) * b
-
-
-def _comparing(compare: np.ufunc) -> Callable[..., Any]:
-    def compared(a: Any, b: Any) -> Any:
-        found: NDArray[Any] = compare(a, b)
-        return np.asarray(found, np.int64)
-
-    return compared
-
-
-def _trips(high: Any, low: Any, by: Any) -> Any:
-    turned = np.maximum(-(-np.subtract(high, low) // np.maximum(by, 1)), 0)
-    return np.where(np.greater(by, 0), turned, trip_count(0, 0, 0))
-
-
-def _held(value: Any) -> Any:
-    return np.not_equal(value, 0)
-
-
-OUTCOMES: dict[Callable[..., int], Callable[..., Any]] = {
-    trip_count: _trips,
-    truth: _held,
-    itself: np.asarray,
-}
-"""What may be asked of scalars, of columns of them."""
-
-VECTORS: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "idiv": _divided,
-    "irem": _remainder,
-    "min": np.minimum,
-    "max": np.maximum,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "eq": _comparing(np.equal),
-    "ne": _comparing(np.not_equal),
-    "lt": _comparing(np.less),
-    "le": _comparing(np.less_equal),
-    "gt": _comparing(np.greater),
-    "ge": _comparing(np.greater_equal),
-    "select": _selected,
-}
-"""Of columns. Others are computed number by number."""
 
 
 def _serial(item: Expr) -> int:

@@ -12,12 +12,15 @@ and differences, and below zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from itertools import combinations, islice, product, repeat
+from itertools import combinations, islice, product
 from operator import attrgetter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tawa.simulator.proof.columns import Column, Columns
 from tawa.simulator.proof.expressions import Expr, Scalar
-from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.rules import Unproved
 from tawa.simulator.proof.scalars import Name, Scalars, itself
@@ -28,8 +31,6 @@ Question: TypeAlias = tuple[Callable[..., int], tuple[Scalar, ...]]
 
 Given: TypeAlias = Mapping[Name, int]
 Vector: TypeAlias = tuple[int, ...]
-Column: TypeAlias = "list[int] | int | None"
-"""What a scalar is for each number, or for all of them where that is the same; None: unknown."""
 
 _FEW = 8  # constants whose differences are tried, and the least numbers
 _LONG = 200  # trips; a step that is not positive gives more
@@ -55,22 +56,23 @@ def cells(
     bound = scalars.names()
     here = {name: scalars.bound[unknown] for name, unknown in bound.items()}
     others = [*seen]
+    about = _about(scalars, questions)
+    asked: list[_Asked] = []
     for name, unknown in bound.items():
-        asked = _Asked(scalars, unknown, questions)
-        few = len(asked.questions) < 2 or not any(each in new for each in asked.questions)
-        if few or not is_free(unknown, bound):
-            continue
-        asked.prepare()
-        beside = {item: here[item] for item, expr in bound.items() if expr in asked.others}
-        ran = {here[name], *(run[name] for run in others if _differ_in(name, beside, run))}
-        known = set(asked.outcomes([*ran], many))
-        found = 0
-        numbers = asked.numbers()
-        for number, outcomes in zip(numbers, asked.outcomes(numbers, many)):
+        of_it = about.get(unknown, [])
+        few = len(of_it) < 2 or not any(each in new for each in of_it)
+        if not few and is_free(unknown, bound):
+            each = _Asked(scalars, name, unknown, of_it)
+            beside = {item: here[item] for item, expr in bound.items() if expr in each.others}
+            each.ran |= {run[name] for run in others if _differ_in(name, beside, run)}
+            asked.append(each)
+    for each, results in zip(asked, _outcomes(scalars, asked, many), strict=True):
+        known, found = set(results[: len(each.ran)]), 0
+        for number, outcomes in zip(each.tried, results[len(each.ran) :], strict=True):
             if outcomes is None or outcomes in known:
                 continue
             known.add(outcomes)
-            yield here | {name: number}
+            yield here | {each.name: number}
             found += 1
             if found > _MOST:
                 raise Unproved(
@@ -110,73 +112,45 @@ def is_free(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
             return True
 
 
-class _Asked:
-    """The questions about one unknown, as a function of its number; the others stay as they are."""
+def _about(scalars: Scalars, questions: list[Question]) -> dict[Expr, list[Question]]:
+    """Return the questions about each unknown."""
+    unknowns_of = scalars.expressions.unknowns_of
+    found: dict[Expr, list[Question]] = {}
+    for question in questions:
+        for unknown in set[Expr]().union(*map(unknowns_of, question[1])):
+            found.setdefault(unknown, []).append(question)
+    return found
 
-    def __init__(self, scalars: Scalars, unknown: Expr, questions: list[Question]) -> None:
-        self.scalars = scalars
-        self.unknown = unknown
-        unknowns_of = scalars.expressions.unknowns_of
-        self.questions = [each for each in questions if unknown in unknowns_of(each[1])]
-        scalars_asked = tuple([item for _, parts in self.questions for item in parts])
+
+class _Asked:
+    """The questions about one unknown, as a function of its number; the others stay as they are.
+    Those that it `ran` with, and those to be `tried`, small ones first.
+    """
+
+    def __init__(
+        self, scalars: Scalars, name: Name, unknown: Expr, questions: list[Question]
+    ) -> None:
+        self.scalars, self.name, self.unknown, self.questions = scalars, name, unknown, questions
+        scalars_asked = tuple([item for _, parts in questions for item in parts])
         self.parts = scalars.expressions.parts_of(scalars_asked)
         self.others = {part for part in self.parts if part is not unknown}
+        self.ran = {scalars.bound[unknown]}
+        self.tried = self._numbers()
 
-    def prepare(self) -> None:
-        """Lay out in a row what is asked: the number, what does not depend on it, what does."""
+    def _wraps(self) -> bool:
+        """Tell whether integers that wrap are computed from the unknown."""
         unknowns_of = self.scalars.expressions.unknowns_of
         parts = (item for item in self.parts if isinstance(item, Expr) and not item.unknown)
-        depend = (item for item in parts if self.unknown in unknowns_of((item,)))
-        self.order = sorted(depend, key=attrgetter("serial"))  # what it is made of was made before
-        self._start: list[int | None] = [None]
-        self._places: dict[object, int] = {self.unknown: 0}
-        self._program = [
-            (FUNCTIONS[item.function], self._places_of(item.args), self._put(item, None))
-            for item in self.order
-        ]
-        self._asks = [(outcome, self._places_of(parts)) for outcome, parts in self.questions]
+        return any(" " in item.function and self.unknown in unknowns_of(item) for item in parts)
 
-    def _places_of(self, scalars: tuple[object, ...]) -> list[int]:
-        """Return where scalars stand; what does not depend on the unknown gets a place here."""
-        found: list[int] = []
-        for item in scalars:
-            place = self._places.get(item)
-            if place is None:
-                assert isinstance(item, (int, Expr))
-                place = self._put(item, self.scalars.value(item))
-            found.append(place)
-        return found
-
-    def _put(self, item: object, number: int | None) -> int:
-        place = self._places[item] = len(self._start)
-        self._start.append(number)
-        return place
-
-    def outcomes(self, numbers: list[int], many: int) -> list[Vector | None]:
-        """Return the outcomes for each number, None where it is not to be run: loops would be very
-        long, or something is asked that nothing was bound for.
-        """
-        columns: list[Column] = [numbers, *self._start[1:]]
-        for function, places, place in self._program:
-            columns[place] = _each(function, [columns[part] for part in places])
-        found: list[list[int]] = []
-        for outcome, places in self._asks:
-            results = _each(outcome, [columns[part] for part in places])
-            if results is None:
-                return [None] * len(numbers)
-            found.append(results)
-        most = [many + 1 if outcome is not itself else _LONG for outcome, _ in self._asks]
-        return [None if max(each) > _LONG else (*map(min, each, most),) for each in zip(*found)]
-
-    def numbers(self) -> list[int]:
-        """Return the numbers to try, small ones first."""
+    def _numbers(self) -> list[int]:
         constants = self._constants()
         steps = {0, *constants, *(b - a for a, b in combinations(constants[:_FEW], 2))}
         tried = set(range(-2, _FEW))
         for size in steps:
             for base in (size, 2 * size, -size):
                 tried |= {base - 1, base, base + 1}
-        if any(" " in item.function for item in self.order):  # of integers that wrap
+        if self._wraps():
             tried |= {(1 << bits) + more for bits in (7, 8, 15, 16) for more in (-1, 0, 1)}
         unit = self.scalars.units.get(self.unknown, 1)
         least = least_of(self.unknown)
@@ -193,10 +167,76 @@ class _Asked:
         return sorted(number for number in found if 0 < number < LARGE)
 
 
-def _each(function: Callable[..., int], columns: list[Column]) -> list[int] | None:
-    """Return what a function gives for each number: of scalars in columns, or that are the same for
-    all; None where one of them is not known.
+def _outcomes(scalars: Scalars, asked: list[_Asked], many: int) -> Iterator[list[Vector | None]]:
+    """Yield the outcomes for each number of each unknown, None where it is not to be run: loops
+    would be very long, or something is asked that nothing was bound for.
     """
-    if None in columns:
-        return None
-    return [*map(function, *(repeat(one) if isinstance(one, int) else one for one in columns))]  # pyright: ignore
+    if not asked:
+        return
+    numbers = [[*each.ran, *each.tried] for each in asked]
+    ends = np.cumsum([len(each) for each in numbers])
+    table = _Table(scalars, asked, numbers)
+    for each, end, tried in zip(asked, ends.tolist(), numbers, strict=True):
+        here = slice(end - len(tried), end)
+        if any(scalars.value(item) is None for _, parts in each.questions for item in parts):
+            yield [None] * len(tried)
+            continue
+        found = np.array([table.answers(question)[here] for question in each.questions])
+        most = [many + 1 if outcome is not itself else _LONG for outcome, _ in each.questions]
+        long = np.max(found, axis=0) > _LONG
+        rows = np.minimum(found, np.array(most)[:, None]).T.tolist()
+        yield [None if late else tuple(row) for row, late in zip(rows, long.tolist(), strict=True)]
+
+
+class _Table:
+    """The questions about some unknowns, with numbers of one after the other, the others as they
+    are.
+    """
+
+    def __init__(self, scalars: Scalars, asked: list[_Asked], numbers: list[list[int]]) -> None:
+        self._scalars, total = scalars, sum(map(len, numbers))
+        self._places: dict[object, int] = {}
+        self._start: list[Column] = []
+        self._answers: dict[Question, NDArray[Any]] = {}
+        begin = 0
+        for each, tried in zip(asked, numbers, strict=True):
+            column = np.full(total, scalars.value(each.unknown), np.int64)
+            column[begin : begin + len(tried)] = tried
+            begin += len(tried)
+            self._places[each.unknown] = len(self._start)
+            self._start.append(column)
+        changing = frozenset(self._places)
+        parts = dict.fromkeys(item for each in asked for item in each.parts)
+        made = [item for item in parts if isinstance(item, Expr) and not item.unknown]
+        unknowns_of = scalars.expressions.unknowns_of
+        order: list[tuple[Expr, list[int], int]] = []
+        for item in sorted(made, key=attrgetter("serial")):  # what it is made of was made before
+            if not changing.isdisjoint(unknowns_of(item)):
+                places = [self._place_of(part) for part in item.args]
+                order.append((item, places, self._place_of(item)))
+        for item in parts:
+            self._place_of(item)
+        self._columns = Columns(self._start, total)
+        for item, places, out in order:
+
+            def changed(unknowns: frozenset[Expr] = unknowns_of(item)) -> NDArray[np.bool_]:
+                return np.repeat([e.unknown in unknowns for e in asked], [*map(len, numbers)])
+
+            self._columns.compute(item.function, places, out, changed, self._start[out])
+
+    def _place_of(self, item: object) -> int:
+        place = self._places.get(item)
+        if place is None:
+            assert isinstance(item, (int, Expr))
+            place = self._places[item] = len(self._start)
+            self._start.append(self._scalars.value(item) or 0)  # what is open is not looked at
+        return place
+
+    def answers(self, question: Question) -> NDArray[Any]:
+        """Return the outcomes of a question."""
+        found = self._answers.get(question)
+        if found is None:
+            outcome, parts = question
+            places = [self._place_of(part) for part in parts]
+            found = self._answers[question] = self._columns.ask(outcome, places)
+        return found

@@ -72,6 +72,7 @@ class Common:
         self._of: dict[Terms, list[Form]] = {}
         self._pairs: dict[Form, list[tuple[Form, Terms]]] = {}
         self._may: dict[Form, bool] = {}
+        self._over: dict[Form, list[Form]] = {}
         for form, who in self._who.items():
             if sharing.is_shared(who):
                 self._know(form)
@@ -126,13 +127,14 @@ class Common:
 
     def _follows(self, form: Form, place: Place) -> bool:
         """Tell whether a form follows from what is common."""
-        if not form[0]:
-            return True
-        if not self._may_follow(form):
-            return False
-        if form not in place.follows:
-            place.follows[form] = self._is_decided(form, place) or self._is_made(form, place)
-        return place.follows[form]
+        found = place.follows.get(form)
+        if found is None:
+            found = not form[0] or (
+                self._may_follow(form)
+                and (self._is_decided(form, place) or self._is_made(form, place))
+            )
+            place.follows[form] = found
+        return found
 
     def _may_follow(self, form: Form) -> bool:
         """Tell whether a form may follow somewhere, whatever holds there."""
@@ -200,9 +202,13 @@ class Common:
         """
         return any(self._is_decided(over, place) for over in self._overs(form))
 
-    def _overs(self, form: Form) -> Iterator[Form]:
-        sides = form, plus(ONE, form, -1)
-        return (self._forms.positive(over) for side in sides for over in self._forms.by_steps(side))
+    def _overs(self, form: Form) -> list[Form]:
+        found = self._over.get(form)
+        if found is None:
+            sides = form, plus(ONE, form, -1)
+            by_steps = (over for side in sides for over in self._forms.by_steps(side))
+            found = self._over[form] = [self._forms.positive(over) for over in by_steps]
+        return found
 
     def _is_natural(self, form: Form, place: Place) -> bool:
         """Tell whether a form is surely not below zero: not below what is positive, less one."""

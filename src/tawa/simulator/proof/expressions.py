@@ -36,6 +36,9 @@ class Expr:
         return f"{self.function}({', '.join(map(str, self.args))})"
 
 
+_NONE = frozenset[Expr]()
+
+
 class Expressions:
     """The expressions of all runs of a kernel, each once: those of the same parts are one object.
     `units` are the numbers that unknowns are multiples of.
@@ -44,7 +47,7 @@ class Expressions:
     def __init__(self) -> None:
         self._made: dict[tuple[str, tuple[object, ...]], Expr] = {}
         self._parts: dict[tuple[Scalar, ...], list[object]] = {}
-        self._unknowns: dict[tuple[Scalar, ...], frozenset[object]] = {}
+        self._unknowns: dict[object, frozenset[Expr]] = {}
         self.units: dict[Expr, int] = {}
 
     def unknown(self, kind: str, key: tuple[object, ...], unit: int) -> Expr:
@@ -69,14 +72,26 @@ class Expressions:
             found = self._parts[scalars] = parts_of(scalars)
         return found
 
-    def unknowns_of(self, scalars: tuple[Scalar, ...]) -> frozenset[object]:
-        """Return the unknowns that scalars are made of."""
-        found = self._unknowns.get(scalars)
-        if found is None:
-            parts = self.parts_of(scalars)
-            found = frozenset([item for item in parts if isinstance(item, Expr) and item.unknown])
-            self._unknowns[scalars] = found
-        return found
+    def unknowns_of(self, scalar: object) -> frozenset[Expr]:
+        """Return the unknowns that a scalar is made of: of what it is computed from first, without
+        recursion, since a while loop's are thousands deep. What has those of one part shares them.
+        """
+        if not isinstance(scalar, Expr):
+            return _NONE
+        known = self._unknowns
+        path = [] if scalar in known else [scalar]
+        while path:
+            item = path[-1]
+            if item.unknown:
+                known[path.pop()] = frozenset((item,))
+                continue
+            for part in item.parts:
+                if part not in known:
+                    path.append(part)
+                    break
+            else:
+                known[path.pop()] = _joint([known[part] for part in item.parts])
+        return known[scalar]
 
     def _make(self, function: str, args: tuple[Scalar, ...]) -> Expr:
         if function == "not":
@@ -84,6 +99,14 @@ class Expressions:
         if function in _COMMUTE and _follows(*args):
             return self.apply(function, args[::-1])
         return Expr(function, args, function not in FUNCTIONS, len(self._made))
+
+
+def _joint(sets: list[frozenset[Expr]]) -> frozenset[Expr]:
+    """Return all of some sets: the largest one itself where it holds the others."""
+    largest = max(sets, key=len, default=_NONE)
+    if all(each <= largest for each in sets):
+        return largest
+    return largest.union(*sets)
 
 
 def parts_of(scalars: Iterable[object]) -> list[object]:

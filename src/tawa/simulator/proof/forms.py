@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from math import gcd
 from typing import TypeAlias
 
-from tawa.simulator.proof.expressions import Expr, Scalar, parts_of
+from tawa.simulator.proof.expressions import Expr, Scalar
 from tawa.simulator.proof.words import least_of
 
 Terms: TypeAlias = tuple[tuple[int, int], ...]
@@ -48,10 +48,14 @@ class Forms:
         if not isinstance(scalar, Expr):
             return (), scalar
         if scalar not in self._known:
-            parts = (item for item in parts_of((scalar,)) if isinstance(item, Expr))
-            for item in sorted(parts, key=_serial):  # what it is made of was made before it
-                if item not in self._known:
-                    self._known[item] = self._make(item)
+            parts, work = {scalar}, [scalar]
+            for item in work:
+                if not item.unknown:
+                    more = [part for part in item.parts if part not in self._known]
+                    work += [part for part in dict.fromkeys(more) if part not in parts]
+                    parts.update(more)
+            for item in sorted(work, key=_serial):  # what it is made of was made before it
+                self._known[item] = self._make(item)
         return self._known[scalar]
 
     def trips(self, high: Form, low: Form, by: Form) -> Form:

@@ -10,13 +10,16 @@ few trips and too many, the number in the middle, and so on.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from xdsl.ir import Operation
 
 from tawa.simulator.proof.cells import Given, Question, is_free
+from tawa.simulator.proof.columns import Column, Columns
 from tawa.simulator.proof.expressions import Expr, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE
@@ -27,70 +30,145 @@ _LONG = 200  # trips of any loop; a step that is not positive gives more
 _FEW = 4  # constants of the bounds whose multiples are tried, the largest
 _REST = 256  # numbers in a row, on each side of zero
 _QUOTIENTS = frozenset({"idiv", "irem"})
+_POWERS = np.array([0, *(sign << bit for bit in range(LARGE.bit_length()) for sign in (-1, 1))])
+
+Numbers: TypeAlias = NDArray[np.int64]
+Point: TypeAlias = Mapping[Expr, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Trips:
-    """The trips of a loop as a function of one unknown: `start` are values by their place, that of
-    the unknown first; `program` computes others of them from two or more, `wanted` are the bounds.
+class Step:
+    """A function of places, the place of its value, and the unknowns that it depends on. With the
+    numbers of the survey it is the `same`, which is `kept` where it was given that number.
     """
 
-    outcome: Callable[..., int]
-    start: list[int]
-    program: list[tuple[Callable[..., int], int, list[int], bool]]
-    wanted: list[int]
+    function: str
+    parts: list[int]
+    out: int
+    unknowns: frozenset[Expr]
+    same: int
+    kept: bool
 
-    def __call__(self, number: int) -> int:
-        """Return the trips that a number gives, -1 where something is divided by zero."""
-        return self.of((number,))[0]
 
-    def of(self, numbers: Sequence[int]) -> list[int]:
-        """Return the trips that each of some numbers gives."""
-        columns: list[Sequence[int]] = [[value] * len(numbers) for value in self.start]
-        columns[0] = numbers
-        failed: set[int] = set()
-        for function, out, parts, divides in self.program:
-            inputs = [columns[part] for part in parts]
-            if divides and 0 in inputs[1]:
-                failed.update(place for place, by in enumerate(inputs[1]) if not by)
-            columns[out] = list(map(function, *inputs))
-        found = list(map(self.outcome, *[columns[place] for place in self.wanted]))
-        for place in failed:
-            found[place] = -1
-        return found
+class Trips:
+    """The trips of a loop as a function of the unknowns that are `free`, the others as they are: -1
+    where something that has changed is divided by zero.
+    """
+
+    def __init__(self, scalars: Scalars, question: Question, free: Iterable[Expr]) -> None:
+        self._outcome, bounds = question
+        self._scalars = scalars
+        self._start: list[int] = []
+        self._places: dict[object, int] = {}
+        self._steps: list[Step] = []
+        for item in free:
+            self._places[item] = self._put(item)
+        changing, unknowns_of = frozenset(free), scalars.expressions.unknowns_of
+        for item in _in_order(bounds):
+            if unknowns := unknowns_of(item) & changing:
+                parts = [self._place_of(part) for part in item.args]
+                self._places[item] = out = self._put(item)
+                same, kept = self._start[out], item in scalars.assigned
+                self._steps.append(Step(item.function, parts, out, unknowns, same, kept))
+        self._wanted = [self._place_of(item) for item in bounds]
+
+    def _place_of(self, item: object) -> int:
+        found = self._places.get(item)
+        return self._put(item) if found is None else found
+
+    def _put(self, item: object) -> int:
+        assert isinstance(item, (int, Expr))
+        # What stayed open, where the ends of loops were chosen freely, may be any number.
+        self._start.append(self._scalars.value(item) or 0)
+        return len(self._start) - 1
+
+    def at(self, given: Point) -> int:
+        """Return the trips that numbers give."""
+        known = [*self._start]
+        for item, number in given.items():
+            known[self._places[item]] = number
+        for step in self._steps:
+            parts = [known[place] for place in step.parts]
+            same = step.unknowns.isdisjoint(given)
+            if step.function in _QUOTIENTS and not parts[1] and not same:
+                return -1
+            kept = same and step.kept
+            known[step.out] = step.same if kept else FUNCTIONS[step.function](*parts)
+        return self._outcome(*[known[place] for place in self._wanted])
+
+    def of(self, several: Sequence[tuple[Numbers, Expr, Point]]) -> list[Numbers]:
+        """Return the trips that the numbers of one unknown each give, with one number of others."""
+        many = [len(numbers) for numbers, _, _ in several]
+        changed = [{unknown, *others} for _, unknown, others in several]
+        columns: list[Column] = [*self._start]
+        begin = 0
+        for numbers, unknown, others in several:
+            end = begin + len(numbers)
+            for item, given in (*others.items(), (unknown, numbers)):
+                place = self._places[item]
+                if isinstance(columns[place], int):
+                    columns[place] = np.full(sum(many), columns[place])
+                columns[place][begin:end] = given
+            begin = end
+        known = Columns(columns, sum(many))
+        failed = np.zeros(sum(many), np.bool_)
+        for step in self._steps:
+
+            def does(unknowns: frozenset[Expr] = step.unknowns) -> NDArray[np.bool_]:
+                return np.repeat([not unknowns.isdisjoint(items) for items in changed], many)
+
+            known.compute(step.function, step.parts, step.out, does, step.same)
+            if step.function in _QUOTIENTS and _has_zero(known.all[step.parts[1]]):
+                failed |= does() & np.equal(known.all[step.parts[1]], 0)
+            if step.kept:
+                known.put(np.where(does(), known.all[step.out], step.same), step.out)
+        found = np.where(failed, -1, known.ask(self._outcome, self._wanted))
+        return np.split(found, np.cumsum(many)[:-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Numbers of one unknown, `more` those of others that are not what they were: the trips that
-    multiples of `unit` give, by what they are multiples of.
+    """Numbers of one unknown, `more` those of others that are not what they were: `places` are the
+    multiples of `unit` that were tried, in order, `given` the trips that they give: from `least` to
+    `most` of them.
     """
 
     name: Name
     more: Mapping[Name, int]
-    trips: Trips
     unit: int
-    tried: list[tuple[int, int]]
+    places: Numbers
+    given: Numbers
+    least: int
+    most: int
+    trips: Callable[[int], int]
 
     def give(self, count: int) -> Iterator[Mapping[Name, int]]:
         """Yield numbers that give so many trips: of those tried the one nearest to zero and the one
         farthest from it, else one between two.
         """
-        found = sorted((at for at, trips in self.tried if trips == count), key=abs)
-        found = [*dict.fromkeys((found[0], found[-1]))] if found else self._between(count)
-        for at in found:
+        if not self.least <= count <= self.most:
+            return
+        found = self.places[self.given == count]
+        if len(found):
+            far = np.abs(found)
+            last = len(far) - 1 - np.argmax(far[::-1])
+            tried = [int(found[np.argmin(far)]), int(found[last])]
+        else:
+            tried = self._between(count)
+        for at in dict.fromkeys(tried):
             yield {**self.more, self.name: at * self.unit}
 
     def _between(self, count: int) -> list[int]:
-        for (low, few), (high, many) in pairwise(self.tried):
-            if few < 0 or many < 0 or (few < count) is (many < count):
-                continue
+        below, here = self.given < count, self.given >= 0
+        apart = (below[1:] != below[:-1]) & here[1:] & here[:-1]
+        for place in np.flatnonzero(apart).tolist():
+            low, high = int(self.places[place]), int(self.places[place + 1])
             while high - low > 1:
                 middle = (low + high) // 2
                 trips = self.trips(middle * self.unit)
                 if trips == count:
                     return [middle]
-                if (trips < count) is (few < count):
+                if (trips < count) is bool(below[place]):
                     low = middle
                 else:
                     high = middle
@@ -108,7 +186,7 @@ class Asked:
     def _expressions(self) -> list[Expr]:
         return _in_order(bound for _, bounds in self.questions for bound in bounds)
 
-    def is_short(self, changed: Mapping[Expr, int]) -> bool:
+    def is_short(self, changed: Point) -> bool:
         """Tell whether with other numbers for some unknowns no loop makes very many trips, nor a
         step of one is zero.
         """
@@ -134,137 +212,136 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The lines of one question of a survey."""
+    """The lines of one question of a survey, along unknowns that are `free`."""
 
     scalars: Scalars
     question: Question
+    free: Mapping[Name, Expr]
 
-    def make(self, free: Mapping[Name, Expr], most: int, pairs: bool) -> Iterator[Line]:
+    def make(self, most: int, pairs: bool) -> Iterator[Line]:
         """Yield a line of each unknown; of each with each other, large, where `pairs`."""
-        if not pairs:
-            for name in free:
-                yield self._line(name, {}, free, self._multiples(free[name], most))
+        if len(self.free) <= pairs:
             return
-        few = {*range(most + 4)}
-        for second, other in free.items():
+        sizes = self._sizes()
+        trips = Trips(self.scalars, self.question, self.free.values())
+        if not pairs:
+            # Multiples of the constants, and what a remainder by one of them tells apart.
+            multiples = np.concatenate([np.arange(most + 4) * size for size in sizes])
+            rest = np.arange(-min(sizes[-1], _REST), min(sizes[-1], _REST))
+            tried = {
+                name: self._places(name, rest, multiples, multiples + self._here(name))
+                for name in self.free
+            }
+            yield from self._lines(trips, [(name, tried[name], {}) for name in self.free])
+            return
+        few = {name: self._places(name, np.arange(most + 4)) for name in self.free}
+        for second, other in self.free.items():
             if other.function == "block_id":
                 continue  # there may be no larger one
             unit = self.scalars.units.get(other, 1)
-            for far in (self.scalars.bound[other] + most * max(self._sizes()), LARGE):
-                for name in free:
-                    if name != second:
-                        yield self._line(name, {second: far // unit * unit}, free, few)
+            large = (self.scalars.bound[other] + most * sizes[-1], LARGE)
+            yield from self._lines(
+                trips,
+                [
+                    (name, few[name], {second: far // unit * unit})
+                    for far in large
+                    for name in self.free
+                    if name != second
+                ],
+            )
 
-    def _line(
-        self, name: Name, more: Mapping[Name, int], free: Mapping[Name, Expr], tried: set[int]
-    ) -> Line:
-        unknown = free[name]
-        unit, least = self.scalars.units.get(unknown, 1), least_of(unknown)
-        changed = {free[item]: number for item, number in more.items()}
-        trips = _trips(self.scalars, self.question, changed, unknown)
-        powers = {0, self.scalars.bound[unknown], *(1 << bit for bit in range(LARGE.bit_length()))}
-        places = {number // unit for number in (*tried, *powers, *(-each for each in powers))}
+    def _lines(
+        self, trips: Trips, several: Sequence[tuple[Name, Numbers, Mapping[Name, int]]]
+    ) -> Iterator[Line]:
+        """Yield lines of which all trips are computed together."""
+        asked = [
+            (
+                places * self.scalars.units.get(self.free[name], 1),
+                self.free[name],
+                {self.free[other]: number for other, number in more.items()},
+            )
+            for name, places, more in several
+        ]
+        for (name, places, more), (_, unknown, others), given in zip(
+            several, asked, trips.of(asked), strict=True
+        ):
+            unit = self.scalars.units.get(unknown, 1)
+
+            def at(number: int, unknown: Expr = unknown, others: Point = others) -> int:
+                return trips.at({**others, unknown: number})
+
+            counts = given[given >= 0]
+            least, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, -1)
+            yield Line(name, more, unit, places, given, least, most, at)
+
+    def _places(self, name: Name, *tried: Numbers) -> Numbers:
+        """Return what the unit of an unknown is multiplied by, in order."""
+        unknown = self.free[name]
+        unit, least, here = self.scalars.units.get(unknown, 1), least_of(unknown), self._here(name)
         most = LARGE
         match unknown.function:
             case "grid_extent":
-                least = self.scalars.bound[unknown]
+                least = here
             case "block_id" if not is_free(unknown, self.scalars.names()):
-                most = self.scalars.bound[unknown]
+                most = here
             case _:
                 pass
+        places = np.unique(np.concatenate((_POWERS, (here, -here), *tried)) // unit)
         least = -LARGE if least is None else least
-        placed = sorted(at for at in places if least <= at * unit <= most)
-        given = trips.of([at * unit for at in placed])
-        return Line(name, more, trips, unit, list(zip(placed, given, strict=True)))
+        return places[(least <= places * unit) & (places * unit <= most)]
 
-    def _multiples(self, unknown: Expr, most: int) -> set[int]:
-        """Return multiples of the constants, and what a remainder by one of them tells apart."""
-        sizes = self._sizes()
-        found = {
-            number
-            for size in sizes
-            for base in (0, self.scalars.bound[unknown])
-            for number in range(base, base + (most + 4) * size, size)
-        }
-        rest = min(sizes[-1], _REST)
-        return found.union(range(-rest, rest))
+    def _here(self, name: Name) -> int:
+        return self.scalars.bound[self.free[name]]
 
     def _sizes(self) -> list[int]:
         numbers = {abs(item) for item in parts_of(self.question[1]) if isinstance(item, int)}
         return sorted({1, *(number for number in numbers if 0 < number < LARGE)})[-_FEW:]
 
 
-@dataclass(eq=False, slots=True)
 class Lengths:
     """What a loop asked in a survey, and what all loops did there."""
 
-    scalars: Scalars
-    question: Question
-    asked: Asked
-    lines: dict[bool, tuple[list[Line], Iterator[Line]]] = field(default_factory=lambda: {})
+    def __init__(self, scalars: Scalars, question: Question, asked: Asked) -> None:
+        self.scalars, self.question, self.asked = scalars, question, asked
+        self._lines: dict[bool, tuple[list[Line], Iterator[Line]]] = {}
 
     def give(self, count: int, most: int) -> Iterator[tuple[Given, bool]]:
         """Yield numbers with which the loop makes so many trips, `most` that are ever asked for: of
         the unknowns of its bounds alone, so that the conditions around it are chosen anew; then, as
         is told, of all.
         """
-        bound = self.scalars.names()
+        bound = self._bound
         here = {name: self.scalars.bound[item] for name, item in bound.items()}
-        parts = set(parts_of(self.question[1]))
-        inside = {name: here[name] for name, item in bound.items() if item in parts}
-        free = {name: bound[name] for name in inside if _may_vary(bound[name], bound)}
         for pairs in (False, True):
-            for line in self._kept(free, most, pairs):
+            for line in self._kept(most, pairs):
                 for more in line.give(count):
                     changed = {bound[name]: number for name, number in more.items()}
                     if self.asked.is_short(changed):
-                        yield {**inside, **more}, False
+                        yield {**{name: here[name] for name in self._inside}, **more}, False
                         yield {**here, **more}, True
 
-    def _kept(self, free: Mapping[Name, Expr], most: int, pairs: bool) -> Iterator[Line]:
-        """Yield the lines, each made once, and not before it is looked at."""
-        if pairs not in self.lines:
-            self.lines[pairs] = [], Lines(self.scalars, self.question).make(free, most, pairs)
-        made, others = self.lines[pairs]
+    @cached_property
+    def _bound(self) -> dict[Name, Expr]:
+        return self.scalars.names()
+
+    @cached_property
+    def _inside(self) -> dict[Name, Expr]:
+        """The unknowns of the bounds."""
+        unknowns_of = self.scalars.expressions.unknowns_of
+        asked = frozenset[Expr]().union(*map(unknowns_of, self.question[1]))
+        return {name: item for name, item in self._bound.items() if item in asked}
+
+    def _kept(self, most: int, pairs: bool) -> Iterator[Line]:
+        """Yield the lines, each made once, and none before it is looked at or one beside it."""
+        if pairs not in self._lines:
+            inside, bound = self._inside, self._bound
+            free = {name: item for name, item in inside.items() if _may_vary(item, bound)}
+            self._lines[pairs] = [], Lines(self.scalars, self.question, free).make(most, pairs)
+        made, others = self._lines[pairs]
         yield from made
         for line in others:
             made.append(line)
             yield line
-
-
-def _trips(
-    scalars: Scalars, question: Question, changed: Mapping[Expr, int], unknown: Expr
-) -> Trips:
-    """Return the trips of a loop as a function of one more unknown, for other numbers of some."""
-    outcome, bounds = question
-    start: list[int] = [0]
-    places: dict[object, int] = {unknown: 0}  # of what varies
-    known: dict[object, int] = {**changed}  # what differs from the survey
-
-    def place_of(item: object) -> int:
-        if item in places:
-            return places[item]
-        start.append(_number(scalars, known, item))
-        return len(start) - 1
-
-    program: list[tuple[Callable[..., int], int, list[int], bool]] = []
-    for item in _in_order(bounds):
-        divides = item.function in _QUOTIENTS
-        if any(part in places for part in item.parts):
-            parts = [place_of(part) for part in item.args]
-            places[item] = len(start)
-            start.append(0)
-            program.append((FUNCTIONS[item.function], places[item], parts, divides))
-        elif any(part in known for part in item.parts):
-            numbers = [_number(scalars, known, part) for part in item.args]
-            if divides and not numbers[1]:
-                return Trips(_failed, [0], [], [0])
-            known[item] = FUNCTIONS[item.function](*numbers)
-    return Trips(outcome, start, program, [place_of(item) for item in bounds])
-
-
-def _failed(_: int) -> int:
-    return -1
 
 
 def _number(scalars: Scalars, known: Mapping[object, int], item: object) -> int:
@@ -275,6 +352,10 @@ def _number(scalars: Scalars, known: Mapping[object, int], item: object) -> int:
         found = scalars.value(item)
         assert found is not None, "asked of loops only whose bounds were numbers in the end"
     return found
+
+
+def _has_zero(column: Column) -> bool:
+    return not column.all() if isinstance(column, np.ndarray) else not column
 
 
 def _may_vary(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:

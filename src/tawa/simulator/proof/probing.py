@@ -6,7 +6,7 @@ condition. What was computed is kept, by the form of the question, from run to r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -34,16 +34,29 @@ class Formula:
     def __call__(self, numbers: Sequence[int]) -> tuple[list[int], bool]:
         """Return the values for these numbers, and whether nothing was divided by 0."""
         known = [*numbers, *self.rest]
-        for function, out, one, two, several in self.operations:
-            if several:
-                known[out] = function(*[known[place] for place in several])
-            else:
-                known[out] = function(known[one], known[two])
-        exact = True
-        for at in self.divisors:
-            if not known[at]:
-                exact = False
+        compute(self.operations, known)
+        exact = 0 not in [known[at] for at in self.divisors]
         return [known[place] for place in self.wanted], exact
+
+    def varying(self, place: int) -> tuple[Operation, ...]:
+        """Return the operations that depend on the unknown at a place."""
+        depends = {place}
+        found: list[Operation] = []
+        for operation in self.operations:
+            _, out, one, two, several = operation
+            if not depends.isdisjoint(several or (one, two)):
+                depends.add(out)
+                found.append(operation)
+        return tuple(found)
+
+
+def compute(operations: Iterable[Operation], known: list[int]) -> None:
+    """Compute what operations give from what is known in other places."""
+    for function, out, one, two, several in operations:
+        if several:
+            known[out] = function(*[known[place] for place in several])
+        else:
+            known[out] = function(known[one], known[two])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +85,15 @@ Answer: TypeAlias = tuple[int, tuple[int, ...]]
 @dataclass(eq=False, slots=True)
 class Question:
     """What `outcome` is of a formula's values; `kept` holds what was computed, by the numbers of
-    all unknowns and the place of the one that varies, `answers` what was found.
+    all unknowns and the place of the one that varies, `answers` what was found, `varying` what
+    depends on the unknown at a place.
     """
 
     formula: Formula
     outcome: Function
     kept: dict[tuple[tuple[int, ...], int], Outcomes] = field(default_factory=lambda: {})
     answers: dict[Wanted, Answer] = field(default_factory=lambda: {})
+    varying: dict[int, tuple[Operation, ...]] = field(default_factory=lambda: {})
 
     def answer(self, wanted: Wanted) -> Answer:
         """Return the first numbers that give the wish, else those that come nearest."""
@@ -129,14 +144,22 @@ class Question:
         """
         others = (*numbers[:place], 0, *numbers[place + 1 :])
         outcomes = self.kept.setdefault((others, place), {})
-        trial = list(numbers)
         formula, outcome = self.formula, self.outcome
+        operations = self.varying.get(place)
+        if operations is None:
+            operations = self.varying[place] = formula.varying(place)
+        known: list[int] = []
 
         def probe(number: int) -> int:
             found = outcomes.get(number)
             if found is None:
-                trial[place] = number
-                values, exact = formula(trial)
+                if not known:  # what does not vary is computed once, where anything is
+                    known.extend((*others, *formula.rest))
+                    compute(formula.operations, known)
+                known[place] = number
+                compute(operations, known)
+                exact = 0 not in [known[at] for at in formula.divisors]
+                values = [known[at] for at in formula.wanted]
                 found = outcomes[number] = outcome(*values) if exact else NOWHERE
             return found
 

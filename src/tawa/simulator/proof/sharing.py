@@ -33,6 +33,7 @@ class Sharing:
         for use in self._census.of(*_TURNS):
             self._roles.setdefault(self._ring(use), set()).add(role_of(use))
         self._inside: dict[Operation, set[object]] = {}
+        self._common: dict[tuple[Operation, ...], bool] = {}
 
     def rings(self, control: Operation) -> set[object]:
         """Return the rings that are turned in a loop or condition, and where roles meet there."""
@@ -53,6 +54,13 @@ class Sharing:
         """Tell whether all roles that turn a ring in a loop or condition that asked something turn
         it where they asked the same: what one does there by the answer, the others do.
         """
+        key = tuple(askers)
+        found = self._common.get(key)
+        if found is None:
+            found = self._common[key] = self._is_common(key)
+        return found
+
+    def _is_common(self, askers: Iterable[Operation]) -> bool:
         asked: dict[object, set[Operation | None]] = {}
         for control in askers:
             if not isinstance(control, (scf.ForOp, scf.IfOp, scf.WhileOp)):

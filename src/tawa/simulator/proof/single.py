@@ -169,6 +169,8 @@ class Singles:
 
 def _beside(form: Form, number: Terms) -> tuple[int, Form]:
     """Return how many times a form has a sum, and what it has besides."""
+    if len(number) > len(form[0]):
+        return 0, form
     terms, (place, factor) = dict(form[0]), number[0]
     whole = terms.get(place, 0) // factor
     if not whole or any(terms.get(at) != whole * many for at, many in number):

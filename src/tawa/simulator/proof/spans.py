@@ -22,6 +22,7 @@ from xdsl.dialects.builtin import IntegerType
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.polynomial import Atom, Call, Known, Leaf, Monomial, Polynomial, Trip, polynomial
+from tawa.analysis.ranges import Known as Ranges
 from tawa.analysis.ranges import range_of, range_of_type
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.closed import Fact
@@ -58,12 +59,13 @@ class Terms:
     ) -> None:
         self.units, self.places, self.known, self.cluster = units, places, known, cluster
         self._ranges: dict[Monomial, tuple[Polynomial, ...]] = {}
+        self._held = Ranges()
 
     def ranges(self, monomial: Monomial) -> tuple[Polynomial, ...]:
         """Return what is not negative because of where the atoms of a monomial lie."""
         found = self._ranges.get(monomial)
         if found is None:
-            found = self._ranges[monomial] = tuple(_ranges(monomial, self.cluster))
+            found = self._ranges[monomial] = tuple(_ranges(monomial, self.cluster, self._held))
         return found
 
     def place(self, term: tuple[Monomial, int]) -> list[tuple[int, int]]:
@@ -217,7 +219,7 @@ def _divided(number: Polynomial, quotient: Polynomial, by: int) -> Iterator[Spli
     yield ((number, quotient, rest), (-number - _ONE, -quotient, -rest))
 
 
-def _range(atom: Atom, cluster: int) -> tuple[int | None, int | None]:
+def _range(atom: Atom, cluster: int, known: Ranges) -> tuple[int | None, int | None]:
     """Return what an atom is at least and at most, None for what its type alone says of a whole
     number. A quotient is told by what defines it.
     """
@@ -229,7 +231,7 @@ def _range(atom: Atom, cluster: int) -> tuple[int | None, int | None]:
     narrow = kind in NARROW
     if not told or not (narrow or kind in ("i32", "i64")):
         return None, None
-    held, whole = range_of(atom.value), range_of_type(atom.value.type)
+    held, whole = range_of(atom.value, known), range_of_type(atom.value.type)
     least = held.low if narrow or held.low > whole.low else None
     return least, held.high if narrow or held.high < whole.high else None
 
@@ -300,14 +302,14 @@ def _frozen(row: Row) -> tuple[tuple[int, int], ...]:
     return tuple(row.items())
 
 
-def _ranges(monomial: Monomial, cluster: int) -> Iterator[Polynomial]:
+def _ranges(monomial: Monomial, cluster: int, held: Ranges) -> Iterator[Polynomial]:
     """Yield what is not negative because of where atoms lie."""
     value = Polynomial.make({monomial: 1})
     if len(monomial) > 1:
-        if all(isinstance(atom, Trip) or range_of(atom.value).low >= 0 for atom in monomial):
+        if all(isinstance(atom, Trip) or range_of(atom.value, held).low >= 0 for atom in monomial):
             yield value
         return
-    for least, most in (_range(atom, cluster) for atom in monomial):
+    for least, most in (_range(atom, cluster, held) for atom in monomial):
         if least is not None:
             yield value - Polynomial.constant(least)
         if most is not None:
