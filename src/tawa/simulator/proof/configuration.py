@@ -203,7 +203,7 @@ def alike(
     return Configuration(
         kinds_of(tiles, trips, choice, around),
         ragged=bool(trips & 1),
-        block=2 * long + 1 if long else 0,
+        block=trips - 1 if long else 0,
         blocks=max(1, long),
         turn=turn or int(long == 2),
     )

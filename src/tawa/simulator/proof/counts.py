@@ -20,7 +20,7 @@ from xdsl.ir import Operation
 
 from tawa.ir import line_of
 from tawa.simulator.proof.cells import Question
-from tawa.simulator.proof.configuration import Configuration, shortly
+from tawa.simulator.proof.configuration import Configuration, alike, shortly
 from tawa.simulator.proof.leaves import Steadiness
 from tawa.simulator.proof.lengths import Lengths, lengths_of
 from tawa.simulator.proof.model import Model
@@ -78,7 +78,7 @@ class Counts:
 
     def tries(self, loop: Operation, wanted: list[int]) -> Iterator[Configuration]:
         """Yield what should give a loop each of some numbers of trips, as long as it does not make
-        it.
+        it: by what surveys asked, and with the block that has as many in causal attention.
         """
         made = self.made[loop]
         for count in wanted:
@@ -89,6 +89,9 @@ class Counts:
                     if count in made:
                         break
                     yield replace(again if whole else short, given=given, outcomes={})
+            for more in (0, 1):  # the rest of a loop whose first trip is peeled off makes one less
+                if count not in made:
+                    yield alike(self._shape.instances, count + more, "yes", 1, 1)
 
     def leave(self, loop: Operation, wanted: list[int]) -> None:
         """Note what a loop may make of what was tried for, and has not made: no input changes the

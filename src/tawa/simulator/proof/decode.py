@@ -370,7 +370,9 @@ def concrete(script: Script, place: int, what: str, operation: Operation) -> int
         return value
     known = script.world.scalars.value(value)
     if known is None:
-        raise Unproved(f"the {what} of {operation.name} is not a number", operation)
+        idle = value.function == "idle"
+        why = "asked for before a trip has handed it on" if idle else "not a number"
+        raise Unproved(f"the {what} of {operation.name} is {why}", operation)
     script.world.scalars.answered(itself, (value,), known)
     if script.world.configuration.survey:
         script.world.ask(operation, script.facts, itself, value)

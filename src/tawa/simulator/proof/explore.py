@@ -21,6 +21,7 @@ from tawa.simulator.proof.configuration import (
     configurations,
     listening,
     longer,
+    shortly,
 )
 from tawa.simulator.proof.counts import Counts
 from tawa.simulator.proof.model import Model
@@ -277,8 +278,17 @@ class Exploration:
         shortest.
         """
         while (tour := self.tours.farthest(self._surveyed())) is not None:
+            tour = self._shortened(tour)
             self.surveyed |= tour.entered
             self._survey_of(tour)
+
+    def _shortened(self, tour: Tour) -> Tour:
+        """Return a run of as few tiles as a run that went far, if it goes as far."""
+        numbers = {name: n for name, n in tour.given.items() if name[0] == "argument"}
+        again = shortly(replace(tour.configuration, survey=False), self.model.shape)
+        self._try(replace(again, given=numbers))
+        found = self.tours.farthest(self._surveyed())
+        return tour if found is None else found
 
     def _surveyed(self) -> set[Entry]:
         """Return what need not be surveyed: where all roles ask alike, what asks nothing itself."""

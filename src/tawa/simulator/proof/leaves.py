@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from tawa.analysis.polynomial import Known, polynomial
 from tawa.ir import hopper, tile
 from tawa.ir.control import terminator
 from tawa.simulator.proof.counting import Loop, counts, recurrence_of
+from tawa.simulator.proof.functions import name_of
 
+_COMPARE = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 _LAUNCH = (
     hopper.BlockId,
     hopper.NumBlocks,
@@ -130,3 +133,25 @@ def _of_argument(value: BlockArgument) -> Origin:
             return Origin((first, back), carried=value)
         case _:
             return Origin(open=True)
+
+
+def compared(control: Operation) -> list[tuple[SSAValue, SSAValue]]:
+    """Return the two scalars whose distance alone decides what a loop or condition does."""
+    match control:
+        case scf.ForOp() if polynomial(control.step).as_constant is not None:
+            return [(control.lb, control.ub)]
+        case scf.IfOp():
+            match control.cond.owner:
+                case tile.Elementwise(function=name, inputs=(a, b)) if name.data in _COMPARE:
+                    return [(a, b)]
+                case _:
+                    return []
+        case _:
+            return []
+
+
+def apart(first: SSAValue, second: SSAValue, known: Known) -> int | None:
+    """Return second - first where it is one number for all inputs: ``row + 64`` - `row`."""
+    if name_of("lt", first.type) != "lt":
+        return None  # a float may be NaN, and fewer bits wrap
+    return (polynomial(second, known) - polynomial(first, known)).as_constant

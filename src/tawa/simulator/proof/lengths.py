@@ -9,121 +9,25 @@ few trips and too many, the number in the middle, and so on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from xdsl.ir import Operation
 
 from tawa.simulator.proof.cells import Given, Question, is_free
-from tawa.simulator.proof.columns import Column, Columns
 from tawa.simulator.proof.expressions import Expr, parts_of
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.scalars import Name, Scalars
+from tawa.simulator.proof.trips import QUOTIENTS, Numbers, Point, Trips, in_order
 from tawa.simulator.proof.words import least_of
 
 _LONG = 200  # trips of any loop; a step that is not positive gives more
 _FEW = 4  # constants of the bounds whose multiples are tried, the largest
 _REST = 256  # numbers in a row, on each side of zero
-_QUOTIENTS = frozenset({"idiv", "irem"})
 _POWERS = np.array([0, *(sign << bit for bit in range(LARGE.bit_length()) for sign in (-1, 1))])
-
-Numbers: TypeAlias = NDArray[np.int64]
-Point: TypeAlias = Mapping[Expr, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A function of places, the place of its value, and the unknowns that it depends on. With the
-    numbers of the survey it is the `same`, which is `kept` where it was given that number.
-    """
-
-    function: str
-    parts: list[int]
-    out: int
-    unknowns: frozenset[Expr]
-    same: int
-    kept: bool
-
-
-class Trips:
-    """The trips of a loop as a function of the unknowns that are `free`, the others as they are: -1
-    where something that has changed is divided by zero.
-    """
-
-    def __init__(self, scalars: Scalars, question: Question, free: Iterable[Expr]) -> None:
-        self._outcome, bounds = question
-        self._scalars = scalars
-        self._start: list[int] = []
-        self._places: dict[object, int] = {}
-        self._steps: list[Step] = []
-        for item in free:
-            self._places[item] = self._put(item)
-        changing, unknowns_of = frozenset(free), scalars.expressions.unknowns_of
-        for item in _in_order(bounds):
-            if unknowns := unknowns_of(item) & changing:
-                parts = [self._place_of(part) for part in item.args]
-                self._places[item] = out = self._put(item)
-                same, kept = self._start[out], item in scalars.assigned
-                self._steps.append(Step(item.function, parts, out, unknowns, same, kept))
-        self._wanted = [self._place_of(item) for item in bounds]
-
-    def _place_of(self, item: object) -> int:
-        found = self._places.get(item)
-        return self._put(item) if found is None else found
-
-    def _put(self, item: object) -> int:
-        assert isinstance(item, (int, Expr))
-        # What stayed open, where the ends of loops were chosen freely, may be any number.
-        self._start.append(self._scalars.value(item) or 0)
-        return len(self._start) - 1
-
-    def at(self, given: Point) -> int:
-        """Return the trips that numbers give."""
-        known = [*self._start]
-        for item, number in given.items():
-            known[self._places[item]] = number
-        for step in self._steps:
-            parts = [known[place] for place in step.parts]
-            same = step.unknowns.isdisjoint(given)
-            if step.function in _QUOTIENTS and not parts[1] and not same:
-                return -1
-            kept = same and step.kept
-            known[step.out] = step.same if kept else FUNCTIONS[step.function](*parts)
-        return self._outcome(*[known[place] for place in self._wanted])
-
-    def of(self, several: Sequence[tuple[Numbers, Expr, Point]]) -> list[Numbers]:
-        """Return the trips that the numbers of one unknown each give, with one number of others."""
-        many = [len(numbers) for numbers, _, _ in several]
-        changed = [{unknown, *others} for _, unknown, others in several]
-        columns: list[Column] = [*self._start]
-        begin = 0
-        for numbers, unknown, others in several:
-            end = begin + len(numbers)
-            for item, given in (*others.items(), (unknown, numbers)):
-                place = self._places[item]
-                if isinstance(columns[place], int):
-                    columns[place] = np.full(sum(many), columns[place])
-                columns[place][begin:end] = given
-            begin = end
-        known = Columns(columns, sum(many))
-        failed = np.zeros(sum(many), np.bool_)
-        for step in self._steps:
-
-            def does(unknowns: frozenset[Expr] = step.unknowns) -> NDArray[np.bool_]:
-                return np.repeat([not unknowns.isdisjoint(items) for items in changed], many)
-
-            known.compute(step.function, step.parts, step.out, does, step.same)
-            if step.function in _QUOTIENTS and _has_zero(known.all[step.parts[1]]):
-                failed |= does() & np.equal(known.all[step.parts[1]], 0)
-            if step.kept:
-                known.put(np.where(does(), known.all[step.out], step.same), step.out)
-        found = np.where(failed, -1, known.ask(self._outcome, self._wanted))
-        return np.split(found, np.cumsum(many)[:-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +88,7 @@ class Asked:
 
     @cached_property
     def _expressions(self) -> list[Expr]:
-        return _in_order(bound for _, bounds in self.questions for bound in bounds)
+        return in_order(bound for _, bounds in self.questions for bound in bounds)
 
     def is_short(self, changed: Point) -> bool:
         """Tell whether with other numbers for some unknowns no loop makes very many trips, nor a
@@ -202,7 +106,7 @@ class Asked:
 
     def _compute(self, item: Expr, known: Mapping[object, int | None]) -> int | None:
         numbers = [self._number(known, part) for part in item.args]
-        if None in numbers or (item.function in _QUOTIENTS and not numbers[1]):
+        if None in numbers or (item.function in QUOTIENTS and not numbers[1]):
             return None
         return FUNCTIONS[item.function](*numbers)
 
@@ -234,7 +138,8 @@ class Lines:
             }
             yield from self._lines(trips, [(name, tried[name], {}) for name in self.free])
             return
-        few = {name: self._places(name, np.arange(most + 4)) for name in self.free}
+        near = np.arange(most + 4)
+        few = {name: self._places(name, near) for name in self.free}
         for second, other in self.free.items():
             if other.function == "block_id":
                 continue  # there may be no larger one
@@ -243,12 +148,23 @@ class Lines:
             yield from self._lines(
                 trips,
                 [
-                    (name, few[name], {second: far // unit * unit})
+                    (name, here, {second: far // unit * unit})
                     for far in large
                     for name in self.free
+                    for here in [
+                        # On a larger grid there are other blocks.
+                        self._places(name, near, end=far)
+                        if self._is_block_of(name, other)
+                        else few[name]
+                    ]
                     if name != second
                 ],
             )
+
+    def _is_block_of(self, name: Name, other: Expr) -> bool:
+        unknown = self.free[name]
+        within = unknown.function == "block_id" and other.function == "grid_extent"
+        return within and unknown.args == other.args
 
     def _lines(
         self, trips: Trips, several: Sequence[tuple[Name, Numbers, Mapping[Name, int]]]
@@ -274,8 +190,8 @@ class Lines:
             least, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, -1)
             yield Line(name, more, unit, places, given, least, most, at)
 
-    def _places(self, name: Name, *tried: Numbers) -> Numbers:
-        """Return what the unit of an unknown is multiplied by, in order."""
+    def _places(self, name: Name, *tried: Numbers, end: int = 0) -> Numbers:
+        """Return what the unit of an unknown is multiplied by, in order: of a block below `end`."""
         unknown = self.free[name]
         unit, least, here = self.scalars.units.get(unknown, 1), least_of(unknown), self._here(name)
         most = LARGE
@@ -283,7 +199,7 @@ class Lines:
             case "grid_extent":
                 least = here
             case "block_id" if not is_free(unknown, self.scalars.names()):
-                most = here
+                most = max(here, end - 1)
             case _:
                 pass
         places = np.unique(np.concatenate((_POWERS, (here, -here), *tried)) // unit)
@@ -354,26 +270,11 @@ def _number(scalars: Scalars, known: Mapping[object, int], item: object) -> int:
     return found
 
 
-def _has_zero(column: Column) -> bool:
-    return not column.all() if isinstance(column, np.ndarray) else not column
-
-
 def _may_vary(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
     """Tell whether an unknown may be another number, the others as they are: blocks do not mind a
     larger grid, and before a block there are others.
     """
     return unknown.function in ("grid_extent", "block_id") or is_free(unknown, bound)
-
-
-def _in_order(scalars: Iterable[object]) -> list[Expr]:
-    """Return what scalars are computed by from unknowns, the parts of each before it."""
-    found = (item for item in parts_of(scalars) if isinstance(item, Expr))
-    return sorted((item for item in found if not item.unknown), key=_serial)
-
-
-def _serial(item: Expr) -> int:
-    """Return the place of an expression among all: its parts were made before it."""
-    return item.serial
 
 
 def lengths_of(

@@ -6,6 +6,7 @@ what not all roles ask must follow from what they do (`common`).
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
@@ -22,6 +23,7 @@ from tawa.simulator.proof.run import Entry, Run
 from tawa.simulator.proof.scalars import Scalars, itself, truth
 from tawa.simulator.proof.sharing import Sharing
 
+_TRIPS = 3  # whose questions inputs are made of
 _WHAT = {trip_count: "trips", truth: "a condition", itself: "a slot or phase"}
 
 
@@ -60,13 +62,16 @@ class Surveys:
             self._fresh.append(self._survey(run))
 
     def _survey(self, run: Run) -> Survey:
-        """Return what a survey asked; of a longer run what each loop or condition asked first."""
-        found = run.asked
-        if run.configuration.given:
-            first: dict[Operation, Question] = {}
-            for question, who in run.asked.items():
-                first.setdefault(who, question)
-            found = {question: who for who, question in first.items()}
+        """Return what a survey asked: each loop or condition in the first trips, which those after
+        them are like; of a longer run what it asked first.
+        """
+        most = 1 if run.configuration.given else _TRIPS
+        asked: Counter[Operation] = Counter()
+        found: dict[Question, Operation] = {}
+        for question, who in run.asked.items():
+            asked[who] += 1
+            if asked[who] <= most:
+                found[question] = who
         new = {question for question, who in found.items() if self._is_new(question, who, run)}
         for who in found.values():
             self._asking.setdefault(who, set()).update(self._within(who, run))

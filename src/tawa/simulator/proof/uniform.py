@@ -10,8 +10,9 @@ synchronization depend, and refuses, as unproved, what the theorem does not cove
   at one trip, a remainder repeats (`course`). `Steadiness` says after how many trips.
 
 Scalars carried from trip to trip without counting (slots, phases, flags) form `orbits`: the runs
-note which values they take, and the proof ends only when each of them has been stepped from. Those
-that jump by numbers fixed at launch, over the trips of other roles, must do so alike (`jumps`).
+note which values they take, and the proof ends only when each of them has been stepped from, but
+for those of rings that do the same from each position (`positions`). Those that jump by numbers
+fixed at launch, over the trips of other roles, must do so alike (`jumps`).
 """
 
 from __future__ import annotations
@@ -26,21 +27,26 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import i1
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tawa.analysis.polynomial import Known, polynomial
+from tawa.analysis.polynomial import Known
 from tawa.ir import tile
 from tawa.ir.control import decisive
 from tawa.simulator.proof.counting import recurrence_of
 from tawa.simulator.proof.course import LATEST, Course, course_of, stays
 from tawa.simulator.proof.cycles import Cycles
-from tawa.simulator.proof.functions import name_of
 from tawa.simulator.proof.jumps import Jumps
-from tawa.simulator.proof.leaves import Leaves, Origin, Steadiness, origin_of
+from tawa.simulator.proof.leaves import (
+    Leaves,
+    Origin,
+    Steadiness,
+    apart,
+    compared,
+    origin_of,
+)
 from tawa.simulator.proof.positions import Rings
 from tawa.simulator.proof.rules import Unproved
 
 Control: TypeAlias = scf.ForOp | scf.IfOp | scf.WhileOp
 
-_COMPARE = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 _JOIN = frozenset({"and", "or", "xor", "not", "select"})
 
 
@@ -50,9 +56,10 @@ class Uniform:
     and conditions that no input decides, those of them that count trips of such loops alone
     (`constant`), operations whose slot or phase an input decides, loops whose trips, by the trip of
     another loop or by memory, differ from time to time; conditions that are the same each time;
-    whether some condition goes by an input and the number of a trip (`mixed`); and loops in which a
+    whether some condition goes by an input and the number of a trip (`mixed`); loops in which a
     slot or phase goes on by numbers fixed at launch, not alike from all (`jumping`); whether those
-    of all rings do the same `everywhere`, and the carried ones that are `idle` in a first trip.
+    of all rings do the same `everywhere` (`positions`), and the carried scalars that are `idle`
+    until a trip hands them on.
     """
 
     steady: dict[Operation, Steadiness]
@@ -249,8 +256,8 @@ class _Reader:
         """Tell whether an input decides what a loop or condition does."""
         if not self._depends_on_input(control):
             return False
-        pairs = _compared(control)
-        return all(_apart(first, second, self.polynomials) is None for first, second in pairs)
+        pairs = compared(control)
+        return all(apart(first, second, self.polynomials) is None for first, second in pairs)
 
     def _depends_on_input(self, control: Operation) -> bool:
         """Tell whether what a loop or condition asks for depends on an input, or on how often a
@@ -382,25 +389,3 @@ def _unsettled(operation: Operation) -> Unproved:
         "it is not seen that it settles or repeats: it may change at any later trip",
         operation,
     )
-
-
-def _compared(control: Operation) -> list[tuple[SSAValue, SSAValue]]:
-    """Return the two scalars whose distance alone decides what a loop or condition does."""
-    match control:
-        case scf.ForOp() if polynomial(control.step).as_constant is not None:
-            return [(control.lb, control.ub)]
-        case scf.IfOp():
-            match control.cond.owner:
-                case tile.Elementwise(function=name, inputs=(a, b)) if name.data in _COMPARE:
-                    return [(a, b)]
-                case _:
-                    return []
-        case _:
-            return []
-
-
-def _apart(first: SSAValue, second: SSAValue, known: Known) -> int | None:
-    """Return second - first where it is one number for all inputs: ``row + 64`` - `row`."""
-    if name_of("lt", first.type) != "lt":
-        return None  # a float may be NaN, and fewer bits wrap
-    return (polynomial(second, known) - polynomial(first, known)).as_constant
