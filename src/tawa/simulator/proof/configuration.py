@@ -118,6 +118,7 @@ class Configuration:
     `equal` are numbers that a scalar is rather to be than any other, where it is to be unlike one;
     `given` the numbers of unknowns that are to be those of another run; in a `survey` the questions
     are kept (see `cells`), only for who asks them where it `listens` alone (see `common`).
+    In a `large` one, as in a survey, numbers beside the one that is chosen are large.
     In a `launched` one blocks and extents are those of a launch even where that gives no wish.
     A `hasty` one has no patience with loops that go on for many more trips than are wanted.
     Outcomes that keep a loop turning for ever are no run: `restless` counts the trips since that
@@ -139,6 +140,7 @@ class Configuration:
     restless: int = 0
     survey: bool = False
     listens: bool = False
+    large: bool = False
     launched: bool = False
     hasty: bool = False
     outcomes: dict[Site, list[int]] = field(default_factory=lambda: {})
@@ -214,8 +216,7 @@ def uniform(shape: Shape) -> Iterator[Configuration]:
     for count in shape.counts():
         long = max(0, min(3, count - shape.depth + 2)) if count > 1 else 0
         yield alike(shape.tiles(count), count, "yes", 2 if count < 2 else 1, long)
-    if not shape.everywhere:
-        yield alike(shape.instances, shape.long, "yes", 1, 3)
+    yield replace(alike(shape.instances, shape.long, "yes", 1, 3), large=True)
 
 
 def listening(shape: Shape) -> Iterator[Configuration]:

@@ -148,8 +148,8 @@ class Exploration:
         ]
 
     def _fill(self) -> None:
-        """Run loops with all their trips, on every number drawn: what follows one that makes so
-        many at most, and runs after all of them only, gets trip counts of all kinds so.
+        """Run loops with all their trips, on numbers drawn, while something is missing: as what
+        follows a loop that makes so many at most, and runs after all of them only.
         """
         for configuration in full(self.model.shape, _DRAWS):
             if self.reach.missing() is None:

@@ -56,7 +56,8 @@ class Scalars:
         self.turn = configuration.turn
         # What is large bounds nothing, and a survey asks what is asked then; what is small makes
         # other loops, and so a run, short.
-        self.scales = (4, 1, 0) if configuration.survey else (1, 4, 0)
+        large = configuration.survey or configuration.large
+        self.scales = (4, 1, 0) if large else (1, 4, 0)
         self.late, self.equal = configuration.late, configuration.equal
         self.launched = configuration.launched
         self.given = configuration.given
