@@ -133,18 +133,79 @@ def test_results_of_conditions_are_alike_where_both_sides_are() -> None:
         return (
             f"%e:2 = scf.for %k = %c0 to %K step %c1 iter_args(%s = %c0, %p = {start(name)})"
             " -> (i32, i32) : i32 {\n"
-            + of("%even", "irem", "%k", "%c2")
-            + of("%go", "eq", "%even", "%c0", result="i1")
+            + of("%go", "lt", "%k", "%L", result="i1")
             + f"%i:2 = scf.if %go -> (i32, i32) {{\n{taken}}} else {{\n"
             "scf.yield %s, %p : i32, i32\n}\nscf.yield %i#0, %i#1 : i32, i32\n}\n"
         )
 
-    text = rings(role("load"), role("mma"))
+    text = rings(role("load"), role("mma"), arguments=("K", "L"))
     assert everywhere(text)
     assert not refused(text)
     skewed = role("mma").replace("scf.yield %s, %p", "scf.yield %s, %c0")
-    text = rings(role("load"), skewed)
-    assert not everywhere(text)
+    assert must_recur(rings(role("load"), skewed, arguments=("K", "L")))
+
+
+def test_a_ring_that_some_trips_of_a_period_turn_is_left_to_the_runs() -> None:
+    """Nothing is given back: K = 7 fills a slot twice, and fewer trips none."""
+
+    def role(name: str, which: int, body: str) -> str:
+        at = of("%h", "irem", "%k", "%c2") + of("%go", "eq", "%h", f"%c{which}", result="i1")
+        return carried(
+            name,
+            at
+            + body
+            + following("%s", "%p", DEPTH, ("%t", "%q"))
+            + "%i:2 = scf.if %go -> (i32, i32) {\nscf.yield %t, %q : i32, i32\n} else {\n"
+            "scf.yield %s, %p : i32, i32\n}\n",
+            "%i#0",
+            "%i#1",
+        )
+
+    kind = f"!hopper.barriers<#builtin.int<{DEPTH}>>"
+    put = f'scf.if %go {{\nhopper.arrive %r_filled[%s] {{by = "all"}} : {kind}, i32\n}}\n'
+    load = role("load", 0, put).replace("%p = %c1", "%p = %c0")
+    text = rings(load, role("mma", 1, f"hopper.wait %r_filled[%s], %p : {kind}, i32, i32\n"))
+    assert must_recur(text)
+    assert refused(text)
+
+
+@pytest.mark.parametrize("depth", [5, 7])
+def test_the_phase_of_another_counter_is_not_that_of_a_slot(depth: int) -> None:
+    """One goes on by one each trip, the other by two in the first ones."""
+    load = carried("load", turned("load", depth))
+    twice = following("%s2", "%p2", depth, ("%ta", "%qa"))
+    twice += following("%ta", "%qa", depth, ("%tb", "%qb"))
+    mma = (
+        "%e:4 = scf.for %k = %c0 to %K step %c1 iter_args(%s = %c0, %p = %c0, %s2 = %c0, "
+        "%p2 = %c0) -> (i32, i32, i32, i32) : i32 {\n"
+        + turn("mma", "r", "%s", "%p2", depth)
+        + following("%s", "%p", depth, ("%t", "%q"))
+        + twice
+        + of("%go", "lt", "%k", "%L", result="i1")
+        + "%n:2 = scf.if %go -> (i32, i32) {\nscf.yield %tb, %qb : i32, i32\n} else {\n"
+        "scf.yield %s2, %p2 : i32, i32\n}\n"
+        + "scf.yield %t, %q, %n#0, %n#1 : i32, i32, i32, i32\n}\n"
+    )
+    text = rings(load, mma, depth, ("K", "L"))
+    assert must_recur(text)
+    assert refused(text)
+
+
+def test_the_phase_of_a_tile_is_not_that_of_a_trip() -> None:
+    def role(name: str, phase: str) -> str:
+        return (
+            f"%e:2 = scf.for %j = %c0 to %K step %c1 iter_args(%S = %c0, %P = {start(name)})"
+            " -> (i32, i32) : i32 {\n"
+            "%f:2 = scf.for %k = %c0 to %c2 step %c1 iter_args(%s = %S, %p = %P)"
+            " -> (i32, i32) : i32 {\n"
+            + turn(name, "r", "%s", phase, DEPTH)
+            + following("%s", "%p", DEPTH, ("%t", "%q"))
+            + "scf.yield %t, %q : i32, i32\n}\nscf.yield %f#0, %f#1 : i32, i32\n}\n"
+        )
+
+    assert everywhere(rings(role("load", "%p"), role("mma", "%p")))
+    text = rings(role("load", "%p"), role("mma", "%P"))
+    assert must_recur(text)
     assert refused(text)
 
 
@@ -197,3 +258,20 @@ def test_what_a_first_trip_does_not_ask_for_may_be_anything(begin: str) -> None:
 def test_what_a_first_trip_asks_for_must_be_the_position() -> None:
     text = rings(lagging("load", "", "%m"), lagging("mma", "%c0", ""))
     assert refused(text)
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_a_first_trip_may_ask_for_what_is_right_at_each_beginning(depth: int) -> None:
+    """Whole turns of a ring in each tile: the slot begins anew, the phase goes on."""
+
+    def role(name: str) -> str:
+        return (
+            f"%e = scf.for %j = %c0 to %K step %c1 iter_args(%P = {start(name)}) -> (i32)"
+            " : i32 {\n"
+            f"%f:2 = scf.for %k = %c0 to %c{depth} step %c1 iter_args(%s = %c0, %p = %P)"
+            " -> (i32, i32) : i32 {\n"
+            + turned(name, depth)
+            + "scf.yield %t, %q : i32, i32\n}\nscf.yield %f#1 : i32\n}\n"
+        )
+
+    assert not refused(rings(role("load"), role("mma"), depth))

@@ -28,7 +28,7 @@ from tawa.simulator.proof.functions import FUNCTIONS, cast_name, name_of
 from tawa.simulator.proof.globals import may_change
 from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.regions import Buffer, Footprint, footprint
-from tawa.simulator.proof.rules import Unproved
+from tawa.simulator.proof.rules import Idle, Unproved
 from tawa.simulator.proof.scalars import itself, truth
 from tawa.simulator.proof.steps import Computation, Step, both
 from tawa.simulator.proof.uniform import Uniform
@@ -370,9 +370,8 @@ def concrete(script: Script, place: int, what: str, operation: Operation) -> int
         return value
     known = script.world.scalars.value(value)
     if known is None:
-        idle = value.function == "idle"
-        why = "asked for before a trip has handed it on" if idle else "not a number"
-        raise Unproved(f"the {what} of {operation.name} is {why}", operation)
+        kind = Idle if value.function == "idle" else Unproved
+        raise kind(f"the {what} of {operation.name} is not a number", operation)
     script.world.scalars.answered(itself, (value,), known)
     if script.world.configuration.survey:
         script.world.ask(operation, script.facts, itself, value)

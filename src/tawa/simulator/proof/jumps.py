@@ -31,11 +31,13 @@ from tawa.simulator.proof.leaves import Leaves
 
 Uses: TypeAlias = Mapping[BlockArgument, Mapping[str, set[int | None]]]
 """Where carried scalars decide a "slot" or a "phase": of rings that are so deep."""
+Group: TypeAlias = tuple[BlockArgument, ...]
+"""Scalars that a loop carries and that depend on one another."""
 Asked: TypeAlias = tuple[tuple[SSAValue, str], ...]
 """Scalars that are a "slot" or a "phase" together."""
-_Fits: TypeAlias = tuple[SSAValue | None, bool, frozenset[tuple[int, bool]]]
-"""The slot that a scalar is computed from, whether it goes by a position at all, and how far on it
-is, and whether by the sum as well.
+_Fits: TypeAlias = tuple[SSAValue | None, frozenset[BlockArgument], frozenset[tuple[int, bool]]]
+"""The slot that a scalar is computed from, all that loops carry of what it is computed from, and
+how far on it is, and whether by the sum as well.
 """
 
 _MOST = 512  # numbers in a period
@@ -90,18 +92,18 @@ class Jumps:
         asked: Asked,
         depth: int,
         loop: Operation | None = None,
-        strictly: bool = False,
+        together: Collection[Group] | None = None,
     ) -> bool:
         """Tell whether scalars are the position of a ring, so many trips further, wherever it is:
         phases as far as one of the slots, on either side of the conditions they are results of.
         What a loop over tiles begins with, or is handed, may be further by numbers fixed at launch.
-        All or none of them go by a position `strictly`: what is one number beside what turns is
-        where it should be now and then.
+        Where it is said which scalars turn `together`, all or none go by those of one group: what
+        is another counter, or one number, is where it should be now and then.
         """
         work: list[Mapping[SSAValue, SSAValue]] = [{}]
         for chosen in work:
             try:
-                if not self._is_alike(asked, depth, loop, chosen, strictly):
+                if not self._is_alike(asked, depth, loop, chosen, together):
                     return False
             except _Unseen:
                 return False
@@ -120,7 +122,7 @@ class Jumps:
         depth: int,
         loop: Operation | None,
         chosen: Mapping[SSAValue, SSAValue],
-        strictly: bool,
+        together: Collection[Group] | None,
     ) -> bool:
         """Tell it of one side of conditions. Raises _Unseen, _Either."""
         found: dict[str, list[_Fits]] = {"slot": [], "phase": []}
@@ -134,9 +136,11 @@ class Jumps:
                     self._found[asked_for] = fits
             found[what].append(fits)
         slots, phases = found["slot"], found["phase"]
-        turning = {turns for _, turns, _ in (*(slots if depth > 1 else ()), *phases)}
-        if strictly and len(turning) > 1:
-            return False
+        if together is not None:
+            turning = [of for _, of, _ in (*(slots if depth > 1 else ()), *phases)]
+            moved = frozenset[BlockArgument]().union(*turning)
+            if moved and not (all(turning) and any(moved <= {*group} for group in together)):
+                return False
         return all(fits for *_, fits in slots) and all(
             any(fits & others for of, _, others in slots if slot in (None, of))
             or (fits and not slots)
@@ -194,7 +198,11 @@ class Jumps:
                 for one, at, far in zip(found, positions, sums)
             )
         )
-        return leaves["slot"][0] if "slot" in leaves else None, bool(leaves), further
+        return (
+            leaves["slot"][0] if "slot" in leaves else None,
+            frozenset(argument for argument, _ in program.turning.values()),
+            further,
+        )
 
     def leaf_of(self, value: SSAValue) -> BlockArgument | None:
         """Return the carried scalar that a value is, or is when the loop ends: at any position."""

@@ -18,16 +18,13 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from tawa.analysis.polynomial import Known
 from tawa.ir.types import BarriersType, BufferType
 from tawa.simulator.proof.counting import recurrence_of
-from tawa.simulator.proof.jumps import Jumps, Uses
+from tawa.simulator.proof.jumps import Group, Jumps, Uses
 from tawa.simulator.proof.leaves import Leaves
-
-Group = tuple[BlockArgument, ...]
-"""Scalars that a loop carries and that depend on one another."""
 
 
 class Rings:
     """The rings of a kernel: `uses` are the scalars that loops carry and decide slots or phases by,
-    `lonely` the buffers that overlap no other.
+    in `groups`, `lonely` the buffers that overlap no other.
     """
 
     def __init__(
@@ -36,8 +33,11 @@ class Rings:
         leaves: Callable[[SSAValue], Leaves],
         known: Known,
         lonely: Collection[SSAValue],
+        groups: Collection[Group],
+        may_idle: bool,
     ) -> None:
         self._uses, self._leaves, self._lonely = uses, leaves, lonely
+        self._groups, self._may_idle = groups, may_idle
         self._jumps = Jumps(list(uses), uses, leaves, known)
         # What goes by the same positions, and what of it tells some of them from others.
         self._linked: dict[SSAValue, SSAValue] = {}
@@ -48,7 +48,6 @@ class Rings:
         self,
         roots: Mapping[Operation, Mapping[SSAValue, str]],
         elsewhere: Iterable[SSAValue],
-        groups: Iterable[Group],
     ) -> None:
         """Read what is done with slots and phases, and how loops carry them on; what is computed
         `elsewhere` goes by none.
@@ -57,7 +56,7 @@ class Rings:
             self._use(operation, asked)
         for value in elsewhere:
             self._telling.update(self._leaves(value).carried)
-        for group in groups:
+        for group in self._groups:
             self._carry(group)
 
     def are_alike(self, group: Group) -> bool:
@@ -76,7 +75,7 @@ class Rings:
                     depth, lonely = ring.type.slots.data, ring in self._lonely
                 case _:
                     continue
-            alike = self._jumps.are_alike(tuple(asked.items()), depth, strictly=True)
+            alike = self._jumps.are_alike(tuple(asked.items()), depth, together=self._groups)
             for value, what in asked.items():
                 leaves = self._leaves(value)
                 for argument in leaves.carried:
@@ -89,35 +88,37 @@ class Rings:
 
     def _carry(self, group: Group) -> None:
         """Read where a loop begins, and what it hands to its next trip."""
-        both = [recurrence_of(each) or (each, each) for each in group]
-        for argument, values in zip(group, both):
+        steps = [recurrence_of(each) or (each, each) for each in group]
+        for argument, values in zip(group, steps):
             for value in values:
                 for other in self._leaves(value).carried:
                     self._link(argument, other)
-        if not all(each in self._uses for each in group) or not self._carries_on(group, both):
+        if not all(each in self._uses for each in group) or not self._carries_on(group, steps):
             self._telling.add(group[0])
 
-    def _carries_on(self, group: Group, both: list[tuple[SSAValue, SSAValue]]) -> bool:
+    def _carries_on(self, group: Group, steps: list[tuple[SSAValue, SSAValue]]) -> bool:
         depth = self._jumps.depth_of(group)
         if depth is None:
             return False
         kinds = [self._jumps.kind_of(each) for each in group]
-        begins = [(first, kind) for (first, _), kind in zip(both, kinds)]
-        following = [(then, kind) for (_, then), kind in zip(both, kinds)]
-        if not self._jumps.are_alike(tuple(following), depth, strictly=True):
+        begins = [(first, kind) for (first, _), kind in zip(steps, kinds)]
+        following = [(then, kind) for (_, then), kind in zip(steps, kinds)]
+        if not self._jumps.are_alike(tuple(following), depth, together=self._groups):
             return False
-        if self._jumps.are_alike(tuple(begins), depth, strictly=True):
+        if self._jumps.are_alike(tuple(begins), depth, together=self._groups):
             return True
         # What begins with one number beside what turns must not mean any position: runs tell.
         turning = [each for each in begins if self._leaves(each[0]).carried]
-        if not turning or not isinstance(group[0].owner.parent_op(), scf.ForOp):
+        if not (turning and self._may_idle) or not isinstance(
+            group[0].owner.parent_op(), scf.ForOp
+        ):
             return False
         self._idle.update(
             argument
             for argument, (first, _) in zip(group, begins)
             if not self._leaves(first).carried
         )
-        return self._jumps.are_alike(tuple(turning), depth, strictly=True)
+        return self._jumps.are_alike(tuple(turning), depth, together=self._groups)
 
     def idle(self) -> frozenset[BlockArgument]:
         """Return the scalars that loops carry in rings that are alike, and that must not be asked

@@ -3,12 +3,11 @@
     scores = scf.if %masked { where(mask, %scores, -inf) } else { %scores }
 
 What such a condition is asked decides nothing of synchronization. So it is no choice: wherever one
-is met, both sides are looked at, each from what was before, in every run. What it results in has
-the registers of a tensor that stands outside, where a side passes one on: products and waits may
-find it there, and all that is right then is right for a tensor that the other side computes anew.
-This one is taken to be in the same registers from then on, so that a product that reads them is
-seen when it is computed again. Where both sides pass on tensors, and not the same, the condition is
-a choice.
+is met, both sides are looked at, each from what was before, in every run. What they read or pass on
+of the registers of products is at rest there, surely: a wait beside the condition names it, and no
+product is started between them. The result is taken to be in the registers of what is passed on,
+and so is what the other side computes anew: whoever reads or owns them afterwards does so on either
+side. Where both sides pass on tensors, and not the same, the condition is a choice.
 """
 
 from __future__ import annotations
@@ -26,6 +25,8 @@ from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.moves import moves
 from tawa.simulator.proof.steps import Step
 
+_OTHER = (hopper.Wgmma, scf.ForOp, scf.WhileOp)
+
 
 def is_quiet(branch: Operation, decoder: Decoder) -> bool:
     """Tell whether only registers are computed on either side of a condition."""
@@ -39,7 +40,43 @@ def is_quiet(branch: Operation, decoder: Decoder) -> bool:
                     return False
             elif type(inner) in decoder.rules:
                 return False
-    return _passed_on(branch, blocks) is not None
+    passed = _passed_on(branch, blocks)
+    return passed is not None and all(
+        _is_at_rest(value, branch, decoder)
+        for block in blocks
+        for inner in decoder.census.inside(block)
+        for value in inner.operands
+        if value in decoder.tracked and not _stands_in(value, blocks)
+    )
+
+
+def _stands_in(value: SSAValue, blocks: list[Block]) -> bool:
+    """Tell whether a value is computed under a condition."""
+    block = value.owner if isinstance(value.owner, Block) else value.owner.parent
+    while block is not None and block not in blocks:
+        around = block.parent_op()
+        block = around.parent if around is not None else None
+    return block is not None
+
+
+def _is_at_rest(value: SSAValue, branch: scf.IfOp, decoder: Decoder) -> bool:
+    """Tell whether registers surely hold numbers, and no product has them, where a condition is
+    met: threads computed them beside it, or a wait there has named them.
+    """
+    owner = value.owner
+    while isinstance(owner, hopper.Pin) and owner.parent is branch.parent:
+        value = owner.operands[list(owner.results).index(value)]  # pyright: ignore
+        owner = value.owner
+    if isinstance(owner, tile.Constant):
+        return True
+    beside = branch.parent
+    if beside is None or not isinstance(owner, Operation) or owner.parent is not beside:
+        return False
+    if isinstance(owner, hopper.WgmmaWait):
+        places = decoder.census.places
+        between = range(places[owner], places[branch])
+        return not any(places[each] in between for each in decoder.census.of(hopper.Wgmma))
+    return _is_new(value, beside) and not isinstance(owner, _OTHER)
 
 
 def quiet_steps(decoder: Decoder, branch: scf.IfOp) -> list[Step]:

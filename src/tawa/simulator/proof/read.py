@@ -110,8 +110,10 @@ STEPPED = (
 )
 
 
-def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
-    """Read a kernel. Raises Violation where a static rule is broken, Unproved for other forms."""
+def read_kernel(kernel: tile.Kernel, target: Target, idle: bool = True) -> Model:
+    """Read a kernel, whose first trips may have `idle` scalars (see `positions`). Raises Violation
+    where a static rule is broken, Unproved for other forms.
+    """
     block = kernel.body.block
     operations = list(block.ops)
     roles = [op for op in operations if isinstance(op, hopper.Role)]
@@ -147,6 +149,7 @@ def read_kernel(kernel: tile.Kernel, target: Target) -> Model:
         _depth,
         [value for value, buffer in decoder.buffers.items() if buffer.alone],
         list(_elsewhere(decoder)),
+        idle,
     )
     preamble = [
         step

@@ -249,6 +249,10 @@ class Unproved(Exception):  # noqa: N818
         super().__init__(sentence)
 
 
+class Idle(Unproved):
+    """A slot or phase is asked for that was taken not to be (see `positions`)."""
+
+
 class Endless(Unproved):
     """A loop whose condition the program computes did not come to its end."""
 

@@ -23,7 +23,7 @@ from tawa.simulator.proof.run import Entry, Run
 from tawa.simulator.proof.scalars import Scalars, itself, truth
 from tawa.simulator.proof.sharing import Sharing
 
-_TRIPS = 3  # whose questions inputs are made of
+_FEW = 3  # questions of one loop or condition that inputs are made of
 _WHAT = {trip_count: "trips", truth: "a condition", itself: "a slot or phase"}
 
 
@@ -62,10 +62,11 @@ class Surveys:
             self._fresh.append(self._survey(run))
 
     def _survey(self, run: Run) -> Survey:
-        """Return what a survey asked: each loop or condition in the first trips, which those after
-        them are like; of a longer run what it asked first.
+        """Return what a survey asked; of a longer run what each loop or condition asked first, and
+        where all trips do the same further on, what they asked a few times.
         """
-        most = 1 if run.configuration.given else _TRIPS
+        shape = self._model.shape
+        most = 1 if run.configuration.given else _FEW if shape.everywhere else len(run.asked)
         asked: Counter[Operation] = Counter()
         found: dict[Question, Operation] = {}
         for question, who in run.asked.items():

@@ -83,13 +83,15 @@ def read_uniform(
     depths: Callable[[Operation], int | None],
     lonely: Collection[SSAValue],
     elsewhere: Iterable[SSAValue],
+    idle: bool,
 ) -> Uniform:
     """Read what slots, phases and conditions depend on.
 
     `roots` are (operation, operand, "slot" or "phase"), `conditions` (operation, condition) of what
     guards synchronization, `controls` all loops and conditions, `depths` tells how deep the ring is
     that an operation means, `lonely` are the buffers that overlap no other, `elsewhere` the scalars
-    that decide something and are neither. Raises Unproved beyond the theorem.
+    that decide something and are neither; a first trip may have `idle` ones. Raises Unproved beyond
+    the theorem.
     """
     reader = _Reader(known, depths)
     for each in roots:
@@ -107,7 +109,7 @@ def read_uniform(
     once = frozenset(item for item in around if not varies[item] and isinstance(item, scf.IfOp))
     return Uniform(
         reader.steady,
-        reader.components(lonely, elsewhere),
+        reader.components(lonely, elsewhere, idle),
         fixed,
         constant,
         reader.chosen,
@@ -328,7 +330,7 @@ class _Reader:
     # --- orbits ---------------------------------------------------------------------------------
 
     def components(
-        self, lonely: Collection[SSAValue], elsewhere: Iterable[SSAValue]
+        self, lonely: Collection[SSAValue], elsewhere: Iterable[SSAValue], idle: bool
     ) -> dict[Operation, tuple[tuple[BlockArgument, ...], ...]]:
         """Group the carried scalars of each loop that depend on one another, and must recur."""
         by_loop: dict[Operation, list[BlockArgument]] = {}
@@ -340,15 +342,21 @@ class _Reader:
             (jumping if jumps else by_loop).setdefault(loop, []).append(argument)
         self._jump(jumping)
         found = {loop: self._groups(arguments) for loop, arguments in by_loop.items()}
-        rings = Rings(self.uses, lambda value: self.leaves(value, False), self.polynomials, lonely)
+        groups = [*chain.from_iterable(found.values())]
+        known = self.polynomials
+        rings = Rings(
+            self.uses, lambda value: self.leaves(value, False), known, lonely, groups, idle
+        )
         others = (*elsewhere, *self.decides, *chain.from_iterable(jumping.values()))
-        rings.read(self.roots, others, chain.from_iterable(found.values()))
+        rings.read(self.roots, others)
+        # A ring that only some trips of a period turn goes over many, which runs must make.
+        repeats = any(steady.period > 1 for steady in self.steady.values())
         told = {
-            loop: tuple([each for each in groups if not rings.are_alike(each)])
-            for loop, groups in found.items()
+            loop: tuple([each for each in those if repeats or not rings.are_alike(each)])
+            for loop, those in found.items()
         }
         self.everywhere = not jumping and not any(told.values())
-        self.idle = rings.idle()
+        self.idle = frozenset() if repeats else rings.idle()
         return told
 
     def _jump(self, found: dict[Operation, list[BlockArgument]]) -> None:

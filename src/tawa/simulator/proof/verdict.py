@@ -10,7 +10,7 @@ from tawa.ir import tile
 from tawa.simulator.proof.explore import Exploration
 from tawa.simulator.proof.read import read_kernel
 from tawa.simulator.proof.report import render, unproved, violated
-from tawa.simulator.proof.rules import Unproved, Violation
+from tawa.simulator.proof.rules import Idle, Unproved, Violation
 from tawa.target import Target
 
 
@@ -41,8 +41,16 @@ def prove(kernel: tile.Kernel, target: Target) -> Proof:
     exploration: Exploration | None = None
     try:
         with at_rest():
-            exploration = Exploration(read_kernel(kernel, target))
-            exploration.explore()
+            for idle in (True, False):
+                exploration = Exploration(read_kernel(kernel, target, idle))
+                try:
+                    exploration.explore()
+                except Idle:
+                    if not idle:
+                        raise
+                else:
+                    break
+            assert exploration is not None
             states, count = exploration.states, len(exploration.seen)
             told = exploration.search.describe() + exploration.counts.describe()
             unreached = exploration.reach.dead()
