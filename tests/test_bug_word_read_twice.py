@@ -16,7 +16,7 @@ def word(scalars: Scalars, array: str, at: Scalar) -> Scalar:
 
 
 def test_an_address_that_was_open_is_found_again() -> None:
-    scalars = Scalars(Configuration({}))
+    scalars = Scalars(Configuration({}, large=True))
     tile, width = scalars.unknown("argument", "tile"), scalars.unknown("argument", "width")
     row = scalars.apply("idiv", tile, width)
     assert isinstance(row, Expr)
