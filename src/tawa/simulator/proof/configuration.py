@@ -14,6 +14,7 @@ its own. The c of the loop inside is nothing to it: a tile begins anew. A ring c
 the loop inside only where each trip of it waits for the ring or arrives on it (not under a
 condition, not in a loop of so many trips). Each loop around tiles makes D+1 trips, of one tile
 of two trips and of three.
+Where all rings do the same from each position (`positions`), a tile need not begin at every one.
 """
 
 from __future__ import annotations
