@@ -14,6 +14,7 @@ from tawa.analysis.polynomial import Atom, Call, Known, Leaf, Polynomial, Trip, 
 from tawa.ir import hopper, tile
 from tawa.ir.control import terminator, yielded
 from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType
+from tawa.simulator.proof.functions import spelled
 
 Loop: TypeAlias = scf.ForOp | scf.WhileOp
 
@@ -67,7 +68,7 @@ def negated(value: SSAValue) -> SSAValue | None:
     match value.owner:
         case tile.Elementwise(function=function) as operation if function.data == "xor":
             one, other = operation.operands
-            return one if constant_of(other) == 1 and str(value.type) == "i1" else None
+            return one if constant_of(other) == 1 and spelled(value.type) == "i1" else None
         case _:
             return None
 

@@ -22,7 +22,7 @@ from tawa.analysis.remember import remembered
 from tawa.ir import tile
 from tawa.ir.control import terminator
 from tawa.simulator.proof.counting import Loop, constant_of, counts, recurrence_of
-from tawa.simulator.proof.functions import FUNCTIONS, NARROW, cast_name, name_of, wrapped
+from tawa.simulator.proof.functions import FUNCTIONS, NARROW, cast_name, name_of, spelled, wrapped
 
 LATEST = 512
 """The latest trip at which synchronization may change: it is run, so it must be near."""
@@ -131,7 +131,7 @@ def _course(value: SSAValue, known: _Known) -> Course | None:
 
 def _overflows(course: Course, value: SSAValue) -> bool:
     """Tell whether 32 bits may not hold a course for as many trips as a kernel makes."""
-    growing = course.growing.values() if str(value.type) == "i32" else ()
+    growing = course.growing.values() if spelled(value.type) == "i32" else ()
     return any(abs(turn.gain) * _TRIPS > turn.period << 31 for turn in growing)
 
 
@@ -158,7 +158,7 @@ def _count(value: BlockArgument) -> Course | None:
         return None
     step = by
     at: At = lambda trips: start.at(trips) + step * trips[loop]  # noqa: E731
-    if (kind := str(value.type)) not in NARROW:
+    if (kind := spelled(value.type)) not in NARROW:
         return Course(at, {**start.turns, loop: Turn(gain=by)})
     bits = NARROW[kind]
     if start.turns or bits > 16:

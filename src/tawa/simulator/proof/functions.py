@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from xdsl.dialects.builtin import AnyFloat, IntegerType, Signedness
 from xdsl.ir import Attribute
 
 
@@ -127,19 +128,31 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
 """What the proof computes, by name: of integers without end, and of those of a type that wraps."""
 
 
+_SIGNS = {Signedness.SIGNLESS: "i", Signedness.SIGNED: "si", Signedness.UNSIGNED: "ui"}
+
+
+def spelled(kind: Attribute) -> str:
+    """Return a type as it is printed. A printer takes ten times as long for a number's, which is
+    asked of each operation.
+    """
+    if isinstance(kind, IntegerType):
+        return f"{_SIGNS[kind.signedness.data]}{kind.width.data}"
+    return kind.name if isinstance(kind, AnyFloat) else str(kind)
+
+
 def name_of(function: str, element: Attribute) -> str:
     """Return what the proof calls a function of elements of a type.
 
     Integers with a sign of 32 bits and more are taken not to overflow. What floats give is not
     computed, only that equal arguments give equal results: of NaN no comparison but "ne" holds.
     """
-    kind = str(element)
+    kind = spelled(element)
     return function if function == "select" or kind in _PLAIN else f"{function} {kind}"
 
 
 def cast_name(source: Attribute, target: Attribute) -> str:
     """Return what the proof calls a cast: nothing where it keeps the number."""
-    old, new = str(source), str(target)
+    old, new = spelled(source), spelled(target)
     integers = (old in _PLAIN or old in NARROW) and (new in _PLAIN or new in NARROW)
     keeps = integers and new != "i1" and (new in _PLAIN or old == "i1")
     return "" if keeps else f"cast {new}"
