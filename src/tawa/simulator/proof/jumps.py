@@ -11,22 +11,18 @@ numbers: they reach slots and phases through sums, quotients and remainders only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import product
-from math import lcm
 from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tawa.analysis.coordinates import surely_nonnegative
-from tawa.analysis.polynomial import Known, Polynomial, polynomial
-from tawa.analysis.ranges import range_of
-from tawa.ir import hopper, tile
+from tawa.analysis.polynomial import Known
+from tawa.ir import hopper
 from tawa.ir.control import terminator
-from tawa.simulator.proof.counting import constant_of, recurrence_of
-from tawa.simulator.proof.functions import FUNCTIONS, name_of
+from tawa.simulator.proof.counting import recurrence_of
+from tawa.simulator.proof.formulas import Carried, Chosen, Either, Formula, Unseen
 from tawa.simulator.proof.leaves import Leaves
 
 Uses: TypeAlias = Mapping[BlockArgument, Mapping[str, set[int | None]]]
@@ -40,26 +36,20 @@ _Fits: TypeAlias = tuple[SSAValue | None, frozenset[BlockArgument], frozenset[tu
 how far on it is, and whether by the sum as well.
 """
 
-_MOST = 512  # numbers in a period
+_Wanted: TypeAlias = tuple[SSAValue, str, int, "Operation | None"]
+"""A scalar, whether it is a "slot" or a "phase", how deep the ring is, and the loop that it is
+handed to.
+"""
+
 _WAYS = 32  # through the conditions that scalars are results of
-_DIVIDES = frozenset({"idiv", "irem"})
-_REPEAT = _DIVIDES | {"and", "xor", "eq", "select"}
-
-
-class _Unseen(Exception):  # noqa: N818 - it is no error
-    """A scalar is computed in a way that is not looked into."""
-
-
-class _Either(Exception):  # noqa: N818 - it is no error
-    """A scalar is computed from what a condition results in."""
-
-    def __init__(self, branch: scf.IfOp) -> None:
-        super().__init__()
-        self.branch = branch
 
 
 class Jumps:
-    """The carried scalars of a kernel that jump by numbers fixed at launch."""
+    """The carried scalars of a kernel that jump by numbers fixed at launch.
+
+    Where it is said which scalars turn `together`, all that are asked for or none go by those of
+    one group: what is another counter, or one number, is where it should be now and then.
+    """
 
     def __init__(
         self,
@@ -67,14 +57,17 @@ class Jumps:
         uses: Uses,
         leaves: Callable[[SSAValue], Leaves],
         known: Known,
+        together: Collection[Group] | None = None,
     ) -> None:
-        self.arguments = frozenset(arguments)
-        self._uses, self._leaves, self._known = uses, leaves, known
-        self._found: dict[tuple[SSAValue, str, int, Operation | None], _Fits] = {}
+        self._uses, self._carried = uses, Carried(arguments, leaves, known)
+        self._together = None if together is None else [frozenset(group) for group in together]
+        # Several operations mean one slot, and loops hand on what was asked for inside of them.
+        self._alike: dict[tuple[Asked, int, Operation | None], bool] = {}
+        self._found: dict[_Wanted, list[tuple[Chosen, _Fits | scf.IfOp]]] = {}
 
     def turns(self, value: SSAValue) -> bool:
         """Tell whether a scalar depends on what is carried so."""
-        return not self.arguments.isdisjoint(self._leaves(value).carried)
+        return self._carried.turns(value)
 
     def carries_on(self, group: tuple[BlockArgument, ...]) -> bool:
         """Tell whether what a loop carries together begins somewhere, and goes on alike."""
@@ -87,27 +80,26 @@ class Jumps:
             self.are_alike(tuple(zip(values, kinds)), depth, outermost) for values in zip(*both)
         )
 
-    def are_alike(
-        self,
-        asked: Asked,
-        depth: int,
-        loop: Operation | None = None,
-        together: Collection[Group] | None = None,
-    ) -> bool:
+    def are_alike(self, asked: Asked, depth: int, loop: Operation | None = None) -> bool:
         """Tell whether scalars are the position of a ring, so many trips further, wherever it is:
         phases as far as one of the slots, on either side of the conditions they are results of.
         What a loop over tiles begins with, or is handed, may be further by numbers fixed at launch.
-        Where it is said which scalars turn `together`, all or none go by those of one group: what
-        is another counter, or one number, is where it should be now and then.
         """
-        work: list[Mapping[SSAValue, SSAValue]] = [{}]
+        key = asked, depth, loop
+        found = self._alike.get(key)
+        if found is None:
+            found = self._alike[key] = self._are_alike(asked, depth, loop)
+        return found
+
+    def _are_alike(self, asked: Asked, depth: int, loop: Operation | None) -> bool:
+        work: list[Chosen] = [{}]
         for chosen in work:
             try:
-                if not self._is_alike(asked, depth, loop, chosen, together):
+                if not self._is_alike(asked, depth, loop, chosen):
                     return False
-            except _Unseen:
+            except Unseen:
                 return False
-            except _Either as found:
+            except Either as found:
                 if len(work) > _WAYS:
                     return False
                 results = found.branch.results
@@ -116,30 +108,17 @@ class Jumps:
                     work.append({**chosen, **dict(zip(results, given, strict=True))})
         return True
 
-    def _is_alike(
-        self,
-        asked: Asked,
-        depth: int,
-        loop: Operation | None,
-        chosen: Mapping[SSAValue, SSAValue],
-        together: Collection[Group] | None,
-    ) -> bool:
-        """Tell it of one side of conditions. Raises _Unseen, _Either."""
-        found: dict[str, list[_Fits]] = {"slot": [], "phase": []}
+    def _is_alike(self, asked: Asked, depth: int, loop: Operation | None, chosen: Chosen) -> bool:
+        """Tell it of one side of conditions. Raises Unseen, Either."""
+        slots: list[_Fits] = []
+        phases: list[_Fits] = []
         for value, what in asked:
-            # Several operations mean one slot: what does not go by a condition is kept.
-            asked_for = value, what, depth, loop
-            fits = self._found.get(asked_for)
-            if fits is None:
-                fits = self._fits(value, what, depth, loop, chosen)
-                if not chosen:
-                    self._found[asked_for] = fits
-            found[what].append(fits)
-        slots, phases = found["slot"], found["phase"]
-        if together is not None:
+            fits = self._fits((value, what, depth, loop), chosen)
+            (slots if what == "slot" else phases).append(fits)
+        if self._together is not None:
             turning = [of for _, of, _ in (*(slots if depth > 1 else ()), *phases)]
             moved = frozenset[BlockArgument]().union(*turning)
-            if moved and not (all(turning) and any(moved <= {*group} for group in together)):
+            if moved and not (all(turning) and any(moved <= group for group in self._together)):
                 return False
         return all(fits for *_, fits in slots) and all(
             any(fits & others for of, _, others in slots if slot in (None, of))
@@ -158,237 +137,75 @@ class Jumps:
         found = {each for item in arguments for some in self._uses[item].values() for each in some}
         return found.pop() if len(found) == 1 else None
 
-    def _fits(
-        self,
-        value: SSAValue,
-        what: str,
-        depth: int,
-        loop: Operation | None,
-        chosen: Mapping[SSAValue, SSAValue],
-    ) -> _Fits:
-        """Return how far a scalar is from the position that it is computed from."""
-        program = _Program(self, loop, not self.turns(value), chosen)
-        out = program.place(value)
+    def _fits(self, wanted: _Wanted, chosen: Chosen) -> _Fits:
+        """Return how far a scalar is from the position that it is computed from. It goes by the
+        sides of those conditions alone that it is a result of. Raises Unseen, Either.
+        """
+        known = self._found.setdefault(wanted, [])
+        for taken, found in known:
+            if taken.items() <= chosen.items():
+                if not isinstance(found, scf.IfOp):
+                    return found
+                if found.results[0] not in chosen:
+                    raise Either(found)
+        value, what, depth, loop = wanted
+        formula = Formula(self._carried, loop, not self.turns(value), chosen)
+        try:
+            out = formula.place(value)
+        except Either as open_:
+            known.append((formula.taken, open_.branch))
+            raise
+        fits = self._fit(formula, out, what, depth)
+        known.append((formula.taken, fits))
+        return fits
+
+    def _fit(self, formula: Formula, out: int, what: str, depth: int) -> _Fits:
+        """Return it of a formula, by trying all positions with a period of all amounts."""
         leaves: dict[str, tuple[SSAValue, int]] = {}
-        for leaf, (argument, place) in program.turning.items():
+        for leaf, (argument, place) in formula.turning.items():
             kind = self.kind_of(argument)
             if kind in leaves or self.depth_of([argument]) != depth:
-                raise _Unseen  # positions of two rings, or of two times
+                raise Unseen  # positions of two rings, or of two times
             leaves[kind] = leaf, place
         around = 2 * depth
-        tried = [*product(range(around if leaves else 1), *program.ranges(out, around))]
-        positions = [at for at, *_ in tried]
-        given = dict(zip(program.amounts, map(list, [*zip(*tried)][1:])))
+        tried = product(range(around if leaves else 1), *formula.ranges(out, around))
+        positions, *amounts = map(list, zip(*tried))
+        given = dict(zip(formula.amounts, amounts))
         if "slot" in leaves:
             given[leaves["slot"][1]] = [at % depth for at in positions]
         if "phase" in leaves:
             given[leaves["phase"][1]] = [at // depth for at in positions]
-        found = program.columns(given, len(tried))[out]
-        sums = [sum(amounts) for _, *amounts in tried]
+        found = formula.columns(given, len(positions))[out]
         ends = [each % depth if what == "slot" else each // depth for each in range(around)]
-        # A ring of one slot is where it was with each sum.
-        ways = (False, True) if loop is not None and (program.amounts or depth == 1) else (False,)
-        further = frozenset(
-            (by, more)
-            for by in range(around)
-            if ends[by] == found[0]  # at 0, where all numbers are 0
-            for more in ways
-            if all(
-                one == ends[(at + by + more * far) % around]
-                for one, at, far in zip(found, positions, sums)
-            )
-        )
+        if amounts:
+            sums = list(map(sum, zip(*amounts)))
+            ways = (False, True) if formula.loop is not None else (False,)
+            further = _further(found, positions, sums, ends, ways)
+        else:
+            # A ring of one slot is where it was with each sum.
+            ways = (False, True) if formula.loop is not None and depth == 1 else (False,)
+            twice = 2 * ends  # at each position in turn, or at the first one alone
+            reached = [by for by in range(around) if twice[by : by + len(found)] == found]
+            further = frozenset(product(reached, ways))
         return (
             leaves["slot"][0] if "slot" in leaves else None,
-            frozenset(argument for argument, _ in program.turning.values()),
+            frozenset(argument for argument, _ in formula.turning.values()),
             further,
         )
 
-    def leaf_of(self, value: SSAValue) -> BlockArgument | None:
-        """Return the carried scalar that a value is, or is when the loop ends: at any position."""
-        if isinstance(value, BlockArgument):
-            return value if value in self.arguments and value in self._uses else None
-        loop, result = value.owner, value
-        match loop:
-            case scf.ForOp():
-                end = loop.body.block.args[list(loop.results).index(result) + 1]  # pyright: ignore
-            case scf.WhileOp():
-                place = list(loop.results).index(result)  # pyright: ignore
-                end = terminator(loop.before_region.block).operands[place + 1]
-            case _:
-                return None
-        return self.leaf_of(end) if isinstance(end, BlockArgument) else None
 
-    def is_fixed(self, value: SSAValue, loop: Operation | None) -> bool:
-        """Tell whether a number is the same throughout a launch, or in each trip of a loop that is
-        not the last one.
-        """
-        leaves = self._leaves(value)
-        if not (leaves.loops or leaves.carried or leaves.reads or leaves.branches):
-            return True
-        owner = value.owner
-        if not isinstance(owner, tile.Elementwise):
-            return False
-        if owner.function.data == "min" and isinstance(loop, scf.ForOp):
-            one, other = owner.inputs
-            least = constant_of(other)
-            if least is not None and self._reaches(one, least, loop):
-                return True
-        return all(self.is_fixed(each, loop) for each in owner.inputs)
-
-    def _reaches(self, value: SSAValue, least: int, loop: scf.ForOp) -> bool:
-        """Tell whether a number is so large in each trip of a loop after which there is another."""
-        known = self._known
-        after = polynomial(loop.body.block.args[0], known) + polynomial(loop.step, known)
-        left = polynomial(loop.ub, known) - after - Polynomial.constant(1)  # not negative
-        wanted = Polynomial.constant(least)
-        match value.owner:
-            case tile.Elementwise(function=name, inputs=(one, other)) if name.data == "idiv":
-                if not range_of(other).is_natural:
-                    return False
-                value, wanted = one, wanted * polynomial(other, known)
-            case _:
-                pass
-        return surely_nonnegative(polynomial(value, known) - wanted - left)
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A scalar: a function of others by place, or a leaf. How it goes with the numbers fixed at
-    launch: not at all (0), with them (1), as their quotient by -`period`, or it repeats (`period`
-    above 1).
-    """
-
-    inputs: tuple[int, ...] = ()
-    function: str = ""
-    period: int = 0
-
-
-@dataclass(eq=False, slots=True)
-class _Program:
-    """What computes a scalar from those that loops carry (`turning`, with their places), and from
-    numbers fixed at launch: the `amounts` by place, each with what it is less than, or 0. What a
-    loop `begins` with is of such numbers alone. Results of conditions are what is `chosen`.
-    """
-
-    jumps: Jumps
-    loop: Operation | None
-    begins: bool
-    chosen: Mapping[SSAValue, SSAValue]
-    nodes: list[_Node] = field(default_factory=lambda: [])
-    places: dict[SSAValue, int] = field(default_factory=lambda: {})
-    constants: dict[int, int] = field(default_factory=lambda: {})
-    turning: dict[SSAValue, tuple[BlockArgument, int]] = field(default_factory=lambda: {})
-    amounts: dict[int, int] = field(default_factory=lambda: {})
-
-    def place(self, value: SSAValue) -> int:
-        """Return where a scalar stands. Raises _Unseen, _Either."""
-        value = _passed(value)
-        while value in self.chosen:
-            value = _passed(self.chosen[value])
-        found = self.places.get(value)
-        if found is None:
-            node = self._node(value)
-            found = self.places[value] = len(self.nodes)
-            self.nodes.append(node)
-            if not node.function:
-                if (number := constant_of(value)) is not None:
-                    self.constants[found] = number
-                elif (argument := self.jumps.leaf_of(value)) is not None:
-                    self.turning[value] = argument, found
-                else:
-                    self.amounts[found] = node.period if node.period > 1 else 0
-        return found
-
-    def _node(self, value: SSAValue) -> _Node:
-        if constant_of(value) is not None or self.jumps.leaf_of(value) is not None:
-            return _Node()
-        owner = value.owner
-        whole = not self.jumps.turns(value) and self.jumps.is_fixed(value, self.loop)
-        if whole and not (self.begins and _repeats(owner)):
-            return _Node(period=_bound(owner) or 1)
-        if isinstance(owner, scf.IfOp):
-            raise _Either(owner)
-        if not isinstance(owner, tile.Elementwise):
-            raise _Unseen
-        inputs = tuple([self.place(each) for each in owner.inputs])
-        function = name_of(owner.function.data, owner.inputs[0].type)
-        if function not in FUNCTIONS and function != "select":
-            raise _Unseen
-        return _Node(inputs, function, self._period(function, inputs))
-
-    def _period(self, function: str, inputs: tuple[int, ...]) -> int:
-        """Return how a function of others goes with the numbers fixed at launch."""
-        periods = [self.nodes[each].period for each in inputs]
-        if all(each == 0 or each > 1 for each in periods):
-            return lcm(*(each for each in periods if each)) if any(periods) else 0
-        one, *others = periods
-        by = self.constants.get(inputs[-1], 0)
-        match function, one, others:
-            case "add" | "sub", _, [other]:
-                if function == "add" and one == 0:
-                    one, other = other, one
-                if other == 0 or (one == other == 1 and function == "add"):
-                    return one
-            case "irem", _, [0] if by > 0:
-                return max(2, by * -min(one, -1))
-            case "idiv", 1, [0] if by > 0:
-                return -by
-            case "and", _, [0] if by > 0 and by & (by + 1) == 0:
-                return (by + 1) * -min(one, -1)
-            case _:
-                pass
-        raise _Unseen
-
-    def ranges(self, out: int, around: int) -> list[range]:
-        """Return the numbers that amounts are tried with: a period of what they decide."""
-        period = self.nodes[out].period
-        if period < 0 or period == 1:
-            raise _Unseen  # it grows with them
-        period = lcm(around, period or 1)
-        if period ** max(1, len(self.amounts)) > _MOST:
-            raise _Unseen
-        return [range(bound or period) for bound in self.amounts.values()]
-
-    def columns(self, given: Mapping[int, list[int]], tries: int) -> list[list[int]]:
-        """Return what each node is in each of some tries, of which the leaves are given."""
-        found: list[list[int]] = []
-        for place, node in enumerate(self.nodes):
-            inputs = [found[each] for each in node.inputs]
-            if not node.function:
-                found.append(given.get(place) or [self.constants[place]] * tries)
-            elif node.function == "select":
-                found.append([one if chosen else other for chosen, one, other in zip(*inputs)])
-            elif node.function in _DIVIDES and (min(inputs[0]) < 0 or min(inputs[1]) <= 0):
-                raise _Unseen  # below zero they do not go on as they do above
-            else:
-                found.append(list(map(FUNCTIONS[node.function], *inputs)))
-        return found
-
-
-def _passed(value: SSAValue) -> SSAValue:
-    """Return what the test of a while loop passes on."""
-    while isinstance(value, BlockArgument):
-        loop = value.owner.parent_op()
-        if not isinstance(loop, scf.WhileOp) or recurrence_of(value) is not None:
-            break
-        value = terminator(loop.before_region.block).operands[value.index + 1]
-    return value
-
-
-def _repeats(owner: object) -> bool:
-    """Tell whether a number fixed at launch may be a slot or phase of one, or a step to it."""
-    if not isinstance(owner, tile.Elementwise):
-        return False
-    constants = [constant_of(each) is not None for each in owner.inputs]
-    return (
-        any(constants) if owner.function.data in ("add", "sub") else owner.function.data in _REPEAT
+def _further(
+    found: list[int], positions: list[int], sums: list[int], ends: list[int], ways: Iterable[bool]
+) -> frozenset[tuple[int, bool]]:
+    """Return how far on from all positions what was found is: by a number, perhaps by sums more."""
+    around = len(ends)
+    return frozenset(
+        (by, more)
+        for by in range(around)
+        if ends[by] == found[0]  # at 0, where all numbers are 0
+        for more in ways
+        if all(
+            one == ends[(at + by + more * far) % around]
+            for one, at, far in zip(found, positions, sums)
+        )
     )
-
-
-def _bound(owner: object) -> int:
-    """Return what a number fixed at launch is less than, 0 where that is not seen."""
-    if isinstance(owner, tile.Elementwise) and owner.function.data == "and":
-        by = constant_of(owner.inputs[-1]) or 0
-        return by + 1 if by > 0 and by & (by + 1) == 0 else 0
-    return 0

@@ -38,7 +38,7 @@ class Rings:
     ) -> None:
         self._uses, self._leaves, self._lonely = uses, leaves, lonely
         self._groups, self._may_idle = groups, may_idle
-        self._jumps = Jumps(list(uses), uses, leaves, known)
+        self._jumps = Jumps(uses, uses, leaves, known, groups)
         # What goes by the same positions, and what of it tells some of them from others.
         self._linked: dict[SSAValue, SSAValue] = {}
         self._telling: set[SSAValue] = set()
@@ -75,7 +75,7 @@ class Rings:
                     depth, lonely = ring.type.slots.data, ring in self._lonely
                 case _:
                     continue
-            alike = self._jumps.are_alike(tuple(asked.items()), depth, together=self._groups)
+            alike = self._jumps.are_alike(tuple(asked.items()), depth)
             for value, what in asked.items():
                 leaves = self._leaves(value)
                 for argument in leaves.carried:
@@ -103,9 +103,9 @@ class Rings:
         kinds = [self._jumps.kind_of(each) for each in group]
         begins = [(first, kind) for (first, _), kind in zip(steps, kinds)]
         following = [(then, kind) for (_, then), kind in zip(steps, kinds)]
-        if not self._jumps.are_alike(tuple(following), depth, together=self._groups):
+        if not self._jumps.are_alike(tuple(following), depth):
             return False
-        if self._jumps.are_alike(tuple(begins), depth, together=self._groups):
+        if self._jumps.are_alike(tuple(begins), depth):
             return True
         # What begins with one number beside what turns must not mean any position: runs tell.
         turning = [each for each in begins if self._leaves(each[0]).carried]
@@ -118,7 +118,7 @@ class Rings:
             for argument, (first, _) in zip(group, begins)
             if not self._leaves(first).carried
         )
-        return self._jumps.are_alike(tuple(turning), depth, together=self._groups)
+        return self._jumps.are_alike(tuple(turning), depth)
 
     def idle(self) -> frozenset[BlockArgument]:
         """Return the scalars that loops carry in rings that are alike, and that must not be asked
