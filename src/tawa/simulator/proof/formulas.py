@@ -38,6 +38,18 @@ class Either(Exception):  # noqa: N818 - it is no error
         self.branch = branch
 
 
+class _Scalar(NamedTuple):
+    """What a scalar is wherever it stands in a formula: the `value` that is passed on as it, a
+    constant, what a loop carries, or a function of others; that has no name where none is computed.
+    """
+
+    value: SSAValue
+    number: int | None
+    argument: BlockArgument | None
+    function: str = ""
+    inputs: tuple[SSAValue, ...] = ()
+
+
 class Carried:
     """The `arguments` that loops carry, and what stands beside them. Each scalar is asked of for
     many formulas, and looked at once.
@@ -51,8 +63,8 @@ class Carried:
     ) -> None:
         self.arguments = frozenset(arguments)
         self._leaves, self._known = leaves, known
+        self._scalars: dict[SSAValue, _Scalar] = {}
         self._turns: dict[SSAValue, bool] = {}
-        self._ends: dict[SSAValue, BlockArgument | None] = {}
         self._fixed: dict[tuple[SSAValue, Operation | None], bool] = {}
 
     def turns(self, value: SSAValue) -> bool:
@@ -63,25 +75,36 @@ class Carried:
             found = self._turns[value] = not apart
         return found
 
-    def leaf_of(self, value: SSAValue) -> BlockArgument | None:
+    def scalar(self, value: SSAValue) -> _Scalar:
+        """Return what a scalar is, by itself."""
+        found = self._scalars.get(value)
+        if found is None:
+            found = self._scalars[value] = self._scalar(_passed(value))
+        return found
+
+    def _scalar(self, value: SSAValue) -> _Scalar:
+        number, argument, owner = constant_of(value), self._leaf_of(value), value.owner
+        if number is not None or argument is not None or not isinstance(owner, tile.Elementwise):
+            return _Scalar(value, number, argument)
+        inputs = tuple(owner.operands)
+        function = name_of(owner.function.data, inputs[0].type)
+        is_known = function in FUNCTIONS or function == "select"
+        return _Scalar(value, None, None, function if is_known else "", inputs)
+
+    def _leaf_of(self, value: SSAValue) -> BlockArgument | None:
         """Return the carried scalar that a value is, or is when the loop ends: at any position."""
         if isinstance(value, BlockArgument):
             return value if value in self.arguments else None
-        if value not in self._ends:
-            self._ends[value] = self._end(value)
-        return self._ends[value]
-
-    def _end(self, result: SSAValue) -> BlockArgument | None:
-        loop = result.owner
+        loop = value.owner
         match loop:
             case scf.ForOp():
-                end = loop.body.block.args[list(loop.results).index(result) + 1]  # pyright: ignore
+                end = loop.body.block.args[list(loop.results).index(value) + 1]  # pyright: ignore
             case scf.WhileOp():
-                place = list(loop.results).index(result)  # pyright: ignore
+                place = list(loop.results).index(value)  # pyright: ignore
                 end = terminator(loop.before_region.block).operands[place + 1]
             case _:
                 return None
-        return self.leaf_of(end) if isinstance(end, BlockArgument) else None
+        return self._leaf_of(end) if isinstance(end, BlockArgument) else None
 
     def is_fixed(self, value: SSAValue, loop: Operation | None) -> bool:
         """Tell whether a number is the same throughout a launch, or in each trip of a loop that is
@@ -158,40 +181,35 @@ class Formula:
 
     def place(self, value: SSAValue) -> int:
         """Return where a scalar stands. Raises Unseen, Either."""
-        value = _passed(value)
-        while value in self.chosen:
-            chosen = self.taken[value] = self.chosen[value]
-            value = _passed(chosen)
-        found = self._places.get(value)
+        scalar = self._carried.scalar(value)
+        while scalar.value in self.chosen:
+            chosen = self.taken[scalar.value] = self.chosen[scalar.value]
+            scalar = self._carried.scalar(chosen)
+        found = self._places.get(scalar.value)
         if found is None:
-            number, argument = constant_of(value), self._carried.leaf_of(value)
-            is_leaf = number is not None or argument is not None
-            node = _LEAF if is_leaf else self._node(value)
-            found = self._places[value] = len(self._nodes)
+            is_leaf = scalar.number is not None or scalar.argument is not None
+            node = _LEAF if is_leaf else self._node(scalar)
+            found = self._places[scalar.value] = len(self._nodes)
             self._nodes.append(node)
-            if number is not None:
-                self._constants[found] = number
-            elif argument is not None:
-                self.turning[value] = argument, found
+            if scalar.number is not None:
+                self._constants[found] = scalar.number
+            elif scalar.argument is not None:
+                self.turning[scalar.value] = scalar.argument, found
             elif not node.function:
                 self.amounts[found] = node.period if node.period > 1 else 0
         return found
 
-    def _node(self, value: SSAValue) -> _Node:
-        owner = value.owner
+    def _node(self, scalar: _Scalar) -> _Node:
+        value, owner = scalar.value, scalar.value.owner
         whole = not self._carried.turns(value) and self._carried.is_fixed(value, self.loop)
         if whole and not (self._begins and _repeats(owner)):
             return _Node(period=_bound(owner) or 1)
         if isinstance(owner, scf.IfOp):
             raise Either(owner)
-        if not isinstance(owner, tile.Elementwise):
+        inputs = tuple([self.place(each) for each in scalar.inputs])
+        if not scalar.function:
             raise Unseen
-        operands = tuple(owner.operands)
-        inputs = tuple([self.place(each) for each in operands])
-        function = name_of(owner.function.data, operands[0].type)
-        if function not in FUNCTIONS and function != "select":
-            raise Unseen
-        return _Node(inputs, function, self._period(function, inputs))
+        return _Node(inputs, scalar.function, self._period(scalar.function, inputs))
 
     def _period(self, function: str, inputs: tuple[int, ...]) -> int:
         """Return how a function of others goes with the numbers fixed at launch."""

@@ -42,6 +42,7 @@ class Rings:
         # What goes by the same positions, and what of it tells some of them from others.
         self._linked: dict[SSAValue, SSAValue] = {}
         self._telling: set[SSAValue] = set()
+        self._told: set[SSAValue] = set()  # roots of what is linked with what tells
         self._idle: set[BlockArgument] = set()
 
     def read(
@@ -58,13 +59,13 @@ class Rings:
             self._telling.update(self._leaves(value).carried)
         for group in self._groups:
             self._carry(group)
+        self._told = {self._root(each) for each in self._telling}
 
     def are_alike(self, group: Group) -> bool:
         """Tell whether scalars that a loop carries are of rings whose positions nothing tells from
         one another.
         """
-        telling = {self._root(each) for each in self._telling}
-        return all(self._root(each) not in telling for each in group)
+        return all(self._root(each) not in self._told for each in group)
 
     def _use(self, operation: Operation, asked: Mapping[SSAValue, str]) -> None:
         for ring in operation.operands:
@@ -127,9 +128,15 @@ class Rings:
         return frozenset(each for each in self._idle if self.are_alike((each,)))
 
     def _link(self, one: SSAValue, other: SSAValue) -> None:
-        self._linked[self._root(one)] = self._root(other)
+        low, high = self._root(one), self._root(other)
+        if low is not high:
+            self._linked[low] = high
 
     def _root(self, item: SSAValue) -> SSAValue:
-        while (above := self._linked.get(item, item)) is not item:
-            item = above
-        return item
+        above = self._linked.get(item)
+        if above is None:
+            return item
+        while (higher := self._linked.get(above)) is not None:
+            above = higher
+        self._linked[item] = above  # the way is short from now on
+        return above

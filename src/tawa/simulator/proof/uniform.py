@@ -129,6 +129,7 @@ class _Reader:
         self.roots: dict[Operation, dict[SSAValue, str]] = {}
         self.decides: dict[BlockArgument, Operation] = {}
         self.known: dict[bool, dict[Origin, Leaves]] = {False: {}, True: {}}
+        self.found: dict[bool, dict[SSAValue, Leaves]] = {False: {}, True: {}}
         self.origins: dict[SSAValue, Origin] = {}
         self.parts: dict[Origin, tuple[Origin, ...]] = {}
         self.steady: dict[Operation, Steadiness] = {}
@@ -294,7 +295,14 @@ class _Reader:
         """Return what a scalar depends on, through control flow; `conditions` that choose between
         its values count.
         """
-        known, origin = self.known[conditions], self._origin(value)
+        answers = self.found[conditions]
+        found = answers.get(value)
+        if found is None:
+            found = answers[value] = self._gather(self._origin(value), conditions)
+        return found
+
+    def _gather(self, origin: Origin, conditions: bool) -> Leaves:
+        known = self.known[conditions]
         found = known.get(origin)
         if found is None:
             found = Leaves()
@@ -309,7 +317,7 @@ class _Reader:
                     found.add(whole)
                     continue
                 item.add_to(found)
-                work += self._parts(item)
+                work += self.parts.get(item) or self._parts(item)
                 if conditions and item.branch is not None:
                     work.append(self._origin(item.branch.cond))
             known[origin] = found
