@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from typing import TypeVar
 
 from xdsl.ir import Block, Operation
@@ -20,14 +21,16 @@ class Census:
         self.operations: list[Operation] = []
         self.places: dict[Operation, int] = {}
         self.ends: list[int] = []
-        self._kinds: dict[type[Operation], list[int]] = {}
+        self._kinds: defaultdict[type[Operation], list[int]] = defaultdict(list)
         self._visit(kernel)
 
     def _visit(self, operation: Operation) -> None:
         place = self.places[operation] = len(self.operations)
         self.operations.append(operation)
-        self.ends.append(place)
-        self._kinds.setdefault(type(operation), []).append(place)
+        self.ends.append(place + 1)
+        self._kinds[type(operation)].append(place)
+        if not operation.regions:
+            return
         for region in operation.regions:
             for block in region.blocks:
                 for inner in block.ops:

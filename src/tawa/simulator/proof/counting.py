@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from math import prod
 from typing import TypeAlias
 
@@ -107,8 +108,18 @@ def most_trips(loop: scf.ForOp, known: Known) -> int | None:
     ``if 2 * step < n: .. else: for``.
     """
     span = polynomial(loop.ub, known) - polynomial(loop.lb, known)
-    found = [_most_in(loop, length, known) for length in _capped(span)]
-    return min((count for count in found if count is not None), default=None)
+    step = polynomial(loop.step, known)
+    by = step.as_constant or 0
+    found: list[int] = []
+    spares: list[Polynomial] | None = None
+    for length in _capped(span):
+        if by > 0 and (most := _at_most(length)) is not None:
+            found.append(max(0, -(-most // by)))
+            continue
+        spares = list(_spares(loop, known)) if spares is None else spares
+        if (few := _few_in(length, step, spares)) is not None:
+            found.append(few)
+    return min(found, default=None)
 
 
 def _capped(value: Polynomial) -> Iterator[Polynomial]:
@@ -128,45 +139,46 @@ def _capped(value: Polynomial) -> Iterator[Polynomial]:
                 continue
 
 
-def _most_in(loop: scf.ForOp, span: Polynomial, known: Known) -> int | None:
-    """Return how many trips a loop makes at most over a span that it never exceeds."""
-    step = polynomial(loop.step, known)
-    if (length := _at_most(span)) is not None and (by := step.as_constant) is not None and by > 0:
-        return max(0, -(-length // by))
-    return next((n for n in range(_FEW) if _is_within(loop, span, n, step, known)), None)
-
-
-def _is_within(
-    loop: scf.ForOp, span: Polynomial, count: int, step: Polynomial, known: Known
-) -> bool:
-    """Tell whether a span is no longer than so many steps: by itself, or by what a condition or the
-    end of a loop around it says.
-    """
-    more = span - Polynomial.constant(count) * step
+def _spares(loop: scf.ForOp, known: Known) -> Iterator[Polynomial]:
+    """Yield what is never negative in a loop because of the conditions and loops around it."""
     inner: Operation = loop
-    if _is_at_most_zero(more):
-        return True
     while isinstance(around := inner.parent_op(), (scf.IfOp, scf.ForOp)):
         spare = _at_least_zero(around, inner, known)
-        if spare is not None and any(
-            _is_at_most_zero(more + Polynomial.constant(times) * spare)
-            for times in _multiples(more, spare)
-        ):
-            return True
+        if spare is not None:
+            yield spare
         inner = around
-    return False
 
 
-def _multiples(value: Polynomial, spare: Polynomial) -> list[int]:
+def _few_in(span: Polynomial, step: Polynomial, spares: list[Polynomial]) -> int | None:
+    """Return how many trips a loop makes at most over a span, where it is no longer than so many
+    steps: by itself, or by what one of `spares` is at least, some times; None for many.
+    """
+    # All are sums of the same products: only their factors are worked with.
+    terms = [dict(each.terms) for each in (span, step, *spares)]
+    products = list(dict.fromkeys(chain(((),), *terms)))
+    whole, by, *others = [[each.get(product, 0) for product in products] for each in terms]
+    natural = [all(map(_not_negative, product)) for product in products]
+
+    def is_at_most_zero(factors: list[int]) -> bool:
+        return factors[0] <= 0 and not any(
+            factor > 0 or (factor < 0 and not sure)
+            for factor, sure in zip(factors[1:], natural[1:])
+        )
+
+    for count in range(_FEW):
+        more = [one - count * other for one, other in zip(whole, by)]
+        if is_at_most_zero(more):
+            return count
+        for spare in others:
+            for times in _multiples(more, spare):
+                if is_at_most_zero([one + times * other for one, other in zip(more, spare)]):
+                    return count
+    return None
+
+
+def _multiples(value: list[int], spare: list[int]) -> set[int]:
     """Return by what `spare` is to be taken for a term of a value to vanish in their sum."""
-    factors = dict(value.terms)
-    pairs = ((factors[monomial], by) for monomial, by in spare.terms if monomial in factors)
-    return list(dict.fromkeys([1, *(-one // by for one, by in pairs if -one // by > 1)]))
-
-
-def _is_at_most_zero(value: Polynomial) -> bool:
-    most = _at_most(value)
-    return most is not None and most <= 0
+    return {1, *(-one // by for one, by in zip(value, spare) if one and by and -one // by > 1)}
 
 
 def _at_most(value: Polynomial) -> int | None:

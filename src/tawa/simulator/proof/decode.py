@@ -8,7 +8,7 @@ agents, if they have any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -41,7 +41,7 @@ class Decoder:
     """Decodes the roles of a kernel. `rules` gives the step of each operation with an effect,
     `instances` how many roles take tiles in turn; `constants` are the integers that stand in the
     environment from the start, by their place, `scripted` what one thread does by a script of its
-    own.
+    own, `touching` what reads tensors that are `running` or makes ones that are `tracked`.
     """
 
     census: Census
@@ -59,9 +59,11 @@ class Decoder:
     needed: set[SSAValue] = field(default_factory=lambda: set())
     tracked: set[SSAValue] = field(default_factory=lambda: set())
     running: set[SSAValue] = field(default_factory=lambda: set())
+    touching: set[Operation] = field(default_factory=lambda: set())
     footprints: dict[SSAValue, Footprint] = field(default_factory=lambda: {})
     scripted: set[Operation] = field(default_factory=lambda: set())
     polynomials: Known = field(default_factory=lambda: {})
+    _silent: set[type[Operation]] = field(default_factory=lambda: set(), init=False)
 
     def number(self, value: SSAValue) -> int:
         """Return the place of a value in a script's environment."""
@@ -81,10 +83,9 @@ class Decoder:
         work = list(roots)
         while work:
             value = work.pop()
-            if value in self.needed or not carries_scalar(value):
-                continue
-            self.needed.add(value)
-            work.extend(sources(value))
+            if value not in self.needed and carries_scalar(value):
+                self.needed.add(value)
+                work.extend(sources(value))
 
     # --- steps ----------------------------------------------------------------------------------
 
@@ -92,7 +93,7 @@ class Decoder:
         """Decode the operations of a block but its terminator."""
         steps: list[Step] = []
         for operation in block.ops:
-            if isinstance(operation, (scf.YieldOp, scf.ConditionOp)):
+            if type(operation) in _ENDS:
                 continue
             step = self.operation(operation)
             if step is not None:
@@ -101,13 +102,16 @@ class Decoder:
 
     def operation(self, operation: Operation) -> Step | None:
         """Decode one operation; None where the proof has nothing to do."""
-        rule = self.rules.get(type(operation))
+        kind = type(operation)
+        rule = self.rules.get(kind)
         if rule is not None:
             return rule(self, operation)
-        if not (operation.has_trait(Pure) or isinstance(operation, SILENT)):
-            raise Unproved(f"the proof does not know {operation.name}", operation)
+        if kind not in self._silent:
+            if not (operation.has_trait(Pure) or isinstance(operation, SILENT)):
+                raise Unproved(f"the proof does not know {operation.name}", operation)
+            self._silent.add(kind)
         check = self.touch(self, operation)
-        if not any(result in self.needed for result in operation.results):
+        if self.needed.isdisjoint(operation.results):
             return check
         match operation:
             case tile.Constant(value=IntAttr() as number):
@@ -119,6 +123,7 @@ class Decoder:
         return step if check is None else both(check, step)
 
 
+_ENDS = frozenset((scf.YieldOp, scf.ConditionOp))
 SILENT: tuple[type[Operation], ...] = (
     tile.Assume,
     tile.Print,
@@ -128,12 +133,14 @@ SILENT: tuple[type[Operation], ...] = (
 )
 
 
-def sources(value: SSAValue) -> list[SSAValue]:
-    """Return the values a scalar is computed from, through control flow."""
+def sources(value: SSAValue) -> Sequence[SSAValue]:
+    """Return the values a scalar is computed from, through control flow; also tensors it is of."""
     if isinstance(value, BlockArgument):
         return _argument_sources(value)
     owner = value.owner
     assert isinstance(owner, Operation)
+    if not owner.regions:
+        return owner.operands
     index = owner.results.index(value)  # pyright: ignore[reportArgumentType]
     match owner:
         case scf.ForOp():
@@ -145,7 +152,7 @@ def sources(value: SSAValue) -> list[SSAValue]:
             condition = terminator(owner.before_region.block)
             return [condition.operands[0], condition.operands[index + 1]]
         case _:
-            return [operand for operand in owner.operands if carries_scalar(operand)]
+            return owner.operands
 
 
 def _argument_sources(value: BlockArgument) -> list[SSAValue]:
@@ -205,8 +212,8 @@ def _computing(
 ) -> Step:
     """Return a step that computes a scalar from others alone (see `Computation`)."""
     result = operation.results[0]
-    places = (decoder.number(value) for value in operation.operands)
-    reads = tuple(place for place in places if place not in decoder.constants)
+    places = map(decoder.number, operation.operands)
+    reads = tuple([place for place in places if place not in decoder.constants])
     return Step(run, computes=Computation(result, out, reads, numbers))
 
 
@@ -261,8 +268,9 @@ def _block_id(out: int, axis: int) -> Callable[[Script], None]:
 
 
 def _elementwise(decoder: Decoder, operation: tile.Elementwise, out: int) -> Step:
-    name = name_of(operation.function.data, operation.inputs[0].type)
-    inputs = tuple(decoder.number(value) for value in operation.inputs)
+    operands = operation.operands
+    name = name_of(operation.function.data, operands[0].type)
+    inputs = tuple(map(decoder.number, operands))
     meaning = FUNCTIONS.get(name)
     if name == "select":
         return _computing(decoder, operation, _select(operation, inputs, out), out, numbers=True)

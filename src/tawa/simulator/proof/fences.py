@@ -27,12 +27,13 @@ Open: TypeAlias = "Operation | None"
 @dataclass(frozen=True, slots=True)
 class Fences:
     """The registers of a role's products: threads that read tensors of `running` or make ones of
-    `tracked` access them.
+    `tracked` access them, which operations that are `touching` do.
     """
 
     label: str
     running: set[SSAValue]
     tracked: set[SSAValue]
+    touching: set[Operation]
 
     def check(self, role: hopper.Role) -> None:
         """Raise Violation where a path leads to a wgmma without a fence."""
@@ -41,12 +42,13 @@ class Fences:
     def _block(self, block: Block, before: Open) -> Open:
         """Return what is open at the end of a block, given what is before it."""
         for operation in block.ops:
-            before = self._operation(operation, before)
+            if type(operation) in _KNOWN:
+                before = self._operation(operation, before)
+            elif self._accesses(operation):
+                before = operation
         return before
 
     def _operation(self, operation: Operation, before: Open) -> Open:
-        if type(operation) not in _KNOWN:
-            return operation if self._accesses(operation) else before
         match operation:
             case hopper.WgmmaFence():
                 return None
@@ -94,8 +96,8 @@ class Fences:
 
     def _accesses(self, operation: Operation) -> bool:
         """Tell whether threads read or write registers of products."""
-        return any(value in self.running for value in operands_of(operation)) or any(
-            result in self.tracked for result in operation.results
+        return operation in self.touching or (
+            bool(operation.regions) and not self.running.isdisjoint(operands_of(operation))
         )
 
     def _unfenced(self, wgmma: hopper.Wgmma, access: Operation) -> Violation:

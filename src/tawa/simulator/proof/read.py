@@ -163,7 +163,7 @@ def read_kernel(kernel: tile.Kernel, target: Target, idle: bool = True) -> Model
     check_owners(census)
     check_roles(census, roles, threads, registers, target)
     for role in roles:
-        Fences(role.label.data, decoder.running, decoder.tracked).check(role)
+        Fences(role.label.data, decoder.running, decoder.tracked, decoder.touching).check(role)
         Agreement(census, role, decoder.written).check()
     arguments = tuple(
         ArgumentModel.of(value, decoder.number(value), _unit(kernel, index))

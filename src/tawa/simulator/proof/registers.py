@@ -96,7 +96,9 @@ _CARRIERS = (scf.ForOp, scf.IfOp, scf.WhileOp, hopper.WgmmaWait, hopper.Pin, hop
 
 
 def follow_registers(decoder: Decoder, role: hopper.Role) -> None:
-    """Find the tensors whose registers a wgmma owns (`running`) or uses (`tracked`)."""
+    """Find the tensors whose registers a wgmma owns (`running`) or uses (`tracked`), and what reads
+    or makes them.
+    """
     forward: dict[SSAValue, list[SSAValue]] = {}
     fed: list[SSAValue] = []
     made: list[SSAValue] = []
@@ -114,8 +116,11 @@ def follow_registers(decoder: Decoder, role: hopper.Role) -> None:
         for target in targets:
             backward.setdefault(target, []).append(origin)
     running = _closure(made, forward)
+    tracked = running | _closure([*fed, *running], backward)
     decoder.running |= running
-    decoder.tracked |= running | _closure([*fed, *running], backward)
+    decoder.tracked |= tracked
+    decoder.touching.update(use.operation for value in running for use in value.uses)
+    decoder.touching.update(value.owner for value in tracked if isinstance(value.owner, Operation))
 
 
 def _moves(operation: Operation) -> list[tuple[SSAValue, SSAValue]]:
@@ -175,6 +180,9 @@ def _closure(start: list[SSAValue], edges: dict[SSAValue, list[SSAValue]]) -> se
 
 def touch_rule(decoder: Decoder, operation: Operation) -> Step | None:
     """An operation by threads on registers that wgmma uses: they must be at rest."""
+    # What stands in the regions of others (reduce, scan) reads for them.
+    if operation not in decoder.touching and not operation.regions:
+        return None
     if isinstance(operation, (scf.YieldOp, tile.Yield)):
         return None
     reads = [
