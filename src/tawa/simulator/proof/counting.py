@@ -24,24 +24,24 @@ def recurrence_of(value: BlockArgument) -> tuple[SSAValue, SSAValue] | None:
     """Return the first value of a carried scalar, and the one a trip hands back."""
     loop = value.owner.parent_op()
     match loop:
-        case scf.ForOp() if value.index:
-            return loop.iter_args[value.index - 1], yielded(value.owner, value.index - 1)
+        case scf.ForOp() if value.index:  # its bounds and step are operands before the carried ones
+            return loop.operands[value.index + 2], yielded(value.owner, value.index - 1)
         case scf.WhileOp() if value.owner is loop.before_region.block:
             end = terminator(loop.after_region.block)
-            return loop.arguments[value.index], end.operands[value.index]
+            return loop.operands[value.index], end.operands[value.index]
         case _:
             return None
 
 
 def counts(value: BlockArgument, back: SSAValue) -> int:
     """Return by how much a carried scalar counts a trip, 0 where it does anything else."""
-    match back.owner:
-        case tile.Elementwise(function=function, inputs=(one, other)) if function.data == "add":
-            if _same(one, value):
-                return constant_of(other) or 0
-            return (constant_of(one) or 0) if _same(other, value) else 0
-        case _:
-            return 0
+    owner = back.owner
+    if not isinstance(owner, tile.Elementwise) or owner.function.data != "add":
+        return 0
+    one, other = owner.operands
+    if _same(one, value):
+        return constant_of(other) or 0
+    return (constant_of(one) or 0) if _same(other, value) else 0
 
 
 def _same(value: SSAValue, argument: BlockArgument) -> bool:
@@ -57,8 +57,11 @@ def _same(value: SSAValue, argument: BlockArgument) -> bool:
 
 def constant_of(value: SSAValue) -> int | None:
     """Return an integer constant's value."""
-    match value.owner:
-        case tile.Constant(value=IntAttr() as number):
+    owner = value.owner
+    if not isinstance(owner, tile.Constant):
+        return None
+    match owner.value:
+        case IntAttr() as number:
             return number.data
         case _:
             return None

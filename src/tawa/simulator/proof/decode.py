@@ -41,7 +41,8 @@ class Decoder:
     """Decodes the roles of a kernel. `rules` gives the step of each operation with an effect,
     `instances` how many roles take tiles in turn; `constants` are the integers that stand in the
     environment from the start, by their place, `scripted` what one thread does by a script of its
-    own, `touching` what reads tensors that are `running` or makes ones that are `tracked`.
+    own, `touching` what reads tensors that are `running` or makes ones that are `tracked`, `quiet`
+    which conditions are so (see `quiet`), of those that were asked for.
     """
 
     census: Census
@@ -60,6 +61,7 @@ class Decoder:
     tracked: set[SSAValue] = field(default_factory=lambda: set())
     running: set[SSAValue] = field(default_factory=lambda: set())
     touching: set[Operation] = field(default_factory=lambda: set())
+    quiet: dict[Operation, bool] = field(default_factory=lambda: {})
     footprints: dict[SSAValue, Footprint] = field(default_factory=lambda: {})
     scripted: set[Operation] = field(default_factory=lambda: set())
     polynomials: Known = field(default_factory=lambda: {})

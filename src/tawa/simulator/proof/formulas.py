@@ -179,6 +179,12 @@ class Formula:
         self._places: dict[SSAValue, int] = {}
         self._constants: dict[int, int] = {}
 
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What the formula computes, whatever its leaves are."""
+        constants, amounts = tuple(self._constants.items()), tuple(self.amounts.items())
+        return tuple(self._nodes), constants, amounts
+
     def place(self, value: SSAValue) -> int:
         """Return where a scalar stands. Raises Unseen, Either."""
         scalar = self._carried.scalar(value)

@@ -11,7 +11,7 @@ numbers: they reach slots and phases through sums, quotients and remainders only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import product
 from typing import TypeAlias
 
@@ -31,9 +31,11 @@ Group: TypeAlias = tuple[BlockArgument, ...]
 """Scalars that a loop carries and that depend on one another."""
 Asked: TypeAlias = tuple[tuple[SSAValue, str], ...]
 """Scalars that are a "slot" or a "phase" together."""
-_Fits: TypeAlias = tuple[SSAValue | None, frozenset[BlockArgument], frozenset[tuple[int, bool]]]
+_Further: TypeAlias = frozenset[tuple[int, bool]]
+"""How far on a scalar may be said to be, and whether by the sum as well."""
+_Fits: TypeAlias = tuple[SSAValue | None, frozenset[BlockArgument], _Further]
 """The slot that a scalar is computed from, all that loops carry of what it is computed from, and
-how far on it is, and whether by the sum as well.
+how far on it is.
 """
 
 _Wanted: TypeAlias = tuple[SSAValue, str, int, "Operation | None"]
@@ -63,6 +65,7 @@ class Jumps:
         self._together = None if together is None else [frozenset(group) for group in together]
         # Several operations mean one slot, and loops hand on what was asked for inside of them.
         self._alike: dict[tuple[Asked, int, Operation | None], bool] = {}
+        self._further: dict[tuple[object, ...], _Further] = {}  # by what formulas look like
         self._found: dict[_Wanted, list[tuple[Chosen, _Fits | scf.IfOp]]] = {}
 
     def turns(self, value: SSAValue) -> bool:
@@ -167,38 +170,41 @@ class Jumps:
             if kind in leaves or self.depth_of([argument]) != depth:
                 raise Unseen  # positions of two rings, or of two times
             leaves[kind] = leaf, place
-        around = 2 * depth
-        tried = product(range(around if leaves else 1), *formula.ranges(out, around))
-        positions, *amounts = map(list, zip(*tried))
-        given = dict(zip(formula.amounts, amounts))
-        if "slot" in leaves:
-            given[leaves["slot"][1]] = [at % depth for at in positions]
-        if "phase" in leaves:
-            given[leaves["phase"][1]] = [at // depth for at in positions]
-        found = formula.columns(given, len(positions))[out]
-        ends = [each % depth if what == "slot" else each // depth for each in range(around)]
-        if amounts:
-            sums = list(map(sum, zip(*amounts)))
-            ways = (False, True) if formula.loop is not None else (False,)
-            further = _further(found, positions, sums, ends, ways)
-        else:
-            # A ring of one slot is where it was with each sum.
-            ways = (False, True) if formula.loop is not None and depth == 1 else (False,)
-            twice = 2 * ends  # at each position in turn, or at the first one alone
-            reached = [by for by in range(around) if twice[by : by + len(found)] == found]
-            further = frozenset(product(reached, ways))
+        places = {kind: place for kind, (_, place) in leaves.items()}
+        key = formula.shape, tuple(places.items()), out, what, depth, formula.loop is None
+        further = self._further.get(key)
+        if further is None:
+            further = self._further[key] = _further_by(formula, places, out, what, depth)
         return (
             leaves["slot"][0] if "slot" in leaves else None,
-            frozenset(argument for argument, _ in formula.turning.values()),
+            frozenset([argument for argument, _ in formula.turning.values()]),
             further,
         )
 
 
-def _further(
-    found: list[int], positions: list[int], sums: list[int], ends: list[int], ways: Iterable[bool]
-) -> frozenset[tuple[int, bool]]:
-    """Return how far on from all positions what was found is: by a number, perhaps by sums more."""
-    around = len(ends)
+def _further_by(
+    formula: Formula, places: Mapping[str, int], out: int, what: str, depth: int
+) -> _Further:
+    """Return how far on the scalar at `out` is from the slot and phase at `places`."""
+    around = 2 * depth
+    tried = product(range(around if places else 1), *formula.ranges(out, around))
+    columns: list[list[int]] = [list(column) for column in zip(*tried)]
+    positions, *amounts = columns
+    given = dict(zip(formula.amounts, amounts))
+    if "slot" in places:
+        given[places["slot"]] = [at % depth for at in positions]
+    if "phase" in places:
+        given[places["phase"]] = [at // depth for at in positions]
+    found = formula.columns(given, len(positions))[out]
+    ends = [each % depth if what == "slot" else each // depth for each in range(around)]
+    # A ring of one slot is where it was with each sum.
+    by_sums = formula.loop is not None and (depth == 1 or bool(amounts))
+    ways = (False, True) if by_sums else (False,)
+    if not amounts:
+        twice = 2 * ends  # at each position in turn, or at the first one alone
+        reached = [by for by in range(around) if twice[by : by + len(found)] == found]
+        return frozenset(product(reached, ways))
+    sums = [sum(each) for each in zip(*amounts)]
     return frozenset(
         (by, more)
         for by in range(around)

@@ -32,6 +32,13 @@ def is_quiet(branch: Operation, decoder: Decoder) -> bool:
     """Tell whether only registers are computed on either side of a condition."""
     if not isinstance(branch, scf.IfOp):
         return False
+    found = decoder.quiet.get(branch)
+    if found is None:
+        found = decoder.quiet[branch] = _is_quiet(branch, decoder)
+    return found
+
+
+def _is_quiet(branch: scf.IfOp, decoder: Decoder) -> bool:
     blocks = [region.block for region in branch.regions if region.blocks]
     for block in blocks:
         for inner in decoder.census.inside(block):

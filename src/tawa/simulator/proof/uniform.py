@@ -326,7 +326,13 @@ class _Reader:
     def _parts(self, item: Origin) -> tuple[Origin, ...]:
         found = self.parts.get(item)
         if found is None:
-            found = self.parts[item] = tuple([self._origin(value) for value in item.values])
+            found = self.parts[item] = tuple(
+                [
+                    self._origin(value)
+                    for value in item.values
+                    if not isinstance(value.owner, tile.Constant)  # which depends on nothing
+                ]
+            )
         return found
 
     def _origin(self, value: SSAValue) -> Origin:
