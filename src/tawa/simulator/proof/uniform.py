@@ -33,15 +33,9 @@ from tawa.ir.control import decisive
 from tawa.simulator.proof.counting import recurrence_of
 from tawa.simulator.proof.course import LATEST, Course, course_of, stays
 from tawa.simulator.proof.cycles import Cycles
+from tawa.simulator.proof.dependence import Dependence
 from tawa.simulator.proof.jumps import Jumps
-from tawa.simulator.proof.leaves import (
-    Leaves,
-    Origin,
-    Steadiness,
-    apart,
-    compared,
-    origin_of,
-)
+from tawa.simulator.proof.leaves import Steadiness, apart, compared
 from tawa.simulator.proof.positions import Rings
 from tawa.simulator.proof.rules import Unproved
 
@@ -128,10 +122,8 @@ class _Reader:
         self.uses: dict[BlockArgument, dict[str, set[int | None]]] = {}
         self.roots: dict[Operation, dict[SSAValue, str]] = {}
         self.decides: dict[BlockArgument, Operation] = {}
-        self.known: dict[bool, dict[Origin, Leaves]] = {False: {}, True: {}}
-        self.found: dict[bool, dict[SSAValue, Leaves]] = {False: {}, True: {}}
-        self.origins: dict[SSAValue, Origin] = {}
-        self.parts: dict[Origin, tuple[Origin, ...]] = {}
+        self.dependence = Dependence()
+        self.leaves = self.dependence.leaves
         self.steady: dict[Operation, Steadiness] = {}
         self.tracked: dict[BlockArgument, None] = {}
         self.polynomials = known
@@ -152,7 +144,7 @@ class _Reader:
             self.chosen.add(operation)
         for branch in leaves.branches:
             self.condition(branch, branch.cond)
-        if leaves.loops and (not leaves.open or self._counts_trips(value)):
+        if leaves.loops and (not leaves.open or self.dependence.counts_trips(value)):
             raise Unproved(
                 f"the {what} of {operation.name} is computed from the number of the trip: trips "
                 "beyond those that are run may synchronize in another way",
@@ -163,19 +155,6 @@ class _Reader:
         depth = self.depths(operation)
         for argument in leaves.carried:
             self.uses.setdefault(argument, {}).setdefault(what, set()).add(depth)
-
-    def _counts_trips(self, value: SSAValue) -> bool:
-        """Tell whether the number of a trip is in a scalar by no recurrence."""
-        seen: set[Origin] = set()
-        work = [self._origin(value)]
-        while work:
-            item = work.pop()
-            if item.loop is not None:
-                return True
-            if item not in seen and item.carried is None:
-                seen.add(item)
-                work += self._parts(item)
-        return False
 
     def condition(self, operation: Operation, value: SSAValue) -> None:
         """A condition: where it is a function of the number of a trip alone, it must settle."""
@@ -289,58 +268,6 @@ class _Reader:
         leaves = [self.leaves(value) for value in decisive(control)]
         return any(item.loops.keys() - {control} or item.carried or item.reads for item in leaves)
 
-    # --- what a scalar depends on ---------------------------------------------------------------
-
-    def leaves(self, value: SSAValue, conditions: bool = True) -> Leaves:
-        """Return what a scalar depends on, through control flow; `conditions` that choose between
-        its values count.
-        """
-        answers = self.found[conditions]
-        found = answers.get(value)
-        if found is None:
-            found = answers[value] = self._gather(self._origin(value), conditions)
-        return found
-
-    def _gather(self, origin: Origin, conditions: bool) -> Leaves:
-        known = self.known[conditions]
-        found = known.get(origin)
-        if found is None:
-            found = Leaves()
-            seen: set[Origin] = set()
-            work = [origin]
-            while work:
-                item = work.pop()
-                if item in seen:
-                    continue
-                seen.add(item)
-                if (whole := known.get(item)) is not None:
-                    found.add(whole)
-                    continue
-                item.add_to(found)
-                work += self.parts.get(item) or self._parts(item)
-                if conditions and item.branch is not None:
-                    work.append(self._origin(item.branch.cond))
-            known[origin] = found
-        return found
-
-    def _parts(self, item: Origin) -> tuple[Origin, ...]:
-        found = self.parts.get(item)
-        if found is None:
-            found = self.parts[item] = tuple(
-                [
-                    self._origin(value)
-                    for value in item.values
-                    if not isinstance(value.owner, tile.Constant)  # which depends on nothing
-                ]
-            )
-        return found
-
-    def _origin(self, value: SSAValue) -> Origin:
-        found = self.origins.get(value)
-        if found is None:
-            found = self.origins[value] = origin_of(value)
-        return found
-
     # --- orbits ---------------------------------------------------------------------------------
 
     def components(
@@ -358,9 +285,8 @@ class _Reader:
         found = {loop: self._groups(arguments) for loop, arguments in by_loop.items()}
         groups = [*chain.from_iterable(found.values())]
         known = self.polynomials
-        rings = Rings(
-            self.uses, lambda value: self.leaves(value, False), known, lonely, groups, idle
-        )
+        leaves = self.dependence.chosen_leaves
+        rings = Rings(self.uses, leaves, known, lonely, groups, idle)
         others = (*elsewhere, *self.decides, *chain.from_iterable(jumping.values()))
         rings.read(self.roots, others)
         # A ring that only some trips of a period turn goes over many, which runs must make.
@@ -380,7 +306,7 @@ class _Reader:
         rings = [each for arguments in found.values() for each in arguments if each in self.uses]
         if not rings:
             return
-        jumps = Jumps(rings, self.uses, lambda value: self.leaves(value, False), self.polynomials)
+        jumps = Jumps(rings, self.uses, self.dependence.chosen_leaves, self.polynomials)
         for loop, arguments in found.items():
             groups = self._groups([each for each in arguments if each in self.uses])
             if not all(map(jumps.carries_on, groups)):
