@@ -8,6 +8,7 @@ of both kinds share one pattern: a quad of lanes along a row, eight quads down t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd, prod
 
 from tawa.errors import ShapeUnsupported
@@ -60,6 +61,7 @@ def _split_warpgroups(m: int, n: int, warps: int) -> tuple[int, int]:
     return down, across
 
 
+@lru_cache(maxsize=256)  # its tables, which each product of a kernel is compared with, stay with it
 def wgmma_accumulator(m: int, n: int, warps: int) -> RegisterLayout:
     """Return the layout of an m x n wgmma accumulator over `warps` warps.
 

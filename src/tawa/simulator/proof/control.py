@@ -226,8 +226,8 @@ def _guarded(branch: scf.IfOp, decoder: Decoder) -> tuple[Site, Bounds] | None:
     with their places: as of a loop whose first trip is peeled off. What runs where another
     condition inside does not hold is no such loop: its own way leads there.
     """
-    for loop in branch.true_region.block.walk():
-        if not isinstance(loop, scf.ForOp) or _on_another_side(loop, branch):
+    for loop in decoder.census.of(scf.ForOp, within=branch.true_region.block):
+        if _on_another_side(loop, branch):
             continue
         bounds = (loop.lb, loop.ub, loop.step)
         site = nesting_of(loop, loop.body.block, decoder)

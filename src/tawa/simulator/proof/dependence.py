@@ -13,7 +13,7 @@ class Dependence:
 
     def __init__(self) -> None:
         self._origins: dict[SSAValue, Origin] = {}
-        self._parts: dict[Origin, tuple[Origin, ...]] = {}
+        self._parts: dict[Origin, tuple[tuple[Origin, ...], bool]] = {}
         # With the conditions that choose between values, and without.
         self._found: dict[bool, dict[SSAValue, Leaves]] = {False: {}, True: {}}
         self._known: dict[bool, dict[Origin, Leaves]] = {False: {}, True: {}}
@@ -40,7 +40,7 @@ class Dependence:
                 return True
             if item not in seen and item.carried is None:
                 seen.add(item)
-                work += self._parts_of(item)
+                work += self._parts_of(item)[0]
         return False
 
     def _gather(self, origin: Origin, conditions: bool) -> Leaves:
@@ -59,23 +59,27 @@ class Dependence:
             if (whole := known.get(item)) is not None:
                 found.add(whole)
                 continue
-            item.add_to(found)
-            work += parts.get(item) or self._parts_of(item)
-            if conditions and item.branch is not None:
-                work.append(self._origin(item.branch.cond))
+            inputs, tells = parts.get(item) or self._parts_of(item)
+            work += inputs
+            if tells:
+                item.add_to(found)
+                if conditions and item.branch is not None:
+                    work.append(self._origin(item.branch.cond))
         known[origin] = found
         return found
 
-    def _parts_of(self, item: Origin) -> tuple[Origin, ...]:
+    def _parts_of(self, item: Origin) -> tuple[tuple[Origin, ...], bool]:
+        """Return what a scalar is computed from, and whether it adds anything itself."""
         found = self._parts.get(item)
         if found is None:
-            found = self._parts[item] = tuple(
-                [
-                    self._origin(value)
-                    for value in item.values
-                    if not isinstance(value.owner, tile.Constant)  # which depends on nothing
-                ]
-            )
+            inputs = [
+                self._origin(value)
+                for value in item.values
+                if not isinstance(value.owner, tile.Constant)  # which depends on nothing
+            ]
+            noted = (item.loop, item.ended, item.branch, item.carried)
+            tells = item.open or item.reads or any(each is not None for each in noted)
+            found = self._parts[item] = tuple(inputs), tells
         return found
 
     def _origin(self, value: SSAValue) -> Origin:

@@ -136,6 +136,8 @@ class Rings:
         above = self._linked.get(item)
         if above is None:
             return item
+        if above not in self._linked:
+            return above
         while (higher := self._linked.get(above)) is not None:
             above = higher
         self._linked[item] = above  # the way is short from now on

@@ -134,6 +134,7 @@ class _Reader:
         self.everywhere = False
         self.idle: frozenset[BlockArgument] = frozenset()
         self.settling: set[SSAValue] = set()
+        self.met: set[tuple[Operation, SSAValue]] = set()
 
     # --- what decides ---------------------------------------------------------------------------
 
@@ -160,8 +161,12 @@ class _Reader:
         """A condition: where it is a function of the number of a trip alone, it must settle."""
         leaves = self.leaves(value)
         self.decides |= dict.fromkeys(leaves.carried, operation)
+        if (operation, value) in self.met:
+            return  # all else was noted then
+        self.met.add((operation, value))
         if leaves.open:
-            return self._settle_parts(operation, value)
+            self._settle_parts(operation, value)
+            return
         self.tracked |= leaves.carried
         for argument in leaves.carried:
             loop = argument.owner.parent_op()
@@ -189,7 +194,7 @@ class _Reader:
                 if item.type == i1:
                     self.condition(operation, item)
             elif isinstance(owner, tile.Elementwise):
-                work += owner.inputs
+                work += owner.operands
 
     def bounds(self, loop: Operation) -> None:
         """The bounds of a loop inside of others."""
