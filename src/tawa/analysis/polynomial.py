@@ -72,7 +72,7 @@ class Polynomial:
     @staticmethod
     def make(terms: Mapping[Monomial, int]) -> Polynomial:
         """Return the polynomial with these terms."""
-        return Polynomial(frozenset((m, c) for m, c in terms.items() if c))
+        return Polynomial(frozenset([term for term in terms.items() if term[1]]))
 
     @staticmethod
     def constant(number: int) -> Polynomial:
@@ -94,7 +94,10 @@ class Polynomial:
         return Polynomial(frozenset((m, -c) for m, c in self.terms))
 
     def __sub__(self, other: Polynomial) -> Polynomial:
-        return self + -other
+        terms = dict(self.terms)
+        for monomial, coefficient in other.terms:
+            terms[monomial] = terms.get(monomial, 0) - coefficient
+        return Polynomial.make(terms)
 
     def __mul__(self, other: Polynomial) -> Polynomial:
         terms: dict[Monomial, int] = {}
@@ -227,7 +230,7 @@ def keeps_sum(op: tile.Elementwise) -> bool:
     Index arithmetic does not overflow: signed, of 32 bits or more. What is unsigned or narrower
     wraps, unless the ranges of its operands say otherwise.
     """
-    kind = element_type(op.result.type)
+    kind = element_type(op.results[0].type)
     return (is_signed(kind) and bit_width(kind) >= _INDEX_BITS) or not may_wrap(op.result)
 
 
@@ -279,12 +282,11 @@ def _outside(value: SSAValue, body: Block) -> bool:
 
 def _elementwise(op: tile.Elementwise, known: Known) -> Polynomial:
     """Return what an operation gives; where that grows too long to compare or print, a leaf."""
-    inputs = tuple([polynomial(item, known) for item in op.inputs])
-    factors = op.function.data == "mul"
-    terms = prod(len(item.terms) for item in inputs) if factors else 0
-    if terms + sum(item.size for item in inputs) > _LONGEST:
-        return Polynomial.atom(Leaf(op.result))
+    inputs = tuple([polynomial(item, known) for item in op.operands])
     name = op.function.data
+    terms = prod([len(item.terms) for item in inputs]) if name == "mul" else 0
+    if terms + sum([item.size for item in inputs]) > _LONGEST:
+        return Polynomial.atom(Leaf(op.result))
     if name in _SUMS and not keeps_sum(op):
         return Polynomial.atom(Leaf(op.result))
     match name, inputs:

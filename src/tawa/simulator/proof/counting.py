@@ -88,7 +88,9 @@ def is_scalar(value: SSAValue) -> bool:
 def carries_scalar(value: SSAValue) -> bool:
     """Tell whether a value is a scalar, or the tensor of one element as which it passes memory."""
     kind = value.type
-    return is_scalar(value) or (isinstance(kind, TensorType) and prod(kind.get_shape()) == 1)
+    if type(kind) not in _NO_SCALARS:
+        return True
+    return isinstance(kind, TensorType) and prod(kind.get_shape()) == 1
 
 
 # a OP b in the region where it is true, as (the larger side, how much larger it is at least).
