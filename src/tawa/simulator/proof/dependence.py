@@ -26,7 +26,7 @@ class Dependence:
             found = answers[value] = self._gather(self._origin(value), conditions)
         return found
 
-    def chosen_leaves(self, value: SSAValue) -> Leaves:
+    def plain_leaves(self, value: SSAValue) -> Leaves:
         """Return what a scalar depends on, whatever chooses between its values."""
         return self.leaves(value, False)
 

@@ -290,7 +290,7 @@ class _Reader:
         found = {loop: self._groups(arguments) for loop, arguments in by_loop.items()}
         groups = [*chain.from_iterable(found.values())]
         known = self.polynomials
-        leaves = self.dependence.chosen_leaves
+        leaves = self.dependence.plain_leaves
         rings = Rings(self.uses, leaves, known, lonely, groups, idle)
         others = (*elsewhere, *self.decides, *chain.from_iterable(jumping.values()))
         rings.read(self.roots, others)
@@ -311,7 +311,7 @@ class _Reader:
         rings = [each for arguments in found.values() for each in arguments if each in self.uses]
         if not rings:
             return
-        jumps = Jumps(rings, self.uses, self.dependence.chosen_leaves, self.polynomials)
+        jumps = Jumps(rings, self.uses, self.dependence.plain_leaves, self.polynomials)
         for loop, arguments in found.items():
             groups = self._groups([each for each in arguments if each in self.uses])
             if not all(map(jumps.carries_on, groups)):
