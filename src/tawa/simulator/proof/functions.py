@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from xdsl.dialects.builtin import AnyFloat, IntegerType, Signedness
 from xdsl.ir import Attribute
@@ -136,7 +137,8 @@ def spelled(kind: Attribute) -> str:
     asked of each operation.
     """
     if isinstance(kind, IntegerType):
-        return f"{_SIGNS[kind.signedness.data]}{kind.width.data}"
+        integer = cast(IntegerType, kind)  # its type parameters are of no interest here
+        return f"{_SIGNS[integer.signedness.data]}{integer.width.data}"
     return kind.name if isinstance(kind, AnyFloat) else str(kind)
 
 
