@@ -19,10 +19,10 @@ from tawa.simulator.proof.effects import by_one
 from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.machine import Action, Agent, Script
-from tawa.simulator.proof.memory import Access, Bucket
-from tawa.simulator.proof.regions import Buffer, Footprint, Moved
+from tawa.simulator.proof.memory import Access, Bucket, Place
+from tawa.simulator.proof.regions import Footprint, Moved
 from tawa.simulator.proof.rules import Violation
-from tawa.simulator.proof.steps import Step, both
+from tawa.simulator.proof.steps import Step, both, checked
 
 WARPGROUP = 4
 """Warps of a warpgroup."""
@@ -42,21 +42,10 @@ def slot_of(script: Script, view: View, op: Operation) -> int:
     return slot
 
 
-def bucket_of(script: Script, block: int, buffer: Buffer, slot: int) -> Bucket:
-    """Return the bucket of a slot of a block."""
-    memory = script.world.blocks[block].memory
-    key = buffer.buckets[slot]
-    bucket = memory.get(key)
-    if bucket is None:
-        name = f"slot {slot} of {buffer.label}" if buffer.alone else f"memory of {buffer.label}"
-        bucket = memory[key] = script.world.bucket(name)
-    return bucket
-
-
-def located(script: Script, view: View, op: Operation) -> tuple[Bucket, int]:
-    """Return the bucket of a view in its block, and by how much its masks are moved there."""
+def located(script: Script, view: View, op: Operation) -> tuple[Place, int]:
+    """Return the bucket of a view, by its place, and by how much its masks are moved there."""
     slot, buffer = slot_of(script, view, op), view[0].buffer
-    return bucket_of(script, script.block, buffer, slot), buffer.shifts[slot]
+    return buffer.buckets[slot], buffer.shifts[slot]
 
 
 Share = Callable[[Agent, int], int]
@@ -67,24 +56,25 @@ time, which is soon seen to equal itself.
 
 def _whole(script: Script, view: View, op: Operation) -> tuple[Bucket, int]:
     """Return the bucket of a view, and the mask of all of it there."""
-    bucket, shift = located(script, view, op)
-    return bucket, view[0].mask() << shift
+    place, shift = located(script, view, op)
+    return script.home.memory[place], view[0].mask() << shift
 
 
 def touch_shared(
     script: Script, view: View, share: Share, write: bool, op: Operation, what: str
 ) -> Action:
     """Return the action of threads that access shared memory."""
-    bucket, shift = located(script, view, op)
-    turn, number = script.turn(op), view[0].buffer.number
+    place, shift = located(script, view, op)
+    number = view[0].buffer.number
     doing = what + ": {}"
 
     def act(agent: Agent) -> None:
+        turn = agent.turn(op) if write else 0
         mask = share(agent, shift)
         if not mask:
             return
         world = agent.world
-        event = world.event()
+        bucket, event = agent.home.memory[place], world.event()
         world.step(agent, op, doing, bucket.name)
         access = Access(mask, event, write, False, agent, what, op, world.steps, turn)
         bucket.check(access, agent)
@@ -137,8 +127,6 @@ def shared_store_rule(decoder: Decoder, store: hopper.SharedStore) -> Step:
     scalar = decoder.number(store.value) if carries_scalar(store.value) else -1
 
     def run(script: Script) -> Action:
-        if check is not None:
-            check.run(script)
         touch = touch_shared(script, view, share, True, store, "shared_store")
         if scalar < 0:
             return touch
@@ -151,7 +139,7 @@ def shared_store_rule(decoder: Decoder, store: hopper.SharedStore) -> Step:
 
         return act
 
-    return Step(run)
+    return checked(check, Step(run, by=None if scalar >= 0 else (view[1],)))
 
 
 def shared_transpose_rule(decoder: Decoder, move: hopper.SharedTranspose) -> Step:
@@ -174,7 +162,7 @@ def shared_transpose_rule(decoder: Decoder, move: hopper.SharedTranspose) -> Ste
 
         return act
 
-    return Step(run)
+    return Step(run, by=(source[1], target[1]))
 
 
 def shared_load_rule(decoder: Decoder, load: hopper.SharedLoad) -> Step:
@@ -187,8 +175,6 @@ def shared_load_rule(decoder: Decoder, load: hopper.SharedLoad) -> Step:
     other = fresh(load, out)
 
     def run(script: Script) -> Action:
-        if check is not None:
-            check.run(script)
         if out >= 0:
             bucket, mask = _whole(script, view, load)
             if mask in bucket.scalars:
@@ -197,7 +183,8 @@ def shared_load_rule(decoder: Decoder, load: hopper.SharedLoad) -> Step:
                 other.run(script)
         return touch_shared(script, view, share, False, load, "shared_load")
 
-    return Step(run, late=out >= 0)
+    late = out >= 0
+    return checked(check, Step(run, late=late, by=None if late else (view[1],)))
 
 
 def shared_gather_rule(decoder: Decoder, load: hopper.SharedGather) -> Step:
@@ -217,8 +204,6 @@ def _whole_views(decoder: Decoder, reader: Operation, views: Sequence[SSAValue],
     check = decoder.touch(decoder, reader)
 
     def run(script: Script) -> Action:
-        if check is not None:
-            check.run(script)
         touches = [
             touch_shared(script, view, share, False, reader, what)
             for view, share in zip(operands, shares, strict=True)
@@ -230,7 +215,7 @@ def _whole_views(decoder: Decoder, reader: Operation, views: Sequence[SSAValue],
 
         return act
 
-    return Step(run)
+    return checked(check, Step(run, by=tuple(place for _, place in operands)))
 
 
 # --- global memory by threads ---------------------------------------------------------------------

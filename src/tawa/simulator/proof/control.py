@@ -90,7 +90,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
         facts, surveys = script.facts, world.configuration.survey
         trips = world.trips(site, low, high, by, facts)
         first, step = world.scalars.value(low), world.scalars.value(by)
-        if index >= 0 or programs:
+        if programs:  # what is computed from the number of another trip asks for itself
             world.scalars.answered(itself, (low,), first)
             world.scalars.answered(itself, (by,), step)
         if start is not None:
@@ -359,7 +359,8 @@ def one_thread_rule(decoder: Decoder, only: hopper.OneThread) -> Step | None:
 
         return Step(at_once)
     decoder.scripted.add(only)
-    body = run_steps((Step(lambda script: _set_single), *steps, Step(lambda script: _clear_single)))
+    begin, end = Step(lambda script: _set_single, by=()), Step(lambda script: _clear_single, by=())
+    body = run_steps((begin, *steps, end))
     return Step(lambda script: body(script) if script.alone else None, True)
 
 

@@ -9,15 +9,12 @@ from xdsl.ir import Operation
 from tawa.ir import hopper
 from tawa.simulator.proof.accesses import (
     WARPGROUP,
-    bucket_of,
     layout_of,
     located,
     share_of,
-    slot_of,
 )
-from tawa.simulator.proof.barriers import Mbarrier
-from tawa.simulator.proof.decode import Decoder, concrete
-from tawa.simulator.proof.effects import barrier_at, barrier_of, by_all, by_one, elected
+from tawa.simulator.proof.decode import Decoder
+from tawa.simulator.proof.effects import barrier_at, by_all, by_one, elected
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.globals import box_of
 from tawa.simulator.proof.machine import Action, Agent, Blocked, Script
@@ -75,33 +72,34 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
     count = place.bytes // parts
 
     def run(script: Script) -> Action:
-        world = script.world
-        if parts > 1 and parts != world.cluster:
-            sentence = f"{script.label} sends to {parts} blocks of a cluster of {world.cluster}."
+        cluster = script.world.cluster
+        if parts > 1 and parts != cluster:
+            sentence = f"{script.label} sends to {parts} blocks of a cluster of {cluster}."
             raise Violation("form", sentence, load)
-        where = slot_of(script, view, load)
-        number = concrete(script, index, "slot", load)
-        mask = masks[script.block if parts > 1 else 0].by(buffer.shifts[where])
+        number, _ = barrier_at(script, array, index, load)
+        where, shift = located(script, view, load)
+        moved = [mask.by(shift) for mask in masks]
         box = box_of(load, script.env, offsets) if followed else None
         program = script.program
-        targets: list[tuple[int, Bucket, Mbarrier]] = []
-        for block in range(parts) if parts > 1 else (script.block,):
-            bucket = bucket_of(script, block, buffer, where)
-            targets.append((block, bucket, barrier_of(script, block, array, number, load)))
 
         def act(agent: Agent) -> None:
             if not agent.single:
                 raise by_all(agent, load)
+            world = agent.world
+            targets = world.blocks if parts > 1 else (agent.home,)
+            mask = moved[agent.block if parts > 1 else 0]
             # Each block's bytes land on their own: to wait for one block's tells nothing of others.
             landings = [world.event() for _ in targets]
             if followed:
                 world.globals.access(agent, load, sum(landings), box, program)
-            for event, (block, bucket, barrier) in zip(landings, targets):
+            for event, home in zip(landings, targets):
+                bucket, barrier = home.memory[where], home.arrays[array][number]
                 world.step(agent, load, "tma_load: {}", bucket.name)
                 access = Access(mask, event, True, True, agent, "tma_load", load, world.steps)
                 bucket.check(access, agent)
                 bucket.record(access)
-                if block != agent.block:
+                if home is not agent.home:
+                    block = barrier.block
                     world.remote.append((event, block, f"a multicast copy of {agent.label}", load))
                 bucket.put = (array, barrier.put) if buffer.alone else None
                 barrier.deliver(world, agent, count, event, load)
@@ -109,7 +107,7 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
 
         return act
 
-    return Step(run)
+    return Step(run, by=None if followed else (view[1], index))
 
 
 def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
@@ -129,7 +127,8 @@ def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
     elect = elected(by, store)
 
     def run(script: Script) -> Action:
-        bucket, shift = located(script, view, store)
+        where, shift = located(script, view, store)
+        moved = [mask.by(shift) for mask in masks]
         box = box_of(store, script.env, offsets) if followed else None
         program = script.program
 
@@ -137,7 +136,7 @@ def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
             if not elect(agent):
                 return
             world = agent.world
-            mask = masks[agent.group if shares > 1 else 0].by(shift)
+            bucket, mask = agent.home.memory[where], moved[agent.group if shares > 1 else 0]
             world.step(agent, store, "tma_store: {}", bucket.name)
             event = world.event()
             access = Access(mask, event, False, True, agent, "tma_store", store, world.steps)
@@ -153,7 +152,7 @@ def tma_store_rule(decoder: Decoder, store: hopper.TmaStore) -> Step:
 
         return act
 
-    return Step(run)
+    return Step(run, by=None if followed else (view[1],))
 
 
 def bulk_commit_rule(decoder: Decoder, commit: hopper.BulkCommit) -> Step:
@@ -165,7 +164,7 @@ def bulk_commit_rule(decoder: Decoder, commit: hopper.BulkCommit) -> Step:
             agent.world.step(agent, commit, "commits its TMA stores")
             agent.bulk.commit()
 
-    return Step(lambda script: act)
+    return Step(lambda script: act, by=())
 
 
 def bulk_wait_rule(decoder: Decoder, wait: hopper.BulkWait) -> Step:
@@ -186,7 +185,7 @@ def bulk_wait_rule(decoder: Decoder, wait: hopper.BulkWait) -> Step:
         if not read:
             groups.written = max(groups.written, finished)
 
-    return Step(lambda script: act)
+    return Step(lambda script: act, by=())
 
 
 # --- cp.async -------------------------------------------------------------------------------------
@@ -203,14 +202,14 @@ def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
     followed = copy in decoder.followed
 
     def run(script: Script) -> Action:
-        bucket, shift = located(script, view, copy)
-        turn, program = script.turn(copy), script.program
+        where, shift = located(script, view, copy)
+        program = script.program
 
         def act(agent: Agent) -> None:
             if agent.single:
                 raise by_one(agent, copy)
-            world = agent.world
-            mask = share(agent, shift)
+            world, turn = agent.world, agent.turn(copy)
+            bucket, mask = agent.home.memory[where], share(agent, shift)
             world.step(agent, copy, "copy_async: {}", bucket.name)
             event = world.event()
             steps = world.steps
@@ -229,7 +228,7 @@ def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
 
         return act
 
-    return Step(run)
+    return Step(run, by=None if followed else (view[1],))
 
 
 def copy_async_arrive_rule(decoder: Decoder, arrive: hopper.CopyAsyncArrive) -> Step:
@@ -237,12 +236,12 @@ def copy_async_arrive_rule(decoder: Decoder, arrive: hopper.CopyAsyncArrive) -> 
     array, slot = decoder.arrays[arrive.barriers], decoder.number(arrive.slot)
 
     def run(script: Script) -> Action:
-        index, barrier = barrier_at(script, array, slot, arrive)
+        index, _ = barrier_at(script, array, slot, arrive)
 
         def act(agent: Agent) -> Blocked | None:
             if agent.single:
                 raise by_one(agent, arrive)
-            world = agent.world
+            world, barrier = agent.world, agent.home.arrays[array][index]
             if barrier.contested and (held := world.hold(agent, arrive)):
                 return held
             agent.fills(array, index)
@@ -257,4 +256,4 @@ def copy_async_arrive_rule(decoder: Decoder, arrive: hopper.CopyAsyncArrive) -> 
 
         return act
 
-    return Step(run)
+    return Step(run, by=(slot,))

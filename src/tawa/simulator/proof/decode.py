@@ -9,7 +9,7 @@ agents, if they have any.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from xdsl.dialects import scf
@@ -30,7 +30,7 @@ from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.regions import Buffer, Footprint, footprint
 from tawa.simulator.proof.rules import Idle, Unproved
 from tawa.simulator.proof.scalars import itself, truth
-from tawa.simulator.proof.steps import Computation, Step, both
+from tawa.simulator.proof.steps import Computation, Step, both, silent
 from tawa.simulator.proof.uniform import Uniform
 
 Rule: TypeAlias = Callable[["Decoder", Any], "Step | None"]
@@ -94,12 +94,18 @@ class Decoder:
     def block(self, block: Block) -> list[Step]:
         """Decode the operations of a block but its terminator."""
         steps: list[Step] = []
+        written: set[int] = set()
         for operation in block.ops:
             if type(operation) in _ENDS:
                 continue
             step = self.operation(operation)
-            if step is not None:
-                steps.append(step)
+            if step is None:
+                continue
+            if step.by and not written.isdisjoint(step.by):
+                step = replace(step, cut=True)
+                written.clear()
+            steps.append(step)
+            written.update(self.numbers[each] for each in operation.results if each in self.needed)
         return steps
 
     def operation(self, operation: Operation) -> Step | None:
@@ -190,11 +196,11 @@ def compute(decoder: Decoder, operation: Operation) -> Step:
         case tile.Splat(value=one) | tile.Reduce(inputs=(one,)) if carries_scalar(one):
             return _same(decoder, operation, one, out)
         case hopper.ClusterRank():
-            return Step(_rank(out))
+            return silent(_rank(out))
         case hopper.BlockId() | tile.ProgramId():
-            return Step(_block_id(out, operation.axis.data))
+            return silent(_block_id(out, operation.axis.data))
         case hopper.NumBlocks() | tile.NumPrograms():
-            return Step(_num_blocks(out, operation.axis.data))
+            return silent(_num_blocks(out, operation.axis.data))
         case hopper.GridExtent():
             return _unknown(out, "grid_extent", operation.axis.data)
         case tile.Load() | tile.Atomic() | tile.CompareExchange():
@@ -216,7 +222,7 @@ def _computing(
     result = operation.results[0]
     places = map(decoder.number, operation.operands)
     reads = tuple([place for place in places if place not in decoder.constants])
-    return Step(run, computes=Computation(result, out, reads, numbers))
+    return silent(run, Computation(result, out, reads, numbers))
 
 
 def _same(decoder: Decoder, operation: Operation, value: SSAValue, out: int) -> Step:
@@ -232,7 +238,7 @@ def _unknown(out: int, kind: str, *key: object) -> Step:
     def run(script: Script) -> None:
         script.env[out] = script.world.scalars.unknown(kind, *key)
 
-    return Step(run)
+    return silent(run)
 
 
 def _rank(out: int) -> Callable[[Script], None]:
@@ -282,7 +288,7 @@ def _elementwise(decoder: Decoder, operation: tile.Elementwise, out: int) -> Ste
             env = script.env
             env[out] = script.world.scalars.apply(name, *[env[item] for item in inputs])
 
-        return Step(several) if meaning is None else _computing(decoder, operation, several, out)
+        return silent(several) if meaning is None else _computing(decoder, operation, several, out)
     first, second = inputs
     made: dict[tuple[Scalar, Scalar], Scalar] = {}  # expressions are the kernel's, in all runs
 
@@ -328,7 +334,7 @@ def _cast(decoder: Decoder, operation: tile.Cast | tile.Bitcast, out: int) -> St
         script.env[out] = script.world.scalars.apply(name, value) if name else value
 
     exact = not name or name in FUNCTIONS
-    return _computing(decoder, operation, run, out) if exact else Step(run)
+    return _computing(decoder, operation, run, out) if exact else silent(run)
 
 
 def _opaque(decoder: Decoder, operation: Operation, out: int) -> Step:
@@ -341,7 +347,7 @@ def _opaque(decoder: Decoder, operation: Operation, out: int) -> Step:
         env = script.env
         script.env[out] = script.world.scalars.apply(name, *[env[item] for item in inputs])
 
-    return Step(run)
+    return silent(run)
 
 
 def fresh(operation: Operation, out: int) -> Step:
@@ -352,7 +358,7 @@ def fresh(operation: Operation, out: int) -> Step:
         unknown = script.world.scalars.unknown("value", operation, turn, script.block)
         script.env[out] = unknown
 
-    return Step(run)
+    return silent(run)
 
 
 def _read(
@@ -367,7 +373,7 @@ def _read(
         env = script.env
         script.env[out] = script.world.scalars.apply("load", *[env[item] for item in inputs])
 
-    return Step(run)
+    return silent(run)
 
 
 def concrete(script: Script, place: int, what: str, operation: Operation) -> int:

@@ -51,18 +51,19 @@ def wait_rule(decoder: Decoder, wait: hopper.Wait) -> Step:
             sentence = f"{script.label} waits for parity {parity} of {barrier.name}."
             raise Violation("one phase at a time", sentence, wait)
 
-        world, waited, name = script.world, (array, index), barrier.name
+        waited = array, index
 
         def act(agent: Agent) -> Blocked | None:
+            world, barrier = agent.world, agent.home.arrays[array][index]
             blocked = barrier.wait(world, agent, parity, wait)
             if blocked is None:
                 agent.waited = waited
-                world.step(agent, wait, "waited for {}", name, agent.waits[barrier])
+                world.step(agent, wait, "waited for {}", barrier.name, agent.waits[barrier])
             return blocked
 
         return act
 
-    return Step(run)
+    return Step(run, by=(slot, phase))
 
 
 def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
@@ -72,12 +73,12 @@ def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
     spread = arrive.cluster.data if arrive.cluster is not None else 0
 
     def run(script: Script) -> Action:
-        world = script.world
-        index, barrier = barrier_at(script, array, slot, arrive)
+        index, _ = barrier_at(script, array, slot, arrive)
 
         def act(agent: Agent) -> Blocked | None:
             if not (count := elect(agent)):
                 return None
+            world, barrier = agent.world, agent.home.arrays[array][index]
             if barrier.contested and (held := world.hold(agent, arrive)):
                 return held
             world.step(agent, arrive, "arrives at {}", barrier.name, barrier.done)
@@ -91,16 +92,17 @@ def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
                     event = world.event()
                     known = known & ~world.by_threads | event
                     world.remote.append((event, block, f"an arrival of {agent.label}", arrive))
-                there = barrier_of(script, block, array, index, arrive)
+                there: Mbarrier = world.blocks[block].arrays[array][index]
                 there.arrive(world, agent, count, known, arrive)
             return None
 
-        if spread and spread != world.cluster:
-            sentence = f"{script.label} arrives in {spread} blocks of a cluster of {world.cluster}."
+        cluster = script.world.cluster
+        if spread and spread != cluster:
+            sentence = f"{script.label} arrives in {spread} blocks of a cluster of {cluster}."
             raise Violation("form", sentence, arrive)
         return act
 
-    return Step(run)
+    return Step(run, by=(slot,))
 
 
 _COUNTS: dict[str, Callable[[Agent], int]] = {
@@ -135,22 +137,23 @@ def expect_rule(decoder: Decoder, expect: hopper.Expect) -> Step:
     expects = f"expects {count} bytes at {{}}"
 
     def run(script: Script) -> Action:
-        index, barrier = barrier_at(script, array, slot, expect)
+        index, _ = barrier_at(script, array, slot, expect)
 
         def act(agent: Agent) -> Blocked | None:
             if not agent.single:
                 raise by_all(agent, expect)
-            if barrier.contested and (held := agent.world.hold(agent, expect)):
+            world, barrier = agent.world, agent.home.arrays[array][index]
+            if barrier.contested and (held := world.hold(agent, expect)):
                 return held
             agent.fills(array, index)
-            agent.world.step(agent, expect, expects, barrier.name, barrier.done)
+            world.step(agent, expect, expects, barrier.name, barrier.done)
             barrier.expect(count)
-            barrier.arrive(agent.world, agent, 1, agent.known, expect)
+            barrier.arrive(world, agent, 1, agent.known, expect)
             return None
 
         return act
 
-    return Step(run)
+    return Step(run, by=(slot,))
 
 
 def by_all(agent: Agent, operation: Operation) -> Violation:
@@ -177,7 +180,7 @@ def next_program_rule(decoder: Decoder, ask: hopper.NextProgram) -> Step:
         given.run(script)
         return act
 
-    return Step(run)
+    return Step(run, by=(), prepares=given.run)
 
 
 def named_barrier_rule(decoder: Decoder, meet: hopper.NamedBarrier) -> Step:
@@ -201,7 +204,7 @@ def named_barrier_rule(decoder: Decoder, meet: hopper.NamedBarrier) -> Step:
             agent.world.step(agent, meet, "met at named barrier {}", number)
         return blocked
 
-    return Step(lambda script: act)
+    return Step(lambda script: act, by=())
 
 
 def turn_rule(decoder: Decoder, turn: hopper.Turn) -> Step:
@@ -228,7 +231,7 @@ def turn_rule(decoder: Decoder, turn: hopper.Turn) -> Step:
         barrier.arrive(agent.world, agent, threads, turn)
         return None
 
-    return Step(lambda script: act)
+    return Step(lambda script: act, by=())
 
 
 def set_registers_rule(decoder: Decoder, change: hopper.SetRegisters) -> Step:
@@ -251,7 +254,7 @@ def set_registers_rule(decoder: Decoder, change: hopper.SetRegisters) -> Step:
             agent.world.step(agent, change, has)
         return blocked
 
-    return Step(lambda script: act)
+    return Step(lambda script: act, by=())
 
 
 _WAITS = (hopper.Wait, hopper.NamedBarrier, hopper.Turn, hopper.WgmmaWait)
@@ -284,7 +287,7 @@ def proxy_fence_rule(decoder: Decoder, fence: hopper.ProxyFence) -> Step:
             agent.fenced |= agent.unfenced | (agent.known & world.copied)
             agent.unfenced = 0
 
-    return Step(lambda script: act)
+    return Step(lambda script: act, by=())
 
 
 def sync_rule(decoder: Decoder, sync: hopper.BlockSync | hopper.ClusterSync) -> Step:

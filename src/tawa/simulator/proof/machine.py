@@ -144,7 +144,9 @@ class Agent:
     """Warps of one warpgroup of a role. `leader` holds the elected thread of its warpgroup,
     `first` that of the role, `origin` thread 0 of the block. `place` is how far it is in its
     script, `engine` the queue of wgmmas of its warpgroup, if it is a whole one; `waited` is the
-    (array, slot) of its last wait, until it fills a slot.
+    (array, slot) of its last wait, until it fills a slot. `turns` counts how often it wrote by an
+    operation, `started` and `finished` how many wgmmas it has started, and how often it has waited
+    for some.
     """
 
     label: str
@@ -175,6 +177,9 @@ class Agent:
     meeting: int = -1
     single: bool = False
     blocked: Blocked | None = None
+    turns: dict[Operation, int] = field(default_factory=new_dict)
+    started: int = 0
+    finished: int = 0
 
     @property
     def threads(self) -> int:
@@ -194,6 +199,11 @@ class Agent:
             if self.waits[arrays[waited[0]][slot]] < arrays[array][slot].done:
                 freed = waited[0]
         self.world.pairs.setdefault(array, set()).add(freed)
+
+    def turn(self, operation: Operation) -> int:
+        """Count an execution of an operation; return which it is, from 1."""
+        turn = self.turns[operation] = self.turns.get(operation, 0) + 1
+        return turn
 
     def advance(self) -> Blocked | None:
         """Go on until the end of the script, or to what must be waited for."""

@@ -8,6 +8,7 @@ the proxy after it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from xdsl.ir import Operation
@@ -35,18 +36,27 @@ class Access:
 
 
 Key = tuple[int, int, bool, bool, str]
+Place = tuple[int, int]
+"""Which bucket of a block it is."""
 
 
 @dataclass(eq=False, slots=True)
 class Bucket:
     """The accesses to one piece of shared memory that still matter; `put` is what was copied here
     last: its array and number. `scalars` are those that threads have put where a mask says.
+
+    All events of reads are among `read`, of accesses by threads and of asynchronous ones, those of
+    writes among `wrote`: who knows these is ordered after all that is kept.
     """
 
     name: str
     reads: dict[Key, Access] = field(default_factory=new_dict)
     writes: dict[Key, Access] = field(default_factory=new_dict)
     written: int = 0
+    read: int = 0
+    read_later: int = 0
+    wrote: int = 0
+    wrote_later: int = 0
     put: tuple[int, int] | None = None
     scalars: dict[int, Scalar] = field(default_factory=new_dict)
 
@@ -74,24 +84,26 @@ class Bucket:
         """Raise Violation where an earlier conflicting access is not ordered before this one of an
         agent.
         """
-        # Masks are long, and most accesses are ordered: so that is looked at first.
-        mask, asynchronous, known = access.mask, access.asynchronous, agent.known
-        threads = agent.fenced if asynchronous else known  # what orders accesses by threads
-        for before in self.writes.values():
-            if not (known if before.asynchronous else threads) & before.event and (
-                before.mask & mask and not _together(before, access, agent)
-            ):
-                raise self._conflict(before, access, agent)
+        # Masks are long, and most accesses are ordered after all before: that is looked at first.
+        mask, known = access.mask, agent.known
+        threads = agent.fenced if access.asynchronous else known  # what orders accesses by threads
+        if known & self.wrote_later != self.wrote_later or threads & self.wrote != self.wrote:
+            for before in self.writes.values():
+                if not (known if before.asynchronous else threads) & before.event and (
+                    before.mask & mask and not _together(before, access, agent)
+                ):
+                    raise self._conflict(before, access, agent)
         if not access.write:
             if self.written is not mask and self.written & mask != mask:
                 sentence = f"{agent.label} reads {self.name} ({access.what}) before it is written."
                 raise Violation("written first", sentence, access.operation)
             return
-        for before in self.reads.values():
-            if not (known if before.asynchronous else threads) & before.event and (
-                before.mask & mask
-            ):
-                raise self._conflict(before, access, agent)
+        if known & self.read_later != self.read_later or threads & self.read != self.read:
+            for before in self.reads.values():
+                if not (known if before.asynchronous else threads) & before.event and (
+                    before.mask & mask
+                ):
+                    raise self._conflict(before, access, agent)
 
     def record(self, access: Access) -> None:
         """Keep an access that was checked."""
@@ -101,6 +113,10 @@ class Bucket:
         key = (id(access.mask), agent.number, agent.single, access.asynchronous, access.what)
         if not access.write:
             self.reads[key] = access
+            if access.asynchronous:
+                self.read_later |= access.event
+            else:
+                self.read |= access.event
             return
         mask = access.mask
         if self.written is not mask:
@@ -108,9 +124,15 @@ class Bucket:
         if self.scalars:
             for place in [place for place in self.scalars if place & mask]:
                 del self.scalars[place]
-        _drop(self.reads, mask)
-        _drop(self.writes, mask)
+        if not _drop(self.reads, mask):
+            self.read = self.read_later = 0
+        if not _drop(self.writes, mask):
+            self.wrote = self.wrote_later = 0
         self.writes[key] = access
+        if access.asynchronous:
+            self.wrote_later |= access.event
+        else:
+            self.wrote |= access.event
 
     def _conflict(self, before: Access, after: Access, agent: Agent) -> Violation:
         first, second = before.agent.label, agent.label
@@ -145,13 +167,34 @@ class Bucket:
         return Violation("no race", sentence, after.operation, rows)
 
 
-def _drop(table: dict[Key, Access], mask: int) -> None:
-    """Drop the accesses to what a mask covers."""
-    if table:
-        for key in [
-            key for key, old in table.items() if old.mask is mask or old.mask & mask == old.mask
-        ]:
-            del table[key]
+class Memory(dict[Place, Bucket]):
+    """The buckets of a block, made when they are first used."""
+
+    def __init__(self, names: Mapping[Place, str], make: Callable[[str], Bucket]) -> None:
+        super().__init__()
+        self.names, self.make = names, make
+
+    def __missing__(self, place: Place) -> Bucket:
+        made = self[place] = self.make(self.names[place])
+        return made
+
+
+def _drop(table: dict[Key, Access], mask: int) -> bool:
+    """Drop the accesses to what a mask covers; tell whether others are left."""
+    if not table:
+        return False
+    # A part of a mask is no larger number: that tells most apart.
+    covered = [
+        key
+        for key, old in table.items()
+        if old.mask is mask or (old.mask <= mask and old.mask & mask == old.mask)
+    ]
+    if len(covered) == len(table):
+        table.clear()
+        return False
+    for key in covered:
+        del table[key]
+    return True
 
 
 def _together(before: Access, after: Access, agent: Agent) -> bool:

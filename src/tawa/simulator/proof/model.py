@@ -138,6 +138,16 @@ class Model:
         ]
 
     @cached_property
+    def places(self) -> dict[tuple[int, int], str]:
+        """What the pieces of shared memory are called that are checked on their own."""
+        found: dict[tuple[int, int], str] = {}
+        for buffer in self.decoder.buffers.values():
+            for slot, place in enumerate(buffer.buckets):
+                name = f"slot {slot} of {buffer.label}"
+                found.setdefault(place, name if buffer.alone else f"memory of {buffer.label}")
+        return found
+
+    @cached_property
     def turn(self) -> int:
         """Trips after which all rings are where they were: slot and phase."""
         return 2 * lcm(*(array.slots for array in self.arrays)) * self.steady.period

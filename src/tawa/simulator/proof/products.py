@@ -22,9 +22,9 @@ from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.effects import by_one
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.machine import Action, Agent, Blocked, Script, Waiting, World
-from tawa.simulator.proof.memory import Access, Bucket
+from tawa.simulator.proof.memory import Access, Bucket, Place
 from tawa.simulator.proof.regions import Moved
-from tawa.simulator.proof.registers import Places, own, release
+from tawa.simulator.proof.registers import Places, Registers, own, release
 from tawa.simulator.proof.roles import enclosing
 from tawa.simulator.proof.rules import Violation
 from tawa.simulator.proof.steps import Step
@@ -89,23 +89,28 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
         ranges = rows_of(wgmma, groups)
         masks.append([[Moved(place.rows(*rows)) for rows in part] for part in ranges])
 
-    def run(script: Script) -> Action:
-        registers, world = script.registers, script.world
+    def prepare(script: Script) -> None:
+        registers = script.registers
         index: int = registers.issued
         registers.issued += 1
         registers.last = wgmma
         if script.follows:
             own(script, wgmma, places, index)
-        reads: list[tuple[Bucket, int, int, list[list[Moved]]]] = []
-        for view, parts in zip(views, masks, strict=True):
-            bucket, shift = located(script, view, wgmma)
-            reads.append((bucket, view[0].buffer.number, shift, parts))
 
-        def start(agent: Agent, engine: Engine) -> None:
-            event, steps, found = engine.start(world, index), world.steps, list[Reading]()
-            for bucket, _, shift, parts in reads:
-                for part in parts[agent.group]:
-                    mask = part.by(shift)
+    def run(script: Script) -> Action:
+        prepare(script)
+        reads: list[tuple[Place, int, list[list[int]]]] = []
+        for view, parts in zip(views, masks, strict=True):
+            place, shift = located(script, view, wgmma)
+            moved = [[mask.by(shift) for mask in part] for part in parts]
+            reads.append((place, view[0].buffer.number, moved))
+
+        def start(agent: Agent, engine: Engine, index: int) -> None:
+            world, found = agent.world, list[Reading]()
+            event, steps = engine.start(world, index), world.steps
+            for place, _, parts in reads:
+                bucket = agent.home.memory[place]
+                for mask in parts[agent.group]:
                     access = Access(mask, event, False, True, agent, "wgmma", wgmma, steps)
                     found.append((bucket, access))
             engine.reading.append(found)
@@ -116,13 +121,15 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
             engine: Engine | None = agent.engine
             if engine is None:
                 raise _no_engine(agent, wgmma)
+            world, index = agent.world, agent.started
+            agent.started += 1
             world.step(agent, wgmma, "wgmma {} starts", index)
             first = index == len(engine.events)
             if first:
-                start(agent, engine)
+                start(agent, engine, index)
             if agent.leader:
-                for bucket, number, _, _ in reads:
-                    bucket.see(agent, number, wgmma)
+                for place, number, _ in reads:
+                    agent.home.memory[place].see(agent, number, wgmma)
             for bucket, access in engine.reading[index]:
                 bucket.check(access, agent)
                 if first:
@@ -134,7 +141,7 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
 
         return act
 
-    return Step(run)
+    return Step(run, by=tuple(place for _, place in views), prepares=prepare)
 
 
 def _no_engine(agent: Agent | Script, operation: Operation) -> Violation:
@@ -152,37 +159,35 @@ def _wrong(operation: Operation) -> Callable[[Script, Operation], Violation] | N
     return None if whole else _no_engine
 
 
-def _told(operation: Operation, what: str) -> Callable[[Script], Action | None]:
-    """Return what makes no action of an operation that changes nothing that agents know: it stands
-    in traces.
-    """
+def _told(operation: Operation, what: str, prepare: Callable[[Script], None] | None = None) -> Step:
+    """Return the step of what changes nothing that agents know: it stands in traces."""
     wrong = _wrong(operation)
 
     def act(agent: Agent) -> None:
         agent.world.step(agent, operation, what)
 
     def run(script: Script) -> Action | None:
+        if prepare is not None:
+            prepare(script)
         if wrong is not None:
             raise wrong(script, operation)
         return None if script.world.trace is None else act
 
-    return run
+    return Step(run, by=(), prepares=prepare)
 
 
 def wgmma_fence_rule(decoder: Decoder, fence: hopper.WgmmaFence) -> Step:
     """Its place is a rule of the text (`fences`); all warps of a warpgroup execute it."""
-    return Step(_told(fence, "fences wgmma"))
+    return _told(fence, "fences wgmma")
 
 
 def wgmma_commit_rule(decoder: Decoder, commit: hopper.WgmmaCommit) -> Step:
     """Close the group."""
-    told = _told(commit, "commits wgmmas")
 
-    def run(script: Script) -> Action | None:
+    def prepare(script: Script) -> None:
         script.registers.groups.append(script.registers.issued)
-        return told(script)
 
-    return Step(run)
+    return _told(commit, "commits wgmmas", prepare)
 
 
 def _unstarted(index: int, wait: Operation) -> Waiting:
@@ -198,30 +203,35 @@ def wgmma_wait_rule(decoder: Decoder, wait: hopper.WgmmaWait) -> Step:
         for value, result in zip(wait.values, wait.res, strict=True)
     )
 
-    def run(script: Script) -> Action:
-        registers = script.registers
+    def prepare(script: Script) -> None:
+        registers: Registers = script.registers
         groups, start = registers.groups, registers.finished
         finished = len(groups) - pending
         end = groups[finished - 1] if finished > 0 else 0
         registers.finished = max(start, end)
+        registers.waits.append((start, end))
         if script.follows:
             release(script, wait, pairs, end)
 
-        def act(agent: Agent) -> Blocked | None:
-            if agent.single:
-                raise by_one(agent, wait)
-            engine: Engine | None = agent.engine
-            if engine is None:
-                raise _no_engine(agent, wait)
-            issued, size = engine.issued, engine.size
-            for index in range(start, end):
-                if issued[index] < size:
-                    return Blocked(engine.queue, partial(_unstarted, index, wait))
-            for known in engine.known[start:end]:
-                agent.known |= known
-            agent.world.step(agent, wait, "waited for wgmmas up to {}", end)
-            return None
+    def act(agent: Agent) -> Blocked | None:
+        if agent.single:
+            raise by_one(agent, wait)
+        engine: Engine | None = agent.engine
+        if engine is None:
+            raise _no_engine(agent, wait)
+        issued, size = engine.issued, engine.size
+        start, end = agent.script.registers.waits[agent.finished]
+        for index in range(start, end):
+            if issued[index] < size:
+                return Blocked(engine.queue, partial(_unstarted, index, wait))
+        for known in engine.known[start:end]:
+            agent.known |= known
+        agent.finished += 1
+        agent.world.step(agent, wait, "waited for wgmmas up to {}", end)
+        return None
 
+    def run(script: Script) -> Action:
+        prepare(script)
         return act
 
-    return Step(run)
+    return Step(run, by=(), prepares=prepare)

@@ -23,7 +23,7 @@ from tawa.simulator.proof.counting import carries_scalar
 from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.moves import moves
-from tawa.simulator.proof.steps import Step
+from tawa.simulator.proof.steps import Step, silent
 
 _OTHER = (hopper.Wgmma, scf.ForOp, scf.WhileOp)
 
@@ -99,7 +99,7 @@ def quiet_steps(decoder: Decoder, branch: scf.IfOp) -> list[Step]:
         def run(script: Script) -> None:
             move(script.env)
 
-        steps.append(Step(run))
+        steps.append(silent(run))
     return steps
 
 

@@ -24,7 +24,7 @@ from tawa.simulator.proof.fences import operands_of
 from tawa.simulator.proof.machine import Script
 from tawa.simulator.proof.rules import Violation
 from tawa.simulator.proof.scalars import itself
-from tawa.simulator.proof.steps import Step
+from tawa.simulator.proof.steps import Step, silent
 
 
 @dataclass(eq=False, slots=True)
@@ -65,12 +65,13 @@ def renamed(register: Register) -> Name:
 @dataclass(eq=False, slots=True)
 class Registers:
     """The wgmmas of a role as its program has them, in order: how many were started and are known
-    to have finished, and the end of each committed group.
+    to have finished, the end of each committed group, and from which to which each wait waits.
     """
 
     issued: int = 0
     groups: list[int] = field(default_factory=lambda: [])
     finished: int = 0
+    waits: list[tuple[int, int]] = field(default_factory=lambda: [])
     last: Operation | None = None
 
     @property
@@ -243,7 +244,7 @@ def touch_rule(decoder: Decoder, operation: Operation) -> Step | None:
             if isinstance(origin, Name):
                 env[result] = origin
 
-    return Step(run)
+    return silent(run)
 
 
 # --- products -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ to.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from xdsl.ir import Operation
@@ -23,7 +23,7 @@ from tawa.simulator.proof.expressions import Expr, Facts, Scalar
 from tawa.simulator.proof.globals import GlobalMemory
 from tawa.simulator.proof.leftovers import check_end
 from tawa.simulator.proof.machine import Agent, Script, World
-from tawa.simulator.proof.memory import Bucket
+from tawa.simulator.proof.memory import Bucket, Memory
 from tawa.simulator.proof.model import Model, RoleModel
 from tawa.simulator.proof.numbers import trip_count
 from tawa.simulator.proof.orbits import Group, Orbit, Turning
@@ -46,8 +46,7 @@ class BlockState:
     pool: Pool
     groups: dict[int, int]
     named: Named
-    memory: dict[tuple[int, int], Bucket] = field(default_factory=lambda: {})
-    engines: dict[tuple[int, int], Engine] = field(default_factory=lambda: {})
+    memory: Memory
 
 
 Loop = tuple[Site, tuple[Scalar, ...]]
@@ -112,7 +111,8 @@ class Run(World):
             )
         groups = {index: -(-role.warps // WARPGROUP) for index, role in enumerate(self.model.roles)}
         named = Named(lambda number: self.named_barrier(number, rank))
-        return BlockState(arrays, self.pool(rank), groups, named)
+        memory = Memory(model.places, self.bucket)
+        return BlockState(arrays, self.pool(rank), groups, named, memory)
 
     # A run of several orders (`orders`) has kinds of its own of these.
 

@@ -39,7 +39,13 @@ _SAME = frozenset(
         *("world", "home", "script", "engine", "bulk", "copies"),
     )
 )
-_UNTOLD = frozenset(("blocked", "queue", "reading", "last", "made", "held", "flying", "remote"))
+_UNTOLD = frozenset(
+    (
+        *("blocked", "queue", "reading", "last", "made", "held", "flying", "remote"),
+        *("turns", "started", "finished"),
+        *("read", "read_later", "wrote", "wrote_later"),
+    )
+)
 
 
 @dataclass(eq=False, slots=True)

@@ -1,10 +1,14 @@
-"""Steps of a script: one operation each, run in order; the actions of several are made at once."""
+"""Steps of a script: one operation each, run in order; the actions of several are made at once.
+
+What agents do there is the same wherever the slots and phases are: it is made once for each of
+them, for all trips, runs and blocks. Actions know of the run, the block and the agent only through
+who acts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, groupby
 from typing import Any, TypeAlias
 
@@ -12,8 +16,10 @@ from xdsl.ir import SSAValue
 
 from tawa.simulator.proof.machine import Action, Script, Source
 from tawa.simulator.proof.places import reader
+from tawa.simulator.proof.rules import Unproved, Violation
 
 Control: TypeAlias = Callable[[Script], "Source | None"]
+Prepare: TypeAlias = Callable[[Script], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,34 +39,49 @@ class Step:
     """One operation to execute. `run` returns the action of its agents, if they have one; where it
     is `control` the source of those of its parts. A `late` one computes from what agents have done
     before: it waits until they come so far. One that only computes says what it `computes`.
+
+    The action is the same wherever the numbers at the places `by` are, beside what the step
+    `prepares` in its script each time; where it is not, `by` is None. A step is `cut` from those
+    before it where one of them writes such a place.
     """
 
     run: Callable[[Script], Any]
     control: bool = False
     late: bool = False
     computes: Computation | None = None
+    by: tuple[int, ...] | None = None
+    prepares: Prepare | None = None
+    cut: bool = False
+
+
+def silent(run: Prepare, computes: Computation | None = None) -> Step:
+    """Return a step without an action."""
+    return Step(run, computes=computes, by=(), prepares=run)
 
 
 def run_steps(steps: Iterable[Step]) -> Control:
     """Return the function that runs steps in order: it makes their actions, and yields the sources
     of loops and conditions, to be run before it goes on.
     """
-    parts = [_Part([])]
+    parts: list[tuple[list[Step], Control | None]] = []
+    straight: list[Step] = []
     for step in _computed_at_once(steps):
         if step.late:
-            parts.append(_Part([]))
+            parts.append((straight, None))
+            straight = []
         if step.control:
-            parts[-1].control = step.run
-            parts.append(_Part([]))
+            parts.append((straight, step.run))
+            straight = []
         else:
-            parts[-1].steps.append(step.run)
-    if len(parts) == 1:
-        return partial(_make, parts[0].steps)
+            straight.append(step)
+    if not parts:
+        return _made(straight)
+    makers = [(_made(part), control) for part, control in (*parts, (straight, None))]
 
     def run(script: Script) -> Source:
-        for part in parts:
-            _make(part.steps, script)
-            yield None if part.control is None else part.control(script)
+        for make, control in makers:
+            make(script)
+            yield None if control is None else control(script)
 
     return run
 
@@ -69,7 +90,7 @@ def _computed_at_once(steps: Iterable[Step]) -> Iterator[Step]:
     """Yield steps, those that compute one from another as one, where they stand side by side."""
     for computes, group in groupby(steps, lambda step: step.computes is not None):
         for several in _chains(group) if computes else ([step] for step in group):
-            yield several[0] if len(several) == 1 else Step(_computed(several))
+            yield several[0] if len(several) == 1 else silent(_computed(several))
 
 
 def _chains(steps: Iterable[Step]) -> list[list[Step]]:
@@ -123,26 +144,95 @@ def _computed(steps: list[Step]) -> Callable[[Script], None]:
     return run
 
 
-@dataclass(eq=False, slots=True)
-class _Part:
-    """Steps whose actions are made at once, and a loop or condition after them."""
+def _made(steps: list[Step]) -> Prepare:
+    """Return what makes the actions of steps without loops and conditions."""
+    makers = [_kept(part) if part[0].by is not None else _each(part) for part in _pieces(steps)]
+    if len(makers) == 1:
+        return makers[0]
 
-    steps: list[Callable[[Script], Action | None]]
-    control: Control | None = None
+    def make(script: Script) -> None:
+        for maker in makers:
+            maker(script)
+
+    return make
 
 
-def _make(steps: list[Callable[[Script], Action | None]], script: Script) -> None:
-    actions = script.actions
+def _pieces(steps: list[Step]) -> Iterator[list[Step]]:
+    """Yield steps in order, together those whose actions are kept, and those whose are not."""
+    piece: list[Step] = []
     for step in steps:
-        action = step(script)
-        if action is not None:
-            actions.append(action)
+        if piece and (step.cut or (step.by is None) is not (piece[0].by is None)):
+            yield piece
+            piece = []
+        piece.append(step)
+    if piece:
+        yield piece
+
+
+def _each(steps: list[Step]) -> Prepare:
+    """Return what makes the actions of steps anew each time."""
+    runs = [step.run for step in steps]
+
+    def make(script: Script) -> None:
+        actions = script.actions
+        for run in runs:
+            action = run(script)
+            if action is not None:
+                actions.append(action)
+
+    return make
+
+
+def _kept(steps: list[Step]) -> Prepare:
+    """Return what makes the actions of steps once for all numbers they go by. A traced run has
+    actions of its own.
+    """
+    prepares = [
+        (place, step.prepares) for place, step in enumerate(steps) if step.prepares is not None
+    ]
+    read = reader(tuple(dict.fromkeys(place for step in steps for place in step.by or ())))
+    kept: dict[tuple[Any, ...], tuple[tuple[Action, ...], tuple[Action | None, ...]]] = {}
+
+    def make(script: Script) -> None:
+        numbers = read(script.env)
+        found = kept.get(numbers) if script.world.trace is None else None
+        if found is None:
+            anew(script, numbers)
+            return
+        together, each = found
+        done = 0
+        try:
+            for done, prepare in prepares:  # noqa: B007
+                prepare(script)
+        except (Violation, Unproved):
+            script.actions.extend(action for action in each[:done] if action is not None)
+            raise
+        script.actions.extend(together)
+
+    def anew(script: Script, numbers: tuple[Any, ...]) -> None:
+        actions = script.actions
+        each: list[Action | None] = []
+        for step in steps:
+            action = step.run(script)
+            each.append(action)
+            if action is not None:
+                actions.append(action)
+        if script.world.trace is None and all(number.__class__ is int for number in numbers):
+            together = tuple(action for action in each if action is not None)
+            kept[numbers] = together, tuple(each)
+
+    return make
 
 
 def in_turn(script: Script, *parts: Control) -> Source:
     """Run parts of a program one after the other."""
     for part in parts:
         yield part(script)
+
+
+def checked(check: Step | None, step: Step) -> Step:
+    """Return a step before which something may be checked."""
+    return step if check is None else both(check, step)
 
 
 def both(check: Step, step: Step) -> Step:
@@ -152,4 +242,10 @@ def both(check: Step, step: Step) -> Step:
         check.run(script)
         return step.run(script)
 
-    return Step(run, late=step.late)
+    def prepare(script: Script) -> None:
+        check.run(script)
+        if step.prepares is not None:
+            step.prepares(script)
+
+    by = step.by if check.by is not None else None
+    return Step(run, late=step.late, by=by, prepares=prepare)
