@@ -23,6 +23,7 @@ Changed: TypeAlias = Callable[[], NDArray[np.bool_]]
 """Tells in which places of a column something is another number."""
 
 _MOST = 1 << 62
+_SIGN = 63  # bits that a number is shifted by for its sign alone: -1 or 0
 
 
 class Columns:
@@ -132,8 +133,7 @@ def _size_of(function: str, sizes: Sequence[int]) -> int | None:
 
 def _divided(a: Any, b: Any) -> Any:
     if isinstance(b, int) and b > 0:
-        whole: NDArray[np.int64] = np.abs(a) // b
-        return np.where(np.less(a, 0), -whole, whole)
+        return (a + ((a >> _SIGN) & (b - 1))) // b  # towards zero: what is negative is rounded up
     quotient: NDArray[np.int64] = np.abs(a) // np.maximum(np.abs(b), 1)
     signs = np.where(np.equal(b, 0), 0, np.where((a < 0) == (b < 0), 1, -1))
     return signs * quotient

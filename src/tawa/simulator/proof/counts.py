@@ -22,7 +22,7 @@ from tawa.ir import line_of
 from tawa.simulator.proof.cells import Question
 from tawa.simulator.proof.configuration import Configuration, alike, shortly
 from tawa.simulator.proof.leaves import Steadiness
-from tawa.simulator.proof.lengths import Lengths, lengths_of
+from tawa.simulator.proof.lengths import Lengths, Worked, lengths_of
 from tawa.simulator.proof.model import Model
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.run import Run
@@ -52,12 +52,13 @@ class Counts:
         self.spans = Spans(Terms(units, places, known, model.cluster))
         self._fixed, self._steady = decoder.uniform.fixed, decoder.uniform.steady
         self._sharing = sharing
+        self._worked = Worked()
         self._asked: dict[Operation, list[tuple[Configuration, Lengths]]] = {}
         self._surveys: list[Bounds] = []
 
     def note(self, run: Run) -> None:
         """Keep what the loops of a run made, and what they asked if it was a survey."""
-        for loop, lengths in lengths_of(run.scalars, run.bounds):
+        for loop, lengths in lengths_of(run.scalars, run.bounds, self._worked):
             self._asked.setdefault(loop, []).append((run.configuration, lengths))
         if run.bounds:
             self._surveys.append(run.bounds)

@@ -9,19 +9,20 @@ few trips and too many, the number in the middle, and so on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from xdsl.ir import Operation
 
 from tawa.simulator.proof.cells import Given, Question, is_free
-from tawa.simulator.proof.expressions import Expr, parts_of
-from tawa.simulator.proof.functions import FUNCTIONS
+from tawa.simulator.proof.expressions import Expr
 from tawa.simulator.proof.numbers import LARGE
 from tawa.simulator.proof.scalars import Name, Scalars
-from tawa.simulator.proof.trips import QUOTIENTS, Numbers, Point, Trips, in_order
+from tawa.simulator.proof.trips import Numbers, Plans, Point, Trips
 from tawa.simulator.proof.words import least_of
 
 _LONG = 200  # trips of any loop; a step that is not positive gives more
@@ -79,39 +80,81 @@ class Line:
         return []
 
 
+class Among(NamedTuple):
+    """What an unknown may be: multiples of `unit` from `least` to `most`. It was `here`."""
+
+    unit: int
+    least: int
+    most: int
+    here: int
+
+
+class Worked:
+    """What lengths of several surveys have in common, worked out once in a proof."""
+
+    def __init__(self) -> None:
+        self.plans = Plans()
+        self._tried: dict[tuple[object, ...], Numbers] = {}
+
+    def near(self, count: int, among: Among) -> Numbers:
+        """Return small numbers to be tried, as what the unit of an unknown is multiplied by."""
+        found = self._tried.get((count, among))
+        if found is None:
+            found = self._tried[count, among] = _places(among, np.arange(count))
+        return found
+
+    def about(self, count: int, sizes: tuple[int, ...], among: Among) -> Numbers:
+        """Return so many multiples of some sizes to be tried, from zero and from where an unknown
+        was, and what a remainder by the largest tells apart.
+        """
+        found = self._tried.get((count, sizes, among))
+        if found is None:
+            multiples = np.multiply.outer(sizes, np.arange(count)).ravel()
+            rest = np.arange(-min(sizes[-1], _REST), min(sizes[-1], _REST))
+            tried = _places(among, rest, multiples, multiples + among.here)
+            found = self._tried[count, sizes, among] = tried
+        return found
+
+
+def _places(among: Among, *tried: Numbers) -> Numbers:
+    """Return what a unit is multiplied by, in order."""
+    unit, least, most, here = among
+    places = np.unique(np.concatenate((_POWERS, (here, -here), *tried)) // unit)
+    first, last = np.searchsorted(places, (-(-least // unit), most // unit + 1))
+    return places[first:last]
+
+
 class Asked:
     """What the loops of a survey asked, in `questions`."""
 
-    def __init__(self, scalars: Scalars, questions: Collection[Question]) -> None:
-        self.scalars = scalars
-        self.questions = questions
-
-    @cached_property
-    def _expressions(self) -> list[Expr]:
-        return in_order(bound for _, bounds in self.questions for bound in bounds)
+    def __init__(self, scalars: Scalars, questions: Collection[Question], worked: Worked) -> None:
+        self.scalars, self.questions, self._worked = scalars, questions, worked
+        self._bounds = tuple([bound for _, bounds in questions for bound in bounds])
 
     def is_short(self, changed: Point) -> bool:
         """Tell whether with other numbers for some unknowns no loop makes very many trips, nor a
-        step of one is zero.
+        step of one is zero, nor is anything that they are computed from divided by zero.
         """
-        known: dict[object, int | None] = {**changed}  # None: something is divided by zero
-        for item in self._expressions:
-            if any(part in known for part in item.parts):
-                known[item] = self._compute(item, known)
+        plan = self._worked.plans.of(self.scalars.expressions, self._bounds, changed)
+        numbers: dict[object, int] = {**changed}
+        value = self.scalars.value
+        known = [numbers[item] if item in numbers else value(item) for item in plan.items]
+        for step in plan.steps:
+            parts = _numbers(known, step.parts)
+            if step.divides and not parts[1]:
+                return False
+            known[step.out] = step.item.meaning(*parts)
+        wanted = iter(plan.wanted)
         for outcome, bounds in self.questions:
-            numbers = [self._number(known, item) for item in bounds]
-            if None in numbers or not 0 <= outcome(*numbers) <= _LONG:
+            if not 0 <= outcome(*_numbers(known, islice(wanted, len(bounds)))) <= _LONG:
                 return False
         return True
 
-    def _compute(self, item: Expr, known: Mapping[object, int | None]) -> int | None:
-        numbers = [self._number(known, part) for part in item.args]
-        if None in numbers or (item.function in QUOTIENTS and not numbers[1]):
-            return None
-        return FUNCTIONS[item.function](*numbers)
 
-    def _number(self, known: Mapping[object, int | None], item: object) -> int | None:
-        return known[item] if item in known else _number(self.scalars, {}, item)
+def _numbers(known: Sequence[int | None], places: Iterable[int]) -> list[int]:
+    numbers = [known[place] for place in places]
+    assert None not in numbers, "asked of loops only whose bounds were numbers in the end"
+    return numbers  # pyright: ignore[reportReturnType]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,25 +164,23 @@ class Lines:
     scalars: Scalars
     question: Question
     free: Mapping[Name, Expr]
+    worked: Worked
 
     def make(self, most: int, pairs: bool) -> Iterator[Line]:
         """Yield a line of each unknown; of each with each other, large, where `pairs`."""
         if len(self.free) <= pairs:
             return
         sizes = self._sizes()
-        trips = Trips(self.scalars, self.question, self.free.values())
+        plan = self.worked.plans.of(self.scalars.expressions, self.question[1], self.free.values())
+        trips = Trips(self.scalars, self.question, plan)
+        count = most + 4
         if not pairs:
-            # Multiples of the constants, and what a remainder by one of them tells apart.
-            multiples = np.concatenate([np.arange(most + 4) * size for size in sizes])
-            rest = np.arange(-min(sizes[-1], _REST), min(sizes[-1], _REST))
-            tried = {
-                name: self._places(name, rest, multiples, multiples + self._here(name))
-                for name in self.free
-            }
+            about = self.worked.about
+            tried = {name: about(count, sizes, self._among(name)) for name in self.free}
             yield from self._lines(trips, [(name, tried[name], {}) for name in self.free])
             return
-        near = np.arange(most + 4)
-        few = {name: self._places(name, near) for name in self.free}
+        near = self.worked.near
+        few = {name: near(count, self._among(name)) for name in self.free}
         for second, other in self.free.items():
             if other.function == "block_id":
                 continue  # there may be no larger one
@@ -153,7 +194,7 @@ class Lines:
                     for name in self.free
                     for here in [
                         # On a larger grid there are other blocks.
-                        self._places(name, near, end=far)
+                        near(count, self._among(name, far))
                         if self._is_block_of(name, other)
                         else few[name]
                     ]
@@ -190,11 +231,10 @@ class Lines:
             least, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, -1)
             yield Line(name, more, unit, places, given, least, most, at)
 
-    def _places(self, name: Name, *tried: Numbers, end: int = 0) -> Numbers:
-        """Return what the unit of an unknown is multiplied by, in order: of a block below `end`."""
+    def _among(self, name: Name, end: int = 0) -> Among:
+        """Return what an unknown may be: a block one below `end`."""
         unknown = self.free[name]
-        unit, least, here = self.scalars.units.get(unknown, 1), least_of(unknown), self._here(name)
-        most = LARGE
+        least, most, here = least_of(unknown), LARGE, self._here(name)
         match unknown.function:
             case "grid_extent":
                 least = here
@@ -202,23 +242,23 @@ class Lines:
                 most = max(here, end - 1)
             case _:
                 pass
-        places = np.unique(np.concatenate((_POWERS, (here, -here), *tried)) // unit)
-        least = -LARGE if least is None else least
-        return places[(least <= places * unit) & (places * unit <= most)]
+        unit = self.scalars.units.get(unknown, 1)
+        return Among(unit, -LARGE if least is None else least, most, here)
 
     def _here(self, name: Name) -> int:
         return self.scalars.bound[self.free[name]]
 
-    def _sizes(self) -> list[int]:
-        numbers = {abs(item) for item in parts_of(self.question[1]) if isinstance(item, int)}
-        return sorted({1, *(number for number in numbers if 0 < number < LARGE)})[-_FEW:]
+    def _sizes(self) -> tuple[int, ...]:
+        parts = self.scalars.expressions.parts_of(self.question[1])
+        numbers = {abs(item) for item in parts if isinstance(item, int)}
+        return tuple(sorted({1, *(number for number in numbers if 0 < number < LARGE)})[-_FEW:])
 
 
 class Lengths:
     """What a loop asked in a survey, and what all loops did there."""
 
-    def __init__(self, scalars: Scalars, question: Question, asked: Asked) -> None:
-        self.scalars, self.question, self.asked = scalars, question, asked
+    def __init__(self, scalars: Scalars, question: Question, asked: Asked, worked: Worked) -> None:
+        self.scalars, self.question, self.asked, self.worked = scalars, question, asked, worked
         self._lines: dict[bool, tuple[list[Line], Iterator[Line]]] = {}
 
     def give(self, count: int, most: int) -> Iterator[tuple[Given, bool]]:
@@ -252,22 +292,13 @@ class Lengths:
         if pairs not in self._lines:
             inside, bound = self._inside, self._bound
             free = {name: item for name, item in inside.items() if _may_vary(item, bound)}
-            self._lines[pairs] = [], Lines(self.scalars, self.question, free).make(most, pairs)
+            lines = Lines(self.scalars, self.question, free, self.worked)
+            self._lines[pairs] = [], lines.make(most, pairs)
         made, others = self._lines[pairs]
         yield from made
         for line in others:
             made.append(line)
             yield line
-
-
-def _number(scalars: Scalars, known: Mapping[object, int], item: object) -> int:
-    """Return what a scalar is with other numbers for some, or was in the survey."""
-    found = known.get(item)
-    if found is None:
-        assert isinstance(item, (int, Expr))
-        found = scalars.value(item)
-        assert found is not None, "asked of loops only whose bounds were numbers in the end"
-    return found
 
 
 def _may_vary(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
@@ -278,16 +309,18 @@ def _may_vary(unknown: Expr, bound: Mapping[Name, Expr]) -> bool:
 
 
 def lengths_of(
-    scalars: Scalars, bounds: Mapping[Operation, Collection[Question]]
+    scalars: Scalars, bounds: Mapping[Operation, Collection[Question]], worked: Worked
 ) -> Iterator[tuple[Operation, Lengths]]:
     """Yield the loops of a survey with what they asked in the first tile, and in the second; those
     that ask alike share it.
     """
     alike: dict[Question, Lengths] = {}
-    asked = Asked(scalars, dict.fromkeys(each for several in bounds.values() for each in several))
+    asked = Asked(
+        scalars, dict.fromkeys(each for several in bounds.values() for each in several), worked
+    )
     for loop, questions in bounds.items():
         known = [each for each in questions if any(isinstance(item, Expr) for item in each[1])]
         for question in known[:2]:
             if question not in alike:
-                alike[question] = Lengths(scalars, question, asked)
+                alike[question] = Lengths(scalars, question, asked, worked)
             yield loop, alike[question]
