@@ -14,6 +14,7 @@ input, and every trip of the loops around.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
@@ -26,7 +27,7 @@ from tawa.analysis.ranges import Known as Ranges
 from tawa.analysis.ranges import range_of, range_of_type
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.closed import Fact
-from tawa.simulator.proof.elimination import Row, fit
+from tawa.simulator.proof.elimination import Cases, Fits, Row, Rows, parted
 from tawa.simulator.proof.functions import NARROW
 
 Split: TypeAlias = tuple[tuple[Polynomial, ...], ...]
@@ -44,33 +45,85 @@ _BOTH = {"and": True, "or": False}
 _AROUND = (scf.IfOp, scf.ForOp, scf.WhileOp, hopper.OneThread)
 
 
+@dataclass(eq=False, slots=True)
+class Term:
+    """What stands in sums, each once: a number of `unit`, and what is `known` of it, once that was
+    asked for.
+    """
+
+    monomial: Monomial
+    unit: int
+    known: tuple[Told, ...] | None = None
+
+
+Sum: TypeAlias = tuple[tuple[Term, int], ...]
+"""Terms in order, with their factors."""
+Told: TypeAlias = tuple[tuple[Sum, ...], ...]
+"""A split, made of terms."""
+
+
 class Terms:
     """What stands in sums; `units` are what numbers are multiples of, `places` where operations
-    stand, so that all is told in the same order in every process; `known` are the polynomials that
-    were worked out so far. A grid has whole clusters of so many blocks.
+    stand, so that all is told in the same order in every process; `polynomials` are those that were
+    worked out so far. A grid has whole clusters of so many blocks.
     """
 
     def __init__(
         self,
         units: Mapping[SSAValue, int],
         places: Mapping[Operation, int],
-        known: Known,
+        polynomials: Known,
         cluster: int = 1,
     ) -> None:
-        self.units, self.places, self.known, self.cluster = units, places, known, cluster
-        self._ranges: dict[Monomial, tuple[Polynomial, ...]] = {}
+        self.units, self.places, self.polynomials = units, places, polynomials
+        self.cluster = cluster
+        self._terms: dict[Monomial, Term] = {}
+        self._told: dict[scf.ForOp | Fact, tuple[Told, ...]] = {}
         self._held = Ranges()
 
-    def ranges(self, monomial: Monomial) -> tuple[Polynomial, ...]:
-        """Return what is not negative because of where the atoms of a monomial lie."""
-        found = self._ranges.get(monomial)
+    @property
+    def one(self) -> Term:
+        """What stands in sums as a number."""
+        return self._term(())
+
+    def sum(self, value: Polynomial) -> Sum:
+        """Return a polynomial as a sum of terms."""
+        ordered = sorted(value.terms, key=self._order)
+        return tuple([(self._term(monomial), factor) for monomial, factor in ordered])
+
+    def known(self, term: Term) -> tuple[Told, ...]:
+        """Return what holds of a term wherever it stands: by where its atoms lie, and by what
+        defines it.
+        """
+        if term.known is None:
+            monomial = term.monomial
+            splits: list[Split] = [((e,),) for e in _ranges(monomial, self.cluster, self._held)]
+            if len(monomial) == 1 and isinstance(monomial[0], Call):
+                splits += _defined(monomial[0])
+            term.known = self._sums(splits)
+        return term.known
+
+    def told(self, around: scf.ForOp | Fact) -> tuple[Told, ...]:
+        """Return what holds inside of a loop, or where a condition has an outcome."""
+        found = self._told.get(around)
         if found is None:
-            found = self._ranges[monomial] = tuple(_ranges(monomial, self.cluster, self._held))
+            found = self._told[around] = self._sums(_told(around, self.polynomials))
         return found
 
-    def place(self, term: tuple[Monomial, int]) -> list[tuple[int, int]]:
+    def _sums(self, splits: Iterable[Split]) -> tuple[Told, ...]:
+        return tuple([tuple([tuple(map(self.sum, case)) for case in split]) for split in splits])
+
+    def _term(self, monomial: Monomial) -> Term:
+        found = self._terms.get(monomial)
+        if found is None:
+            units = self.units
+            unit = prod([units.get(leaf.value, 1) for leaf in monomial if isinstance(leaf, Leaf)])
+            found = self._terms[monomial] = Term(monomial, unit)
+        return found
+
+    def _order(self, term: tuple[Monomial, int]) -> list[tuple[int, int]]:
         """Return what orders the terms of a sum."""
-        return sorted(self._place(atom) for atom in term[0])
+        return sorted([self._place(atom) for atom in term[0]])
 
     def _place(self, atom: Atom) -> tuple[int, int]:
         if isinstance(atom, Trip):
@@ -85,14 +138,14 @@ class Spans:
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
-        self._facts: dict[tuple[Operation, tuple[Monomial, ...]], _Facts] = {}
-        self._fits: dict[tuple[object, ...], bool] = {}
+        self._facts: dict[tuple[Operation, tuple[Term, ...]], _Facts] = {}
+        self._fits = Fits()
 
     def may_make(self, loop: scf.ForOp, least: int, most: int | None) -> bool:
         """Tell whether a loop may make so many trips (`most` None: any number): nothing known says
         that no input gives them.
         """
-        known = self._terms.known
+        known = self._terms.polynomials
         span = polynomial(loop.ub, known) - polynomial(loop.lb, known)
         step = polynomial(loop.step, known)
         asked = [step - _ONE]  # a step that is not positive is no loop
@@ -100,7 +153,9 @@ class Spans:
             asked.append(span - Polynomial.constant(least - 1) * step - _ONE)
         if most is not None:
             asked.append(Polynomial.constant(most) * step - span)
-        return self._fit(self._facts_of(loop, self._order(asked)), asked)
+        sums = [*map(self._terms.sum, asked)]
+        asked_of = dict.fromkeys([term for each in sums for term, _ in each])
+        return self._fit(self._facts_of(loop, tuple(asked_of)), sums)
 
     def may_run(self, operation: Operation) -> bool:
         """Tell whether an operation may run: nothing known says that no input comes to it."""
@@ -108,34 +163,23 @@ class Spans:
 
     def may_take(self, branch: scf.IfOp, side: int) -> bool:
         """Tell whether a side of a condition may be taken, where it has nothing in it too."""
-        known = self._terms.known
         around = (*_around(branch), Fact.of(branch, side))
-        told = [split for each in around for split in _told(each, known)]
-        return self._fit(_Facts((), told, self._terms), [])
+        return self._fit(_Facts((), around, self._terms), [])
 
-    def _fit(self, facts: _Facts, asked: Iterable[Polynomial]) -> bool:
+    def _fit(self, facts: _Facts, asked: Iterable[Sum]) -> bool:
         """Tell whether there may be numbers that do all of it, and with which sums are not
         negative. Roles ask much the same: what stands in sums is known by its place in them.
         """
-        rows = [*map(facts.row, asked), *facts.sure]
-        key = tuple(map(_frozen, rows)), tuple([tuple(map(_all_frozen, x)) for x in facts.open])
-        found = self._fits.get(key)
-        if found is None:
-            found = self._fits[key] = fit(rows, facts.open)
-        return found
+        rows = facts.sure.copy()
+        holds = facts.holds and all(rows.keep(*facts.row(each)) for each in asked)
+        return holds and self._fits.fit(rows, tuple(facts.open))
 
-    def _order(self, sums: Iterable[Polynomial]) -> tuple[Monomial, ...]:
-        """Return what stands in sums, in order."""
-        terms = (term for each in sums for term in sorted(each.terms, key=self._terms.place))
-        return tuple(dict.fromkeys(monomial for monomial, _ in terms))
-
-    def _facts_of(self, inside: Operation, monomials: tuple[Monomial, ...]) -> _Facts:
-        """Return what is known where an operation runs, and of some monomials, worked out once."""
-        found = self._facts.get((inside, monomials))
+    def _facts_of(self, inside: Operation, asked_of: tuple[Term, ...]) -> _Facts:
+        """Return what is known where an operation runs, and of some terms, worked out once."""
+        found = self._facts.get((inside, asked_of))
         if found is None:
-            known = self._terms.known
-            told = [split for around in _around(inside) for split in _told(around, known)]
-            found = self._facts[inside, monomials] = _Facts(monomials, told, self._terms)
+            found = _Facts(asked_of, _around(inside), self._terms)
+            self._facts[inside, asked_of] = found
         return found
 
 
@@ -240,29 +284,31 @@ def _range(atom: Atom, cluster: int, known: Ranges) -> tuple[int | None, int | N
 
 
 class _Facts:
-    """What is known together of a loop, and of all that stands in sums about it: of `monomials`
-    first, which are those of a question.
+    """What is known together inside of loops and conditions, and of all that stands in sums about
+    it: of what a question is asked of first. What is `sure`, and whether it `holds` at all; of
+    splits in `open` one case holds each.
     """
 
     def __init__(
-        self, monomials: tuple[Monomial, ...], splits: Iterable[Split], terms: Terms
+        self, asked_of: Iterable[Term], around: Iterable[scf.ForOp | Fact], terms: Terms
     ) -> None:
         self._terms = terms
-        self._places: dict[Monomial, int] = {(): 0}
-        self._new: list[Monomial] = []
-        self.sure: list[Row] = []
-        self.open: list[list[list[Row]]] = []
-        for monomial in monomials:
-            self._place(monomial)
+        self._places: dict[Term, int] = {terms.one: 0}
+        self._new: list[Term] = []
+        self.sure, self.holds = Rows(), True
+        self.open: list[Cases] = []
+        for term in asked_of:
+            self._place(term)
         self._define()
-        for split in splits:
-            self._put(split)
+        for each in around:
+            for told in terms.told(each):
+                self._put(told)
 
-    def _put(self, split: Split) -> None:
+    def _put(self, split: Told) -> None:
         """Add sums, and what defines what they are made of."""
-        cases = [[self.row(item) for item in case] for case in split]
+        cases = tuple([tuple(map(self.row, case)) for case in split])
         if len(cases) == 1:
-            self.sure += cases[0]
+            self.holds &= all(self.sure.keep(*row) for row in cases[0])
         else:
             self.open.append(cases)
         self._define()
@@ -270,36 +316,20 @@ class _Facts:
     def _define(self) -> None:
         """Add what defines what sums are made of."""
         while self._new:
-            monomial = self._new.pop(0)
-            for sure in self._terms.ranges(monomial):
-                self._put(((sure,),))
-            if len(monomial) == 1 and isinstance(monomial[0], Call):
-                for defined in _defined(monomial[0]):
-                    self._put(defined)
+            for told in self._terms.known(self._new.pop(0)):
+                self._put(told)
 
-    def row(self, value: Polynomial) -> Row:
+    def row(self, terms: Sum) -> Row:
         """Return a sum by places, which hold what is multiplied by the units."""
-        row: Row = {}
-        units = self._terms.units
-        for monomial, factor in sorted(value.terms, key=self._terms.place):
-            unit = prod(units.get(leaf.value, 1) for leaf in monomial if isinstance(leaf, Leaf))
-            row[self._place(monomial)] = factor * unit
-        return row
+        factors = [(self._place(term), factor * term.unit) for term, factor in terms]
+        return parted(factors)
 
-    def _place(self, monomial: Monomial) -> int:
-        found = self._places.get(monomial)
+    def _place(self, term: Term) -> int:
+        found = self._places.get(term)
         if found is None:
-            found = self._places[monomial] = len(self._places)
-            self._new.append(monomial)
+            found = self._places[term] = len(self._places)
+            self._new.append(term)
         return found
-
-
-def _all_frozen(rows: list[Row]) -> tuple[object, ...]:
-    return tuple(map(_frozen, rows))
-
-
-def _frozen(row: Row) -> tuple[tuple[int, int], ...]:
-    return tuple(row.items())
 
 
 def _ranges(monomial: Monomial, cluster: int, held: Ranges) -> Iterator[Polynomial]:
