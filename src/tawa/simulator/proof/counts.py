@@ -143,6 +143,8 @@ class Counts:
         *below, top = missing or [0]
         if not missing or self._may_make(loop, top, top):
             return missing
+        if top == self._near[-1] and not self._may_make(loop, missing[0], None):
+            return []
         if below and not self._may_make(loop, below[0], below[-1]):
             below = []
         least = top == self._near[-1] and self._least_from(loop, top)
