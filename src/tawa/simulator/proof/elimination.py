@@ -19,14 +19,14 @@ Key: TypeAlias = tuple[tuple[int, int], ...]
 """The factors of a sum, by the place of what they multiply, in order."""
 Row: TypeAlias = tuple[Key, int]
 """A sum that is not negative: its factors, and its number."""
-Sums: TypeAlias = dict[Key, int]
-"""The numbers of sums, by their factors in lowest terms."""
+Sums: TypeAlias = dict[int, int]
+"""The numbers of sums, by where their factors stand in a table."""
 Numbers: TypeAlias = defaultdict[int, Fraction | int]
 """Numbers by place."""
-Sides: TypeAlias = tuple[dict[Key, int], dict[Key, int]]
+Sides: TypeAlias = tuple[dict[int, int], dict[int, int]]
 """Factors of one place, without signs, by the sums that it is in: positive, and negative ones."""
-Sum: TypeAlias = tuple[Key, int, int]
-"""The factors of a sum, its number, and the one factor that it was taken out for, without sign."""
+Taken: TypeAlias = list[tuple[int, int, int]]
+"""Sums that were taken out for a place, with their numbers and the factor of it, without sign."""
 Cases: TypeAlias = tuple[tuple[Row, ...], ...]
 """Cases of which one holds: the sums of each."""
 
@@ -51,6 +51,7 @@ class Fits:
     """
 
     def __init__(self) -> None:
+        self.table = Table()  # of all rows: these are known by it
         self._seen: dict[tuple[Cases, ...], _Seen] = {}
 
     def fit(self, known: Rows, splits: tuple[Cases, ...]) -> bool:
@@ -117,27 +118,77 @@ def _chosen(known: Rows, splits: Sequence[Cases], looked: Iterator[int]) -> list
     return None
 
 
+class Table:
+    """The factors of sums in lowest terms, each once: sums are known by where these stand, and what
+    two of them give where a place is eliminated is worked out once.
+    """
+
+    __slots__ = ("_found", "_joints", "keys", "parts")
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+        self.parts: list[list[tuple[int, int, int]]] = []  # place, side of it, factor without sign
+        self._found: dict[Key, tuple[int, int]] = {}
+        self._joints: dict[tuple[int, int, int], tuple[int, int, int, int]] = {}
+
+    def find(self, factors: Key) -> tuple[int, int]:
+        """Return where factors stand in lowest terms, and what they are divided by for that: -1 and
+        1 where there are none.
+        """
+        found = self._found.get(factors)
+        if found is None:
+            found = self._found[factors] = self._place_of(factors)
+        return found
+
+    def _place_of(self, factors: Key) -> tuple[int, int]:
+        if not factors:
+            return -1, 1
+        by = gcd(*[factor for _, factor in factors])
+        if by > 1:
+            return self.find(tuple([(place, factor // by) for place, factor in factors]))[0], by
+        self.keys.append(factors)
+        self.parts.append([(place, int(factor < 0), abs(factor)) for place, factor in factors])
+        return len(self.keys) - 1, 1
+
+    def joint(self, one: int, other: int, place: int) -> tuple[int, int, int, int]:
+        """Return what is left of two sums, so often each that a place is gone whose factor in one
+        is positive and in the other negative: where its factors stand, what it is divided by, and
+        how often.
+        """
+        found = self._joints.get((one, other, place))
+        if found is None:
+            up, down = dict(self.keys[one]), dict(self.keys[other])
+            often, less = -down[place], up[place]
+            joint = {at: often * factor for at, factor in up.items()}
+            for at, factor in down.items():
+                joint[at] = joint.get(at, 0) + less * factor
+            factors = tuple(sorted([term for term in joint.items() if term[1]]))
+            found = self._joints[one, other, place] = (*self.find(factors), often, less)
+        return found
+
+
 class Rows:
     """Sums in lowest terms, with their numbers: of those that differ in a number alone, the least.
     The sums that a place is in are kept by place, with the factors that it has there: those where
     it is positive, and those where it is negative, without signs.
     """
 
-    __slots__ = ("_sides", "all")
+    __slots__ = ("_sides", "_table", "all")
 
-    def __init__(self) -> None:
+    def __init__(self, table: Table) -> None:
         self.all: Sums = {}
+        self._table = table
         self._sides: dict[int, Sides] = {}
 
     @staticmethod
     def of(rows: Iterable[Row]) -> Rows | None:
         """Return sums, None where one of them is a number below zero."""
-        found = Rows()
+        found = Rows(Table())
         return found if all(found.keep(*row) for row in rows) else None
 
     def copy(self) -> Rows:
         """Return the same sums, to be taken out one by one."""
-        found = Rows()
+        found = Rows(self._table)
         found.all = self.all.copy()
         sides = self._sides.items()
         found._sides = {place: (up.copy(), down.copy()) for place, (up, down) in sides}
@@ -145,40 +196,36 @@ class Rows:
 
     def keep(self, factors: Key, number: int) -> bool:
         """Add a sum. Return False where it is a number below zero."""
-        if not factors:
+        found, by = self._table.find(factors)
+        return self._add(found, number // by)
+
+    def _add(self, item: int, number: int) -> bool:
+        if item < 0:
             return number >= 0
-        by = gcd(*[factor for _, factor in factors])
-        if by > 1:
-            factors = tuple([(place, factor // by) for place, factor in factors])
-            number //= by
-        known = self.all.get(factors)
-        if known is not None:
-            if number < known:
-                self.all[factors] = number
-            return True
-        self.all[factors] = number
-        sides = self._sides
-        for place, factor in factors:
-            found = sides.get(place)
-            if found is None:
-                found = sides[place] = {}, {}
-            if factor > 0:
-                found[0][factors] = factor
-            else:
-                found[1][factors] = -factor
+        known = self.all.get(item)
+        if known is None:
+            sides = self._sides
+            for place, side, factor in self._table.parts[item]:
+                found = sides.get(place)
+                if found is None:
+                    found = sides[place] = {}, {}
+                found[side][item] = factor
+            self.all[item] = number
+        elif number < known:
+            self.all[item] = number
         return True
 
-    def _take(self, place: int) -> tuple[list[Sum], list[Sum]]:
+    def _take(self, place: int) -> tuple[Taken, Taken]:
         """Remove the sums that a place is in: where its factor is positive, and where negative."""
-        sides, numbers = self._sides, self.all
+        sides, numbers, parts = self._sides, self.all, self._table.parts
         ups, downs = sides.pop(place)
-        up = [(key, numbers.pop(key), factor) for key, factor in ups.items()]
-        down = [(key, numbers.pop(key), factor) for key, factor in downs.items()]
         for taken in (ups, downs):
-            for key in taken:
-                for other, factor in key:
+            for item in taken:
+                for other, side, _ in parts[item]:
                     if other != place:
-                        del sides[other][factor < 0][key]
+                        del sides[other][side][item]
+        up = [(item, numbers.pop(item), factor) for item, factor in ups.items()]
+        down = [(item, numbers.pop(item), factor) for item, factor in downs.items()]
         return up, down
 
     def _cheapest(self, places: list[int]) -> int:
@@ -210,7 +257,8 @@ class Rows:
         many sums, None where there are no such numbers. Eliminates what stands in the sums, one
         after the other; then the last of it is given a number first.
         """
-        gone: list[tuple[int, list[Sum], list[Sum]]] = []
+        gone: list[tuple[int, Taken, Taken]] = []
+        joint = self._table.joint
         places = sorted(self._sides)
         while self.all:
             if len(self.all) > _ROWS:
@@ -218,24 +266,13 @@ class Rows:
             place = self._cheapest(places)
             places.remove(place)
             up, down = self._take(place)
-            for one, number, a in up:
-                for other, less, b in down:
-                    if not self.keep(_joint(one, other, a, b, place), b * number + a * less):
+            for one, number, _ in up:
+                for other, more, _ in down:
+                    found, by, often, less = joint(one, other, place)
+                    if not self._add(found, (often * number + less * more) // by):
                         return None
             gone.append((place, up, down))
-        return _found(gone)
-
-
-def _joint(one: Key, other: Key, a: int, b: int, place: int) -> Key:
-    """Return the factors of `b` times one sum and `a` times another, which a place is not in."""
-    if len(one) == 1:  # in lowest terms: the place, once
-        return tuple([term for term in other if term[0] != place])
-    if len(other) == 1:
-        return tuple([term for term in one if term[0] != place])
-    joint = dict(one) if b == 1 else {at: b * factor for at, factor in one}
-    for at, factor in other:
-        joint[at] = joint.get(at, 0) + a * factor
-    return tuple(sorted([term for term in joint.items() if term[1]]))
+        return _found(gone, self._table.keys)
 
 
 def parted(factors: Iterable[tuple[int, int]]) -> Row:
@@ -246,15 +283,15 @@ def parted(factors: Iterable[tuple[int, int]]) -> Row:
     return tuple(ordered), 0
 
 
-def _found(gone: list[tuple[int, list[Sum], list[Sum]]]) -> Numbers:
+def _found(gone: list[tuple[int, Taken, Taken]], keys: list[Key]) -> Numbers:
     """Return numbers for what was eliminated with the sums that it was in, where its factor is
     positive and where it is negative: of whole ones the nearest to zero.
     """
     found: Numbers = defaultdict(int, {0: 1})
     for place, up, down in reversed(gone):
         found[place] = 0
-        ups = [(_sum(key, number, found), factor) for key, number, factor in up]
-        downs = [(_sum(key, number, found), factor) for key, number, factor in down]
+        ups = [(_sum(keys[item], number, found), factor) for item, number, factor in up]
+        downs = [(_sum(keys[item], number, found), factor) for item, number, factor in down]
         low = max([-(rest // factor) for rest, factor in ups], default=None)
         high = min([rest // factor for rest, factor in downs], default=None)
         if low is not None and low > 0:

@@ -27,7 +27,7 @@ from tawa.analysis.ranges import Known as Ranges
 from tawa.analysis.ranges import range_of, range_of_type
 from tawa.ir import hopper, tile
 from tawa.simulator.proof.closed import Fact
-from tawa.simulator.proof.elimination import Cases, Fits, Row, Rows, parted
+from tawa.simulator.proof.elimination import Cases, Fits, Row, Rows, Table, parted
 from tawa.simulator.proof.functions import NARROW
 
 Split: TypeAlias = tuple[tuple[Polynomial, ...], ...]
@@ -164,7 +164,7 @@ class Spans:
     def may_take(self, branch: scf.IfOp, side: int) -> bool:
         """Tell whether a side of a condition may be taken, where it has nothing in it too."""
         around = (*_around(branch), Fact.of(branch, side))
-        return self._fit(_Facts((), around, self._terms), [])
+        return self._fit(_Facts((), around, self._terms, self._fits.table), [])
 
     def _fit(self, facts: _Facts, asked: Iterable[Sum]) -> bool:
         """Tell whether there may be numbers that do all of it, and with which sums are not
@@ -178,7 +178,7 @@ class Spans:
         """Return what is known where an operation runs, and of some terms, worked out once."""
         found = self._facts.get((inside, asked_of))
         if found is None:
-            found = _Facts(asked_of, _around(inside), self._terms)
+            found = _Facts(asked_of, _around(inside), self._terms, self._fits.table)
             self._facts[inside, asked_of] = found
         return found
 
@@ -290,12 +290,16 @@ class _Facts:
     """
 
     def __init__(
-        self, asked_of: Iterable[Term], around: Iterable[scf.ForOp | Fact], terms: Terms
+        self,
+        asked_of: Iterable[Term],
+        around: Iterable[scf.ForOp | Fact],
+        terms: Terms,
+        table: Table,
     ) -> None:
         self._terms = terms
         self._places: dict[Term, int] = {terms.one: 0}
         self._new: list[Term] = []
-        self.sure, self.holds = Rows(), True
+        self.sure, self.holds = Rows(table), True
         self.open: list[Cases] = []
         for term in asked_of:
             self._place(term)
