@@ -6,6 +6,7 @@ its numbers may be; where they may be too large, columns of Python's own numbers
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -43,14 +44,16 @@ class Columns:
         """Put a function of columns in a place. What has no vectors is computed where something has
         `changed` that it depends on, and is the `same` elsewhere.
         """
-        parts = [self.all[place] for place in places]
-        if not self._wide:
-            sizes = [self._sizes[place] for place in places]
-            size = _size_of(function, sizes)
-            if size is not None and size > _MOST:
-                size = _size_of(function, [_size(part) for part in parts])
-            if size is not None and size <= _MOST:
-                self.all[out], self._sizes[out] = computed(function, parts), size
+        columns = self.all
+        parts = [columns[place] for place in places]
+        size_of = None if self._wide else _SIZES.get(function)
+        if size_of is not None:
+            sizes = self._sizes
+            size = size_of(*[sizes[place] for place in places])
+            if size > _MOST:
+                size = size_of(*map(_size, parts))
+            if size <= _MOST:
+                columns[out], sizes[out] = computed(function, parts), size
                 return
         where = changed()
         some = [part if isinstance(part, int) else part[where] for part in parts]
@@ -82,13 +85,12 @@ class Columns:
 
 def computed(function: str, parts: Sequence[Column]) -> Column:
     """Compute a function of numbers and columns."""
-    meaning = FUNCTIONS[function]
-    if not any(isinstance(part, np.ndarray) for part in parts):
-        return meaning(*parts)
+    if np.ndarray not in map(type, parts):
+        return FUNCTIONS[function](*parts)
     vector = VECTORS.get(function)
     if vector is not None:
         return vector(*parts)
-    return np.asarray(_one_by_one(meaning, parts), np.int64)
+    return np.asarray(_one_by_one(FUNCTIONS[function], parts), np.int64)
 
 
 def _one_by_one(function: Callable[..., int], parts: Sequence[Column]) -> Column:
@@ -108,35 +110,31 @@ def _size(column: Column) -> int:
     return max(abs(int(column.min())), abs(int(column.max()))) if len(column) else 0
 
 
-def _size_of(function: str, sizes: Sequence[int]) -> int | None:
-    """Return how large what a function gives is at most, by the sizes of its arguments; None where
-    that is not known.
-    """
-    match function:
-        case "add" | "sub":
-            return sizes[0] + sizes[1]
-        case "mul":
-            return sizes[0] * sizes[1]
-        case "idiv" | "irem":
-            return sizes[0]
-        case "min" | "max":
-            return max(sizes)
-        case "and" | "or" | "xor":
-            return 2 * max(sizes) + 1
-        case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
-            return 1
-        case "select":
-            return max(sizes[1:])
-        case _:
-            return None
+def _first(size: int, _: int) -> int:
+    return size
+
+
+def _larger(_: int, size: int, other: int) -> int:
+    return max(size, other)
+
+
+def _of_bits(size: int, other: int) -> int:
+    return 2 * max(size, other) + 1
+
+
+def _of_truth(_: int, __: int) -> int:
+    return 1
 
 
 def _divided(a: Any, b: Any) -> Any:
     if isinstance(b, int) and b > 0:
         return (a + ((a >> _SIGN) & (b - 1))) // b  # towards zero: what is negative is rounded up
-    quotient: NDArray[np.int64] = np.abs(a) // np.maximum(np.abs(b), 1)
-    signs = np.where(np.equal(b, 0), 0, np.where((a < 0) == (b < 0), 1, -1))
-    return signs * quotient
+    by: Any = np.abs(b)
+    zero = not np.all(by)
+    quotient: NDArray[np.int64] = np.abs(a) // (np.maximum(by, 1) if zero else by)
+    unlike = (a ^ b) >> _SIGN
+    turned = (quotient ^ unlike) - unlike  # the negative one where signs are unlike
+    return np.where(np.equal(b, 0), 0, turned) if zero else turned
 
 
 def _remainder(a: Any, b: Any) -> Any:
@@ -166,6 +164,17 @@ def _trips(high: Any, low: Any, by: Any) -> Any:
 def _held(value: Any) -> Any:
     return np.not_equal(value, 0)
 
+
+_SIZES: dict[str, Callable[..., int]] = {
+    **dict.fromkeys(("add", "sub"), operator.add),
+    "mul": operator.mul,
+    **dict.fromkeys(("idiv", "irem"), _first),
+    **dict.fromkeys(("min", "max"), max),
+    **dict.fromkeys(("and", "or", "xor"), _of_bits),
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), _of_truth),
+    "select": _larger,
+}
+"""How large what a function gives is at most, by the sizes of its arguments, if that is known."""
 
 OUTCOMES: dict[Callable[..., int], Callable[..., Any]] = {
     trip_count: _trips,

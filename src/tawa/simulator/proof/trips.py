@@ -23,17 +23,15 @@ QUOTIENTS = frozenset({"idiv", "irem"})
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An expression that is computed from places, its own, and the unknowns that it depends on."""
+    """An expression that is computed from places, its own, and the unknowns that it depends on. One
+    that `divides` is not to be computed with a second part that is zero.
+    """
 
     item: Expr
     parts: list[int]
     out: int
     unknowns: frozenset[Expr]
-
-    @property
-    def divides(self) -> bool:
-        """Whether it is not to be computed with a second part that is zero."""
-        return self.item.function in QUOTIENTS
+    divides: bool
 
 
 class Plan:
@@ -52,7 +50,8 @@ class Plan:
         for item in in_order(bounds):
             if unknowns := unknowns_of(item) & changing:
                 parts = [self._place_of(part) for part in item.args]
-                self.steps.append(Step(item, parts, self._place_of(item), unknowns))
+                out, divides = self._place_of(item), item.function in QUOTIENTS
+                self.steps.append(Step(item, parts, out, unknowns, divides))
         self.wanted = [self._place_of(item) for item in bounds]
 
     @property
