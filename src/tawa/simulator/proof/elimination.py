@@ -46,8 +46,9 @@ class _Seen:
 
 
 class Fits:
-    """Sums and splits that were looked at: much the same is asked of each loop. What no numbers do,
-    none do either where sums are smaller or there are more.
+    """Sums and splits that were looked at, and what was found: much the same is asked of each loop.
+    What no numbers do, none do either where sums are smaller or there are more. What numbers do of
+    which cases, others may well do of the same ones where sums are a little smaller.
     """
 
     def __init__(self) -> None:
@@ -108,7 +109,8 @@ def _chosen(known: Rows, splits: Sequence[Cases], looked: Iterator[int]) -> list
         return []
     least = max(broken, key=lambda split: _lacks(split, numbers)) if numbers else broken[0]
     others = [split for split in splits if split is not least]
-    # The case that numbers found lack least may well be one that holds: so it is the first.
+    # The case that numbers found lack least is the likeliest to hold. The order of cases changes
+    # nothing of what is told: where one holds, or there are too many, there may be such numbers.
     for case in sorted(least, key=lambda case: _lacks((case,), numbers)) if numbers else least:
         more = known.copy()
         if all(more.keep(*row) for row in case):
@@ -228,16 +230,14 @@ class Rows:
         down = [(item, numbers.pop(item), factor) for item, factor in downs.items()]
         return up, down
 
-    def _cheapest(self, places: list[int]) -> int:
+    def _cheapest(self) -> int:
         """Return the place of what is eliminated next: what adds the fewest sums, of those whose
         factors are 1 on one side at least, if there are any. That loses no whole number: where all
         are larger, a fraction may be between two sums (Pugh, The Omega test, 1991).
         """
-        sides = self._sides
         best = exact = None
         fewest = least = 0
-        for place in places:
-            up, down = sides[place]
+        for place, (up, down) in self._sides.items():
             if up and down:
                 adds = len(up) * len(down)
                 if exact is not None and adds >= least:
@@ -259,12 +259,11 @@ class Rows:
         """
         gone: list[tuple[int, Taken, Taken]] = []
         joint = self._table.joint
-        places = sorted(self._sides)
+        self._sides = dict(sorted(self._sides.items()))  # no place is added from here on
         while self.all:
             if len(self.all) > _ROWS:
                 return defaultdict(int)
-            place = self._cheapest(places)
-            places.remove(place)
+            place = self._cheapest()
             up, down = self._take(place)
             for one, number, _ in up:
                 for other, more, _ in down:
