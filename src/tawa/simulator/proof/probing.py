@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, repeat
 from typing import TypeAlias
 
-from tawa.simulator.proof.numbers import NOWHERE, number_below, number_for
+from tawa.simulator.proof.numbers import NOWHERE, Look, number_below, number_for, numbers_to_try
 
 Function: TypeAlias = Callable[..., int]
 
 Operation: TypeAlias = tuple[Function, int, int, int, tuple[int, ...]]
 """A function, the place of its value and those of its two arguments, or of those of another number.
 """
+
+Depending: TypeAlias = tuple[tuple[Operation, ...], set[int]]
+"""The operations that depend on an unknown, and the places of divisors that do."""
+
+_FEW = 3  # numbers from which on functions are computed of all of them at a time
+_FIRST = 4  # numbers tried first of the first unknown: mostly one of them gives the wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +45,8 @@ class Formula:
         exact = 0 not in [known[at] for at in self.divisors]
         return [known[place] for place in self.wanted], exact
 
-    def varying(self, place: int) -> tuple[Operation, ...]:
-        """Return the operations that depend on the unknown at a place."""
+    def varying(self, place: int) -> Depending:
+        """Return the operations that depend on the unknown at a place, and the divisors that do."""
         depends = {place}
         found: list[Operation] = []
         for operation in self.operations:
@@ -47,7 +54,7 @@ class Formula:
             if not depends.isdisjoint(several or (one, two)):
                 depends.add(out)
                 found.append(operation)
-        return tuple(found)
+        return tuple(found), depends.intersection(self.divisors)
 
 
 def compute(operations: Iterable[Operation], known: list[int]) -> None:
@@ -77,23 +84,86 @@ class Wanted:
     launched: bool
 
 
-Outcomes: TypeAlias = dict[int, int]
 Answer: TypeAlias = tuple[int, tuple[int, ...]]
 """The outcome that was reached, and the numbers that give it."""
 
 
+class Line:
+    """The outcomes of a question by the number of one unknown, `place`, the others being given: it
+    is NOWHERE where that divides by 0, as no launch that ends does. `known` is what they give.
+    """
+
+    __slots__ = ("_divisors", "_known", "_operations", "_outcomes", "_place", "_question", "never")
+
+    def __init__(self, question: Question, place: int, known: list[int]) -> None:
+        self._question, self._place, self._known = question, place, known
+        self._operations, self._divisors = question.varying(place)
+        self._outcomes: dict[int, int] = {}
+        divisors = question.formula.divisors
+        self.never = 0 in [known[at] for at in divisors if at not in self._divisors]
+        """Whether it divides by 0 whatever the number is."""
+
+    def look(self, numbers: Sequence[int]) -> list[int]:
+        """Return the outcomes of some numbers."""
+        outcomes = self._outcomes
+        missing = [number for number in numbers if number not in outcomes]
+        if missing:
+            if self.never:
+                found = [NOWHERE] * len(missing)
+            elif len(missing) < _FEW:
+                found = [self._outcome(number) for number in missing]
+            else:
+                found = self._outcomes_of(missing)
+            outcomes.update(zip(missing, found, strict=True))
+        return [outcomes[number] for number in numbers]
+
+    def _outcome(self, number: int) -> int:
+        known, question = self._known, self._question
+        known[self._place] = number
+        compute(self._operations, known)
+        if 0 in [known[at] for at in self._divisors]:
+            return NOWHERE
+        return question.outcome(*[known[at] for at in question.formula.wanted])
+
+    def _outcomes_of(self, numbers: list[int]) -> list[int]:
+        """Compute one function after the other, each of all numbers: what does not vary stands for
+        as many as there are.
+        """
+        columns: list[Iterable[int]] = [repeat(number) for number in self._known]
+        columns[self._place] = numbers
+        divisors = self._divisors
+        exact = [number != 0 or self._place not in divisors for number in numbers]
+        for function, out, one, two, several in self._operations:
+            if several:
+                found = list(map(function, *[columns[at] for at in several]))
+            else:
+                found = list(map(function, columns[one], columns[two]))
+            columns[out] = found
+            if out in divisors and 0 in found:
+                exact = [was and number != 0 for was, number in zip(exact, found, strict=True)]
+                if True not in exact:
+                    return [NOWHERE] * len(numbers)
+        question = self._question
+        values = map(question.outcome, *[columns[at] for at in question.formula.wanted])
+        outcomes = list(islice(values, len(numbers)))
+        if False not in exact:
+            return outcomes
+        return [item if well else NOWHERE for item, well in zip(outcomes, exact, strict=True)]
+
+
 @dataclass(eq=False, slots=True)
 class Question:
-    """What `outcome` is of a formula's values; `kept` holds what was computed, by the numbers of
-    all unknowns and the place of the one that varies, `answers` what was found, `varying` what
-    depends on the unknown at a place.
+    """What `outcome` is of a formula's values; `lines` holds what was computed, by the numbers of
+    all unknowns and the place of the one that varies, `known` what all numbers give, `answers` what
+    was found, `depending` what depends on the unknown at a place, and which divisors do.
     """
 
     formula: Formula
     outcome: Function
-    kept: dict[tuple[tuple[int, ...], int], Outcomes] = field(default_factory=lambda: {})
+    lines: dict[tuple[tuple[int, ...], int], Line] = field(default_factory=lambda: {})
+    known: dict[tuple[int, ...], list[int]] = field(default_factory=lambda: {})
     answers: dict[Wanted, Answer] = field(default_factory=lambda: {})
-    varying: dict[int, tuple[Operation, ...]] = field(default_factory=lambda: {})
+    depending: dict[int, Depending] = field(default_factory=lambda: {})
 
     def answer(self, wanted: Wanted) -> Answer:
         """Return the first numbers that give the wish, else those that come nearest."""
@@ -121,16 +191,23 @@ class Question:
         at least so much.
         """
         best: Answer | None = None
-        wish, constants = wanted.wish, list(wanted.constants)
+        wish, constants = wanted.wish, wanted.constants
+        tries = {unit: numbers_to_try(wish, unit, constants) for unit in wanted.units}
         for numbers in wanted.defaults:
             for place, unit in enumerate(wanted.units):
-                probe = _from(least[place], self.probe(numbers, place))
-                number = _late(probe, wanted, unit)
+                line = self.line(numbers, place)
+                if line.never and best is not None:
+                    continue  # nothing is further away
+                look = _from(least[place], line.look)
+                number = _late(look, wanted, unit)
                 if number is None:
-                    number = number_for(probe, wish, unit, constants, wanted.ragged)
-                if probe(number) != wish and self.outcome is int.__sub__:
-                    number = number_below(probe, wish, unit, number)
-                reached = probe(number)
+                    tried = tries[unit]
+                    some = [tried] if best is not None else [tried[:_FIRST], tried[_FIRST:]]
+                    number = number_for(look, wish, unit, some, constants[-1], wanted.ragged)
+                (reached,) = look((number,))
+                if reached != wish and self.outcome is int.__sub__:
+                    number = number_below(look, wish, unit, number)
+                    (reached,) = look((number,))
                 if best is None or abs(reached - wish) < abs(best[0] - wish):
                     best = (reached, (*numbers[:place], number, *numbers[place + 1 :]))
                 if reached == wish:
@@ -138,47 +215,44 @@ class Question:
         assert best is not None, "asked only where something is open"
         return best
 
-    def probe(self, numbers: tuple[int, ...], place: int) -> Callable[[int], int]:
-        """Return the function of the number at one place, those at the others being given: it is
-        NOWHERE where that divides by 0, as no launch that ends does.
-        """
-        others = (*numbers[:place], 0, *numbers[place + 1 :])
-        outcomes = self.kept.setdefault((others, place), {})
-        formula, outcome = self.formula, self.outcome
-        operations = self.varying.get(place)
-        if operations is None:
-            operations = self.varying[place] = formula.varying(place)
-        known: list[int] = []
+    def line(self, numbers: tuple[int, ...], place: int) -> Line:
+        """Return the outcomes by the number at one place, those at the others being given."""
+        key = (*numbers[:place], 0, *numbers[place + 1 :]), place
+        found = self.lines.get(key)
+        if found is None:
+            known = self.known.get(numbers)
+            if known is None:
+                known = self.known[numbers] = [*numbers, *self.formula.rest]
+                compute(self.formula.operations, known)
+            found = self.lines[key] = Line(self, place, known.copy())
+        return found
 
-        def probe(number: int) -> int:
-            found = outcomes.get(number)
-            if found is None:
-                if not known:  # what does not vary is computed once, where anything is
-                    known.extend((*others, *formula.rest))
-                    compute(formula.operations, known)
-                known[place] = number
-                compute(operations, known)
-                exact = 0 not in [known[at] for at in formula.divisors]
-                values = [known[at] for at in formula.wanted]
-                found = outcomes[number] = outcome(*values) if exact else NOWHERE
-            return found
-
-        return probe
+    def varying(self, place: int) -> Depending:
+        """Return what depends on the unknown at a place."""
+        found = self.depending.get(place)
+        if found is None:
+            found = self.depending[place] = self.formula.varying(place)
+        return found
 
 
-def _from(least: int | None, probe: Callable[[int], int]) -> Callable[[int], int]:
-    """Return a function that is NOWHERE for less than so much."""
+def _from(least: int | None, look: Look) -> Look:
+    """Return the outcomes of numbers, NOWHERE for less than so much."""
     if least is None:
-        return probe
-    return lambda number: probe(number) if number >= least else NOWHERE
+        return look
+
+    def above(numbers: Sequence[int]) -> list[int]:
+        outcomes = iter(look([number for number in numbers if number >= least]))
+        return [next(outcomes) if number >= least else NOWHERE for number in numbers]
+
+    return above
 
 
-def _late(probe: Callable[[int], int], wanted: Wanted, unit: int) -> int | None:
+def _late(look: Look, wanted: Wanted, unit: int) -> int | None:
     """Return a number that gives the wish and, of a bound on a count, keeps it a while."""
     if wanted.late == 1:
         return None
     tried = (wanted.late * size // unit * unit for size in wanted.constants)
-    return next((number for number in tried if probe(number) == wanted.wish), None)
+    return next((number for number in tried if look((number,)) == [wanted.wish]), None)
 
 
 @dataclass(eq=False, slots=True)
