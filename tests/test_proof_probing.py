@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_many_numbers_at_a_time_are_as_one_after_the_other(operations: list[Oper
 def test_of_trips_that_are_too_few_the_nearest_is_chosen(most: int, wish: int, found: int) -> None:
     looked: set[int] = set()
 
-    def look(numbers: list[int] | tuple[int, ...]) -> list[int]:
+    def look(numbers: Sequence[int]) -> list[int]:
         looked.update(numbers)
         return [min(trip_count(number, 0, 64), most) for number in numbers]
 

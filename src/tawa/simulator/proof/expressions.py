@@ -47,6 +47,7 @@ class Expressions:
     def __init__(self) -> None:
         self._made: dict[tuple[str, tuple[object, ...]], Expr] = {}
         self._parts: dict[tuple[Scalar, ...], list[object]] = {}
+        self._open: dict[tuple[Scalar, ...], list[Expr]] = {}
         self._unknowns: dict[object, frozenset[Expr]] = {}
         self.units: dict[Expr, int] = {}
 
@@ -70,6 +71,15 @@ class Expressions:
         found = self._parts.get(scalars)
         if found is None:
             found = self._parts[scalars] = parts_of(scalars)
+        return found
+
+    def unknown_parts_of(self, scalars: tuple[Scalar, ...]) -> list[Expr]:
+        """Return the unknowns among all that scalars are made of, in this order."""
+        found = self._open.get(scalars)
+        if found is None:
+            parts = self.parts_of(scalars)
+            found = [item for item in parts if isinstance(item, Expr) and item.unknown]
+            self._open[scalars] = found
         return found
 
     def unknowns_of(self, scalar: object) -> frozenset[Expr]:

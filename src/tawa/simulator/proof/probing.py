@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice, repeat
 from typing import TypeAlias
 
+from tawa.simulator.proof.expressions import Expr
 from tawa.simulator.proof.numbers import NOWHERE, Look, number_below, number_for, numbers_to_try
 
 Function: TypeAlias = Callable[..., int]
@@ -192,7 +193,7 @@ class Question:
         """
         best: Answer | None = None
         wish, constants = wanted.wish, wanted.constants
-        tries = {unit: numbers_to_try(wish, unit, constants) for unit in wanted.units}
+        tries = {unit: numbers_to_try(wish, unit, constants) for unit in {*wanted.units}}
         for numbers in wanted.defaults:
             for place, unit in enumerate(wanted.units):
                 line = self.line(numbers, place)
@@ -257,9 +258,12 @@ def _late(look: Look, wanted: Wanted, unit: int) -> int | None:
 
 @dataclass(eq=False, slots=True)
 class Questions:
-    """The questions asked so far about a kernel."""
+    """The questions asked so far about a kernel, and what was settled by the answers: of which
+    scalars, where what they are made of was known as far (see `Scalars.settle`).
+    """
 
     asked: dict[tuple[Formula, Function], Question] = field(default_factory=lambda: {})
+    settled: dict[tuple[object, ...], tuple[list[Expr], Answer]] = field(default_factory=lambda: {})
 
     def ask(self, formula: Formula, outcome: Function) -> Question:
         """Return the question of this form."""

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tawa.simulator.proof.answers import Answers, Course, is_same_word
 from tawa.simulator.proof.expressions import Expr, Expressions, Scalar
+from tawa.simulator.proof.formula import formula_of
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE, NOWHERE
-from tawa.simulator.proof.probing import Formula, Operation, Questions, Wanted
+from tawa.simulator.proof.probing import Answer, Questions, Wanted
 from tawa.simulator.proof.words import Value, Words, least_of, name_of, placed, preference
 
 if TYPE_CHECKING:
     from tawa.simulator.proof.configuration import Configuration
 
 _LAUNCH = ("block_id", "cluster_id", "num_blocks", "num_clusters", "grid_extent")
-_DIVISIONS = ("idiv", "irem")
 _EQUAL = {"eq": 1, "ne": 0}
 _DRAWS = 60
 
@@ -60,6 +60,8 @@ class Scalars:
         self.scales = (4, 1, 0) if large else (1, 4, 0)
         self.late, self.equal = configuration.late, configuration.equal
         self.launched = configuration.launched
+        # What numbers are chosen by, besides what they are chosen for (see `settle`).
+        self._manner = (self.block, self.blocks, self.turn, self.scales, self.late, self.launched)
         self.given = configuration.given
         self.random = Random(configuration.seed) if configuration.seed else None
         self.anywhere = configuration.anywhere
@@ -212,48 +214,6 @@ class Scalars:
         if self.course is not None:
             self.course.new = True
 
-    def _formula(self, scalars: tuple[Scalar, ...], unknowns: list[Expr]) -> Formula:
-        """Return what computes scalars from numbers for their open unknowns."""
-        places: dict[Expr, int] = {item: place for place, item in enumerate(unknowns)}
-        start = [0] * len(places)
-        operations: list[Operation] = []
-        divisors: list[int] = []
-
-        def place_of(item: object) -> int | None:
-            """Return where an expression, or a number, stands; None before it has a place."""
-            if isinstance(item, Expr):
-                if (known := self.value(item)) is None:
-                    return places.get(item)
-                item = known
-            assert isinstance(item, int)
-            start.append(item)
-            return len(start) - 1
-
-        work = [item for item in scalars if isinstance(item, Expr)]
-        while work:
-            item = work[-1]
-            if item in places or self.value(item) is not None:
-                work.pop()
-                continue
-            missing = [part for part in self._open_parts(item) if part not in places]
-            if missing:
-                work += missing
-                continue
-            found = [place_of(part) for part in item.args]
-            places[item] = len(start)
-            start.append(0)
-            parts = tuple([place for place in found if place is not None])
-            one, two, several = (*parts, ()) if len(parts) == 2 else (0, 0, parts)
-            operations.append((FUNCTIONS[item.function], places[item], one, two, several))
-            if item.function.startswith(_DIVISIONS):
-                divisors.append(two)
-        wanted = [place for item in scalars if (place := place_of(item)) is not None]
-        rest = tuple(start[len(unknowns) :])
-        return Formula(tuple(operations), rest, tuple(wanted), tuple(divisors))
-
-    def _open_parts(self, item: Expr) -> list[Expr]:
-        return [part for part in item.args if isinstance(part, Expr) and self.value(part) is None]
-
     def assign(self, scalar: Expr, number: int) -> None:
         """Give an expression a number, whatever its parts are."""
         self.assigned.add(scalar)
@@ -279,15 +239,31 @@ class Scalars:
         `ragged` prefers the smallest number that gives the wish to the largest. Returns the
         outcome reached.
         """
-        parts = self.expressions.parts_of(scalars)
-        unknowns = sorted(self._unbound(parts), key=preference)
-        unknowns = unknowns[self.turn % len(unknowns) :] + unknowns[: self.turn % len(unknowns)]
-        constants = sorted(self._constants(parts)) or [1]
         if self.random is not None:
+            parts = self.expressions.parts_of(scalars)
             # What is chosen here may be compared with any constant of the kernel later.
-            pool = [*constants, *self.numbers]
-            return self._draw(scalars, outcome, wish, unknowns, pool)
-        question = self.questions.ask(self._formula(scalars, unknowns), outcome)
+            pool = [*self._sizes(parts), *self.numbers]
+            return self._draw(scalars, outcome, wish, self._in_turn(parts), pool)
+        if self.assigned:  # what is known does not follow from what is bound alone
+            found = self._found(scalars, outcome, wish, ragged)
+        else:
+            known = [self.bound.get(item) for item in self.expressions.unknown_parts_of(scalars)]
+            asked = scalars, outcome, wish, ragged, self._manner, tuple(known)
+            found = self.questions.settled.get(asked)
+            if found is None:
+                found = self._found(scalars, outcome, wish, ragged)
+                self.questions.settled[asked] = found
+        unknowns, (reached, numbers) = found
+        self._choose(unknowns, numbers)
+        return reached
+
+    def _found(
+        self, scalars: tuple[Scalar, ...], outcome: Callable[..., int], wish: int, ragged: bool
+    ) -> tuple[list[Expr], Answer]:
+        """Return the open unknowns of some scalars and the numbers that are looked for."""
+        parts = self.expressions.parts_of(scalars)
+        unknowns, constants = self._in_turn(parts), self._sizes(parts)
+        question = self.questions.ask(formula_of(scalars, unknowns, self.value), outcome)
         # Where one is chosen, no others have defaults.
         scales = self.scales if len(unknowns) > 1 else (0,)
         wanted = Wanted(
@@ -300,9 +276,13 @@ class Scalars:
             tuple([least_of(item) for item in unknowns]),
             self.launched,
         )
-        reached, numbers = question.answer(wanted)
-        self._choose(unknowns, numbers)
-        return reached
+        return unknowns, question.answer(wanted)
+
+    def _in_turn(self, parts: Iterable[object]) -> list[Expr]:
+        """Return the unknowns that are open, in the order in which they are chosen."""
+        unknowns = sorted(self._unbound(parts), key=preference)
+        first = self.turn % len(unknowns)
+        return unknowns[first:] + unknowns[:first]
 
     def decide(self, condition: Scalar, wish: int, ragged: bool) -> int:
         """Bind what a condition depends on to what gives the wish; returns the outcome."""
@@ -339,7 +319,7 @@ class Scalars:
     ) -> int:
         """Bind the unknowns to numbers drawn at random: the best of some draws."""
         assert self.random is not None
-        compute = self._formula(scalars, unknowns)
+        compute = formula_of(scalars, unknowns, self.value)
         best: tuple[int, int, list[int]] | None = None
         for _ in range(_DRAWS):
             trial = [self._random(item, constants) for item in unknowns]
@@ -382,10 +362,11 @@ class Scalars:
                 unit = self.units.get(item, 1)
                 return -(-scale * max(constants[-1], 1) // unit) * unit
 
-    def _constants(self, parts: Iterable[object]) -> set[int]:
+    def _sizes(self, parts: Iterable[object]) -> list[int]:
+        """Return the numbers that stand in scalars, or are bound, in order."""
         bound = self.bound
         found = [bound.get(item, 0) if isinstance(item, Expr) else item for item in parts]
-        return {item for item in found if isinstance(item, int) and 0 < item < LARGE}
+        return sorted({item for item in found if isinstance(item, int) and 0 < item < LARGE}) or [1]
 
 
 def itself(value: int) -> int:
