@@ -29,11 +29,12 @@ _PERIOD = 4  # trips after which what follows from them goes on as before
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Table:
-    """Functions of a sum, for numbers in a row that it may be."""
+    """Functions of a sum, for numbers in a row that it may be; `held` is where facts hold."""
 
     number: Terms
     numbers: Numbers
     known: dict[Form, Numbers] = field(default_factory=dict[Form, Numbers])
+    held: dict[Facts, Numbers] = field(default_factory=dict[Facts, Numbers])
     chosen: dict[tuple[Form, Facts], Chosen] = field(
         default_factory=dict[tuple[Form, Facts], Chosen]
     )
@@ -46,6 +47,7 @@ class Singles:
         self._forms, self._many = forms, many
         self._numbers: dict[Form, list[Terms]] = {}
         self._of: dict[tuple[Form, Terms], bool] = {}
+        self._sizes: dict[Form, tuple[int, int]] = {}
         self._tables: dict[tuple[Terms, int], Table] = {}
         self._decided: dict[tuple[Form, Form, Terms, Facts], bool] = {}
 
@@ -74,11 +76,15 @@ class Singles:
         if not form[0]:
             return True
         key = form, number
-        if key not in self._of:
-            self._of[key] = all(
-                self._atom_is_of(place, number) for place, _ in _beside(form, number)[1][0]
-            )
-        return self._of[key]
+        found = self._of.get(key)
+        if found is None:
+            found = True
+            for place, _ in _beside(form, number)[1][0]:
+                if not self._atom_is_of(place, number):
+                    found = False
+                    break
+            self._of[key] = found
+        return found
 
     def _atom_is_of(self, place: int, number: Terms) -> bool:
         atom = self._forms.atoms[place]
@@ -90,15 +96,16 @@ class Singles:
         """Tell whether a function of a sum decides another, for all numbers where the facts are
         positive; and beyond so many trips goes on in one way.
         """
-        told = tuple(fact for fact in facts if self.is_of(fact, number))
+        told = tuple([fact for fact in facts if self.is_of(fact, number)])
         key = one, other, number, told
-        if key not in self._decided:
-            self._decided[key] = self._decides(*key)
-        return self._decided[key]
+        found = self._decided.get(key)
+        if found is None:
+            found = self._decided[key] = self._decides(*key)
+        return found
 
     def _decides(self, one: Form, other: Form, number: Terms, facts: Facts) -> bool:
-        constants, steps = self._constants(one, other)
-        span = 2 * max(constants, default=0) + (self._many + 4 * _PERIOD) * steps
+        (constant, step), (another, more) = self._size(one), self._size(other)
+        span = 2 * max(constant, another) + (self._many + 4 * _PERIOD) * lcm(step, more)
         if span > _MOST:
             return False
         table = self._table(number, 1 << span.bit_length())
@@ -106,7 +113,7 @@ class Singles:
         others = self._values(other, table)[order]
         alike = others[1:] == others[:-1]
         alike[first[1:] - 1] = True
-        return bool(np.all(alike)) and _is_steady(chosen, others[first], self._many)
+        return bool(alike.all()) and _is_steady(chosen, others[first], self._many)
 
     def _chosen(self, form: Form, facts: Facts, table: Table) -> Chosen:
         """Return the places of the numbers where facts hold, in the order of what a function of
@@ -114,36 +121,44 @@ class Singles:
         """
         found = table.chosen.get((form, facts))
         if found is None:
-            values = self._values(form, table)
-            values = values - _least(values)
-            if facts:
-                held = np.logical_and.reduce([self._values(fact, table) > 0 for fact in facts])
-                order = np.flatnonzero(held)
-                order = order[np.argsort(values[order], kind="stable")]
-            else:
-                order = np.argsort(values, kind="stable")
-            values = values[order]
+            order, values = self._held(facts, table), self._values(form, table)
+            values = (values - _least(values))[order]
+            if len(values) and values[0] > values[-1]:
+                # What rises is sorted in no time; how equal ones stand decides nothing.
+                order, values = order[::-1], values[::-1]
+            rising = np.argsort(values, kind="stable")
+            order, values = order[rising], values[rising]
             changes = np.flatnonzero(values[1:] != values[:-1]) + 1
             first = np.concatenate(([0], changes)) if len(values) else changes
             found = table.chosen[form, facts] = order, first, values[first]
         return found
 
-    def _constants(self, *forms: Form) -> tuple[set[int], int]:
-        """Return the numbers in forms, and what all their quotients repeat after."""
-        numbers, steps = set[int](), 1
-        work, seen = [*forms], set[Form]()
-        for form in work:
-            if form in seen:
-                continue
-            seen.add(form)
-            numbers |= {abs(form[1]), *(abs(many) for _, many in form[0])}
-            for place, _ in form[0]:
+    def _held(self, facts: Facts, table: Table) -> Numbers:
+        """Return the places of the numbers where facts hold."""
+        found = table.held.get(facts)
+        if found is None:
+            held = np.ones(len(table.numbers), np.bool_)
+            for fact in facts:
+                held &= self._values(fact, table) > 0
+            found = table.held[facts] = np.flatnonzero(held)
+        return found
+
+    def _size(self, form: Form) -> tuple[int, int]:
+        """Return the largest number in a form, and what all its quotients repeat after."""
+        found = self._sizes.get(form)
+        if found is None:
+            terms, number = form
+            largest, steps = max([abs(number), *[abs(many) for _, many in terms]]), 1
+            for place, _ in terms:
                 atom = self._forms.atoms[place]
                 if not isinstance(atom, Expr) and atom[0] in _FUNCTIONS:
                     if atom[0] in _QUOTIENTS:
                         steps = lcm(steps, atom[1][1][1])
-                    work += atom[1]
-        return numbers, steps
+                    for arg in atom[1]:
+                        constant, step = self._size(arg)
+                        largest, steps = max(largest, constant), lcm(steps, step)
+            found = self._sizes[form] = largest, steps
+        return found
 
     def _table(self, number: Terms, span: int) -> Table:
         """Return what is kept of the functions of a sum, for numbers that are so large at most."""
@@ -156,15 +171,25 @@ class Singles:
         """Return a function of a sum, for many numbers that it may be."""
         found = table.known.get(form)
         if found is None:
-            whole, rest = _beside(form, table.number)
-            found = whole * table.numbers + rest[1]
-            for place, factor in rest[0]:
-                atom = self._forms.atoms[place]
-                assert not isinstance(atom, Expr)
-                args = [self._values(arg, table) for arg in atom[1]]
-                found = found + factor * _FUNCTIONS[atom[0]](*args)
+            whole, (terms, number) = _beside(form, table.number)
+            if whole:
+                found = whole * table.numbers + number
+            else:
+                found = np.full(len(table.numbers), number)
+            for place, factor in terms:
+                values = self._atom_values(place, table)
+                found = found + (values if factor == 1 else factor * values)
             table.known[form] = found
         return found
+
+    def _atom_values(self, place: int, table: Table) -> Numbers:
+        atom = self._forms.atoms[place]
+        assert not isinstance(atom, Expr)
+        function, args = atom
+        if function in _QUOTIENTS and not args[1][0]:
+            # By one number for all a division is much faster than by as many.
+            return _QUOTIENTS[function](self._values(args[0], table), args[1][1])
+        return _FUNCTIONS[function](*[self._values(arg, table) for arg in args])
 
 
 def _beside(form: Form, number: Terms) -> tuple[int, Form]:
@@ -190,10 +215,10 @@ def _least(chosen: Numbers) -> int:
 def _is_steady(chosen: Numbers, others: Numbers, many: int) -> bool:
     """Tell whether what follows from so many trips goes on with more as it began."""
     values = others[np.abs(chosen) > many]
-    return len(values) <= 2 * _PERIOD or any(
-        len(set((values[period:] - values[:-period]).tolist())) <= 1
-        for period in range(1, _PERIOD + 1)
-    )
+    if len(values) <= 2 * _PERIOD:
+        return True
+    more = (values[period:] - values[:-period] for period in range(1, _PERIOD + 1))
+    return any(bool((each == each[0]).all()) for each in more)
 
 
 def _positive(a: Numbers) -> Numbers:
@@ -208,17 +233,20 @@ def _above(a: Numbers) -> Numbers:
     return np.maximum(a, 0)
 
 
-def _rounded(a: Numbers, by: Numbers) -> Numbers:
+def _down(a: Numbers, by: Numbers | int) -> Numbers:
+    return a // by
+
+
+def _rounded(a: Numbers, by: Numbers | int) -> Numbers:
     return ((a < 0) & (a % by != 0)).astype(np.int64)
 
 
-_QUOTIENTS = ("down", "rounded")
+_QUOTIENTS = {"down": _down, "rounded": _rounded}
 _FUNCTIONS = {
+    **_QUOTIENTS,
     "positive": _positive,
     "zero": _zero,
     "above": _above,
-    "down": np.floor_divide,
-    "rounded": _rounded,
     "both": np.multiply,
     "unlike": np.not_equal,
     "select": np.multiply,
