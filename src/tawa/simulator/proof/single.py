@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tawa.simulator.proof.expressions import Expr
-from tawa.simulator.proof.forms import Form, Forms, Terms, direction, plus
+from tawa.simulator.proof.forms import Form, Forms, Terms, direction
 
 Numbers: TypeAlias = NDArray[np.int64]
 Chosen: TypeAlias = tuple[Numbers, Numbers, Numbers]
@@ -200,7 +200,11 @@ def _beside(form: Form, number: Terms) -> tuple[int, Form]:
     whole = terms.get(place, 0) // factor
     if not whole or any(terms.get(at) != whole * many for at, many in number):
         return 0, form
-    return whole, plus(form, (number, 0), -whole)
+    if len(number) == len(terms):
+        return whole, ((), form[1])
+    for at, _ in number:
+        del terms[at]
+    return whole, (tuple(terms.items()), form[1])
 
 
 def _least(chosen: Numbers) -> int:
@@ -208,7 +212,7 @@ def _least(chosen: Numbers) -> int:
     forms are known but for a number.
     """
     far = len(chosen) // 4
-    ends = (end for end in (chosen[:far], chosen[-far:]) if not np.any(end != end[0]))
+    ends = (end for end in (chosen[:far], chosen[-far:]) if not (end != end[0]).any())
     return next((int(end[0]) for end in ends), 0)
 
 
