@@ -40,7 +40,8 @@ def check_end(run: Run) -> None:
     for block in run.blocks:
         for barriers in block.arrays:
             for barrier in barriers:
-                _finish_barrier(run, barrier)
+                if barrier.init and (barrier.pending != barrier.arrivals or barrier.due):
+                    raise _inside(barrier)
         for number, meeting in block.named.items():
             if meeting.arrived:
                 sentence = (
@@ -66,8 +67,11 @@ def _finish_slot(run: Run, block: BlockState, slot: int, bucket: Bucket) -> None
         return
     barrier = block.arrays[freed][slot]
     known, fenced = barrier.completions[-1]
-    by_threads = not any(write.asynchronous for write in bucket.writes.values())
+    surely = known & fenced  # whoever wrote
     for read in bucket.reads.values():
+        if read.event & (known if read.asynchronous else surely):
+            continue
+        by_threads = not any(write.asynchronous for write in bucket.writes.values())
         if not read.event & (known if read.asynchronous or by_threads else fenced):
             sentence = (
                 f"{read.agent.label} reads {bucket.name} by {read.what}, but phase "
@@ -106,16 +110,14 @@ def _end(agent: Agent) -> tuple[Row, ...]:
     return (Row(agent.world.steps, agent.label, 0, "ends"),)
 
 
-def _finish_barrier(run: Run, barrier: Mbarrier) -> None:
-    if not barrier.init:
-        return
-    if barrier.pending != barrier.arrivals or barrier.due:
-        sentence = (
-            f"{barrier.name} ends inside phase {barrier.done}: "
-            f"{barrier.arrivals - barrier.pending} of {barrier.arrivals} arrivals, "
-            f"{barrier.delivered} of {barrier.expected} bytes."
-        )
-        raise Violation("nothing is left", sentence)
+def _inside(barrier: Mbarrier) -> Violation:
+    """Return what is wrong where a barrier ends inside a phase."""
+    sentence = (
+        f"{barrier.name} ends inside phase {barrier.done}: "
+        f"{barrier.arrivals - barrier.pending} of {barrier.arrivals} arrivals, "
+        f"{barrier.delivered} of {barrier.expected} bytes."
+    )
+    return Violation("nothing is left", sentence)
 
 
 def _finish_rings(run: Run) -> None:
