@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 
+from tawa.simulator.proof import probing
 from tawa.simulator.proof.functions import FUNCTIONS
 from tawa.simulator.proof.numbers import LARGE, NOWHERE, number_for, numbers_to_try, trip_count
-from tawa.simulator.proof.probing import Formula, Function, Operation, Question
+from tawa.simulator.proof.probing import Formula, Function, Operation, Question, Wanted
 
 DIVIDE = FUNCTIONS["idiv"]
 
@@ -52,3 +54,38 @@ def test_of_trips_that_are_too_few_the_nearest_is_chosen(most: int, wish: int, f
     numbers = numbers_to_try(wish, 1, [64])
     assert number_for(look, wish, 1, [numbers], 64, True) == found
     assert all(0 <= number <= LARGE or most == 9 for number in looked)
+
+
+def drawn(random: Random) -> Formula:
+    """Return a formula of three unknowns: the bounds of a loop by 64."""
+    operations: list[Operation] = []
+    divisors: list[int] = []
+    for out in range(8, 24):
+        name = random.choice(["add", "sub", "mul", "idiv", "irem", "min", "max", "max"])
+        one, two = (random.randrange(out) for _ in range(2))
+        operations.append((FUNCTIONS[name], out, one, two, ()))
+        if name in ("idiv", "irem"):
+            divisors.append(two)
+    rest = (1, 0, 64, 127, 63, *[0 for _ in operations])
+    return Formula(tuple(operations), rest, (23, random.randrange(24), 5), tuple(divisors))
+
+
+def test_what_is_not_looked_at_one_by_one_is_no_nearer(monkeypatch: pytest.MonkeyPatch) -> None:
+    random, asked = Random(1), 0
+    for number in range(60):
+        formula = drawn(random)
+        wanted = [
+            Wanted(
+                *(wish, bool(number % 2), 1, (1, 63, 64), (1, 16, 1)),
+                *(((256, 256, 3), (64, 64, 2), (0, 0, 0)), (None, None, 0), bool(number % 3)),
+            )
+            for wish in (2, 3, 7, 18)
+        ]
+        found = Question(formula, trip_count)
+        answers = [found.answer(each) for each in wanted]
+        with monkeypatch.context() as without:
+            without.setattr(probing, "most_reached", lambda *_: None)  # pyright: ignore
+            slow = Question(formula, trip_count)
+            assert answers == [slow.answer(each) for each in wanted]
+        asked += len(slow.lines) > len(found.lines)
+    assert asked > 12

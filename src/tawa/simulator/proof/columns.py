@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tawa.simulator.proof.functions import FUNCTIONS
-from tawa.simulator.proof.numbers import trip_count
-from tawa.simulator.proof.scalars import itself, truth
+from tawa.simulator.proof.numbers import itself, trip_count, truth
 
 Column: TypeAlias = Any
 """Numbers in a row, or one that stands for all of them."""

@@ -130,6 +130,8 @@ FUNCTIONS: dict[str, Callable[..., int]] = {
 }
 """What the proof computes, by name: of integers without end, and of those of a type that wraps."""
 
+NAMES = {meaning: name for name, meaning in FUNCTIONS.items()}
+
 
 _SIGNS = {Signedness.SIGNLESS: "i", Signedness.SIGNED: "si", Signedness.UNSIGNED: "ui"}
 

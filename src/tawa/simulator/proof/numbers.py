@@ -98,7 +98,7 @@ def _between(
     if below == (last < wish):
         # There is no such number, unless what is between is unlike both ends: mostly all that is
         # tried leads to one end. So it is looked at at once.
-        way = [number // unit * unit for number in _halves(low, high, unit, below == rising)]
+        way = [number // unit * unit for number in halves(low, high, unit, below == rising)]
         outcomes = look(way)
         if max(outcomes, default=wish) < wish if below else min(outcomes, default=wish) > wish:
             tried.update(zip(way, outcomes, strict=True))
@@ -115,7 +115,7 @@ def _between(
     return None
 
 
-def _halves(low: int, high: int, unit: int, up: bool) -> Iterator[int]:
+def halves(low: int, high: int, unit: int, up: bool) -> Iterator[int]:
     """Yield the middle of a range, then that of the upper or lower half of it, and so on."""
     while high - low > unit:
         middle = (low + high) // 2
@@ -144,3 +144,13 @@ def _edge(
 def trip_count(high: int, low: int, by: int) -> int:
     """Return the trips of a loop; more than any for a step that is not positive."""
     return max(0, -(-(high - low) // by)) if by > 0 else 1 << 24
+
+
+def itself(value: int) -> int:
+    """Return a number: the outcome asked of a slot."""
+    return value
+
+
+def truth(value: int) -> int:
+    """Return 1 for what holds, else 0."""
+    return int(bool(value))

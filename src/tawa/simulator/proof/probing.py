@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from tawa.simulator.proof.expressions import Expr
 from tawa.simulator.proof.numbers import NOWHERE, Look, number_below, number_for, numbers_to_try
+from tawa.simulator.proof.reached import most_reached
 
 Function: TypeAlias = Callable[..., int]
 
@@ -194,8 +195,15 @@ class Question:
         best: Answer | None = None
         wish, constants = wanted.wish, wanted.constants
         tries = {unit: numbers_to_try(wish, unit, constants) for unit in {*wanted.units}}
+        most: dict[tuple[tuple[int, ...], int], int] | None = None
         for numbers in wanted.defaults:
             for place, unit in enumerate(wanted.units):
+                if best is not None:
+                    if most is None:
+                        most = self._most(wanted, least, tries)
+                    reached = most.get((numbers, place), wish)
+                    if reached < wish and wish - reached >= abs(best[0] - wish):
+                        continue  # nothing is nearer
                 line = self.line(numbers, place)
                 if line.never and best is not None:
                     continue  # nothing is further away
@@ -215,6 +223,21 @@ class Question:
                     return best
         assert best is not None, "asked only where something is open"
         return best
+
+    def _most(
+        self, wanted: Wanted, least: tuple[int | None, ...], tries: dict[int, list[int]]
+    ) -> dict[tuple[tuple[int, ...], int], int]:
+        """Return what is reached at most, by the defaults and the place of the one that varies; no
+        less than the wish where that is not known.
+        """
+        # Other numbers are looked at for a bound that holds a while, and for one bit.
+        if wanted.late != 1 or wanted.wish <= 1:
+            return {}
+        found = most_reached(self.formula, self.outcome, wanted.defaults, wanted.units, tries)
+        places = range(len(wanted.units))
+        pairs = [(numbers, place) for numbers in wanted.defaults for place in places]
+        most = zip(pairs, found or (), strict=False)
+        return {pair: reached for pair, reached in most if least[pair[1]] is None}
 
     def line(self, numbers: tuple[int, ...], place: int) -> Line:
         """Return the outcomes by the number at one place, those at the others being given."""

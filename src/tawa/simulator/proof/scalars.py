@@ -18,7 +18,7 @@ from tawa.simulator.proof.answers import Answers, Course, is_same_word
 from tawa.simulator.proof.expressions import Expr, Expressions, Scalar
 from tawa.simulator.proof.formula import formula_of
 from tawa.simulator.proof.functions import FUNCTIONS
-from tawa.simulator.proof.numbers import LARGE, NOWHERE
+from tawa.simulator.proof.numbers import LARGE, NOWHERE, itself, truth
 from tawa.simulator.proof.probing import Answer, Questions, Wanted
 from tawa.simulator.proof.words import Value, Words, least_of, name_of, placed, preference
 
@@ -367,13 +367,3 @@ class Scalars:
         bound = self.bound
         found = [bound.get(item, 0) if isinstance(item, Expr) else item for item in parts]
         return sorted({item for item in found if isinstance(item, int) and 0 < item < LARGE}) or [1]
-
-
-def itself(value: int) -> int:
-    """Return a number: the outcome asked of a slot."""
-    return value
-
-
-def truth(value: int) -> int:
-    """Return 1 for what holds, else 0."""
-    return int(bool(value))
