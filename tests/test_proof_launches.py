@@ -36,7 +36,7 @@ def long_while(role: str, ring: str, number: int, first: str = "%c1") -> str:
         + turn(role, ring, f"{s}2", f"{p}2", 2)
         + following(f"{s}2", f"{p}2", 2, (f"{s}3", f"{p}3"))
         + of(f"{k}5", "mul", f"{k}2", "%c5")
-        + of(f"{k}6", "add", f"{k}5", "%c1")
+        + of(f"{k}6", "add", f"{k}5", "%c3")
         + of(f"{k}7", "irem", f"{k}6", "%mod")
         + f"scf.yield {k}7, {s}3, {p}3 : i32, i32, i32\n}}\n"
     )
@@ -60,7 +60,7 @@ def test_every_attempt_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(explore.Exploration, "_attempt", attempt)
     roles = [
-        loop(role, "z", 2, "%K") + long_while(role, "r", 1 << 11, "%F") for role in ("load", "mma")
+        loop(role, "z", 2, "%K") + long_while(role, "r", 1 << 9, "%F") for role in ("load", "mma")
     ]
     assert not refused(kernel({"r": 2, "z": 2}, *roles, arguments=("K", "F")))
     # No number ends the loop within the trips of a hasty run: those that were given are waited for.
