@@ -96,8 +96,14 @@ class _Ahead:
         if outcome is is_same_word:
             one, other = [placed(item, self.number) for item in scalars if isinstance(item, Expr)]
             return int(one == other)
-        numbers = [item if item.__class__ is int else self.number(item) for item in scalars]
-        return None if None in numbers else outcome(*numbers)
+        known = self.known
+        numbers: list[int] = []
+        for item in scalars:
+            number = item if item.__class__ is int else known.get(item)
+            if number is None and (number := self.number(item)) is None:
+                return None
+            numbers.append(number)  # pyright: ignore[reportArgumentType]
+        return outcome(*numbers)
 
     def number(self, scalar: Scalar) -> int | None:
         """Return what a scalar will be; without recursion: a while loop's are thousands deep."""

@@ -139,14 +139,16 @@ class Mbarrier:
         self, world: World, agent: Agent, count: int, event: int, operation: Operation
     ) -> None:
         """Bytes of a copy land; `event` is the copy's completion."""
-        if agent.known & self.usable != self.usable:
+        had = agent.known
+        if had & self.usable != self.usable:
             self.check(agent, operation, True)
-        self._belongs(agent, operation, "a copy")
+        if self.done and not had & self.bits[-1]:
+            self._belongs(agent, operation, "a copy")
         self.due -= count
         self.delivered += count
         # A copy lands after it was started: whoever sees its bytes knows that the waits before its
         # start are over. Accesses by threads are not released by that.
-        self.known |= event | (agent.known & ~world.by_threads)
+        self.known |= event | (had & ~world.by_threads)
         if not self.pending and not self.due:
             self._settle(world, operation)
 

@@ -89,7 +89,7 @@ def tma_load_rule(decoder: Decoder, load: hopper.TmaLoad) -> Step:
             targets = world.blocks if parts > 1 else (agent.home,)
             mask = moved[agent.block if parts > 1 else 0]
             # Each block's bytes land on their own: to wait for one block's tells nothing of others.
-            landings = [world.event() for _ in targets]
+            landings = [world.event() for _ in targets] if parts > 1 else (world.event(),)
             if followed:
                 world.globals.access(agent, load, sum(landings), box, program)
             for event, home in zip(landings, targets):

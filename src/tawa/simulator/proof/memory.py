@@ -87,7 +87,8 @@ class Bucket:
         # Masks are long, and most accesses are ordered after all before: that is looked at first.
         mask, known = access.mask, agent.known
         threads = agent.fenced if access.asynchronous else known  # what orders accesses by threads
-        if known & self.wrote_later != self.wrote_later or threads & self.wrote != self.wrote:
+        later, soon = self.wrote_later, self.wrote
+        if (later and known & later != later) or (soon and threads & soon != soon):
             for before in self.writes.values():
                 if not (known if before.asynchronous else threads) & before.event and (
                     before.mask & mask and not _together(before, access, agent)
@@ -98,7 +99,8 @@ class Bucket:
                 sentence = f"{agent.label} reads {self.name} ({access.what}) before it is written."
                 raise Violation("written first", sentence, access.operation)
             return
-        if known & self.read_later != self.read_later or threads & self.read != self.read:
+        later, soon = self.read_later, self.read
+        if (later and known & later != later) or (soon and threads & soon != soon):
             for before in self.reads.values():
                 if not (known if before.asynchronous else threads) & before.event and (
                     before.mask & mask
@@ -110,15 +112,15 @@ class Bucket:
         agent = access.agent
         # A fence of one thread is none of the others: its accesses do not stand for theirs. Masks
         # are long to hash, and those of one place are mostly one object, which its access keeps.
-        key = (id(access.mask), agent.number, agent.single, access.asynchronous, access.what)
+        mask, asynchronous = access.mask, access.asynchronous
+        key = (id(mask), agent.number, agent.single, asynchronous, access.what)
         if not access.write:
             self.reads[key] = access
-            if access.asynchronous:
+            if asynchronous:
                 self.read_later |= access.event
             else:
                 self.read |= access.event
             return
-        mask = access.mask
         if self.written is not mask:
             self.written = self.written | mask if self.written else mask
         if self.scalars:
@@ -129,7 +131,7 @@ class Bucket:
         if not _drop(self.writes, mask):
             self.wrote = self.wrote_later = 0
         self.writes[key] = access
-        if access.asynchronous:
+        if asynchronous:
             self.wrote_later |= access.event
         else:
             self.wrote |= access.event
@@ -183,12 +185,12 @@ def _drop(table: dict[Key, Access], mask: int) -> bool:
     """Drop the accesses to what a mask covers; tell whether others are left."""
     if not table:
         return False
-    # A part of a mask is no larger number: that tells most apart.
-    covered = [
-        key
-        for key, old in table.items()
-        if old.mask is mask or (old.mask <= mask and old.mask & mask == old.mask)
-    ]
+    covered: list[Key] = []
+    for key, old in table.items():
+        other = old.mask
+        # A part of a mask is no larger number: that tells most apart.
+        if other is mask or (other <= mask and other & mask == other):
+            covered.append(key)
     if len(covered) == len(table):
         table.clear()
         return False
