@@ -95,13 +95,19 @@ class Line:
     is NOWHERE where that divides by 0, as no launch that ends does. `known` is what they give.
     """
 
-    __slots__ = ("_divisors", "_known", "_operations", "_outcomes", "_place", "_question", "never")
+    __slots__ = (
+        *("_divisors", "_known", "_operations", "_outcome_of", "_outcomes", "_place", "_wanted"),
+        "never",
+    )
 
-    def __init__(self, question: Question, place: int, known: list[int]) -> None:
-        self._question, self._place, self._known = question, place, known
-        self._operations, self._divisors = question.varying(place)
+    def __init__(
+        self, formula: Formula, outcome: Function, varying: Depending, place: int, known: list[int]
+    ) -> None:
+        self._outcome_of, self._wanted = outcome, formula.wanted
+        self._place, self._known = place, known
+        self._operations, self._divisors = varying
         self._outcomes: dict[int, int] = {}
-        divisors = question.formula.divisors
+        divisors = formula.divisors
         self.never = 0 in [known[at] for at in divisors if at not in self._divisors]
         """Whether it divides by 0 whatever the number is."""
 
@@ -120,12 +126,12 @@ class Line:
         return [outcomes[number] for number in numbers]
 
     def _outcome(self, number: int) -> int:
-        known, question = self._known, self._question
+        known = self._known
         known[self._place] = number
         compute(self._operations, known)
         if 0 in [known[at] for at in self._divisors]:
             return NOWHERE
-        return question.outcome(*[known[at] for at in question.formula.wanted])
+        return self._outcome_of(*[known[at] for at in self._wanted])
 
     def _outcomes_of(self, numbers: list[int]) -> list[int]:
         """Compute one function after the other, each of all numbers: what does not vary stands for
@@ -145,8 +151,7 @@ class Line:
                 exact = [was and number != 0 for was, number in zip(exact, found, strict=True)]
                 if True not in exact:
                     return [NOWHERE] * len(numbers)
-        question = self._question
-        values = map(question.outcome, *[columns[at] for at in question.formula.wanted])
+        values = map(self._outcome_of, *[columns[at] for at in self._wanted])
         outcomes = list(islice(values, len(numbers)))
         if False not in exact:
             return outcomes
@@ -248,7 +253,9 @@ class Question:
             if known is None:
                 known = self.known[numbers] = [*numbers, *self.formula.rest]
                 compute(self.formula.operations, known)
-            found = self.lines[key] = Line(self, place, known.copy())
+            found = self.lines[key] = Line(
+                self.formula, self.outcome, self.varying(place), place, known.copy()
+            )
         return found
 
     def varying(self, place: int) -> Depending:
