@@ -47,13 +47,10 @@ _AROUND = (scf.IfOp, scf.ForOp, scf.WhileOp, hopper.OneThread)
 
 @dataclass(eq=False, slots=True)
 class Term:
-    """What stands in sums, each once: a number of `unit`, and what is `known` of it, once that was
-    asked for.
-    """
+    """What stands in sums, each once: a number of `unit`."""
 
     monomial: Monomial
     unit: int
-    known: tuple[Told, ...] | None = None
 
 
 Sum: TypeAlias = tuple[tuple[Term, int], ...]
@@ -78,6 +75,8 @@ class Terms:
         self.units, self.places, self.polynomials = units, places, polynomials
         self.cluster = cluster
         self._terms: dict[Monomial, Term] = {}
+        # Beside the terms: what is known of one speaks of it, and nothing is to hold itself.
+        self._known: dict[Term, tuple[Told, ...]] = {}
         self._told: dict[scf.ForOp | Fact, tuple[Told, ...]] = {}
         self._held = Ranges()
 
@@ -95,13 +94,14 @@ class Terms:
         """Return what holds of a term wherever it stands: by where its atoms lie, and by what
         defines it.
         """
-        if term.known is None:
+        found = self._known.get(term)
+        if found is None:
             monomial = term.monomial
             splits: list[Split] = [((e,),) for e in _ranges(monomial, self.cluster, self._held)]
             if len(monomial) == 1 and isinstance(monomial[0], Call):
                 splits += _defined(monomial[0])
-            term.known = self._sums(splits)
-        return term.known
+            found = self._known[term] = self._sums(splits)
+        return found
 
     def told(self, around: scf.ForOp | Fact) -> tuple[Told, ...]:
         """Return what holds inside of a loop, or where a condition has an outcome."""
