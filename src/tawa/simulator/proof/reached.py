@@ -8,7 +8,7 @@ them is nearer than what is at hand, and the search goes on without them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -71,7 +71,7 @@ def _tried(unit: int, numbers: list[int]) -> Numbers:
     return np.array([*dict.fromkeys((*numbers, *_between(unit)))], np.int64)
 
 
-@cache
+@lru_cache(maxsize=64)
 def _between(unit: int) -> tuple[int, ...]:
     ways = [*halves(0, LARGE, unit, True), *halves(0, LARGE, unit, False)]
     return 0, unit, LARGE, *[way // unit * unit for way in ways]
