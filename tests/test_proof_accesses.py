@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tawa.ir import hopper
+from tawa.simulator.proof.machine import Agent
 from tawa.simulator.proof.memory import Access, Bucket
 from tawa.simulator.proof.rules import Violation
 
@@ -90,3 +92,26 @@ def same(one: Access, other: Access) -> bool:
     """Whether a later access stands for an earlier one: of the same agent, by the same way."""
     alike = one.agent is other.agent and one.asynchronous == other.asynchronous
     return alike and one.mask == other.mask and one.write == other.write
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_warps_that_execute_a_store_together_do_not_race(later: bool) -> None:
+    """One execution of a store by two warps is one; the next one of another warp is not."""
+    bucket, store = Bucket("slot 0 of ring"), hopper.WgmmaCommit()
+    agents = [agent("one"), agent("other")]
+    if later:
+        agents[1].turn(store)
+    for place, each in enumerate(agents):
+        turn = each.turn(store)
+        access = Access(1, 1 << place, True, False, each, "shared_store", store, place, turn)
+        if each is agents[1] and later:
+            with pytest.raises(Violation, match="no barrier orders them"):
+                bucket.check(access, each)
+        else:
+            bucket.check(access, each)
+            bucket.record(access)
+
+
+def agent(label: str) -> Agent:
+    world: Any = None
+    return Agent(label, 0, 0, 0, (0,), True, True, True, world, world, world)

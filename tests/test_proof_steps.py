@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 from proof_kernels import text
+from proof_orders import draw
+from proof_orders import text as drawn
 from ring_text import following, kernel, of, refused, start, turn
 from tawa.ir import parse
+from tawa.simulator.proof import prove
 from tawa.simulator.proof.machine import Action, Agent, Script
 from tawa.simulator.proof.read import read_kernel
 from tawa.simulator.proof.rules import Violation
+from tawa.simulator.proof.scalars import Scalars, itself
 from tawa.simulator.proof.steps import Step, run_steps, silent
 from tawa.target import H200
 
@@ -132,3 +136,60 @@ def test_steps_are_cut_where_one_writes_what_another_goes_by() -> None:
     steady = read_kernel(parse(text("sample gemm")), H200)
     loops = [op for op in steady.roles[1].operation.walk() if op.name == "scf.for"]
     assert not any(step.cut for step in steady.decoder.block(loops[0].regions[0].block))
+
+
+def rounds(role: str, anew: bool) -> str:
+    """A loop that makes five trips and then one, each at the slot after that which it carries: from
+    where the ring is, or `anew` from its beginning.
+    """
+    phase = "%c0" if role == "load" else "%c1"
+    begin = ("%c1", phase) if anew else ("%o_s", "%o_p")
+    inner = (
+        f"%e:2 = scf.for %k = %c0 to %n step %c1 iter_args(%s = {begin[0]}, %p = {begin[1]}) "
+        "-> (i32, i32) : i32 {\n"
+        + following("%s", "%p", 2, ("%t", "%q"))
+        + turn(role, "r", "%t", "%q", 2)
+        + "scf.yield %t, %q : i32, i32\n}\n"
+    )
+    return (
+        f"%o:2 = scf.for %i = %c0 to %c2 step %c1 iter_args(%o_s = %c1, %o_p = {phase}) "
+        "-> (i32, i32) : i32 {\n"
+        + of("%first", "eq", "%i", "%c0", result="i1")
+        + '%n = tile.elementwise "select"(%first, %c5, %c1) : (i1, i32, i32) -> i32\n'
+        + inner
+        + "scf.yield %e#0, %e#1 : i32, i32\n}\n"
+    )
+
+
+@pytest.mark.parametrize(("load", "mma"), [(False, False), (False, True), (True, True)])
+def test_no_action_is_that_of_a_slot_before(load: bool, mma: bool) -> None:
+    """A ring that begins anew after no whole turn has each slot after another one than before: an
+    action that was kept by the slot of the trip before would be right by luck no longer.
+    """
+    text = kernel({"r": 2}, rounds("load", load), rounds("mma", mma))
+    assert bool(refused(text)) is (load or mma)
+
+
+def test_orders_tell_states_apart_by_what_is_there_from_the_beginning() -> None:
+    proof = prove(parse(drawn(draw(100_658))), H200)
+    assert "(143 states)" in proof.verdict
+    assert proof.states == 504
+
+
+def test_the_first_number_is_asked_of_loops_over_programs_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: set[object] = set()
+    answered = Scalars.answered
+
+    def note(self: Scalars, outcome: Any, scalars: Any, answer: int | None) -> None:
+        if outcome is itself:
+            asked.update(item.function for item in scalars if not isinstance(item, int))
+        answered(self, outcome, scalars, answer)
+
+    monkeypatch.setattr(Scalars, "answered", note)
+    prove(parse(text("sample gemm_persistent")), H200)
+    assert {"block_id", "num_blocks"} <= asked
+    asked.clear()
+    prove(parse(text("attention window")), H200)
+    assert "min" not in asked  # where the keys of a window begin

@@ -32,19 +32,15 @@ View: TypeAlias = tuple[Footprint, int]
 """The static part of a view, and the place of its slot number."""
 
 
-def slot_of(script: Script, view: View, op: Operation) -> int:
-    """Return the slot of a view. Raises Violation past the end of the buffer."""
+def located(script: Script, view: View, op: Operation) -> tuple[Place, int]:
+    """Return the bucket of a view, by its place, and by how much its masks are moved there. Raises
+    Violation past the end of the buffer.
+    """
     place, at = view
     slot, buffer = concrete(script, at, "slot", op), place.buffer
     if not 0 <= slot < buffer.slots:
         sentence = f"{script.label} uses slot {slot} of {buffer.label}, which has {buffer.slots}."
         raise Violation("form", sentence, op)
-    return slot
-
-
-def located(script: Script, view: View, op: Operation) -> tuple[Place, int]:
-    """Return the bucket of a view, by its place, and by how much its masks are moved there."""
-    slot, buffer = slot_of(script, view, op), view[0].buffer
     return buffer.buckets[slot], buffer.shifts[slot]
 
 

@@ -67,11 +67,8 @@ def _finish_slot(run: Run, block: BlockState, slot: int, bucket: Bucket) -> None
         return
     barrier = block.arrays[freed][slot]
     known, fenced = barrier.completions[-1]
-    surely = known & fenced  # whoever wrote
+    by_threads = not any(write.asynchronous for write in bucket.writes.values())
     for read in bucket.reads.values():
-        if read.event & (known if read.asynchronous else surely):
-            continue
-        by_threads = not any(write.asynchronous for write in bucket.writes.values())
         if not read.event & (known if read.asynchronous or by_threads else fenced):
             sentence = (
                 f"{read.agent.label} reads {bucket.name} by {read.what}, but phase "

@@ -135,8 +135,7 @@ class Script:
 
     def turn(self, operation: Operation) -> int:
         """Count an execution of an operation; return which it is, from 1."""
-        turn = self.turns[operation] = self.turns.get(operation, 0) + 1
-        return turn
+        return _count(self.turns, operation)
 
 
 @dataclass(eq=False, slots=True)
@@ -202,8 +201,7 @@ class Agent:
 
     def turn(self, operation: Operation) -> int:
         """Count an execution of an operation; return which it is, from 1."""
-        turn = self.turns[operation] = self.turns.get(operation, 0) + 1
-        return turn
+        return _count(self.turns, operation)
 
     def advance(self) -> Blocked | None:
         """Go on until the end of the script, or to what must be waited for."""
@@ -223,6 +221,11 @@ class Agent:
             if start >= len(actions) and not script.extend():
                 self.place = start
                 return None
+
+
+def _count(turns: dict[Operation, int], operation: Operation) -> int:
+    turn = turns[operation] = turns.get(operation, 0) + 1
+    return turn
 
 
 class World:

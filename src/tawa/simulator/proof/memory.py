@@ -180,6 +180,10 @@ class Memory(dict[Place, Bucket]):
         made = self[place] = self.make(self.names[place])
         return made
 
+    def make_all(self) -> None:
+        """Make those that were not used yet as well."""
+        self.update({place: self[place] for place in self.names})
+
 
 def _drop(table: dict[Key, Access], mask: int) -> bool:
     """Drop the accesses to what a mask covers; tell whether others are left."""

@@ -80,6 +80,8 @@ class Orders(Run):
         )
         tables = self.made, self.held, self.landings, self.flying, self.remote
         self.store.add(Shared(*tables, self.globals.accesses))
+        for block in self.blocks:  # all that states are told apart by is there from the beginning
+            block.memory.make_all()
 
     # --- what is of another kind than in a run of one order --------------------------------------
 

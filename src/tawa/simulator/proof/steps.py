@@ -236,7 +236,8 @@ def checked(check: Step | None, step: Step) -> Step:
 
 
 def both(check: Step, step: Step) -> Step:
-    """Return the step that takes two: the first has no action."""
+    """Return the step that takes two: the first has no action, and so goes by nothing."""
+    assert not check.by
 
     def run(script: Script) -> Action | None:
         check.run(script)
