@@ -1,11 +1,13 @@
 """Numbers with which sums are not negative: those found do, and none are missed."""
 
+from collections.abc import Sequence
 from itertools import product
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tawa.simulator.proof.elimination import Numbers, Rows, hold, parted
+from tawa.simulator.proof.elimination import Fits, Numbers, Row, Rows, hold, parted
 
 PLACES = (1, 2, 3)
 BOX = range(-4, 5)
@@ -52,3 +54,55 @@ def test_numbers_in_between_do_not_hide_it() -> None:
 def test_too_many_sums_say_nothing() -> None:
     many = [{1: one, 2: -one * two, 3: 7, 0: one} for one in range(1, 14) for two in range(1, 14)]
     assert numbers_of(many) == {}
+
+
+def row_of(random: Random) -> Row:
+    """A sum of three numbers and a constant."""
+    factors = [random.choice((0, 0, 1, -1, 2, -2, 3, -4)) for _ in range(3)]
+    return parted([(0, random.randint(-4, 4)), *enumerate(factors, 1)])
+
+
+def rows_in(fits: Fits, sums: Sequence[Row]) -> Rows | None:
+    """The sums as rows of a table, None where one of them is always negative."""
+    rows = Rows(fits.table)
+    return rows if all(rows.keep(*each) for each in sums) else None
+
+
+def is_not_negative(row: Row, numbers: Sequence[int]) -> bool:
+    factors, constant = row
+    return constant + sum(by * numbers[place - 1] for place, by in factors) >= 0
+
+
+def test_what_was_found_before_changes_no_answer() -> None:
+    """Much the same is asked of one table: it says what a new one says, and never no where numbers
+    of a box do it.
+    """
+    box = [*product(range(-3, 4), repeat=3)]
+    refused = 0
+    for seed in range(60):
+        random, kept = Random(seed), Fits()
+        pool = [row_of(random) for _ in range(5)]
+        splits = tuple(
+            tuple(tuple(row_of(random) for _ in range(random.choice((1, 2)))) for _ in range(2))
+            for _ in range(random.choice((0, 1, 2)))
+        )
+        for _ in range(12):
+            some = random.sample(pool, random.randint(1, 4))
+            sums = [(factors, by + random.choice((-2, -1, 0, 1))) for factors, by in some]
+            new = Fits()
+            rows, alone = rows_in(kept, sums), rows_in(new, sums)
+            if rows is None or alone is None:
+                continue
+            answer = kept.fit(rows, splits)
+            assert answer == new.fit(alone, splits)
+            if not answer:
+                refused += 1
+                assert not any(
+                    all(is_not_negative(each, numbers) for each in sums)
+                    and all(
+                        any(all(is_not_negative(one, numbers) for one in case) for case in split)
+                        for split in splits
+                    )
+                    for numbers in box
+                )
+    assert refused > 30

@@ -14,10 +14,12 @@ from xdsl.rewriter import InsertPoint, Rewriter
 import test_lower_instances as instances
 from proof_kernels import KERNELS
 from tawa.errors import ProtocolError, UnprovedProtocol
-from tawa.ir import hopper, tile
+from tawa.ir import hopper, parse, tile
 from tawa.ir.control import terminator
 from tawa.ir.types import i32
 from tawa.simulator.proof import prove
+from tawa.simulator.proof.dependence import Dependence
+from tawa.simulator.proof.jumps import Jumps
 from tawa.simulator.proof.read import read_kernel
 from tawa.target import H200
 from test_proof_uniform import guard
@@ -266,3 +268,35 @@ def test_what_no_run_comes_to_is_said() -> None:
     jump.spoil("phase", jump.at(0, 0), 2)
     with pytest.raises(UnprovedProtocol, match="goes on over the trips of other roles"):
         prove(kernel, H200)
+
+
+ROUNDS = """
+    %size = tile.constant {value = #builtin.int<4>} : i32
+    %zero = tile.constant {value = #builtin.int<0>} : i32
+    %depth = tile.constant {value = #builtin.int<8>} : i32
+    scf.for %at = %zero to %K step %size iter_args(%s = %zero) -> (i32) : i32 {
+      %left = tile.elementwise "sub"(%K, %at) : (i32, i32) -> i32
+      %trips = tile.elementwise "min"(%left, %size) : (i32, i32) -> i32
+      %on = tile.elementwise "add"(%s, %trips) : (i32, i32) -> i32
+      %t = tile.elementwise "irem"(%on, %depth) : (i32, i32) -> i32
+      scf.yield %t : i32
+    }
+"""
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_what_is_kept_of_a_scalar_is_kept_by_the_loop_that_hands_it_on(first: bool) -> None:
+    """Each round but the last makes four trips: so many further is the same slot in each of them
+    for the loop, which is handed none after the last; whoever looks at one meets all.
+    """
+    kernel = parse(
+        f'"tile.kernel"() ({{\n^bb0(%K: i32):{ROUNDS}}}) {{sym_name = "rounds", '
+        'arguments = [{name = "K"}], options = {}} : () -> ()'
+    )
+    loop = next(op for op in kernel.walk() if isinstance(op, scf.ForOp))
+    carried = loop.body.block.args[1]
+    slot = terminator(loop.body.block).operands[0]
+    jumps = Jumps([carried], {carried: {"slot": {8}}}, Dependence().plain_leaves, {})
+    asked = ((slot, "slot"),)
+    for handed in (first, not first, first):
+        assert jumps.are_alike(asked, 8, loop if handed else None) is handed
