@@ -21,6 +21,7 @@ from tawa.simulator.proof.expressions import Scalar
 from tawa.simulator.proof.machine import Agent, Script, Source
 from tawa.simulator.proof.moves import moves
 from tawa.simulator.proof.orbits import Group
+from tawa.simulator.proof.places import Read, reader
 from tawa.simulator.proof.quiet import is_quiet, quiet_steps
 from tawa.simulator.proof.rules import Endless, Impatient, Unproved, Violation
 from tawa.simulator.proof.scalars import Scalars, itself
@@ -72,7 +73,7 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     if not (effects or start or final):
         return None
     body = run_steps(decoder.block(block))
-    bounds = tuple(decoder.number(value) for value in (loop.lb, loop.ub, loop.step))
+    read = reader(tuple(decoder.number(value) for value in (loop.lb, loop.ub, loop.step)))
     index = decoder.number(block.args[0]) if block.args[0] in decoder.needed else -1
     site = site_of(loop, block, decoder)
     programs = decoder.persistent and _walks_programs(loop.step)
@@ -83,16 +84,14 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
 
     def run(script: Script) -> Source:
         env, world = script.env, script.world
-        low, high, by = (env[item] for item in bounds)
+        low, high, by = read(env)
         if longer is not None and world.scalars.open((low, high, by)):
             other, places = longer
             world.trips(other, *(env[place] for place in places), script.facts)
         facts, surveys = script.facts, world.configuration.survey
         trips = world.trips(site, low, high, by, facts)
-        first, step = world.scalars.value(low), world.scalars.value(by)
-        if programs:  # what is computed from the number of another trip asks for itself
-            world.scalars.answered(itself, (low,), first)
-            world.scalars.answered(itself, (by,), step)
+        # What is computed from the number of another trip asks for itself.
+        first, step = _asked(world.scalars, low, by) if programs else (0, 0)
         if start is not None:
             start(env)
         for place in idle:
@@ -100,14 +99,15 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
         turning = world.entering(orbits, env)
         if trips:
             world.entered.add((loop, 0))
-        for trip in Turns(trips, world.turn, env, kept):
+        for trip in trips if isinstance(trips, range) else Turns(trips, world.turn, env, kept):
             if programs:
                 script.program = first + trip * step
-            number = _number(world.scalars, low, by, trip)
-            if index >= 0:
-                env[index] = number
-            if surveys:
-                script.facts = (facts, high, number)
+            if index >= 0 or surveys:
+                number = _number(world.scalars, low, by, trip)
+                if index >= 0:
+                    env[index] = number
+                if surveys:
+                    script.facts = (facts, high, number)
             turning.step()
             yield body(script)
             if back is not None:
@@ -119,6 +119,16 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
             final(env)
 
     return Step(run, True)
+
+
+def _asked(scalars: Scalars, low: Scalar, by: Scalar) -> tuple[int, int]:
+    """Return the first number of a loop and its step, whose trips were chosen: they are asked."""
+    first, step = scalars.value(low), scalars.value(by)
+    assert first is not None
+    assert step is not None
+    scalars.answered(itself, (low,), first)
+    scalars.answered(itself, (by,), step)
+    return first, step
 
 
 def _number(scalars: Scalars, low: Scalar, by: Scalar, trip: int) -> Scalar:
@@ -207,8 +217,8 @@ def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
         env, world = script.env, script.world
         inside = None
         if guarded is not None:
-            loop, places = guarded
-            inside = loop, tuple(env[place] for place in places)
+            loop, read = guarded
+            inside = loop, read(env)
         facts, asked = script.facts, env[condition]
         taken = 0 if world.condition(site, asked, inside, facts) else 1
         world.entered.add((branch, taken))
@@ -221,9 +231,9 @@ def if_rule(decoder: Decoder, branch: scf.IfOp) -> Step | None:
     return Step(run, True)
 
 
-def _guarded(branch: scf.IfOp, decoder: Decoder) -> tuple[Site, Bounds] | None:
+def _guarded(branch: scf.IfOp, decoder: Decoder) -> tuple[Site, Read] | None:
     """Return the first loop on the side where a condition holds whose bounds stand outside of it,
-    with their places: as of a loop whose first trip is peeled off. What runs where another
+    with what reads them: as of a loop whose first trip is peeled off. What runs where another
     condition inside does not hold is no such loop: its own way leads there.
     """
     for loop in decoder.census.of(scf.ForOp, within=branch.true_region.block):
@@ -232,8 +242,7 @@ def _guarded(branch: scf.IfOp, decoder: Decoder) -> tuple[Site, Bounds] | None:
         bounds = (loop.lb, loop.ub, loop.step)
         site = nesting_of(loop, loop.body.block, decoder)
         if site.kind != "pure" and not any(_stands_in(branch, value) for value in bounds):
-            low, high, by = (decoder.number(value) for value in bounds)
-            return site, (low, high, by)
+            return site, reader(tuple(decoder.number(value) for value in bounds))
     return None
 
 

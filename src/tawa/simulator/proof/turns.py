@@ -17,7 +17,7 @@ _PATIENCE = 64  # trips after which it is looked for whether they repeat
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The trips to run of `trips`, which may have one gap, of whole turns of `turn` trips.
+    """The trips to run of `trips`, which have one gap, of whole turns of `turn` trips.
     `carried` are the places in the environment of what the loop carries but does not count.
     """
 
@@ -27,11 +27,6 @@ class Turns:
     carried: tuple[int, ...]
 
     def __iter__(self) -> Iterator[int]:
-        if isinstance(self.trips, range):
-            return iter(self.trips)
-        return self._turns()
-
-    def _turns(self) -> Iterator[int]:
         trips = self.trips
         gap = next(place for place, trip in enumerate(trips) if place != trip)
         before = self._values()
