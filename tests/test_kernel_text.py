@@ -9,7 +9,7 @@ import os
 import sys
 import textwrap
 import time
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -222,6 +222,60 @@ def test_a_name_that_has_no_value_yet():
         return result_of(kernel)
 
     assert outer() == 2
+
+
+def test_what_a_name_comes_to_later_is_in_the_text():
+    def outer(helper):
+        @tawa.jit
+        def kernel(out):
+            tl.store(out, later(1))
+
+        with pytest.raises(tawa.TawaError, match="later"):
+            kernel[(1,)](np.zeros(1, np.int32))
+        later = helper
+        return result_of(kernel)
+
+    assert outer(twice) == 2
+    assert outer(thrice) == 3
+
+
+@tawa.jit
+def names_what_comes_later(out, USED: tl.constexpr):
+    if USED:
+        tl.store(out, comes_later(1) + library.comes_later(1))  # noqa: F821
+    else:
+        tl.store(out, 5)
+
+
+library = sys.modules[__name__]
+
+
+def test_what_gets_a_value_later_is_watched_from_the_start(monkeypatch):
+    kernel = names_what_comes_later
+    with pytest.raises(tawa.TawaError, match="comes_later"):
+        result_of(kernel, True)
+    assert result_of(kernel, False) == result_of(kernel, False) == 5
+    for helper, result in ((twice, 4), (thrice, 6)):
+        monkeypatch.setattr(library, "comes_later", helper, raising=False)
+        assert result_of(kernel, True) == result
+        assert result_of(kernel, False) == 5
+
+
+def test_an_attribute_that_has_no_value_yet_is_watched():
+    tables = ModuleType("tables")
+
+    @tawa.jit
+    def kernel(out):
+        tl.store(out, tables.WIDTH)
+
+    before = fingerprint(kernel.fn)
+    assert not any(binding.changed() for binding in before.bindings)
+    with pytest.raises(tawa.TawaError, match="WIDTH"):
+        result_of(kernel)
+    tables.WIDTH = tl.constexpr(7)
+    assert any(binding.changed() for binding in before.bindings)
+    assert fingerprint(kernel.fn).digest != before.digest
+    assert result_of(kernel) == 7
 
 
 def logged(function):

@@ -16,6 +16,8 @@ from weakref import WeakKeyDictionary
 from tawa.errors import Place, UnsupportedSyntax
 from tawa.syntax import parse
 
+UNSET = object()
+"""The value of a variable that has none yet: a helper that is defined further down."""
 _FILES: WeakKeyDictionary[FunctionType, list[str]] = WeakKeyDictionary()
 """The lines of the file that a function comes from, as they were when first asked for."""
 
@@ -59,7 +61,8 @@ class Source:
         code, closure = self.function.__code__, self.function.__closure__ or ()
         for free, cell in zip(code.co_freevars, closure):
             if free == name:
-                return _contents(cell)
+                value = contents(cell)
+                return value is not UNSET, value
         module: dict[str, Any] = self.function.__globals__
         if name in module:
             return True, module[name]
@@ -68,12 +71,12 @@ class Source:
         return False, None
 
 
-def _contents(cell: CellType) -> tuple[bool, Any]:
+def contents(cell: CellType) -> Any:
+    """Return the value in a cell of a closure; UNSET where the function around gave it none yet."""
     try:
-        return True, cell.cell_contents
+        return cell.cell_contents
     except ValueError:
-        # The cell belongs to a name that the function around has not assigned yet.
-        return False, None
+        return UNSET
 
 
 def underlying(function: object) -> FunctionType | None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import CellType, FunctionType, ModuleType
 from typing import Any, cast
 
-from tawa.frontend.source import source_of, unwrapped
+from tawa.frontend.source import UNSET, contents, source_of, unwrapped
 from tawa.syntax import parse
 from tawa.version import __version__
 
@@ -38,7 +38,10 @@ _ON_HEAP = 1 << 9  # a class made by a class statement: Py_TPFLAGS_HEAPTYPE
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binding:
-    """A variable a kernel reads: `value` as it was, in a `namespace` or a closure `cell`."""
+    """A variable a kernel reads: `value` as it was, in a `namespace` or a closure `cell`.
+
+    UNSET for one that had no value: the kernel is read again once it has.
+    """
 
     name: str
     value: object
@@ -48,8 +51,8 @@ class Binding:
     def changed(self) -> bool:
         """Tell whether the variable has been rebound since."""
         if self.cell is not None:
-            return self.cell.cell_contents is not self.value
-        return self.namespace is not None and self.namespace.get(self.name) is not self.value
+            return contents(self.cell) is not self.value
+        return self.namespace is not None and self.namespace.get(self.name, UNSET) is not self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,9 @@ class _Reading:
                 place = id(binding.cell or binding.namespace)
                 self.bindings.setdefault((place, binding.name), binding)
             value = found[-1].value
-            if (helper := _user_function(value)) is None:
+            if value is UNSET:
+                self.parts += [".".join(chain), "(no value)"]
+            elif (helper := _user_function(value)) is None:
                 self.parts += [".".join(chain), self.describe(value)]
             elif helper not in self.functions:
                 self.follow(helper)
@@ -236,7 +241,7 @@ def _resolve(function: FunctionType, chain: tuple[str, ...]) -> list[Binding]:
     """Follow a dotted name through modules and classes, to a binding for each of its names.
 
     None for local names, also where a global has the same one: scripts name their arrays as kernels
-    do their parameters; and none for what has no value yet.
+    do their parameters.
     """
     root, *rest = chain
     code, namespace = function.__code__, function.__globals__
@@ -244,16 +249,13 @@ def _resolve(function: FunctionType, chain: tuple[str, ...]) -> list[Binding]:
         return []
     if root in code.co_freevars:
         cell = (function.__closure__ or ())[code.co_freevars.index(root)]
-        try:
-            found = [Binding(root, cell.cell_contents, cell=cell)]
-        except ValueError:
-            return []
+        found = [Binding(root, contents(cell), cell=cell)]
     elif root in namespace:
         found = [Binding(root, namespace[root], namespace)]
     elif hasattr(builtins, root):
         return [Binding(root, getattr(builtins, root))]
     else:
-        return []
+        return [Binding(root, UNSET, namespace)]
     for name in rest:
         owner = found[-1].value
         match owner:
@@ -264,6 +266,7 @@ def _resolve(function: FunctionType, chain: tuple[str, ...]) -> list[Binding]:
             case _:
                 break
         if not hasattr(owner, name):
+            found.append(Binding(name, UNSET, vars(owner)))
             break
         value = getattr(owner, name)
         # What is made when asked for (by a module's __getattr__, a descriptor) cannot be watched.

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from tawa.errors import ArgumentError
+from tawa.frontend.source import UNSET
 from tawa.runtime.arrays import is_array, is_tensor
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.fingerprint import Binding
@@ -105,7 +106,10 @@ def changed(bindings: Sequence[Binding], namespace: dict[str, Any], tag: str = "
     for index, binding in enumerate(bindings):
         place = f"{tag}{index}"
         namespace[f"__was{place}"] = binding.value
-        if binding.cell is not None:
+        if binding.value is UNSET:
+            namespace[f"__changed{place}"] = binding.changed
+            checks.append(f"__changed{place}()")
+        elif binding.cell is not None:
             namespace[f"__cell{place}"] = binding.cell
             checks.append(f"__cell{place}.cell_contents is not __was{place}")
         elif binding.namespace is not None:
