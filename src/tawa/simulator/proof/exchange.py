@@ -1,15 +1,17 @@
 """Whether the warps of a role hand data to one another through shared memory.
 
 Agents stand for several warps. That is enough as long as no warp touches what another warp of the
-same agent has written; where one does, each warp is an agent of its own, so that the barrier
-between them is asked for.
+same agent has written, or two of different agents do the same to one another: the warps of a
+warpgroup beside its leader do alike, so what no barrier orders between two of them it orders
+between no two. Where neither holds, more agents are made, so that the barrier is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
-from itertools import combinations_with_replacement, product
+from itertools import combinations_with_replacement, permutations, product
+from typing import TypeAlias
 
 from xdsl.ir import Operation, SSAValue
 
@@ -45,15 +47,38 @@ class Touch:
         return self.place.share(self.layout, (warp,))
 
 
-def exchanges(decoder: Decoder, role: hopper.Role) -> bool:
-    """Tell whether a warp touches what another one of its agent has written."""
-    touches = dict.fromkeys(_touches(decoder, role))
-    warps = role.warps.data
-    return any(
-        _may_meet(first, second) and _cross(first, second, warps)
+Parts: TypeAlias = tuple[tuple[int, ...], ...]
+"""Which warps of a warpgroup are one agent each: all beside its leader."""
+_PARTS: tuple[Parts, ...] = (
+    ((1, 2, 3),),
+    ((1,), (2, 3)),
+    ((2,), (1, 3)),
+    ((3,), (1, 2)),
+    ((1,), (2,), (3,)),
+)
+
+
+def told_apart(decoder: Decoder, role: hopper.Role) -> Parts:
+    """Return into which agents the warps of a role come."""
+    touches, warps = dict.fromkeys(_touches(decoder, role)), role.warps.data
+    groups = [
+        range(start + 1, min(start + WARPGROUP, warps)) for start in range(0, warps, WARPGROUP)
+    ]
+    return parts_of(
+        crossings
         for first, second in combinations_with_replacement(touches, 2)
-        if first.write or second.write
+        if (first.write or second.write) and _may_meet(first, second)
+        for group, distance in product(groups, _distances(first, second))
+        if (crossings := _crossings(first, second, distance, group))
     )
+
+
+def parts_of(met: Iterable[Set[tuple[int, int]]]) -> Parts:
+    """Return as few agents as show all exchanges: each is known by which two warps touch the same
+    bytes, by where in their warpgroup they are.
+    """
+    exchanges = set(map(frozenset, met))
+    return next(parts for parts in _PARTS if all(_shows(parts, each) for each in exchanges))
 
 
 def _may_meet(first: Touch, second: Touch) -> bool:
@@ -61,19 +86,26 @@ def _may_meet(first: Touch, second: Touch) -> bool:
     return a.number == b.number or (not a.alone and a.group == b.group)
 
 
-def _cross(first: Touch, second: Touch, warps: int) -> bool:
-    """Tell whether two warps other than the leader of a warpgroup touch the same bytes."""
-    if first.place.buffer.number != second.place.buffer.number:
-        return True  # buffers that overlap somehow
-    for start in range(0, warps, WARPGROUP):
-        others = range(start + 1, min(start + WARPGROUP, warps))
-        if any(
-            first.mask(one) & second.mask(other)
-            for one, other in product(others, others)
-            if one != other
-        ):
-            return True
-    return False
+def _distances(first: Touch, second: Touch) -> set[int]:
+    """Return by how many words their masks may be apart: slots of buffers that overlap."""
+    shifts = first.place.buffer.shifts, second.place.buffer.shifts
+    return {there - here for here, there in product(*shifts)}
+
+
+def _crossings(first: Touch, second: Touch, distance: int, warps: range) -> set[tuple[int, int]]:
+    """Return which two of some warps touch the same bytes, one by `first`, one by `second`."""
+    here = {warp: first.mask(warp) << max(0, -distance) for warp in warps}
+    there = {warp: second.mask(warp) << max(0, distance) for warp in warps}
+    return {
+        (one % WARPGROUP, other % WARPGROUP)
+        for one, other in permutations(warps, 2)
+        if here[one] & there[other]
+    }
+
+
+def _shows(parts: Parts, crossings: Set[tuple[int, int]]) -> bool:
+    """Tell whether warps of two agents are among those that touch the same bytes."""
+    return any(one in part and other not in part for part in parts for one, other in crossings)
 
 
 def _touches(decoder: Decoder, role: hopper.Role) -> Iterator[Touch]:

@@ -15,6 +15,7 @@ from tawa.ir import hopper, tile
 from tawa.ir.types import DescType, PtrType
 from tawa.simulator.proof.configuration import PURE, Shape
 from tawa.simulator.proof.decode import Decoder
+from tawa.simulator.proof.exchange import Parts
 from tawa.simulator.proof.expressions import Expressions
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.leaves import Steadiness
@@ -37,8 +38,8 @@ def joint(loops: Collection[Steadiness]) -> Steadiness:
 @dataclass(frozen=True, slots=True)
 class RoleModel:
     """A role as the proof runs it: `waits` are the arrays its agents wait on, `waits_alone` those
-    its one thread does; `split` tells warps apart, `loads` says that it starts copies by TMA,
-    `alone` that its one thread has a script of its own.
+    its one thread does; `parts` are the agents of a warpgroup beside its leader, `loads` says that
+    it starts copies by TMA, `alone` that its one thread has a script of its own.
     """
 
     label: str
@@ -48,7 +49,7 @@ class RoleModel:
     program: Control
     waits: frozenset[int]
     waits_alone: frozenset[int]
-    split: bool
+    parts: Parts
     loads: bool
     alone: bool
     operation: hopper.Role

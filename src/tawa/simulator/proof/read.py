@@ -17,7 +17,7 @@ from tawa.simulator.proof.census import Census
 from tawa.simulator.proof.counting import carries_scalar
 from tawa.simulator.proof.decode import Decoder, Rule
 from tawa.simulator.proof.early import check_early
-from tawa.simulator.proof.exchange import exchanges
+from tawa.simulator.proof.exchange import told_apart
 from tawa.simulator.proof.fences import Fences
 from tawa.simulator.proof.form import check_form
 from tawa.simulator.proof.globals import followed_accesses, offsets_of, written_roots
@@ -309,7 +309,7 @@ def _role(decoder: Decoder, role: hopper.Role) -> RoleModel:
         program,
         frozenset(together),
         frozenset(alone),
-        exchanges(decoder, role),
+        told_apart(decoder, role),
         bool(census.of(hopper.TmaLoad, within=role)),
         not decoder.scripted.isdisjoint(census.of(hopper.OneThread, within=role)),
         role,

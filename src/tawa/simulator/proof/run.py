@@ -147,8 +147,8 @@ class Run(World):
         self, rank: int, index: int, role: RoleModel, group: int, scripts: list[Script]
     ) -> None:
         warps = range(WARPGROUP * group, min(role.warps, WARPGROUP * (group + 1)))
-        parts = [(warp,) for warp in warps] if role.split else [(warps[0],), tuple(warps[1:])]
-        parts = [part for part in parts if part]
+        shares = [[warps[place] for place in part if place < len(warps)] for part in role.parts]
+        parts = [(warps[0],), *(tuple(share) for share in shares if share)]
         block = self.blocks[rank]
         whole = len(warps) == WARPGROUP and (role.first_warp % WARPGROUP == 0)
         engine = Engine(len(parts)) if whole else None
