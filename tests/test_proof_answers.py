@@ -7,11 +7,14 @@ from contextlib import suppress
 import pytest
 
 from proof_kernels import text
-from tawa.ir import parse
+from tawa.ir import hopper, parse
+from tawa.simulator.proof import choices
 from tawa.simulator.proof.answers import Answers, Course, Repeated
-from tawa.simulator.proof.configuration import Configuration
+from tawa.simulator.proof.choices import Choices
+from tawa.simulator.proof.configuration import Configuration, Site
 from tawa.simulator.proof.explore import Exploration
-from tawa.simulator.proof.expressions import Expressions
+from tawa.simulator.proof.expressions import Expr, Expressions
+from tawa.simulator.proof.numbers import itself
 from tawa.simulator.proof.read import read_kernel
 from tawa.simulator.proof.run import Run
 from tawa.simulator.proof.scalars import Scalars, truth
@@ -39,30 +42,74 @@ def claims(monkeypatch) -> list[tuple[Course, Run | None]]:
             assert one.scalars.course.at.complete
             found.append((one.scalars.course, one))
 
+    monkeypatch.setattr(choices, "follow", lambda *_: None)  # which would know it before
     monkeypatch.setattr(Course, "look_ahead", look_ahead)
     monkeypatch.setattr(Run, "execute", run)
     return found
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "attention packed 1",
-        "attention few queries",
-        "attention split keys",
-        "attention gathered pages",
-        "flash 128 causal split",
-        "flash 64 three in turns",
-        "gradients in turns",
-        "instances residual depth 1",
-        "library split 0",
-        "library stream 1",
-        "shape atomic tile counter",
-    ],
+KERNELS = (
+    "attention packed 1",
+    "attention few queries",
+    "attention split keys",
+    "attention gathered pages",
+    "flash 128 causal split",
+    "flash 64 three in turns",
+    "gradients in turns",
+    "instances residual depth 1",
+    "library split 0",
+    "library stream 1",
+    "shape atomic tile counter",
 )
+
+
+REHEARSED = (
+    "attention few queries",
+    "attention split keys",
+    "instances residual depth 1",
+    "library split 0",
+    "library stream 1",
+    "shape atomic tile counter",
+)
+
+
+@pytest.mark.parametrize("name", KERNELS)
 def test_what_is_known_to_repeat_does(name, claims):
     Exploration(read_kernel(parse(text(name)), H200)).explore()
     assert [one for _, one in claims if one is not None]
+
+
+@pytest.mark.parametrize("name", REHEARSED)
+def test_what_is_rehearsed_is_what_is_run(name, monkeypatch):
+    """Each run that is rehearsed to the end of an earlier one is made: it chooses the same, and is
+    found to repeat one as well.
+    """
+    rehearsed: list[Choices] = []
+    confirmed: list[Run] = []
+    execute, way = Run.execute, choices.follow
+
+    def followed(one: Choices, at: Answers) -> None:
+        rehearsed.clear()
+        try:
+            way(one, at)
+        except Repeated:
+            rehearsed.append(one)
+
+    def run(one: Run) -> None:
+        if not rehearsed:
+            return execute(one)
+        outcomes = rehearsed.pop().configuration.outcomes
+        with pytest.raises(Repeated):
+            execute(one)
+        for site, made in one.configuration.outcomes.items():
+            assert outcomes.get(site, [])[: len(made)] == made
+        confirmed.append(one)
+        raise Repeated
+
+    monkeypatch.setattr(choices, "follow", followed)
+    monkeypatch.setattr(Run, "execute", run)
+    Exploration(read_kernel(parse(text(name)), H200)).explore()
+    assert confirmed
 
 
 # --- one run after another ------------------------------------------------------------------------
@@ -143,3 +190,140 @@ def test_words_of_one_address_are_not_two():
     assert not runs.repeats(a=3, b=4)
     assert not runs.repeats(a=3, b=3), "one word cannot be 1 and 0"
     assert not runs.repeats(a=5, b=6), "nobody knows the words there"
+
+
+# --- what is rehearsed ----------------------------------------------------------------------------
+
+
+class Chosen:
+    """Runs of a program that chooses, which asks what `ask` says of the arguments a and b."""
+
+    def __init__(self, ask) -> None:
+        self.ask = ask
+        self.answers = Answers()
+        self.expressions = Expressions()
+
+    def _choices(self, answers: Answers | None, **wishes) -> Choices:
+        kinds = {"if": (1,), "inner": (1,), "while": (1,), **wishes}
+        configuration = Configuration(kinds, survey=bool(kinds.pop("survey", False)))
+        scalars = Scalars(configuration, answers=answers, expressions=self.expressions)
+        return Choices(configuration, scalars)
+
+    def run(self, **wishes) -> None:
+        found = self._choices(self.answers, **wishes)
+        self.ask(found)
+        assert found.scalars.course is not None
+        found.scalars.course.at.complete = True
+
+    def repeats(self, **wishes) -> bool:
+        """Tell whether a run with these wishes is rehearsed to the end of another."""
+        try:
+            choices.follow(self._choices(None, **wishes), self.answers)
+        except Repeated:
+            return True
+        return False
+
+
+IF, FOR = Site(hopper.WgmmaCommit(), "if"), Site(hopper.WgmmaCommit(), "inner")
+WHILE = Site(hopper.WgmmaCommit(), "while")
+
+
+def arguments(found: Choices) -> list[Expr]:
+    return [found.scalars.unknown("argument", name) for name in "ab"]
+
+
+def branch_and_loop(found: Choices) -> None:
+    a, b = arguments(found)
+    if found.condition(IF, found.scalars.apply("lt", a, 10), None):
+        found.trips(FOR, 0, b, 1)
+
+
+def test_choices_that_come_out_alike_are_one_run():
+    runs = Chosen(branch_and_loop)
+    assert not runs.repeats()
+    runs.run(inner=(3,))
+    assert runs.repeats(inner=(3,))
+    assert not runs.repeats(inner=(4,)), "another number of trips"
+    assert not runs.repeats(**{"if": (0,)}), "the other side"
+    runs.run(**{"if": (0,)})
+    assert runs.repeats(**{"if": (0,)}, inner=(7,)), "no loop is on that side"
+
+
+@pytest.mark.parametrize("what", ["a condition", "a loop"])
+def test_surveys_do_not_say_how_others_choose(what):
+    def ask(found: Choices) -> None:
+        a, b = arguments(found)
+        if what == "a loop":
+            found.trips(FOR, 0, b, 1)
+        else:
+            found.condition(IF, found.scalars.apply("lt", a, 10), None)
+
+    runs = Chosen(ask)
+    runs.run(survey=True)
+    assert not runs.repeats()
+    runs = Chosen(ask)
+    runs.run()
+    assert runs.repeats()
+
+
+def loop_after_another(found: Choices) -> None:
+    a, b = arguments(found)
+    if found.scalars.open((b,)):
+        found.trips(FOR, 0, a, 1, again=False)
+    found.trips(FOR, 0, b, 1, again=False)
+
+
+def test_what_not_every_run_asks_is_not_rehearsed():
+    runs = Chosen(loop_after_another)
+    runs.run(inner=(3,))
+    assert not runs.repeats(inner=(3,))
+
+
+def word_of_memory(found: Choices) -> None:
+    pointer = found.scalars.unknown("pointer", 0)
+    word = found.scalars.apply("load", found.scalars.apply("tile.ptr_add ", pointer, 1))
+    found.condition(IF, word, None)
+
+
+def test_words_of_memory_are_not_rehearsed():
+    runs = Chosen(word_of_memory)
+    runs.run()
+    assert not runs.repeats()
+
+
+@pytest.mark.parametrize("trips", [choices.PATIENCE, choices.PATIENCE + 1])
+def test_long_while_loops_are_not_rehearsed(trips):
+    """A run changes its wishes there."""
+
+    def ask(found: Choices) -> None:
+        a, _ = arguments(found)
+        for trip in range(trips):
+            found.condition(WHILE, found.scalars.apply("gt", a, trip), None)
+
+    runs = Chosen(ask)
+    runs.run()
+    assert runs.repeats() is (trips <= choices.PATIENCE)
+
+
+def test_what_is_open_and_no_choice_ends_a_rehearsal():
+    def ask(found: Choices) -> None:
+        a, b = arguments(found)
+        found.scalars.answered(truth, (a,), found.scalars.value(a))
+        found.condition(IF, b, None)
+
+    runs = Chosen(ask)
+    runs.run()
+    assert not runs.repeats()
+
+
+def test_what_is_asked_may_be_open():
+    """A run that knows of a select what it is chooses otherwise from there on."""
+
+    def ask(found: Choices) -> None:
+        a, b = arguments(found)
+        found.scalars.answered(itself, (a,), found.scalars.value(a))
+        found.condition(IF, b, None)
+
+    runs = Chosen(ask)
+    runs.run()
+    assert runs.repeats()

@@ -25,7 +25,7 @@ TRIES = 8
 STEPS = 25_000
 EXACT = {
     "sample attention": 4_342,
-    "sample gemm": 672,
+    "sample gemm": 671,
     "sample gemm_cluster": 3_789,
     "sample gemm_persistent": 1_700,
     "sample residual": 2_220,

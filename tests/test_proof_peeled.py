@@ -29,8 +29,8 @@ def trips_of(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Shape, dict[Op
     open_ones: set[Operation] = set()
     asked = Run.trips
 
-    def trips(run, site, low, high, by, facts):
-        given = asked(run, site, low, high, by, facts)
+    def trips(run, site, low, high, by, *rest):
+        given = asked(run, site, low, high, by, *rest)
         first, end, step = (run.scalars.value(bound) for bound in (low, high, by))
         if site.kind == "inner" and not run.configuration.free:
             found.setdefault(site.operation, set()).add(max(0, -(-(end - first) // step)))

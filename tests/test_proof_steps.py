@@ -182,10 +182,10 @@ def test_the_first_number_is_asked_of_loops_over_programs_alone(
     asked: set[object] = set()
     answered = Scalars.answered
 
-    def note(self: Scalars, outcome: Any, scalars: Any, answer: int | None) -> None:
+    def note(self: Scalars, outcome: Any, scalars: Any, *rest: Any) -> None:
         if outcome is itself:
             asked.update(item.function for item in scalars if not isinstance(item, int))
-        answered(self, outcome, scalars, answer)
+        answered(self, outcome, scalars, *rest)
 
     monkeypatch.setattr(Scalars, "answered", note)
     prove(parse(text("sample gemm_persistent")), H200)

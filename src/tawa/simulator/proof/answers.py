@@ -17,10 +17,17 @@ from tawa.simulator.proof.expressions import Expr, Scalar
 from tawa.simulator.proof.words import placed
 
 if TYPE_CHECKING:
+    from tawa.simulator.proof.configuration import Site
     from tawa.simulator.proof.scalars import Scalars
 
 Question: TypeAlias = tuple[Callable[..., int], tuple[Scalar, ...]]
 """What is asked of some scalars: the trips of a loop by its bounds, whether a condition holds."""
+
+
+Loop: TypeAlias = "tuple[Site, tuple[Scalar, ...]]"
+"""A loop, and its first number, its end and its step."""
+Asker: TypeAlias = "tuple[Site, Loop | None]"
+"""The loop or condition that asks, and a loop that runs where the condition holds."""
 
 
 class Repeated(Exception):  # noqa: N818 - it is no error
@@ -30,11 +37,13 @@ class Repeated(Exception):  # noqa: N818 - it is no error
 @dataclass(eq=False, slots=True)
 class Answers:
     """What runs asked next that had the same answers so far, by question and answer; `complete`
-    where one of them came to its end.
+    where one of them came to its end. `asked` is what a loop or condition asked, `by` which.
     """
 
     next: dict[Question, dict[int | None, Answers]] = field(default_factory=lambda: {})
     complete: bool = False
+    asked: Question | None = None
+    by: Asker | None = None
 
 
 def is_same_word(*_: int) -> int:
@@ -51,8 +60,12 @@ class Course:
         self.at = begin
         self.new = False  # numbers were chosen that earlier questions were not asked of
 
-    def answered(self, scalars: Scalars, question: Question, answer: int | None) -> None:
+    def answered(
+        self, scalars: Scalars, question: Question, answer: int | None, by: Asker | None
+    ) -> None:
         """Note an answer. Raises Repeated where all that comes will be answered as it was."""
+        if by is not None and self.at.by is None:
+            self.at.asked, self.at.by = question, by
         answers = self.at.next.get(question)
         if answers is None:
             answers = self.at.next[question] = {}

@@ -351,6 +351,10 @@ def _mixed(shape: Shape) -> Iterator[Configuration]:
     for inner in ((depth + 1, 0, 1), (0, depth + 1, max(0, depth - 1), 0)):
         around = kinds_of(shape.instances * (len(inner) + 1), 1, "yes")
         yield Configuration({**around, "inner": inner})
+    yield paired()
+
+
+def paired() -> Configuration:
+    """Return a configuration whose tiles make every pair of few trips, one after the other."""
     pairs = tuple(number for a in range(3) for b in range(a, 3) for number in (a, b))
-    for free in (False, True):
-        yield Configuration({**kinds_of(len(pairs), 1, "yes"), "inner": pairs}, free=free)
+    return Configuration({**kinds_of(len(pairs), 1, "yes"), "inner": pairs})

@@ -13,6 +13,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.control import decisive, terminator
+from tawa.simulator.proof.choices import PATIENCE
 from tawa.simulator.proof.configuration import Site
 from tawa.simulator.proof.counted import counted
 from tawa.simulator.proof.counting import constant_of, counts, most_trips, recurrence_of
@@ -31,8 +32,6 @@ from tawa.simulator.proof.turns import Cycle, Turns
 
 Bounds = tuple[int, int, int]
 """The places of the first number of a loop, of its end and of its step."""
-_PATIENCE = 64
-"""Trips of a while loop after which the outcomes chosen in it, which keep it turning, change."""
 
 
 def _is_tracked(block: Block, decoder: Decoder) -> bool:
@@ -85,11 +84,9 @@ def for_rule(decoder: Decoder, loop: scf.ForOp) -> Step | None:
     def run(script: Script) -> Source:
         env, world = script.env, script.world
         low, high, by = read(env)
-        if longer is not None and world.scalars.open((low, high, by)):
-            other, places = longer
-            world.trips(other, *(env[place] for place in places), script.facts)
+        later = None if longer is None else (longer[0], tuple([env[at] for at in longer[1]]))
         facts, surveys = script.facts, world.configuration.survey
-        trips = world.trips(site, low, high, by, facts)
+        trips = world.trips(site, low, high, by, facts, later)
         # What is computed from the number of another trip asks for itself.
         first, step = _asked(world.scalars, low, by) if programs else (0, 0)
         if start is not None:
@@ -314,7 +311,7 @@ def while_rule(decoder: Decoder, loop: scf.WhileOp) -> Step | None:
             yield check(script)
             if not world.condition(site, env[condition], None, script.facts):
                 break
-            if chosen and trip >= _PATIENCE:
+            if chosen and trip >= PATIENCE:
                 world.configuration.restless = trip
             if not trip:
                 world.entered.add((loop, 1))

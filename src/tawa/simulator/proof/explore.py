@@ -16,6 +16,7 @@ from xdsl.dialects import scf
 from tawa.simulator.proof.answers import Answers, Repeated
 from tawa.simulator.proof.apart import Apart
 from tawa.simulator.proof.cells import cells, pairs
+from tawa.simulator.proof.choices import rehearse
 from tawa.simulator.proof.configuration import (
     Configuration,
     configurations,
@@ -377,6 +378,8 @@ class Exploration:
     ) -> Run:
         # A free loop ends where it is wanted to, whatever its end is computed from.
         answers = None if fresh or configuration.free or not short else self.answers
+        if answers is not None:
+            rehearse(self.model, configuration, answers)
         run = Run(self.model, configuration, steps, short=short, answers=answers)
         self.run = run
         try:

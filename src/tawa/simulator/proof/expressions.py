@@ -41,7 +41,8 @@ _NONE = frozenset[Expr]()
 
 class Expressions:
     """The expressions of all runs of a kernel, each once: those of the same parts are one object.
-    `units` are the numbers that unknowns are multiples of.
+    `units` are the numbers that unknowns are multiples of, `words` the unknowns that are words of
+    memory.
     """
 
     def __init__(self) -> None:
@@ -50,6 +51,7 @@ class Expressions:
         self._open: dict[tuple[Scalar, ...], list[Expr]] = {}
         self._unknowns: dict[object, frozenset[Expr]] = {}
         self.units: dict[Expr, int] = {}
+        self.words: set[Expr] = set()
 
     def unknown(self, kind: str, key: tuple[object, ...], unit: int) -> Expr:
         """Return the unknown of a kind and key."""

@@ -14,9 +14,10 @@ from xdsl.ir import Operation
 
 from tawa.ir import line_of
 from tawa.simulator.proof.accesses import WARPGROUP
-from tawa.simulator.proof.answers import Answers
+from tawa.simulator.proof.answers import Answers, Loop
 from tawa.simulator.proof.barriers import Mbarrier, Named, NamedBarrier, Pool
 from tawa.simulator.proof.cells import Question
+from tawa.simulator.proof.choices import Choices
 from tawa.simulator.proof.configuration import Configuration, Site
 from tawa.simulator.proof.copies import Groups
 from tawa.simulator.proof.expressions import Expr, Facts, Scalar
@@ -30,7 +31,7 @@ from tawa.simulator.proof.orbits import Group, Orbit, Turning
 from tawa.simulator.proof.places import Read
 from tawa.simulator.proof.products import Engine
 from tawa.simulator.proof.registers import Registers
-from tawa.simulator.proof.rules import Endless, OutOfSteps, Row, Unproved
+from tawa.simulator.proof.rules import OutOfSteps, Row
 from tawa.simulator.proof.scalars import Scalars, truth
 from tawa.simulator.proof.steps import in_turn
 
@@ -49,8 +50,6 @@ class BlockState:
     memory: Memory
 
 
-Loop = tuple[Site, tuple[Scalar, ...]]
-"""A loop, and its first number, its end and its step."""
 Entry = tuple[Operation, int]
 """A loop or condition and one of its regions."""
 
@@ -76,6 +75,7 @@ class Run(World):
         super().__init__(scalars, trace)
         self.model = model
         self.configuration = configuration
+        self.choices = Choices(configuration, scalars)
         self.cluster = model.cluster
         self.limit = _TRIPS if not configuration.free else _TRIPS // 16
         self.patience = max(_HASTY, 2 * model.shape.long) if configuration.hasty else _TRIPS
@@ -271,52 +271,33 @@ class Run(World):
             )
 
     def trips(
-        self, site: Site, low: Scalar, high: Scalar, by: Scalar, facts: Facts
+        self,
+        site: Site,
+        low: Scalar,
+        high: Scalar,
+        by: Scalar,
+        facts: Facts,
+        longer: Loop | None = None,
     ) -> Sequence[int]:
-        """Return the trips of a loop: those its bounds give, or those the configuration wants."""
-        value = self.scalars.value
-        if self.configuration.free and isinstance(high, Expr):
-            self._set_free(site, low, high, by)
+        """Return the trips of a loop: those its bounds give, or those the configuration wants. Of a
+        `longer` one that comes after it they are chosen first.
+        """
+        if longer is not None and self.scalars.open((low, high, by)):
+            self._trips(longer, facts, False)
+        count = self._trips((site, (low, high, by)), facts, longer is None)
+        return range(count) if site.kind == "pure" else self._shorten(count)
+
+    def _trips(self, loop: Loop, facts: Facts, again: bool) -> int:
+        site, (low, high, by) = loop
         if self.configuration.survey:
             self.ask(site.operation, facts, trip_count, high, low, by)
-        a, b, c = value(low), value(high), value(by)
-        if c is None:
-            # A step that is not positive is the author's mistake; any that is will do.
-            self.scalars.settle((by,), _positive, 1, False)
-            a, b, c = value(low), value(high), value(by)
-        if a is None or b is None or c is None:
-            wish = self.configuration.wish(site)
-            reached = self.scalars.settle(
-                (high, low, by), trip_count, wish, self.configuration.ragged
-            )
-            self.configuration.reached(site, reached)
-            a, b, c = value(low), value(high), value(by)
-        if c is not None and c <= 0 and isinstance(by, Expr):
-            raise Endless(f"a loop runs from {a} to {b} by {c}", site.operation)
-        if a is None or b is None or c is None or c <= 0:
-            raise Unproved(f"a loop runs from {a} to {b} by {c}", site.operation)
-        count = trip_count(b, a, c)
-        self.scalars.answered(trip_count, (high, low, by), count)
+        count = self.choices.trips(site, low, high, by, again)
         self.longest = max(self.longest, count)
         if site.kind == "inner":
             self.turned.setdefault(site.operation, set()).add(count)
             if self.configuration.survey:
                 self.bounds.setdefault(site.operation, {})[trip_count, (high, low, by)] = None
-        return range(count) if site.kind == "pure" else self._shorten(count)
-
-    def _set_free(self, site: Site, low: Scalar, high: Expr, by: Scalar) -> None:
-        """Take the end of a loop as an unknown of its own, whatever it is computed from."""
-        scalars = self.scalars
-        if high in scalars.assigned:
-            return
-        if scalars.open((low, by)):
-            scalars.settle((low, by), _anything, 0, False)
-        first, step = scalars.value(low), scalars.value(by)
-        if first is None or step is None:
-            raise Unproved(f"a loop runs from {first} by {step}", site.operation)
-        wish = self.configuration.wish(site)
-        scalars.assign(high, first + wish * step)
-        self.configuration.reached(site, wish)
+        return count
 
     def _shorten(self, count: int) -> Sequence[int]:
         """Leave out whole turns of all rings from the middle of a long loop.
@@ -349,18 +330,7 @@ class Run(World):
         """
         if self.configuration.survey:
             self.ask(site.operation, facts, truth, scalar)
-        known = self.scalars.value(scalar)
-        if known is None:
-            wish = self.configuration.wish(site)
-            if wish and inside is not None and self._is_open(inside):
-                known = self._enter(scalar, inside)
-            else:
-                known = self.scalars.decide(scalar, wish, self.configuration.ragged)
-            self.configuration.reached(site, known)
-        holds = bool(known)
-        if scalar.__class__ is not int:
-            self.scalars.answered(truth, (scalar,), int(holds))
-        return holds
+        return self.choices.condition(site, scalar, inside)
 
     def ask(
         self, who: Operation, facts: Facts, outcome: Callable[..., int], *scalars: Scalar
@@ -372,29 +342,3 @@ class Run(World):
             self.asked.setdefault((outcome, scalars), who)
             askers = self.askers.setdefault((outcome, scalars), {})
             askers.setdefault(who, []).append(facts)
-
-    def _is_open(self, loop: Loop) -> bool:
-        return not self.configuration.free and bool(self.scalars.open(loop[1]))
-
-    def _enter(self, condition: Scalar, loop: Loop) -> int:
-        """Choose the trips of a loop together with the condition around it, whose own choice would
-        leave the fewest that it allows. Return the condition's outcome.
-        """
-        site, bounds = loop
-        wish = self.configuration.wish(site)
-        scalars = (condition, *bounds)
-        reached = self.scalars.settle(scalars, _trips_if, wish, self.configuration.ragged)
-        self.configuration.reached(site, max(0, reached))
-        return int(reached >= 0)
-
-
-def _trips_if(held: int, low: int, high: int, by: int) -> int:
-    return trip_count(high, low, by) if held else -1
-
-
-def _anything(*_: int) -> int:
-    return 0
-
-
-def _positive(value: int) -> int:
-    return int(value > 0)

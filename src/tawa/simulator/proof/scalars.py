@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tawa.simulator.proof.answers import Answers, Course, is_same_word
+from tawa.simulator.proof.answers import Answers, Asker, Course, is_same_word
 from tawa.simulator.proof.expressions import Expr, Expressions, Scalar
 from tawa.simulator.proof.formula import formula_of
 from tawa.simulator.proof.functions import FUNCTIONS
@@ -88,6 +88,7 @@ class Scalars:
         """Take an unknown up, which has the number that it is given; return the word that it is."""
         found = item
         if item.function == "load":
+            self.expressions.words.add(item)
             found = self._words.find(item, self.value)
             if found is not item:
                 self.answered(is_same_word, (item, found), 1)
@@ -118,13 +119,17 @@ class Scalars:
         return self.given.get(name_of(item, value))
 
     def answered(
-        self, outcome: Callable[..., int], scalars: tuple[Scalar, ...], answer: int | None
+        self,
+        outcome: Callable[..., int],
+        scalars: tuple[Scalar, ...],
+        answer: int | None,
+        by: Asker | None = None,
     ) -> None:
         """Note what was asked of scalars, and the answer. Raises Repeated."""
         if self.course is not None:
             for item in scalars:
                 if item.__class__ is not int:
-                    self.course.answered(self, (outcome, scalars), answer)
+                    self.course.answered(self, (outcome, scalars), answer, by)
                     return
 
     def names(self) -> dict[Name, Expr]:

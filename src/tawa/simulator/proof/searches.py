@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
-from tawa.simulator.proof.configuration import Configuration, Shape, alike, kinds_of, times
+from tawa.simulator.proof.configuration import Configuration, Shape, alike, kinds_of, paired, times
 
 SEARCHES = ((0, 4_000), (32, 4_000), (32, 30_000))
 """Drawings of numbers at random, and the steps of a run: some of them are very long."""
@@ -52,6 +52,10 @@ def full(shape: Shape, draws: int) -> Iterator[Configuration]:
 
 def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[Configuration]:
     """Yield configurations with numbers drawn at random, for what no other has reached."""
+    if shape.varying and any(
+        site.kind in ("outer", "while") for one in seen for site in one.outcomes
+    ):
+        yield replace(paired(), free=True)
     many = {"around": (shape.tiles(1),), "while around": times(shape.tiles(1))}
     around = {site: None for one in seen for site in one.outcomes if site.kind in many}
     for site in around:
