@@ -127,7 +127,8 @@ class Mbarrier:
         if self.pending < count:
             raise self._too_many(agent, count, operation)
         self.pending -= count
-        self.known |= event | (agent.known & ~world.by_threads)
+        known = agent.known
+        self.known |= event | (known ^ known & world.by_threads)
         self._settle(world, operation)
 
     def expect(self, count: int) -> None:
@@ -147,8 +148,9 @@ class Mbarrier:
         self.due -= count
         self.delivered += count
         # A copy lands after it was started: whoever sees its bytes knows that the waits before its
-        # start are over. Accesses by threads are not released by that.
-        self.known |= event | (had & ~world.by_threads)
+        # start are over. Accesses by threads are not released by that. (What an agent does not know
+        # is no number that is soon computed with, so they are taken out of what it does.)
+        self.known |= event | (had ^ had & world.by_threads)
         if not self.pending and not self.due:
             self._settle(world, operation)
 

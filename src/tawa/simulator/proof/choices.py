@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain
 
 from tawa.simulator.proof.answers import Answers, Asker, Loop, Question, Repeated, is_same_word
@@ -125,9 +124,11 @@ def rehearse(model: Model, wanted: Configuration, begin: Answers) -> None:
     """
     if wanted.survey or wanted.given or wanted.seed or not begin.next:
         return
-    configuration = replace(wanted, outcomes={})
-    scalars = Scalars(configuration, model.numbers, model.questions, None, model.expressions)
-    follow(Choices(configuration, scalars), begin)
+    scalars = Scalars(wanted, model.numbers, model.questions, None, model.expressions)
+    try:
+        follow(Choices(wanted, scalars), begin)
+    finally:
+        wanted.outcomes.clear()
 
 
 def follow(choices: Choices, at: Answers) -> None:

@@ -58,7 +58,9 @@ def wait_rule(decoder: Decoder, wait: hopper.Wait) -> Step:
             blocked = barrier.wait(world, agent, parity, wait)
             if blocked is None:
                 agent.waited = waited
-                world.step(agent, wait, "waited for {}", barrier.name, agent.waits[barrier])
+                world.steps += 1
+                if world.steps > world.watched:
+                    world.watch(agent, wait, "waited for {}", barrier.name, agent.waits[barrier])
             return blocked
 
         return act
@@ -81,7 +83,9 @@ def arrive_rule(decoder: Decoder, arrive: hopper.Arrive) -> Step:
             world, barrier = agent.world, agent.home.arrays[array][index]
             if barrier.contested and (held := world.hold(agent, arrive)):
                 return held
-            world.step(agent, arrive, "arrives at {}", barrier.name, barrier.done)
+            world.steps += 1
+            if world.steps > world.watched:
+                world.watch(agent, arrive, "arrives at {}", barrier.name, barrier.done)
             if not spread:
                 barrier.arrive(world, agent, count, agent.known, arrive)
             for block in range(spread):

@@ -141,7 +141,7 @@ class Exploration:
         so far.
         """
         return [
-            replace(each.configuration, outcomes={}, given=given, survey=False)
+            replace(each.configuration, outcomes={}, given=given, survey=False, hasty=False)
             for each in self.surveys.fresh()
             for given in cells(
                 each.scalars, each.questions, _SHORT, self.tours.beyond(each.entered), each.new
@@ -211,7 +211,9 @@ class Exploration:
         and those with which it goes on for long are looked into only where all do.
         """
         for hasty in (False,) if configuration.given or self.patient else (True, False):
-            asked, impatient = replace(configuration, hasty=hasty, outcomes={}), False
+            asked, impatient = configuration, False
+            if asked.hasty is not hasty or asked.outcomes:
+                asked = replace(configuration, hasty=hasty, outcomes={})
             for seed in range(1, _OTHERS + 2):
                 try:
                     return self._attempt(asked, steps, fresh)

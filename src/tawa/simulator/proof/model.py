@@ -16,7 +16,7 @@ from tawa.ir.types import DescType, PtrType
 from tawa.simulator.proof.configuration import PURE, Shape
 from tawa.simulator.proof.decode import Decoder
 from tawa.simulator.proof.exchange import Parts
-from tawa.simulator.proof.expressions import Expressions
+from tawa.simulator.proof.expressions import Expr, Expressions
 from tawa.simulator.proof.form import role_of
 from tawa.simulator.proof.leaves import Steadiness
 from tawa.simulator.proof.probing import Questions
@@ -110,6 +110,16 @@ class Model:
     numbers: tuple[int, ...]
     questions: Questions = field(default_factory=Questions)
     expressions: Expressions = field(default_factory=Expressions)
+
+    @cached_property
+    def unknowns(self) -> tuple[tuple[int, Expr], ...]:
+        """The place of each argument in the environment, and the unknown that it is."""
+        found: list[tuple[int, Expr]] = []
+        for argument in self.arguments:
+            unit = argument.unit if argument.kind == "argument" else 1
+            unknown = self.expressions.unknown(argument.kind, (argument.place,), unit)
+            found.append((argument.place, unknown))
+        return tuple(found)
 
     @cached_property
     def shared(self) -> dict[int, set[int]]:

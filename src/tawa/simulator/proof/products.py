@@ -123,7 +123,9 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
                 raise _no_engine(agent, wgmma)
             world, index = agent.world, agent.started
             agent.started += 1
-            world.step(agent, wgmma, "wgmma {} starts", index)
+            world.steps += 1
+            if world.steps > world.watched:
+                world.watch(agent, wgmma, "wgmma {} starts", index)
             first = index == len(engine.events)
             if first:
                 start(agent, engine, index)
@@ -135,7 +137,8 @@ def wgmma_rule(decoder: Decoder, wgmma: hopper.Wgmma) -> Step:
                 if first:
                     bucket.record(access)
             issued = engine.issued[index] = engine.issued[index] + 1
-            engine.known[index] |= agent.known & ~world.by_threads
+            known = agent.known
+            engine.known[index] |= known ^ known & world.by_threads
             if issued == engine.size:
                 world.wake(engine.queue)
 
@@ -227,7 +230,10 @@ def wgmma_wait_rule(decoder: Decoder, wait: hopper.WgmmaWait) -> Step:
         for known in engine.known[start:end]:
             agent.known |= known
         agent.finished += 1
-        agent.world.step(agent, wait, "waited for wgmmas up to {}", end)
+        world = agent.world
+        world.steps += 1
+        if world.steps > world.watched:
+            world.watch(agent, wait, "waited for wgmmas up to {}", end)
         return None
 
     def run(script: Script) -> Action:

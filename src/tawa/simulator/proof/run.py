@@ -197,11 +197,8 @@ class Run(World):
     def _environment(self) -> list[Any]:
         """Return the environment that each script begins with: constants and arguments."""
         env = self.model.constants.copy()
-        for argument in self.model.arguments:
-            kind, unit = argument.kind, argument.unit
-            number = kind == "argument"
-            unknown = self.scalars.unknown(kind, argument.place, unit=unit if number else 1)
-            env[argument.place] = unknown
+        for place, unknown in self.model.unknowns:
+            env[place] = self.scalars.take(unknown)
         return env
 
     def execute(self) -> None:
@@ -246,14 +243,17 @@ class Run(World):
     def step(
         self, agent: Agent, operation: Operation, what: str, whom: object = "", phase: object = "-"
     ) -> None:
-        """Count a step against the budget; `what` is done to `whom`, which its braces stand for."""
+        """Count a step against the budget; `what` is done to `whom`, which its braces stand for.
+        What is done most often counts by itself, and says so past `watched`.
+        """
         self.steps += 1
         if self.steps > self.watched:
-            self._watch(agent, operation, what, whom, phase)
+            self.watch(agent, operation, what, whom, phase)
 
-    def _watch(
-        self, agent: Agent, operation: Operation, what: str, whom: object, phase: object
+    def watch(
+        self, agent: Agent, operation: Operation, what: str, whom: object = "", phase: object = "-"
     ) -> None:
+        """Look at a step that was counted: trace it, and stop where it is one too many."""
         if self.trace is not None:
             done = (agent.label, line_of(operation), what.format(whom), str(phase))
             self.trace.append(Row(self.steps, *done))

@@ -79,10 +79,13 @@ class Scalars:
 
     def unknown(self, kind: str, *key: object, unit: int = 1) -> Expr:
         """Return the unknown of a key; `unit` is a number its value is a multiple of."""
-        found = self.expressions.unknown(kind, key, unit)
-        if found not in self._met:
-            self._meet(found)
-        return found
+        return self.take(self.expressions.unknown(kind, key, unit))
+
+    def take(self, unknown: Expr) -> Expr:
+        """Take an unknown up that is no word, and return it."""
+        if unknown not in self._met:
+            self._meet(unknown)
+        return unknown
 
     def _meet(self, item: Expr) -> Expr:
         """Take an unknown up, which has the number that it is given; return the word that it is."""

@@ -108,7 +108,7 @@ class Singles:
         span = 2 * max(constant, another) + (self._many + 4 * _PERIOD) * lcm(step, more)
         if span > _MOST:
             return False
-        table = self._table(number, 1 << span.bit_length())
+        table = self._table(number, _rounded_up(span))
         order, first, chosen = self._chosen(one, facts, table)
         others = self._values(other, table)[order]
         alike = others[1:] == others[:-1]
@@ -172,13 +172,14 @@ class Singles:
         found = table.known.get(form)
         if found is None:
             whole, (terms, number) = _beside(form, table.number)
-            if whole:
-                found = whole * table.numbers + number
-            else:
-                found = np.full(len(table.numbers), number)
+            found = _times(whole, table.numbers) if whole else None
             for place, factor in terms:
-                values = self._atom_values(place, table)
-                found = found + (values if factor == 1 else factor * values)
+                values = _times(factor, self._atom_values(place, table))
+                found = values if found is None else found + values
+            if found is None:
+                found = np.full(len(table.numbers), number)
+            elif number:
+                found = found + number
             table.known[form] = found
         return found
 
@@ -190,6 +191,16 @@ class Singles:
             # By one number for all a division is much faster than by as many.
             return _QUOTIENTS[function](self._values(args[0], table), args[1][1])
         return _FUNCTIONS[function](*[self._values(arg, table) for arg in args])
+
+
+def _rounded_up(span: int) -> int:
+    """Return a few more, as many for most: what is computed for one question serves others."""
+    step = 1 << max(0, span.bit_length() - 3)
+    return -(-span // step) * step
+
+
+def _times(factor: int, values: Numbers) -> Numbers:
+    return values if factor == 1 else factor * values
 
 
 def _beside(form: Form, number: Terms) -> tuple[int, Form]:
