@@ -71,7 +71,9 @@ def touch_shared(
             return
         world = agent.world
         bucket, event = agent.home.memory[place], world.event()
-        world.step(agent, op, doing, bucket.name)
+        world.steps += 1
+        if world.steps > world.watched:
+            world.watch(agent, op, doing, bucket.name)
         access = Access(mask, event, write, False, agent, what, op, world.steps, turn)
         bucket.check(access, agent)
         if write:

@@ -196,11 +196,11 @@ class Mbarrier:
             raise Contest("one phase at a time", sentence, operation, self.key)
         if done <= target:
             return Blocked(self.queue, lambda: self._waiting(target, parity, operation))
-        self._take(world, agent, target)
+        self._take(world, agent, target, last)
         return None
 
-    def _take(self, world: World, agent: Agent, target: int) -> None:
-        """An agent sees that a phase is over."""
+    def _take(self, world: World, agent: Agent, target: int, last: int | None) -> None:
+        """An agent sees that a phase is over, after the `last` that it saw."""
         bit = world.event()
         if target >= 0:
             known, fenced = self.completions[target]
@@ -213,7 +213,7 @@ class Mbarrier:
         if self.shared:
             takers = self.takers
             takers[target] = takers.get(target, 0) | 1 << agent.number
-        if agent.waits.get(self) != target:
+        if last != target:
             agent.waits[self] = target
             agent.gets[self.array] = agent.gets.get(self.array, 0) + 1
 

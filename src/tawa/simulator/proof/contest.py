@@ -128,7 +128,7 @@ class ContestedBarrier(Mbarrier):
         if self.done & 1 == parity:
             phase = self.done
             return Blocked(self.queue, lambda: self._waiting(phase, parity, operation))
-        self._take(world, agent, self.done - 1)
+        self._take(world, agent, self.done - 1, agent.waits.get(self))
         return None
 
 
