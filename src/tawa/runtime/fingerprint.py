@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from types import CellType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
 from tawa.frontend.source import UNSET, contents, source_of, unwrapped
@@ -241,7 +241,8 @@ def _resolve(function: FunctionType, chain: tuple[str, ...]) -> list[Binding]:
     """Follow a dotted name through modules and classes, to a binding for each of its names.
 
     None for local names, also where a global has the same one: scripts name their arrays as kernels
-    do their parameters.
+    do their parameters, or what a comprehension goes through. Before a name comes what would hide
+    it: a global a builtin, a class an attribute of its bases.
     """
     root, *rest = chain
     code, namespace = function.__code__, function.__globals__
@@ -252,27 +253,38 @@ def _resolve(function: FunctionType, chain: tuple[str, ...]) -> list[Binding]:
         found = [Binding(root, contents(cell), cell=cell)]
     elif root in namespace:
         found = [Binding(root, namespace[root], namespace)]
-    elif hasattr(builtins, root):
-        return [Binding(root, getattr(builtins, root))]
+    elif root not in _looked_up(code):
+        return []  # of a comprehension or a lambda
     else:
-        return [Binding(root, UNSET, namespace)]
+        found = [Binding(root, UNSET, namespace)]
+        if hasattr(builtins, root):
+            return [*found, Binding(root, getattr(builtins, root))]
     for name in rest:
         owner = found[-1].value
         match owner:
             case ModuleType():
                 spaces = [vars(owner)]
             case type() if not _is_library(owner):
-                spaces = [vars(kind) for kind in owner.__mro__ if name in vars(kind)]
+                spaces = [vars(kind) for kind in owner.__mro__ if kind is not object]
             case _:
                 break
+        for space in spaces:
+            if name in space:
+                break
+            found.append(Binding(name, UNSET, space))
         if not hasattr(owner, name):
-            found.append(Binding(name, UNSET, vars(owner)))
             break
         value = getattr(owner, name)
         # What is made when asked for (by a module's __getattr__, a descriptor) cannot be watched.
         held = next((space for space in spaces if space.get(name) is value), None)
         found.append(Binding(name, value, held))
     return found
+
+
+def _looked_up(code: CodeType) -> set[str]:
+    """Return the names that a function, or what is defined in it, looks up outside."""
+    inside = (each for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*map(_looked_up, inside))
 
 
 def _is_library(value: Any) -> bool:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from tawa.errors import ArgumentError
-from tawa.frontend.source import UNSET
+from tawa.frontend.source import UNSET, contents
 from tawa.runtime.arrays import is_array, is_tensor
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.fingerprint import Binding
@@ -106,15 +106,12 @@ def changed(bindings: Sequence[Binding], namespace: dict[str, Any], tag: str = "
     for index, binding in enumerate(bindings):
         place = f"{tag}{index}"
         namespace[f"__was{place}"] = binding.value
-        if binding.value is UNSET:
-            namespace[f"__changed{place}"] = binding.changed
-            checks.append(f"__changed{place}()")
-        elif binding.cell is not None:
-            namespace[f"__cell{place}"] = binding.cell
-            checks.append(f"__cell{place}.cell_contents is not __was{place}")
+        if binding.cell is not None:
+            namespace |= {f"__cell{place}": binding.cell, "__contents": contents}
+            checks.append(f"__contents(__cell{place}) is not __was{place}")
         elif binding.namespace is not None:
-            namespace[f"__module{place}"] = binding.namespace
-            checks.append(f"__module{place}.get({binding.name!r}) is not __was{place}")
+            namespace |= {f"__module{place}": binding.namespace, "__unset": UNSET}
+            checks.append(f"__module{place}.get({binding.name!r}, __unset) is not __was{place}")
     return " or ".join(checks)
 
 

@@ -56,10 +56,32 @@ def _whole(script: Script, view: View, op: Operation) -> tuple[Bucket, int]:
     return script.home.memory[place], view[0].mask() << shift
 
 
+def are_alike(place: Footprint, layout: RegisterLayout | None, op: Operation) -> bool:
+    """Tell whether two warps of a role touch the same bytes of a view."""
+    warps = role_of(op).warps.data
+    if layout is None:
+        return warps > 1
+    seen = 0
+    for warp in range(warps):
+        mask = place.share(layout, (warp,))
+        if seen & mask:
+            return True
+        seen |= mask
+    return False
+
+
 def touch_shared(
-    script: Script, view: View, share: Share, write: bool, op: Operation, what: str
+    script: Script,
+    view: View,
+    share: Share,
+    write: bool,
+    op: Operation,
+    what: str,
+    alike: bool = False,
 ) -> Action:
-    """Return the action of threads that access shared memory."""
+    """Return the action of threads that access shared memory; of an `alike` write several agents
+    touch the same bytes.
+    """
     place, shift = located(script, view, op)
     number = view[0].buffer.number
     doing = what + ": {}"
@@ -74,7 +96,8 @@ def touch_shared(
         world.steps += 1
         if world.steps > world.watched:
             world.watch(agent, op, doing, bucket.name)
-        access = Access(mask, event, write, False, agent, what, op, world.steps, turn)
+        several = alike and not agent.single
+        access = Access(mask, event, write, False, agent, what, op, world.steps, turn, several)
         bucket.check(access, agent)
         if write:
             bucket.put = None
@@ -120,12 +143,13 @@ def shared_store_rule(decoder: Decoder, store: hopper.SharedStore) -> Step:
     """Threads write registers to a view; a scalar's value is kept for those who read it."""
     view = decoder.view(store.view)
     place, _ = view
-    share = share_of(place, layout_of(store.value))
+    layout = layout_of(store.value)
+    share, alike = share_of(place, layout), are_alike(place, layout, store)
     check = decoder.touch(decoder, store)
     scalar = decoder.number(store.value) if carries_scalar(store.value) else -1
 
     def run(script: Script) -> Action:
-        touch = touch_shared(script, view, share, True, store, "shared_store")
+        touch = touch_shared(script, view, share, True, store, "shared_store", alike)
         if scalar < 0:
             return touch
         bucket, mask = _whole(script, view, store)
@@ -146,11 +170,12 @@ def shared_transpose_rule(decoder: Decoder, move: hopper.SharedTranspose) -> Ste
     rows, columns = source[0].shape
     warps = role_of(move).warps.data
     have = share_of(source[0], taken((rows, columns), warps))
-    made = share_of(target[0], given((rows, columns), warps))
+    layout = given((rows, columns), warps)
+    made, alike = share_of(target[0], layout), are_alike(target[0], layout, move)
 
     def run(script: Script) -> Action:
         take = touch_shared(script, source, have, False, move, "shared_transpose")
-        give = touch_shared(script, target, made, True, move, "shared_transpose")
+        give = touch_shared(script, target, made, True, move, "shared_transpose", alike)
 
         def act(agent: Agent) -> None:
             if agent.single:

@@ -9,6 +9,7 @@ from xdsl.ir import Operation
 from tawa.ir import hopper
 from tawa.simulator.proof.accesses import (
     WARPGROUP,
+    are_alike,
     layout_of,
     located,
     share_of,
@@ -198,7 +199,7 @@ def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
     layout = layout_of(copy.pointer)
     if layout is None:
         raise Unproved("a cp.async of pointers without a layout", copy)
-    share = share_of(place, layout)
+    share, alike = share_of(place, layout), are_alike(place, layout, copy)
     followed = copy in decoder.followed
 
     def run(script: Script) -> Action:
@@ -213,7 +214,7 @@ def copy_async_rule(decoder: Decoder, copy: hopper.CopyAsync) -> Step:
             world.step(agent, copy, "copy_async: {}", bucket.name)
             event = world.event()
             steps = world.steps
-            access = Access(mask, event, True, False, agent, "copy_async", copy, steps, turn)
+            access = Access(mask, event, True, False, agent, "copy_async", copy, steps, turn, alike)
             bucket.check(access, agent)
             bucket.record(access)
             world.by_threads |= event

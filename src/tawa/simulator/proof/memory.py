@@ -1,7 +1,8 @@
 """Accesses to shared memory and whether any two of them may race.
 
 Only accesses that a later one could still conflict with are kept: a write replaces all it covers,
-since whoever is ordered after it is ordered after them. An asynchronous access is known through its
+since whoever is ordered after it is ordered after them; but not one that several agents do alike,
+since these are not ordered after one another. An asynchronous access is known through its
 completion; an access by threads is ordered before an asynchronous one only if its own thread fenced
 the proxy after it.
 """
@@ -22,7 +23,9 @@ from tawa.simulator.proof.tables import new_dict
 
 @dataclass(eq=False, slots=True)
 class Access:
-    """One access to a bucket: `event` is what others must know of it."""
+    """One access to a bucket: `event` is what others must know of it. Others do an `alike` one at
+    the same time, to some of the same bytes.
+    """
 
     mask: int
     event: int
@@ -33,6 +36,7 @@ class Access:
     operation: Operation
     step: int
     turn: int = 0
+    alike: bool = False
 
 
 Key = tuple[int, int, bool, bool, str]
@@ -126,10 +130,11 @@ class Bucket:
         if self.scalars:
             for place in [place for place in self.scalars if place & mask]:
                 del self.scalars[place]
-        if not _drop(self.reads, mask):
-            self.read = self.read_later = 0
-        if not _drop(self.writes, mask):
-            self.wrote = self.wrote_later = 0
+        if not access.alike:
+            if not _drop(self.reads, mask):
+                self.read = self.read_later = 0
+            if not _drop(self.writes, mask):
+                self.wrote = self.wrote_later = 0
         self.writes[key] = access
         if asynchronous:
             self.wrote_later |= access.event

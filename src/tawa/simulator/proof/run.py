@@ -160,7 +160,7 @@ class Run(World):
                 label += f" (block {rank})"
             leader = place == 0
             if not leader:
-                label += f", warp {part[0]}" if len(part) == 1 else f", warps {part[0]}-{part[-1]}"
+                label += f", {_spelled(part)}"
             first = leader and group == 0
             # The one thread may have a script of its own, the first; all others share the last.
             if first or (role.alone and len(scripts) == 1):
@@ -342,3 +342,13 @@ class Run(World):
             self.asked.setdefault((outcome, scalars), who)
             askers = self.askers.setdefault((outcome, scalars), {})
             askers.setdefault(who, []).append(facts)
+
+
+def _spelled(warps: tuple[int, ...]) -> str:
+    """Return the name of some warps of a role."""
+    first, last = warps[0], warps[-1]
+    if len(warps) == 1:
+        return f"warp {first}"
+    return (
+        f"warps {first}-{last}" if last - first == len(warps) - 1 else f"warps {first} and {last}"
+    )

@@ -8,7 +8,7 @@ what they divide by, and both go on in one way beyond.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import lcm
 from typing import TypeAlias, TypeGuard
@@ -16,8 +16,10 @@ from typing import TypeAlias, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from tawa.simulator.proof import tails
 from tawa.simulator.proof.expressions import Expr
 from tawa.simulator.proof.forms import Form, Forms, Terms, direction
+from tawa.simulator.proof.tails import Tail
 
 Numbers: TypeAlias = NDArray[np.int64]
 Chosen: TypeAlias = tuple[Numbers, Numbers, Numbers]
@@ -47,7 +49,7 @@ class Singles:
         self._forms, self._many = forms, many
         self._numbers: dict[Form, list[Terms]] = {}
         self._of: dict[tuple[Form, Terms], bool] = {}
-        self._sizes: dict[Form, tuple[int, int]] = {}
+        self._gone_on: dict[tuple[Form, Terms], list[Tail] | None] = {}
         self._tables: dict[tuple[Terms, int], Table] = {}
         self._decided: dict[tuple[Form, Form, Terms, Facts], bool] = {}
 
@@ -104,9 +106,10 @@ class Singles:
         return found
 
     def _decides(self, one: Form, other: Form, number: Terms, facts: Facts) -> bool:
-        (constant, step), (another, more) = self._size(one), self._size(other)
-        span = 2 * max(constant, another) + (self._many + 4 * _PERIOD) * lcm(step, more)
-        if span > _MOST:
+        # What holds only further away than anybody looks is left out: more is compared then.
+        facts = tuple([fact for fact in facts if self._span((one, other, fact), number)])
+        span = self._span((one, other, *facts), number)
+        if span is None:
             return False
         table = self._table(number, _rounded_up(span))
         order, first, chosen = self._chosen(one, facts, table)
@@ -114,6 +117,18 @@ class Singles:
         alike = others[1:] == others[:-1]
         alike[first[1:] - 1] = True
         return bool(alike.all()) and _is_steady(chosen, others[first], self._many)
+
+    def _span(self, forms: Iterable[Form], number: Terms) -> int | None:
+        """Return how far functions of a sum are looked at: where they change as they like, and so
+        many turns of all of them beyond. None where that is too far.
+        """
+        found = [self._tails(form, number) for form in forms]
+        if None in found:
+            return None
+        all_of = [tail for each in found for tail in each or ()]
+        turn = lcm(*[tail.period for tail in all_of])
+        span = 2 * max(tail.bound for tail in all_of) + (self._many + 4 * _PERIOD) * turn
+        return span if span <= _MOST else None
 
     def _chosen(self, form: Form, facts: Facts, table: Table) -> Chosen:
         """Return the places of the numbers where facts hold, in the order of what a function of
@@ -143,22 +158,38 @@ class Singles:
             found = table.held[facts] = np.flatnonzero(held)
         return found
 
-    def _size(self, form: Form) -> tuple[int, int]:
-        """Return the largest number in a form, and what all its quotients repeat after."""
-        found = self._sizes.get(form)
-        if found is None:
-            terms, number = form
-            largest, steps = max([abs(number), *[abs(many) for _, many in terms]]), 1
-            for place, _ in terms:
-                atom = self._forms.atoms[place]
-                if not isinstance(atom, Expr) and atom[0] in _FUNCTIONS:
-                    if atom[0] in _QUOTIENTS:
-                        steps = lcm(steps, atom[1][1][1])
-                    for arg in atom[1]:
-                        constant, step = self._size(arg)
-                        largest, steps = max(largest, constant), lcm(steps, step)
-            found = self._sizes[form] = largest, steps
-        return found
+    def _tails(self, form: Form, number: Terms) -> list[Tail] | None:
+        """Return how a function of a sum goes on, on each side; None where that is not known."""
+        key = form, number
+        if key not in self._gone_on:
+            found = [self._tail(form, number, side) for side in (-1, 1)]
+            self._gone_on[key] = None if None in found else found  # pyright: ignore
+        return self._gone_on[key]
+
+    def _tail(self, form: Form, number: Terms, side: int) -> Tail | None:
+        whole, (terms, constant) = _beside(form, number)
+        parts = [(whole, Tail(side, gain=1))] if whole else []
+        for place, factor in terms:
+            atom = self._forms.atoms[place]
+            assert not isinstance(atom, Expr)
+            tail = self._atom_tail(*atom, number, side)
+            if tail is None:
+                return None
+            parts.append((factor, tail))
+        return tails.total(side, parts, constant)
+
+    def _atom_tail(
+        self, function: str, args: Sequence[Form], number: Terms, side: int
+    ) -> Tail | None:
+        found = [self._tail(arg, number, side) for arg in args]
+        if None in found:
+            return None
+        one, *others = found
+        assert one is not None
+        if function in _QUOTIENTS:
+            by = others[0].value  # pyright: ignore
+            return _GOING_ON[function](one, by) if by is not None and by > 0 else None
+        return _GOING_ON[function](one, *others)
 
     def _table(self, number: Terms, span: int) -> Table:
         """Return what is kept of the functions of a sum, for numbers that are so large at most."""
@@ -262,6 +293,10 @@ def _is_power(by: Numbers | int) -> TypeGuard[int]:
     return isinstance(by, int) and by > 0 and by & (by - 1) == 0
 
 
+def _unlike(a: Numbers, b: Numbers) -> Numbers:
+    return (a != b).astype(np.int64)
+
+
 _QUOTIENTS = {"down": _down, "rounded": _rounded}
 _FUNCTIONS = {
     **_QUOTIENTS,
@@ -269,7 +304,18 @@ _FUNCTIONS = {
     "zero": _zero,
     "above": _above,
     "both": np.multiply,
-    "unlike": np.not_equal,
+    "unlike": _unlike,
     "select": np.multiply,
 }
 """What is computed of numbers, many at a time; both sides of a quotient are known."""
+_GOING_ON: dict[str, Callable[..., Tail | None]] = {
+    "down": tails.down,
+    "rounded": tails.rounded,
+    "positive": tails.positive,
+    "zero": tails.zero,
+    "above": tails.above,
+    "both": tails.times,
+    "unlike": tails.unlike,
+    "select": tails.times,
+}
+"""How these go on, by how what they are computed from does."""
