@@ -278,6 +278,67 @@ def test_an_attribute_that_has_no_value_yet_is_watched():
     assert result_of(kernel) == 7
 
 
+class Base:
+    pass
+
+
+class Config(Base):
+    pass
+
+
+@tawa.jit
+def reads_an_attribute(out):
+    tl.store(out, Config.X)
+
+
+def test_what_a_class_may_be_given_is_watched_in_its_bases(monkeypatch):
+    for kind, number in ((Base, 7), (Base, 9), (Config, 3), (Base, 8)):
+        monkeypatch.setattr(kind, "X", tl.constexpr(number), raising=False)
+        assert result_of(reads_an_attribute) == (3 if "X" in vars(Config) else number)
+
+
+@tawa.jit
+def takes_the_least(out):
+    tl.store(out, min(5, 3))
+
+
+def test_a_builtin_may_be_hidden_later(monkeypatch):
+    assert result_of(takes_the_least) == 3
+    monkeypatch.setattr(library, "min", adds, raising=False)
+    assert result_of(takes_the_least) == 8
+
+
+def adds(a, b):
+    return a + b
+
+
+@tawa.jit
+def goes_through_a_list(out):
+    tl.store(out, sum([step + 1 for step in (1, 2)]))
+
+
+def test_what_a_comprehension_goes_through_is_no_global(monkeypatch):
+    before = fingerprint(goes_through_a_list.fn)
+    assert "step" not in [binding.name for binding in before.bindings]
+    for step in range(2):
+        monkeypatch.setattr(library, "step", step, raising=False)
+        assert fingerprint(goes_through_a_list.fn).digest == before.digest
+        assert not any(binding.changed() for binding in before.bindings)
+
+
+def test_a_name_that_has_its_value_no_more():
+    helper = twice
+
+    @tawa.jit
+    def kernel(out):
+        tl.store(out, helper(1))  # noqa: F821
+
+    assert result_of(kernel) == 2
+    del helper
+    with pytest.raises(tawa.TawaError, match="helper is not defined"):
+        result_of(kernel)
+
+
 def logged(function):
     @functools.wraps(function)
     def wrapper(*arguments):

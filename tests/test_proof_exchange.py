@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 from itertools import combinations, permutations, product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proof_exchanges import ROWS, Exchange, Meet, Touch, draw, races, text
 from proof_oracle import i
 from ring_text import refused
 from role_text import kernel, role
@@ -124,6 +126,29 @@ def test_each_exchanges_with_each_but_never_all_at_once(
         assert agents(text, monkeypatch) == APART
     else:
         assert is_race(refused(text))
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 10**9), st.sampled_from((4, 4, 4, 8)))
+def test_a_role_is_refused_where_its_warps_race_and_nowhere_else(seed: int, warps: int) -> None:
+    exchange = draw(seed, warps)
+    found = refused(text(exchange))
+    assert is_race(found) == races(exchange), found
+
+
+@pytest.mark.parametrize("between", [0, 1, None])
+def test_what_all_store_alike_stands_for_nothing_before(between: int | None) -> None:
+    """Each warp reads its rows, all write the last two's, each writes its own: the first of all to
+    write is ordered after no other's read.
+    """
+    whole = Touch(False, 0, 0, 0, ROWS, (16, 32), ())
+    alike = Touch(True, 0, 0, 32, 32, (0, 0), (16,))
+    steps = [whole, Meet(), alike, Meet(), replace(whole, write=True)]
+    if between is not None:
+        del steps[1 + 2 * between]
+    exchange = Exchange(4, (0,), (1,), (Meet(), *steps))
+    assert races(exchange) == (between is not None)
+    assert is_race(refused(text(exchange))) == (between is not None)
 
 
 crossings = st.frozensets(st.sampled_from(tuple(permutations((1, 2, 3), 2))), min_size=1)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from proof_inputs import For, If, Program, Ring, Turn
+from proof_inputs_text import text
+from ring_text import refused
 from tawa.simulator.proof import tails
 from tawa.simulator.proof.tails import Tail
 
@@ -156,3 +159,69 @@ def test_what_repeats_times_what_gains_is_not_said() -> None:
     odd = total([(1, X), (-2, down(X, 2))], 0)
     assert times(odd, X).sides == (None, None)
     assert positive(times(odd, X)).sides == (None, None)
+
+
+# --- roles that ask in unlike ways ----------------------------------------------------------------
+
+TURN = Turn(0)
+UP = ("max", "K", 0)
+
+
+def quotient(value: Any, *by: int) -> Any:
+    for each in by:
+        value = ("idiv", value, each)
+    return value
+
+
+def judged(one: Any, other: Any, *around: Any) -> str:
+    """What is said of two roles that turn a ring once under unlike conditions, and under others
+    that both of them ask.
+    """
+
+    def made(condition: Any) -> tuple[Any, ...]:
+        body: tuple[Any, ...] = (If(condition, (TURN,)),)
+        for each in around:
+            body = (If(each, body),)
+        return body
+
+    program = Program(("K",), (Ring(2, 0, (1,), True),), (made(one), made(other)))
+    return refused(text(program))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "around"),
+    [
+        (
+            ("gt", quotient(UP, 8, 8, 8), 3),
+            ("gt", quotient(("add", quotient(UP, 8, 8), 4), 8), 3),
+            (),
+        ),
+        (("gt", quotient(UP, 64), 40), ("gt", quotient(("add", UP, 63), 64), 40), ()),
+        (
+            ("eq", ("irem", "K", 8), 0),
+            ("eq", ("irem", "K", 4), 0),
+            (("gt", "K", 5000),),
+        ),
+        (
+            ("eq", ("irem", "K", 8), 0),
+            ("eq", ("irem", "K", 4), 0),
+            (("gt", "K", 90_000),),
+        ),
+    ],
+    ids=["nested quotients", "constants of quotients", "far conditions", "further than is looked"],
+)
+def test_roles_that_part_far_out_are_not_proved(one: Any, other: Any, around: Any) -> None:
+    assert judged(one, other, *around)
+    assert judged(other, one, *around)
+    assert not judged(one, one, *around)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_one_of_two_conditions_is_the_numbers_between(turned: bool) -> None:
+    """Whether two are unlike is a number, like all that is computed."""
+    roles = (
+        ("xor", ("gt", "K", 64), ("gt", "K", 320)),
+        ("and", ("gt", "K", 64), ("le", "K", 320)),
+    )
+    loops = tuple((For("t", 0, "K", 64, (If(c, (TURN,)),)),) for c in roles[:: -1 if turned else 1])
+    assert not refused(text(Program(("K",), (Ring(2, 0, (1,), True),), loops)))

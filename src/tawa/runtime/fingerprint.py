@@ -251,10 +251,10 @@ def _resolve(function: FunctionType, chain: tuple[str, ...]) -> list[Binding]:
     if root in code.co_freevars:
         cell = (function.__closure__ or ())[code.co_freevars.index(root)]
         found = [Binding(root, contents(cell), cell=cell)]
-    elif root in namespace:
-        found = [Binding(root, namespace[root], namespace)]
     elif root not in _looked_up(code):
         return []  # of a comprehension or a lambda
+    elif root in namespace:
+        found = [Binding(root, namespace[root], namespace)]
     else:
         found = [Binding(root, UNSET, namespace)]
         if hasattr(builtins, root):
