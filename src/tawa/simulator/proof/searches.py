@@ -51,10 +51,11 @@ def full(shape: Shape, draws: int) -> Iterator[Configuration]:
 
 
 def searching(seen: list[Configuration], tries: int, shape: Shape) -> Iterator[Configuration]:
-    """Yield configurations with numbers drawn at random, for what no other has reached."""
-    if shape.varying and any(
-        site.kind in ("outer", "while") for one in seen for site in one.outcomes
-    ):
+    """Yield configurations for what no other has reached: loops that end as if nothing were known
+    of their ends, others with more trips, and so many with numbers drawn at random.
+    """
+    kinds = {site.kind for one in seen for site in one.outcomes}
+    if shape.varying and not kinds.isdisjoint(("outer", "while")):
         yield replace(paired(), free=True)
     many = {"around": (shape.tiles(1),), "while around": times(shape.tiles(1))}
     around = {site: None for one in seen for site in one.outcomes if site.kind in many}
