@@ -326,6 +326,23 @@ def test_what_a_comprehension_goes_through_is_no_global(monkeypatch):
         assert not any(binding.changed() for binding in before.bindings)
 
 
+LEFT_OUT = tl.constexpr(4)
+
+
+@tawa.jit
+def names_what_python_leaves_out(out):
+    if False:
+        tl.store(out, LEFT_OUT)
+    tl.store(out, 1)
+
+
+def test_names_that_python_does_not_compile_are_in_the_text(monkeypatch):
+    before = fingerprint(names_what_python_leaves_out.fn)
+    monkeypatch.setattr(library, "LEFT_OUT", tl.constexpr(5))
+    assert any(binding.changed() for binding in before.bindings)
+    assert fingerprint(names_what_python_leaves_out.fn).digest != before.digest
+
+
 def test_a_name_that_has_its_value_no_more():
     helper = twice
 

@@ -305,25 +305,17 @@ def test_long_while_loops_are_not_rehearsed(trips):
     assert runs.repeats() is (trips <= choices.PATIENCE)
 
 
-def test_what_is_open_and_no_choice_ends_a_rehearsal():
+@pytest.mark.parametrize(("outcome", "repeats"), [(truth, False), (itself, True)])
+def test_what_is_open_and_no_choice(outcome, repeats):
+    """Whether it holds is not known then, and ends a rehearsal. What it is may stay open: a run
+    that knows of a select what it is chooses otherwise from there on.
+    """
+
     def ask(found: Choices) -> None:
         a, b = arguments(found)
-        found.scalars.answered(truth, (a,), found.scalars.value(a))
+        found.scalars.answered(outcome, (a,), found.scalars.value(a))
         found.condition(IF, b, None)
 
     runs = Chosen(ask)
     runs.run()
-    assert not runs.repeats()
-
-
-def test_what_is_asked_may_be_open():
-    """A run that knows of a select what it is chooses otherwise from there on."""
-
-    def ask(found: Choices) -> None:
-        a, b = arguments(found)
-        found.scalars.answered(itself, (a,), found.scalars.value(a))
-        found.condition(IF, b, None)
-
-    runs = Chosen(ask)
-    runs.run()
-    assert runs.repeats()
+    assert runs.repeats() is repeats

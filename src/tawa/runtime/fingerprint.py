@@ -115,7 +115,7 @@ class _Reading:
         self.parts += [function.__qualname__, code.co_filename, str(code.co_firstlineno), source]
         for defaults in (function.__defaults__, function.__kwdefaults__):
             self.parts.append(self.describe(defaults))
-        for chain in _chains(source):
+        for chain in _chains(source, code):
             if not (found := _resolve(function, chain)):
                 continue
             for binding in filter(_may_change, found):
@@ -216,13 +216,16 @@ def _may_change(binding: Binding) -> bool:
     if binding.namespace is None:
         return binding.cell is not None
     home = str(binding.namespace.get("__name__", ""))
-    return home.partition(".")[0] not in _LIBRARIES or ".kernels" in home
+    if home.partition(".")[0] not in _LIBRARIES:
+        return True
+    return ".kernels" in home and binding.value is not UNSET
 
 
-def _chains(source: str) -> Iterator[tuple[str, ...]]:
+def _chains(source: str, code: CodeType) -> Iterator[tuple[str, ...]]:
     """Yield each dotted name of a function's body once: ``("tl", "load")``, ``("BLOCK",)``.
 
-    Decorators, annotations and defaults are no part of it: they were evaluated long ago.
+    Decorators, annotations and defaults are no part of it: they were evaluated long ago. Nor is
+    what comprehensions and lambdas name themselves, unless the function looks it up as well.
     """
     found: dict[tuple[str, ...], None] = {}
     tree = parse(textwrap.dedent(source)).body[0]
@@ -234,15 +237,35 @@ def _chains(source: str) -> Iterator[tuple[str, ...]]:
             node = node.value
         if isinstance(node, ast.Name):
             found[(node.id, *reversed(names))] = None
-    return iter(sorted(found))
+    own = {name for node in ast.walk(body) for name in _named_by(node)} - _looked_up(code)
+    return iter(sorted(chain for chain in found if chain[0] not in own))
+
+
+def _named_by(node: ast.AST) -> Iterator[str]:
+    """Yield what a comprehension or a lambda gives names to."""
+    match node:
+        case ast.comprehension():
+            yield from (each.id for each in ast.walk(node.target) if isinstance(each, ast.Name))
+        case ast.Lambda():
+            yield from (each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg))
+        case _:
+            return
+
+
+def _looked_up(code: CodeType) -> set[str]:
+    """Return the names that a function, or what is defined in it, looks up outside. Not those of
+    code that Python leaves out (``if False``, asserts under -O), which the compiler reads.
+    """
+    inside = (each for each in code.co_consts if isinstance(each, CodeType))
+    return set(code.co_names).union(*map(_looked_up, inside))
 
 
 def _resolve(function: FunctionType, chain: tuple[str, ...]) -> list[Binding]:
     """Follow a dotted name through modules and classes, to a binding for each of its names.
 
     None for local names, also where a global has the same one: scripts name their arrays as kernels
-    do their parameters, or what a comprehension goes through. Before a name comes what would hide
-    it: a global a builtin, a class an attribute of its bases.
+    do their parameters. Before a name comes what would hide it: a global a builtin, a class an
+    attribute of its bases.
     """
     root, *rest = chain
     code, namespace = function.__code__, function.__globals__
@@ -251,8 +274,6 @@ def _resolve(function: FunctionType, chain: tuple[str, ...]) -> list[Binding]:
     if root in code.co_freevars:
         cell = (function.__closure__ or ())[code.co_freevars.index(root)]
         found = [Binding(root, contents(cell), cell=cell)]
-    elif root not in _looked_up(code):
-        return []  # of a comprehension or a lambda
     elif root in namespace:
         found = [Binding(root, namespace[root], namespace)]
     else:
@@ -279,12 +300,6 @@ def _resolve(function: FunctionType, chain: tuple[str, ...]) -> list[Binding]:
         held = next((space for space in spaces if space.get(name) is value), None)
         found.append(Binding(name, value, held))
     return found
-
-
-def _looked_up(code: CodeType) -> set[str]:
-    """Return the names that a function, or what is defined in it, looks up outside."""
-    inside = (each for each in code.co_consts if isinstance(each, CodeType))
-    return set(code.co_names).union(*map(_looked_up, inside))
 
 
 def _is_library(value: Any) -> bool:

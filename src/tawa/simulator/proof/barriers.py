@@ -148,8 +148,8 @@ class Mbarrier:
         self.due -= count
         self.delivered += count
         # A copy lands after it was started: whoever sees its bytes knows that the waits before its
-        # start are over. Accesses by threads are not released by that. (What an agent does not know
-        # is no number that is soon computed with, so they are taken out of what it does.)
+        # start are over. Accesses by threads are not released by that: they are taken out. (This is
+        # `had & ~world.by_threads` in half of the time: complements of long numbers are negative.)
         self.known |= event | (had ^ had & world.by_threads)
         if not self.pending and not self.due:
             self._settle(world, operation)
