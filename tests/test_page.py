@@ -77,7 +77,7 @@ def test_every_level_is_linked_to_the_source():
         assert any(at.endswith("-30") for at in reader.links[f"stages-{level}"]), level
         assert reader.text[f"stages-{level}"].split() == expected(kernel, level).split()
     assert "acc = tl.dot(a, b, acc)" in reader.text[next(at for at in sources if "-30" in at)]
-    assert "a@28+b@29" in reader.text["facts-plan"]
+    assert "arrangement=cooperative" in reader.text["facts-plan"]
     assert "49,152" in reader.text["facts-memory"]
 
 
