@@ -21,6 +21,12 @@ def test_reference_is_up_to_date() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_tutorials_run_and_print_what_their_pages_show() -> None:
+    command = [sys.executable, str(ROOT / "docs" / "tutorials.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
         text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)

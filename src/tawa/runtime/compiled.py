@@ -303,8 +303,6 @@ def _roles(kernel: CompiledKernel) -> list[str]:
         use = "" if count is None else f" ({count} used)"
         lines.append(f"{role.label}: {copies}{role.warps} warps, {role.registers} registers{use}")
     lines.append(f"consumers: {kernel.plan.arrangement}")
-    if None in used.values():
-        lines.append(f"registers used: {_NVDISASM}")
     return [*lines, *_local(kernel.resources)]
 
 
