@@ -18,6 +18,7 @@ from xdsl.ir import Attribute, SSAValue
 from tawa.frontend.types import dtype_of
 from tawa.ir.types import DescType, element_type, shape_of
 from tawa.language.dtypes import dtype
+from tawa.syntax import in_ascii
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def name_value(value: SSAValue, name: str) -> None:
     has no other name is called ``v``.
     """
     if value.name_hint is None and name:
-        rest = re.sub(r"(_\d+)+$", "", name)
+        rest = re.sub(r"(_\d+)+$", "", in_ascii(name))
         value.name_hint = rest if rest.strip("_0123456789") or name == "_" else "v"
 
 

@@ -26,7 +26,7 @@ from tawa.codegen.parameters import (
 )
 from tawa.runtime.compiled import CompiledKernel, LaunchShape
 from tawa.runtime.counters import Counters
-from tawa.runtime.dtypes import PACK, bf16_bits
+from tawa.runtime.dtypes import BITS, PACK
 from tawa.runtime.expressions import Names, rewrite
 from tawa.runtime.forms import Generated, generate, launch_names
 from tawa.runtime.grid import launches, resolve_grid
@@ -170,9 +170,9 @@ class _Writer:
                 self._map(index, parameter)
 
     def _value(self, text: str, dtype: str) -> None:
-        if dtype == "bf16":
-            self.namespace["__bf16"] = bf16_bits
-            text = f"__bf16({text})"
+        if (bits := BITS.get(dtype)) is not None:
+            self.namespace[f"__{dtype}"] = bits
+            text = f"__{dtype}({text})"
         letter = PACK[dtype]
         self.layout += f"{letter}{8 - struct.calcsize('<' + letter)}x"
         self.packed.append(text)
