@@ -190,8 +190,11 @@ def _facts(name: str, argument: Argument) -> DictionaryAttr:
             found["divisible"] = IntAttr(16)
         case ScalarArg(by_eight=True):
             found["divisible"] = IntAttr(8)
-        case DescriptorArg(padding="nan"):
-            found["padding"] = StringAttr("nan")
+        case DescriptorArg():
+            if argument.padding == "nan":
+                found["padding"] = StringAttr("nan")
+            if argument.ragged:
+                found["ragged"] = IntAttr(1)
         case _:
             pass
     return DictionaryAttr(found)

@@ -222,7 +222,8 @@ def spell_argument(argument: Argument) -> str:
             return f"= {getattr(value, '__name__', None) or repr(value)}"
         case DescriptorArg():
             block = "x".join(map(str, argument.block_shape))
-            return f"descriptor of {argument.dtype}[{block}]"
+            ends = " (rows end inside 16 bytes)" if argument.ragged else ""
+            return f"descriptor of {argument.dtype}[{block}]{ends}"
         case TupleArg():
             return f"({', '.join(argument.items)})"
         case PointerArg():

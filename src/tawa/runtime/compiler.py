@@ -66,6 +66,7 @@ REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProto
 
 _REASONS = {
     "guards": "pointer accesses became descriptor accesses",
+    "row_ends": "TMA writes rows of a store in whole pieces of 16 bytes",
     "bounds": "numbers of elements were taken not to wrap",
     "cluster_guards": "the blocks of a cluster share loads",
 }

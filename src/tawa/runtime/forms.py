@@ -258,7 +258,9 @@ def _descriptor_facts(name: str) -> _Facts:
         f"{name}__shape = tuple({name}.shape)",
         f"{name}__strides = tuple({name}.strides)",
     )
-    return _Facts(reads, (f"__kind_{name}", f"tuple({name}.block_shape)", f"{name}.padding"))
+    ragged = f"{name}__shape and {name}__shape[-1] & 15"  # where rows end, of elements of any size
+    facts = (f"__kind_{name}", f"tuple({name}.block_shape)", f"{name}.padding", ragged)
+    return _Facts(reads, facts)
 
 
 def _number_facts(parameter: Parameter, value: Any) -> _Facts:

@@ -23,7 +23,7 @@ from tawa.frontend.signature import (
 from tawa.plan.pins import Pins
 from tawa.runtime.arrays import is_array, look
 from tawa.runtime.descriptors import is_descriptor
-from tawa.runtime.dtypes import dtype_name
+from tawa.runtime.dtypes import BYTES, dtype_name
 from tawa.runtime.kernel import KernelFunction, Parameter, is_jit, unwrap_constant
 
 WISHES = frozenset(
@@ -222,7 +222,8 @@ def _descriptor(name: str, value: Any) -> DescriptorArg:
             f"the descriptor '{name}' has block_shape={list(block)}",
             why="it has 1 to 5 dimensions, each of at least one element",
         )
-    return DescriptorArg(dtype, block, getattr(value, "padding", "zero"))
+    ragged = bool(int(value.shape[-1]) * BYTES[dtype] % 16)
+    return DescriptorArg(dtype, block, getattr(value, "padding", "zero"), ragged)
 
 
 def signature_key(signature: Signature) -> tuple[object, ...]:
