@@ -5,6 +5,7 @@ Needs torch with CUDA and a Hopper GPU; skipped elsewhere.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 import tawa  # noqa: E402
+import test_bug_casts_out_of_range as casts  # noqa: E402
 import test_bug_row_ends as ends  # noqa: E402
 
 # --- rows that end inside 16 bytes ---------------------------------------------------------------
@@ -51,3 +53,26 @@ def test_reductions_end_where_rows_end(dtype, columns) -> None:
     desc = tawa.TensorDescriptor.from_tensor(part, [16, 64])
     ends.added_by_host[ends.GRID](desc, 3.0, **ends.SIZES)
     check(whole, columns, 10)
+
+
+# --- floats out of an integer's range ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", [casts.convert, casts.stored])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_floats_become_integers_as_in_the_simulator(dtype, kernel) -> None:
+    given = casts.arguments(dtype)
+    held = {name: torch.from_numpy(array.copy()).cuda() for name, array in given.items()}
+    kernel[(1,)](*held.values(), N=casts.N)
+    casts.check({name: array.cpu().numpy() for name, array in held.items()}, given["x"])
+
+
+@pytest.mark.parametrize("value", [300.0, -1.0, 128.9, 4e9, -4e9, float("inf"), float("nan")])
+def test_constants_out_of_range_mean_the_same(value) -> None:
+    kinds = (torch.int8, torch.uint8, torch.int16)
+    o8, p8, o16 = (torch.zeros(8, dtype=kind, device="cuda") for kind in kinds)
+    casts.constants[(1,)](o8, p8, o16, V=value)
+    x = np.full(8, value, np.float32)
+    np.testing.assert_array_equal(o8.cpu().numpy(), casts.meant(x, np.int8))
+    np.testing.assert_array_equal(p8.cpu().numpy(), casts.meant(x, np.uint8))
+    np.testing.assert_array_equal(o16.cpu().numpy(), casts.meant(x * 2, np.int16))
