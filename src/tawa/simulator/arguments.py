@@ -65,9 +65,11 @@ def _bind_descriptor(name: str, kind: DescType, value: Any, memory: GlobalMemory
             f"argument {name} has {len(value.shape)} extents and {len(value.strides)} strides",
             why=f"its blocks have {rank} dimensions",
         )
-    dtype = dtype_of(kind.element)
+    dtype, base = dtype_of(kind.element), value.base
+    if dtype == np.int8 and getattr(base, "dtype", None) == np.bool_:
+        base = base.view(dtype)  # the bytes that bools are
     return Descriptor(
-        int(memory.bind(name, value.base, dtype)),
+        int(memory.bind(name, base, dtype)),
         dtype,
         tuple(int(extent) for extent in value.shape),
         tuple(int(stride) for stride in value.strides),
