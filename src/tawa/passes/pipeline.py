@@ -18,6 +18,7 @@ from tawa.passes.ask_bounds import ask_bounds
 from tawa.passes.ask_masks import ask_masks
 from tawa.passes.coarse import overlap_products
 from tawa.passes.copy_ahead import copy_ahead
+from tawa.passes.counts import count_loops, count_loops_plain
 from tawa.passes.defer import defer_sums
 from tawa.passes.descriptors import promote, promote_always
 from tawa.passes.distribute import distribute
@@ -40,6 +41,7 @@ Pass: TypeAlias = Callable[[tile.Kernel, Plan, Target], tuple[Declined, ...]]
 TILE: tuple[Pass, ...] = (
     open_descriptors,
     simplify,
+    count_loops,  # before all that takes loops to count upwards
     end_rows,  # before promotion, which makes no such store
     promote,  # after simplify: equal strides must be one value for a stride of 1 to show
     ask_masks,
@@ -55,6 +57,7 @@ TILE_BY_TMA: tuple[Pass, ...] = tuple(promote_always if each is promote else eac
 TILE_PLAIN: tuple[Pass, ...] = (
     open_descriptors,
     simplify,
+    count_loops_plain,
     end_rows_plain,
     ask_masks,
     ask_alignment,

@@ -100,6 +100,14 @@ class Guard:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A condition, as a guard's, of every launch; `refusal` says why one is refused otherwise."""
+
+    condition: str
+    refusal: str
+
+
 def places_at(level: str) -> str:
     """Return the name of what tells the places of a stage's operations."""
     return f"{level} places"
@@ -188,6 +196,7 @@ class CompiledKernel:
     timings: Mapping[str, float] = field(default_factory=dict[str, float])
     declined: tuple[Declined, ...] = ()
     guards: tuple[Guard, ...] = ()
+    demands: tuple[Demand, ...] = ()
 
     @property
     def cubin(self) -> bytes:

@@ -42,6 +42,7 @@ from tawa.plan.unhonoured import refuse_declined
 from tawa.runtime import crash, cubins, nvrtc
 from tawa.runtime.compiled import (
     CompiledKernel,
+    Demand,
     Guard,
     LaunchShape,
     Proof,
@@ -66,6 +67,7 @@ REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProto
 
 _REASONS = {
     "guards": "pointer accesses became descriptor accesses",
+    "steps": "loops with steps of the run were taken to count upwards",
     "row_ends": "TMA writes rows of a store in whole pieces of 16 bytes",
     "bounds": "numbers of elements were taken not to wrap",
     "cluster_guards": "the blocks of a cluster share loads",
@@ -316,6 +318,7 @@ def _carry_out(
         timings=dict(watch.seconds),
         declined=tuple(dict.fromkeys((*notes, *rejected))),
         guards=_guards(work, plan),
+        demands=_demands(work),
     )
 
 
@@ -336,6 +339,22 @@ def _guards(kernel: tile.Kernel, plan: Plan) -> tuple[Guard, ...]:
                 ]
             case _:
                 pass
+    return tuple(found)
+
+
+def _demands(kernel: tile.Kernel) -> tuple[Demand, ...]:
+    """Return what a launch must hold to: pairs of a condition and what is said otherwise."""
+    found: list[Demand] = []
+    match kernel.attributes.get("demands"):
+        case ArrayAttr() as pairs:
+            for pair in pairs:
+                match pair:
+                    case ArrayAttr(data=(StringAttr(data=condition), StringAttr(data=refusal))):
+                        found.append(Demand(condition, refusal))
+                    case _:
+                        pass
+        case _:
+            pass
     return tuple(found)
 
 

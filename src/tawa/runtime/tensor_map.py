@@ -65,8 +65,8 @@ def describe(
     descriptor, or, where its form is known from before, its array alone.
     """
     array = None if value is None else look(value.base if is_descriptor(value) else value)
-    sizes = (tuple(int(number) for number in numbers) for numbers in (extents, strides))
-    return Tensor(name, address, *sizes, array)
+    sizes, steps = (tuple(int(number) for number in numbers) for numbers in (extents, strides))
+    return Tensor(name, address, sizes, steps, array)
 
 
 def check(parameter: TensorMapParameter, tensor: Tensor) -> None:
