@@ -44,7 +44,10 @@ def max(
     return_indices_tie_break_left: bool = True,
     keep_dims: bool = False,
 ) -> Any:
-    """Take the largest element along `axis`; types under 32 bits give float32 or int32."""
+    """Take the largest element along `axis`; types under 32 bits give float32 or int32.
+
+    NaN is passed over. `return_indices` gives (element, index as `argmax`).
+    """
     ...
 
 
@@ -56,7 +59,10 @@ def min(
     return_indices_tie_break_left: bool = True,
     keep_dims: bool = False,
 ) -> Any:
-    """Take the smallest element along `axis`; types under 32 bits give float32 or int32."""
+    """Take the smallest element along `axis`; types under 32 bits give float32 or int32.
+
+    NaN is passed over. `return_indices` gives (element, index as `argmin`).
+    """
     ...
 
 
@@ -64,7 +70,10 @@ def min(
 def argmax(
     input: tensor, axis: int, tie_break_left: bool = True, keep_dims: bool = False
 ) -> tensor:
-    """Give the int32 index of the largest element along `axis`."""
+    """Give the int32 index of the largest element along `axis`, of several the lowest.
+
+    NaN is passed over; where there is nothing else, index 0.
+    """
     ...
 
 
@@ -72,7 +81,10 @@ def argmax(
 def argmin(
     input: tensor, axis: int, tie_break_left: bool = True, keep_dims: bool = False
 ) -> tensor:
-    """Give the int32 index of the smallest element along `axis`."""
+    """Give the int32 index of the smallest element along `axis`, of several the lowest.
+
+    NaN is passed over; where there is nothing else, index 0.
+    """
     ...
 
 
