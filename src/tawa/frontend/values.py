@@ -15,6 +15,7 @@ from typing import TypeAlias
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, SSAValue
 
+from tawa.frontend.signature import freeze
 from tawa.frontend.types import dtype_of
 from tawa.ir.types import DescType, element_type, shape_of
 from tawa.language.dtypes import dtype, int1
@@ -194,7 +195,7 @@ def same_form(one: Value, other: Value) -> bool:
 
 
 def _same_constant(one: object, other: object) -> bool:
-    return one is other or (type(one) is type(other) and one == other)
+    return one is other or freeze(one) == freeze(other)
 
 
 def describe(value: Value) -> str:

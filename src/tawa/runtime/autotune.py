@@ -23,6 +23,7 @@ from tawa.errors import (
     UnprovedProtocol,
     UnsupportedSyntax,
 )
+from tawa.frontend.signature import freeze
 from tawa.plan.plan import Declined
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.config import Config
@@ -152,7 +153,7 @@ class Autotuner(Launchable):
 
     def _key(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
         named = self._named(args, keywords)
-        values = [named[name] for name in self.keys if name in named]
+        values = [freeze(named[name]) for name in self.keys if name in named]
         dtypes = [value.dtype for value in named.values() if hasattr(value, "dtype")]
         dtypes += [
             base.dtype

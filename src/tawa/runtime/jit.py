@@ -17,6 +17,7 @@ from types import FunctionType
 from typing import Any, cast
 
 from tawa.errors import ArgumentError, InternalError
+from tawa.frontend.signature import freeze, is_exact
 from tawa.frontend.source import lines_of, unwrapped
 from tawa.plan.pins import Pins
 from tawa.runtime.arrays import Device
@@ -36,7 +37,7 @@ from tawa.runtime.fingerprint import Binding, Fingerprint, fingerprint
 from tawa.runtime.forms import MISSING, make_binder, make_form
 from tawa.runtime.kernel import KernelFunction
 from tawa.runtime.locks import Lock
-from tawa.runtime.specialize import Call, bind, derive_signature, freeze
+from tawa.runtime.specialize import Call, bind, derive_signature
 from tawa.runtime.store import DiskStore, cache_folder, store_at
 from tawa.runtime.tuples import spread_kernel, spread_values, tuples_of
 
@@ -124,6 +125,7 @@ class JitFunction(Launchable):
         self._under_way: dict[object, Future[GpuKernel]] = {}
         self._text: Fingerprint | None = None
         self._forms: dict[Any, Launcher] = {}
+        self._by_bits: dict[Any, Launcher] = {}
         self._binder: Launcher = self._first_launch
         self._spread: dict[object, JitFunction] = {}
         self._entered: dict[object, Launcher] = {}
@@ -175,7 +177,7 @@ class JitFunction(Launchable):
         """Read the kernel's text and generate the binder that watches its variables."""
         with self._lock:
             self._text = self._read_text()
-            self._forms = {}
+            self._forms, self._by_bits = {}, {}
             self._binder = make_binder(
                 self.kernel, self._text.bindings, self._forms, self._learn, self._launch_anew
             ).function
@@ -220,14 +222,14 @@ class JitFunction(Launchable):
         """Return the form of a call that was not seen yet (or whose constants do not hash)."""
         frozen = freeze(key)
         with suppress(TypeError):
-            if (known := self._forms.get(frozen)) is not None:
+            if (known := self._by_bits.get(frozen)) is not None:
                 return known
         if more:
             bind(self.kernel, (*values, *more), options)
         given = {n: v for n, v in zip(self.kernel.names, values) if v is not MISSING}
         call = bind(self.kernel, (), {**given, **options})
         if tuples_of(self.kernel, call.values):
-            return self._forms.setdefault(frozen, self._launch_spread)
+            return self._keep(key, frozen, options, values, self._launch_spread)
         try:
             hash(frozen)
         except TypeError as error:
@@ -238,7 +240,35 @@ class JitFunction(Launchable):
             ) from error
         table: dict[Any, Launcher] = {}
         form = make_form(self.kernel, call.values, table, partial(self._specialize, table))
-        return self._forms.setdefault(frozen, form.function)
+        return self._keep(key, frozen, options, values, form.function)
+
+    def _keep(
+        self,
+        key: tuple[Any, ...],
+        frozen: Any,
+        options: Mapping[str, Any],
+        values: Sequence[Any],
+        form: Launcher,
+    ) -> Launcher:
+        """Keep and return the form of a call. Where equal constants need not be the same, what a
+        launch finds by them looks at their bits first.
+        """
+        form = self._by_bits.setdefault(frozen, form)
+        constants = [v for p, v in zip(self.kernel.parameters, values) if p.constexpr]
+        exact = all(map(is_exact, (*constants, *options.values())))
+        with suppress(TypeError):  # no launch finds what does not hash
+            self._forms[key] = form if exact else self._launch_by_bits
+        return form
+
+    def _launch_by_bits(
+        self, grid: Any, options: Mapping[str, Any], *values: Any
+    ) -> CompiledKernel:
+        """Launch with constants such as 0.0 or (1, 2), which are equal to others."""
+        key: list[Any] = []
+        for parameter, value in zip(self.kernel.parameters, values):
+            key += (type(value), value) if parameter.constexpr else (type(value),)
+        form = self._learn((*key, *options.items()), options, values, ())
+        return form(grid, options, *values)
 
     def _launch_spread(self, grid: Any, options: Mapping[str, Any], *values: Any) -> CompiledKernel:
         """Launch with tuples among the arguments."""
