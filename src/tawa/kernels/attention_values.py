@@ -29,7 +29,7 @@ def check_values(keys: int, page: int, places: int, lengths: Any, table: Any) ->
     named = host_array(table)
     wrong = _outside(named, places)
     if count is not None:  # what lies past the length is not read
-        wrong &= np.arange(named.shape[1])[None, :] * page < count[:, None]
+        wrong = _both(wrong, np.arange(named.shape[1])[None, :] * page < count[:, None])
     if wrong.any():
         raise ArgumentError(
             f"block_table names page {named[wrong][0]}",
@@ -40,3 +40,7 @@ def check_values(keys: int, page: int, places: int, lengths: Any, table: Any) ->
 
 def _outside(numbers: Any, count: int) -> Any:
     return (numbers < 0) | (numbers >= count)
+
+
+def _both(one: Any, other: Any) -> Any:
+    return one & other

@@ -62,6 +62,7 @@ class Autotuner(Launchable):
     ) -> None:
         self.fn = fn
         self.configs = [Config.of(config) for config in configs] or [Config({})]
+        self._taken = frozenset(name for config in self.configs for name in config.all_kwargs())
         self.keys = list(key)
         self.arg_names = fn.arg_names
         self.tunings: dict[tuple[Any, ...], Tuning] = {}
@@ -113,6 +114,7 @@ class Autotuner(Launchable):
 
     def run(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
         """Launch with the best configuration for the key of this call, tuning when it is new."""
+        self._check_given(keywords)
         tuning = self._tuning(grid, args, keywords)
         config = self.best_config = tuning.best
         meta = {**keywords, **config.all_kwargs()}
@@ -131,6 +133,7 @@ class Autotuner(Launchable):
         return self._build(args, meta, best, self.fn.compile_plain)
 
     def _without_launch(self, args: Sequence[Any], meta: Mapping[str, Any]) -> Tuning:
+        self._check_given(meta)
         known = self.tunings.get(self._key(args, meta))
         return known or self._first_feasible(args, meta, "compiled without a launch")
 
@@ -144,6 +147,17 @@ class Autotuner(Launchable):
         if config.pre_hook is not None:  # it may set the block shapes of descriptors
             config.pre_hook(self._named(args, keywords, config))
         return (compile or self.fn.compile)(*args, **{**keywords, **config.all_kwargs()})
+
+    def _check_given(self, keywords: Mapping[str, Any]) -> None:
+        """Raise ArgumentError for what a launch gives and its configuration does as well."""
+        if self._taken.isdisjoint(keywords):
+            return
+        twice = ", ".join(name for name in keywords if name in self._taken)
+        raise ArgumentError(
+            f"{self.name} got {twice} at a launch",
+            why="its configurations say what that is, and the fastest of them is used",
+            remedy=f"leave {twice} out, or out of the configurations",
+        )
 
     def _named(
         self, args: Sequence[Any], keywords: Mapping[str, Any], config: Config | None = None
