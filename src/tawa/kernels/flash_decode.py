@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
-from tawa.kernels.flash_scores import LOG2_E, attend, span
+from tawa.kernels.flash_scores import LOG2_E, attend, named_pages, span
 
 
 @tawa.jit
@@ -83,6 +83,8 @@ def attention_split(
     share = tl.cdiv(tl.cdiv(high - low, BLOCK_N), splits) * BLOCK_N
     begin = low + split * share
     end = tl.minimum(high, begin + share)
+    if GATHER:
+        factor = tl.where(named_pages(table_ptr, begin, end, places, PAGE), factor, float("nan"))
 
     query_heads = head * GROUP + members
     q = q_desc.load([batch, head, first, member, 0]).reshape(BLOCK_M, HEAD_DIM)

@@ -93,7 +93,8 @@ def attend(
     where each is masked, "edge" where tiles are asked. Keys lie from row `base` of `batch`, or with
     `PAGE` in the pages that `table_ptr` names; with `GATHER` a tile has rows of several pages, and
     k_desc and v_desc are pointers to the head in page 0, with steps from page to page and row to
-    row, and `dim` columns. What lies in none of the `places` pages there are makes its rows NaN.
+    row, and `dim` columns; the caller looks whether pages are there (`named_pages`). Without
+    `GATHER` what lies in none of the `places` pages there are makes its rows NaN.
     """
     for start in range(low, high, BLOCK_N):
         scaled = factor
@@ -102,12 +103,9 @@ def attend(
             columns = tl.arange(0, HEAD_DIM)
             there = (spots < keys)[:, None] & (columns < dim)[None, :]
             pages = tl.load(table_ptr + spots // PAGE, mask=spots < keys, other=0).to(tl.int64)
-            known = (pages >= 0) & (pages < places)
-            there &= known[:, None]
+            pages = tl.maximum(tl.minimum(pages, places - 1), 0)
             lines = pages * k_page + spots % PAGE * k_step
-            # Of a page that is not there nothing is read, and the scores are NaN.
-            other = tl.where(known, 0.0, float("nan"))[:, None].to(k_desc.dtype.element_ty)
-            k = tl.load(k_desc + lines[:, None] + columns[None, :], mask=there, other=other)
+            k = tl.load(k_desc + lines[:, None] + columns[None, :], mask=there, other=0.0)
         else:
             if PAGE:
                 page = tl.load(table_ptr + start // PAGE)
@@ -147,6 +145,18 @@ def attend(
         acc = tl.dot(weights.to(v.dtype), v, acc)
         top = above
     return acc, total, top
+
+
+@tawa.jit
+def named_pages(table_ptr, begin, end, places, PAGE: tl.constexpr):
+    """Return whether the keys begin .. end-1 all lie in pages that there are."""
+    last = tl.cdiv(end, PAGE)
+    wrong = tl.zeros((128,), tl.int32)
+    for first in range(begin // PAGE, last, 128):
+        spots = first + tl.arange(0, 128)
+        pages = tl.load(table_ptr + spots, mask=spots < last, other=0)
+        wrong |= ((pages < 0) | (pages >= places)).to(tl.int32)
+    return tl.max(wrong, 0) == 0
 
 
 @tawa.jit
