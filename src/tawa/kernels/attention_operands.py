@@ -298,10 +298,8 @@ def _softcap(softcap: float | None) -> float:
 def _check_array(name: str, view: View, shape: tuple[int, ...], *dtypes: str) -> None:
     """Check a dense array of an option."""
     if view.dtype not in dtypes or tuple(view.shape) != shape:
-        raise ArgumentError(
-            f"{name} is {view.dtype} {tuple(view.shape)}",
-            why=f"it must be {' or '.join(dtypes)} {shape}",
-        )
+        said = f"{name} is {view.dtype} {tuple(view.shape)}"
+        raise ArgumentError(said, why=f"it must be {' or '.join(dtypes)} {shape}")
     if view.strides and view.strides[-1] != 1 and view.shape[-1] > 1:
         raise ArgumentError(
             f"{name} has strides {tuple(view.strides)}",
