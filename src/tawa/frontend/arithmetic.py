@@ -13,7 +13,7 @@ from tawa.frontend.promotion import PromotionError, literal_type, promote, promo
 from tawa.frontend.types import ir_type
 from tawa.frontend.values import Const, Tensor, Value, describe, spell_type
 from tawa.ir import tile
-from tawa.language.dtypes import dtype, float32, int1, int64, uint8, uint16, uint32, uint64
+from tawa.language.dtypes import dtype, float32, int1, int32, int64, uint8, uint16, uint32, uint64
 
 # Operator → (row for integers, row for floats); an empty row: the operator has no such meaning.
 _ARITHMETIC = {
@@ -24,6 +24,8 @@ _ARITHMETIC = {
     "//": ("idiv", ""),
     "%": ("irem", "frem"),
 }
+# Bools are numbers to these, as in Python: True - False is 1. A sum of bools is their "or".
+_OF_NUMBERS = frozenset(("-", "//", "%", "<<", ">>"))
 _BITWISE = {"&": "and", "|": "or", "^": "xor", "<<": "shl", ">>": "shr"}
 _COMPARISON = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 _UNSIGNED = {8: uint8, 16: uint16, 32: uint32, 64: uint64}
@@ -162,6 +164,8 @@ def binary(builder: Builder, operator: str, one: Value, other: Value) -> Tensor:
     if (same := _unchanged(operator, one, other)) is not None:
         return same
     left, right = _meet(builder, operator, one, other, division=operator in ("/", "//", "%"))
+    if left.dtype.is_bool() and operator in _OF_NUMBERS:
+        left, right = cast(builder, left, int32), cast(builder, right, int32)
     if operator == "/" and left.dtype.is_int():
         left, right = cast(builder, left, float32), cast(builder, right, float32)
     integers, floats = _ARITHMETIC[operator]
@@ -215,6 +219,8 @@ def _bitwise(builder: Builder, operator: str, one: Value, other: Value) -> Tenso
     if not left.dtype.is_int():
         raise _no_operator(builder, operator, one, other, "bits are those of integers")
     common = promote_integers(left.dtype, right.dtype)
+    if common.is_bool() and operator in _OF_NUMBERS:
+        common = int32
     left, right = cast(builder, left, common), cast(builder, right, common)
     return builder.elementwise(_BITWISE[operator], left, right)
 
@@ -229,6 +235,8 @@ def negate(builder: Builder, value: Tensor) -> Tensor:
     """Change the sign; raises TypeMismatch for pointers."""
     if value.dtype.is_ptr():
         raise builder.error(TypeMismatch, f"`-` does not take {describe(value)}")
+    if value.dtype.is_bool():
+        value = cast(builder, value, int32)
     return builder.elementwise("neg", value)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from os.path import dirname, join
 from typing import TypeVar
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
@@ -21,9 +22,11 @@ from tawa.frontend.values import Tensor
 from tawa.ir import at_line, tile
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import Real, i1, int_array, with_shape
+from tawa.language import dtypes
 from tawa.language.dtypes import dtype
 
 Number = bool | int | float
+_LANGUAGE = join(dirname(dtypes.__file__), "")
 E = TypeVar("E", bound=TawaError)
 
 
@@ -46,8 +49,14 @@ class Builder:
     )
 
     def error(self, kind: type[E], what: str, *, why: str = "", remedy: str = "") -> E:
-        """Make an error that points at the current expression; the caller raises it."""
-        return kind(what, place=self.place, calls=self.calls, why=why, remedy=remedy)
+        """Make an error that points at the current expression; the caller raises it.
+
+        Inside of a function of the language that is written in it, at the user's call of that.
+        """
+        places = (self.place, *self.calls)
+        theirs = [place for place in places if not place.file.startswith(_LANGUAGE)]
+        place, *calls = theirs or places
+        return kind(what, place=place, calls=tuple(calls), why=why, remedy=remedy)
 
     @contextmanager
     def at(self, place: Place) -> Generator[None]:

@@ -173,12 +173,13 @@ def _value_of(
         case PointerArg():
             kind = PtrType(SCALARS[argument.dtype])
         case DescriptorArg():
-            kind = DescType(TensorType(SCALARS[argument.dtype], list(argument.block_shape)))
+            element = "i8" if argument.dtype == "i1" else argument.dtype  # as memory holds it
+            kind = DescType(TensorType(SCALARS[element], list(argument.block_shape)))
     made = c.builder.block.insert_arg(kind, len(c.builder.block.args))
     name_value(made, name)
     facts.append(_facts(name, argument))
     if isinstance(argument, DescriptorArg):
-        return Descriptor(made, padding=argument.padding)
+        return Descriptor(made, padding=argument.padding, truths=argument.dtype == "i1")
     return Tensor(made)
 
 
@@ -190,8 +191,11 @@ def _facts(name: str, argument: Argument) -> DictionaryAttr:
             found["divisible"] = IntAttr(16)
         case ScalarArg(by_eight=True):
             found["divisible"] = IntAttr(8)
-        case DescriptorArg(padding="nan"):
-            found["padding"] = StringAttr("nan")
+        case DescriptorArg():
+            if argument.padding == "nan":
+                found["padding"] = StringAttr("nan")
+            if argument.ragged:
+                found["ragged"] = IntAttr(1)
         case _:
             pass
     return DictionaryAttr(found)

@@ -15,9 +15,10 @@ from typing import TypeAlias
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, SSAValue
 
+from tawa.frontend.signature import freeze
 from tawa.frontend.types import dtype_of
 from tawa.ir.types import DescType, element_type, shape_of
-from tawa.language.dtypes import dtype
+from tawa.language.dtypes import dtype, int1
 from tawa.syntax import in_ascii
 
 
@@ -60,13 +61,14 @@ class Descriptor:
     """A tensor in global memory accessed in tiles.
 
     `extents` and `strides` are the values it was made from, or () when they must be asked of it;
-    `padding` is what stands outside it, "zero" or "nan".
+    `padding` is what stands outside it, "zero" or "nan". `truths`: its bytes are bools.
     """
 
     ssa: SSAValue
     extents: tuple[Const | Tensor, ...] = ()
     strides: tuple[Const | Tensor, ...] = ()
     padding: str = "zero"
+    truths: bool = False
 
     @property
     def type(self) -> DescType:
@@ -84,7 +86,7 @@ class Descriptor:
     @property
     def dtype(self) -> dtype:
         """Element type."""
-        return dtype_of(self.type.element)
+        return int1 if self.truths else dtype_of(self.type.element)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,9 @@ def rebuild(value: Value, source: Iterator[SSAValue]) -> Value:
             return Tensor(next(source))
         case Descriptor():
             ssa = next(source)
-            return value if ssa is value.ssa else Descriptor(ssa, padding=value.padding)
+            if ssa is value.ssa:
+                return value
+            return Descriptor(ssa, padding=value.padding, truths=value.truths)
         case BlockPointer():
             return BlockPointer(
                 Tensor(next(source)),
@@ -175,7 +179,8 @@ def same_form(one: Value, other: Value) -> bool:
         case Tensor(), Tensor():
             return one.type == other.type
         case Descriptor(), Descriptor():
-            return one.type == other.type and one.padding == other.padding
+            alike = one.padding == other.padding and one.truths == other.truths
+            return alike and one.type == other.type
         case BlockPointer(), BlockPointer():
             types = [leaf.type for leaf in leaves(one)] == [leaf.type for leaf in leaves(other)]
             return types and one.block_shape == other.block_shape
@@ -191,7 +196,7 @@ def same_form(one: Value, other: Value) -> bool:
 
 
 def _same_constant(one: object, other: object) -> bool:
-    return one is other or (type(one) is type(other) and one == other)
+    return one is other or freeze(one) == freeze(other)
 
 
 def describe(value: Value) -> str:

@@ -55,11 +55,37 @@ def uint_to_uniform_float(x):
 
 
 @Written
+def _cos_and_sin_of_turns(u):
+    """Give the cosine and the sine of 2 pi `u`, a float32 tensor, each within 2e-7.
+
+    What is left of the nearest quarter turn, at most 1/8, is exact, so that nothing has to be
+    reduced by pi; for that the series of both functions are short.
+    """
+    quarters = tl.floor(4.0 * u + 0.5)
+    angle = 6.283185307179586 * (u - 0.25 * quarters)
+    square = angle * angle
+    sine = square * (1 / 362880) - 1 / 5040
+    sine = square * (square * sine + 1 / 120) - 1 / 6
+    sine = angle * square * sine + angle
+    cosine = square * (-1 / 3628800) + 1 / 40320
+    cosine = square * (square * cosine - 1 / 720) + 1 / 24
+    cosine = square * (square * cosine - 1 / 2) + 1.0
+    turn = quarters.to(tl.int32)
+    odd = turn & 1 != 0
+    first, second = tl.where(odd, sine, cosine), tl.where(odd, cosine, sine)
+    first = tl.where((turn + 1) & 2 != 0, -first, first)
+    return first, tl.where(turn & 2 != 0, -second, second)
+
+
+@Written
 def pair_uniform_to_normal(u1, u2):
-    """Turn two uniform float32 tensors into two normal ones (Box and Muller, 1958)."""
+    """Turn two uniform float32 tensors into two normal ones (Box and Muller, 1958).
+
+    They are within 3e-6 of what exact arithmetic makes of the same `u1` and `u2`.
+    """
     radius = tl.sqrt(-2.0 * tl.log(tl.maximum(u1, 1.0e-7)))
-    angle = 6.283185307179586 * u2
-    return radius * tl.cos(angle), radius * tl.sin(angle)
+    cosine, sine = _cos_and_sin_of_turns(u2)
+    return radius * cosine, radius * sine
 
 
 @Written

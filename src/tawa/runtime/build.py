@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from tawa.frontend.signature import ConstantArg, Signature
+from tawa.frontend.signature import ConstantArg, Signature, freeze
 from tawa.plan.pins import Pins
 from tawa.runtime.codec import decode, encode
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.cubins import nvrtc_version
 from tawa.runtime.fingerprint import NAMELESS, compiler_digest, describe
-from tawa.runtime.specialize import freeze, signature_key
+from tawa.runtime.specialize import signature_key
 from tawa.runtime.stages import with_later
 from tawa.runtime.store import DiskStore
 from tawa.target import Target

@@ -15,8 +15,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, StringAttr
-
 from tawa.codegen import CudaSource, generate
 from tawa.collector import at_rest
 from tawa.errors import (
@@ -42,7 +40,6 @@ from tawa.plan.unhonoured import refuse_declined
 from tawa.runtime import crash, cubins, nvrtc
 from tawa.runtime.compiled import (
     CompiledKernel,
-    Guard,
     LaunchShape,
     Proof,
     Resources,
@@ -50,6 +47,7 @@ from tawa.runtime.compiled import (
     SharedBuffer,
     Stage,
 )
+from tawa.runtime.conditions import demands_of, guards_of
 from tawa.runtime.crash import Steps
 from tawa.runtime.resident import less_local, more_resident
 from tawa.runtime.stages import stage_of, with_later
@@ -63,13 +61,6 @@ FEW = 16
 REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProtocol)
 """What makes the driver try the next plan. Of ProtocolError it is the subclass alone that says
 "not proved": a violated protocol is a fault of the compiler and is never passed over."""
-
-_REASONS = {
-    "guards": "pointer accesses became descriptor accesses",
-    "bounds": "numbers of elements were taken not to wrap",
-    "cluster_guards": "the blocks of a cluster share loads",
-}
-"""Attributes of a kernel that hold conditions of its launch, and why."""
 
 
 class Stopwatch:
@@ -314,28 +305,9 @@ def _carry_out(
         proof=Proof(proof.ok, proof.states, proof.verdict),
         timings=dict(watch.seconds),
         declined=tuple(dict.fromkeys((*notes, *rejected))),
-        guards=_guards(work, plan),
+        guards=guards_of(work, plan),
+        demands=demands_of(work),
     )
-
-
-def _guards(kernel: tile.Kernel, plan: Plan) -> tuple[Guard, ...]:
-    """Return what only a launch can decide, as conditions over its arguments and grid."""
-    found = [
-        Guard(
-            f"disjoint({first}, {stored})",
-            f"{first} is accessed out of order with stores to {stored}",
-        )
-        for first, stored in plan.guards
-    ]
-    for name, reason in _REASONS.items():
-        match kernel.attributes.get(name):
-            case ArrayAttr() as texts:
-                found += [
-                    Guard(text.data, reason) for text in texts if isinstance(text, StringAttr)
-                ]
-            case _:
-                pass
-    return tuple(found)
 
 
 def _resources(

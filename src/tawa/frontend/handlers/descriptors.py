@@ -11,12 +11,12 @@ from tawa.errors import DescriptorError, TypeMismatch
 from tawa.frontend import arithmetic
 from tawa.frontend.context import Context
 from tawa.frontend.handlers import arguments as arg
-from tawa.frontend.handlers.memory import element_of, scalar, scalars
+from tawa.frontend.handlers.memory import as_stored, element_of, in_memory, scalar, scalars
 from tawa.frontend.types import ir_scalar, ir_type
 from tawa.frontend.values import Const, Descriptor, Tensor, Value, describe
 from tawa.ir import tile
 from tawa.ir.types import DescType
-from tawa.language.dtypes import dtype, int32, int64
+from tawa.language.dtypes import dtype, int32, int64, pointer_type
 
 _MIN_BYTES = 16  # CUDA driver API, cuTensorMapEncodeTiled: boxDim[0] * elementSize % 16 == 0
 
@@ -48,12 +48,14 @@ def make_tensor_descriptor(
         )
     sizes = tuple(scalar(c, extent, int64, "an extent") for extent in extents)
     pitches = scalars(c, strides, int64, "a stride")
-    kind = DescType(TensorType(ir_scalar(element), list(block)))
+    stored = in_memory(element)
+    kind = DescType(TensorType(ir_scalar(stored), list(block)))
+    start = arithmetic.cast(c.builder, base, pointer_type(stored))
     made = c.builder.op(
-        tile.MakeDesc, [base, sizes, pitches], kind, {"padding": StringAttr(padding)}
+        tile.MakeDesc, [start, sizes, pitches], kind, {"padding": StringAttr(padding)}
     )
     seen = tuple(_as_extent(c, extent) for extent in extents)
-    return Descriptor(made.ssa, seen, pitches, padding)
+    return Descriptor(made.ssa, seen, pitches, padding, element.is_bool())
 
 
 def _as_extent(c: Context, extent: Value) -> Const | Tensor:
@@ -113,8 +115,9 @@ def load(c: Context, desc: Value, offsets: Value) -> Value:
     """Emit the load of a tile."""
     source = _descriptor(c, desc)
     places = [offset.ssa for offset in _offsets(c, source, offsets)]
-    kind = ir_type(source.dtype, source.block_shape)
-    return c.builder.make(tile.DescLoad(operands=[source.ssa, places], result_types=[kind]))
+    kind = ir_type(in_memory(source.dtype), source.block_shape)
+    made = c.builder.make(tile.DescLoad(operands=[source.ssa, places], result_types=[kind]))
+    return arithmetic.cast(c.builder, made, source.dtype)
 
 
 def _block_for(c: Context, desc: Descriptor, value: Value) -> Tensor:
@@ -127,7 +130,7 @@ def _block_for(c: Context, desc: Descriptor, value: Value) -> Tensor:
             why=f"the shapes are {list(block.shape)} and {list(desc.block_shape)}",
             remedy="reshape the tensor, or make the descriptor with its shape",
         )
-    return arithmetic.cast(c.builder, block, desc.dtype)
+    return as_stored(c, block, desc.dtype, block.shape)
 
 
 def store(c: Context, desc: Value, offsets: Value, value: Value) -> Value:

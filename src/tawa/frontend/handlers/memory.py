@@ -6,7 +6,7 @@ serves both forms. What a boundary check leaves out reads as 0 (or NaN).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
 from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
@@ -150,16 +150,26 @@ def load_from(
     """Emit a load from addresses; `mask` and `other` are brought to their shape."""
     pointer = _widen(c, pointer, mask, other)
     element = element_of(c, pointer)
-    # A bool takes a byte in memory.
-    stored = int8 if element.is_bool() else element
+    stored = in_memory(element)
     pointer = arithmetic.cast(c.builder, pointer, pointer_type(stored))
     bound = _mask(c, mask, pointer)
     filler = None
     if bound is not None and not arg.is_none(other):
-        filler = arithmetic.to_type(c.builder, other, stored, pointer.shape)
+        filler = as_stored(c, other, element, pointer.shape)
     operands = [pointer, [bound] if bound else [], [filler] if filler else []]
     made = c.builder.op(tile.Load, operands, ir_type(stored, pointer.shape), attributes)
     return arithmetic.cast(c.builder, made, element)
+
+
+def in_memory(element: dtype) -> dtype:
+    """Return the type in which memory holds elements: a bool takes a byte."""
+    return int8 if element.is_bool() else element
+
+
+def as_stored(c: Context, value: Value, element: dtype, shape: Sequence[int]) -> Tensor:
+    """Convert a value to a type, and that to what memory holds: of a bool whether it is not 0."""
+    meant = arithmetic.to_type(c.builder, value, element, shape)
+    return arithmetic.cast(c.builder, meant, in_memory(element))
 
 
 def store(
@@ -206,9 +216,8 @@ def store_to(
                 remedy="give the pointer the shape of the value, as in ptr + offsets[:, None]",
             )
     element = element_of(c, pointer)
-    stored = int8 if element.is_bool() else element
-    pointer = arithmetic.cast(c.builder, pointer, pointer_type(stored))
-    data = arithmetic.to_type(c.builder, value, stored, shape)
+    pointer = arithmetic.cast(c.builder, pointer, pointer_type(in_memory(element)))
+    data = as_stored(c, value, element, shape)
     bound = _mask(c, mask, pointer)
     c.builder.effect(tile.Store, [pointer, data, [bound] if bound else []], attributes)
 

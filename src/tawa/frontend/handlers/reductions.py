@@ -33,18 +33,24 @@ def _combine_with(function: str) -> Combine:
     return combine
 
 
-def _combine_index(compare: str, left_wins: bool) -> Combine:
-    """Keep the better value and its index; on a tie the lower index, if asked for."""
+def _combine_index(compare: str) -> Combine:
+    """Keep the better value and its index, of equal ones the lower index. A NaN is passed over for
+    any number and equal to a NaN, so that no order of combining gives another result.
+    """
 
     def combine(c: Context, one: Sequence[Tensor], other: Sequence[Tensor]) -> Sequence[Value]:
         builder = c.builder
-        better = arithmetic.compare(builder, compare, one[0], other[0])
-        if left_wins:
-            equal = arithmetic.compare(builder, "==", one[0], other[0])
-            earlier = arithmetic.compare(builder, "<", one[1], other[1])
-            tie = arithmetic.binary(builder, "&", equal, earlier)
-            better = arithmetic.binary(builder, "|", better, tie)
-        return [builder.elementwise("select", better, a, b) for a, b in zip(one, other)]
+        both = partial(arithmetic.binary, builder, "&")
+        either = partial(arithmetic.binary, builder, "|")
+        (a, b), same = (one[0], other[0]), partial(arithmetic.compare, builder, "==")
+        better, equal = arithmetic.compare(builder, compare, a, b), same(a, b)
+        if a.dtype.is_floating():
+            other_is_nan = arithmetic.compare(builder, "!=", b, b)
+            better = either(better, both(same(a, a), other_is_nan))
+            equal = either(equal, both(arithmetic.compare(builder, "!=", a, a), other_is_nan))
+        earlier = arithmetic.compare(builder, "<", one[1], other[1])
+        better = either(better, both(equal, earlier))
+        return [builder.elementwise("select", better, *pair) for pair in zip(one, other)]
 
     return combine
 
@@ -61,10 +67,10 @@ _LIBRARY: dict[str, Combine] = {
     "minimum": _combine_with("min"),
     "add": _combine_with("add"),
     "mul": _combine_with("mul"),
-    "_argmax_combine_tie_break_left": _combine_index(">", True),
-    "_argmax_combine_tie_break_fast": _combine_index(">", False),
-    "_argmin_combine_tie_break_left": _combine_index("<", True),
-    "_argmin_combine_tie_break_fast": _combine_index("<", False),
+    "_argmax_combine_tie_break_left": _combine_index(">"),
+    "_argmax_combine_tie_break_fast": _combine_index(">"),
+    "_argmin_combine_tie_break_left": _combine_index("<"),
+    "_argmin_combine_tie_break_fast": _combine_index("<"),
 }
 
 
@@ -217,8 +223,8 @@ def _with_index(
         if place != number:
             index = c.builder.expand_dims(index, place)
     index = c.builder.broadcast(index, tensor.shape)
-    compare = ">" if function == "max" else "<"
-    combine = _combine_index(compare, arg.flag(c, tie_left, "tie_break_left"))
+    arg.flag(c, tie_left, "tie_break_left")  # where either will do, the lower index does
+    combine = _combine_index(">" if function == "max" else "<")
     keep = arg.flag(c, keep_dims, "keep_dims")
     return _reduce(c, [tensor, index], Const(number), combine, keep)
 

@@ -21,7 +21,7 @@ from tawa.frontend.types import ir_type
 from tawa.frontend.values import Const, Descriptor, Tensor, Value, describe
 from tawa.ir import tile
 from tawa.ir.types import PtrType
-from tawa.language.dtypes import int32, int64
+from tawa.language.dtypes import int32, int64, pointer_type
 
 
 def _row_numbers(c: Context, desc: Descriptor, name: str, value: Value) -> Tensor:
@@ -45,9 +45,11 @@ def _row_numbers(c: Context, desc: Descriptor, name: str, value: Value) -> Tenso
 def _base(c: Context, desc: Descriptor) -> Tensor:
     """Return the address of a descriptor's first element."""
     if isinstance(made := desc.ssa.owner, tile.MakeDesc):
-        return Tensor(made.base)
-    kind = PtrType(desc.type.element)
-    return c.builder.make(tile.DescExtent.of(desc.ssa, "base", 0, kind))
+        base = Tensor(made.base)
+    else:
+        kind = PtrType(desc.type.element)
+        base = c.builder.make(tile.DescExtent.of(desc.ssa, "base", 0, kind))
+    return arithmetic.cast(c.builder, base, pointer_type(desc.dtype))
 
 
 def _addresses(c: Context, desc: Descriptor, rows: Tensor, first: Value) -> tuple[Tensor, Tensor]:
