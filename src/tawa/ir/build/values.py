@@ -15,7 +15,7 @@ from typing import TypeAlias
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, SSAValue
 
-from tawa.frontend.types import dtype_of
+from tawa.ir.build.types import dtype_of
 from tawa.ir.types import DescType, element_type, shape_of
 from tawa.language.dtypes import dtype
 
