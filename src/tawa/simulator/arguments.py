@@ -45,7 +45,15 @@ def _bind(name: str, kind: Any, value: Any, memory: GlobalMemory) -> Any:
                     why=f"the kernel takes a number of type {spell(kind)}",
                 )
             dtype = dtype_of(kind)
-            return convert(np.asarray(value), dtype)[()] if dtype in FLOATS else dtype.type(value)
+            if dtype in FLOATS:
+                return convert(np.asarray(value), dtype)[()]
+            try:
+                return dtype.type(value)
+            except OverflowError as error:
+                raise ArgumentError(
+                    f"argument {name} is {value}",
+                    why=f"the kernel takes a number of type {spell(kind)}, which does not hold it",
+                ) from error
 
 
 def _bind_descriptor(name: str, kind: DescType, value: Any, memory: GlobalMemory) -> Descriptor:
