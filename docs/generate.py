@@ -71,6 +71,8 @@ def error_page(kind: type[errors.TawaError]) -> str:
 _CHAPTERS = {
     "program": "Programs, loops, hints and checks",
     "memory": "Memory",
+    "atomics": "Atomic operations",
+    "values": "Values and annotations",
     "tensors": "Shapes, types and products",
     "math": "Functions of elements",
     "reduction": "Reductions and scans",

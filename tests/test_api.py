@@ -82,7 +82,6 @@ kernel matmul
     load: 4 warps, 40 registers
     mma: 8 warps, 232 registers (168 used)
     consumers: cooperative
-    registers used: nvdisasm would tell (pip install 'tawa[sass]')
     spills: 0 bytes a thread
   arefs
     a@12+b@13: depth 3, by TMA

@@ -1,5 +1,5 @@
-"""Docs say what is so: the reference is what docs/generate.py writes, named files exist, and the
-kernel of the README gives the report that is shown.
+"""Docs say what is so: the reference is what docs/generate.py writes, named files exist, the
+programs of the README run, and its picture is what the simulator gives today.
 """
 
 import re
@@ -17,6 +17,12 @@ PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("benc
 
 def test_reference_is_up_to_date() -> None:
     command = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_tutorials_run_and_print_what_their_pages_show() -> None:
+    command = [sys.executable, str(ROOT / "docs" / "tutorials.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -46,15 +52,21 @@ def test_every_design_note_is_in_the_index() -> None:
         assert f"(design/{note.name})" in index
 
 
-def test_the_kernel_of_the_readme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_programs_of_the_readme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "README.md").read_text()
-    code, shown = re.search(r"```python\n(.*?)```.*?```\n(kernel .*?)```", text, re.S).groups()
+    assert len(text.splitlines()) <= 80
+    calls, kernel = re.findall(r"```python\n(.*?)```", text, re.S)
     script = tmp_path / "kernel.py"
-    script.write_text(code)
+    script.write_text(calls)
+    runpy.run_path(str(script))
+    assert capsys.readouterr().out == "(128, 128)\n(1, 2, 64, 64)\n"
+    script.write_text(kernel)
     variables = runpy.run_path(str(script))
-    printed = capsys.readouterr().out.splitlines()
-    assert [
-        part for part in shown.splitlines() if not any(p.startswith(part) for p in printed)
-    ] == []
+    assert "load: 4 warps" in capsys.readouterr().out
     a, b, c = (variables[name].astype("float64") for name in "abc")
     assert abs(c - a @ b).max() < 0.05
+
+
+def test_the_picture_is_of_this_compiler() -> None:
+    drawn = runpy.run_path(str(ROOT / "docs" / "picture.py"))["picture"]()
+    assert drawn == (ROOT / "docs" / "timeline.svg").read_text()

@@ -30,6 +30,7 @@ NOT_HANDLED = {
     "dtype",
     "extra",
     "math",
+    "pointer",
     "pointer_type",
     "range",
     "static_range",

@@ -9,12 +9,16 @@ from contextlib import AbstractContextManager
 from functools import lru_cache
 from io import StringIO
 from types import TracebackType
+from typing import TypeAlias
 
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue, TypeAttribute
 from xdsl.printer import Printer
 
 from tawa.ir.walk import walk
+
+Place: TypeAlias = tuple[str, int, int]
+"""Where an operation stands in Python: file, line, column."""
 
 
 class _Between(AbstractContextManager[None]):
@@ -102,6 +106,31 @@ def text_of(operation: Operation) -> str:
     return printer.text()
 
 
+class _PlacedPrinter(_Printer):
+    """Notes on which line of the text each operation begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begins: list[tuple[int, Operation]] = []
+
+    def print_op(self, op: Operation) -> None:
+        self.begins.append((self.text().count("\n"), op))
+        super().print_op(op)
+
+
+def text_with_places(operation: Operation) -> tuple[str, list[Place | None]]:
+    """Return the text of an operation, and for each of its lines where in Python the operation
+    stands that begins there: file, line, column.
+    """
+    printer = _PlacedPrinter()
+    printer.print_op(operation)
+    text = printer.text()
+    places: list[Place | None] = [None] * (text.count("\n") + 1)
+    for line, one in printer.begins:
+        places[line] = _place_of(one)
+    return text, places
+
+
 def places_of(operation: Operation) -> str:
     """Return the places of an operation and of all that is in it, as text for `put_places`."""
     numbers: dict[tuple[str, int, int], int] = {}
@@ -121,7 +150,7 @@ def put_places(operation: Operation, places: str) -> None:
             one.location = known[number]
 
 
-def _place_of(operation: Operation) -> tuple[str, int, int] | None:
+def _place_of(operation: Operation) -> Place | None:
     match operation.location:
         case FileLineColLoc(filename=file, line=line, column=column):
             return file.data, line.data, column.data

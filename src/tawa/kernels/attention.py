@@ -1,3 +1,5 @@
+# Kernels without annotations have parameters of unknown type.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """`attention`: softmax(scale * Q K^T) V of arrays of shape (batch, heads, sequence, head_dim).
 
 On a GPU the variants of a kind of problem are timed once and the fastest is remembered, in the

@@ -1,3 +1,5 @@
+# Kernels without annotations have parameters of unknown type.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """From an attention problem with options to its launches, in order.
 
 Three kernels stand beside the plain one of `flash`: with options (`flash_options`), and for few

@@ -1,3 +1,5 @@
+# Kernels without annotations have parameters of unknown type.
+# pyright: reportUnknownMemberType=false
 """From arrays and a variant to launches: checks, descriptors, grids, workspace."""
 
 from __future__ import annotations

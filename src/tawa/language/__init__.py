@@ -9,8 +9,18 @@ from __future__ import annotations
 
 import sys
 
-from tawa.language import extra, math
-from tawa.language.constant import ConstexprFunction, constexpr, constexpr_function
+from tawa.language import annotation, extra, math
+from tawa.language.atomics import (
+    atomic_add,
+    atomic_and,
+    atomic_cas,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_xchg,
+    atomic_xor,
+)
+from tawa.language.constant import ConstexprFunction, constexpr_function
 from tawa.language.dtypes import (
     bfloat16,
     block_type,
@@ -64,14 +74,6 @@ from tawa.language.math import (
 )
 from tawa.language.memory import (
     advance,
-    atomic_add,
-    atomic_and,
-    atomic_cas,
-    atomic_max,
-    atomic_min,
-    atomic_or,
-    atomic_xchg,
-    atomic_xor,
     load,
     load_tensor_descriptor,
     make_block_ptr,
@@ -134,7 +136,6 @@ from tawa.language.tensors import (
     broadcast_to,
     cast,
     cat,
-    const,
     dot,
     expand_dims,
     gather,
@@ -147,16 +148,21 @@ from tawa.language.tensors import (
     split,
     squeeze,
     swizzle2d,
-    tensor,
-    tensor_descriptor,
-    tensor_descriptor_base,
     trans,
-    tuple,
     unsqueeze,
     view,
     where,
 )
+from tawa.language.values import (
+    const,
+    pointer,
+    tensor,
+    tensor_descriptor,
+    tensor_descriptor_base,
+    tuple,
+)
 
+constexpr = annotation.constexpr
 core = standard = sys.modules[__name__]
 """Where Triton defines most of these names; compilers write ``tl.core.view``."""
 
@@ -248,6 +254,7 @@ __all__ = [
     "permute",
     "philox",
     "pi32_t",
+    "pointer",
     "pointer_type",
     "program_id",
     "rand",

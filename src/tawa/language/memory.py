@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tawa.language.stub import builtin
-from tawa.language.tensors import tensor, tensor_descriptor
+from tawa.language.values import tensor, tensor_descriptor
 
 
 @builtin
@@ -74,72 +74,4 @@ def make_block_ptr(
 @builtin
 def advance(base: tensor, offsets: Any) -> tensor:
     """Move a block pointer by `offsets` elements in each dimension."""
-    ...
-
-
-@builtin
-def atomic_cas(
-    pointer: tensor, cmp: Any, val: Any, sem: str | None = None, scope: str | None = None
-) -> tensor:
-    """Write `val` where memory equals `cmp`, as one step; gives the old value."""
-    ...
-
-
-@builtin
-def atomic_xchg(
-    pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
-) -> tensor:
-    """Write `val`, as one step; gives the old value."""
-    ...
-
-
-@builtin
-def atomic_add(
-    pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
-) -> tensor:
-    """Add `val` to memory, as one step; gives the old value.
-
-    `sem` is "acquire", "release", "acq_rel" (unless given) or "relaxed"; `scope` "gpu" (unless
-    given), "cta" or "sys".
-    """
-    ...
-
-
-@builtin
-def atomic_max(
-    pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
-) -> tensor:
-    """Replace memory by the larger value, as one step; gives the old value."""
-    ...
-
-
-@builtin
-def atomic_min(
-    pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
-) -> tensor:
-    """Replace memory by the smaller value, as one step; gives the old value."""
-    ...
-
-
-@builtin
-def atomic_and(
-    pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
-) -> tensor:
-    """Combine memory with `val` by bitwise and, as one step; gives the old value."""
-    ...
-
-
-@builtin
-def atomic_or(
-    pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
-) -> tensor:
-    """Combine memory with `val` by bitwise or, as one step; gives the old value."""
-    ...
-
-
-@builtin
-def atomic_xor(
-    pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
-) -> tensor:
-    """Combine memory with `val` by bitwise exclusive or, as one step; gives the old value."""
     ...

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from tawa.language.dtypes import dtype as dtype_type
 from tawa.language.stub import builtin, refuse
-from tawa.language.tensors import tensor
+from tawa.language.values import tensor
+
+T = TypeVar("T")  # what comes in comes out
 
 
 @builtin
@@ -22,7 +24,7 @@ def num_programs(axis: int) -> tensor:
 
 
 @builtin
-def arange(start: int, end: int) -> tensor:
+def arange(start: Any, end: Any) -> tensor:
     """Give the int32 tensor ``[start, ..., end - 1]``; both are compile-time constants."""
     ...
 
@@ -117,7 +119,7 @@ def device_print(prefix: str, *args: Any, hex: bool = False) -> None:
 
 
 @builtin
-def device_assert(cond: tensor, msg: str = "", mask: Any = None) -> None:
+def device_assert(cond: Any, msg: str = "", mask: Any = None) -> None:
     """Stop the kernel with `msg` where `cond` is false and `mask` true; compiled with ``debug``.
 
     ``tawa.jit(debug=True)``, or the option ``debug=True`` of a launch, compiles these checks, and
@@ -129,25 +131,25 @@ def device_assert(cond: tensor, msg: str = "", mask: Any = None) -> None:
 
 
 @builtin
-def assume(cond: tensor) -> None:
+def assume(cond: Any) -> None:
     """Promise that a scalar condition holds; the analyses may use it."""
     ...
 
 
 @builtin
-def multiple_of(input: tensor, values: Any) -> tensor:
+def multiple_of(input: T, values: Any) -> T:
     """Promise that the first of each run is a multiple of `values` (one a dimension)."""
     ...
 
 
 @builtin
-def max_contiguous(input: tensor, values: Any) -> tensor:
+def max_contiguous(input: T, values: Any) -> T:
     """Promise that runs of `values` elements (one a dimension) count up by one."""
     ...
 
 
 @builtin
-def max_constancy(input: tensor, values: Any) -> tensor:
+def max_constancy(input: T, values: Any) -> T:
     """Promise that runs of `values` elements (one a dimension) are equal."""
     ...
 

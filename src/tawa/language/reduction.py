@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from tawa.language.dtypes import dtype as dtype_type
 from tawa.language.stub import builtin
-from tawa.language.tensors import tensor
+
+T = TypeVar("T")  # what comes in comes out: a tensor, in a kernel
 
 
 @builtin
@@ -27,18 +28,18 @@ def associative_scan(input: Any, axis: int, combine_fn: Any, reverse: bool = Fal
 
 @builtin
 def sum(
-    input: tensor,
+    input: T,
     axis: int | None = None,
     keep_dims: bool = False,
     dtype: dtype_type | None = None,
-) -> tensor:
+) -> T:
     """Add up along `axis`. Integers under 32 bits are summed as 32 bits, floats in their type."""
     ...
 
 
 @builtin
 def max(
-    input: tensor,
+    input: Any,
     axis: int | None = None,
     return_indices: bool = False,
     return_indices_tie_break_left: bool = True,
@@ -50,7 +51,7 @@ def max(
 
 @builtin
 def min(
-    input: tensor,
+    input: Any,
     axis: int | None = None,
     return_indices: bool = False,
     return_indices_tie_break_left: bool = True,
@@ -61,23 +62,19 @@ def min(
 
 
 @builtin
-def argmax(
-    input: tensor, axis: int, tie_break_left: bool = True, keep_dims: bool = False
-) -> tensor:
+def argmax(input: T, axis: int, tie_break_left: bool = True, keep_dims: bool = False) -> T:
     """Give the int32 index of the largest element along `axis`."""
     ...
 
 
 @builtin
-def argmin(
-    input: tensor, axis: int, tie_break_left: bool = True, keep_dims: bool = False
-) -> tensor:
+def argmin(input: T, axis: int, tie_break_left: bool = True, keep_dims: bool = False) -> T:
     """Give the int32 index of the smallest element along `axis`."""
     ...
 
 
 @builtin
-def histogram(input: tensor, num_bins: int, mask: tensor | None = None) -> tensor:
+def histogram(input: T, num_bins: int, mask: Any = None) -> T:
     """Count in int32 how often each of 0 .. `num_bins` - 1 stands in a vector of integers.
 
     Elements outside are not counted, nor those whose `mask` is false.
@@ -86,26 +83,24 @@ def histogram(input: tensor, num_bins: int, mask: tensor | None = None) -> tenso
 
 
 @builtin
-def xor_sum(input: tensor, axis: int | None = None, keep_dims: bool = False) -> tensor:
+def xor_sum(input: T, axis: int | None = None, keep_dims: bool = False) -> T:
     """Combine integers along `axis` by bitwise exclusive or."""
     ...
 
 
 @builtin
-def reduce_or(input: tensor, axis: int | None, keep_dims: bool = False) -> tensor:
+def reduce_or(input: T, axis: int | None, keep_dims: bool = False) -> T:
     """Combine integers along `axis` by bitwise or."""
     ...
 
 
 @builtin
-def cumsum(
-    input: tensor, axis: int = 0, reverse: bool = False, dtype: dtype_type | None = None
-) -> tensor:
+def cumsum(input: T, axis: int = 0, reverse: bool = False, dtype: dtype_type | None = None) -> T:
     """Give the running sums along `axis`; bfloat16 is summed as float32."""
     ...
 
 
 @builtin
-def cumprod(input: tensor, axis: int = 0, reverse: bool = False) -> tensor:
+def cumprod(input: T, axis: int = 0, reverse: bool = False) -> T:
     """Give the running products along `axis`; bfloat16 is multiplied as float32."""
     ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from tawa.errors import (
     ArgumentError,
@@ -85,12 +85,12 @@ class Autotuner(Launchable):
         return self.kernel.__name__
 
     @property
-    def kernel(self) -> JitFunction:
+    def kernel(self) -> JitFunction[..., Any]:
         """The kernel under all decorators."""
         inner: Any = self.fn
         while not isinstance(inner, JitFunction):
             inner = inner.fn
-        return inner
+        return cast("JitFunction[..., Any]", inner)
 
     @classmethod
     def of(cls, tuner: Any, fn: Launchable) -> Autotuner:

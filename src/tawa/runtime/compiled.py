@@ -18,6 +18,7 @@ from tawa.runtime.locks import Lock
 
 if TYPE_CHECKING:
     from tawa.ir import tile
+    from tawa.simulator.trace import Trace
 
 Stage: TypeAlias = str | bytes
 LEVELS = ("tile", "aref", "hopper", "cuda", "ptx", "cubin", "sass")
@@ -200,6 +201,24 @@ class CompiledKernel:
     def __str__(self) -> str:
         return "\n".join(report(self))
 
+    def html(self, timeline: Trace | None = None) -> str:
+        """Return one HTML page, for a browser: source, every stage and the report, linked by line.
+
+        `timeline` is what `tawa.simulate` returned for a run of this kernel.
+
+        >>> Path("kernel.html").write_text(kernel.compile(...).html())  # doctest: +SKIP
+        """
+        from tawa.runtime.page import page
+
+        return page(self, timeline)
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame of its own, so that a notebook's styles do not meet it."""
+        from html import escape
+
+        frame = 'style="width:100%;height:900px;border:0"'
+        return f'<iframe {frame} srcdoc="{escape(self.html())}"></iframe>'
+
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.name}({', '.join(spell_signature(self.signature))})>"
 
@@ -284,8 +303,6 @@ def _roles(kernel: CompiledKernel) -> list[str]:
         use = "" if count is None else f" ({count} used)"
         lines.append(f"{role.label}: {copies}{role.warps} warps, {role.registers} registers{use}")
     lines.append(f"consumers: {kernel.plan.arrangement}")
-    if None in used.values():
-        lines.append(f"registers used: {_NVDISASM}")
     return [*lines, *_local(kernel.resources)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import FunctionType
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from tawa.errors import ArgumentError
 from tawa.runtime.autotune import Autotuner
@@ -13,7 +13,53 @@ from tawa.runtime.heuristics import Heuristics
 from tawa.runtime.jit import JitFunction, Launchable
 from tawa.runtime.tuning import Hook, Hooks, Pruning, Timer
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+
+class _Decorated(Protocol):
+    """What stands around a kernel's function: Triton's JITFunction, Autotuner, Heuristics; ours."""
+
+    @property
+    def fn(self) -> Any: ...
+
+
+@overload
+def jit(
+    function: Callable[P, R],
+    *,
+    do_not_specialize: Iterable[int | str] | None = None,
+    do_not_specialize_on_alignment: Iterable[int | str] | None = None,
+    debug: bool | None = None,
+    noinline: bool | None = None,
+    repr: Callable[..., str] | None = None,
+    launch_metadata: Callable[..., Any] | None = None,
+    version: Any = None,
+) -> JitFunction[P, R]: ...
+@overload
+def jit(
+    function: None = None,
+    *,
+    do_not_specialize: Iterable[int | str] | None = None,
+    do_not_specialize_on_alignment: Iterable[int | str] | None = None,
+    debug: bool | None = None,
+    noinline: bool | None = None,
+    repr: Callable[..., str] | None = None,
+    launch_metadata: Callable[..., Any] | None = None,
+    version: Any = None,
+) -> Callable[[Callable[P, R]], JitFunction[P, R]]: ...
+@overload
+def jit(
+    function: _Decorated,
+    *,
+    do_not_specialize: Iterable[int | str] | None = None,
+    do_not_specialize_on_alignment: Iterable[int | str] | None = None,
+    debug: bool | None = None,
+    noinline: bool | None = None,
+    repr: Callable[..., str] | None = None,
+    launch_metadata: Callable[..., Any] | None = None,
+    version: Any = None,
+) -> Any: ...
 def jit(
     function: Any = None,
     *,
@@ -135,7 +181,8 @@ def wrap(function: Any, **options: Any) -> Launchable:
                 why="a kernel stores its results, and an expression stores nothing",
                 remedy="write it as a function, with def",
             )
-        return JitFunction(function, **options)
+        made: JitFunction[..., Any] = JitFunction(function, **options)
+        return made
     if isinstance(inner := getattr(function, "fn", None), FunctionType):
         kept: dict[str, Any] = {
             "do_not_specialize": getattr(function, "do_not_specialize", None) or (),
@@ -146,7 +193,8 @@ def wrap(function: Any, **options: Any) -> Launchable:
             "debug": getattr(function, "debug", None),
             "hooks": tuple(getattr(function, "pre_run_hooks", None) or ()),
         }
-        return JitFunction(inner, **{**kept, **options})
+        kernel: JitFunction[..., Any] = JitFunction(inner, **{**kept, **options})
+        return kernel
     raise ArgumentError(
         f"tawa.jit got an object of type {type(function).__name__}",
         why="it takes a Python function, or a function under triton.jit",

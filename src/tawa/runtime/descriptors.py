@@ -6,13 +6,20 @@ Triton's own class is understood by its attributes; ours is the same with sizes 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tawa.errors import DescriptorError
 from tawa.runtime.arrays import array, is_array, is_tensor, look
 
+if TYPE_CHECKING:  # what a kernel does with a parameter that is annotated so
+    from tawa.language import values
 
-class TensorDescriptor:
+    InKernel = values.tensor_descriptor
+else:
+    InKernel = object
+
+
+class TensorDescriptor(InKernel):
     """A tensor of `shape` and `strides` (elements) at `base`, accessed in blocks.
 
     Mutable, since a configuration's pre-hook sets `block_shape`; therefore the rules of TMA

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FunctionType
-from typing import Any, cast
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from tawa.errors import ArgumentError, InternalError
 from tawa.frontend.source import lines_of, unwrapped
@@ -85,8 +85,14 @@ class Entry:
     bindings: tuple[Binding, ...]
 
 
-class JitFunction(Launchable):
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class JitFunction(Launchable, Generic[P, R]):
     """A kernel. `fn` is its Python function, `arg_names` its parameters.
+
+    To type checkers it has the function's own signature, for who calls it from another kernel.
 
     `compiler` and `store` replace the compile driver and the disk cache, for tests; `kernel` is
     what is else read from the function.
@@ -125,13 +131,13 @@ class JitFunction(Launchable):
         self._text: Fingerprint | None = None
         self._forms: dict[Any, Launcher] = {}
         self._binder: Launcher = self._first_launch
-        self._spread: dict[object, JitFunction] = {}
+        self._spread: dict[object, JitFunction[..., Any]] = {}
         self._entered: dict[object, Launcher] = {}
 
     def __repr__(self) -> str:
         return f"<tawa.jit {self.__module__}.{self.__qualname__}>"
 
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
+    def __call__(self, *args: P.args, **keywords: P.kwargs) -> R:
         """Refuse: a kernel runs on a grid, and a helper is called by kernels only."""
         raise ArgumentError(
             f"{self.__name__} is called like a Python function",
@@ -245,7 +251,7 @@ class JitFunction(Launchable):
         inner, named = self.spread(dict(zip(self.kernel.names, values)))
         return inner[grid](**named, **options)
 
-    def spread(self, values: Mapping[str, Any]) -> tuple[JitFunction, Mapping[str, Any]]:
+    def spread(self, values: Mapping[str, Any]) -> tuple[JitFunction[..., Any], Mapping[str, Any]]:
         """Return the kernel whose parameters are the items of the tuples among `values`, and its
         arguments; this kernel where there are none.
         """
@@ -256,7 +262,9 @@ class JitFunction(Launchable):
         inner = self._spread.get(key)
         if inner is None:
             kernel = spread_kernel(self.kernel, shapes)
-            made = JitFunction(self.fn, compiler=self._compiler, store=self._store, kernel=kernel)
+            made: JitFunction[..., Any] = JitFunction(
+                self.fn, compiler=self._compiler, store=self._store, kernel=kernel
+            )
             inner = self._spread.setdefault(key, made)
         return inner, spread_values(inner.kernel.groups, values)
 
@@ -333,7 +341,9 @@ class JitFunction(Launchable):
         inner, call = self._call(args, meta)
         return inner._build(_plain(inner._request(call))).kernel
 
-    def _call(self, args: Sequence[Any], meta: Mapping[str, Any]) -> tuple[JitFunction, Call]:
+    def _call(
+        self, args: Sequence[Any], meta: Mapping[str, Any]
+    ) -> tuple[JitFunction[..., Any], Call]:
         """Return a call taken apart, and the kernel it is one of."""
         call = bind(self.kernel, args, meta)
         inner, values = self.spread(call.values)

@@ -31,10 +31,11 @@ def find_nvdisasm() -> Path | None:
     return Path(found) if found else None
 
 
-def disassemble(cubin: bytes) -> str:
+def disassemble(cubin: bytes, *, lines: bool = False) -> str:
     """Return the SASS of a cubin, empty where nvdisasm is not installed.
 
-    Raises BuildError when nvdisasm fails on it.
+    With `lines`, comments before an instruction name the lines of the CUDA C++ it comes from, the
+    innermost inlined function first. Raises BuildError when nvdisasm fails on it.
     """
     tool = find_nvdisasm()
     if tool is None:
@@ -43,7 +44,11 @@ def disassemble(cubin: bytes) -> str:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
         done = subprocess.run(
-            [str(tool), "-c", str(path)], capture_output=True, text=True, check=False, timeout=120
+            [str(tool), "-c", *(["-gi"] if lines else []), str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
         )
     if done.returncode != 0:
         raise BuildError("nvdisasm failed on a built kernel", why=done.stderr.strip())

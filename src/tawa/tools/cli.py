@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from tawa.errors import TawaError
 from tawa.version import __version__
@@ -47,6 +48,14 @@ def make_parser() -> argparse.ArgumentParser:
     explain.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE", help=_GIVEN)
     explain.add_argument("--show", choices=STAGES, help="print a stage instead of the report")
     explain.add_argument("--json", action="store_true", help="print facts instead of prose")
+    explain.add_argument("--html", metavar="FILE", help="write source and all stages as one page")
+    explain.add_argument(
+        "--grid",
+        nargs="*",
+        type=int,
+        metavar="N",
+        help="with --html: run these programs in the simulator, and show the timeline",
+    )
     trace = commands.add_parser(
         "trace",
         help="run a kernel in the simulator and write its timeline",
@@ -123,7 +132,16 @@ def _explain(options: argparse.Namespace) -> int:
     given = read_arguments(options.args)
     check_arguments(kernel, given)
     compiled = kernel.compile(**given)
-    if options.show:
+    if options.html:
+        timeline = None
+        if options.grid is not None:
+            from tawa.runtime.simulation import simulate
+            from tawa.tools.trace import filled
+
+            timeline = simulate(kernel, grid=tuple(options.grid), **filled(given))
+        Path(options.html).write_text(compiled.html(timeline), encoding="utf-8")
+        print(f"wrote {options.html}")
+    elif options.show:
         print(compiled.asm.text(options.show))
     elif options.json:
         print(json.dumps(describe(compiled), indent=1))

@@ -1,3 +1,5 @@
+# Kernels without annotations have parameters of unknown type.
+# pyright: reportUnknownMemberType=false
 """`tawa demo`: a plain GEMM and plain attention, from source to plan, proof and result.
 
 On a Hopper GPU (with torch) it also times the kernels beside cuBLAS and cuDNN; without a GPU the

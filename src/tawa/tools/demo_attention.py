@@ -1,3 +1,5 @@
+# Kernels without annotations have parameters of unknown type.
+# pyright: reportUnknownMemberType=false
 """The half of `tawa demo` that shows attention: compile, run in the simulator or on the GPU."""
 
 from __future__ import annotations

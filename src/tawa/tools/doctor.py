@@ -1,3 +1,5 @@
+# Kernels without annotations have parameters of unknown type.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """What this machine can do: compile, simulate, run on a GPU; and what is missing for the rest."""
 
 from __future__ import annotations
