@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
 from types import (
     BuiltinFunctionType,
     MethodDescriptorType,
@@ -20,12 +18,13 @@ from typing import Any
 
 import tawa.language as tl
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic
 from tawa.frontend.attributes import get_attribute
 from tawa.frontend.context import Context
-from tawa.frontend.handlers import HANDLERS
-from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift, suggest
-from tawa.frontend.values import (
+from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift
+from tawa.ir.build import arithmetic
+from tawa.ir.build.binding import bind
+from tawa.ir.build.operations import OPERATIONS
+from tawa.ir.build.values import (
     BlockPointer,
     Const,
     Descriptor,
@@ -103,7 +102,7 @@ def _call_builtin(
 ) -> Value:
     match name:
         case "range" | "static_range":
-            return _trips(name, _bind(c, f"tl.{name}", stub, positional, named))
+            return _trips(name, bind(c.builder, f"tl.{name}", stub, positional, named, lift))
         case "constexpr" | "condition":
             return positional[0] if positional else Const(None)
         case "pointer_type" | "block_type" | "dtype":
@@ -122,57 +121,11 @@ def _call_handler(
     positional: Sequence[Value],
     named: Mapping[str, Value],
 ) -> Value:
-    if (handler := HANDLERS.get(key)) is None:
+    if (handler := OPERATIONS.get(key)) is None:
         raise c.unsupported(
             f"tl.{key} cannot be called in a kernel", why="it is a type, or has no tile operation"
         )
-    return handler(c, *_bind(c, f"tl.{key}", stub, positional, named).values())
-
-
-def _bind(
-    c: Context,
-    name: str,
-    stub: Callable[..., object],
-    positional: Sequence[Value],
-    named: Mapping[str, Value],
-) -> dict[str, Value]:
-    """Bind arguments against the signature of a documented function, defaults filled in."""
-    signature = _signature(stub)
-    try:
-        bound = signature.bind(*positional, **named)
-    except TypeError as error:
-        raise c.builder.error(
-            TypeMismatch,
-            f"{name}: {error}",
-            why=f"its parameters are {_without_types(signature)}",
-            remedy="; ".join(
-                suggest(word, signature.parameters, f"leave {word} out")
-                for word in named
-                if word not in signature.parameters
-            ),
-        ) from None
-    values: dict[str, Value] = {}
-    for parameter in signature.parameters.values():
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            values[parameter.name] = Tuple(tuple(bound.arguments.get(parameter.name, ())))
-        elif parameter.name in bound.arguments:
-            values[parameter.name] = bound.arguments[parameter.name]
-        else:
-            values[parameter.name] = lift(parameter.default)
-    return values
-
-
-def _without_types(signature: inspect.Signature) -> str:
-    """Return the names and defaults of parameters."""
-    parameters = signature.parameters.values()
-    plain = [parameter.replace(annotation=parameter.empty) for parameter in parameters]
-    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
-
-
-@cache
-def _signature(stub: Callable[..., object]) -> inspect.Signature:
-    """Return the signature of a function of the language."""
-    return inspect.signature(stub)
+    return handler(c, *bind(c.builder, f"tl.{key}", stub, positional, named, lift).values())
 
 
 def _trips(name: str, bound: Mapping[str, Value]) -> Const:
@@ -253,7 +206,7 @@ def _call_python(
                 "helpers, the builtins of Python and the functions of math that compute with "
                 "numbers, texts and types and do nothing else, and methods of such values",
                 remedy=f"use tl.{name}"
-                if name in HANDLERS
+                if name in OPERATIONS
                 else "decorate it with @tawa.jit, or with @tl.constexpr_function to run it "
                 "at compile time",
             )

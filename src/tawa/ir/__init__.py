@@ -13,6 +13,9 @@ from xdsl.parser import Parser
 
 from tawa.ir import aref, hopper, tile
 
+LABEL = "label"
+"""The attribute that names a statement: what plans, pins and messages call it."""
+
 
 def make_context() -> Context:
     """Return a context that knows every dialect of the pipeline."""
@@ -73,6 +76,7 @@ def _location(file: str, line: int, column: int) -> FileLineColLoc:
 
 
 __all__ = [
+    "LABEL",
     "IntAttr",
     "UnknownLoc",
     "aref",

@@ -11,7 +11,7 @@ not on tiles, warps or the order of execution.
 
 from __future__ import annotations
 
-import tawa.language as tl
+from tawa.language import primitives as tl
 from tawa.language.written import Written
 
 
@@ -36,13 +36,13 @@ def philox(seed, c0, c1, c2, c3, n_rounds: tl.constexpr = 10):
 def randint4x(seed, offset, n_rounds: tl.constexpr = 10):
     """Give four tensors of uint32, uniform, from a scalar seed and a tensor of int32 offsets."""
     zero = offset * 0
-    return tl.philox(tl.to_tensor(seed), offset, zero, zero, zero, n_rounds)
+    return philox(tl.to_tensor(seed), offset, zero, zero, zero, n_rounds)
 
 
 @Written
 def randint(seed, offset, n_rounds: tl.constexpr = 10):
     """Give a tensor of uint32, uniform, from a scalar seed and a tensor of int32 offsets."""
-    first, _, _, _ = tl.randint4x(seed, offset, n_rounds)
+    first, _, _, _ = randint4x(seed, offset, n_rounds)
     return first
 
 
@@ -91,29 +91,29 @@ def pair_uniform_to_normal(u1, u2):
 @Written
 def rand(seed, offset, n_rounds: tl.constexpr = 10):
     """Give a tensor of float32, uniform in [0, 1), from a scalar seed and int32 offsets."""
-    return tl.uint_to_uniform_float(tl.randint(seed, offset, n_rounds))
+    return uint_to_uniform_float(randint(seed, offset, n_rounds))
 
 
 @Written
 def rand4x(seed, offset, n_rounds: tl.constexpr = 10):
     """Give four tensors of float32, uniform in [0, 1), for the price of one."""
-    i0, i1, i2, i3 = tl.randint4x(seed, offset, n_rounds)
-    u0, u1 = tl.uint_to_uniform_float(i0), tl.uint_to_uniform_float(i1)
-    return u0, u1, tl.uint_to_uniform_float(i2), tl.uint_to_uniform_float(i3)
+    i0, i1, i2, i3 = randint4x(seed, offset, n_rounds)
+    u0, u1 = uint_to_uniform_float(i0), uint_to_uniform_float(i1)
+    return u0, u1, uint_to_uniform_float(i2), uint_to_uniform_float(i3)
 
 
 @Written
 def randn(seed, offset, n_rounds: tl.constexpr = 10):
     """Give a tensor of float32, normal (mean 0, deviation 1), from a scalar seed and offsets."""
-    i0, i1, _, _ = tl.randint4x(seed, offset, n_rounds)
-    first, _ = tl.pair_uniform_to_normal(tl.uint_to_uniform_float(i0), tl.uint_to_uniform_float(i1))
+    i0, i1, _, _ = randint4x(seed, offset, n_rounds)
+    first, _ = pair_uniform_to_normal(uint_to_uniform_float(i0), uint_to_uniform_float(i1))
     return first
 
 
 @Written
 def randn4x(seed, offset, n_rounds: tl.constexpr = 10):
     """Give four tensors of float32, normal (mean 0, deviation 1), for the price of one."""
-    u0, u1, u2, u3 = tl.rand4x(seed, offset, n_rounds)
-    n0, n1 = tl.pair_uniform_to_normal(u0, u1)
-    n2, n3 = tl.pair_uniform_to_normal(u2, u3)
+    u0, u1, u2, u3 = rand4x(seed, offset, n_rounds)
+    n0, n1 = pair_uniform_to_normal(u0, u1)
+    n2, n3 = pair_uniform_to_normal(u2, u3)
     return n0, n1, n2, n3

@@ -10,7 +10,7 @@ are compared, and swapped as bits, so that nothing is lost: NaN stays, wherever 
 
 from __future__ import annotations
 
-import tawa.language as tl
+from tawa.language import primitives as tl
 from tawa.language.constant import constexpr_function
 from tawa.language.dtypes import dtype
 from tawa.language.written import Written

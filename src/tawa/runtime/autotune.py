@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from tawa.constants import freeze
 from tawa.errors import (
     ArgumentError,
     InternalError,
@@ -23,7 +24,6 @@ from tawa.errors import (
     UnprovedProtocol,
     UnsupportedSyntax,
 )
-from tawa.frontend.signature import freeze
 from tawa.plan.plan import Declined
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.config import Config

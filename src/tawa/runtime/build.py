@@ -11,9 +11,10 @@ import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from tawa.frontend.signature import ConstantArg, Signature, freeze
+from tawa.constants import freeze
+from tawa.frontend.signature import ConstantArg, Signature
 from tawa.plan.pins import Pins
 from tawa.runtime.codec import decode, encode
 from tawa.runtime.compiled import CompiledKernel
@@ -24,13 +25,16 @@ from tawa.runtime.stages import with_later
 from tawa.runtime.store import DiskStore
 from tawa.target import Target
 
+if TYPE_CHECKING:
+    from tawa.ir import tile
+
 
 class Compiler(Protocol):
     """The compile driver, `tawa.runtime.compiler.compile_kernel`."""
 
     def __call__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., Any] | tile.Kernel,
         signature: Signature,
         options: Mapping[str, Any],
         pins: Pins,
@@ -52,9 +56,9 @@ def default_compiler(*args: Any, **options: Any) -> CompiledKernel:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Everything one compilation depends on."""
+    """Everything one compilation depends on; `text` is that of `function`, a Python one or IR."""
 
-    function: Callable[..., Any]
+    function: Callable[..., Any] | tile.Kernel
     text: str
     signature: Signature
     options: Mapping[str, Any]

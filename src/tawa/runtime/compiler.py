@@ -1,4 +1,4 @@
-"""From a Python function and a signature to a proved kernel: the compile driver.
+"""From a Python function, or tile IR, and a signature to a proved kernel: the compile driver.
 
 The planner ranks plans; the first of at most `ATTEMPTS` that lowers within budget, is proved and
 builds is taken, and each rejection is kept for `explain`. Nothing falls back in silence: when a
@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from tawa.analysis.naming import name_statements
 from tawa.codegen import CudaSource, generate
 from tawa.collector import at_rest
 from tawa.errors import (
@@ -84,7 +85,7 @@ class Stopwatch:
 
 
 def compile_kernel(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | tile.Kernel,
     signature: Signature,
     options: Mapping[str, Any],
     pins: Pins,
@@ -93,7 +94,7 @@ def compile_kernel(
     descriptors: bool = True,
     strict: bool = False,
 ) -> CompiledKernel:
-    """Compile `function` for `signature`.
+    """Compile `function` for `signature`; tile IR has its signature and options already.
 
     `descriptors` False keeps pointer accesses as they are (the launcher's way out when a guard does
     not hold); `strict` forbids re-association. Raises the errors of `tawa.errors`, all before
@@ -151,7 +152,7 @@ def _again(attempt: Callable[[Steps], object]) -> Steps:
 
 
 def _compile(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | tile.Kernel,
     signature: Signature,
     options: Mapping[str, Any],
     pins: Pins,
@@ -166,7 +167,11 @@ def _compile(
     roles, or without, are tried: of kernels that all do, the one that does so least is taken.
     """
     with watch.phase("frontend"):
-        kernel = build_tile(function, signature, options)
+        if isinstance(function, tile.Kernel):
+            kernel = function.clone()
+        else:
+            kernel = build_tile(function, signature, options)
+        name_statements(kernel)
     stages = stage_of("tile", kernel)
     begin = watch.steps.begin
     with watch.phase("tile passes"):

@@ -27,10 +27,10 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation, SSAValue
 
 from tawa.errors import InternalError, Place
-from tawa.frontend.builder import Builder
 from tawa.frontend.context import Context
 from tawa.frontend.source import source_of, underlying
 from tawa.ir import tile
+from tawa.ir.build.builder import Builder
 from tawa.plan.plan import Plan
 from tawa.runtime.compiled import spell_signature
 from tawa.runtime.fingerprint import functions_of
@@ -73,6 +73,8 @@ class Request:
     @property
     def name(self) -> str:
         """The kernel's name."""
+        if isinstance(self.function, tile.Kernel):
+            return self.function.sym_name.data
         return getattr(underlying(self.function), "__name__", "kernel")
 
     @property
@@ -111,6 +113,7 @@ def save(error: Exception, request: Request, steps: Steps) -> Path | None:
     files = {
         "report.txt": _report(trace, request, steps),
         "kernel.py": _source(request.function),
+        "kernel.mlir": str(request.function) if isinstance(request.function, tile.Kernel) else "",
         "before.mlir": steps.ir,
         "plan.txt": steps.plan,
     }

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tawa.constants import freeze
 from tawa.errors import ArgumentError
-from tawa.frontend.signature import freeze
 from tawa.frontend.source import UNSET, contents
 from tawa.runtime.arrays import is_array, is_tensor
 from tawa.runtime.descriptors import is_descriptor

@@ -18,8 +18,8 @@ from functools import partial
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
+from tawa.constants import freeze, is_exact
 from tawa.errors import ArgumentError, InternalError
-from tawa.frontend.signature import freeze, is_exact
 from tawa.frontend.source import lines_of, unwrapped
 from tawa.plan.pins import Pins
 from tawa.runtime.arrays import Device

@@ -81,6 +81,15 @@ class KernelFunction:
         made.parameters, made.groups = tuple(parameters), groups
         return made
 
+    @classmethod
+    def without_source(cls, name: str, parameters: Iterable[Parameter]) -> KernelFunction:
+        """Return what a launch reads of a kernel that no Python function made."""
+
+        def launched() -> None: ...
+
+        launched.__name__ = launched.__qualname__ = name
+        return cls(launched).with_parameters(parameters, {})
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The parameters' names."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from tawa.constants import freeze
 from tawa.errors import ArgumentError
 from tawa.frontend.signature import (
     Argument,
@@ -19,7 +20,6 @@ from tawa.frontend.signature import (
     PointerArg,
     ScalarArg,
     Signature,
-    freeze,
 )
 from tawa.plan.pins import Pins
 from tawa.runtime.arrays import is_array, look

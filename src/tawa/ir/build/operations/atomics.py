@@ -8,13 +8,13 @@ from functools import partial
 from xdsl.dialects.builtin import StringAttr
 
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic
-from tawa.frontend.context import Context
-from tawa.frontend.handlers import arguments as arg
-from tawa.frontend.handlers.memory import element_of
-from tawa.frontend.types import ir_type
-from tawa.frontend.values import Tensor, Value
 from tawa.ir import tile
+from tawa.ir.build import arithmetic
+from tawa.ir.build.context import Context
+from tawa.ir.build.operations import arguments as arg
+from tawa.ir.build.operations.memory import element_of
+from tawa.ir.build.types import ir_type
+from tawa.ir.build.values import Tensor, Value
 from tawa.language.dtypes import dtype
 
 _ORDERS = ("acquire", "release", "acq_rel", "relaxed")
@@ -87,7 +87,7 @@ def atomic_cas(
     return c.builder.op(tile.CompareExchange, [address, *operands], kind, _how(c, sem, scope))
 
 
-HANDLERS: dict[str, Callable[..., Value]] = {
+OPERATIONS: dict[str, Callable[..., Value]] = {
     "atomic_cas": atomic_cas,
     **{
         f"atomic_{name}": partial(_atomic, function)

@@ -8,13 +8,13 @@ from functools import partial
 from xdsl.dialects.builtin import StringAttr, TensorType
 
 from tawa.errors import DescriptorError, TypeMismatch
-from tawa.frontend import arithmetic
-from tawa.frontend.context import Context
-from tawa.frontend.handlers import arguments as arg
-from tawa.frontend.handlers.memory import as_stored, element_of, in_memory, scalar, scalars
-from tawa.frontend.types import ir_scalar, ir_type
-from tawa.frontend.values import Const, Descriptor, Tensor, Value, describe
 from tawa.ir import tile
+from tawa.ir.build import arithmetic
+from tawa.ir.build.context import Context
+from tawa.ir.build.operations import arguments as arg
+from tawa.ir.build.operations.memory import as_stored, element_of, in_memory, scalar, scalars
+from tawa.ir.build.types import ir_scalar, ir_type
+from tawa.ir.build.values import Const, Descriptor, Tensor, Value, describe
 from tawa.ir.types import DescType
 from tawa.language.dtypes import dtype, int32, int64, pointer_type
 
@@ -165,7 +165,7 @@ def _atomic(function: str, c: Context, desc: Value, offsets: Value, value: Value
     return arg.NONE
 
 
-HANDLERS: dict[str, Callable[..., Value]] = {
+OPERATIONS: dict[str, Callable[..., Value]] = {
     "make_tensor_descriptor": make_tensor_descriptor,
     "load_tensor_descriptor": load,
     "store_tensor_descriptor": store,

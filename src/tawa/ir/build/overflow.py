@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import StringAttr
 
-from tawa.frontend import arithmetic
-from tawa.frontend.context import Context
-from tawa.frontend.values import Const, Tensor, Value
 from tawa.ir import tile
+from tawa.ir.build import arithmetic
+from tawa.ir.build.context import Context
+from tawa.ir.build.values import Const, Tensor, Value
 from tawa.language.dtypes import int64
 
 _NAMES = {"+": "add", "-": "sub", "*": "mul"}
@@ -40,7 +40,7 @@ def _is_checked(c: Context, result: Tensor) -> bool:
         return False
     # A reduction's body computes values and nothing else. Functions of the language written in it,
     # such as those of random numbers, mean their integers to wrap.
-    return not c.builder.isolated and not c.stack[-1].__module__.startswith("tawa.language")
+    return not c.builder.isolated and not c.means_to_wrap()
 
 
 def _check(c: Context, symbol: str, one: Value, other: Value, result: Tensor) -> None:

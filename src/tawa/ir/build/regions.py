@@ -9,9 +9,9 @@ from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, BlockArgument, SSAValue
 from xdsl.traits import is_side_effect_free
 
-from tawa.frontend.arithmetic import invert
-from tawa.frontend.builder import Builder
-from tawa.frontend.values import Tensor
+from tawa.ir.build.arithmetic import invert
+from tawa.ir.build.builder import Builder
+from tawa.ir.build.values import Tensor
 
 
 def only_computes(block: Block) -> bool:

@@ -15,8 +15,8 @@ from typing import TypeAlias
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, SSAValue
 
-from tawa.frontend.signature import freeze
-from tawa.frontend.types import dtype_of
+from tawa.constants import freeze
+from tawa.ir.build.types import dtype_of
 from tawa.ir.types import DescType, element_type, shape_of
 from tawa.language.dtypes import dtype, int1
 from tawa.syntax import in_ascii

@@ -14,13 +14,12 @@ from xdsl.dialects.builtin import BoolAttr, IntAttr
 from xdsl.ir import Block, Region
 
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic
-from tawa.frontend.context import Context
-from tawa.frontend.handlers import arguments as arg
-from tawa.frontend.names import Builtin, Helper
-from tawa.frontend.types import ir_scalar, ir_type
-from tawa.frontend.values import Const, Tensor, Tuple, Value, describe
 from tawa.ir import tile
+from tawa.ir.build import arithmetic
+from tawa.ir.build.context import Context
+from tawa.ir.build.operations import arguments as arg
+from tawa.ir.build.types import ir_scalar, ir_type
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
 from tawa.language.dtypes import bfloat16, float32, int32, uint32
 
 Combine = Callable[[Context, Sequence[Tensor], Sequence[Tensor]], Sequence[Value]]
@@ -75,24 +74,18 @@ _LIBRARY: dict[str, Combine] = {
 
 
 def _combine_of(c: Context, function: Value) -> Combine:
-    match function:
-        case Const(value=Builtin(name=name)) if name in _LIBRARY:
+    match c.function_of(function):
+        case str() as name if name in _LIBRARY:
             return _LIBRARY[name]
-        case Const(value=Helper(function=helper)):
-
-            def combine(
-                c: Context, one: Sequence[Tensor], other: Sequence[Tensor]
-            ) -> Sequence[Value]:
-                return arg.sequence(c.inline(c, helper, [*one, *other], {}))
-
-            return combine
-        case _:
+        case None | str():
             raise c.builder.error(
                 TypeMismatch,
                 f"the combine function is {describe(function)}",
                 why="a reduction combines two elements with a function of the kernel",
                 remedy="pass a helper decorated with @tawa.jit that takes and gives scalars",
             )
+        case combine:
+            return lambda _, one, other: arg.sequence(combine([*one, *other]))
 
 
 def _region(c: Context, inputs: Sequence[Tensor], combine: Combine) -> Region:
@@ -281,7 +274,7 @@ def cumprod(c: Context, value: Value, axis: Value, reverse: Value) -> Value:
     return _scan(c, [tensor], axis, _combine_with("mul"), reverse)[0]
 
 
-HANDLERS: dict[str, Callable[..., Value]] = {
+OPERATIONS: dict[str, Callable[..., Value]] = {
     "reduce": reduce,
     "associative_scan": associative_scan,
     "sum": sum,

@@ -12,14 +12,13 @@ from functools import partial, reduce
 from xdsl.dialects.builtin import IntAttr
 
 from tawa.errors import DescriptorError, TypeMismatch
-from tawa.frontend import arithmetic
-from tawa.frontend.attributes import get_attribute
-from tawa.frontend.context import Context
-from tawa.frontend.handlers import arguments as arg
-from tawa.frontend.handlers.memory import load_from, scalar, store_to
-from tawa.frontend.types import ir_type
-from tawa.frontend.values import Const, Descriptor, Tensor, Value, describe
 from tawa.ir import tile
+from tawa.ir.build import arithmetic
+from tawa.ir.build.context import Context
+from tawa.ir.build.operations import arguments as arg
+from tawa.ir.build.operations.memory import load_from, scalar, store_to
+from tawa.ir.build.types import ir_type
+from tawa.ir.build.values import Const, Descriptor, Tensor, Value, describe
 from tawa.ir.types import PtrType
 from tawa.language.dtypes import int32, int64, pointer_type
 
@@ -61,9 +60,9 @@ def _addresses(c: Context, desc: Descriptor, rows: Tensor, first: Value) -> tupl
     column = binary("+", scalar(c, first, int32, "an offset"), column)
     column = c.builder.expand_dims(column, 0)
     inside: list[Tensor] = []
-    for index, extent in zip((row, column), arg.sequence(get_attribute(c, desc, "shape"))):
+    for index, extent in zip((row, column), c.builder.extents(desc)):
         inside += [compare(">=", index, Const(0)), compare("<", index, extent)]
-    pitch, _ = arg.sequence(get_attribute(c, desc, "strides"))
+    pitch, _ = c.builder.strides(desc)
     address = binary("+", binary("+", _base(c, desc), binary("*", row, pitch)), column)
     return address, reduce(partial(binary, "&"), inside)
 
@@ -91,7 +90,7 @@ def scatter(c: Context, desc: Descriptor, value: Value, x_offsets: Value, y_offs
     return arg.NONE
 
 
-HANDLERS: dict[str, Callable[..., Value]] = {
+OPERATIONS: dict[str, Callable[..., Value]] = {
     "descriptor.gather": gather,
     "descriptor.scatter": scatter,
 }

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from xdsl.dialects.builtin import IntAttr, StringAttr
 
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic
-from tawa.frontend.context import Context
-from tawa.frontend.handlers import arguments as arg
-from tawa.frontend.handlers.batches import multiply_each
-from tawa.frontend.values import Const, Tensor, Value, describe, spell_type
 from tawa.ir import tile
+from tawa.ir.build import arithmetic
+from tawa.ir.build.context import Context
+from tawa.ir.build.operations import arguments as arg
+from tawa.ir.build.operations.batches import multiply_each
+from tawa.ir.build.values import Const, Tensor, Value, describe, spell_type
 from tawa.ir.precision import PRECISIONS
 from tawa.language.dtypes import bfloat16, dtype, float16, float32, float64, int8, int32, uint8
 
@@ -170,4 +170,4 @@ def _imprecise(c: Context, left: Tensor, right: Tensor, limit: Value) -> int:
     return number if both else 0
 
 
-HANDLERS: dict[str, Callable[..., Value]] = {"dot": dot}
+OPERATIONS: dict[str, Callable[..., Value]] = {"dot": dot}

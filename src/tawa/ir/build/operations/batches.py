@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from tawa.errors import ShapeUnsupported
-from tawa.frontend.context import Context
-from tawa.frontend.types import ir_type
-from tawa.frontend.values import Tensor, describe
 from tawa.ir import tile
+from tawa.ir.build.context import Context
+from tawa.ir.build.types import ir_type
+from tawa.ir.build.values import Tensor, describe
 
 _MOST = 32
 """Products one tl.dot may become: each is code of its own; 64 of 16x16 spill registers."""

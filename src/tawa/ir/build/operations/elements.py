@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import partial
 
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic, overflow
-from tawa.frontend.context import Context
-from tawa.frontend.handlers import arguments as arg
-from tawa.frontend.handlers.reductions import along
-from tawa.frontend.values import Const, Tensor, Tuple, Value, describe
+from tawa.ir.build import arithmetic, overflow
+from tawa.ir.build.context import Context
+from tawa.ir.build.operations import arguments as arg
+from tawa.ir.build.operations.reductions import along
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
 from tawa.language.dtypes import float32, float64
 
 
@@ -177,7 +177,7 @@ _OTHER_UNARY = {
 }
 _OTHER_BINARY = {"fmod": "frem", "fast_dividef": "div", "fast_powf": "pow"}
 
-HANDLERS: dict[str, Callable[..., Value]] = {
+OPERATIONS: dict[str, Callable[..., Value]] = {
     "add": partial(_operator, "+"),
     "sub": partial(_operator, "-"),
     "mul": partial(_operator, "*"),

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from xdsl.dialects.builtin import IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Operation
 
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic
-from tawa.frontend.context import Context
-from tawa.frontend.handlers import arguments as arg
-from tawa.frontend.types import ir_type
-from tawa.frontend.values import Const, Tensor, Value, describe
 from tawa.ir import tile
+from tawa.ir.build import arithmetic
+from tawa.ir.build.context import Context
+from tawa.ir.build.operations import arguments as arg
+from tawa.ir.build.types import ir_type
+from tawa.ir.build.values import Const, Tensor, Value, describe
 from tawa.ir.types import i32, int_array
 from tawa.language.dtypes import int32
 
@@ -164,7 +163,7 @@ def _hint(c: Context, name: str, value: Value, values: Value) -> Value:
         owner.attributes[name] = int_array(numbers)
     elif value.is_block:
         return _promise_carried(c, name, value, numbers)
-    elif name == "multiple_of" and not value.is_block and c.frame.loop is None:
+    elif name == "multiple_of" and not value.is_block and not c.in_loop():
         # An argument of the kernel has no operation to carry the promise: state it. What a loop
         # carries is left to the analyses: an assumption would run in every trip.
         rest = arithmetic.binary(c.builder, "%", value, Const(numbers[0]))
@@ -177,9 +176,7 @@ def _promise_carried(c: Context, name: str, value: Tensor, numbers: Sequence[int
     """Note a promise about what a loop carries on a broadcast to its own shape, from here on."""
     attributes = {name: int_array(numbers)}
     noted = c.builder.op(tile.Broadcast, [value], value.type, attributes)
-    for variable, binding in c.frame.names.items():
-        if binding.value == value:
-            c.frame.names[variable] = replace(binding, value=noted)
+    c.replace(value, noted)
     return noted
 
 
@@ -218,7 +215,7 @@ def ordered_launch(c: Context) -> Value:
     return arg.NONE
 
 
-HANDLERS: dict[str, Callable[..., Value]] = {
+OPERATIONS: dict[str, Callable[..., Value]] = {
     "program_id": program_id,
     "num_programs": num_programs,
     "arange": arange,

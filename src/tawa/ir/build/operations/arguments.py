@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic
-from tawa.frontend.context import Context
-from tawa.frontend.values import Const, Tensor, Tuple, Value, describe
+from tawa.ir.build import arithmetic
+from tawa.ir.build.context import Context
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
 from tawa.language.dtypes import dtype
 
 NONE = Const(None)

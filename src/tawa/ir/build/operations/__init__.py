@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tawa.frontend.handlers import (
+from tawa.ir.build.operations import (
     atomics,
     descriptors,
     elements,
@@ -20,19 +20,19 @@ from tawa.frontend.handlers import (
     rows,
     shapes,
 )
-from tawa.frontend.values import Value
+from tawa.ir.build.values import Value
 
-HANDLERS: Mapping[str, Callable[..., Value]] = {
-    **program.HANDLERS,
-    **shapes.HANDLERS,
-    **elements.HANDLERS,
-    **reductions.HANDLERS,
-    **indexed.HANDLERS,
-    **products.HANDLERS,
-    **memory.HANDLERS,
-    **descriptors.HANDLERS,
-    **rows.HANDLERS,
-    **atomics.HANDLERS,
+OPERATIONS: Mapping[str, Callable[..., Value]] = {
+    **program.OPERATIONS,
+    **shapes.OPERATIONS,
+    **elements.OPERATIONS,
+    **reductions.OPERATIONS,
+    **indexed.OPERATIONS,
+    **products.OPERATIONS,
+    **memory.OPERATIONS,
+    **descriptors.OPERATIONS,
+    **rows.OPERATIONS,
+    **atomics.OPERATIONS,
 }
 
-__all__ = ["HANDLERS"]
+__all__ = ["OPERATIONS"]

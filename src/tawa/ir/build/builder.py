@@ -1,8 +1,8 @@
 """Emits tile IR at the current place of the user's source.
 
-The builder knows nothing about Python or Triton: it appends operations to the current block, gives
-each its location, keeps one copy of each scalar constant per block, and raises errors that point
-at the expression being compiled.
+The emitter that the frontend and `KernelBuilder` share. It knows nothing about Python or Triton: it
+appends operations to the current block, gives each its location, keeps one copy of each scalar
+constant per block, and raises errors that point at the expression being compiled.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from tawa.errors import Place, TawaError
-from tawa.frontend.types import ir_type
-from tawa.frontend.values import Tensor
 from tawa.ir import at_line, tile
+from tawa.ir.build.types import ir_type
+from tawa.ir.build.values import Const, Descriptor, Tensor
 from tawa.ir.functions import FUNCTIONS
-from tawa.ir.types import Real, i1, int_array, with_shape
+from tawa.ir.types import Real, i1, i32, i64, int_array, with_shape
 from tawa.language import dtypes
 from tawa.language.dtypes import dtype
 
@@ -37,6 +37,7 @@ class Builder:
     `fresh` lists the operations of the statement being compiled, so that the variable it defines
     can name them; `calls` are the places of the helper calls around the current one, inmost first.
     `isolated`: the block is the body of a reduction, which combines values and has no effects.
+    `around` are the blocks whose values can be used here, the current one last.
     """
 
     block: Block
@@ -44,9 +45,13 @@ class Builder:
     calls: tuple[Place, ...] = ()
     isolated: bool = False
     fresh: set[Operation] = field(default_factory=set[Operation])
+    around: tuple[Block, ...] = ()
     _constants: list[dict[tuple[object, ...], SSAValue]] = field(
         default_factory=lambda: [dict[tuple[object, ...], SSAValue]()]
     )
+
+    def __post_init__(self) -> None:
+        self.around = (self.block,)
 
     def error(self, kind: type[E], what: str, *, why: str = "", remedy: str = "") -> E:
         """Make an error that points at the current expression; the caller raises it.
@@ -72,11 +77,12 @@ class Builder:
     @contextmanager
     def into(self, block: Block, isolated: bool = False) -> Generator[None]:
         """Emit the body into `block`; `isolated` blocks repeat the constants they use."""
-        outer, constants, around = self.block, self._constants, self.isolated
-        self.block, self.isolated = block, around or isolated
-        self._constants = [{}] if isolated else [*constants, {}]
+        before = self.block, self._constants, self.isolated, self.around
+        self.block, self.isolated = block, self.isolated or isolated
+        self._constants = [{}] if isolated else [*self._constants, {}]
+        self.around = (block,) if isolated else (*self.around, block)
         yield
-        self.block, self._constants, self.isolated = outer, constants, around
+        self.block, self._constants, self.isolated, self.around = before
 
     def emit(self, operation: Operation) -> Operation:
         """Append an operation at the current place."""
@@ -189,6 +195,18 @@ class Builder:
             return self.splat(value, shape)
         kind = ir_type(value.dtype, shape)
         return self.op(tile.ExpandDims, [value], kind, {"axis": IntAttr(axis)})
+
+    def extents(self, desc: Descriptor) -> tuple[Const | Tensor, ...]:
+        """Return a descriptor's extents (int32), those it was made from where they are known."""
+        return desc.extents or self._ask(desc, "extent", i32)
+
+    def strides(self, desc: Descriptor) -> tuple[Const | Tensor, ...]:
+        """Return a descriptor's strides in elements (int64), as `extents`."""
+        return desc.strides or self._ask(desc, "stride", i64)
+
+    def _ask(self, desc: Descriptor, what: str, kind: Attribute) -> tuple[Tensor, ...]:
+        axes = range(len(desc.block_shape))
+        return tuple(self.make(tile.DescExtent.of(desc.ssa, what, axis, kind)) for axis in axes)
 
     def broadcast(self, value: Tensor, shape: Sequence[int]) -> Tensor:
         """Repeat a tensor along its dimensions of extent 1; the ranks are equal."""

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from xdsl.dialects.builtin import IntAttr
 
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic
-from tawa.frontend.context import Context
-from tawa.frontend.handlers import arguments as arg
-from tawa.frontend.types import ir_type
-from tawa.frontend.values import Tensor, Value, describe
 from tawa.ir import tile
+from tawa.ir.build import arithmetic
+from tawa.ir.build.context import Context
+from tawa.ir.build.operations import arguments as arg
+from tawa.ir.build.types import ir_type
+from tawa.ir.build.values import Tensor, Value, describe
 from tawa.language.dtypes import int32, uint64
 
 
@@ -71,4 +71,4 @@ def histogram(c: Context, value: Value, bins: Value, mask: Value) -> Tensor:
     return c.builder.op(tile.Histogram, [counted, masks], ir_type(int32, (count,)))
 
 
-HANDLERS: dict[str, Callable[..., Value]] = {"gather": gather, "histogram": histogram}
+OPERATIONS: dict[str, Callable[..., Value]] = {"gather": gather, "histogram": histogram}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
+from typing import Any
 
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic
-from tawa.frontend.context import Context
-from tawa.frontend.handlers import arguments as arg
-from tawa.frontend.types import ir_type
-from tawa.frontend.values import Const, Tensor, Tuple, Value, describe
 from tawa.ir import tile
+from tawa.ir.build import arithmetic
+from tawa.ir.build.context import Context
+from tawa.ir.build.operations import arguments as arg
+from tawa.ir.build.types import ir_type
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
 from tawa.language.dtypes import dtype
 
 
@@ -232,7 +233,48 @@ def where(c: Context, condition: Value, one: Value, other: Value) -> Value:
     return arithmetic.select(c.builder, condition, one, other)
 
 
-HANDLERS: dict[str, Callable[..., Value]] = {
+def new_axes(c: Context, value: Tensor, marks: Sequence[Any]) -> Tensor:
+    """Insert a dimension of extent 1 at each None among `marks`, which have ``:`` for the others
+    (or ``...`` for as many as are left); raises TypeMismatch.
+    """
+    marks = _fill_ellipsis(marks, len(value.shape))
+    kept = sum(mark == slice(None) for mark in marks)
+    if any(mark is not None and mark != slice(None) for mark in marks):
+        if value.dtype.is_ptr() and not value.is_block:
+            raise c.builder.error(
+                TypeMismatch,
+                f"a {describe(value)} is not indexed",
+                why="an array is the address of its first element in a kernel",
+                remedy="read through tl.load(pointer + offsets), write through tl.store",
+            )
+        raise c.builder.error(
+            TypeMismatch,
+            "a tensor is indexed by None, `:` and `...` only",
+            why="its elements lie in the registers of many threads",
+            remedy="load the part you need, or select it with tl.where and a reduction",
+        )
+    if kept > len(value.shape):
+        raise c.builder.error(
+            TypeMismatch,
+            f"{kept} dimensions are indexed, {describe(value)} has {len(value.shape)}",
+        )
+    for axis, mark in enumerate(marks):
+        if mark is None:
+            value = c.builder.expand_dims(value, axis)
+    return value
+
+
+def _fill_ellipsis(marks: Sequence[Any], rank: int) -> Sequence[Any]:
+    """Replace ``...`` by as many ``:`` as make up the rank."""
+    for position, mark in enumerate(marks):
+        if mark is Ellipsis:
+            named = sum(other is not None and other is not Ellipsis for other in marks)
+            fill = [slice(None)] * max(0, rank - named)
+            return [*marks[:position], *fill, *marks[position + 1 :]]
+    return marks
+
+
+OPERATIONS: dict[str, Callable[..., Value]] = {
     "broadcast": broadcast,
     "broadcast_to": broadcast_to,
     "expand_dims": expand_dims,

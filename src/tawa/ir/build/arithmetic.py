@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tawa.errors import ShapeUnsupported, TypeMismatch
-from tawa.frontend.builder import Builder, Number
-from tawa.frontend.promotion import PromotionError, literal_type, promote, promote_integers
-from tawa.frontend.types import ir_type
-from tawa.frontend.values import Const, Tensor, Value, describe, spell_type
 from tawa.ir import tile
+from tawa.ir.build.builder import Builder, Number
+from tawa.ir.build.promotion import PromotionError, literal_type, promote, promote_integers
+from tawa.ir.build.types import ir_type
+from tawa.ir.build.values import Const, Tensor, Value, describe, spell_type
 from tawa.language.dtypes import dtype, float32, int1, int32, int64, uint8, uint16, uint32, uint64
 
 # Operator → (row for integers, row for floats); an empty row: the operator has no such meaning.

@@ -13,12 +13,12 @@ from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
 from xdsl.ir import Attribute
 
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic
-from tawa.frontend.context import Context
-from tawa.frontend.handlers import arguments as arg
-from tawa.frontend.types import ir_type
-from tawa.frontend.values import BlockPointer, Const, Descriptor, Tensor, Value, describe
 from tawa.ir import tile
+from tawa.ir.build import arithmetic
+from tawa.ir.build.context import Context
+from tawa.ir.build.operations import arguments as arg
+from tawa.ir.build.types import ir_type
+from tawa.ir.build.values import BlockPointer, Const, Descriptor, Tensor, Value, describe
 from tawa.language.dtypes import dtype, int8, int32, int64, pointer_type
 
 _LOAD_CACHE = (".ca", ".cg", ".cv")
@@ -348,7 +348,7 @@ def _load_block(
     return load_from(c, address, inside, filler, attributes)
 
 
-HANDLERS: dict[str, Callable[..., Value]] = {
+OPERATIONS: dict[str, Callable[..., Value]] = {
     "load": load,
     "store": store,
     "make_block_ptr": make_block_ptr,
