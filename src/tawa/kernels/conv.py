@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from tawa.errors import ArgumentError
 from tawa.kernels import tuner as tuning
@@ -24,8 +24,8 @@ from tawa.kernels.conv_geometry import (
     im2col_filters,
     im2win,
     im2win_filters,
-    pair,
     paddings,
+    pair,
 )
 from tawa.kernels.conv_prepare import Operands, bind, pack_filters, prepare
 from tawa.kernels.conv_variants import METHODS, Problem, Variant, refused, variants
@@ -59,7 +59,7 @@ class Tuner(tuning.Tuner[tuple[Problem, str], Variant]):
                     f"{form}: {refused(form, operands.problem)}"
                     for form in ("rows", "taps", "parity", "im2win", "im2col", "pointers")
                 ),
-                remedy='pass dense arrays, torch: memory_format=torch.channels_last, or layout="copy"',
+                remedy='torch: .contiguous(memory_format=torch.channels_last), or layout="copy"',
             )
 
         def candidates() -> list[tuning.Candidate[Variant]]:
@@ -202,7 +202,11 @@ def conv2d(
     given = image, kernel, target, bias, added, scale
     best = _TUNER if tuner is None else tuner
     prepacked = isinstance(w, Filters)
-    finish = {"activation": activation, "out_dtype": out_dtype, "prepacked": prepacked}
+    finish: dict[str, Any] = {
+        "activation": activation,
+        "out_dtype": out_dtype,
+        "prepacked": prepacked,
+    }
 
     def write() -> Recipe:
         arrays: dict[str, Any] = dict(zip(ARRAYS, given))
@@ -263,11 +267,11 @@ def _geometry(
 
 def _is_chw(array: Any) -> bool:
     """Tell whether an array's library puts channels before pixels: torch's and CuPy's do."""
-    return is_tensor(array) or hasattr(type(array), "__cuda_array_interface__")
+    return is_tensor(array) or hasattr(cast("object", type(array)), "__cuda_array_interface__")
 
 
 def _nhwc(name: str, array: Any, layout: str = "") -> Any:
-    """Return an NHWC view of an array, or with layout="copy" a copy where its channels are apart."""
+    """Return an NHWC view of an array; with layout="copy" a copy where it is not dense."""
     shape = tuple(array.shape)
     if len(shape) != 4:
         raise ArgumentError(f"{name} has shape {shape}", why="a convolution in 2D has four axes")

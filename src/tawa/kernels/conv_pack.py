@@ -44,7 +44,7 @@ def pack(
     DILATION_H: tl.constexpr,
     DILATION_W: tl.constexpr,
 ):
-    """out[n * out_height + r, q, p] = x[n, r's row fh, q's column fw, c], p = (fh * FW + fw) * C + c.
+    """out[n * out_height + r, q, p] = x[n, r's row fh, q's column fw, c]; p counts (fh, fw, c).
 
     A row of `out` is `pitch` elements long, of which `columns` * `COLUMN` are written; from
     FH * FW * C on a column is zero, and so is what lies outside of x. Grid

@@ -203,21 +203,6 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
     return _launches(operands, variant, x, w, (seen.taps, seen.k), shape, options)
 
 
-def _filters(
-    base: Any,
-    groups: int,
-    filters: int,
-    taps: int,
-    step: tuple[int, int],
-    pitch: int,
-    sizes: Mapping[str, Any],
-) -> Any:
-    """Describe filters as [groups, Co/g, taps, K]; `pitch` elements from one to the next."""
-    k = step[0]
-    shape, strides = (groups, filters, taps, k), (filters * pitch, pitch, k, 1)
-    return tawa.TensorDescriptor(base, shape, strides, [1, sizes["BLOCK_N"], 1, sizes["BLOCK_K"]])
-
-
 def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
     problem = operands.problem
     g, size, sizes = problem.geometry, BYTES[problem.dtype], variant.config.kwargs

@@ -5,9 +5,9 @@
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false
 """Convolutions as products over windows, each as an author would write it: plain tile programs.
 
-Images are NHWC, filters [groups, Co/g, taps, K]: a tile of output pixels is a box of [BLOCK_I images,
-BLOCK_H rows, BLOCK_W columns], and a step multiplies it, [pixels, BLOCK_K], with [BLOCK_K, channels]
-of one tap. Accumulation is in float32 (tf32 products for float32 operands).
+Images are NHWC, filters [groups, Co/g, taps, K]: a tile of output pixels is a box of [BLOCK_I
+images, BLOCK_H rows, BLOCK_W columns], and a step multiplies it, [pixels, BLOCK_K], with
+[BLOCK_K, channels] of one tap. Accumulation is in float32 (tf32 products for float32 operands).
 
 What differs is how a step finds its pixels:
 
