@@ -19,16 +19,15 @@ from tawa.errors import ArgumentError
 from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import BYTES, empty_beside, look
 from tawa.kernels.conv_geometry import (
+    PACKINGS,
     Geometry,
-    im2col,
-    im2col_filters,
-    im2win,
-    im2win_filters,
+    packing,
     paddings,
     pair,
 )
 from tawa.kernels.conv_prepare import Operands, bind, pack_filters, prepare
 from tawa.kernels.conv_variants import METHODS, Problem, Variant, refused, variants
+from tawa.kernels.conv_views import VIEWS
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.runtime.arrays import Placeholder, is_tensor
 from tawa.runtime.store import DiskStore
@@ -57,7 +56,7 @@ class Tuner(tuning.Tuner[tuple[Problem, str], Variant]):
                 "no kernel takes these arrays",
                 why="; ".join(
                     f"{form}: {refused(form, operands.problem)}"
-                    for form in ("rows", "taps", "parity", "im2win", "im2col", "pointers")
+                    for form in (*VIEWS, *PACKINGS, "pointers")
                 ),
                 remedy='torch: .contiguous(memory_format=torch.channels_last), or layout="copy"',
             )
@@ -98,16 +97,10 @@ def filters(w: Any, *, method: str = "im2win", stride: Any = 1) -> Filters:
     co, fh, fw, c = look(array).shape
     steps = pair("stride", stride, 1)
     g = Geometry(1, fh, fw, c, co, fh, fw, steps)
-    _, order = _buffers(method, g, look(array).itemsize)
-    made = empty_beside(array, (order.elements,), look(array).dtype)
-    pack_filters(array, g, method == "im2col", order, made)()
+    how = packing(method, g, look(array).itemsize)
+    made = empty_beside(array, (how.filters.elements,), look(array).dtype)
+    pack_filters(array, g, how, made)()
     return Filters(made, (co, fh, fw, c), method, steps)
-
-
-def _buffers(method: str, g: Geometry, size: int) -> tuple[Any, Any]:
-    if method == "im2col":
-        return im2col(g, size), im2col_filters(g, size)
-    return im2win(g, size), im2win_filters(g, size)
 
 
 def workspace(
@@ -116,14 +109,14 @@ def workspace(
     """Return the bytes that a method makes beside its output: packed windows, packed filters.
 
     im2win: N * Ho * W * Fh * C elements, W the columns that windows reach, im2col:
-    N * Ho * Wo * Fh * Fw * C, both padded to multiples of 16 bytes where TMA steps. Views in place,
-    pointers and direct convolutions make none; sums that are dealt out are counted by `splits`.
+    N * Ho * Wo * Fh * Fw * C, padded: N * H * W * C; each with what TMA's strides need
+    (`tawa.kernels.conv_geometry.packing`). Views in place, pointers and direct convolutions make
+    none. A variant of several `splits` adds 4 bytes for each of them and output element.
     """
-    if method not in ("im2win", "im2col"):
+    if method not in PACKINGS:
         return 0
-    size = BYTES[dtype]
-    buffer, order = _buffers(method, geometry, size)
-    return size * (buffer.elements + (0 if prepacked else order.elements))
+    how = packing(method, geometry, BYTES[dtype])
+    return BYTES[dtype] * (how.images.elements if prepacked else how.elements)
 
 
 def conv2d(

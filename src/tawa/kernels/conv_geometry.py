@@ -90,40 +90,55 @@ class Packed:
         return self.lines * self.pitch
 
 
-def im2win(geometry: Geometry, itemsize: int) -> Packed:
-    """Return the im2win buffer of x: (N, Ho, W, Fh, C), W the columns that windows reach.
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How a method packs: the images' buffer, the filters', and the windows of either.
 
-    A column is padded so that windows begin at multiples of 16 bytes (stride * column), and a row
-    so that rows do: TMA's rules of strides.
+    `window` and `stride` are those of the pixels that lie together in a column of the buffers.
     """
-    used = geometry.fh * geometry.c
-    step = 16 // itemsize
+
+    images: Packed
+    filters: Packed
+    window: tuple[int, int]
+    stride: tuple[int, int]
+
+    @property
+    def elements(self) -> int:
+        """Elements of both buffers."""
+        return self.images.elements + self.filters.elements
+
+
+PACKINGS = ("im2win", "im2col", "padded")
+
+
+def packing(method: str, geometry: Geometry, itemsize: int) -> Packing:
+    """Return how "im2win", "im2col" or "padded" lays images and filters out.
+
+    - im2win: (N, Ho, W, Fh, C), W the columns that windows reach. A column is padded so that
+      windows begin at multiples of 16 bytes (stride * column), and a row so that rows do: TMA's
+      rules of strides. Filters are (Co, Fw, Fh, C), their columns as long.
+    - im2col: (N, Ho, Wo, Fh, Fw, C), windows padded to multiples of 16 bytes; filters as rows.
+    - padded: (N, H, W, C) with the padding around it and channels filled up until a stride is a
+      multiple of 16 bytes; filters (Co, Fh, Fw, C) likewise.
+    """
+    g, step = geometry, 16 // itemsize
+    if method == "im2col":
+        column = ceil_to(g.window, step)
+        images = Packed(g.n * g.ho, g.wo, g.window, column, g.wo * column)
+        filters = Packed(g.co, 1, g.window, column, column)
+        return Packing(images, filters, (g.fh, g.fw), g.stride)
+    used = g.c if method == "padded" else g.fh * g.c
     column = used
-    while geometry.stride[1] * column % step:
+    while g.stride[1] * column % step:
         column += 1
-    columns = (geometry.wo - 1) * geometry.stride[1] + geometry.fw
-    pitch = ceil_to(columns * column, step)
-    return Packed(geometry.n * geometry.ho, columns, used, column, pitch)
-
-
-def im2win_filters(geometry: Geometry, itemsize: int) -> Packed:
-    """Return the filters in window order, (Co, Fw, Fh, C), their columns as long as x's."""
-    column = im2win(geometry, itemsize).column
-    pitch = ceil_to(geometry.fw * column, 16 // itemsize)
-    return Packed(geometry.co, geometry.fw, geometry.fh * geometry.c, column, pitch)
-
-
-def im2col(geometry: Geometry, itemsize: int) -> Packed:
-    """Return the im2col buffer of x: (N * Ho, Wo, Fh * Fw * C), padded to 16 bytes a window."""
-    column = ceil_to(geometry.window, 16 // itemsize)
-    lines, columns = geometry.n * geometry.ho, geometry.wo
-    return Packed(lines, columns, geometry.window, column, columns * column)
-
-
-def im2col_filters(geometry: Geometry, itemsize: int) -> Packed:
-    """Return the filters as rows of a matrix, padded likewise."""
-    column = ceil_to(geometry.window, 16 // itemsize)
-    return Packed(geometry.co, 1, geometry.window, column, column)
+    long = ceil_to(g.fw * column, step)
+    if method == "padded":
+        lines, columns = g.h + g.padding[0] + g.padding[1], g.w + g.padding[2] + g.padding[3]
+        images = Packed(g.n * lines, columns, used, column, ceil_to(columns * column, step))
+        return Packing(images, Packed(g.co * g.fh, g.fw, used, column, long), (1, 1), (1, 1))
+    columns = (g.wo - 1) * g.stride[1] + g.fw
+    images = Packed(g.n * g.ho, columns, used, column, ceil_to(columns * column, step))
+    return Packing(images, Packed(g.co, g.fw, used, column, long), (g.fh, 1), (g.stride[0], 1))
 
 
 def pair(name: str, value: Any, least: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import ceil, prod
+from math import ceil
 from typing import Any, cast
 
 import tawa
@@ -12,19 +12,17 @@ from tawa.errors import ArgumentError
 from tawa.kernels import conv_pack, conv_windows
 from tawa.kernels.arrays import BYTES, PRODUCTS, View, empty_beside, look
 from tawa.kernels.conv_geometry import (
+    PACKINGS,
     Geometry,
     Packed,
-    im2col,
-    im2col_filters,
-    im2win,
-    im2win_filters,
+    Packing,
+    packing,
 )
-from tawa.kernels.conv_variants import Problem, Variant, refused, tiles
-from tawa.kernels.conv_views import Windows, packed, windows
+from tawa.kernels.conv_variants import Axes, Problem, Variant, refused
+from tawa.kernels.conv_views import Windows, windows
 from tawa.kernels.prepare import ACTIVATIONS, FLOATS, OUTPUTS, Launch
 from tawa.runtime.arrays import row_major
 
-_PACKED = ("im2win", "im2col")
 _FINISH = 1024
 
 
@@ -179,7 +177,7 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
     form = variant.form
     if reason := refused(form, operands.problem):
         raise ArgumentError(f"no convolution by {form}: {reason}", remedy='use method="auto"')
-    if form in _PACKED:
+    if form in PACKINGS:
         return _by_packing(operands, variant)
     if form in ("pointers", "direct"):
         return [_by_pointers(operands, variant)]
@@ -198,42 +196,47 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
         "DILATION_W": g.dilation[1],
         "CHANNELS": g.c,
     }
-    w = _filters(operands.w, g.groups, g.filters, seen.taps, seen.k, g.window, sizes)
+    w = _filters(operands.w, g.groups, g.filters, seen.taps, seen.k, (g.window, seen.k), sizes)
     shape = (g.n, g.ho, g.wo)
     return _launches(operands, variant, x, w, (seen.taps, seen.k), shape, options)
 
 
 def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
-    problem = operands.problem
-    g, size, sizes = problem.geometry, BYTES[problem.dtype], variant.config.kwargs
-    wide = variant.form == "im2col"
-    buffer = im2col(g, size) if wide else im2win(g, size)
-    order = im2col_filters(g, size) if wide else im2win_filters(g, size)
+    problem, form = operands.problem, variant.form
+    g, sizes = problem.geometry, variant.config.kwargs
+    how = packing(form, g, BYTES[problem.dtype])
+    buffer, order = how.images, how.filters
     windowed = empty_beside(operands.y, (buffer.elements,), problem.dtype)
-    launches = [_pack(operands.x, problem.strides, g, wide, buffer, windowed)]
+    seen = replace(g, fh=how.window[0], fw=how.window[1], stride=how.stride)
+    launches = [_pack(operands.x, problem.strides, seen, buffer, windowed)]
     w = operands.w
     if not operands.prepacked:
         w = empty_beside(operands.y, (order.elements,), look(w).dtype)
-        launches.append(pack_filters(operands.w, g, wide, order, w))
+        launches.append(pack_filters(operands.w, g, how, w))
     if "BLOCK_M" in sizes:
-        return [*launches, _packed_by_pointers(operands, variant, buffer, windowed, w)]
-    if wide:
-        shape = (1, 1, g.pixels)
-        k, column = buffer.used, buffer.column
-        seen = Windows("packed", (1, g.pixels, k), (buffer.elements, column, 1), 1, k)
-    else:
-        shape = (1, g.n * g.ho, g.wo)
-        seen = packed(g, buffer, g.stride[1], g.fw)
-    x = seen.descriptor(windowed, variant.box, sizes["BLOCK_K"])
-    filters = _filters(w, 1, g.co, 1, seen.k, order.pitch, sizes)
-    options = {"VIEW": "packed"}
-    return [*launches, *_launches(operands, variant, x, filters, (1, seen.k), shape, options)]
+        return [*launches, _packed_by_pointers(operands, variant, how, windowed, w)]
+    k = (g.fw - 1) * order.column + buffer.used
+    taps, shape, view = 1, (1, g.n * g.ho, g.wo), "packed"
+    match form:
+        case "im2col":
+            k, shape = buffer.used, (1, 1, g.pixels)
+            extents, strides = (1, g.pixels, k), (buffer.elements, buffer.column, 1)
+        case "im2win":
+            extents = (buffer.lines, g.wo, k)
+            strides = (buffer.pitch, g.stride[1] * buffer.column, 1)
+        case _:
+            taps, shape, view = g.fh, (g.n, g.ho, g.wo), "rows"
+            extents, line = (g.n, g.ho, g.fh, g.wo, k), buffer.pitch
+            image = buffer.lines // g.n * line
+            strides = (image, g.stride[0] * line, line, g.stride[1] * buffer.column, 1)
+    x = Windows(view, extents, strides, taps, k).descriptor(windowed, variant.box, sizes["BLOCK_K"])
+    steps = (taps * order.pitch, order.pitch)
+    filters = _filters(w, 1, g.co, taps, k, steps, sizes)
+    return [*launches, *_launches(operands, variant, x, filters, (taps, k), shape, {"VIEW": view})]
 
 
-def _pack(
-    x: Any, strides: tuple[int, ...], g: Geometry, wide: bool, buffer: Packed, out: Any
-) -> Launch:
-    """Return the launch that packs windows: whole ones (im2col), or their columns (im2win)."""
+def _pack(x: Any, strides: tuple[int, ...], g: Geometry, buffer: Packed, out: Any) -> Launch:
+    """Return the launch that packs x by the windows of `g`."""
     columns, part = _fit(buffer.column)
     options = {
         "BLOCK_W": columns,
@@ -241,9 +244,9 @@ def _pack(
         "CHANNELS": g.c,
         "COLUMN": buffer.column,
         "FH": g.fh,
-        "FW": g.fw if wide else 1,
+        "FW": g.fw,
         "STRIDE_H": g.stride[0],
-        "STRIDE_W": g.stride[1] if wide else 1,
+        "STRIDE_W": g.stride[1],
         "PAD_H": g.padding[0],
         "PAD_W": g.padding[2],
         "DILATION_H": g.dilation[0],
@@ -254,10 +257,11 @@ def _pack(
     return Launch(conv_pack.pack, grid, (x, out, *sizes, *strides), options)
 
 
-def pack_filters(w: Any, g: Geometry, wide: bool, order: Packed, out: Any) -> Launch:
-    """Return the launch that packs filters: to it they are images of one output row."""
-    seen = replace(g, n=g.co, h=g.fh, w=g.fw, stride=(1, 1), padding=(0, 0, 0, 0), dilation=(1, 1))
-    return _pack(w, _plain_strides(look(w)), seen, wide, order, out)
+def pack_filters(w: Any, g: Geometry, how: Packing, out: Any) -> Launch:
+    """Return the launch that packs filters: to it they are images, of one output row or of all."""
+    height, width = how.window
+    seen = Geometry(g.co, g.fh, g.fw, g.c, g.co, height, width)
+    return _pack(w, _plain_strides(look(w)), seen, how.filters, out)
 
 
 def _fit(column: int) -> tuple[int, int]:
@@ -267,15 +271,18 @@ def _fit(column: int) -> tuple[int, int]:
 
 
 def _packed_by_pointers(
-    operands: Operands, variant: Variant, buffer: Packed, windowed: Any, w: Any
+    operands: Operands, variant: Variant, how: Packing, windowed: Any, w: Any
 ) -> Launch:
     """Return the product over packed windows without descriptors: what these are worth."""
-    g, wide = operands.problem.geometry, variant.form == "im2col"
-    taps, step = (1, 1) if wide else (g.fw, g.stride[1])
-    if taps * buffer.column * g.co != prod(look(w).shape):
+    g, buffer = operands.problem.geometry, how.images
+    if variant.form == "padded" or how.filters.pitch != how.filters.columns * buffer.column:
         raise ArgumentError(
-            "packed filters have gaps between them, which pointers do not step over"
+            f"{variant.form} through pointers: packed rows have gaps between them",
+            why="a window is read by pointers as one run of elements",
+            remedy='use descriptors (a tile with BLOCK_I), or the form "pointers"',
         )
+    step = 1 if variant.form == "im2col" else g.stride[1]
+    taps = how.filters.columns
     seen = Geometry(buffer.lines, 1, buffer.columns, buffer.column, g.co, 1, taps, (1, step))
     strides = (buffer.pitch, buffer.pitch, buffer.column, 1)
     return _by_pointers(operands, variant, seen, strides, windowed, w)
@@ -326,10 +333,16 @@ def _finish(problem: Problem) -> dict[str, Any]:
 
 
 def _filters(
-    base: Any, groups: int, filters: int, taps: int, k: int, pitch: int, sizes: Mapping[str, Any]
+    base: Any,
+    groups: int,
+    filters: int,
+    taps: int,
+    k: int,
+    steps: tuple[int, int],
+    sizes: Mapping[str, Any],
 ) -> Any:
-    """Describe filters as [groups, Co/g, taps, K]; `pitch` elements from one to the next."""
-    shape, strides = (groups, filters, taps, k), (filters * pitch, pitch, k, 1)
+    """Describe filters as [groups, Co/g, taps, K]; `steps` from a filter and a tap to the next."""
+    shape, strides = (groups, filters, taps, k), (filters * steps[0], *steps, 1)
     block = [1, sizes["BLOCK_N"], 1, sizes["BLOCK_K"]]
     return tawa.TensorDescriptor(base, shape, strides, block)
 
@@ -356,7 +369,7 @@ def _launches(
     parts = ceil(steps / chunk)
     rows, columns = ceil(shape[1] / box[1]), ceil(shape[2] / box[2])
     numbers = (taps, k, rows, columns, g.filters)
-    count, across = tiles(box, *shape), ceil(g.filters / sizes["BLOCK_N"])
+    count, across = Axes(*shape).tiles(box), ceil(g.filters / sizes["BLOCK_N"])
     if parts == 1:
         block = [*box, 1, sizes["BLOCK_N"]]
         full = (*shape, g.groups, g.filters)

@@ -1,20 +1,20 @@
 """Which form and which tile for a convolution: those worth trying, the likely best first.
 
-A *form* is how windows are read: a view in place (`tawa.kernels.conv_views`), "im2win" or "im2col"
-(packed first), "pointers", or "direct". A tile is a box of output pixels by output channels; the
-model counts waves of boxes, overhang included, and bytes; a tuner times the first few.
+A *form* is how windows are read: a view in place (`tawa.kernels.conv_views`), packed first
+("im2win", "im2col", "padded"), "pointers", or "direct". A tile is a box of output pixels by output
+channels; the model counts waves of boxes, overhang included, and bytes; a tuner times the first few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import tawa
 from tawa.kernels.arrays import BYTES, View
-from tawa.kernels.conv_geometry import Geometry, im2col, im2win
+from tawa.kernels.conv_geometry import PACKINGS, Geometry, packing
 from tawa.kernels.conv_views import VIEWS, depth_of, refusal, windows
 from tawa.target import H200, Target
 
@@ -47,6 +47,8 @@ _RATE = {1: 9.8e12, 2: 4.9e12, 4: 2.4e12}
 _BANDWIDTH = 4.0e12
 _FIXED = 4e-6
 _DIRECT = 0.1e12
+# Through pointers, where channels are no multiple of 16 bytes and are read one by one.
+_BY_ELEMENTS = 0.2
 _EXTENTS = (1, 2, 4, 8, *range(16, 257, 8))
 
 
@@ -110,17 +112,18 @@ def refused(form: str, problem: Problem) -> str:
         return _unlike(problem) or _narrow(problem)
     if not problem.stored:
         return f"the output's {g.filters} channels a group are not stored by TMA (16 bytes)"
-    if form in ("im2win", "im2col"):
+    if form in PACKINGS:
         if g.groups > 1:
             return f"{g.groups} groups: windows are packed with all channels"
         if form == "im2col":
             return ""
         if g.dilation != (1, 1):
             return f"dilation {g.dilation}: a window's columns do not lie side by side"
-        if g.fw <= g.stride[1]:
+        if form == "im2win" and g.fw <= g.stride[1]:
+            wide, ours = (packing(name, g, size).images.elements for name in ("im2col", form))
             return (
                 f"windows of {g.fw} columns at stride {g.stride[1]} share none, so that im2col is"
-                f" smaller ({im2col(g, size).elements} elements, not {im2win(g, size).elements})"
+                f" smaller ({wide} elements, not {ours})"
             )
         return ""
     if reason := refusal(form, g, problem.view):
@@ -146,27 +149,49 @@ def _narrow(problem: Problem) -> str:
     return "an image, or the output's pixels, need more than 31 bits" if far >= 1 << 31 else ""
 
 
-def boxes(pixels: int, images: int, rows: int, columns: int) -> Box:
-    """Return the box of `pixels` pixels with the fewest tiles; of equal ones the widest."""
-    best: tuple[int, int, Box] | None = None
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The images, rows and columns that boxes are cut from, and what a box reads.
+
+    Pixels lie `steps` (rows, columns) apart, their windows reach `reach` pixels of `bytes` each.
+    """
+
+    images: int
+    rows: int
+    columns: int
+    steps: tuple[int, int] = (1, 1)
+    reach: tuple[int, int] = (1, 1)
+    bytes: int = 0
+
+    def tiles(self, box: Box) -> int:
+        """Return how many boxes cover the pixels."""
+        extents = (self.images, self.rows, self.columns)
+        return prod(ceil(extent / size) for extent, size in zip(extents, box))
+
+    def read(self, box: Box) -> int:
+        """Return the bytes of all windows of a box, each pixel once."""
+        down = (box[1] - 1) * self.steps[0] + self.reach[0]
+        return box[0] * down * ((box[2] - 1) * self.steps[1] + self.reach[1]) * self.bytes
+
+
+def boxes(pixels: int, axes: Axes, seconds: float, target: Target) -> Box:
+    """Return the best box of `pixels` pixels, a tile's products of which take `seconds`.
+
+    Every tile computes overhang too, and fetches what its windows reach over: few tiles speak for
+    boxes that fit the output, few bytes for compact ones.
+    """
+    found: list[tuple[float, int, Box]] = []
+    each = _BANDWIDTH / target.multiprocessors
     for across in _EXTENTS:
-        if pixels % across or across > max(columns * 2 - 1, 8):
+        if pixels % across:
             continue
         left = pixels // across
         for down in (1, 2, 4, 8, 16, 32, 64, 128, 256):
             if left % down or left // down not in _EXTENTS:
                 continue
             box = (left // down, down, across)
-            tiles = ceil(images / box[0]) * ceil(rows / down) * ceil(columns / across)
-            found = (tiles, -across, box)
-            best = found if best is None else min(best, found)
-    assert best is not None, "8 divides every tile's pixels"
-    return best[2]
-
-
-def tiles(box: Box, images: int, rows: int, columns: int) -> int:
-    """Return how many boxes cover the pixels."""
-    return ceil(images / box[0]) * ceil(rows / box[1]) * ceil(columns / box[2])
+            found.append((axes.tiles(box) * (seconds + axes.read(box) / each), -across, box))
+    return min(found)[2]
 
 
 def variants(
@@ -176,7 +201,7 @@ def variants(
 
     `method` "auto" has views in place, pointers, and where windows overlap also im2win.
     """
-    forms = (*VIEWS, "im2win", "im2col", "pointers") if method == "auto" else (method,)
+    forms = (*VIEWS, *PACKINGS, "pointers") if method == "auto" else (method,)
     ranked: list[tuple[float, Variant]] = []
     for form in forms:
         if not refused(form, problem):
@@ -185,14 +210,15 @@ def variants(
     return [variant for _, variant in ranked[:most]]
 
 
-def _pixel_axes(form: str, problem: Problem) -> tuple[int, int, int]:
-    """Return how many images, rows and columns the tiles of a form are cut from."""
-    g = problem.geometry
+def axes_of(form: str, g: Geometry, size: int) -> Axes:
+    """Return what the boxes of a form are cut from."""
     if form == "im2col":
-        return 1, 1, g.pixels
+        return Axes(1, 1, g.pixels, bytes=packing(form, g, size).images.column * size)
     if form == "im2win":
-        return 1, g.n * g.ho, g.wo
-    return g.n, g.ho, g.wo
+        column = packing(form, g, size).images.column * size
+        return Axes(1, g.n * g.ho, g.wo, (1, g.stride[1]), (1, g.fw), column)
+    reach = tuple((f - 1) * step + 1 for f, step in zip((g.fh, g.fw), g.dilation))
+    return Axes(g.n, g.ho, g.wo, g.stride, (reach[0], reach[1]), g.channels * size)
 
 
 def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Variant]]:
@@ -208,29 +234,35 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
     if form == "pointers":
         while depth > 32 // size and depth // 2 >= g.window:
             depth //= 2
+        vectors = 1.0 if g.channels * size % 16 == 0 else _BY_ELEMENTS
         for rows, columns, share in _POINTERS:
             if columns >= 2 * g.filters and columns > 32:
                 continue
             count = ceil(g.pixels / rows) * ceil(g.filters / columns) * g.groups
-            one = 2 * rows * columns * _up(g.window, depth) / (_RATE[size] * share)
+            one = 2 * rows * columns * _up(g.window, depth) / (_RATE[size] * share * vectors)
             seconds = max(ceil(count / target.multiprocessors) * one, moved / _BANDWIDTH) + _FIXED
             config = tawa.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth})
             yield seconds, Variant(form, config)
         return
     extra, taps, k = 0.0, 1, g.window
-    if form in ("im2win", "im2col"):
-        buffer = im2win(g, size) if form == "im2win" else im2col(g, size)
-        k = (g.fw if form == "im2win" else 1) * buffer.column
-        extra = (3 * buffer.elements * size) / _BANDWIDTH + 2 * _FIXED
+    if form in PACKINGS:
+        made = packing(form, g, size)
+        taps = g.fh if form == "padded" else 1
+        k = (1 if form == "im2col" else g.fw) * made.images.column
+        while depth > 32 // size and depth // 2 >= k:
+            depth //= 2
+        extra = 2 * made.elements * size / _BANDWIDTH + 2 * _FIXED
     else:
         seen = windows(form, g, problem.view)
         taps, k, depth = seen.taps, seen.k, depth_of(seen, size)
+    axes = axes_of(form, g, size)
     for rows, columns, share in _TILES:
         if columns >= 2 * g.filters and columns > 32:
             continue
-        box = boxes(rows, *_pixel_axes(form, problem))
-        count = tiles(box, *_pixel_axes(form, problem)) * ceil(g.filters / columns) * g.groups
         steps = taps * ceil(k / depth)
+        whole = 2 * rows * columns * depth * steps / (_RATE[size] * share)
+        box = boxes(rows, axes, whole, target)
+        count = axes.tiles(box) * ceil(g.filters / columns) * g.groups
         sizes = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
         sizes |= {"BLOCK_N": columns, "BLOCK_K": depth}
         for splits in (1, 2, 3, 4, 6, 8, 12, 16):

@@ -5,7 +5,7 @@
 | rows | (N, Ho, Fh, Wo, Fw * C) | any stride, no padding; K runs over whole rows of a window |
 | taps | (N, H, W, C); with groups (N, H, W, g, C/g) | stride 1, padding, dilation, groups |
 | parity | (N, H/s, s, W/s, s * C) | strides with padding and dilation |
-| packed | (N * Ho, Wo, Fw * P) of an im2win buffer | any stride, any C |
+| packed | (N * Ho, Wo, Fw * P) of an im2win buffer | any stride, any C, padding |
 
 In the views taps and parity coordinates are shifted by the tap; what lies outside is zero. The
 views rows and packed overlap: neighbouring windows share memory, which loads may.
@@ -18,7 +18,7 @@ from typing import Any
 
 import tawa
 from tawa.kernels.arrays import View
-from tawa.kernels.conv_geometry import Geometry, Packed
+from tawa.kernels.conv_geometry import Geometry
 
 VIEWS = ("rows", "taps", "parity")
 """The views in place."""
@@ -68,16 +68,6 @@ def windows(view: str, geometry: Geometry, x: View) -> Windows:
         return Windows("groups", shape, strides, g.fh * g.fw, g.channels)
     shape, strides = (g.n, g.h, g.w, g.c), (image, row, pixel, 1)
     return Windows(view, shape, strides, g.fh * g.fw, g.c)
-
-
-def packed(geometry: Geometry, buffer: Packed, stride: int, taps: int) -> Windows:
-    """Return the packed view: windows of `taps` columns of `buffer`, each `stride` columns on.
-
-    Of the last column only what is used counts.
-    """
-    k = (taps - 1) * buffer.column + buffer.used
-    shape = (buffer.lines, geometry.wo, k)
-    return Windows("packed", shape, (buffer.pitch, stride * buffer.column, 1), 1, k)
 
 
 def refusal(view: str, geometry: Geometry, x: View) -> str:
