@@ -26,7 +26,7 @@ from tawa.kernels.conv_geometry import (
     pair,
 )
 from tawa.kernels.conv_prepare import Operands, bind, pack_filters, prepare
-from tawa.kernels.conv_variants import METHODS, Problem, Variant, refused, variants
+from tawa.kernels.conv_variants import METHODS, Problem, Variant, refused, unlike, variants
 from tawa.kernels.conv_views import VIEWS
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.runtime.arrays import Placeholder, is_tensor
@@ -50,16 +50,17 @@ class Tuner(tuning.Tuner[tuple[Problem, str], Variant]):
         """
         if method != "auto" and (reason := refused(method, operands.problem)):
             raise ArgumentError(f"method={method!r}: {reason}", remedy='use method="auto"')
-        found = variants(operands.problem, method)
-        if not found:
+        if method == "auto" and (reason := unlike(operands.problem)):
             raise ArgumentError(
-                "no kernel takes these arrays",
-                why="; ".join(
-                    f"{form}: {refused(form, operands.problem)}"
-                    for form in (*VIEWS, *PACKINGS, "pointers")
-                ),
+                reason,
+                why="a copy of all is nothing that a convolution makes unasked",
                 remedy='torch: .contiguous(memory_format=torch.channels_last), or layout="copy"',
             )
+        found = variants(operands.problem, method)
+        if not found:
+            every = (*VIEWS, *PACKINGS, "pointers")
+            reasons = (f"{form}: {refused(form, operands.problem)}" for form in every)
+            raise ArgumentError("no kernel takes these arrays", why="; ".join(reasons))
 
         def candidates() -> list[tuning.Candidate[Variant]]:
             return [
@@ -159,7 +160,7 @@ def conv2d(
             refused otherwise, but for `method` "im2win" and "im2col", which pack any strides.
         method: "auto", "im2win", "im2col" (windows packed first) or "direct" (without tensor
             cores). im2win takes no dilation, both no groups; im2win needs Fw > stride, below which
-            im2col is smaller.
+            im2col is no larger.
         launch_pdl: let the kernels begin while the one before them in the stream ends.
         variant: the form and configuration to use instead of tuning.
         tuner: remembers what was fastest; by default one for the whole process, and the disk.

@@ -89,14 +89,14 @@ def bind(
         count = view.shape[0] if view.shape else 1
         _check_vector("scale", view, (1, g.co), ("f32",))
         how = "tensor" if count == 1 else "channel"
-    dense = _dense(filters)
     problem = Problem(
         g,
         image.dtype,
         result.dtype,
         _plain_strides(image),
         image.address & 15,
-        dense and filters.address % 16 == 0,
+        _dense(filters),
+        filters.address % 16 == 0,
         stored,
         how,
         bias is not None,

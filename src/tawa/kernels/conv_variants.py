@@ -2,7 +2,7 @@
 
 A *form* is how windows are read: a view in place (`tawa.kernels.conv_views`), packed first
 ("im2win", "im2col", "padded"), "pointers", or "direct". A tile is a box of output pixels by output
-channels; the model counts waves of boxes, overhang included, and bytes; a tuner times the first few.
+channels; the model counts waves of boxes, overhang included, and bytes; a tuner times the first.
 """
 
 from __future__ import annotations
@@ -54,14 +54,15 @@ _EXTENTS = (1, 2, 4, 8, *range(16, 257, 8))
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a choice depends on; strides are those of x, `dense` whether w can be read in place."""
+    """What a choice depends on; strides are those of x."""
 
     geometry: Geometry
     dtype: str
     out: str
     strides: tuple[int, ...]
     address: int
-    dense: bool
+    dense: bool  # w, as (Co, Fh, Fw, C/g)
+    aligned: bool  # w's address, to 16 bytes
     stored: bool  # y and the residual, by TMA
     scale: str = ""
     bias: bool = False
@@ -107,9 +108,9 @@ def refused(form: str, problem: Problem) -> str:
     g = problem.geometry
     size = BYTES[problem.dtype]
     if form == "direct":
-        return _unlike(problem)
+        return unlike(problem)
     if form == "pointers":
-        return _unlike(problem) or _narrow(problem)
+        return unlike(problem) or _narrow(problem)
     if not problem.stored:
         return f"the output's {g.filters} channels a group are not stored by TMA (16 bytes)"
     if form in PACKINGS:
@@ -123,21 +124,23 @@ def refused(form: str, problem: Problem) -> str:
             wide, ours = (packing(name, g, size).images.elements for name in ("im2col", form))
             return (
                 f"windows of {g.fw} columns at stride {g.stride[1]} share none, so that im2col is"
-                f" smaller ({wide} elements, not {ours})"
+                f" no larger ({wide} elements for {ours})"
             )
         return ""
     if reason := refusal(form, g, problem.view):
         return reason
     if not problem.dense:
-        return "the filters are not dense and aligned (Co, Fh, Fw, C/g)"
+        return "the filters are not dense (Co, Fh, Fw, C/g)"
+    if not problem.aligned:
+        return "the filters' address is not a multiple of 16 bytes, which TMA needs"
     seen = windows(form, g, problem.view)
     if (seen.taps > 1 and seen.k * size % 16) or g.window * size % 16:
         return f"a filter's taps of {seen.k} elements are no multiple of 16 bytes"
     return ""
 
 
-def _unlike(problem: Problem) -> str:
-    """Return why pointers, which need x's channels and dense filters, cannot be used."""
+def unlike(problem: Problem) -> str:
+    """Return why arrays are not read where they lie: channels side by side, filters dense."""
     if problem.strides[3] != 1 and problem.geometry.c > 1:
         return "channels of x do not lie side by side"
     return "" if problem.dense else "the filters are not dense (Co, Fh, Fw, C/g)"
