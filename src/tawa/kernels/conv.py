@@ -94,7 +94,7 @@ def filters(w: Any, *, method: str = "im2win", stride: Any = 1) -> Filters:
     """
     if method not in ("im2win", "im2col"):
         raise ArgumentError(f"method={method!r}", why='filters are packed for "im2win", "im2col"')
-    array = _nhwc("w", w)
+    array = nhwc("w", w)
     co, fh, fw, c = look(array).shape
     steps = pair("stride", stride, 1)
     g = Geometry(1, fh, fw, c, co, fh, fw, steps)
@@ -177,9 +177,9 @@ def conv2d(
     if layout not in ("", "copy"):
         raise ArgumentError(f"layout={layout!r}", why='"" or "copy"')
     held = w.array if isinstance(w, Filters) else w
-    _keep_gradients(x=x, w=held, bias=bias, residual=residual, scale=scale)
-    image = _nhwc("x", x, layout)
-    kernel = held if isinstance(w, Filters) else _nhwc("w", w, layout)
+    keep_gradients(x=x, w=held, bias=bias, residual=residual, scale=scale)
+    image = nhwc("x", x, layout)
+    kernel = held if isinstance(w, Filters) else nhwc("w", w, layout)
     steps = pair("stride", stride, 1)
     if isinstance(w, Filters):
         if (method, steps) != (w.method, w.stride):
@@ -190,9 +190,9 @@ def conv2d(
         window = w.shape
     else:
         window = tuple(look(kernel).shape)
-    geometry = _geometry(look(image).shape, window, steps, padding, dilation, groups)
-    target = None if out is None else _nhwc("out", out)
-    added = None if residual is None else _nhwc("residual", residual)
+    geometry = geometry_of(look(image).shape, window, steps, padding, dilation, groups)
+    target = None if out is None else nhwc("out", out)
+    added = None if residual is None else nhwc("residual", residual)
     given = image, kernel, target, bias, added, scale
     best = _TUNER if tuner is None else tuner
     prepacked = isinstance(w, Filters)
@@ -221,10 +221,10 @@ def conv2d(
     shape = (steps, geometry.padding, geometry.dilation, groups, window)
     options = (*shape, activation, out_dtype, prepacked, launch_pdl, method, variant)
     found = best.recipes.run(given, options, write)[0]
-    return out if out is not None else _given(found)
+    return out if out is not None else as_given(found)
 
 
-def _geometry(
+def geometry_of(
     image: tuple[int, ...],
     window: tuple[int, ...],
     stride: tuple[int, int],
@@ -264,7 +264,7 @@ def _is_chw(array: Any) -> bool:
     return is_tensor(array) or hasattr(cast("object", type(array)), "__cuda_array_interface__")
 
 
-def _nhwc(name: str, array: Any, layout: str = "") -> Any:
+def nhwc(name: str, array: Any, layout: str = "") -> Any:
     """Return an NHWC view of an array; with layout="copy" a copy where it is not dense."""
     shape = tuple(array.shape)
     if len(shape) != 4:
@@ -280,14 +280,14 @@ def _nhwc(name: str, array: Any, layout: str = "") -> Any:
     return sys.modules["cupy"].ascontiguousarray(found) if layout == "copy" else found
 
 
-def _given(array: Any) -> Any:
+def as_given(array: Any) -> Any:
     """Return an NHWC array in its library's order of axes."""
     if not _is_chw(array):
         return array
     return array.permute(0, 3, 1, 2) if is_tensor(array) else array.transpose(0, 3, 1, 2)
 
 
-def _keep_gradients(**arrays: Any) -> None:
+def keep_gradients(**arrays: Any) -> None:
     """Raise `ArgumentError` where torch would record a call whose gradient nobody computes."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.is_grad_enabled():

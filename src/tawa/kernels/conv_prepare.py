@@ -93,9 +93,9 @@ def bind(
         g,
         image.dtype,
         result.dtype,
-        _plain_strides(image),
+        strides_of(image),
         image.address & 15,
-        _dense(filters),
+        dense(filters),
         filters.address % 16 == 0,
         stored,
         how,
@@ -130,7 +130,7 @@ def _activation(activation: Any) -> tuple[str, tuple[float, float]]:
     )
 
 
-def _plain_strides(view: View) -> tuple[int, ...]:
+def strides_of(view: View) -> tuple[int, ...]:
     """Return strides; of axes of one element, where libraries give any, those of dense rows."""
     found: list[int] = []
     step = 1
@@ -140,8 +140,9 @@ def _plain_strides(view: View) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-def _dense(view: View) -> bool:
-    return 0 in view.shape or _plain_strides(view) == row_major(view.shape)
+def dense(view: View) -> bool:
+    """Tell whether an array lies by rows, without gaps."""
+    return 0 in view.shape or strides_of(view) == row_major(view.shape)
 
 
 def _by_tma(view: View, g: Geometry) -> bool:
@@ -150,7 +151,7 @@ def _by_tma(view: View, g: Geometry) -> bool:
 
 def _check_pixels(name: str, view: View, g: Geometry) -> None:
     shape = (g.n, g.ho, g.wo, g.co)
-    if view.shape != shape or not _dense(view):
+    if view.shape != shape or not dense(view):
         raise ArgumentError(
             f"{name} has, as NHWC, shape {view.shape} and strides {view.strides}",
             why=f"the convolution has shape {shape}, channels side by side, without gaps",
@@ -207,8 +208,7 @@ def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
     how = packing(form, g, BYTES[problem.dtype])
     buffer, order = how.images, how.filters
     windowed = empty_beside(operands.y, (buffer.elements,), problem.dtype)
-    seen = replace(g, fh=how.window[0], fw=how.window[1], stride=how.stride)
-    launches = [_pack(operands.x, problem.strides, seen, buffer, windowed)]
+    launches = [pack(operands.x, g, how, windowed)]
     w = operands.w
     if not operands.prepacked:
         w = empty_beside(operands.y, (order.elements,), look(w).dtype)
@@ -233,6 +233,12 @@ def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
     steps = (taps * order.pitch, order.pitch)
     filters = _filters(w, 1, g.co, taps, k, steps, sizes)
     return [*launches, *_launches(operands, variant, x, filters, (taps, k), shape, {"VIEW": view})]
+
+
+def pack(x: Any, g: Geometry, how: Packing, out: Any) -> Launch:
+    """Return the launch that packs images."""
+    seen = replace(g, fh=how.window[0], fw=how.window[1], stride=how.stride)
+    return _pack(x, strides_of(look(x)), seen, how.images, out)
 
 
 def _pack(x: Any, strides: tuple[int, ...], g: Geometry, buffer: Packed, out: Any) -> Launch:
@@ -261,7 +267,7 @@ def pack_filters(w: Any, g: Geometry, how: Packing, out: Any) -> Launch:
     """Return the launch that packs filters: to it they are images, of one output row or of all."""
     height, width = how.window
     seen = Geometry(g.co, g.fh, g.fw, g.c, g.co, height, width)
-    return _pack(w, _plain_strides(look(w)), seen, how.filters, out)
+    return _pack(w, strides_of(look(w)), seen, how.filters, out)
 
 
 def _fit(column: int) -> tuple[int, int]:
