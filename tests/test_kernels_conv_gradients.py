@@ -207,7 +207,7 @@ def test_transposed():
 def test_refusals_name_the_rule():
     g = Geometry(1, 9, 9, 16, 16, 3, 3, (2, 2), dilation=(2, 2))
     x, w, dy = arrays(g)
-    with pytest.raises(ArgumentError, match="stride .* and dilation"):
+    with pytest.raises(ArgumentError, match=r"stride .* and dilation"):
         conv2d_input_gradient(x.shape, w, dy, **options(g))
     with pytest.raises(ArgumentError, match="neither dilation nor"):
         conv2d_weight_gradient(x, w.shape, dy, **options(g))

@@ -47,8 +47,9 @@ def conv_input_gradient(
     """dx [N, height, width, GROUPS * channels] of dy [N, Ho, Wo, GROUPS, K].
 
     A pixel at stride * i + parity sees dy at i + (parity + pad - tap * dilation) / stride, for the
-    taps that this divides evenly (one dilation of the two is 1, or the stride). Grid (tiles of one
-    parity's pixels, cdiv(channels, BLOCK_N), groups * STRIDE_H * STRIDE_W).
+    taps for which that is whole; along an axis the stride or the dilation is 1. w is [GROUPS, K,
+    taps, channels]. Grid (tiles of one parity's pixels, cdiv(channels, BLOCK_N), GROUPS * STRIDE_H
+    * STRIDE_W).
     """
     tile = tl.program_id(0)
     channel = tl.program_id(1) * BLOCK_N

@@ -208,12 +208,14 @@ def weight_launches(g: Geometry, x: Any, dy: Any, dw: Any, target: Any = H200) -
         raise ArgumentError(
             f"dy has {g.filters} channels a group", why="TMA steps by multiples of 16 bytes"
         )
+    if not g.n:
+        return [_add(g, empty_beside(dw, (1,), "f32"), dw, 0, g.window, 1, g.channels)]
     launches: list[Launch] = []
     column, together = g.channels, 1
     axes = Axes(g.n, g.ho, g.wo)
     whole = (gcd(g.ho, 64), gcd(g.wo, 64))
     exact = (64 // min(64, whole[0] * whole[1]), min(whole[0], 64 // whole[1]), whole[1])
-    wasted = axes.tiles(exact) * 64 / max(1, g.pixels)
+    wasted = axes.tiles(exact) * 64 / g.pixels
     if not refusal("rows", g, seen_x):
         seen = windows("rows", g, seen_x)
         together, base = g.fw, x
@@ -234,7 +236,7 @@ def weight_launches(g: Geometry, x: Any, dy: Any, dw: Any, target: Any = H200) -
         column, base = buffer.column, empty_beside(dw, (buffer.elements,), seen_x.dtype)
         launches.append(pack(x, g, how, base))
         k = (g.fw - 1) * column + g.c
-        image = buffer.lines // max(1, g.n) * line
+        image = buffer.lines // g.n * line
         strides = (image, g.stride[0] * line, line, g.stride[1] * column, 1)
         seen = Windows("rows", (g.n, g.ho, g.fh, g.wo, k), strides, g.fh, k)
     box = exact if seen.view == "groups" else boxes(64, axes, 1e-6, target)
@@ -260,14 +262,20 @@ def weight_launches(g: Geometry, x: Any, dy: Any, dw: Any, target: Any = H200) -
     grid = (ceil(g.filters / rows), seen.taps * across, parts * g.groups)
     described = seen.descriptor(base, box, columns)
     first = (described, grown, sums, *numbers)
-    if tiles:
-        launches.append(Launch(conv_backward.conv_weight_gradient, grid, first, options))
+    launches.append(Launch(conv_backward.conv_weight_gradient, grid, first, options))
+    return [*launches, _add(g, part, dw, parts, pitch, together, column)]
+
+
+def _add(
+    g: Geometry, part: Any, dw: Any, parts: int, pitch: int, together: int, column: int
+) -> Launch:
+    """Return the launch that adds parts up: rows of `together` taps of `column` elements each."""
     count = g.co * g.window
     options = {"PARTS": parts, "TAPS": g.fh * g.fw, "TOGETHER": together, "BLOCK": _ADDED}
     options |= {"CHANNELS": g.channels, "COLUMN": column}
-    last = (part, dw, count, g.co * seen.taps * pitch, pitch)
-    launches.append(Launch(conv_backward.add_weights, (ceil(count / _ADDED),), last, options))
-    return launches
+    size = g.co * g.fh * g.fw // together * pitch
+    grid = (ceil(count / _ADDED),)
+    return Launch(conv_backward.add_weights, grid, (part, dw, count, size, pitch), options)
 
 
 def conv_transpose2d(
