@@ -13,7 +13,14 @@ import numpy as np
 
 import tawa
 from lower_kernels import DTYPES, integers
-from tawa.kernels import attention, conv_prepare, conv_variants, prepare, variants
+from tawa.kernels import (
+    attention,
+    conv_gradients,
+    conv_prepare,
+    conv_variants,
+    prepare,
+    variants,
+)
 from tawa.kernels.attention import Variant
 from tawa.kernels.conv_geometry import Geometry
 from tawa.kernels.prepare import Launch
@@ -292,8 +299,35 @@ def _convolutions() -> Iterator[tuple[str, Library]]:
         yield f"conv {form}", Library(make, 0, 32 if form == "pointers" else 1, least=1)
 
 
+def _gradient(extent: int | None, geometry: Geometry, of: str) -> list[Launch]:
+    """A gradient: of the input, summed over `extent` filters, or of the filters, over images."""
+    g = geometry
+    if extent is not None:
+        change = {"co": extent, "fh": 1, "fw": 1} if of == "input" else {"n": extent}
+        g = replace(g, **change)
+    dy = integers((g.n, g.ho, g.wo, g.co), "f16")
+    if of == "input":
+        dx = np.full((g.n, g.h, g.w, g.c), np.nan, np.float16)
+        w = integers((g.co, g.fh, g.fw, g.channels), "f16")
+        return conv_gradients.input_launches(g, dy, w, dx)
+    dw = np.full((g.co, g.fh, g.fw, g.channels), np.nan, np.float16)
+    return conv_gradients.weight_launches(g, integers((g.n, g.h, g.w, g.c), "f16"), dy, dw)
+
+
+def _gradients() -> Iterator[tuple[str, Library]]:
+    strided = Geometry(2, 9, 11, 40, 72, 3, 3, (2, 2), (1, 1, 1, 1))
+    make = partial(_gradient, geometry=strided, of="input")
+    yield "conv input gradient", Library(make, 0, 64, least=1)
+    around = Geometry(2, 8, 8, 40, 72, 3, 3, padding=(1, 1, 1, 1))
+    for name, g in (("rows", replace(around, padding=(0, 0, 0, 0))), ("taps", around)):
+        make = partial(_gradient, geometry=g, of="filters")
+        yield f"conv filters' gradient {name}", Library(make, 0, 2, least=1)
+    yield "conv filters' gradient added", Library(make, 1)
+
+
 def _all() -> Iterator[tuple[str, Library]]:
     yield from _products()
+    yield from _gradients()
     yield from _convolutions()
     yield from _flash()
     yield from _attentions()
