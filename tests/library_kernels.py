@@ -1,9 +1,10 @@
-"""The launches of the library, by name, on small arrays: every form of product and of attention."""
+"""The launches of the library, by name, on small arrays: every form of product, of
+convolution and of attention."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -12,8 +13,16 @@ import numpy as np
 
 import tawa
 from lower_kernels import DTYPES, integers
-from tawa.kernels import attention, prepare, variants
+from tawa.kernels import (
+    attention,
+    conv_gradients,
+    conv_prepare,
+    conv_variants,
+    prepare,
+    variants,
+)
 from tawa.kernels.attention import Variant
+from tawa.kernels.conv_geometry import Geometry
 from tawa.kernels.prepare import Launch
 
 TURNS = (("arrangement", "pingpong"),)
@@ -230,8 +239,96 @@ def _attentions() -> Iterator[tuple[str, Library]]:
     yield "attention e4m3", Library(partial(_attention, **narrow), 0, 96, False)
 
 
+# --- convolutions ---------------------------------------------------------------------------------
+
+
+def _convolution(
+    extent: int | None,
+    form: str,
+    geometry: Geometry,
+    tile: tuple[int, ...] = (1, 8, 8, 64, 64),
+    splits: int = 1,
+    **options: Any,
+) -> list[Launch]:
+    """A convolution of `geometry`; with `extent` channels, and windows of one pixel, if given."""
+    g = geometry
+    if extent is not None:
+        g = replace(g, c=extent * g.groups, fh=1, fw=1)
+    x, w = integers((g.n, g.h, g.w, g.c), "f16"), integers((g.co, g.fh, g.fw, g.channels), "f16")
+    out = np.full((g.n, g.ho, g.wo, g.co), np.nan, np.float16)
+    finish: dict[str, Any] = {}
+    if options.pop("finish", False):
+        finish = {"bias": integers((g.co,), "f16", 1, 3), "activation": "relu"}
+        finish |= {"residual": integers(out.shape, "f16"), "scale": _vector("scale_b", 1, g.co)}
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
+    if len(tile) == 5:
+        names = ("BLOCK_I", "BLOCK_H", "BLOCK_W", "BLOCK_N", "BLOCK_K")
+    config = tawa.Config(dict(zip(names, tile)), **options)
+    operands = conv_prepare.bind(x, w, g, out, **finish)
+    return conv_prepare.prepare(operands, conv_variants.Variant(form, config, splits))
+
+
+def _convolutions() -> Iterator[tuple[str, Library]]:
+    plain = Geometry(2, 10, 12, 48, 72, 3, 3)
+    around = replace(plain, padding=(1, 2, 0, 1))
+    strided = replace(around, stride=(2, 2), c=64)
+    for form, g in (
+        ("rows", plain),
+        ("taps", replace(around, dilation=(2, 1))),
+        ("parity", replace(strided, padding=(1, 1, 1, 1))),
+    ):
+        yield f"conv {form}", Library(partial(_convolution, form=form, geometry=g), 0, 64, least=1)
+    grouped = replace(around, c=96, groups=2, co=144)
+    make = partial(_convolution, form="taps", geometry=grouped)
+    yield "conv groups", Library(make, 0, 64, least=1)
+    make = partial(_convolution, form="taps", geometry=around, finish=True)
+    yield "conv finished", Library(make, 0, 64, least=1)
+    make = partial(_convolution, form="taps", geometry=around, splits=3)
+    for index in range(2):
+        yield f"conv split {index}", Library(make, index, 0 if index else 64, least=3)
+    first = Geometry(2, 15, 17, 3, 72, 5, 5, (2, 2))
+    for index in range(3):
+        # Of the three launches the first two pack: none of their loops is over channels.
+        make = partial(_convolution, form="im2win", geometry=first)
+        yield f"conv im2win {index}", Library(make, index)
+    make = partial(_convolution, form="padded", geometry=first)
+    yield "conv padded", Library(make, 2)
+    odd = replace(around, c=10, co=26, groups=2)
+    for form in ("pointers", "direct"):
+        make = partial(_convolution, form=form, geometry=odd, tile=(64, 32, 32))
+        yield f"conv {form}", Library(make, 0, 32 if form == "pointers" else 1, least=1)
+
+
+def _gradient(extent: int | None, geometry: Geometry, of: str) -> list[Launch]:
+    """A gradient: of the input, summed over `extent` filters, or of the filters, over images."""
+    g = geometry
+    if extent is not None:
+        change = {"co": extent, "fh": 1, "fw": 1} if of == "input" else {"n": extent}
+        g = replace(g, **change)
+    dy = integers((g.n, g.ho, g.wo, g.co), "f16")
+    if of == "input":
+        dx = np.full((g.n, g.h, g.w, g.c), np.nan, np.float16)
+        w = integers((g.co, g.fh, g.fw, g.channels), "f16")
+        return conv_gradients.input_launches(g, dy, w, dx)
+    dw = np.full((g.co, g.fh, g.fw, g.channels), np.nan, np.float16)
+    return conv_gradients.weight_launches(g, integers((g.n, g.h, g.w, g.c), "f16"), dy, dw)
+
+
+def _gradients() -> Iterator[tuple[str, Library]]:
+    strided = Geometry(2, 9, 11, 40, 72, 3, 3, (2, 2), (1, 1, 1, 1))
+    make = partial(_gradient, geometry=strided, of="input")
+    yield "conv input gradient", Library(make, 0, 64, least=1)
+    around = Geometry(2, 8, 8, 40, 72, 3, 3, padding=(1, 1, 1, 1))
+    for name, g in (("rows", replace(around, padding=(0, 0, 0, 0))), ("taps", around)):
+        make = partial(_gradient, geometry=g, of="filters")
+        yield f"conv filters' gradient {name}", Library(make, 0, 2, least=1)
+    yield "conv filters' gradient added", Library(make, 1)
+
+
 def _all() -> Iterator[tuple[str, Library]]:
     yield from _products()
+    yield from _gradients()
+    yield from _convolutions()
     yield from _flash()
     yield from _attentions()
 

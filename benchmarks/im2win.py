@@ -1,0 +1,267 @@
+"""The twelve layers of Im2win (arXiv 2306.14316): memory and time of each way to convolve.
+
+    python benchmarks/im2win.py [--jobs f16:128,f16:1,f32:128] [--budget 220] [--out FILE.json]
+
+Each layer runs in a process of its own with a time-out. Its methods: `auto` (the best of the
+likeliest variants, tried first), `im2win` and `im2col` (packing counted, and apart), `direct`;
+torch's `unfold` and a cuBLAS product; cuDNN's best (`cudnn.benchmark`, channels_last). All take
+turns, five rounds, medians; at N = 1 calls are replayed from a CUDA graph, so that launching is not
+in the figure, and inputs are in the L2 cache for all. Every method's result is compared with
+float64 on the first, a middle and the last image, over NaN that stood there before. Bytes beside
+input, filters and output: by formula, and the allocator's measured peak during a call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from math import exp, log
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+# C, H = W, Co, F, s
+LAYERS = (
+    (3, 227, 96, 11, 4),
+    (3, 231, 96, 11, 4),
+    (3, 227, 64, 7, 2),
+    (64, 224, 64, 7, 2),
+    (96, 24, 256, 5, 1),
+    (256, 12, 512, 3, 1),
+    (3, 224, 64, 3, 1),
+    (64, 112, 128, 3, 1),
+    (64, 56, 64, 3, 1),
+    (128, 28, 128, 3, 1),
+    (256, 14, 256, 3, 1),
+    (512, 7, 512, 3, 1),
+)
+TOLERANCE = 2e-3
+METHODS = ("auto", "im2win", "im2col", "direct", "unfold", "cudnn")
+_TRIED = {"auto": 5, "im2win": 2, "im2col": 2, "direct": 1}
+_ROUNDS = 5
+
+
+def time_calls(call: Callable[[], Any], seconds: float, graphs: bool) -> Callable[[], float]:
+    """Return what measures milliseconds of a call, over about `seconds` of calls."""
+    import torch
+
+    def timed(work: Callable[[], Any], count: int) -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(count):
+            work()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / count
+
+    call()
+    once = timed(call, 2)
+    if graphs:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(20):
+                call()
+        graph.replay()
+        return lambda: timed(graph.replay, max(1, round(seconds * 50 / max(once, 0.01)))) / 20
+    return lambda: timed(call, max(2, round(seconds * 1e3 / once)))
+
+
+def layer(index: int, dtype: str, batch: int) -> dict[str, Any]:
+    """Check and time one layer; every method that fails is reported with its error."""
+    import torch
+    import torch.nn.functional as F
+
+    from tawa.kernels.conv import conv2d, workspace
+    from tawa.kernels.conv_geometry import Geometry
+    from tawa.kernels.conv_prepare import bind, prepare
+    from tawa.kernels.conv_variants import Variant, variants
+
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
+    c, size, co, f, s = LAYERS[index - 1]
+    g = Geometry(batch, size, size, c, co, f, f, (s, s))
+    kind = {"f16": torch.float16, "f32": torch.float32, "bf16": torch.bfloat16}[dtype]
+    item = kind.itemsize
+    torch.manual_seed(index)
+    last = torch.channels_last
+    x = torch.randn(batch, c, size, size, device="cuda", dtype=kind).to(memory_format=last)
+    w = (torch.randn(co, c, f, f, device="cuda", dtype=kind) / g.window**0.5).to(memory_format=last)
+    plain, rows = x.contiguous(), w.contiguous().reshape(co, -1)
+    images = sorted({0, batch // 2, batch - 1})
+    seen = F.unfold(x[images].double(), f, stride=s)
+    want = (w.double().contiguous().reshape(co, -1) @ seen).reshape(len(images), co, g.ho, g.wo)
+    del seen
+    norm = want.norm()
+    found: dict[str, Any] = {
+        "layer": index,
+        "dtype": dtype,
+        "n": batch,
+        "device": torch.cuda.get_device_name(),
+        "gflop": g.flops / 1e9,
+        "input": item * g.n * g.h * g.w * c,
+        "methods": {},
+    }
+
+    def best(method: str) -> tuple[Callable[[], Any], Variant]:
+        """Return a call of the fastest of a method's likeliest variants."""
+        y = torch.empty(batch, co, g.ho, g.wo, device="cuda", dtype=kind, memory_format=last)
+        nhwc = (each.permute(0, 2, 3, 1) for each in (x, w, y))
+        held_x, held_w, held_y = nhwc
+        operands = bind(held_x, held_w, g, held_y)
+        tried: list[tuple[float, Variant]] = []
+        for variant in variants(operands.problem, method)[: _TRIED[method]]:
+            try:
+                launches = prepare(operands, variant)
+                time_ms = time_calls(lambda ls=launches: [each() for each in ls], 0.01, False)()
+            except Exception as error:
+                tried_errors.append(f"{variant}: {type(error).__name__} {str(error)[:300]}")
+                continue
+            tried.append((time_ms, variant))
+        variant = min(tried, key=lambda pair: pair[0])[1]
+        tried_texts[method] = [f"{each:.4f} {what}" for each, what in sorted(tried, key=str)]
+        if method in ("im2win", "im2col"):
+            launches = prepare(operands, variant)
+            parts = [time_calls(each, 0.02, False)() for each in launches]
+            found[f"{method} parts ms"] = {"x": parts[0], "w": parts[1], "product": sum(parts[2:])}
+        return lambda: conv2d(x, w, stride=s, method=method, variant=variant), variant
+
+    tried_errors: list[str] = []
+    tried_texts: dict[str, list[str]] = {}
+    calls: dict[str, Callable[[], Any]] = {}
+    for method in METHODS:
+        row: dict[str, Any] = {}
+        found["methods"][method] = row
+        try:
+            if method == "cudnn":
+                call: Callable[[], Any] = lambda: F.conv2d(x, w, stride=s)  # noqa: E731
+            elif method == "unfold":
+                call = lambda: (rows @ F.unfold(plain, f, stride=s)).reshape(batch, co, g.ho, g.wo)  # noqa: E731
+            else:
+                call, variant = best(method)
+                row["variant"] = str(variant)
+                row["formula"] = workspace(method, g, dtype)
+            call()
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            poison = torch.full((batch, co, g.ho, g.wo), float("nan"), device="cuda", dtype=kind)
+            del poison
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            y = call()
+            torch.cuda.synchronize()
+            row["peak"] = torch.cuda.max_memory_allocated() - before - y.numel() * item
+            row["error"] = float((y[images].double() - want).norm() / norm)
+            row["right"] = row["error"] < TOLERANCE
+            del y
+            if row["right"]:
+                calls[method] = call
+        except Exception as error:
+            row["failed"] = f"{type(error).__name__}: {str(error)[:600]}"
+    found["tried"], found["not built"] = tried_texts, tried_errors
+    timers: dict[str, Callable[[], float]] = {}
+    for method, call in calls.items():
+        slow = method in ("direct", "unfold")
+        timers[method] = time_calls(call, 0.01 if slow else 0.03, batch == 1)
+    samples: dict[str, list[float]] = {method: [] for method in timers}
+    names = list(timers)
+    for turn in range(_ROUNDS):
+        for method in names[:: -1 if turn % 2 else 1]:
+            if method == "direct" and turn:
+                continue
+            samples[method].append(timers[method]())
+    for method, times in samples.items():
+        found["methods"][method]["ms"] = median(times)
+    return found
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the geometric mean."""
+    return exp(sum(map(log, values)) / len(values)) if values else float("nan")
+
+
+def table(results: Sequence[dict[str, Any]]) -> str:
+    """Return the results of one type and batch as text, with means, wins and losses."""
+    first = results[0]
+    lines = [f"{first['dtype']}, N = {first['n']}, {first['device']}"]
+    lines.append("layer  ms: " + "".join(f"{method:>10}" for method in METHODS) + "  TFLOP/s auto")
+    ratios: dict[str, list[float]] = {}
+    for each in results:
+        times = {method: row.get("ms") for method, row in each["methods"].items()}
+        cells = "".join(f"{'-':>10}" if t is None else f"{t:10.4f}" for t in times.values())
+        rate = each["gflop"] / times["auto"] if times["auto"] else float("nan")
+        lines.append(f"{each['layer']:5}      {cells}  {rate:8.1f}")
+        for method, row in each["methods"].items():
+            if problem := row.get("failed") or (not row.get("right") and f"wrong {row}"):
+                lines.append(f"       {method}: {problem}")
+        for ours in ("auto", "im2win"):
+            for theirs in METHODS[2:]:
+                if times[ours] and times[theirs]:
+                    ratios.setdefault(f"{theirs} / {ours}", []).append(times[theirs] / times[ours])
+    for name, values in ratios.items():
+        won = sum(value > 1 for value in values)
+        each = " ".join(f"{value:.2f}" for value in values)
+        lines.append(f"{name}: geometric mean {mean(values):.3f}, {won} of {len(values)}: {each}")
+    lines.append("layer  MB: input, then formula / measured peak")
+    for each in results:
+        cells = "".join(
+            f"  {method} {row.get('formula', 0) / 1e6:.1f}/{row.get('peak', 0) / 1e6:.1f}"
+            for method, row in each["methods"].items()
+        )
+        lines.append(f"{each['layer']:5}  {each['input'] / 1e6:.1f}{cells}")
+        for method in ("im2win", "im2col"):
+            if parts := each.get(f"{method} parts ms"):
+                formula = each["methods"][method].get("formula", 0)
+                moved = (each["input"] + formula) / parts["x"] / 1e6
+                texts = ", ".join(f"{name} {value:.4f}" for name, value in parts.items())
+                lines.append(f"       {method}: ms {texts}; packing x at {moved:.0f} GB/s")
+        for method, tried in each["tried"].items():
+            lines.append(f"       {method}: {'; '.join(tried)}")
+        lines += [f"       not built: {text}" for text in each["not built"]]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run layers in processes of their own and print tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", default="f16:128,f16:1,f32:128,f32:1")
+    parser.add_argument("--layers", default=",".join(map(str, range(1, len(LAYERS) + 1))))
+    parser.add_argument("--budget", type=float, default=220.0)
+    parser.add_argument("--limit", type=float, default=45.0, help="seconds for a layer")
+    parser.add_argument("--out", default="")
+    parser.add_argument("--one", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        index, dtype, batch = options.one.split(":")
+        print(json.dumps(layer(int(index), dtype, int(batch))))
+        return
+    end, results = time.monotonic() + options.budget, []
+    for job in options.jobs.split(","):
+        done: list[dict[str, Any]] = []
+        for index in options.layers.split(","):
+            left = min(options.limit, end - time.monotonic())
+            if left < 8:
+                print(f"{job} layer {index}: no time left", flush=True)
+                continue
+            command = [sys.executable, __file__, "--one", f"{index}:{job}"]
+            try:
+                run = subprocess.run(command, capture_output=True, text=True, timeout=left)
+            except subprocess.TimeoutExpired:
+                print(f"{job} layer {index}: stopped after {left:.0f} s", flush=True)
+                continue
+            if run.returncode:
+                print(f"{job} layer {index}: {run.stderr[-1500:]}", flush=True)
+                continue
+            done.append(json.loads(run.stdout.splitlines()[-1]))
+        if done:
+            print(table(done), flush=True)
+        results += done
+        if options.out:
+            Path(options.out).write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

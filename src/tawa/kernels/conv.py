@@ -1,0 +1,301 @@
+"""`conv2d`: convolutions over windows in place, or packed, by the best of the shipped kernels.
+
+Windows are read in place by tensor maps where a view takes the geometry
+(`tawa.kernels.conv_views`), else packed in window order (im2win) or through pointers. On a GPU the
+likeliest variants are timed once for each kind of problem, and the fastest is remembered; in the
+simulator the first that compiles is taken.
+
+torch's and CuPy's arrays are (N, C, H, W), torch's in channels_last memory; NumPy's are NHWC, with
+filters (Co, Fh, Fw, C/g). Inside all is NHWC.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tawa.errors import ArgumentError
+from tawa.kernels import tuner as tuning
+from tawa.kernels.arrays import BYTES, empty_beside, look
+from tawa.kernels.conv_geometry import (
+    PACKINGS,
+    Geometry,
+    packing,
+    paddings,
+    pair,
+)
+from tawa.kernels.conv_prepare import Operands, bind, pack_filters, prepare
+from tawa.kernels.conv_variants import METHODS, Problem, Variant, refused, unlike, variants
+from tawa.kernels.conv_views import VIEWS
+from tawa.kernels.recipe import Recipe, Writer, symbols
+from tawa.runtime.arrays import Placeholder, is_tensor
+from tawa.runtime.store import DiskStore
+
+ARRAYS = ("x", "w", "out", "bias", "residual", "scale")
+"""The arguments that are arrays; all but `out` are read."""
+
+
+class Tuner(tuning.Tuner[tuple[Problem, str], Variant]):
+    """Remembers the fastest variant of each problem it has timed, in memory and on disk."""
+
+    def __init__(self, *, store: DiskStore | None = None, keep: bool = True) -> None:
+        super().__init__("conv", ARRAYS, store=store, keep=keep)
+
+    def choose(self, operands: Operands, method: str) -> Variant:
+        """Return the variant to use: the fastest, or in the simulator the first that builds.
+
+        Raises `ArgumentError` where the method does not take the problem, `TuningError` where no
+        variant can be built.
+        """
+        if method != "auto" and (reason := refused(method, operands.problem)):
+            raise ArgumentError(f"method={method!r}: {reason}", remedy='use method="auto"')
+        if method == "auto" and (reason := unlike(operands.problem)):
+            raise ArgumentError(
+                reason,
+                why="a copy of all is nothing that a convolution makes unasked",
+                remedy='torch: .contiguous(memory_format=torch.channels_last), or layout="copy"',
+            )
+        found = variants(operands.problem, method)
+        if not found:
+            every = (*VIEWS, *PACKINGS, "pointers")
+            reasons = (f"{form}: {refused(form, operands.problem)}" for form in every)
+            raise ArgumentError("no kernel takes these arrays", why="; ".join(reasons))
+
+        def candidates() -> list[tuning.Candidate[Variant]]:
+            return [
+                tuning.Candidate(each, lambda each=each: tuning.ready(prepare(operands, each)))
+                for each in found
+            ]
+
+        return self.settle((operands.problem, method), candidates, operands.x)
+
+
+_TUNER = Tuner()
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Filters in window order for im2win or im2col: packed once, and kept by the caller.
+
+    `shape` is (Co, Fh, Fw, C); they fit convolutions of this `stride`.
+    """
+
+    array: Any
+    shape: tuple[int, int, int, int]
+    method: str
+    stride: tuple[int, int]
+
+
+def filters(w: Any, *, method: str = "im2win", stride: Any = 1) -> Filters:
+    """Pack filters once, for calls of `conv2d` with this method and stride.
+
+    `w` is as `conv2d` takes it, in any strides. Changes of `w` after the call are not seen.
+    """
+    if method not in ("im2win", "im2col"):
+        raise ArgumentError(f"method={method!r}", why='filters are packed for "im2win", "im2col"')
+    array = nhwc("w", w)
+    co, fh, fw, c = look(array).shape
+    steps = pair("stride", stride, 1)
+    g = Geometry(1, fh, fw, c, co, fh, fw, steps)
+    how = packing(method, g, look(array).itemsize)
+    made = empty_beside(array, (how.filters.elements,), look(array).dtype)
+    pack_filters(array, g, how, made)()
+    return Filters(made, (co, fh, fw, c), method, steps)
+
+
+def workspace(
+    method: str, geometry: Geometry, dtype: str = "f16", *, prepacked: bool = False
+) -> int:
+    """Return the bytes that a method makes beside its output: packed windows, packed filters.
+
+    im2win: N * Ho * W * Fh * C elements, W the columns that windows reach, im2col:
+    N * Ho * Wo * Fh * Fw * C, padded: N * H * W * C; each with what TMA's strides need
+    (`tawa.kernels.conv_geometry.packing`). Views in place, pointers and direct convolutions make
+    none. A variant of several `splits` adds 4 bytes for each of them and output element.
+    """
+    if method not in PACKINGS:
+        return 0
+    how = packing(method, geometry, BYTES[dtype])
+    return BYTES[dtype] * (how.images.elements if prepacked else how.elements)
+
+
+def conv2d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    activation: Any = "",
+    residual: Any = None,
+    scale: Any = None,
+    out_dtype: str = "",
+    out: Any = None,
+    layout: str = "",
+    method: str = "auto",
+    launch_pdl: bool = False,
+    variant: Variant | None = None,
+    tuner: Tuner | None = None,
+) -> Any:
+    """Return activation(scale * conv(x, w) + bias + residual).
+
+    Args:
+        x: images; torch, CuPy: (N, C, H, W), torch in channels_last memory; NumPy: (N, H, W, C).
+            f16, bf16, f32 (through tf32) or fp8.
+        w: filters; torch, CuPy: (Co, C/groups, Fh, Fw); NumPy: (Co, Fh, Fw, C/groups); or what
+            `filters` returned.
+        bias: [Co], added after the scale.
+        stride: an int, or a pair for rows and columns; so is `dilation`.
+        padding: an int, a pair, a pair of pairs (before, after), "same" or "valid".
+        groups: channels of input and output are cut into so many parts, convolved apart.
+        activation: "", "relu", "relu6", "leaky_relu", "silu", "gelu", or ("clamp", low, high).
+        residual: of the output's shape, added before the activation.
+        scale: float32, one element or [Co].
+        out_dtype: the output's type, by default the images', bf16 for fp8.
+        out: the output, made here if not given: channels side by side, without gaps.
+        layout: "copy" copies images and filters that are not in channels_last memory; they are
+            refused otherwise, but for `method` "im2win" and "im2col", which pack any strides.
+        method: "auto", "im2win", "im2col" (windows packed first) or "direct" (without tensor
+            cores). im2win takes no dilation, both no groups; im2win needs Fw > stride, below which
+            im2col is no larger.
+        launch_pdl: let the kernels begin while the one before them in the stream ends.
+        variant: the form and configuration to use instead of tuning.
+        tuner: remembers what was fastest; by default one for the whole process, and the disk.
+
+    Raises:
+        ArgumentError: shapes, types, strides or the method do not fit together; or a gradient
+            would be lost.
+        TuningError: no configuration could be built; the message lists why.
+
+    Arrays on a GPU are convolved there, on the current stream; others in the simulator.
+    """
+    if method not in METHODS:
+        raise ArgumentError(f"method={method!r}", why=f"one of {', '.join(METHODS)}")
+    if layout not in ("", "copy"):
+        raise ArgumentError(f"layout={layout!r}", why='"" or "copy"')
+    held = w.array if isinstance(w, Filters) else w
+    keep_gradients(x=x, w=held, bias=bias, residual=residual, scale=scale)
+    image = nhwc("x", x, layout)
+    kernel = held if isinstance(w, Filters) else nhwc("w", w, layout)
+    steps = pair("stride", stride, 1)
+    if isinstance(w, Filters):
+        if (method, steps) != (w.method, w.stride):
+            raise ArgumentError(
+                f"filters packed for {w.method} of stride {w.stride}, used in {method} of {steps}",
+                why="the padding of their columns depends on both",
+            )
+        window = w.shape
+    else:
+        window = tuple(look(kernel).shape)
+    geometry = geometry_of(look(image).shape, window, steps, padding, dilation, groups)
+    target = None if out is None else nhwc("out", out)
+    added = None if residual is None else nhwc("residual", residual)
+    given = image, kernel, target, bias, added, scale
+    best = _TUNER if tuner is None else tuner
+    prepacked = isinstance(w, Filters)
+    finish: dict[str, Any] = {
+        "activation": activation,
+        "out_dtype": out_dtype,
+        "prepacked": prepacked,
+    }
+
+    def write() -> Recipe:
+        arrays: dict[str, Any] = dict(zip(ARRAYS, given))
+        names = symbols(arrays)
+        operands = bind(geometry=geometry, **names, **finish)
+        writer = Writer(names, image, launch_pdl)
+        if geometry.pixels and geometry.co:
+            chosen = variant or best.best.get((operands.problem, method))
+            if chosen is None:
+                chosen = best.choose(bind(geometry=geometry, **arrays, **finish), method)
+            if target is not None:
+                read = {name: names[name] for name in ARRAYS if name != "out"}
+                writer.apart(operands.y, read)
+            for launch in prepare(operands, chosen):
+                writer.launch(launch)
+        return writer.finish(operands.y)
+
+    shape = (steps, geometry.padding, geometry.dilation, groups, window)
+    options = (*shape, activation, out_dtype, prepacked, launch_pdl, method, variant)
+    found = best.recipes.run(given, options, write)[0]
+    return out if out is not None else as_given(found)
+
+
+def geometry_of(
+    image: tuple[int, ...],
+    window: tuple[int, ...],
+    stride: tuple[int, int],
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Geometry:
+    """Check sizes (NHWC and (Co, Fh, Fw, C/g)) against one another; raises `ArgumentError`."""
+    steps = pair("dilation", dilation, 1)
+    n, h, w, c = image
+    co, fh, fw, cg = window
+    if groups < 1 or c % groups or co % groups:
+        raise ArgumentError(
+            f"{groups} groups of {c} input and {co} output channels",
+            why="both are divided evenly",
+        )
+    if cg * groups != c:
+        raise ArgumentError(
+            f"images of {c} channels, filters of {cg} in {groups} groups",
+            why="a filter sees the channels of its group",
+            remedy="check the order of axes: NumPy's are NHWC, torch's NCHW",
+        )
+    if 0 in (c, fh, fw):
+        raise ArgumentError(f"filters of {fh} x {fw} pixels and {cg} channels: there is no sum")
+    sides = paddings(padding, (fh, fw), stride, steps)
+    g = Geometry(n, h, w, c, co, fh, fw, stride, sides, steps, groups)
+    if g.ho < 1 or g.wo < 1:
+        raise ArgumentError(
+            f"filters of {fh} x {fw} (dilation {steps}) do not fit images of {h} x {w}",
+            why=f"with padding {sides} no window lies inside",
+        )
+    return g
+
+
+def _is_chw(array: Any) -> bool:
+    """Tell whether an array's library puts channels before pixels: torch's and CuPy's do."""
+    return is_tensor(array) or hasattr(cast("object", type(array)), "__cuda_array_interface__")
+
+
+def nhwc(name: str, array: Any, layout: str = "") -> Any:
+    """Return an NHWC view of an array; with layout="copy" a copy where it is not dense."""
+    shape = tuple(array.shape)
+    if len(shape) != 4:
+        raise ArgumentError(f"{name} has shape {shape}", why="a convolution in 2D has four axes")
+    if not _is_chw(array):
+        if layout == "copy" and not isinstance(array, Placeholder):
+            return sys.modules["numpy"].ascontiguousarray(array)
+        return array
+    if is_tensor(array):
+        found: Any = array.permute(0, 2, 3, 1)
+        return found.contiguous() if layout == "copy" else found
+    found = array.transpose(0, 2, 3, 1)
+    return sys.modules["cupy"].ascontiguousarray(found) if layout == "copy" else found
+
+
+def as_given(array: Any) -> Any:
+    """Return an NHWC array in its library's order of axes."""
+    if not _is_chw(array):
+        return array
+    return array.permute(0, 3, 1, 2) if is_tensor(array) else array.transpose(0, 3, 1, 2)
+
+
+def keep_gradients(**arrays: Any) -> None:
+    """Raise `ArgumentError` where torch would record a call whose gradient nobody computes."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.is_grad_enabled():
+        return
+    for name, array in arrays.items():
+        if is_tensor(array) and array.requires_grad:
+            raise ArgumentError(
+                f"{name} requires a gradient, which conv2d does not record",
+                why="the result would silently be a constant to autograd",
+                remedy="call it under torch.no_grad(), or pass .detach()",
+            )

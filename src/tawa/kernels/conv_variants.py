@@ -1,0 +1,288 @@
+"""Which form and which tile for a convolution: those worth trying, the likely best first.
+
+A *form* is how windows are read: a view in place (`tawa.kernels.conv_views`), packed first
+("im2win", "im2col", "padded"), "pointers", or "direct". A tile is a box of output pixels by output
+channels; the model counts waves of boxes, overhang included, and bytes; a tuner times the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Any
+
+import tawa
+from tawa.kernels.arrays import BYTES, View
+from tawa.kernels.conv_geometry import PACKINGS, Geometry, packing
+from tawa.kernels.conv_views import VIEWS, depth_of, refusal, windows
+from tawa.target import H200, Target
+
+METHODS = ("auto", "im2win", "im2col", "direct")
+Box = tuple[int, int, int]
+"""Images, rows and columns of a tile of output pixels."""
+
+# (pixels, channels, share of the peak rate that a full multiprocessor reaches with this tile).
+_TILES = (
+    (128, 256, 1.00),
+    (256, 128, 0.98),
+    (128, 192, 0.97),
+    (192, 128, 0.94),
+    (256, 96, 0.88),
+    (128, 128, 0.87),
+    (256, 64, 0.80),
+    (192, 96, 0.80),
+    (64, 256, 0.80),
+    (128, 96, 0.74),
+    (192, 64, 0.70),
+    (64, 128, 0.62),
+    (128, 64, 0.62),
+    (64, 64, 0.40),
+    (64, 32, 0.22),
+)
+_POINTERS = ((128, 256, 0.62), (128, 128, 0.62), (128, 64, 0.50), (64, 64, 0.35), (64, 32, 0.2))
+# Products a second of one multiprocessor at full rate, by bytes of an element; bytes a second of
+# memory; what a launch costs more; the rate of a step without tensor cores. H200, rounded.
+_RATE = {1: 9.8e12, 2: 4.9e12, 4: 2.4e12}
+_BANDWIDTH = 4.0e12
+_FIXED = 4e-6
+_DIRECT = 0.1e12
+# Through pointers, where channels are no multiple of 16 bytes and are read one by one.
+_BY_ELEMENTS = 0.2
+_EXTENTS = (1, 2, 4, 8, *range(16, 257, 8))
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a choice depends on; strides are those of x."""
+
+    geometry: Geometry
+    dtype: str
+    out: str
+    strides: tuple[int, ...]
+    address: int
+    dense: bool  # w, as (Co, Fh, Fw, C/g)
+    aligned: bool  # w's address, to 16 bytes
+    stored: bool  # y and the residual, by TMA
+    scale: str = ""
+    bias: bool = False
+    residual: bool = False
+    activation: str = ""
+    limits: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def view(self) -> View:
+        """X as the runtime sees it, but for its device."""
+        from tawa.runtime.arrays import NOWHERE
+
+        g = self.geometry
+        return View(self.dtype, (g.n, g.h, g.w, g.c), self.strides, self.address, NOWHERE)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A form and its configuration; `splits` programs share the sum of a tile."""
+
+    form: str
+    config: tawa.Config
+    splits: int = 1
+
+    def __str__(self) -> str:
+        """Return the form, the tile and the pins in one line."""
+        values = self.config.all_kwargs()
+        rest = {name: each for name, each in values.items() if not name.startswith("BLOCK_")}
+        if self.splits > 1:
+            rest["splits"] = self.splits
+        tile = "x".join(str(each) for name, each in values.items() if name.startswith("BLOCK_"))
+        return " ".join([self.form, tile, *(f"{name}={each}" for name, each in rest.items())])
+
+    @property
+    def box(self) -> Box:
+        """The tile's images, rows and columns."""
+        sizes: dict[str, Any] = self.config.kwargs
+        return sizes["BLOCK_I"], sizes["BLOCK_H"], sizes["BLOCK_W"]
+
+
+def refused(form: str, problem: Problem) -> str:
+    """Return why a form cannot compute a problem; "" where it can."""
+    g = problem.geometry
+    size = BYTES[problem.dtype]
+    if form == "direct":
+        return unlike(problem)
+    if form == "pointers":
+        return unlike(problem) or _narrow(problem)
+    if not problem.stored:
+        return f"the output's {g.filters} channels a group are not stored by TMA (16 bytes)"
+    if form in PACKINGS:
+        if g.groups > 1:
+            return f"{g.groups} groups: windows are packed with all channels"
+        if form == "im2col":
+            return ""
+        if g.dilation != (1, 1):
+            return f"dilation {g.dilation}: a window's columns do not lie side by side"
+        if form == "im2win" and g.fw <= g.stride[1]:
+            wide, ours = (packing(name, g, size).images.elements for name in ("im2col", form))
+            return (
+                f"windows of {g.fw} columns at stride {g.stride[1]} share none, so that im2col is"
+                f" no larger ({wide} elements for {ours})"
+            )
+        return ""
+    if reason := refusal(form, g, problem.view):
+        return reason
+    if not problem.dense:
+        return "the filters are not dense (Co, Fh, Fw, C/g)"
+    if not problem.aligned:
+        return "the filters' address is not a multiple of 16 bytes, which TMA needs"
+    seen = windows(form, g, problem.view)
+    if (seen.taps > 1 and seen.k * size % 16) or g.window * size % 16:
+        return f"a filter's taps of {seen.k} elements are no multiple of 16 bytes"
+    return ""
+
+
+def unlike(problem: Problem) -> str:
+    """Return why arrays are not read where they lie: channels side by side, filters dense."""
+    if problem.strides[3] != 1 and problem.geometry.c > 1:
+        return "channels of x do not lie side by side"
+    return "" if problem.dense else "the filters are not dense (Co, Fh, Fw, C/g)"
+
+
+def _narrow(problem: Problem) -> str:
+    g = problem.geometry
+    far = max(g.h * problem.strides[1], g.pixels)
+    return "an image, or the output's pixels, need more than 31 bits" if far >= 1 << 31 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """The images, rows and columns that boxes are cut from, and what a box reads.
+
+    Pixels lie `steps` (rows, columns) apart, their windows reach `reach` pixels of `bytes` each.
+    """
+
+    images: int
+    rows: int
+    columns: int
+    steps: tuple[int, int] = (1, 1)
+    reach: tuple[int, int] = (1, 1)
+    bytes: int = 0
+
+    def tiles(self, box: Box) -> int:
+        """Return how many boxes cover the pixels."""
+        extents = (self.images, self.rows, self.columns)
+        return prod(ceil(extent / size) for extent, size in zip(extents, box))
+
+    def read(self, box: Box) -> int:
+        """Return the bytes of all windows of a box, each pixel once."""
+        down = (box[1] - 1) * self.steps[0] + self.reach[0]
+        return box[0] * down * ((box[2] - 1) * self.steps[1] + self.reach[1]) * self.bytes
+
+
+def boxes(pixels: int, axes: Axes, seconds: float, target: Target) -> Box:
+    """Return the best box of `pixels` pixels, a tile's products of which take `seconds`.
+
+    Every tile computes overhang too, and fetches what its windows reach over: few tiles speak for
+    boxes that fit the output, few bytes for compact ones.
+    """
+    found: list[tuple[float, int, Box]] = []
+    each = _BANDWIDTH / target.multiprocessors
+    for across in _EXTENTS:
+        if pixels % across:
+            continue
+        left = pixels // across
+        for down in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+            if left % down or left // down not in _EXTENTS:
+                continue
+            box = (left // down, down, across)
+            found.append((axes.tiles(box) * (seconds + axes.read(box) / each), -across, box))
+    return min(found)[2]
+
+
+def variants(
+    problem: Problem, method: str = "auto", target: Target = H200, most: int = 10
+) -> list[Variant]:
+    """Return the variants worth trying, the likely best first, at most `most`.
+
+    `method` "auto" has views in place, pointers, and where windows overlap also im2win.
+    """
+    forms = (*VIEWS, *PACKINGS, "pointers") if method == "auto" else (method,)
+    ranked: list[tuple[float, Variant]] = []
+    for form in forms:
+        if not refused(form, problem):
+            ranked += _of(form, problem, target)
+    ranked.sort(key=lambda pair: pair[0])
+    return [variant for _, variant in ranked[:most]]
+
+
+def axes_of(form: str, g: Geometry, size: int) -> Axes:
+    """Return what the boxes of a form are cut from."""
+    if form == "im2col":
+        return Axes(1, 1, g.pixels, bytes=packing(form, g, size).images.column * size)
+    if form == "im2win":
+        column = packing(form, g, size).images.column * size
+        return Axes(1, g.n * g.ho, g.wo, (1, g.stride[1]), (1, g.fw), column)
+    reach = tuple((f - 1) * step + 1 for f, step in zip((g.fh, g.fw), g.dilation))
+    return Axes(g.n, g.ho, g.wo, g.stride, (reach[0], reach[1]), g.channels * size)
+
+
+def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Variant]]:
+    g, size = problem.geometry, BYTES[problem.dtype]
+    read = size * (g.n * g.h * g.w * g.c + g.co * g.window)
+    moved = read + BYTES[problem.out] * g.pixels * g.co * (2 if problem.residual else 1)
+    if form == "direct":
+        columns = 64 if g.filters > 32 else 32
+        config = tawa.Config({"BLOCK_M": 64, "BLOCK_N": columns, "BLOCK_K": 16})
+        yield g.flops / (_DIRECT * target.multiprocessors), Variant(form, config)
+        return
+    depth = 128 // size
+    if form == "pointers":
+        while depth > 32 // size and depth // 2 >= g.window:
+            depth //= 2
+        vectors = 1.0 if g.channels * size % 16 == 0 else _BY_ELEMENTS
+        for rows, columns, share in _POINTERS:
+            if columns >= 2 * g.filters and columns > 32:
+                continue
+            count = ceil(g.pixels / rows) * ceil(g.filters / columns) * g.groups
+            one = 2 * rows * columns * _up(g.window, depth) / (_RATE[size] * share * vectors)
+            seconds = max(ceil(count / target.multiprocessors) * one, moved / _BANDWIDTH) + _FIXED
+            config = tawa.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth})
+            yield seconds, Variant(form, config)
+        return
+    extra, taps, k = 0.0, 1, g.window
+    if form in PACKINGS:
+        made = packing(form, g, size)
+        taps = g.fh if form == "padded" else 1
+        k = (1 if form == "im2col" else g.fw) * made.images.column
+        while depth > 32 // size and depth // 2 >= k:
+            depth //= 2
+        extra = 2 * made.elements * size / _BANDWIDTH + 2 * _FIXED
+    else:
+        seen = windows(form, g, problem.view)
+        taps, k, depth = seen.taps, seen.k, depth_of(seen, size)
+    axes = axes_of(form, g, size)
+    for rows, columns, share in _TILES:
+        if columns >= 2 * g.filters and columns > 32:
+            continue
+        steps = taps * ceil(k / depth)
+        whole = 2 * rows * columns * depth * steps / (_RATE[size] * share)
+        box = boxes(rows, axes, whole, target)
+        count = axes.tiles(box) * ceil(g.filters / columns) * g.groups
+        sizes = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
+        sizes |= {"BLOCK_N": columns, "BLOCK_K": depth}
+        for splits in (1, 2, 3, 4, 6, 8, 12, 16):
+            if splits > 1 and (
+                g.groups > 1 or count * splits > 2 * target.multiprocessors or steps < 4 * splits
+            ):
+                break
+            one = 2 * rows * columns * depth * ceil(steps / splits) / (_RATE[size] * share)
+            busy = min(1.0, 3 * count * splits / target.multiprocessors)
+            parts = 8 * splits * g.pixels * g.co if splits > 1 else 0
+            seconds = ceil(count * splits / target.multiprocessors) * one
+            seconds = max(seconds, (moved + parts) / (_BANDWIDTH * busy)) + extra
+            seconds += _FIXED * (1 if splits == 1 else 2)
+            yield seconds, Variant(form, tawa.Config(sizes), splits)
+            if splits == 1 and count <= target.multiprocessors:
+                yield seconds - 0.4e-6, Variant(form, tawa.Config(sizes, persistent=False))
+
+
+def _up(value: int, step: int) -> int:
+    return ceil(value / step) * step

@@ -1,0 +1,139 @@
+"""Views of NHWC images in which a tensor map reads windows in place, and why one is refused.
+
+| view | dimensions | takes |
+|---|---|---|
+| rows | (N, Ho, Fh, Wo, Fw * C) | any stride, no padding; K runs over whole rows of a window |
+| taps | (N, H, W, C); with groups (N, H, W, g, C/g) | stride 1, padding, dilation, groups |
+| parity | (N, H/s, s, W/s, s * C) | strides with padding and dilation |
+| packed | (N * Ho, Wo, Fw * P) of an im2win buffer | any stride, any C, padding |
+
+In the views taps and parity coordinates are shifted by the tap; what lies outside is zero. The
+views rows and packed overlap: neighbouring windows share memory, which loads may.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tawa
+from tawa.kernels.arrays import View
+from tawa.kernels.conv_geometry import Geometry
+
+VIEWS = ("rows", "taps", "parity")
+"""The views in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """A view: its dimensions, the taps of a window and the elements that lie together in each."""
+
+    view: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    taps: int
+    k: int
+
+    def descriptor(self, base: Any, box: tuple[int, int, int], k: int) -> Any:
+        """Describe `base` in blocks of a box of pixels by `k`."""
+        images, rows, columns = box
+        match self.view:
+            case "rows" | "parity":
+                block = [images, rows, 1, columns, k]
+            case "taps":
+                block = [images, rows, columns, k]
+            case "groups":
+                block = [images, rows, columns, 1, k]
+            case _:
+                block = [rows, columns, k]
+        return tawa.TensorDescriptor(base, self.shape, self.strides, block)
+
+
+def windows(view: str, geometry: Geometry, x: View) -> Windows:
+    """Return a view in place of `x`, which `refusal` does not refuse."""
+    g = geometry
+    image, row, pixel, _ = x.strides
+    if view == "rows":
+        shape = (g.n, g.ho, g.fh, g.wo, g.fw * g.c)
+        strides = (image, g.stride[0] * row, row, g.stride[1] * pixel, 1)
+        return Windows(view, shape, strides, g.fh, g.fw * g.c)
+    if view == "parity":
+        down, across = g.stride
+        shape = (g.n, g.h // down, down, g.w // across, across * g.c)
+        strides = (image, down * row, row, across * pixel, 1)
+        return Windows(view, shape, strides, g.fh * g.fw, g.c)
+    if g.groups > 1:
+        shape = (g.n, g.h, g.w, g.groups, g.channels)
+        strides = (image, row, pixel, g.channels, 1)
+        return Windows("groups", shape, strides, g.fh * g.fw, g.channels)
+    shape, strides = (g.n, g.h, g.w, g.c), (image, row, pixel, 1)
+    return Windows(view, shape, strides, g.fh * g.fw, g.c)
+
+
+def refusal(view: str, geometry: Geometry, x: View) -> str:
+    """Return why a view cannot be had of `x`; "" where it can."""
+    g, size = geometry, x.itemsize
+    image, row, pixel, channel = x.strides
+    if channel != 1 and g.c > 1:
+        return f"channels lie {channel} elements apart, and TMA needs them side by side"
+    if x.address % 16:
+        return "the images' address is not a multiple of 16 bytes, which TMA needs"
+    steps = {"images": (g.n, image), "rows": (g.h, row), "pixels": (g.w, pixel)}
+    if view == "rows":
+        steps |= {
+            "windows": (g.wo, g.stride[1] * pixel),
+            "pixels": (1, pixel),
+            "windows' rows": (g.ho, g.stride[0] * row),
+        }
+    if view == "parity":
+        steps["pixels"] = (g.w // g.stride[1], g.stride[1] * pixel)
+    if view == "taps" and g.groups > 1:
+        steps["groups"] = (g.groups, g.channels)
+    for name, (extent, step) in steps.items():
+        if extent > 1 and (step * size % 16 or not 0 <= step * size < 1 << 40):
+            return f"{name} lie {step * size} bytes apart, and TMA steps by multiples of 16"
+    dense = pixel == g.c or g.w == 1
+    match view:
+        case "rows":
+            if g.padding != (0, 0, 0, 0):
+                return f"a row of a window is read in one, so that padding {g.padding} has no place"
+            if g.dilation[1] != 1 or g.dilation[0] != 1:
+                return f"dilation {g.dilation}: a window's pixels do not lie side by side"
+            if g.groups > 1:
+                return f"{g.groups} groups: a group's channels do not lie side by side"
+            if not dense:
+                return f"pixels of {g.c} channels lie {pixel} elements apart"
+        case "taps":
+            if g.stride != (1, 1):
+                return f"stride {g.stride}: neighbouring pixels of a tap are not neighbours in x"
+        case "parity":
+            if g.stride == (1, 1):
+                return "stride 1 has one parity: the view is taps"
+            if g.groups > 1:
+                return f"{g.groups} groups: a dimension is missing for them (TMA has five)"
+            if g.h % g.stride[0] or g.w % g.stride[1]:
+                return f"{g.h} x {g.w} pixels are no multiple of the stride {g.stride}"
+            if not dense:
+                return f"pixels of {g.c} channels lie {pixel} elements apart"
+            if g.c * size % 32:
+                return f"{g.c} channels are {g.c * size} bytes, and a step of 32 must divide them"
+        case _:
+            raise AssertionError(f"no view is called {view!r}")
+    return ""
+
+
+def depth_of(windows: Windows, itemsize: int) -> int:
+    """Return how many elements of K a step takes: 128 bytes, the widest swizzle, or less.
+
+    Less where a tap has less; and in the view parity, where what follows a pixel's channels is
+    another pixel, a divisor of them.
+    """
+    depth = 128 // itemsize
+    if windows.view == "parity":
+        while windows.k % depth:
+            depth //= 2
+        return depth
+    least = 32 // itemsize
+    while depth > least and depth // 2 >= windows.k:
+        depth //= 2
+    return depth

@@ -1,0 +1,322 @@
+# ruff: noqa: N803  (the names are those of the tile language: sizes and constants in capitals)
+# Kernel code is read by the compiler, not run: its values have no Python types.
+# pyright: basic, reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportReturnType=false
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false
+"""Convolutions as products over windows, each as an author would write it: plain tile programs.
+
+Images are NHWC, filters [groups, Co/g, taps, K]: a tile of output pixels is a box of [BLOCK_I
+images, BLOCK_H rows, BLOCK_W columns], and a step multiplies it, [pixels, BLOCK_K], with
+[BLOCK_K, channels] of one tap. Accumulation is in float32 (tf32 products for float32 operands).
+
+What differs is how a step finds its pixels:
+
+- `conv_windows`: descriptors, in one of the views of `tawa.kernels.conv_views` (`VIEW`).
+- `conv_pointers`: pointers and masks; K runs over (tap, channel) in one: takes every geometry.
+- `conv_direct`: one product after the other, without tensor cores.
+"""
+
+from __future__ import annotations
+
+import tawa
+import tawa.language as tl
+from tawa.kernels.gemm import activate
+
+
+@tawa.jit
+def scaled(
+    acc,
+    scale_ptr,
+    bias_ptr,
+    first,
+    columns,
+    channels,
+    SCALE: tl.constexpr,
+    BIAS: tl.constexpr,
+):
+    """Scale (`SCALE`: "", "tensor", "channel") and add bias; channel 0 of a group is at `first`."""
+    inside = columns < channels
+    if SCALE == "tensor":
+        acc = acc * tl.load(scale_ptr)
+    elif SCALE == "channel":
+        scale = tl.load(scale_ptr + first + columns, mask=inside, other=0.0)
+        acc = acc * scale[None, :]
+    if BIAS:
+        bias = tl.load(bias_ptr + first + columns, mask=inside, other=0.0)
+        acc = acc + bias.to(tl.float32)[None, :]
+    return acc
+
+
+@tawa.jit
+def activated(x, ACTIVATION: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr):
+    """Apply "relu6", "clamp" (to LOW..HIGH; NaN stays) or an activation of the products."""
+    if ACTIVATION == "relu6":
+        x = tl.where(x < 0.0, 0.0, tl.where(x > 6.0, 6.0, x))
+    elif ACTIVATION == "clamp":
+        x = tl.where(x < LOW, LOW, tl.where(x > HIGH, HIGH, x))
+    else:
+        x = activate(x, ACTIVATION)
+    return x
+
+
+@tawa.jit
+def window(
+    x_desc,
+    image,
+    row,
+    column,
+    group,
+    tap,
+    k,
+    VIEW: tl.constexpr,
+    FW: tl.constexpr,
+    STRIDE_H: tl.constexpr,
+    STRIDE_W: tl.constexpr,
+    PAD_H: tl.constexpr,
+    PAD_W: tl.constexpr,
+    DILATION_H: tl.constexpr,
+    DILATION_W: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """Load what the output pixels of a box from (image, row, column) on see through one tap."""
+    if VIEW == "rows":
+        x = x_desc.load([image, row, tap, column, k])
+    elif VIEW == "packed":
+        x = x_desc.load([row, column, k])
+    elif VIEW == "taps":
+        down = row + tap // FW * DILATION_H - PAD_H
+        right = column + tap % FW * DILATION_W - PAD_W
+        x = x_desc.load([image, down, right, k])
+    elif VIEW == "groups":
+        down = row + tap // FW * DILATION_H - PAD_H
+        right = column + tap % FW * DILATION_W - PAD_W
+        x = x_desc.load([image, down, right, group, k])
+    else:
+        # Both are shifted by the padding and more, so that the division rounds down.
+        down = tap // FW * DILATION_H + (PAD_H * STRIDE_H - PAD_H)
+        right = tap % FW * DILATION_W + (PAD_W * STRIDE_W - PAD_W)
+        across = column + right // STRIDE_W - PAD_W
+        part = down % STRIDE_H
+        x = x_desc.load(
+            [image, row + down // STRIDE_H - PAD_H, part, across, right % STRIDE_W * CHANNELS + k]
+        )
+    return x
+
+
+@tawa.jit
+def conv_windows(
+    x_desc,
+    w_desc,
+    y_desc,
+    r_desc,
+    scale_ptr,
+    bias_ptr,
+    taps,
+    K,
+    tiles_h,
+    tiles_w,
+    channels,
+    BLOCK_I: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    VIEW: tl.constexpr,
+    FW: tl.constexpr = 1,
+    STRIDE_H: tl.constexpr = 1,
+    STRIDE_W: tl.constexpr = 1,
+    PAD_H: tl.constexpr = 0,
+    PAD_W: tl.constexpr = 0,
+    DILATION_H: tl.constexpr = 1,
+    DILATION_W: tl.constexpr = 1,
+    CHANNELS: tl.constexpr = 0,
+    CHUNK: tl.constexpr = 0,
+    SCALE: tl.constexpr = "",
+    BIAS: tl.constexpr = False,
+    RESIDUAL: tl.constexpr = False,
+    ACTIVATION: tl.constexpr = "",
+    LOW: tl.constexpr = 0.0,
+    HIGH: tl.constexpr = 0.0,
+):
+    """y = activation(scale * (windows of x @ w) + bias + residual).
+
+    Grid (tiles of pixels, cdiv(Co/g, BLOCK_N), groups); y is [N, Ho, Wo, groups, Co/g]. With
+    `CHUNK` the steps of one group are dealt out, so many a program of the grid's last axis, and y
+    is float32 [parts, N, Ho, Wo, Co]: sums that `conv_finish` adds up.
+    """
+    tile = tl.program_id(0)
+    channel = tl.program_id(1) * BLOCK_N
+    group = tl.program_id(2)
+    column = tile % tiles_w * BLOCK_W
+    row = tile // tiles_w % tiles_h * BLOCK_H
+    image = tile // tiles_w // tiles_h * BLOCK_I
+    steps = tl.cdiv(K, BLOCK_K)
+    begin = 0
+    end = taps * steps
+    if CHUNK:
+        begin = group * CHUNK
+        end = min(begin + CHUNK, end)
+    acc = tl.zeros((BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), dtype=tl.float32)
+    for step in range(begin, end):
+        tap = step // steps
+        k = step % steps * BLOCK_K
+        x = window(
+            x_desc,
+            image,
+            row,
+            column,
+            group,
+            tap,
+            k,
+            VIEW,
+            FW,
+            STRIDE_H,
+            STRIDE_W,
+            PAD_H,
+            PAD_W,
+            DILATION_H,
+            DILATION_W,
+            CHANNELS,
+        )
+        x = x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_K)
+        if CHUNK:
+            w = w_desc.load([0, channel, tap, k])
+        else:
+            w = w_desc.load([group, channel, tap, k])
+        acc = tl.dot(x, w.reshape(BLOCK_N, BLOCK_K).T, acc)
+    if CHUNK:
+        part = acc.reshape(1, BLOCK_I, BLOCK_H, BLOCK_W, BLOCK_N)
+        y_desc.store([group, image, row, column, channel], part)
+    else:
+        columns = channel + tl.arange(0, BLOCK_N)
+        acc = scaled(acc, scale_ptr, bias_ptr, group * channels, columns, channels, SCALE, BIAS)
+        if RESIDUAL:
+            residual = r_desc.load([image, row, column, group, channel])
+            acc = acc + residual.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N).to(tl.float32)
+        y = activated(acc, ACTIVATION, LOW, HIGH).to(y_desc.dtype)
+        y = y.reshape(BLOCK_I, BLOCK_H, BLOCK_W, 1, BLOCK_N)
+        y_desc.store([image, row, column, group, channel], y)
+
+
+@tawa.jit
+def conv_finish(
+    part_ptr,
+    y_ptr,
+    r_ptr,
+    scale_ptr,
+    bias_ptr,
+    channels,
+    count,
+    PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SCALE: tl.constexpr = "",
+    BIAS: tl.constexpr = False,
+    RESIDUAL: tl.constexpr = False,
+    ACTIVATION: tl.constexpr = "",
+    LOW: tl.constexpr = 0.0,
+    HIGH: tl.constexpr = 0.0,
+):
+    """y = activation(scale * (sum of part over its first axis, in order) + bias + residual).
+
+    `count` elements, of which the fastest axis are `channels`. Grid (cdiv(count, BLOCK),).
+    """
+    where = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = where < count
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for part in tl.static_range(PARTS):
+        total += tl.load(part_ptr + part * count + where, mask=inside, other=0.0)
+    if SCALE == "tensor":
+        total = total * tl.load(scale_ptr)
+    elif SCALE == "channel":
+        total = total * tl.load(scale_ptr + where % channels, mask=inside, other=0.0)
+    if BIAS:
+        total += tl.load(bias_ptr + where % channels, mask=inside, other=0.0).to(tl.float32)
+    if RESIDUAL:
+        total += tl.load(r_ptr + where, mask=inside, other=0.0).to(tl.float32)
+    y = activated(total, ACTIVATION, LOW, HIGH).to(y_ptr.dtype.element_ty)
+    tl.store(y_ptr + where, y, mask=inside)
+
+
+@tawa.jit
+def conv_pointers(
+    x_ptr,
+    w_ptr,
+    y_ptr,
+    r_ptr,
+    scale_ptr,
+    bias_ptr,
+    pixels,
+    height,
+    width,
+    out_height,
+    out_width,
+    channels,
+    stride_xn,
+    stride_xh,
+    stride_xw,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    FH: tl.constexpr,
+    FW: tl.constexpr,
+    STRIDE_H: tl.constexpr,
+    STRIDE_W: tl.constexpr,
+    PAD_H: tl.constexpr,
+    PAD_W: tl.constexpr,
+    DILATION_H: tl.constexpr,
+    DILATION_W: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    DIRECT: tl.constexpr = False,
+    SCALE: tl.constexpr = "",
+    BIAS: tl.constexpr = False,
+    RESIDUAL: tl.constexpr = False,
+    ACTIVATION: tl.constexpr = "",
+    LOW: tl.constexpr = 0.0,
+    HIGH: tl.constexpr = 0.0,
+):
+    """The same through pointers; x has any strides but that of channels, which lie side by side.
+
+    `CHANNELS` and `channels` are those of one group, in and out; w and y (and the residual) are
+    dense. With `DIRECT` a step is one input value of each pixel, BLOCK_K is not used, and nothing
+    is rounded to tf32. Grid (cdiv(pixels, BLOCK_M), cdiv(channels, BLOCK_N), groups).
+    """
+    pixel = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    group = tl.program_id(2)
+    column = pixel % out_width * STRIDE_W - PAD_W
+    row = pixel // out_width % out_height * STRIDE_H - PAD_H
+    image = pixel // out_width // out_height
+    there = pixel < pixels
+    x_at = x_ptr + (image.to(tl.int64) * stride_xn + group * CHANNELS)
+    w_at = w_ptr + (group * channels + columns).to(tl.int64) * (FH * FW * CHANNELS)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    if DIRECT:
+        for k in range(0, FH * FW * CHANNELS):
+            down = row + k // CHANNELS // FW * DILATION_H
+            right = column + k // CHANNELS % FW * DILATION_W
+            inside = there & (down >= 0) & (down < height) & (right >= 0) & (right < width)
+            at = down * stride_xh + right * stride_xw + k % CHANNELS
+            x = tl.load(x_at + at, mask=inside, other=0.0).to(tl.float32)
+            w = tl.load(w_at + k, mask=columns < channels, other=0.0).to(tl.float32)
+            acc += x[:, None] * w[None, :]
+    else:
+        for first in range(0, FH * FW * CHANNELS, BLOCK_K):
+            k = first + tl.arange(0, BLOCK_K)
+            down = row[:, None] + (k // CHANNELS // FW * DILATION_H)[None, :]
+            right = column[:, None] + (k // CHANNELS % FW * DILATION_W)[None, :]
+            inside = (down >= 0) & (down < height) & (right >= 0) & (right < width)
+            inside = inside & there[:, None] & (k < FH * FW * CHANNELS)[None, :]
+            at = down * stride_xh + right * stride_xw + (k % CHANNELS)[None, :]
+            x = tl.load(x_at[:, None] + at, mask=inside, other=0.0)
+            known = (columns < channels)[:, None] & (k < FH * FW * CHANNELS)[None, :]
+            w = tl.load(w_at[:, None] + k[None, :], mask=known, other=0.0)
+            acc = tl.dot(x, w.T, acc)
+    acc = scaled(acc, scale_ptr, bias_ptr, group * channels, columns, channels, SCALE, BIAS)
+    y_at = pixel.to(tl.int64)[:, None] * (GROUPS * channels)
+    y_at = y_at + (group * channels + columns)[None, :]
+    stored = there[:, None] & (columns < channels)[None, :]
+    if RESIDUAL:
+        acc = acc + tl.load(r_ptr + y_at, mask=stored, other=0.0).to(tl.float32)
+    y = activated(acc, ACTIVATION, LOW, HIGH).to(y_ptr.dtype.element_ty)
+    tl.store(y_ptr + y_at, y, mask=stored)

@@ -1,0 +1,438 @@
+"""Convolutions of the library in the simulator, against float64 in NumPy."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import tawa
+from tawa.errors import ArgumentError
+from tawa.kernels.conv import Tuner, conv2d, filters, workspace
+from tawa.kernels.conv_geometry import PACKINGS, Geometry, packing
+from tawa.kernels.conv_prepare import bind, prepare
+from tawa.kernels.conv_variants import Variant, refused, variants
+from tawa.kernels.conv_views import VIEWS
+from tawa.runtime.dtypes import numpy_dtype
+
+FORMS = (*VIEWS, *PACKINGS, "pointers", "direct")
+BOX = {"BLOCK_I": 1, "BLOCK_H": 8, "BLOCK_W": 8, "BLOCK_N": 32, "BLOCK_K": 16}
+TILE = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32}
+
+
+def integers(*shape, dtype="f16", seed=0):
+    values = np.random.default_rng(seed).integers(-3, 4, shape)
+    return values.astype(np.float32).astype(numpy_dtype(dtype))
+
+
+def exact(x, w, g):
+    """Return the convolution in float64."""
+    top, bottom, left, right = g.padding
+    x = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    y = np.zeros((g.n, g.ho, g.wo, g.co))
+    for group in range(g.groups):
+        channels = slice(group * g.channels, (group + 1) * g.channels)
+        out = slice(group * g.filters, (group + 1) * g.filters)
+        for row in range(g.fh):
+            for column in range(g.fw):
+                down = row * g.dilation[0]
+                right = column * g.dilation[1]
+                seen = x[
+                    :,
+                    down : down + g.stride[0] * (g.ho - 1) + 1 : g.stride[0],
+                    right : right + g.stride[1] * (g.wo - 1) + 1 : g.stride[1],
+                    channels,
+                ]
+                y[..., out] += seen @ w[out, row, column].astype(np.float64).T
+    return y
+
+
+def variant(form, splits=1, **options):
+    sizes = TILE if form in ("pointers", "direct") else BOX
+    if form == "im2col":
+        sizes = BOX | {"BLOCK_H": 1, "BLOCK_W": 64}
+    return Variant(form, tawa.Config({**sizes, **options}), splits)
+
+
+def arrays(g, dtype="f16"):
+    return (
+        integers(g.n, g.h, g.w, g.c, dtype=dtype),
+        integers(g.co, g.fh, g.fw, g.channels, dtype=dtype, seed=1),
+    )
+
+
+def run(g, form, x, w, splits=1, **options):
+    """Convolve by a form; `ArgumentError` where it is refused."""
+    return conv2d(
+        x,
+        w,
+        stride=g.stride,
+        padding=((g.padding[0], g.padding[1]), (g.padding[2], g.padding[3])),
+        dilation=g.dilation,
+        groups=g.groups,
+        variant=variant(form, splits),
+        **options,
+    )
+
+
+@st.composite
+def geometries(draw):
+    small = st.integers(1, 3)
+    groups = draw(st.sampled_from((1, 1, 1, 2, 3)))
+    channels = draw(st.sampled_from((1, 3, 8, 16, 24, 40)))
+    co = groups * draw(st.sampled_from((1, 5, 8, 16, 40)))
+    g = Geometry(
+        draw(st.integers(0, 3)),
+        draw(st.integers(1, 12)),
+        draw(st.integers(1, 14)),
+        groups * channels,
+        co,
+        draw(st.integers(1, 5)),
+        draw(st.integers(1, 5)),
+        (draw(small), draw(small)),
+        tuple(draw(st.integers(0, 2)) for _ in range(4)),
+        draw(st.sampled_from(((1, 1), (1, 1), (2, 1), (2, 3)))),
+        groups,
+    )
+    assume(g.ho >= 1 and g.wo >= 1)
+    return g
+
+
+def problem(g, dtype="f16"):
+    x = tawa.array((g.n, g.h, g.w, g.c), dtype)
+    w = tawa.array((g.co, g.fh, g.fw, g.channels), dtype)
+    return bind(x, w, g).problem
+
+
+@given(geometries(), st.data())
+def _random_geometry(g, data):
+    asked = problem(g)
+    form = data.draw(st.sampled_from([form for form in FORMS if not refused(form, asked)]))
+    x, w = arrays(g)
+    found = run(g, form, x, w)
+    assert np.array_equal(found.astype(np.float64), exact(x, w, g)), (form, g)
+
+
+LENIENT = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.filter_too_much],
+}
+
+
+def test_random_geometries():
+    settings(max_examples=150, derandomize=True, **LENIENT)(_random_geometry)()
+
+
+@pytest.mark.long
+def test_many_random_geometries():
+    settings(max_examples=3000, **LENIENT)(_random_geometry)()
+
+
+TAKEN = [
+    ("rows", Geometry(2, 9, 11, 24, 40, 3, 3)),
+    ("rows", Geometry(2, 9, 11, 8, 40, 4, 2, (3, 2))),
+    ("taps", Geometry(2, 7, 9, 24, 40, 3, 2, padding=(0, 1, 2, 1), dilation=(2, 1))),
+    ("taps", Geometry(1, 7, 9, 32, 48, 3, 3, padding=(1, 1, 1, 1), groups=2)),
+    ("parity", Geometry(2, 8, 12, 16, 24, 3, 3, (2, 2), (1, 1, 1, 1))),
+    ("parity", Geometry(1, 9, 8, 16, 24, 5, 3, (3, 2), (2, 0, 1, 3), (1, 2))),
+    ("im2win", Geometry(2, 13, 15, 3, 24, 7, 5, (2, 3), (1, 2, 0, 1))),
+    ("im2col", Geometry(2, 9, 11, 3, 24, 3, 2, (2, 3), (1, 0, 1, 1), (2, 1))),
+    ("padded", Geometry(2, 9, 11, 3, 24, 3, 4, (2, 1), (1, 0, 1, 1))),
+    ("pointers", Geometry(1, 9, 10, 6, 10, 3, 3, (2, 1), (1, 2, 0, 1), (1, 2), 2)),
+    ("direct", Geometry(1, 9, 10, 6, 10, 3, 3, (2, 1), (1, 2, 0, 1), (1, 2), 2)),
+]
+
+
+@pytest.mark.parametrize(("form", "g"), TAKEN)
+def test_every_form(form, g):
+    x, w = arrays(g)
+    assert np.array_equal(run(g, form, x, w).astype(np.float64), exact(x, w, g))
+
+
+@pytest.mark.parametrize(("form", "g"), TAKEN)
+def test_what_is_beside_an_edge_spoils_only_its_own_windows(form, g):
+    """One Inf or NaN in every pixel of the border, one pixel a call's image: only its windows."""
+    x, w = arrays(g)
+    w = np.where(w == 0, w.dtype.type(1), w)  # 0 * Inf is NaN by definition
+    for row, column, bad in ((0, 0, np.inf), (-1, -1, np.nan), (0, -1, np.nan), (-1, 0, np.inf)):
+        spoilt = x.copy()
+        spoilt[-1, row, column, :] = bad
+        marked = np.zeros_like(x)
+        marked[-1, row, column, :] = 1
+        reached = exact(marked, np.abs(w), g) != 0
+        clean = exact(x, w, g)
+        found = run(g, form, spoilt, w).astype(np.float64)
+        assert np.array_equal(found[~reached], clean[~reached])
+        assert not np.isfinite(found[reached]).any()
+
+
+def test_the_views_agree_bit_for_bit():
+    g = Geometry(2, 10, 12, 16, 24, 3, 3)
+    x, w = arrays(g)
+    first, *others = (run(g, form, x, w) for form in ("rows", "taps", "im2win", "padded"))
+    for other in others:
+        assert np.array_equal(first.view(np.int16), other.view(np.int16))
+    strided = Geometry(2, 10, 12, 16, 24, 3, 3, (2, 2))
+    first, *others = (run(strided, form, x, w) for form in ("rows", "parity", "im2win"))
+    for other in others:
+        assert np.array_equal(first.view(np.int16), other.view(np.int16))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "f8e4m3", "f8e5m2"])
+def test_types(dtype):
+    g = Geometry(1, 7, 9, 32, 32, 3, 3, padding=(1, 1, 1, 1))
+    x, w = arrays(g, dtype)
+    y = conv2d(x, w, padding=1, out_dtype="f32")
+    assert np.array_equal(y, exact(x, w, g))
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize("form", ["taps", "pointers", "im2win"])
+def test_what_follows_the_sum(form, splits):
+    if form == "pointers" and splits > 1:
+        pytest.skip("pointers do not deal a sum out")
+    g = Geometry(2, 7, 9, 16, 24, 3, 3, padding=(1, 1, 1, 1))
+    x, w = arrays(g)
+    bias, scale = integers(24, seed=2), np.linspace(0.5, 2, 24, dtype=np.float32)
+    residual = integers(2, 7, 9, 24, seed=3)
+    given = {"bias": bias, "residual": residual, "scale": scale}
+    before = exact(x, w, g) * scale + bias + residual
+    limits = {"relu": (0, np.inf), "relu6": (0, 6), ("clamp", -2.0, 3.0): (-2, 3), "": None}
+    for activation, ends in limits.items():
+        y = run(g, form, x, w, splits, activation=activation, out_dtype="f32", **given)
+        want = before if ends is None else np.clip(before, *ends)
+        assert np.abs(y - want).max() < 1e-3
+    y = run(g, form, x, w, splits, scale=scale[:1].copy(), activation="silu", out_dtype="f32")
+    want = exact(x, w, g) * scale[0]
+    assert np.abs(y - want / (1 + np.exp(-want))).max() < 1e-2
+
+
+def test_a_clamp_keeps_nan():
+    x, w = integers(1, 4, 4, 8), integers(8, 1, 1, 8)
+    x[0, 0, 0, 0] = np.nan
+    for activation in ("relu6", ("clamp", -1.0, 1.0)):
+        assert np.isnan(conv2d(x, w, activation=activation)[0, 0, 0]).all()
+
+
+def test_out_is_filled_and_returned():
+    g = Geometry(2, 7, 9, 16, 24, 3, 3)
+    x, w = arrays(g)
+    out = np.full((2, 5, 7, 24), np.nan, np.float32)
+    assert conv2d(x, w, out=out) is out
+    assert np.array_equal(out, exact(x, w, g))
+    with pytest.raises(ArgumentError, match="shares memory"):
+        conv2d(x, integers(16, 1, 1, 16), out=x)
+
+
+def test_no_images_no_launch():
+    assert conv2d(integers(0, 7, 9, 16), integers(24, 3, 3, 16)).shape == (0, 5, 7, 24)
+
+
+# --- bytes ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", PACKINGS)
+@pytest.mark.parametrize(
+    "g",
+    [Geometry(3, 13, 15, 3, 24, 7, 5, (2, 2)), Geometry(2, 9, 12, 16, 24, 3, 3, (1, 1), (1,) * 4)],
+)
+def test_bytes_are_those_of_the_formula(monkeypatch, method, g):
+    from tawa.kernels import conv_prepare
+
+    made = []
+
+    def counted(array, shape, dtype, make=conv_prepare.empty_beside):
+        made.append(make(array, shape, dtype))
+        return made[-1]
+
+    x, w = arrays(g)
+    y = np.zeros((g.n, g.ho, g.wo, g.co), np.float16)
+    operands = bind(x, w, g, y)
+    monkeypatch.setattr(conv_prepare, "empty_beside", counted)
+    prepare(operands, variant(method))
+    assert sum(each.nbytes for each in made) == workspace(method, g)
+
+
+def test_bytes_of_the_paper():
+    """N * Ho * W * Fh * C for im2win, N * Ho * Wo * Fh * Fw * C for im2col, where nothing pads."""
+    g = Geometry(128, 24, 24, 96, 256, 5, 5)
+    assert packing("im2win", g, 2).images.elements == 128 * 20 * 24 * 5 * 96
+    assert packing("im2col", g, 2).images.elements == 128 * 20 * 20 * 5 * 5 * 96
+    first = packing("im2win", Geometry(128, 227, 227, 3, 96, 11, 11, (4, 4)), 2).images
+    assert (first.used, first.column, first.pitch) == (33, 34, 7720)
+
+
+def test_padding_of_a_buffer_is_zero_whatever_stood_there(monkeypatch):
+    from tawa.kernels import conv_prepare
+
+    def dirty(array, shape, dtype, make=conv_prepare.empty_beside):
+        found = make(array, shape, dtype)
+        found[...] = np.nan
+        return found
+
+    monkeypatch.setattr(conv_prepare, "empty_beside", dirty)
+    for form, g in TAKEN:
+        if form in PACKINGS:
+            x, w = arrays(g)
+            y = np.zeros((g.n, g.ho, g.wo, g.co), np.float16)
+            for launch in prepare(bind(x, w, g, y), variant(form)):
+                launch()
+            assert np.array_equal(y.astype(np.float64), exact(x, w, g))
+
+
+# --- packed once ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["im2win", "im2col"])
+def test_filters_packed_once(method):
+    g = Geometry(2, 9, 11, 16, 24, 3, 3, (2, 2), (1, 1, 1, 1))
+    x, w = arrays(g)
+    held = filters(w, method=method, stride=2)
+    y = conv2d(x, held, stride=2, padding=1, method=method)
+    assert np.array_equal(y.astype(np.float64), exact(x, w, g))
+    with pytest.raises(ArgumentError, match="packed for"):
+        conv2d(x, held, stride=1, method=method)
+
+
+@pytest.mark.parametrize("method", ["im2win", "im2col"])
+def test_images_of_any_strides_are_packed(method):
+    g = Geometry(2, 9, 11, 16, 24, 3, 3)
+    x, w = arrays(g)
+    planes = np.ascontiguousarray(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+    y = conv2d(planes, w, method=method)
+    assert np.array_equal(y.astype(np.float64), exact(x, w, g))
+
+
+def test_the_ablation_of_the_paper():
+    """No prefetch: depth 1; no vector loads: pointers; no micro-kernel: tiles of 64 x 32."""
+    g = Geometry(1, 11, 13, 8, 32, 3, 3)
+    x, w = arrays(g)
+    whole = Variant("im2win", tawa.Config({**BOX, "BLOCK_N": 32}, depth=1))
+    pointers = Variant("im2win", tawa.Config(TILE))
+    for each in (whole, pointers, variant("im2win")):
+        y = conv2d(x, w, method="im2win", variant=each)
+        assert np.array_equal(y.astype(np.float64), exact(x, w, g))
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+REFUSED = [
+    ("rows", Geometry(1, 8, 8, 16, 16, 3, 3, padding=(1, 1, 1, 1)), "padding"),
+    ("rows", Geometry(1, 8, 8, 16, 16, 3, 3, dilation=(2, 2)), "dilation"),
+    ("rows", Geometry(1, 8, 8, 16, 16, 3, 3, groups=2), "groups"),
+    ("rows", Geometry(1, 8, 8, 3, 16, 3, 3), "bytes apart"),
+    ("taps", Geometry(1, 8, 8, 16, 16, 3, 3, (2, 2)), "stride"),
+    ("taps", Geometry(1, 8, 8, 8, 16, 3, 3, groups=2), "bytes apart"),
+    ("parity", Geometry(1, 9, 8, 16, 16, 3, 3, (2, 2)), "multiple of the stride"),
+    ("parity", Geometry(1, 8, 8, 32, 16, 3, 3, (2, 2), groups=2), "groups"),
+    ("parity", Geometry(1, 8, 8, 16, 16, 3, 3), "taps"),
+    ("parity", Geometry(1, 8, 8, 24, 16, 3, 3, (2, 2)), "must divide"),
+    ("im2win", Geometry(1, 8, 8, 16, 16, 3, 3, (3, 3)), "im2col is no larger"),
+    ("im2win", Geometry(1, 8, 8, 16, 16, 3, 3, dilation=(2, 2)), "dilation"),
+    ("im2win", Geometry(1, 8, 8, 16, 16, 3, 3, groups=2), "groups"),
+    ("im2col", Geometry(1, 8, 8, 16, 16, 3, 3, groups=2), "groups"),
+    ("padded", Geometry(1, 8, 8, 16, 16, 3, 3, dilation=(2, 2)), "dilation"),
+    ("rows", Geometry(1, 8, 8, 16, 15, 3, 3), "stored by TMA"),
+]
+
+
+@pytest.mark.parametrize(("form", "g", "reason"), REFUSED)
+def test_refusals_name_the_rule(form, g, reason):
+    x, w = arrays(g)
+    with pytest.raises(ArgumentError, match=reason):
+        run(g, form, x, w)
+
+
+@pytest.mark.parametrize(
+    ("reason", "options"),
+    [
+        ("no method|method=", {"method": "winograd"}),
+        ("layout=", {"layout": "nchw"}),
+        ("stride=", {"stride": 0}),
+        ("dilation=", {"dilation": (1, 2, 3)}),
+        ("padding=", {"padding": "full"}),
+        ("padding=", {"padding": -1}),
+        ("stride 1 only", {"padding": "same", "stride": 2}),
+        ("evenly", {"groups": 5}),
+        ("its group", {"groups": 2}),
+        ("do not fit", {"dilation": 9}),
+        ("no activation", {"activation": "tanh"}),
+        ("out_dtype", {"out_dtype": "i32"}),
+        ("bias", {"bias": integers(5)}),
+        ("scale", {"scale": integers(24)}),
+        ("residual", {"residual": integers(1, 8, 8, 24)}),
+        ("im2col is no larger", {"method": "im2win", "stride": 3}),
+    ],
+)
+def test_wrong_arguments(reason, options):
+    x, w = integers(1, 8, 8, 16), integers(24, 3, 3, 16)
+    with pytest.raises(ArgumentError, match=reason):
+        conv2d(x, w, **options)
+
+
+def test_channels_apart_are_refused_unless_copied():
+    g = Geometry(2, 9, 11, 16, 24, 3, 3)
+    x, w = arrays(g)
+    planes = np.ascontiguousarray(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
+    with pytest.raises(ArgumentError, match="side by side"):
+        conv2d(planes, w)
+    y = conv2d(planes, w, layout="copy")
+    assert np.array_equal(y.astype(np.float64), exact(x, w, g))
+
+
+def test_torch_has_channels_first():
+    torch = pytest.importorskip("torch")
+    last = torch.channels_last
+    g = Geometry(2, 9, 11, 16, 24, 3, 3, (2, 2), (1, 1, 1, 1))
+    x, w = (torch.from_numpy(each.transpose(0, 3, 1, 2)) for each in arrays(g))
+    assert x.is_contiguous(memory_format=last)
+    for _ in range(3):
+        y = conv2d(x, w, stride=2, padding=1)
+        assert y.is_contiguous(memory_format=last)
+        want = torch.nn.functional.conv2d(x.double(), w.double(), stride=2, padding=1)
+        assert torch.equal(y.double(), want)
+    with pytest.raises(ArgumentError, match="side by side"):
+        conv2d(x.contiguous(), w)
+    with pytest.raises(ArgumentError, match="requires a gradient"):
+        conv2d(x, w.clone().requires_grad_())
+    with torch.no_grad():
+        conv2d(x, w.clone().requires_grad_())
+
+
+# --- the choice -----------------------------------------------------------------------------------
+
+
+def test_a_choice_is_remembered():
+    x, w, tuner = integers(1, 8, 8, 16), integers(24, 3, 3, 16), Tuner()
+    conv2d(x, w, tuner=tuner)
+    (chosen,) = tuner.best.values()
+    assert chosen.form in VIEWS
+    conv2d(x, w, tuner=tuner, method="im2col")
+    assert len(tuner.best) == 2
+
+
+def test_few_tiles_are_dealt_out():
+    g = Geometry(1, 7, 7, 512, 512, 3, 3)
+    found = variants(problem(g))
+    assert found[0].splits > 1
+
+
+def test_boxes_fit_the_image():
+    g = Geometry(128, 56, 56, 64, 64, 3, 3)
+    first = variants(problem(g))[0]
+    images, rows, columns = first.box
+    count = -(-128 // images) * -(-54 // rows) * -(-54 // columns)
+    assert count * images * rows * columns < 1.1 * g.pixels
+
+
+@pytest.mark.parametrize("c", [3, 16])
+def test_first_layers_are_specialized(c):
+    """The product of every packed form and view has a producer of its own."""
+    g = Geometry(2, 33, 33, c, 64, 7, 7, (2, 2))
+    for form in ("rows", *PACKINGS):
+        if refused(form, problem(g)):
+            continue
+        x, w = arrays(g)
+        launch = prepare(bind(x, w, g), variant(form))[-1]
+        assert re.search("^ *load: ", str(launch.compile()), re.MULTILINE), form

@@ -1,0 +1,234 @@
+"""Gradients of the library's convolutions in the simulator, against float64 in NumPy."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tawa.errors import ArgumentError
+from tawa.kernels.conv_geometry import Geometry
+from tawa.kernels.conv_gradients import (
+    conv2d_input_gradient,
+    conv2d_weight_gradient,
+    conv_transpose2d,
+    input_launches,
+    weight_launches,
+)
+from test_kernels_conv import exact, integers
+
+
+def taps(x, g):
+    """Yield (row, column, what the output's pixels see of x through that tap), in float64."""
+    top, bottom, left, right = g.padding
+    x = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    for row in range(g.fh):
+        for column in range(g.fw):
+            down, across = row * g.dilation[0], column * g.dilation[1]
+            rows = slice(down, down + g.stride[0] * (g.ho - 1) + 1, g.stride[0])
+            columns = slice(across, across + g.stride[1] * (g.wo - 1) + 1, g.stride[1])
+            yield row, column, x, (slice(None), rows, columns)
+
+
+def weight_gradient(x, dy, g):
+    dw = np.zeros((g.co, g.fh, g.fw, g.channels))
+    for row, column, padded, seen in taps(x, g):
+        for group in range(g.groups):
+            out = slice(group * g.filters, (group + 1) * g.filters)
+            within = slice(group * g.channels, (group + 1) * g.channels)
+            left = dy[..., out].reshape(-1, g.filters).astype(np.float64)
+            dw[out, row, column] = left.T @ padded[seen][..., within].reshape(-1, g.channels)
+    return dw
+
+
+def input_gradient(w, dy, g):
+    total = 0
+    for row, column, padded, seen in taps(np.zeros((g.n, g.h, g.w, g.c)), g):
+        padded = padded.copy()
+        for group in range(g.groups):
+            out = slice(group * g.filters, (group + 1) * g.filters)
+            within = slice(group * g.channels, (group + 1) * g.channels)
+            one = dy[..., out].astype(np.float64) @ w[out, row, column].astype(np.float64)
+            padded[seen][..., within] += one
+        total = total + padded
+    top, _, left, _ = g.padding
+    return total[:, top : top + g.h, left : left + g.w]
+
+
+def options(g):
+    return {
+        "stride": g.stride,
+        "padding": ((g.padding[0], g.padding[1]), (g.padding[2], g.padding[3])),
+        "dilation": g.dilation,
+        "groups": g.groups,
+        "out_dtype": "f32",
+    }
+
+
+def arrays(g):
+    x = integers(g.n, g.h, g.w, g.c)
+    w = integers(g.co, g.fh, g.fw, g.channels, seed=1)
+    return x, w, integers(g.n, g.ho, g.wo, g.co, seed=2)
+
+
+@st.composite
+def geometries(draw):
+    groups = draw(st.sampled_from((1, 1, 2)))
+    dilation = draw(st.sampled_from(((1, 1), (1, 1), (2, 1), (2, 3))))
+    stride = (1, 1)
+    if groups == 1 and dilation == (1, 1):
+        stride = (draw(st.integers(1, 3)), draw(st.integers(1, 3)))
+    fh, fw = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    least = ((fh - 1) * dilation[0] + 1, (fw - 1) * dilation[1] + 1)
+    return Geometry(
+        draw(st.integers(0, 3)),
+        draw(st.integers(least[0], 13)),
+        draw(st.integers(least[1], 14)),
+        groups * draw(st.sampled_from((8, 16, 40))),
+        groups * draw(st.sampled_from((8, 24, 72))),
+        fh,
+        fw,
+        stride,
+        tuple(draw(st.integers(0, 2)) for _ in range(4)),
+        dilation,
+        groups,
+    )
+
+
+@given(geometries())
+def _random_gradients(g):
+    x, w, dy = arrays(g)
+    dx = conv2d_input_gradient(x.shape, w, dy, **options(g))
+    assert np.array_equal(dx, input_gradient(w, dy, g) if g.n else np.zeros(x.shape))
+    dw = conv2d_weight_gradient(x, w.shape, dy, **options(g))
+    assert np.array_equal(dw, weight_gradient(x, dy, g))
+
+
+LENIENT = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+def test_random_gradients():
+    settings(max_examples=25, derandomize=True, **LENIENT)(_random_gradients)()
+
+
+@pytest.mark.long
+def test_many_random_gradients():
+    settings(max_examples=600, **LENIENT)(_random_gradients)()
+
+
+SHAPES = [
+    Geometry(2, 9, 11, 16, 24, 3, 3),  # rows of windows, with overhang
+    Geometry(2, 8, 8, 16, 24, 3, 3, padding=(1, 1, 1, 1)),  # taps in boxes that fit
+    Geometry(2, 9, 11, 16, 24, 3, 3, (2, 2), (1, 1, 1, 1)),  # a padded copy
+    Geometry(3, 7, 5, 32, 16, 3, 2, padding=(1, 1, 1, 0), groups=2),
+]
+
+
+@pytest.mark.parametrize("g", SHAPES)
+def test_an_inf_in_x_spoils_only_the_taps_that_see_it(g):
+    x, w, dy = arrays(g)
+    dy = np.where(dy == 0, dy.dtype.type(1), dy)
+    clean = weight_gradient(x, dy, g)
+    for row in (0, g.h - 1):
+        for column in (0, g.w - 1):
+            spoilt, marked = x.copy(), np.zeros_like(x)
+            spoilt[-1, row, column, 3], marked[-1, row, column, 3] = np.inf, 1
+            reached = weight_gradient(marked, np.abs(dy), g) != 0
+            dw = conv2d_weight_gradient(spoilt, w.shape, dy, **options(g))
+            assert np.array_equal(dw[~reached], clean[~reached])
+            assert not np.isfinite(dw[reached]).any()
+
+
+@pytest.mark.parametrize("g", SHAPES)
+def test_a_nan_in_dy_spoils_only_the_pixels_that_it_saw(g):
+    x, w, dy = arrays(g)
+    w = np.where(w == 0, w.dtype.type(1), w)
+    clean = input_gradient(w, dy, g)
+    for place in (0, -1):
+        spoilt, marked = dy.copy(), np.zeros_like(dy)
+        spoilt[-1, place, place, 5], marked[-1, place, place, 5] = np.nan, 1
+        reached = input_gradient(np.abs(w), marked, g) != 0
+        dx = conv2d_input_gradient(x.shape, w, spoilt, **options(g))
+        assert np.array_equal(dx[~reached], clean[~reached])
+        assert np.isnan(dx[reached]).all()
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_types(dtype):
+    g = Geometry(2, 9, 11, 16, 24, 3, 3, (2, 2), (1, 1, 1, 1))
+    x, w, dy = (each.astype(integers(1, dtype=dtype).dtype) for each in arrays(g))
+    assert np.array_equal(
+        conv2d_input_gradient(x.shape, w, dy, **options(g)), input_gradient(w, dy, g)
+    )
+    assert np.array_equal(
+        conv2d_weight_gradient(x, w.shape, dy, **options(g)), weight_gradient(x, dy, g)
+    )
+
+
+@pytest.mark.parametrize("g", SHAPES)
+def test_products_are_specialized(g):
+    x, w, dy = arrays(g)
+    products = [input_launches(g, dy, w, np.empty_like(x))[0]]
+    products += weight_launches(g, x, dy, np.empty_like(w))[-2:-1]
+    for launch in products:
+        assert re.search("^ *load: ", str(launch.compile()), re.MULTILINE)
+
+
+def test_parts_are_added_in_one_order():
+    g = Geometry(4, 16, 16, 16, 24, 3, 3)
+    x = np.random.default_rng(0).standard_normal((4, 16, 16, 16)).astype(np.float16)
+    dy = np.random.default_rng(1).standard_normal((4, 14, 14, 24)).astype(np.float16)
+    assert weight_launches(g, x, dy, np.empty((24, 3, 3, 16), np.float16))[-1].options["PARTS"] > 1
+    first, second = (conv2d_weight_gradient(x, (24, 3, 3, 16), dy) for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def test_channels_filled_up_have_a_gradient():
+    g = Geometry(2, 15, 17, 3, 24, 7, 5, (2, 2), (3, 3, 2, 2))
+    x, w, dy = arrays(g)
+    dw = conv2d_weight_gradient(x, w.shape, dy, **options(g))
+    assert np.array_equal(dw, weight_gradient(x, dy, g))
+
+
+def test_transposed():
+    torch = pytest.importorskip("torch")
+    last = torch.channels_last
+    for stride, more, groups in ((1, 0, 1), (2, 1, 1), ((3, 2), (1, 0), 2)):
+        x, w = torch.tensor(integers(1, 16, 5, 6)), torch.tensor(integers(16, 8, 3, 4, seed=1))
+        x, w = x.to(memory_format=last), w.to(memory_format=last)
+        how = {"stride": stride, "padding": 1, "output_padding": more, "groups": groups}
+        want = torch.nn.functional.conv_transpose2d(x.double(), w.double(), **how)
+        y = conv_transpose2d(x, w, out_dtype="f32", **how)
+        assert torch.equal(y.double(), want)
+        assert y.is_contiguous(memory_format=last)
+
+
+def test_refusals_name_the_rule():
+    g = Geometry(1, 9, 9, 16, 16, 3, 3, (2, 2), dilation=(2, 2))
+    x, w, dy = arrays(g)
+    with pytest.raises(ArgumentError, match=r"stride .* and dilation"):
+        conv2d_input_gradient(x.shape, w, dy, **options(g))
+    with pytest.raises(ArgumentError, match="neither dilation nor"):
+        conv2d_weight_gradient(x, w.shape, dy, **options(g))
+    g = Geometry(1, 9, 9, 3, 16, 3, 3)
+    x, w, dy = arrays(g)
+    with pytest.raises(ArgumentError, match="3 channels a group"):
+        conv2d_input_gradient(x.shape, w, dy)
+    with pytest.raises(ArgumentError, match="the result has"):
+        conv2d_weight_gradient(x, w.shape, dy, padding=1)
+    with pytest.raises(ArgumentError, match="one type"):
+        conv2d_weight_gradient(x, w.shape, dy.astype(np.float32))
+    with pytest.raises(ArgumentError, match="below the stride"):
+        conv_transpose2d(integers(1, 4, 4, 16), integers(16, 3, 3, 16), output_padding=1)
+
+
+def test_the_two_gradients_belong_to_the_convolution():
+    """<conv(x, w), dy> = <x, dx> = <w, dw>."""
+    g = Geometry(2, 9, 11, 16, 24, 3, 3, (2, 2), (1, 1, 1, 1))
+    x, w, dy = arrays(g)
+    whole = float((exact(x, w, g) * dy).sum())
+    dx = conv2d_input_gradient(x.shape, w, dy, **options(g))
+    dw = conv2d_weight_gradient(x, w.shape, dy, **options(g))
+    assert float((x.astype(np.float64) * dx).sum()) == whole
+    assert float((w.astype(np.float64) * dw).sum()) == whole
