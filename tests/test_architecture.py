@@ -28,6 +28,7 @@ ORDER = (
     "testing",
     "tools",
     "kernels",
+    "torch",
 )
 FILES = sorted(SOURCE.rglob("*.py"))
 

@@ -84,9 +84,14 @@ def maker_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Callable[[An
         element, device, strides = getattr(torch, kind.name), array.device, row_major(shape)
         make = torch.empty_strided  # the fastest of torch's ways by a third
         return lambda _: make(shape, strides, dtype=element, device=device)
-    # An array that exists was made by a library that is loaded.
-    on_gpu = hasattr(cast(object, type(array)), "__cuda_array_interface__")
-    library: Any = sys.modules["cupy" if on_gpu else "numpy"]
+    library: Any = sys.modules.get("cupy" if look(array).device.kind == "cuda" else "numpy")
+    if library is None:
+        kind_of = cast("object", type(array))
+        raise ArgumentError(
+            f"no array can be made beside a {getattr(kind_of, '__name__', kind_of)}",
+            why="what a call returns is made by torch, CuPy or NumPy, and CuPy is not loaded",
+            remedy="pass arrays of torch, CuPy or NumPy (torch.from_dlpack(array) copies nothing)",
+        )
     return lambda _: library.empty(shape, dtype=kind)
 
 

@@ -113,7 +113,7 @@ def backward_queries(
     pair = (batch * heads + head).to(tl.int64)
     first = block * BLOCK_M
     position = first + keys - queries
-    low, high, whole_low, whole_high = span(
+    low, high, _, _ = span(
         position, position + BLOCK_M - 1, keys, left, right, BLOCK_N, LEFT, RIGHT
     )
     lines = first + tl.arange(0, BLOCK_M)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tawa.errors import ArgumentError
 from tawa.runtime.dtypes import BYTES, dtype_name
+from tawa.runtime.tensors import check_storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,7 @@ def look(value: Any) -> View:
 
 
 def _look_torch(tensor: Any) -> View:
+    check_storage(tensor)
     device = tensor.device
     if device.type not in ("cpu", "cuda"):
         raise ArgumentError(
