@@ -3,6 +3,8 @@
 ``kernel[grid](*args, **meta)`` enters generated code (`tawa.runtime.forms`); this module is what
 runs when that code meets something new: it derives the signature, compiles, and makes the launcher
 for the device that holds the data.
+
+Length: one class, all of whose methods share its locks and tables.
 """
 
 from __future__ import annotations
