@@ -54,12 +54,12 @@ _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
     ("keys", 64): (
         Variant(64, 128, pins=_TURNS),
         Variant(64, 128, pins=_TOGETHER),
-        Variant(128, 128, pins=_TOGETHER),
         Variant(64, 64),
     ),
     ("keys", 128): (
-        Variant(64, 128, pins=_TOGETHER),
         Variant(64, 128, pins=_TURNS),
+        Variant(64, 128, pins=_TOGETHER),
+        Variant(32, 128, pins=_TOGETHER),
         Variant(64, 64),
     ),
 }
