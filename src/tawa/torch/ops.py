@@ -41,6 +41,12 @@ def _dense(array: Tensor | None) -> Tensor | None:
     return None if array is None else array.contiguous()
 
 
+def _needed(ctx: Any, count: int) -> tuple[bool, ...]:
+    """Return which of `count` inputs need a gradient; those left at their defaults do not."""
+    given: tuple[bool, ...] = ctx.needs_input_grad[:-1]  # the last is the dispatcher's own
+    return (*given, *(False,) * (count - len(given)))
+
+
 # --- matmul -------------------------------------------------------------------------------------
 
 
@@ -92,7 +98,7 @@ def _matmul_fake(
 
 def _keep_matmul(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     a, b, bias, activation, scale_a, scale_b, _, precision = inputs
-    needed = ctx.needs_input_grad
+    needed = ctx.needed = _needed(ctx, len(inputs))
     if needed[4] or needed[5]:
         raise ArgumentError(
             "no gradient by scale_a or scale_b",
@@ -135,7 +141,7 @@ def _matmul_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         )
         dz = (grad.to(z.dtype) * _slope(ctx.activation, z)).to(grad.dtype)
     of_bias = None
-    if ctx.needs_input_grad[2]:
+    if ctx.needed[2]:
         of_bias = dz.float().reshape(-1, dz.shape[-1]).sum(0).to(bias.dtype)
     if scale_a is not None:
         rows = scale_a.reshape(*dz.shape[:-1], 1) if scale_a.numel() > 1 else scale_a
@@ -148,10 +154,10 @@ def _matmul_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     if b.dim() == 1:
         dz = dz.unsqueeze(-1)
     of_a = of_b = None
-    if ctx.needs_input_grad[0]:
+    if ctx.needed[0]:
         made = matmul(dz, right.mT, input_precision=ctx.precision)
         of_a = made.sum_to_size(left.shape).reshape(a.shape)
-    if ctx.needs_input_grad[1]:
+    if ctx.needed[1]:
         if right.dim() == 2 and left.dim() > 2:  # one weight: the batch is part of the sum
             left, dz = left.flatten(0, -2), dz.flatten(0, -2)
         made = matmul(left.mT, dz, input_precision=ctx.precision)
@@ -274,7 +280,8 @@ def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Ten
     q = given["q"]
     without = [n for n in _FORWARD[11:] if given[n] is not None]
     without += ["bias"] if given["bias"] is not None else []
-    asked = [n for n, needs in zip(_FORWARD, ctx.needs_input_grad) if needs and n == "alibi"]
+    ctx.needed = _needed(ctx, len(inputs))
+    asked = [n for n, needs in zip(_FORWARD, ctx.needed) if needs and n == "alibi"]
     if without or asked or q.dtype in _NARROW or q.shape[-1] > _backward.MOST_HEAD_DIM:
         reason = (
             f"with {', '.join(without)}"
@@ -304,7 +311,7 @@ def _attention_gradient(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) 
         grad = torch.zeros_like(out)
     dq, dk, dv = attention_backward(grad, q, k, v, out, lse, grad_lse, alibi, *ctx.options)
     of_sink = None
-    if sink is not None and ctx.needs_input_grad[10]:
+    if sink is not None and ctx.needed[10]:
         delta = (grad.float() * out.float()).sum(-1)
         if grad_lse is not None:
             delta = delta - grad_lse
