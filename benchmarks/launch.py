@@ -103,6 +103,7 @@ class Tensor:
 
     __slots__ = ("address", "device", "dtype", "shape", "strides")
     is_cuda = True
+    requires_grad = False
     places = count(0x7F0000000000, 1 << 30)
 
     def __init__(self, *shape: int, dtype: str = "bfloat16", address: int = 0) -> None:
@@ -111,6 +112,9 @@ class Tensor:
         self.strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
         self.dtype = dtype
         self.device = types.SimpleNamespace(type="cuda")
+
+    def is_neg(self) -> bool:
+        return False
 
     def data_ptr(self) -> int:
         return self.address
@@ -184,7 +188,16 @@ def dry() -> dict[str, float]:
             is_available=lambda: True, is_initialized=lambda: True, init=lambda: None
         )
         # C functions of one and no argument, as torch's are.
-        torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=abs, _cuda_getDevice=int)
+        torch._C = types.SimpleNamespace(
+            _cuda_getCurrentRawStream=abs,
+            _cuda_getDevice=int,
+            _len_torch_dispatch_stack=int,
+            _is_any_autocast_enabled=bool,
+            _functorch=types.SimpleNamespace(peek_interpreter_stack=lambda: None),
+        )
+        torch.is_grad_enabled = bool
+        graph = types.SimpleNamespace(increment_version=id)
+        torch.autograd = types.SimpleNamespace(graph=graph)
         torch.bfloat16, torch.float32, torch.int32 = "bfloat16", "float32", "int32"
         torch.zeros = lambda *shape, dtype, device: Tensor(*shape, dtype=dtype)
         sys.modules["torch"] = torch

@@ -35,6 +35,7 @@ ORDER = (
     "testing",
     "tools",
     "kernels",
+    "torch",
 )
 # What stands on the core, and all of it that these may import, besides one another.
 ABOVE = ("kernels", "torch", "jax", "cypress", "axon", "ppl")

@@ -38,6 +38,11 @@ class Tensor:
         self.strides = strides or tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
         self.device = types.SimpleNamespace(type="cuda", index=device)
 
+    requires_grad = False
+
+    def is_neg(self):
+        return False
+
     def data_ptr(self):
         return self.address
 
@@ -69,8 +74,13 @@ def gpu(monkeypatch, tmp_path):
         is_available=lambda: True, is_initialized=lambda: True, init=lambda: None
     )
     torch._C = types.SimpleNamespace(
-        _cuda_getCurrentRawStream=lambda device: 5, _cuda_getDevice=lambda: driver.current
+        _cuda_getCurrentRawStream=lambda device: 5,
+        _cuda_getDevice=lambda: driver.current,
+        _is_any_autocast_enabled=lambda: False,
     )
+    driver.written = []
+    graph = types.SimpleNamespace(increment_version=driver.written.append)
+    torch.autograd = types.SimpleNamespace(graph=graph)
     torch.float16, torch.bfloat16, torch.float32 = "float16", "bfloat16", "float32"
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(Tensor, "made", [])

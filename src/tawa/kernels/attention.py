@@ -34,6 +34,7 @@ from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.runtime.arrays import CPU
 from tawa.runtime.store import DiskStore
+from tawa.runtime.tensors import cast_automatically, casts, opaque
 
 # Tiles by the head's width, the likely best first: queries, keys, turns of the warpgroups.
 _TILES: dict[int, tuple[tuple[int, int, str], ...]] = {
@@ -94,6 +95,7 @@ def variants(problem: Problem) -> Iterator[Variant]:
         yield Variant(64, tiles[0][1])
 
 
+@opaque
 def attention(
     q: Any,
     k: Any,
@@ -151,7 +153,8 @@ def attention(
         tuner: remembers what was fastest; by default one for the whole process, and the disk.
 
     Raises:
-        ArgumentError: shapes, types or strides do not fit together.
+        ArgumentError: shapes, types or strides do not fit together; a gradient is asked for
+            (`tawa.torch` has it); a tensor has no memory of its own (FakeTensor, vmap, sparse).
         TuningError: no variant could be built; the message lists why.
 
     Arrays on a GPU are worked on there, on the current stream; NumPy arrays in the simulator.
@@ -161,6 +164,8 @@ def attention(
     >>> float(attention(q, k, v, causal=True, window=4)[0, 0, 7, 0])
     1.0
     """
+    if out is None and casts():
+        q, k, v = cast_automatically(q, k, v)
     best = _TUNER if tuner is None else tuner
     starts: Any
     starts_k: Any

@@ -7,7 +7,8 @@
 
 The functions use only names of the tile language, so that the same text also runs through any other
 compiler of it. `A` is [M, K] and `B` is [K, N]; where `TRANS_A` or `TRANS_B` is set the operand is
-stored the other way round. Accumulation is in float32 (tf32 products for float32 operands).
+stored the other way round. Accumulation is in float32; `PRECISION` is how float32 operands are
+multiplied (`input_precision` of `tl.dot`).
 
 What differs is how the program reaches memory and how work is dealt out:
 
@@ -19,6 +20,8 @@ What differs is how the program reaches memory and how work is dealt out:
 - `matmul_batched`: a batch axis in the grid, descriptors of rank three.
 - `matmul_epilogue`: scales, bias and activation before the store.
 - `matmul_strided`: pointers, a batch axis in the grid, any strides, and the same epilogue.
+
+Length: one family, whose kernels are read beside one another.
 """
 
 from __future__ import annotations
@@ -92,6 +95,7 @@ def matmul_descriptors(
     BLOCK_K: tl.constexpr,
     TRANS_A: tl.constexpr = False,
     TRANS_B: tl.constexpr = False,
+    PRECISION: tl.constexpr = "tf32",
 ):
     """C = A @ B over host descriptors; grid (cdiv(M, BLOCK_M), cdiv(N, BLOCK_N))."""
     row = tl.program_id(0) * BLOCK_M
@@ -106,7 +110,7 @@ def matmul_descriptors(
             b = b_desc.load([column, k]).T
         else:
             b = b_desc.load([k, column])
-        acc = tl.dot(a, b, acc)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
     c_desc.store([row, column], acc.to(c_desc.dtype))
 
 
@@ -123,6 +127,7 @@ def matmul_device_descriptors(
     BLOCK_K: tl.constexpr,
     TRANS_B: tl.constexpr = True,
     WARP_SPECIALIZE: tl.constexpr = False,
+    PRECISION: tl.constexpr = "tf32",
 ):
     """C = A @ B over dense matrices; B is stored [N, K] where `TRANS_B` is set, else [K, N].
 
@@ -143,7 +148,7 @@ def matmul_device_descriptors(
             b = b_desc.load([column, k]).T
         else:
             b = b_desc.load([k, column])
-        acc = tl.dot(a, b, acc)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
     c_desc.store([row, column], acc.to(c_desc.dtype))
 
 
@@ -166,6 +171,7 @@ def matmul_pointers(
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
     ACTIVATION: tl.constexpr = "",
+    PRECISION: tl.constexpr = "tf32",
 ):
     """C = activation(A @ B) over pointers and strides; grid (tiles of C,).
 
@@ -183,7 +189,7 @@ def matmul_pointers(
     for step in range(0, tl.cdiv(K, BLOCK_K)):
         a = tl.load(a_at, mask=depth[None, :] < K - step * BLOCK_K, other=0.0)
         b = tl.load(b_at, mask=depth[:, None] < K - step * BLOCK_K, other=0.0)
-        acc = tl.dot(a, b, acc)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
         a_at += BLOCK_K * stride_ak
         b_at += BLOCK_K * stride_bk
     c = activate(acc, ACTIVATION).to(c_ptr.dtype.element_ty)
@@ -209,6 +215,7 @@ def matmul_persistent(
     SUBTILES: tl.constexpr = 1,
     FLATTEN: tl.constexpr = False,
     WARP_SPECIALIZE: tl.constexpr = False,
+    PRECISION: tl.constexpr = "tf32",
 ):
     """C = A @ B, B stored [N, K]; `PROGRAMS` programs walk all tiles; grid (PROGRAMS,).
 
@@ -229,7 +236,7 @@ def matmul_persistent(
         for step in range(steps):
             a = a_desc.load([tile_m * BLOCK_M, step * BLOCK_K])
             b = b_desc.load([tile_n * BLOCK_N, step * BLOCK_K])
-            acc = tl.dot(a, b.T, acc)
+            acc = tl.dot(a, b.T, acc, input_precision=PRECISION)
         stored += PROGRAMS
         tile_m, tile_n = grouped_tile(stored, tiles_m, tiles_n, GROUP_M)
         row = tile_m * BLOCK_M
@@ -254,25 +261,31 @@ def matmul_batched(
     BLOCK_K: tl.constexpr,
     TRANS_A: tl.constexpr = False,
     TRANS_B: tl.constexpr = False,
+    SHARED_A: tl.constexpr = False,
+    SHARED_B: tl.constexpr = False,
+    PRECISION: tl.constexpr = "tf32",
 ):
-    """C[i] = A[i] @ B[i] over descriptors of rank three with blocks [1, ...].
+    """C[i] = A[i] @ B[i] over descriptors of rank three with blocks [1, ...]; `SHARED_A` and
+    `SHARED_B`: that operand is the same for all.
 
     Grid (cdiv(M, BLOCK_M), cdiv(N, BLOCK_N), batch).
     """
     row = tl.program_id(0) * BLOCK_M
     column = tl.program_id(1) * BLOCK_N
     item = tl.program_id(2)
+    item_a = 0 if SHARED_A else item
+    item_b = 0 if SHARED_B else item
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
         if TRANS_A:
-            a = a_desc.load([item, k, row]).reshape(BLOCK_K, BLOCK_M).T
+            a = a_desc.load([item_a, k, row]).reshape(BLOCK_K, BLOCK_M).T
         else:
-            a = a_desc.load([item, row, k]).reshape(BLOCK_M, BLOCK_K)
+            a = a_desc.load([item_a, row, k]).reshape(BLOCK_M, BLOCK_K)
         if TRANS_B:
-            b = b_desc.load([item, column, k]).reshape(BLOCK_N, BLOCK_K).T
+            b = b_desc.load([item_b, column, k]).reshape(BLOCK_N, BLOCK_K).T
         else:
-            b = b_desc.load([item, k, column]).reshape(BLOCK_K, BLOCK_N)
-        acc = tl.dot(a, b, acc)
+            b = b_desc.load([item_b, k, column]).reshape(BLOCK_K, BLOCK_N)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
     c = acc.to(c_desc.dtype).reshape(1, BLOCK_M, BLOCK_N)
     c_desc.store([item, row, column], c)
 
@@ -296,6 +309,7 @@ def matmul_epilogue(
     SCALES: tl.constexpr = "",
     BIAS: tl.constexpr = False,
     ACTIVATION: tl.constexpr = "",
+    PRECISION: tl.constexpr = "tf32",
 ):
     """C = activation(scale_a * scale_b * (A @ B) + bias); grid as `matmul_descriptors`.
 
@@ -314,7 +328,7 @@ def matmul_epilogue(
             b = b_desc.load([column, k]).T
         else:
             b = b_desc.load([k, column])
-        acc = tl.dot(a, b, acc)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
     rows = row + tl.arange(0, BLOCK_M)
     columns = column + tl.arange(0, BLOCK_N)
     acc = finish(
@@ -350,6 +364,7 @@ def matmul_strided(
     SCALES: tl.constexpr = "",
     BIAS: tl.constexpr = False,
     ACTIVATION: tl.constexpr = "",
+    PRECISION: tl.constexpr = "tf32",
 ):
     """C[i] = activation(scale_a * scale_b * (A[i] @ B[i]) + bias) over pointers of any strides.
 
@@ -371,7 +386,7 @@ def matmul_strided(
     for step in range(0, tl.cdiv(K, BLOCK_K)):
         a = tl.load(a_at, mask=depth[None, :] < K - step * BLOCK_K, other=0.0)
         b = tl.load(b_at, mask=depth[:, None] < K - step * BLOCK_K, other=0.0)
-        acc = tl.dot(a, b, acc)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
         a_at += tl.cast(stride_ak, tl.int64) * BLOCK_K
         b_at += tl.cast(stride_bk, tl.int64) * BLOCK_K
     acc = finish(

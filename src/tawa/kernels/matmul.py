@@ -12,8 +12,10 @@ from typing import Any
 from tawa.kernels import tuner as tuning
 from tawa.kernels.prepare import Operands, bind, prepare
 from tawa.kernels.recipe import Recipe, Writer, symbols
+from tawa.kernels.shapes import is_direct, line_up
 from tawa.kernels.variants import Problem, Variant, variants
 from tawa.runtime.store import DiskStore
+from tawa.runtime.tensors import cast_automatically, casts, opaque, precision_of
 
 ARRAYS = ("a", "b", "out", "bias", "scale_a", "scale_b")
 """The arguments that are arrays; all but `out` are read."""
@@ -43,6 +45,7 @@ class Tuner(tuning.Tuner[Problem, Variant]):
 _TUNER = Tuner()
 
 
+@opaque
 def matmul(
     a: Any,
     b: Any,
@@ -53,6 +56,7 @@ def matmul(
     scale_a: Any = None,
     scale_b: Any = None,
     out_dtype: str = "",
+    input_precision: str = "",
     launch_pdl: bool = False,
     variant: Variant | None = None,
     tuner: Tuner | None = None,
@@ -60,36 +64,64 @@ def matmul(
     """Return activation(scale_a * scale_b * (a @ b) + bias), for torch, CuPy or NumPy arrays.
 
     Args:
-        a: [M, K] or [batch, M, K], in row- or column-major order; f16, bf16, f32 (through tf32),
-            or fp8 in K-major order.
-        b: [K, N] or [batch, K, N]; pass `weight.T` for a weight stored [N, K].
-        out: [M, N], made here if not given; `out_dtype` names its type ("bf16"), by default the
-            operands' own, bf16 for fp8.
+        a: [M, K] or [..., M, K], in row- or column-major order; f16, bf16, f32, or fp8 in K-major
+            order. Leading axes are a batch: equal, 1 or absent, as in torch; [K] is one row.
+        b: [K, N] or [..., K, N]; pass `weight.T` for a weight stored [N, K].
+        out: [..., M, N], made here if not given; `out_dtype` names its type ("bf16"), by default
+            the operands' own, bf16 for fp8.
         bias: [N], added before the activation.
         activation: "", "relu", "leaky_relu", "silu" or "gelu".
         scale_a: float32, one element or [M]; with `scale_b`, one element or [N].
+        input_precision: of float32: "ieee" (float32 accuracy, by three products of tf32 parts; an
+            infinity gives NaN) or "tf32". By default what torch.get_float32_matmul_precision() says
+            of torch's tensors ("highest" is "ieee"), else "ieee".
         launch_pdl: let the kernels begin while the one before them in the stream ends.
         variant: the form and configuration to use instead of tuning.
         tuner: remembers what was fastest; by default one for the whole process, and the disk.
 
     Raises:
-        ArgumentError: shapes, types or strides do not fit together.
+        ArgumentError: shapes, types or strides do not fit together; a gradient is asked for; a
+            tensor has no memory of its own (FakeTensor, vmap, sparse).
         TuningError: no configuration could be built; the message lists why.
 
     Arrays on a GPU are multiplied there, on the current stream; NumPy arrays in the simulator.
+    Under torch.autocast operands and bias are cast as torch's own are, where `out` is not given.
+
+    >>> import numpy as np
+    >>> matmul(np.ones((2, 3, 16), np.float32), np.ones((16, 8), np.float32)).shape
+    (2, 3, 8)
     """
+    if out is None and casts():
+        a, b, bias = cast_automatically(a, b, bias)
+    precision = precision_of(a, input_precision)
+    if not is_direct(a, b):
+        lined = line_up(a, b, out)
+        made = matmul(
+            *(lined.a, lined.b, lined.out),
+            bias=bias,
+            activation=activation,
+            scale_a=scale_a,
+            scale_b=scale_b,
+            out_dtype=out_dtype,
+            input_precision=precision,
+            launch_pdl=launch_pdl,
+            variant=variant,
+            tuner=tuner,
+        )
+        return lined.restore(made)
     best = _TUNER if tuner is None else tuner
     given = a, b, out, bias, scale_a, scale_b
 
     def write() -> Recipe:
         arrays: dict[str, Any] = dict(zip(ARRAYS, given))
+        options = {"activation": activation, "out_dtype": out_dtype, "precision": precision}
         held = symbols(arrays)
-        operands = bind(**held, activation=activation, out_dtype=out_dtype)
+        operands = bind(**held, **options)
         writer = Writer(held, a, launch_pdl)
         if 0 not in operands.c.shape:
             chosen = variant or best.best.get(operands.problem)
             if chosen is None:
-                chosen = best.choose(bind(**arrays, activation=activation, out_dtype=out_dtype))
+                chosen = best.choose(bind(**arrays, **options))
             if out is not None:
                 writer.apart(
                     operands.c.array, {name: held[name] for name in ARRAYS if name != "out"}
@@ -98,4 +130,6 @@ def matmul(
                 writer.launch(launch)
         return writer.finish(operands.c.array)
 
-    return best.recipes.run(given, (activation, out_dtype, launch_pdl, variant), write)[0]
+    return best.recipes.run(given, (activation, out_dtype, precision, launch_pdl, variant), write)[
+        0
+    ]

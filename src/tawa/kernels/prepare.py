@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, prod
 from typing import Any
 
@@ -27,6 +27,8 @@ from tawa.runtime.arrays import row_major
 
 FLOATS = ("f16", "bf16", "f32")
 OUTPUTS = (*FLOATS, "f8e4m3", "f8e5m2")
+_PARTS = {"ieee": "tf32x3", "tf32": "tf32"}
+"""How the kernels multiply float32, by what a call asks for."""
 ACTIVATIONS = ("", "relu", "leaky_relu", "silu", "gelu")
 
 
@@ -84,6 +86,20 @@ def _blocks(operands: Operands, sizes: Mapping[str, Any]) -> tuple[Any, Any, Any
 
 def prepare(operands: Operands, variant: Variant) -> list[Launch]:
     """Return the launches that compute a product by `variant`, in order."""
+    found = _prepare(operands, variant)
+    if not operands.problem.precision:
+        return found
+    # The names that a kernel has decide which of the launches multiply.
+    named = {"PRECISION": _PARTS[operands.problem.precision]}
+    return [
+        replace(each, options={**each.options, **named})
+        if "PRECISION" in each.kernel.arg_names
+        else each
+        for each in found
+    ]
+
+
+def _prepare(operands: Operands, variant: Variant) -> list[Launch]:
     match variant.form:
         case "descriptors":
             return _by_descriptors(operands, variant)
@@ -111,6 +127,7 @@ def _by_descriptors(operands: Operands, variant: Variant) -> list[Launch]:
                 remedy='use the form "pointers"',
             )
         batched = (*grid, problem.batch)
+        turned |= {"SHARED_A": problem.shared == "a", "SHARED_B": problem.shared == "b"}
         return [Launch(gemm.matmul_batched, batched, (*maps, problem.k), options | turned)]
     if problem.plain:
         return [Launch(gemm.matmul_descriptors, grid, (*maps, problem.k), options | turned)]
@@ -139,7 +156,12 @@ def _by_pointers(operands: Operands, variant: Variant) -> list[Launch]:
     extra = (operands.scale_a, operands.scale_b, operands.bias)
     batched = len(operands.a.shape) == 3
     steps = tuple(
-        step for each in held for step in (each.strides[0] if batched else 0, *each.matrix_strides)
+        step
+        for each in held
+        for step in (
+            each.strides[0] if batched and each.shape[0] > 1 else 0,
+            *each.matrix_strides,
+        )
     )
     finish |= {"SCALES": problem.scales, "BIAS": problem.bias}
     arguments = (*arrays, *extra, *sizes, *steps)
@@ -279,16 +301,20 @@ def bind(
     scale_a: Any = None,
     scale_b: Any = None,
     out_dtype: str = "",
+    precision: str = "ieee",
 ) -> Operands:
     """Check the arrays of a product against one another and describe it.
 
     `a` is [M, K] or [batch, M, K], `b` [K, N] or [batch, K, N], either in row- or column-major
-    order. Raises `ArgumentError` where shapes, types or options do not fit together.
+    order; a batch of one goes with any. Raises `ArgumentError` where shapes, types or options do
+    not fit together.
     """
     left, right = look(a), look(b)
     _check_types(left.dtype, right.dtype)
     rank = len(left.shape)
-    if rank not in (2, 3) or len(right.shape) != rank or left.shape[:-2] != right.shape[:-2]:
+    batches = left.shape[:-2], right.shape[:-2]
+    fits = batches[0] == batches[1] or (1,) in batches
+    if rank not in (2, 3) or len(right.shape) != rank or not fits:
         raise ArgumentError(f"no product of shapes {left.shape} and {right.shape}")
     (m, k), n = left.shape[-2:], right.shape[-1]
     if right.shape[-2] != k:
@@ -301,7 +327,9 @@ def bind(
         raise ArgumentError(f"no activation {activation!r}; there are {', '.join(ACTIVATIONS[1:])}")
     if bias is not None:
         _check_vector("bias", bias, n)
-    shape = (*left.shape[:-2], m, n)
+    batch = batches[1] if batches[0] == (1,) else batches[0]
+    shared = "" if batches[0] == batches[1] else "a" if batches[0] == (1,) else "b"
+    shape = (*batch, m, n)
     if out is None:
         kind = out_dtype or ("bf16" if left.dtype.startswith("f8") else left.dtype)
         out = empty_beside(a, shape, kind)
@@ -316,13 +344,15 @@ def bind(
         k,
         left.dtype,
         result.dtype,
-        left.shape[0] if rank == 3 else 1,
+        batch[0] if rank == 3 else 1,
         held[0].transposed,
         held[1].transposed,
         all(fits_tma(view, each.strides) for view, each in zip((left, right, result), held)),
         _scales(scale_a, m, scale_b, n),
         bias is not None,
         activation,
+        precision if left.dtype == "f32" else "",
+        shared,
     )
     return Operands(problem, *held, bias, scale_a, scale_b)
 

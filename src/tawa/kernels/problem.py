@@ -23,6 +23,8 @@ class Problem:
     scales: str = ""
     bias: bool = False
     activation: str = ""
+    precision: str = ""  # of float32: "ieee" or "tf32"
+    shared: str = ""  # "a" or "b": of a batch, the operand that is the same for all
 
     @property
     def plain(self) -> bool:

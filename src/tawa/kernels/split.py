@@ -32,6 +32,7 @@ def matmul_split(
     BLOCK_K: tl.constexpr,
     TRANS_A: tl.constexpr = False,
     TRANS_B: tl.constexpr = False,
+    PRECISION: tl.constexpr = "tf32",
 ):
     """part[s] = A[:, s * CHUNK :][:, :CHUNK] @ B[s * CHUNK :][:CHUNK], part float32 [splits, M, N].
 
@@ -50,7 +51,7 @@ def matmul_split(
             b = b_desc.load([column, k]).T
         else:
             b = b_desc.load([k, column])
-        acc = tl.dot(a, b, acc)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
     part_desc.store([split, row, column], acc.reshape(1, BLOCK_M, BLOCK_N))
 
 
@@ -100,6 +101,7 @@ def matmul_split_once(
     TRANS_B: tl.constexpr = False,
     BIAS: tl.constexpr = False,
     ACTIVATION: tl.constexpr = "",
+    PRECISION: tl.constexpr = "tf32",
 ):
     """C = activation(A @ B + bias), each tile's K cut into `SPLITS` chunks, in one launch.
 
@@ -121,7 +123,7 @@ def matmul_split_once(
             b = b_desc.load([column, k]).T
         else:
             b = b_desc.load([k, column])
-        acc = tl.dot(a, b, acc)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
     tile = tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
     columns = tl.arange(0, BLOCK_N)
     inside = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + columns[None, :]
@@ -157,6 +159,7 @@ def matmul_stream(
     PROGRAMS: tl.constexpr,
     TRANS_A: tl.constexpr = False,
     TRANS_B: tl.constexpr = False,
+    PRECISION: tl.constexpr = "tf32",
 ):
     """C = A @ B: tiles below `whole` one by one, the K steps of the others `share` a program.
 
@@ -196,7 +199,7 @@ def matmul_stream(
                 b = b_desc.load([column, k]).T
             else:
                 b = b_desc.load([k, column])
-            acc = tl.dot(a, b, acc)
+            acc = tl.dot(a, b, acc, input_precision=PRECISION)
         if end - begin == steps:
             c_desc.store([row, column], acc.to(c_desc.dtype))
         else:

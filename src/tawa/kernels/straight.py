@@ -9,6 +9,7 @@ recipe's facts determine. What they do not cover goes the recipe's ordinary way.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -22,6 +23,16 @@ from tawa.runtime.descriptors import TensorDescriptor, is_descriptor
 from tawa.runtime.dispatch import current_stream, is_capturing
 from tawa.runtime.forms import changed, launch_names
 from tawa.runtime.jit import JitFunction
+from tawa.runtime.tensors import (
+    DYNAMO,
+    check_storage,
+    keep_out,
+    opaque,
+    probes,
+    refuse_lost,
+    undisturbed,
+    written,
+)
 
 _KEPT = 4096
 _PLAIN = frozenset((int, float, str, bool, type(None)))
@@ -58,20 +69,33 @@ class Recipes:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(names)
+        self._told = False
+        self._out = self._names.index("out") if "out" in self._names else None
         self._kept: dict[Hashable, Recipe] = {}
         self._readers: dict[tuple[type, ...], Call] = {}
 
+    @opaque
     def run(self, arrays: Arrays, options: tuple[Any, ...], write: Write) -> Sequence[Any]:
         """Run the recipe of a call, kept where all options are plain; `write` makes a new one."""
+        if not self._told and DYNAMO in sys.modules:
+            keep_out()
+            self._told = True
         kinds = tuple(map(type, arrays + options))
         read = self._readers.get(kinds)
         if read is not None:
-            return read(arrays, options, write)
-        found = self._meet(arrays, options, write)
-        if all(array is None or is_tensor(array) for array in arrays):
-            self._readers[kinds] = self._reader(arrays, options)
+            found = read(arrays, options, write)
+        else:
+            tensors = all(array is None or is_tensor(array) for array in arrays)
+            if tensors:
+                refuse_lost(self._names, arrays)
+            found = self._meet(arrays, options, write)
+            if tensors:
+                self._readers[kinds] = self._reader(arrays, options)
+        if self._out is not None and is_tensor(out := arrays[self._out]):
+            written(out)
         return found
 
+    @undisturbed
     def _meet(self, arrays: Arrays, options: tuple[Any, ...], write: Write) -> Sequence[Any]:
         """Run a recipe the ordinary way."""
         return self._find(arrays, options, write)[0].run(arrays)
@@ -103,12 +127,20 @@ class Recipes:
         every = "".join(
             f"x{n}.dtype, x{n}.shape, x{n}.stride(), x{n}.get_device(), p{n} & 15, " for n in given
         )
+        asking = " or ".join(f"x{number}.requires_grad" for number in given)
         lines = [
             "def read(__arrays, __options, __write):",
             f"    {''.join(f'x{number}, ' for number in range(len(arrays)))} = __arrays",
+            f"    if __modes() or __levels() is not None or __recording() and ({asking}):",
+            "        __refuse(__names, __arrays)",
             f"    if not ({' and '.join(tests)}):",
             "        return __meet(__arrays, __options, __write)",
-            *(f"    p{number} = x{number}.data_ptr()" for number in given),
+            "    try:",
+            *(f"        p{number} = x{number}.data_ptr()" for number in given),
+            "    except RuntimeError:  # it has no memory of its own: the ordinary way says so",
+            "        return __meet(__arrays, __options, __write)",
+            f"    if not ({' and '.join(f'p{number}' for number in given)}):",
+            "        return __meet(__arrays, __options, __write)",
             f"    __key = (__options, {every})",
             "    __run = __straight.get(__key)",
             "    if __run is None:",
@@ -116,6 +148,9 @@ class Recipes:
             f"    return __run(__arrays, {_list(given)})",
         ]
         namespace: dict[str, Any] = {
+            **probes(),
+            "__refuse": refuse_lost,
+            "__names": self._names,
             "__plain": is_plain,
             "__meet": self._meet,
             "__learn": self._learn,
@@ -123,6 +158,7 @@ class Recipes:
         }
         return _define("read", lines, namespace)
 
+    @undisturbed
     def _learn(
         self,
         straight: dict[Hashable, Call],
@@ -153,6 +189,11 @@ def straighten(recipe: Recipe, arrays: Arrays, held: Sequence[Any]) -> Call | No
     if is_capturing(current_stream({"first": arrays[0]})(device.ordinal)):
         return None
     text = _Text(arrays, {"__ordinary": recipe.run})
+    text.namespace["__check"] = check_storage
+    for number, array in enumerate(arrays):
+        # What .imag of a conjugate gives; all other types have no such views.
+        if array is not None and look(array).dtype == "f32":
+            text.before.append(f"if x{number}.is_neg(): __check(x{number})")
     for number, make in enumerate(recipe.makers, len(arrays)):
         if look(held[number]).address & 15:
             return None
@@ -179,6 +220,7 @@ class _Text:
 
     arrays: Arrays
     namespace: dict[str, Any]
+    before: list[str] = field(default_factory=list[str])
     checks: list[str] = field(default_factory=list[str])
     makers: list[str] = field(default_factory=list[str])
     made: list[int] = field(default_factory=list[int])
@@ -186,6 +228,7 @@ class _Text:
 
     def lines(self) -> Iterator[str]:
         """Yield all: the ordinary way is taken before anything was launched."""
+        yield from self.before
         if self.checks:
             yield f"if {' or '.join(self.checks)}:"
             yield "    return __ordinary(__arrays)"

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from tawa.errors import ArgumentError
 from tawa.runtime.dtypes import BYTES, dtype_name
+from tawa.runtime.tensors import check_storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,7 @@ def look(value: Any) -> View:
 
 
 def _look_torch(tensor: Any) -> View:
+    check_storage(tensor)
     device = tensor.device
     if device.type not in ("cpu", "cuda"):
         raise ArgumentError(
@@ -278,13 +280,13 @@ def maker_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Callable[[An
         element, device, strides = getattr(torch, kind.name), array.device, row_major(shape)
         make = torch.empty_strided  # the fastest of torch's ways by a third
         return lambda _: make(shape, strides, dtype=element, device=device)
-    # An array that exists was made by a library that is loaded.
-    on_gpu = hasattr(cast(object, type(array)), "__cuda_array_interface__")
-    if (library := sys.modules.get("cupy" if on_gpu else "numpy")) is None:
+    library: Any = sys.modules.get("cupy" if look(array).device.kind == "cuda" else "numpy")
+    if library is None:
+        kind_of = cast("object", type(array))
         raise ArgumentError(
-            f"an array cannot be made beside a {type(array).__name__}",
-            why="arrays on a GPU are made by torch or CuPy, and neither made that one",
-            remedy="import cupy, or pass torch tensors",
+            f"no array can be made beside a {getattr(kind_of, '__name__', kind_of)}",
+            why="what a call returns is made by torch, CuPy or NumPy, and CuPy is not loaded",
+            remedy="pass arrays of torch, CuPy or NumPy (torch.from_dlpack(array) copies nothing)",
         )
     make_empty: Any = library.empty
     return lambda _: make_empty(shape, dtype=kind)

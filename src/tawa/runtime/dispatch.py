@@ -19,6 +19,7 @@ from tawa.runtime.grid import launches, resolve_grid
 from tawa.runtime.guards import Guards, facts_of
 from tawa.runtime.launcher import Place, make_launcher, names_of
 from tawa.runtime.maps import make_map_check
+from tawa.runtime.tensors import undisturbed
 from tawa.target import H200, Target
 
 if TYPE_CHECKING:
@@ -191,6 +192,7 @@ def simulated_launcher(
     key = [index for index, name in enumerate(order) if name in known]
     parameters = tuple(values)  # and no argument: the launcher outlives the call
 
+    @undisturbed
     def launch(grid: Any, options: Mapping[str, Any], *given: Any) -> CompiledKernel:
         arguments = dict(zip(parameters, given))
         extents = resolve_grid(kernel.name, grid, {**arguments, **options})

@@ -20,6 +20,7 @@ from tawa.runtime.arrays import is_array, is_tensor
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.fingerprint import Binding
 from tawa.runtime.kernel import KernelFunction, Parameter, is_jit
+from tawa.runtime.tensors import opaque, probes, refuse_recorders
 
 
 class Missing:
@@ -41,7 +42,7 @@ def generate(text: str, name: str, namespace: Mapping[str, Any]) -> Generated:
     """Execute generated text and return the function `name` that it defines."""
     scope = dict(namespace)
     exec(compile(text, f"<tawa launcher of {name}>", "exec"), scope)
-    return Generated(scope[name], text)
+    return Generated(opaque(scope[name]), text)
 
 
 def make_binder(
@@ -164,7 +165,7 @@ def make_form(
     extra = "".join(f"{name}, " for name in launch_names(values))
     lines = [
         f"def {kernel.name}(__grid, __options, {names}):",
-        *(f"    {line}" for line in reads),
+        *(f"    {line}" for line in _guarded(values, reads, namespace)),
         f"    __key = ({''.join(f'{item}, ' for item in key)})",
         "    try:",
         "        __enter = __table[__key]",
@@ -173,6 +174,32 @@ def make_form(
         f"    return __enter(__grid, __options, {names}{extra})",
     ]
     return generate("\n".join(lines) + "\n", kernel.name, namespace)
+
+
+def _guarded(
+    values: Mapping[str, Any], reads: Sequence[str], namespace: dict[str, Any]
+) -> Sequence[str]:
+    """Return the statements that read the arguments, for tensors of torch between tests that they
+    have memory, and that torch runs a program and does not record one.
+    """
+    from tawa.runtime.arrays import look
+
+    tensors = [name for name, value in values.items() if is_tensor(value)]
+    if not tensors:
+        return reads
+    namespace |= {**probes(), "__refuse": refuse_recorders, "__look": look}
+    looked = [f"    __look({name})" for name in tensors]
+    return [
+        "if __modes() or __levels() is not None:",
+        "    __refuse()",
+        "try:",
+        *(f"    {line}" for line in reads),
+        "except RuntimeError:",
+        *looked,
+        "    raise",
+        f"if not ({' and '.join(f'{name}__at' for name in tensors)}):",
+        *looked,
+    ]
 
 
 def _together(aligned: Sequence[str], narrow: Sequence[str]) -> list[str]:

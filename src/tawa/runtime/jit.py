@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from sys import modules
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -41,6 +42,7 @@ from tawa.runtime.kernel import KernelFunction
 from tawa.runtime.locks import Lock
 from tawa.runtime.specialize import Call, bind, derive_signature
 from tawa.runtime.store import DiskStore, cache_folder, store_at
+from tawa.runtime.tensors import DYNAMO, keep_out, opaque, undisturbed
 from tawa.runtime.tuples import spread_kernel, spread_values, tuples_of
 
 
@@ -61,9 +63,12 @@ class Launchable:
         """Compile the ordinary kernel: what a launch runs where a guard of `compile`'s fails."""
         raise NotImplementedError
 
+    @opaque
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
         """Return the kernel on a grid: a tuple, or a function of the meta-parameters."""
-        return lambda *args, **keywords: self.run(grid, args, keywords)
+        keep_out()
+        run = undisturbed(self.run)
+        return opaque(lambda *args, **keywords: run(grid, args, keywords))
 
     def explain(self, *args: Any, **meta: Any) -> str:
         """Compile and return the report: roles, arefs, memory, proof, what was declined, times."""
@@ -151,11 +156,14 @@ class JitFunction(Launchable, Generic[P, R]):
 
     # --- launch -----------------------------------------------------------------------------
 
+    @opaque
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
         """Return the kernel on a grid: a tuple, or a function of the meta-parameters.
 
         The result is a C object around generated code: the launch itself enters no other frame.
         """
+        if DYNAMO in modules:
+            keep_out()
         if self.pre_run_hooks:
             return partial(self._launch_hooked, grid)
         return partial(self._binder, grid)
@@ -174,6 +182,7 @@ class JitFunction(Launchable, Generic[P, R]):
             hook(*args, **keywords)
         return self._binder(grid, *args, **keywords)
 
+    @opaque
     def _first_launch(self, grid: Any, *args: Any, **keywords: Any) -> CompiledKernel:
         """Launch what was put on its grid before any launch: such a `kernel[grid]` may be kept."""
         if self._binder == self._first_launch:
@@ -181,6 +190,7 @@ class JitFunction(Launchable, Generic[P, R]):
             self._renew()
         return self._binder(grid, *args, **keywords)
 
+    @undisturbed
     def _renew(self) -> Fingerprint:
         """Read the kernel's text and generate the binder that watches its variables."""
         with self._lock:
@@ -191,6 +201,7 @@ class JitFunction(Launchable, Generic[P, R]):
             ).function
             return self._text
 
+    @undisturbed
     def _launch_anew(
         self, grid: Any, values: Sequence[Any], options: Mapping[str, Any]
     ) -> CompiledKernel:
@@ -220,6 +231,7 @@ class JitFunction(Launchable, Generic[P, R]):
             text = self._renew()
         return text
 
+    @undisturbed
     def _learn(
         self,
         key: tuple[Any, ...],
@@ -300,6 +312,7 @@ class JitFunction(Launchable, Generic[P, R]):
             inner = self._spread.setdefault(key, made)
         return inner, spread_values(inner.kernel.groups, values)
 
+    @undisturbed
     def _specialize(
         self,
         table: dict[Any, Launcher],

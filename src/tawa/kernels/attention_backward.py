@@ -1,0 +1,287 @@
+# Kernels without annotations have parameters of unknown type.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+"""`attention_backward`: the gradients of `attention` by q, k and v, the same at every run.
+
+Three launches: what is needed of each row, dq (a sum over keys), dk and dv (sums over queries). The
+tiles of the last two are chosen as those of `attention` are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from tawa.errors import ArgumentError
+from tawa.kernels import tuner as tuning
+from tawa.kernels.arrays import empty_beside, look
+from tawa.kernels.attention_launches import LOG2_E, Variant, describe, padded
+from tawa.kernels.attention_operands import Operands, Problem, Window, bind
+from tawa.kernels.flash_backward import backward_keys, backward_queries, backward_rows
+from tawa.kernels.prepare import Launch
+from tawa.kernels.recipe import Recipe, Writer, symbols
+from tawa.runtime.arrays import row_major
+from tawa.runtime.store import DiskStore
+from tawa.runtime.tensors import opaque
+
+Part: TypeAlias = Literal["queries", "keys"]
+Task: TypeAlias = tuple[Part, Problem]
+"""What a choice depends on: which sum, and the problem of the forward pass."""
+
+ARRAYS = ("grad", "q", "k", "v", "out", "lse", "grad_lse", "alibi")
+MOST_HEAD_DIM = 128
+TYPES = ("f16", "bf16")
+# Rows of the first kernel; the rows that are kept are a multiple, and so of every tile.
+_ROWS = 128
+
+_TOGETHER = (("arrangement", "cooperative"), ("blocks", 1))
+_TURNS = (("arrangement", "pingpong"), ("blocks", 1))
+# Queries by keys, the likely best first, by which sum and the width of a head. Tiles whose sums and
+# scores fit the registers of two consumers: 64 queries for dk and dv, whose sums take twice as many.
+_TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
+    ("queries", 64): (
+        Variant(128, 128, pins=_TOGETHER),
+        Variant(128, 128, pins=_TURNS),
+        Variant(128, 64, pins=_TURNS),
+        Variant(64, 128),
+    ),
+    ("queries", 128): (
+        Variant(128, 64, pins=_TURNS),
+        Variant(128, 64, pins=_TOGETHER),
+        Variant(128, 128, pins=_TOGETHER),
+        Variant(64, 64),
+    ),
+    ("keys", 64): (
+        Variant(64, 128, pins=_TURNS),
+        Variant(64, 128, pins=_TOGETHER),
+        Variant(64, 64),
+    ),
+    ("keys", 128): (
+        Variant(64, 128, pins=_TURNS),
+        Variant(64, 128, pins=_TOGETHER),
+        Variant(32, 128, pins=_TOGETHER),
+        Variant(64, 64),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """The arrays of one problem: those of the forward pass, and ours.
+
+    `line` and `delta` are the workspace, float32 [batch, heads, queries rounded up].
+    """
+
+    forward: Operands
+    lse: Any
+    grad: Any
+    grad_lse: Any
+    dq: Any
+    dk: Any
+    dv: Any
+    line: Any
+    delta: Any
+
+    @property
+    def padded_queries(self) -> int:
+        """The rows of the workspace."""
+        return -(-self.forward.problem.queries // _ROWS) * _ROWS
+
+
+class Tuner(tuning.Tuner[Task, Variant]):
+    """Remembers the fastest tiles of each sum it has timed, in memory and on disk."""
+
+    def __init__(self, *, store: DiskStore | None = None, keep: bool = True) -> None:
+        super().__init__("attention_backward", ARRAYS, store=store, keep=keep)
+
+    def choose(self, part: Part, arrays: Gradients) -> Variant:
+        """Return the variant of a sum: the fastest, or in the simulator the first that builds.
+
+        Raises `TuningError` with every reason when none can be built.
+        """
+
+        def candidates() -> list[tuning.Candidate[Variant]]:
+            return [
+                tuning.Candidate(
+                    each, lambda each=each: tuning.ready([prepare(part, arrays, each)])
+                )
+                for each in variants(part, arrays.forward.problem)
+            ]
+
+        return self.settle((part, arrays.forward.problem), candidates, arrays.dq)
+
+
+def variants(part: Part, problem: Problem) -> Iterator[Variant]:
+    """Yield the tiles worth timing for a sum, the likely best first."""
+    yield from _TILES[part, padded(problem.head_dim)]
+
+
+@opaque
+def attention_backward(
+    grad: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    window: Window = None,
+    softcap: float | None = None,
+    alibi: Any = None,
+    grad_lse: Any = None,
+    variants: tuple[Variant, Variant] | None = None,
+    tuner: Tuner | None = None,
+) -> tuple[Any, Any, Any]:
+    """Return (dq, dk, dv), the gradients of a loss by the arguments of `attention`.
+
+    Args:
+        grad: the gradient by `out`, of its shape and type.
+        q, k, v: as `attention` was given them; f16 or bf16, head_dim up to 128.
+        out, lse: what `attention(..., return_lse=True)` returned. With a sink its `lse` has it, so
+            that these gradients are right; the sink's own is -sum(exp(sink - lse) * delta).
+        causal, scale, window, softcap, alibi: as `attention` was given them.
+        grad_lse: the gradient by `lse`, float32 of its shape, where the loss depends on it.
+        variants: the tiles for dq and for dk and dv, instead of tuning.
+        tuner: remembers what was fastest; by default one for the whole process, and the disk.
+
+    Raises:
+        ArgumentError: shapes, types or strides do not fit together, or head_dim is over 128.
+        TuningError: no variant could be built; the message lists why.
+
+    Sums are in float32, of products of weights and their gradients rounded to the operands' type.
+    Of heads that share keys the gradients are summed before they are rounded. The result is the
+    same at every run.
+    """
+    best = _TUNER if tuner is None else tuner
+    given = grad, q, k, v, out, lse, grad_lse, alibi
+    options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap}
+
+    def write() -> Recipe:
+        arrays: dict[str, Any] = dict(zip(ARRAYS, given))
+        held = symbols(arrays)
+        found = bind_gradients(held, options)
+        writer = Writer(held, grad)
+        results = found.dq, found.dk, found.dv
+        problem = found.forward.problem
+        if 0 in (problem.queries, problem.keys, problem.batch, problem.heads, problem.head_dim):
+            for each in results:
+                writer.work(_clear, each)
+            return writer.finish(*results)
+        writer.launch(prepare_rows(found))
+        parts: tuple[Part, Part] = ("queries", "keys")
+        for place, part in enumerate(parts):
+            chosen = variants[place] if variants else best.best.get((part, problem))
+            if chosen is None:
+                chosen = best.choose(part, bind_gradients(arrays, options))
+            writer.launch(prepare(part, found, chosen))
+        return writer.finish(*results)
+
+    asked = (*options.values(), variants)
+    dq, dk, dv = best.recipes.run(given, asked, write)
+    return dq, dk, dv
+
+
+def _clear(array: Any) -> None:
+    array[...] = 0
+
+
+def bind_gradients(arrays: dict[str, Any], options: dict[str, Any]) -> Gradients:
+    """Check the arrays of a call against one another, make what is missing; raises
+    `ArgumentError`.
+    """
+    q, k, v, out, lse = (arrays[name] for name in ("q", "k", "v", "out", "lse"))
+    forward = bind(q, k, v, out=out, alibi=arrays["alibi"], **options)
+    problem = forward.problem
+    if problem.dtype not in TYPES:
+        raise ArgumentError(
+            f"no gradient of attention for {problem.dtype}", why=f"one of {', '.join(TYPES)}"
+        )
+    if problem.head_dim > MOST_HEAD_DIM:
+        raise ArgumentError(
+            f"no gradient of attention for head_dim {problem.head_dim}",
+            why=f"the sums of dk and dv fit registers up to {MOST_HEAD_DIM} columns",
+        )
+    bind(q, k, v, out=arrays["grad"], **options)  # `grad` lies as an output does
+    rows = (problem.batch, problem.heads, problem.queries)
+    for name in ("lse", "grad_lse"):
+        if (array := arrays[name]) is not None:
+            _check_rows(name, array, rows)
+    dq, dk, dv = (empty_beside(q, tuple(look(each).shape), problem.dtype) for each in (q, k, v))
+    kept = (*rows[:2], -(-problem.queries // _ROWS) * _ROWS)
+    line, delta = (empty_beside(q, kept, "f32") for _ in range(2))
+    return Gradients(forward, lse, arrays["grad"], arrays["grad_lse"], dq, dk, dv, line, delta)
+
+
+def _check_rows(name: str, array: Any, shape: Sequence[int]) -> None:
+    view = look(array)
+    if view.dtype != "f32" or view.shape != tuple(shape) or view.strides != row_major(shape):
+        raise ArgumentError(
+            f"{name} is {view.dtype} {view.shape} with strides {view.strides}",
+            why=f"it must be dense f32 {tuple(shape)}",
+        )
+
+
+def prepare_rows(arrays: Gradients) -> Launch:
+    """Return the launch that computes what the sums need of each row."""
+    problem = arrays.forward.problem
+    width = padded(problem.head_dim)
+    arguments = (
+        describe(arrays.forward.out, _ROWS, width),
+        describe(arrays.grad, _ROWS, width),
+        arrays.lse,
+        arrays.grad_lse,
+        arrays.line,
+        arrays.delta,
+        problem.queries,
+        problem.heads,
+        arrays.padded_queries,
+    )
+    options = {"BLOCK": _ROWS, "HEAD_DIM": width, "DLSE": arrays.grad_lse is not None}
+    grid = (arrays.padded_queries // _ROWS, problem.heads, problem.batch)
+    return Launch(backward_rows, grid, arguments, options)
+
+
+def prepare(part: Part, arrays: Gradients, variant: Variant) -> Launch:
+    """Return the launch that computes dq ("queries"), or dk and dv ("keys"), by `variant`."""
+    forward = arrays.forward
+    problem, extras = forward.problem, forward.extras
+    width = padded(problem.head_dim)
+    m, n = variant.rows, variant.columns
+    cap, factor = extras.softcap, forward.scale * LOG2_E
+    if cap:  # the exponent of tanh, and its result in base two
+        cap, factor = cap * LOG2_E, 2 * forward.scale / extras.softcap * LOG2_E
+    inputs = (
+        describe(forward.q, m, width),
+        describe(forward.k, n, width),
+        describe(forward.v, n, width),
+        describe(arrays.grad, m, width),
+    )
+    numbers = (
+        *(arrays.line, arrays.delta, extras.alibi),
+        *(problem.queries, problem.keys, problem.heads, arrays.padded_queries),
+        *(forward.scale, factor, cap, extras.left, extras.right),
+    )
+    options = {
+        "GROUP": problem.groups,
+        "BLOCK_M": m,
+        "BLOCK_N": n,
+        "HEAD_DIM": width,
+        "LEFT": problem.options.left,
+        "RIGHT": problem.options.right or problem.causal,
+        "TAIL": problem.keys % n != 0,
+        "CAP": problem.options.softcap,
+        "SLOPES": problem.options.alibi,
+        **dict(variant.pins),
+    }
+    if part == "queries":
+        grid = (-(-problem.queries // m), problem.heads, problem.batch)
+        outputs = (describe(arrays.dq, m, width),)
+        return Launch(backward_queries, grid, (*inputs, *outputs, *numbers), options)
+    grid = (-(-problem.keys // n), problem.heads // problem.groups, problem.batch)
+    outputs = (describe(arrays.dk, n, width), describe(arrays.dv, n, width))
+    return Launch(backward_keys, grid, (*inputs, *outputs, *numbers), options)
+
+
+_TUNER = Tuner()

@@ -1,0 +1,205 @@
+# ruff: noqa: N803  (the names are those of the tile language: sizes and constants in capitals)
+# Kernel code is read by the compiler, not run: its values have no Python types.
+# pyright: basic, reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportReturnType=false
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportUnboundVariable=false
+"""The gradients of attention: one kernel sums over queries (dk, dv), one over keys (dq).
+
+Both compute the weights again from the logarithm of each row's sum (Dao, FlashAttention-2,
+arXiv:2307.08691, algorithm 2). No program adds to what another stores, so that a result is the same
+at every run; the price is two of seven products.
+
+With P = exp(S - lse), delta = rowsum(dO * O) and dS = P * (dO V^T - delta):
+dv = P^T dO, dk = scale * dS^T Q, dq = scale * dS K. Scores are in base two.
+"""
+
+from __future__ import annotations
+
+import tawa
+import tawa.language as tl
+from tawa.kernels.flash_scores import span
+
+
+@tawa.jit
+def backward_rows(
+    o_desc, do_desc, lse_ptr, dlse_ptr, line_ptr, delta_ptr, queries, heads, padded,
+    BLOCK: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DLSE: tl.constexpr,
+):  # fmt: skip
+    """Write what both kernels need of each row: its logarithm in base two, and delta.
+
+    `line_ptr` and `delta_ptr` are float32 [batch, heads, padded]; `padded` is a multiple of
+    `BLOCK`. A row past the end, or one that sees no key (lse -inf), gets the line inf: its weights
+    are zero. `DLSE`: the loss depends on `lse` too, by `dlse_ptr`, laid out as lse. Grid
+    (padded // BLOCK, heads, batch).
+    """
+    first = tl.program_id(0) * BLOCK
+    head = tl.program_id(1)
+    batch = tl.program_id(2)
+    pair = (batch * heads + head).to(tl.int64)
+    rows = first + tl.arange(0, BLOCK)
+    o = o_desc.load([batch, head, first, 0]).reshape(BLOCK, HEAD_DIM).to(tl.float32)
+    do = do_desc.load([batch, head, first, 0]).reshape(BLOCK, HEAD_DIM).to(tl.float32)
+    delta = tl.sum(o * do, 1)
+    there = rows < queries
+    line = tl.load(lse_ptr + pair * queries + rows, mask=there, other=float("-inf"))
+    if DLSE:
+        delta = delta - tl.load(dlse_ptr + pair * queries + rows, mask=there, other=0.0)
+    line = tl.where(line == float("-inf"), float("inf"), line * 1.4426950408889634)
+    tl.store(line_ptr + pair * padded + rows, line)
+    tl.store(delta_ptr + pair * padded + rows, delta)
+
+
+@tawa.jit
+def weights_of(
+    scores, rows, columns, line, slope, keys, left, right, factor, cap,
+    MASK: tl.constexpr,
+    LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+    TAIL: tl.constexpr,
+    CAP: tl.constexpr,
+    SLOPES: tl.constexpr,
+):  # fmt: skip
+    """Return the weights of a tile, and what the soft cap's derivative multiplies them by (or 1).
+
+    `rows` (positions among the keys), `columns` and `line` are two-dimensional, whichever axis each
+    lies along. With `CAP`, `factor` leads to the exponent of tanh and `cap` is in base two.
+    """
+    bend = 1.0
+    if CAP:
+        # tanh(x) = 1 - 2 / (exp(2 x) + 1), right at both infinities.
+        bent = 1.0 - 2.0 / (tl.exp2(scores * factor) + 1.0)
+        bend = 1.0 - bent * bent
+        scores = bent * cap
+    else:
+        scores = scores * factor
+    if SLOPES:
+        scores = scores - slope * tl.abs(columns.to(tl.float32) - rows.to(tl.float32))
+    if MASK:
+        if TAIL:
+            scores = tl.where(columns < keys, scores, float("-inf"))
+        if RIGHT:
+            scores = tl.where(columns <= rows + right, scores, float("-inf"))
+        if LEFT:
+            scores = tl.where(columns >= rows - left, scores, float("-inf"))
+    return tl.exp2(scores - line), bend
+
+
+@tawa.jit
+def backward_queries(
+    q_desc, k_desc, v_desc, do_desc, dq_desc, line_ptr, delta_ptr, slopes_ptr,
+    queries, keys, heads, padded, scale, factor, cap, left, right,
+    GROUP: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+    TAIL: tl.constexpr,
+    CAP: tl.constexpr,
+    SLOPES: tl.constexpr,
+):  # fmt: skip
+    """dq of a tile of queries: the sum over the keys that it sees.
+
+    Grid (cdiv(queries, BLOCK_M), heads, batch). Descriptors have shape (batch, heads, sequence,
+    dim); `GROUP` query heads share a head of keys. `LEFT` and `RIGHT` bound what a row sees, `left`
+    and `right` keys before and after its position (a causal mask is `right` = 0); `TAIL`: the tile
+    does not divide the keys; the longest programs come first.
+    """
+    block = tl.cdiv(queries, BLOCK_M) - 1 - tl.program_id(0)
+    head = tl.program_id(1)
+    batch = tl.program_id(2)
+    pair = (batch * heads + head).to(tl.int64)
+    first = block * BLOCK_M
+    position = first + keys - queries
+    low, high, _, _ = span(
+        position, position + BLOCK_M - 1, keys, left, right, BLOCK_N, LEFT, RIGHT
+    )
+    lines = first + tl.arange(0, BLOCK_M)
+    rows = (position + tl.arange(0, BLOCK_M))[:, None]
+    q = q_desc.load([batch, head, first, 0]).reshape(BLOCK_M, HEAD_DIM)
+    do = do_desc.load([batch, head, first, 0]).reshape(BLOCK_M, HEAD_DIM)
+    line = tl.load(line_ptr + pair * padded + lines)[:, None]
+    delta = tl.load(delta_ptr + pair * padded + lines)[:, None]
+    slope = 0.0
+    if SLOPES:
+        slope = tl.load(slopes_ptr + head) * 1.4426950408889634
+    dq = tl.zeros((BLOCK_M, HEAD_DIM), tl.float32)
+    for start in range(low, high, BLOCK_N):
+        k = k_desc.load([batch, head // GROUP, start, 0]).reshape(BLOCK_N, HEAD_DIM)
+        v = v_desc.load([batch, head // GROUP, start, 0]).reshape(BLOCK_N, HEAD_DIM)
+        scores = tl.dot(q, k.T)
+        columns = (start + tl.arange(0, BLOCK_N))[None, :]
+        weights, bend = weights_of(
+            scores, rows, columns, line, slope, keys, left, right, factor, cap,
+            LEFT or RIGHT or TAIL, LEFT, RIGHT, TAIL, CAP, SLOPES,
+        )  # fmt: skip
+        ds = weights * (tl.dot(do, v.T) - delta) * bend
+        dq = tl.dot(ds.to(k.dtype), k, dq)
+    dq = (dq * scale).to(dq_desc.dtype)
+    dq_desc.store([batch, head, first, 0], dq.reshape(1, 1, BLOCK_M, HEAD_DIM))
+
+
+@tawa.jit
+def backward_keys(
+    q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, line_ptr, delta_ptr, slopes_ptr,
+    queries, keys, heads, padded, scale, factor, cap, left, right,
+    GROUP: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+    TAIL: tl.constexpr,
+    CAP: tl.constexpr,
+    SLOPES: tl.constexpr,
+):  # fmt: skip
+    """dk and dv of a tile of keys: the sum over the queries that see it, of all heads of its group.
+
+    Grid (cdiv(keys, BLOCK_N), heads of keys, batch); constants as of `backward_queries`. Tiles are
+    turned, keys by queries, so that the weights are the left operand of both sums.
+    """
+    first = tl.program_id(0) * BLOCK_N
+    shared = tl.program_id(1)
+    batch = tl.program_id(2)
+    offset = keys - queries
+    low = 0
+    high = queries
+    if RIGHT:  # the first row that sees a key of the tile: row + offset + right >= first
+        low = tl.minimum(tl.maximum(0, first - right - offset), queries) // BLOCK_M * BLOCK_M
+    if LEFT:  # the last: row + offset - left <= first + BLOCK_N - 1
+        high = tl.maximum(low, tl.minimum(queries, first + BLOCK_N + left - offset))
+    tiles = tl.cdiv(high - low, BLOCK_M)
+    columns = (first + tl.arange(0, BLOCK_N))[:, None]
+    k = k_desc.load([batch, shared, first, 0]).reshape(BLOCK_N, HEAD_DIM)
+    v = v_desc.load([batch, shared, first, 0]).reshape(BLOCK_N, HEAD_DIM)
+    dk = tl.zeros((BLOCK_N, HEAD_DIM), tl.float32)
+    dv = tl.zeros((BLOCK_N, HEAD_DIM), tl.float32)
+    for trip in range(0, GROUP * tiles):
+        if GROUP == 1:
+            head = shared
+            start = low + trip * BLOCK_M
+        else:
+            head = shared * GROUP + trip // tiles
+            start = low + trip % tiles * BLOCK_M
+        pair = (batch * heads + head).to(tl.int64)
+        lines = start + tl.arange(0, BLOCK_M)
+        q = q_desc.load([batch, head, start, 0]).reshape(BLOCK_M, HEAD_DIM)
+        do = do_desc.load([batch, head, start, 0]).reshape(BLOCK_M, HEAD_DIM)
+        line = tl.load(line_ptr + pair * padded + lines)[None, :]
+        delta = tl.load(delta_ptr + pair * padded + lines)[None, :]
+        slope = 0.0
+        if SLOPES:
+            slope = tl.load(slopes_ptr + head) * 1.4426950408889634
+        rows = (lines + offset)[None, :]
+        weights, bend = weights_of(
+            tl.dot(k, q.T), rows, columns, line, slope, keys, left, right, factor, cap,
+            LEFT or RIGHT, LEFT, RIGHT, False, CAP, SLOPES,
+        )  # fmt: skip
+        dv = tl.dot(weights.to(do.dtype), do, dv)
+        ds = weights * (tl.dot(v, do.T) - delta) * bend
+        dk = tl.dot(ds.to(q.dtype), q, dk)
+    dk = (dk * scale).to(dk_desc.dtype)
+    dk_desc.store([batch, shared, first, 0], dk.reshape(1, 1, BLOCK_N, HEAD_DIM))
+    dv_desc.store([batch, shared, first, 0], dv.to(dv_desc.dtype).reshape(1, 1, BLOCK_N, HEAD_DIM))

@@ -1,0 +1,416 @@
+"""`torch.ops.tawa`: the library's calls as operators of torch, with their gradients.
+
+Each has a fake kernel (shapes alone, symbolic ones too), a gradient or a refusal by name, a rule of
+autocast, and a rule of vmap or a refusal. They take any strides: what the kernels cannot read is
+copied first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tawa.errors import ArgumentError
+from tawa.kernels import attention as _attention
+from tawa.kernels import attention_backward as _backward
+from tawa.kernels import matmul as _matmul
+from tawa.runtime.arrays import is_tensor
+
+_TYPES = {
+    "": None,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f8e4m3": torch.float8_e4m3fn,
+    "f8e5m2": torch.float8_e5m2,
+}
+_NARROW = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+def _readable(matrix: Tensor) -> Tensor:
+    """Return a matrix, or a batch, with one contiguous axis."""
+    strides = matrix.stride()
+    fits = matrix.dim() < 2 or 1 in strides[-2:] or 1 in matrix.shape[-2:]
+    return matrix if fits and matrix.dim() > 0 else matrix.contiguous()
+
+
+def _dense(array: Tensor | None) -> Tensor | None:
+    return None if array is None else array.contiguous()
+
+
+def _needed(ctx: Any, count: int) -> tuple[bool, ...]:
+    """Return which of `count` inputs need a gradient; those left at their defaults do not."""
+    given: tuple[bool, ...] = ctx.needs_input_grad[:-1]  # the last is the dispatcher's own
+    return (*given, *(False,) * (count - len(given)))
+
+
+# --- matmul -------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("tawa::matmul", mutates_args=())
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str = "",
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    out_dtype: str = "",
+    input_precision: str = "",
+) -> Tensor:
+    """Return activation(scale_a * scale_b * (a @ b) + bias): `tawa.kernels.matmul.matmul`."""
+    return _matmul.matmul(
+        _readable(a),
+        _readable(b),
+        bias=_dense(bias),
+        activation=activation,
+        scale_a=_dense(scale_a),
+        scale_b=_dense(scale_b),
+        out_dtype=out_dtype,
+        input_precision=input_precision,
+    )
+
+
+@matmul.register_fake
+def _matmul_fake(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    activation: str = "",
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    out_dtype: str = "",
+    input_precision: str = "",
+) -> Tensor:
+    rows = () if a.dim() == 1 else (a.shape[-2],)
+    columns = () if b.dim() == 1 else (b.shape[-1],)
+    depth = b.shape[-1] if b.dim() == 1 else b.shape[-2]
+    torch._check(a.shape[-1] == depth, lambda: f"no product of shapes {a.shape} and {b.shape}")
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if out_dtype not in _TYPES:
+        raise ArgumentError(f"no element type {out_dtype!r}", why=f"one of {', '.join(_TYPES)}")
+    kind = _TYPES[out_dtype] or (torch.bfloat16 if a.dtype in _NARROW else a.dtype)
+    return a.new_empty((*batch, *rows, *columns), dtype=kind)
+
+
+def _keep_matmul(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    a, b, bias, activation, scale_a, scale_b, _, precision = inputs
+    needed = ctx.needed = _needed(ctx, len(inputs))
+    if needed[4] or needed[5]:
+        raise ArgumentError(
+            "no gradient by scale_a or scale_b",
+            why="they are taken as constants",
+            remedy="pass scale.detach(), or multiply outside of the product",
+        )
+    if a.dtype in _NARROW:
+        raise ArgumentError(
+            f"no gradient by operands of {a.dtype}", remedy="convert them to bfloat16"
+        )
+    ctx.save_for_backward(a, b, bias, scale_a, scale_b, output)
+    ctx.activation, ctx.precision = activation, precision
+
+
+def _slope(activation: str, z: Tensor) -> Tensor:
+    """Return the derivative of an activation at `z`."""
+    if activation == "relu":
+        return (z > 0).to(z.dtype)
+    if activation == "leaky_relu":
+        return torch.where(z >= 0, 1.0, 0.01).to(z.dtype)
+    if activation == "silu":
+        gate = torch.sigmoid(z)
+        return gate * (1 + z * (1 - gate))
+    # gelu: x * sigmoid(c * (x + 0.044715 x^3))
+    factor = 1.5957691216057308
+    gate = torch.sigmoid(factor * (z + 0.044715 * z * z * z))
+    return gate * (1 + z * (1 - gate) * factor * (1 + 3 * 0.044715 * z * z))
+
+
+def _matmul_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    """dz = grad * activation'(z); da = dz b^T, db = a^T dz, each from the layout that it has."""
+    a, b, bias, scale_a, scale_b, out = ctx.saved_tensors
+    dz = grad
+    if ctx.activation:
+        signed = ctx.activation in ("relu", "leaky_relu")  # the output tells as much as z
+        z = (
+            out
+            if signed and not grad.requires_grad and not torch.is_grad_enabled()
+            else matmul(a, b, bias, "", scale_a, scale_b, "f32", ctx.precision)
+        )
+        dz = (grad.to(z.dtype) * _slope(ctx.activation, z)).to(grad.dtype)
+    of_bias = None
+    if ctx.needed[2]:
+        of_bias = dz.float().reshape(-1, dz.shape[-1]).sum(0).to(bias.dtype)
+    if scale_a is not None:
+        rows = scale_a.reshape(*dz.shape[:-1], 1) if scale_a.numel() > 1 else scale_a
+        dz = dz * rows * (scale_b.reshape(-1) if scale_b.numel() > 1 else scale_b)
+    dz = dz.to(a.dtype)
+    left = a.unsqueeze(0) if a.dim() == 1 else a
+    right = b.unsqueeze(1) if b.dim() == 1 else b
+    if a.dim() == 1:
+        dz = dz.unsqueeze(-1 if b.dim() == 1 else -2)
+    if b.dim() == 1:
+        dz = dz.unsqueeze(-1)
+    of_a = of_b = None
+    if ctx.needed[0]:
+        made = matmul(dz, right.mT, input_precision=ctx.precision)
+        of_a = made.sum_to_size(left.shape).reshape(a.shape)
+    if ctx.needed[1]:
+        if right.dim() == 2 and left.dim() > 2:  # one weight: the batch is part of the sum
+            left, dz = left.flatten(0, -2), dz.flatten(0, -2)
+        made = matmul(left.mT, dz, input_precision=ctx.precision)
+        of_b = made.sum_to_size(right.shape).reshape(b.shape)
+    return of_a, of_b, of_bias, None, None, None, None, None
+
+
+matmul.register_autograd(_matmul_gradient, setup_context=_keep_matmul)
+
+
+def _matmul_vmap(
+    info: Any, dims: Sequence[int | None], a: Tensor, b: Tensor, bias: Any = None, *rest: Any
+) -> tuple[Tensor, int]:
+    if any(dim is not None for dim in dims[2:]) or (len(rest) > 1 and rest[1] is not None):
+        raise ArgumentError(
+            "vmap over bias or scales of torch.ops.tawa.matmul, or with scales",
+            why="a batch of products has one bias and no scales",
+            remedy="add or multiply outside of the product",
+        )
+    ranks = [each.dim() - (dim is not None) for each, dim in zip((a, b), dims)]
+    if 1 in ranks:
+        raise ArgumentError(
+            "vmap over vectors of torch.ops.tawa.matmul", remedy="pass x[None, :] or x[:, None]"
+        )
+    lined = [
+        each
+        if dim is None
+        else each.movedim(dim, 0).reshape(
+            info.batch_size,
+            *(1,) * (max(ranks) - rank),
+            *(extent for axis, extent in enumerate(each.shape) if axis != dim),
+        )
+        for each, dim, rank in zip((a, b), dims, ranks)
+    ]
+    return matmul(*lined, bias, *rest), 0
+
+
+matmul.register_vmap(_matmul_vmap)
+
+
+# --- attention ----------------------------------------------------------------------------------
+
+
+def _rows(array: Tensor) -> Tensor:
+    """Return (batch, heads, sequence, dim) as TMA reads it: contiguous rows, steps of 16 bytes."""
+    size = array.element_size()
+    steps = zip(array.shape[:-1], array.stride()[:-1])
+    fits = array.stride(-1) == 1 and not any(n > 1 and step * size % 16 for n, step in steps)
+    return (
+        array
+        if fits and array.data_ptr() % 16 == 0
+        else array.clone(memory_format=torch.contiguous_format)
+    )
+
+
+def _window(left: int | None, right: int | None) -> tuple[int | None, int | None] | None:
+    return None if left is None and right is None else (left, right)
+
+
+@torch.library.custom_op("tawa::attention", mutates_args=())
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+    left: int | None = None,
+    right: int | None = None,
+    softcap: float | None = None,
+    bias: Tensor | None = None,
+    alibi: Tensor | None = None,
+    sink: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    block_table: Tensor | None = None,
+    lengths: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return (out, lse) of `tawa.kernels.attention.attention`; `left`, `right` are its window."""
+    starts = cu_seqlens if cu_seqlens_k is None else (cu_seqlens, cu_seqlens_k)
+    out = _result(q)
+    made, lse = _attention.attention(
+        _rows(q),
+        _rows(k),
+        _rows(v),
+        causal=causal,
+        scale=scale,
+        window=_window(left, right),
+        softcap=softcap,
+        bias=bias if bias is None or bias.stride(-1) == 1 else bias.contiguous(),
+        alibi=_dense(alibi),
+        sink=_dense(sink),
+        cu_seqlens=starts,
+        block_table=block_table,
+        lengths=_dense(lengths),
+        out=out,
+        return_lse=True,
+    )
+    return made, lse
+
+
+def _result(q: Tensor) -> Tensor:
+    """Return an output that lies as `q` does, where that is dense; as torch's own attention."""
+    kind = torch.bfloat16 if q.dtype in _NARROW else q.dtype
+    return torch.empty_like(q, dtype=kind)
+
+
+@attention.register_fake
+def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    torch._check(q.dim() == 4 and k.dim() == 4, lambda: "q, k, v are (batch, heads, length, dim)")
+    torch._check(q.shape[-1] == k.shape[-1], lambda: "q and k have different head dims")
+    return _result(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+_FORWARD = (
+    *("q", "k", "v", "causal", "scale", "left", "right", "softcap", "bias", "alibi", "sink"),
+    *("cu_seqlens", "cu_seqlens_k", "block_table", "lengths"),
+)
+
+
+def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    given = dict(zip(_FORWARD, inputs))
+    q = given["q"]
+    without = [n for n in _FORWARD[11:] if given[n] is not None]
+    without += ["bias"] if given["bias"] is not None else []
+    ctx.needed = _needed(ctx, len(inputs))
+    asked = [n for n, needs in zip(_FORWARD, ctx.needed) if needs and n == "alibi"]
+    if without or asked or q.dtype in _NARROW or q.shape[-1] > _backward.MOST_HEAD_DIM:
+        reason = (
+            f"with {', '.join(without)}"
+            if without
+            else "by alibi"
+            if asked
+            else f"of {q.dtype}, head_dim {q.shape[-1]}"
+        )
+        raise ArgumentError(
+            f"no gradient of attention {reason}",
+            why="backward kernels take f16 and bf16, head_dim up to"
+            f" {_backward.MOST_HEAD_DIM}, causal, window, softcap, alibi, sink and grouped heads",
+            remedy="call it under torch.no_grad(), or use torch's attention there",
+        )
+    ctx.set_materialize_grads(False)
+    out, lse = output
+    ctx.save_for_backward(q, given["k"], given["v"], out, lse, given["alibi"], given["sink"])
+    ctx.options = [given[name] for name in ("causal", "scale", "left", "right", "softcap")]
+
+
+def _attention_gradient(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple[Any, ...]:
+    q, k, v, out, lse, alibi, sink = ctx.saved_tensors
+    none = (None,) * 8
+    if grad is None and grad_lse is None:
+        return (None, None, None, *none, None, None, None, None)
+    if grad is None:
+        grad = torch.zeros_like(out)
+    dq, dk, dv = attention_backward(grad, q, k, v, out, lse, grad_lse, alibi, *ctx.options)
+    of_sink = None
+    if sink is not None and ctx.needed[10]:
+        delta = (grad.float() * out.float()).sum(-1)
+        if grad_lse is not None:
+            delta = delta - grad_lse
+        of_sink = -(torch.exp(sink[:, None] - lse) * delta).sum((0, 2))
+    return (dq, dk, dv, *none[:7], of_sink, None, None, None, None)
+
+
+@torch.library.custom_op("tawa::attention_backward", mutates_args=())
+def attention_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    grad_lse: Tensor | None = None,
+    alibi: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    left: int | None = None,
+    right: int | None = None,
+    softcap: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (dq, dk, dv): `tawa.kernels.attention_backward.attention_backward`."""
+    return _backward.attention_backward(
+        *(_rows(each) for each in (grad.to(out.dtype), q, k, v, out)),
+        lse.contiguous(),
+        causal=causal,
+        scale=scale,
+        window=_window(left, right),
+        softcap=softcap,
+        alibi=_dense(alibi),
+        grad_lse=_dense(grad_lse),
+    )
+
+
+@attention_backward.register_fake
+def _attention_backward_fake(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    dq, dk, dv = (each.new_empty(each.shape) for each in (q, k, v))
+    return dq, dk, dv
+
+
+def _refuse_second(ctx: Any, *_: Any) -> Any:
+    raise ArgumentError(
+        "no second gradient of attention",
+        why="the backward kernels have no backward kernels of their own",
+        remedy="use torch's math attention where gradients of gradients are needed",
+    )
+
+
+attention.register_autograd(_attention_gradient, setup_context=_keep_attention)
+attention_backward.register_autograd(_refuse_second)
+
+
+def _refuse_vmap(name: str) -> Callable[..., Any]:
+    def refuse(*_: Any) -> Any:
+        raise ArgumentError(
+            f"vmap over torch.ops.tawa.{name}",
+            why="its arrays have a batch axis of their own",
+            remedy="put the axis into the batch: x.flatten(0, 1)",
+        )
+
+    return refuse
+
+
+attention.register_vmap(_refuse_vmap("attention"))
+attention_backward.register_vmap(_refuse_vmap("attention_backward"))
+
+
+# --- autocast -----------------------------------------------------------------------------------
+
+_LIBRARY = torch.library.Library("tawa", "FRAGMENT")
+
+
+def _under_autocast(operator: Any, key: str, cast: Sequence[int]) -> None:
+    """Let `operator` cast its arguments at the places `cast` as autocast does of torch's own."""
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+    def call(*args: Any, **keywords: Any) -> Any:
+        kind = torch.get_autocast_dtype(key.removeprefix("Autocast").lower())
+        given = list(args)
+        for place in cast:
+            if place < len(given) and is_tensor(given[place]) and given[place].dtype in _WIDE:
+                given[place] = given[place].to(kind)
+        if isinstance(bias := keywords.get("bias"), Tensor) and bias.dtype in _WIDE:
+            keywords["bias"] = bias.to(kind)
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return operator(*given, **keywords)
+
+    _LIBRARY.impl(operator._qualname.partition("::")[2], call, key)
+
+
+_WIDE = (torch.float16, torch.bfloat16, torch.float32)
+for _key in ("AutocastCUDA", "AutocastCPU"):
+    _under_autocast(matmul, _key, (0, 1, 2))
+    _under_autocast(attention, _key, (0, 1, 2))
+
+__all__ = ["attention", "attention_backward", "matmul"]
