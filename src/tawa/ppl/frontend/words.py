@@ -93,10 +93,10 @@ def _parameter(low: Lowering, family: Distribution, parameter: Parameter, given:
         raise Misfit(f"{parameter.name} of {family.name} is a {parameter.takes}, not {describe(given)}")
     if parameter.takes == "int":
         return low.numbers.value(given, I32)
+    if not is_array(given) and not isinstance(given, Value):
+        return low.numbers.value(given, low.b.real)
     value = low.numbers.value(given)
-    return low.numbers.value(value, Type(low.b.dtype, value.type.shape)) if not isinstance(
-        given, (bool, int, float)
-    ) else low.numbers.value(given, low.b.real)
+    return low.numbers.value(value, Type(low.b.dtype, value.type.shape))
 
 
 def _result(low: Lowering, family: Distribution, parameters: tuple[Value, ...]) -> Type:
@@ -444,9 +444,10 @@ def _extreme(smaller: bool) -> Callable[..., Any]:
             return fold(low, pick, given[0], low.at(given[0], (0,)))
         result = given[0]
         for item in given[1:]:
-            static = not isinstance(result, (Value, View)) and not isinstance(item, (Value, View))
-            both = builtins.min(result, item) if smaller else builtins.max(result, item)
-            result = both if static else pick(result, item)
+            if isinstance(result, (Value, View)) or isinstance(item, (Value, View)):
+                result = pick(result, item)
+            else:
+                result = builtins.min(result, item) if smaller else builtins.max(result, item)
         return result
 
     return word_

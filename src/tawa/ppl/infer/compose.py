@@ -43,6 +43,7 @@ class Composed:
         """Make a function of the subset the body of the program, with the faults written at its end."""
         low = self.lowered.low
         self.program.buffers |= {"fault": "i32"}
+        low.site = -1  # the algorithm's own random numbers: no site of a model has this number
         body = Region()
         with low.b.inside(body):
             low.call(function, args)

@@ -9,11 +9,13 @@ from typing import Any
 from tawa.errors import ModelError
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.infer.importance import importance
+from tawa.ppl.infer.mh import mh
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
+from tawa.ppl.infer.smc import smc
 
 Method = Callable[[Model, tuple[Any, ...], Options], Posterior]
-METHODS: dict[str, Method] = {"importance": importance}
+METHODS: dict[str, Method] = {"importance": importance, "mh": mh, "smc": smc}
 
 
 def infer(model: Model, *arguments: Any, method: str = "nuts", **options: Any) -> Posterior:

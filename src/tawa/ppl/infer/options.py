@@ -45,7 +45,7 @@ class Options:
             if name in rows
         }
 
-    def uniform(self, number: int) -> float:
+    def uniform(self, number: int, seed: int | None = None) -> float:
         """Return a number in (0, 1) for the host's own use: it has no lane's counter."""
         from tawa.ppl.infer.execute import seed_words
         from tawa.ppl.ir.core import I32, Builder, Region, Value
@@ -59,6 +59,6 @@ class Options:
             for k in range(2):
                 b.op("write", (b.const(k, I32), words[k]), name="words")
         out = {"words": np.zeros((2, 1), np.int32)}
-        interpret(program, (*seed_words(self.seed), -1, number, -1, 0), out, range(1), library)
+        interpret(program, (*seed_words(self.seed if seed is None else seed), -1, number, -1, 0), out, range(1), library)
         high, low = (int(word) & 0xFFFFFFFF for word in out["words"][:, 0])
         return ((high >> 5) * 67108864.0 + (low >> 6) + 0.5) / 9007199254740992.0
