@@ -203,3 +203,20 @@ class Builder:
     def load(self, array: Value, *at: Value) -> Value:
         """Read an element of an array value."""
         return self.make("load", array, *at, type=Type(array.type.kind))
+
+
+def clone(region: Region, known: dict[Value, Value]) -> Region:
+    """Return a copy of a region; `known` maps values from outside, and gets those inside."""
+
+    def fresh(value: Value) -> Value:
+        known[value] = Value(value.type, value.name)
+        return known[value]
+
+    args = tuple(map(fresh, region.args))
+    ops: list[Op] = []
+    for op in region.ops:
+        operands = tuple(known.get(value, value) for value in op.operands)
+        regions = tuple(clone(inner, known) for inner in op.regions)
+        results = tuple(map(fresh, op.results))
+        ops.append(Op(op.code, operands, results, dict(op.attrs), regions, op.place))
+    return Region(args, ops, tuple(known.get(value, value) for value in region.yields))
