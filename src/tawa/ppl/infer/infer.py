@@ -8,6 +8,7 @@ from typing import Any
 
 from tawa.errors import ModelError
 from tawa.ppl.frontend.model import Model
+from tawa.ppl.infer.chains import hmc, nuts
 from tawa.ppl.infer.importance import importance
 from tawa.ppl.infer.mh import mh
 from tawa.ppl.infer.options import Options
@@ -15,7 +16,13 @@ from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.smc import smc
 
 Method = Callable[[Model, tuple[Any, ...], Options], Posterior]
-METHODS: dict[str, Method] = {"importance": importance, "mh": mh, "smc": smc}
+METHODS: dict[str, Method] = {
+    "importance": importance,
+    "mh": mh,
+    "smc": smc,
+    "hmc": hmc,
+    "nuts": nuts,
+}
 
 
 def infer(model: Model, *arguments: Any, method: str = "nuts", **options: Any) -> Posterior:
