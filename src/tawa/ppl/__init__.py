@@ -1,6 +1,7 @@
 """A universal probabilistic language for CPU and GPU.
 
-A model is a Python function under `@ppl.model`; its source is compiled with LLVM to a program that runs as one
+A model is a Python function under `@ppl.model`; its source is compiled with LLVM to a program
+that runs as one
 chain or one particle a lane: `ppl.infer` runs it. Distributions are `ppl.Normal`, `ppl.Gamma`, ...
 """
 

@@ -147,9 +147,7 @@ class _Body:
         self.bytes = 0
         self.destination: dict[Value, str] = {}
         self.constants: dict[Value, int] = {}
-        self.variables = {
-            name: self.slot(type_, name) for name, type_ in program.variables.items()
-        }
+        self.variables = {name: self.slot(type_, name) for name, type_ in program.variables.items()}
         for name, type_ in program.variables.items():
             self.zero(type_, self.variables[name])
 
@@ -509,7 +507,9 @@ class _Body:
                 return self.line(f"fcmp une {from_} {given}, 0.0")
             return self.line(f"icmp ne {from_} {given}, 0")
         if source == "bool":
-            return self.line(f"{'uitofp' if target in ('f32', 'f64') else 'zext'} i1 {given} to {to}")
+            return self.line(
+                f"{'uitofp' if target in ('f32', 'f64') else 'zext'} i1 {given} to {to}"
+            )
         if source in ("f32", "f64"):
             if target in ("f32", "f64"):
                 word = "fpext" if target == "f64" else "fptrunc"
@@ -567,14 +567,11 @@ def literal(kind: Kind, number: float | int | bool) -> str:
     if kind in ("i32", "i64"):
         return str(int(number))
     given = float(number)
-    if kind == "f32":
-        if math.isfinite(given):
-            try:
-                (given,) = struct.unpack("<f", struct.pack("<f", given))
-            except OverflowError:
-                given = math.copysign(math.inf, given)
+    if kind == "f32" and math.isfinite(given):
+        try:
+            (given,) = struct.unpack("<f", struct.pack("<f", given))
+        except OverflowError:
+            given = math.copysign(math.inf, given)
     if math.isnan(given):
         return "0x7FF8000000000000"
     return "0x" + struct.pack(">d", given).hex().upper()
-
-

@@ -1,4 +1,5 @@
-"""LLVM through llvmlite: machine code of this CPU, or PTX. The only module that imports llvmlite."""
+"""LLVM through llvmlite: machine code of this CPU, or PTX. "
+"The only module that imports llvmlite."""
 
 from __future__ import annotations
 

@@ -13,8 +13,14 @@ from tawa.ppl.frontend.values import View
 from tawa.ppl.ir.core import BOOL, I32, Builder, Region, Type, Value
 
 RANK = {"bool": 0, "i32": 1, "i64": 2, "f32": 3, "f64": 4}
-RELATIONS = {"Lt": ("lt", False), "LtE": ("le", False), "Gt": ("lt", True), "GtE": ("le", True)}
-RELATIONS |= {"Eq": ("eq", False), "NotEq": ("ne", False)}
+RELATIONS = {  # the operation, and whether its operands change places
+    "Lt": ("lt", False),
+    "LtE": ("le", False),
+    "Gt": ("lt", True),
+    "GtE": ("le", True),
+    "Eq": ("eq", False),
+    "NotEq": ("ne", False),
+}
 
 
 class Misfit(Exception):  # noqa: N818
@@ -146,7 +152,11 @@ class Arithmetic:
 
     def binary(self, name: str, left: Any, right: Any) -> Any:
         """Apply a Python operator to numbers or vectors."""
-        return self.elementwise(lambda a, b: self._binary(name, a, b), left, right)
+
+        def one(a: Any, b: Any) -> Any:
+            return self._binary(name, a, b)
+
+        return self.elementwise(one, left, right)
 
     def _binary(self, name: str, a: Any, b: Any) -> Any:
         for item in (a, b):
@@ -164,7 +174,7 @@ class Arithmetic:
                 return self.b.make(code, left, right)
             case "Div":
                 if static and b != 0:
-                    return a / b
+                    return _STATIC[name](a, b)
                 return self.b.make("div", *self.joined(a, b, floating=True))
             case "FloorDiv" | "Mod":
                 left, right = self.joined(a, b)
@@ -250,6 +260,7 @@ _STATIC: dict[str, Callable[[Any, Any], Any]] = {
     "Add": lambda a, b: a + b,
     "Sub": lambda a, b: a - b,
     "Mult": lambda a, b: a * b,
+    "Div": lambda a, b: a / b,
     "FloorDiv": lambda a, b: a // b if b else math.nan,
     "Mod": lambda a, b: a % b if b else math.nan,
     "BitAnd": lambda a, b: a & b,

@@ -35,7 +35,8 @@ class Parameter:
 class Distribution:
     """A family of distributions; calling it in a model gives one of them.
 
-    `draw(*parameters)` and `log_density(value, *parameters)` are functions of the subset; the density is
+    `draw(*parameters)` and `log_density(value, *parameters)` are functions of the subset; the
+    density is
     that of the value (real) or its probability (int, bool). `shift_scale` are the indices of a
     location and a scale: such a family can be sampled with `centered=False`.
     """

@@ -12,48 +12,26 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
 from tawa.errors import ModelError
-from tawa.ppl.frontend import words
+from tawa.ppl.frontend import indexing, recursion, vectors, words
 from tawa.ppl.frontend.arithmetic import Arithmetic, Misfit, describe, is_array
-from tawa.ppl.frontend.family import Distribution, Drawn
+from tawa.ppl.frontend.family import Distribution
+from tawa.ppl.frontend.recursion import Recursive, Specialised, Unknown
 from tawa.ppl.frontend.source import Closure, Source, read
 from tawa.ppl.frontend.values import (
-    Bounded,
-    Columns,
     Hole,
     Memory,
-    Sequence,
     View,
     flatten,
+    is_record,
     rebuild,
 )
-from tawa.ppl.ir.core import BOOL, I32, Builder, Function, Program, Region, Type, Value, free_values
+from tawa.ppl.ir.core import BOOL, I32, Builder, Program, Region, Type, Value
 
 _SUBSET = "a model has assignments, if, for, while, return, def, lambda and expressions"
-
-
-class Unknown(Exception):  # noqa: N818
-    """What a recursive call returns is not known yet."""
-
-
-class Recursive(Exception):  # noqa: N818
-    """A function was found to call itself."""
-
-    def __init__(self, key: object) -> None:
-        super().__init__()
-        self.key = key
-
-
-@dataclass(eq=False, slots=True)
-class _Specialised:
-    name: str
-    template: Any = None
-    types: tuple[Type, ...] | None = None
-    incomplete: bool = False
 
 
 class Lowering:
@@ -70,7 +48,7 @@ class Lowering:
         self.site = 0
         self.sites: dict[tuple[object, ...], int] = {}
         self.site_names: dict[int, str] = {}
-        self.specialised: dict[tuple[Any, ...], _Specialised] = {}
+        self.specialised: dict[tuple[Any, ...], Specialised] = {}
         self.limits: dict[Value, int] = {}
         self.source: Source | None = None
 
@@ -92,16 +70,17 @@ class Lowering:
         if len(args) != len(names):
             raise Misfit(f"{closure.name} takes {len(names)} arguments, not {len(args)}")
         if key in self.recursive:
-            return self._recursive(closure, key, args)
+            return recursion.call(self, closure, key, args)
         if key in self.active:
             raise Recursive(key)
         self.active.append(key)
         try:
-            return self._body(closure, dict(zip(names, args, strict=True)))
+            return self.body(closure, dict(zip(names, args, strict=True)))
         finally:
             self.active.pop()
 
-    def _body(self, closure: Closure, bound: dict[str, Any]) -> Any:
+    def body(self, closure: Closure, bound: dict[str, Any]) -> Any:
+        """Lower the body of a function whose parameters are bound."""
         scope = closure.scope | bound
         outer = self.source, self.naming, self.b.place
         self.source = closure.source
@@ -121,82 +100,6 @@ class Lowering:
             return self.expression(node, scope)
         finally:
             self.source = outer
-
-    def _recursive(self, closure: Closure, key: object, args: tuple[Any, ...]) -> Any:
-        leaves: list[Any] = []
-        template = flatten(args, leaves)
-        for item in template:
-            if item is not None and isinstance(item, (Closure, Drawn)):
-                raise Misfit(
-                    f"{closure.name} calls itself, so its arguments are numbers, vectors and "
-                    f"records, not {describe(item)}"
-                )
-        values = tuple(self.numbers.value(leaf) for leaf in leaves)
-        for value in values:
-            if value.type.shape:
-                raise Misfit(
-                    f"{closure.name} calls itself, so its arguments are numbers and records of "
-                    f"numbers, not {value.type}"
-                )
-        entry_key = (key, repr(template), tuple(value.type for value in values))
-        entry = self.specialised.get(entry_key)
-        if entry is None:
-            entry = _Specialised(f"{closure.name}{len(self.specialised) or ''}")
-            self.specialised[entry_key] = entry
-            self._specialise(closure, entry, template, tuple(value.type for value in values))
-        if entry.types is None:
-            entry.incomplete = True
-            raise Unknown
-        call = self.b.op("call", values, entry.types, name=entry.name)
-        return rebuild(entry.template, list(call.results))
-
-    def _specialise(
-        self, closure: Closure, entry: _Specialised, template: Any, types: tuple[Type, ...]
-    ) -> None:
-        outer_path, self.path = self.path, (-1 - len(self.specialised),)
-        try:
-            while True:
-                entry.incomplete = False
-                region = Region(tuple(map(Value, types)))
-                with self.b.inside(region):
-                    args = rebuild(template, region.args)
-                    try:
-                        names = closure.parameters
-                        result = self._body(closure, dict(zip(names, args, strict=True)))
-                    except Unknown:
-                        raise self.error(
-                            f"{closure.name} calls itself before it returns anything",
-                            closure.node,
-                            why="the type of what it returns is taken from a branch without a call",
-                            remedy="return the base case first, under an if",
-                        ) from None
-                    leaves: list[Any] = []
-                    shape = flatten(result, leaves)
-                    values = [self.numbers.value(leaf) for leaf in leaves]
-                    if entry.types is not None and len(entry.types) == len(values):
-                        values = [
-                            value if self.rank(value.type) > self.rank(want)
-                            else self.numbers.value(value, want)
-                            for value, want in zip(values, entry.types, strict=True)
-                        ]
-                    region.yields = tuple(values)
-                found = tuple(value.type for value in values)
-                stable = found == entry.types and not entry.incomplete
-                entry.template, entry.types = shape, found
-                if stable:
-                    break
-        finally:
-            self.path = outer_path
-        captured = [v for v in free_values(region) if v not in self.program.params]
-        if captured:
-            raise self.error(
-                f"{closure.name} calls itself and uses a value of the function around it",
-                closure.node,
-                why="each call has its own arguments and nothing else",
-                remedy="pass the value as an argument",
-            )
-        place = closure.source.place(closure.node)
-        self.program.functions[entry.name] = Function(entry.name, region, place)
 
     @staticmethod
     def rank(type_: Type) -> int:
@@ -218,7 +121,9 @@ class Lowering:
             rest = body[number + 1 :]
             match statement:
                 case ast.Return():
-                    return None if statement.value is None else self.expression(statement.value, scope)
+                    return (
+                        None if statement.value is None else self.expression(statement.value, scope)
+                    )
                 case ast.If():
                     test = self.truth(statement.test, scope)
                     if isinstance(test, bool):
@@ -290,7 +195,7 @@ class Lowering:
                         why="vectors are values",
                         remedy="make a new vector with ppl.map, or x = ppl.put(x, i, value)",
                     )
-                at = self._indices(index, scope)
+                at = self.indices(index, scope)
                 stored = self.numbers.value(value, Type(memory.type.kind))
                 self.b.op("storevar", (*at, stored), name=memory.name)
             case _:
@@ -300,7 +205,7 @@ class Lowering:
         if isinstance(value, tuple):
             return value  # type: ignore[reportUnknownVariableType]
         if is_array(value):
-            return tuple(self.at(value, (k,)) for k in range(value.type.shape[0]))
+            return tuple(indexing.at(self, value, (k,)) for k in range(value.type.shape[0]))
         return None
 
     def _region(self, run: Callable[[], Any], args: tuple[Value, ...] = ()) -> tuple[Region, Any]:
@@ -335,8 +240,9 @@ class Lowering:
         columns: list[tuple[Value, Value]] = []
 
         def merge(a: Any, b: Any) -> Any:
-            if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):  # type: ignore[reportUnknownArgumentType]
-                return tuple(merge(x, y) for x, y in zip(a, b, strict=True))  # type: ignore[reportUnknownArgumentType]
+            if is_record(a) and is_record(b) and len(a) == len(b):
+                pairs: Any = zip(a, b, strict=True)
+                return tuple(merge(x, y) for x, y in pairs)
             if a is b or (type(a) is type(b) and isinstance(a, (int, float)) and a == b):
                 return a
             if isinstance(a, (Value, View, bool, int, float)) and isinstance(
@@ -403,10 +309,14 @@ class Lowering:
         types = [self.numbers.natural(leaf) for leaf in leaves]
         while True:
             mark = len(self.b.region.ops)
-            starts = tuple(self.numbers.value(l, t) for l, t in zip(leaves, types, strict=True))
+            starts = tuple(
+                self.numbers.value(leaf, t) for leaf, t in zip(leaves, types, strict=True)
+            )
             wider: list[Type] = list(types)
 
-            def close(inner: dict[str, Any], wider: list[Type] = wider) -> tuple[Value, ...]:
+            def close(
+                inner: dict[str, Any], wider: list[Type] = wider, types: list[Type] = types
+            ) -> tuple[Value, ...]:
                 ends: list[Any] = []
                 shape = flatten(tuple(inner[n] for n in names), ends)
                 if repr(shape) != repr(template):
@@ -468,7 +378,7 @@ class Lowering:
                 self.bind(node.target, item, scope)
                 self.statements(node.body, scope)
             return
-        sequence = self.guarded(node.iter, lambda: self.sequence(over))
+        sequence = self.guarded(node.iter, lambda: indexing.sequence(self, over))
         names = self._carried(node.body, scope)
         targets = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
         names = [n for n in names if n not in targets]
@@ -547,7 +457,7 @@ class Lowering:
                 return tuple(self.expression(item, scope) for item in items)
             case ast.List(elts=items):
                 parts = [self.expression(item, scope) for item in items]
-                return words.pack(self, parts)
+                return vectors.pack(self, parts)
             case ast.ListComp(elt=body, generators=[ast.comprehension(ifs=[]) as over]):
                 rows = self.expression(over.iter, scope)
 
@@ -556,7 +466,7 @@ class Lowering:
                     self.bind(over.target, given, inner)
                     return self.expression(body, inner)
 
-                return words.mapped(self, item, (rows,))
+                return vectors.mapped(self, item, (rows,))
             case ast.Lambda():
                 return Closure(node, self.source, scope)
             case ast.BinOp(left=left, op=op, right=right):
@@ -564,7 +474,7 @@ class Lowering:
                 a, b = self.expression(left, scope), self.expression(right, scope)
                 self.b.place = self.source.place(node)
                 if name == "MatMult":
-                    return words.matmul(self, a, b)
+                    return vectors.matmul(self, a, b)
                 return self.numbers.binary(name, a, b)
             case ast.UnaryOp(op=op, operand=inner):
                 given = self.expression(inner, scope)
@@ -605,7 +515,7 @@ class Lowering:
                 no = self._region(lambda: self.expression(orelse, scope))
                 return self.join(test, yes, no, node)
             case ast.Subscript(value=inner, slice=index):
-                return self._subscript(self.expression(inner, scope), index, scope)
+                return indexing.subscript(self, self.expression(inner, scope), index, scope)
             case ast.Call():
                 return self._call(node, scope)
             case _:
@@ -629,95 +539,20 @@ class Lowering:
             why="a name is visible after an assignment on every way to it",
         )
 
-    def _indices(self, node: ast.expr, scope: dict[str, Any]) -> tuple[Value, ...]:
+    def indices(self, node: ast.expr, scope: dict[str, Any]) -> tuple[Value, ...]:
+        """Lower the indices of a variable of the lane."""
         parts = node.elts if isinstance(node, ast.Tuple) else [node]
         return tuple(self.numbers.value(self.expression(part, scope), I32) for part in parts)
-
-    def _subscript(self, holder: Any, index: ast.expr, scope: dict[str, Any]) -> Any:
-        if isinstance(holder, Memory):
-            at = self._indices(index, scope)
-            type_ = Type(holder.type.kind)
-            return self.b.op("loadvar", at, (type_,), name=holder.name).result
-        if isinstance(index, ast.Slice):
-            if isinstance(holder, tuple) and index.step is None:
-                ends = [None if e is None else self.expression(e, scope) for e in (index.lower, index.upper)]
-                return holder[ends[0] : ends[1]]  # type: ignore[reportUnknownVariableType]
-            if not is_array(holder) or index.step is not None:
-                raise Misfit("a slice of a vector has a start and an end, and no step")
-            size = holder.type.shape[0]
-            start = self.expression(index.lower, scope) if index.lower else 0
-            stop = self.expression(index.upper, scope) if index.upper else size
-            if not isinstance(start, int) or not isinstance(stop, int):
-                raise Misfit("the ends of a slice are known when the model is compiled")
-            start, stop, _ = slice(start, stop).indices(size)
-
-            def item(at: Value) -> Value:
-                row = self.b.make("add", at, self.b.const(start, I32))
-                return self.numbers.value(self._step(holder, row))
-
-            return words.built(self, max(0, stop - start), item)
-        parts = index.elts if isinstance(index, ast.Tuple) else [index]
-        return self.at(holder, tuple(self.expression(part, scope) for part in parts))
-
-    def at(self, holder: Any, index: tuple[Any, ...]) -> Any:
-        """Return an item of a record or a vector, or a part of a matrix."""
-        for given in index:
-            if isinstance(holder, tuple):
-                if not isinstance(given, int):
-                    raise Misfit("the index of a record is known when the model is compiled")
-                if not -len(holder) <= given < len(holder):  # type: ignore[reportUnknownArgumentType]
-                    raise Misfit(f"index {given} of {describe(holder)}")
-                holder = holder[given]  # type: ignore[reportUnknownVariableType]
-                continue
-            if isinstance(holder, Columns):
-                parts = [self._step(array, self.inside(given, holder.count)) for array in holder.arrays]
-                holder = rebuild(holder.template, parts)
-                continue
-            if isinstance(holder, Bounded):
-                holder = self.at(holder.rows, (given,))
-                continue
-            if not is_array(holder):
-                raise Misfit(f"{describe(holder)} has no items")
-            holder = self._step(holder, self.inside(given, holder.type.shape[0]))
-        return self.numbers.whole(holder) if isinstance(holder, View) and not holder.type.shape else holder
-
-    def _step(self, holder: Any, at: Value) -> View | Value:
-        view = View(holder.array, (*holder.at, at)) if isinstance(holder, View) else View(holder, (at,))
-        return view if view.type.shape else self.numbers.whole(view)
-
-    def inside(self, given: Any, size: int) -> Value:
-        """Return an index as a value that is below a size; one that is not stops the lane."""
-        if isinstance(given, int):
-            if not -size <= given < size:
-                raise Misfit(f"index {given} is outside of a vector of {size}")
-            return self.b.const(given % size, I32)
-        index = self.numbers.value(given, I32)
-        if self.limits.get(index, size + 1) <= size:
-            return index
-        zero = self.b.const(0, I32)
-        low = self.b.compare("le", zero, index)
-        fits = self.b.make("and", low, self.b.compare("lt", index, self.b.const(size, I32)))
-        words.fault(self, self.numbers.negate(fits), "index")
-        return self.b.make("select", fits, index, zero, type=I32)
-
-    def sequence(self, over: Any) -> Sequence:
-        """Return how to go through something. Raises Misfit where nothing can be gone through."""
-        if isinstance(over, Sequence):
-            return over
-        if isinstance(over, Columns):
-            return Sequence(over.count, lambda at: self.at(over, (at,)))
-        if isinstance(over, Bounded):
-            return Sequence(over.count, lambda at: self.at(over.rows, (at,)))
-        if is_array(over):
-            return Sequence(over.type.shape[0], lambda at: self._step(over, at))
-        raise Misfit(f"{describe(over)} cannot be gone through")
 
     def _call(self, node: ast.Call, scope: dict[str, Any]) -> Any:
         callee = self.expression(node.func, scope)
         if any(isinstance(arg, ast.Starred) for arg in node.args):
             raise Misfit("* in a call has no meaning in a model")
         if isinstance(callee, Closure | Distribution) or callee not in words.WORDS:
-            outer, self.naming = self.naming, ("" if not isinstance(callee, Closure) else self.naming)
+            outer, self.naming = (
+                self.naming,
+                ("" if not isinstance(callee, Closure) else self.naming),
+            )
             args = tuple(self.expression(arg, scope) for arg in node.args)
             self.naming = outer
         else:
@@ -759,4 +594,3 @@ def _as_load(target: ast.Name | ast.Subscript) -> ast.expr:
     if isinstance(target, ast.Name):
         return ast.Name(id=target.id, ctx=ast.Load())
     return ast.Subscript(value=target.value, slice=target.slice, ctx=ast.Load())
-

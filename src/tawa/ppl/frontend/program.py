@@ -90,8 +90,9 @@ def _lower(
     return Lowered(program, low, template, tuple(data))
 
 
-def _on_host(given: Any) -> Any:
+def _on_host(item: Any) -> Any:
+    given: Any = item
     for name in ("get", "cpu"):  # cupy and torch arrays
-        if not isinstance(given, np.ndarray) and hasattr(given, name):
+        if type(given) is not np.ndarray and hasattr(given, name):
             given = getattr(given, name)()
     return given

@@ -34,7 +34,7 @@ def factor(log_weight: Any) -> None:
     _outside("factor")
 
 
-def map(function: Callable[..., Any], *rows: Any) -> Any:  # noqa: A001
+def map(function: Callable[..., Any], *rows: Any) -> Any:
     """Return the vector of a function's results over one or more vectors, in order."""
     _outside("map")
 
@@ -49,7 +49,7 @@ def reduce(function: Callable[[Any, Any], Any], rows: Any, start: Any) -> Any:
     _outside("reduce")
 
 
-def filter(function: Callable[[Any], Any], rows: Any) -> Any:  # noqa: A001
+def filter(function: Callable[[Any], Any], rows: Any) -> Any:
     """Return the items for which a function holds; its length is known when the model runs."""
     _outside("filter")
 
@@ -177,4 +177,3 @@ def select(condition: Any, when_true: Any, when_false: Any) -> Any:
 def random() -> Any:
     """Return four fresh random words of the lane (`math/`)."""
     _outside("random")
-

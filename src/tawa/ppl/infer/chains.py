@@ -98,7 +98,10 @@ def program_of(model: Model, arguments: tuple[Any, ...], options: Options, metho
     )
     adaptation = (
         *(memory(name, real) for name in ("step", "centre", "average", "drift")),
-        *(memory(name, I32) for name in ("updates", "samples", "window", "window_end", "window_first")),
+        *(
+            memory(name, I32)
+            for name in ("updates", "samples", "window", "window_end", "window_first")
+        ),
     )
     numbers = [composed.parameter(name, I32) for name in ("draws", "warmup", "thin", "tries")]
     steps = options.depth if nested else composed.parameter("steps", I32)
@@ -144,7 +147,7 @@ def launch_arguments(composed: Composed, options: Options, method: str) -> tuple
 
 def launch_buffers(composed: Composed, options: Options) -> dict[str, np.ndarray[Any, Any]]:
     """Return zeroed buffers of the lane program."""
-    rows = {name: 1 for name in ("found", "step", "accept", "divergent", "leapfrogs")}
+    rows: dict[str, int] = dict.fromkeys(("found", "step", "accept", "divergent", "leapfrogs"), 1)
     for name in ("real", "whole"):
         rows[name] = composed.layout.sizes[f"kept_{name}"] * options.draws
     return options.buffers(composed.program, rows, options.chains)

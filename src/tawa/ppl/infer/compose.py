@@ -40,7 +40,8 @@ class Composed:
         return value
 
     def algorithm(self, function: Callable[..., Any], *args: Any) -> None:
-        """Make a function of the subset the body of the program, with the faults written at its end."""
+        """Make a function of the subset the body of the program, "
+        "with the faults written at its end."""
         low = self.lowered.low
         self.program.buffers |= {"fault": "i32"}
         low.site = -1  # the algorithm's own random numbers: no site of a model has this number
@@ -121,5 +122,3 @@ def kept(composed: Composed) -> tuple[Any, ...]:
         sizes["kept_real"],
         sizes["kept_whole"],
     )
-
-

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -70,7 +71,7 @@ class Executable:
                 interpret(self.program, arguments, ordered, range(lanes), library)
             case "cpu":
                 self._on_cpu(arguments, ordered, lanes, threads)
-            case "cuda":
+            case _:
                 from tawa.ppl.emit.gpu import launch
 
                 launch(self.text, self.program, arguments, ordered, lanes)
@@ -91,13 +92,15 @@ class Executable:
         kernel = machine(self.text, self.cpu).function(types)
         count = max(1, min(threads or len(os.sched_getaffinity(0)), lanes))
         edges = [lanes * k // count for k in range(count + 1)]
-        parts = list(zip(edges, edges[1:], strict=False))
+        parts = list(pairwise(edges))
         in_threads(self.stack, [lambda p=p: kernel(p[0], p[1], lanes, *values) for p in parts])
 
 
 def _check_buffer(name: str, kind: Kind, array: np.ndarray[Any, Any], lanes: int) -> None:
     if array.dtype != STORED[kind] or array.shape[-1] != lanes or not array.flags.c_contiguous:
-        raise ModelError(f"buffer {name} is {array.dtype}{list(array.shape)}, not {kind}[..., {lanes}]")
+        raise ModelError(
+            f"buffer {name} is {array.dtype}{list(array.shape)}, not {kind}[..., {lanes}]"
+        )
 
 
 def in_threads(stack: int, work: Sequence[Callable[[], None]]) -> None:
@@ -142,7 +145,8 @@ def check_faults(program: Program, faults: np.ndarray[Any, Any]) -> None:
             )
         case "trace":
             raise StackError(
-                f"{program.name}: a trace has more than {program.variables['new_value'].size} values in {lanes}",
+                f"{program.name}: a trace has more than "
+                f"{program.variables['new_value'].size} values in {lanes}",
                 why="mh keeps every value that a run of the model drew",
                 remedy="pass trace= with a larger number to ppl.infer",
             )

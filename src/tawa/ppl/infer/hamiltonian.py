@@ -1,9 +1,12 @@
 """Hamiltonian Monte Carlo and the no-U-turn sampler: one chain a lane, all draws in one run.
 
-Every trip of a lane's one loop is one leapfrog: a lane that ends a trajectory begins its next draw at once, it waits
-for no other lane. The tree of nuts is built without recursion, from momenta kept at the leaves whose
+Every trip of a lane's one loop is one leapfrog: a lane that ends a trajectory begins its next
+draw at once, it waits
+for no other lane. The tree of nuts is built without recursion, from momenta kept at the leaves
+whose
 number is a power of two back (Phan, Pradhan, Jankowiak 2019). Step size by dual averaging and a
-diagonal mass matrix in widening windows (Hoffman and Gelman 2014; the Stan reference manual's schedule).
+diagonal mass matrix in widening windows (Hoffman and Gelman 2014; the Stan reference manual's
+schedule).
 """
 
 from __future__ import annotations
@@ -63,8 +66,18 @@ def leapfrog(z: Any, g: Any, p: Any, mass: Any, step: Any, size: Any) -> None:
         p[i] = p[i] + 0.5 * step * g[i]
 
 
-def adapt(t: Any, warmup: Any, rate: Any, accept_target: Any, z: Any, a: Any, mass: Any, mean: Any, square: Any,
-          size: Any) -> None:
+def adapt(
+    t: Any,
+    warmup: Any,
+    rate: Any,
+    accept_target: Any,
+    z: Any,
+    a: Any,
+    mass: Any,
+    mean: Any,
+    square: Any,
+    size: Any,
+) -> None:
     """Learn from a draw of the warm-up: the step size always, the mass within the windows."""
     step, centre, average, drift, updates, samples, window, end, first = a
     count = float(get(updates) + 1)
@@ -104,7 +117,8 @@ def adapt(t: Any, warmup: Any, rate: Any, accept_target: Any, z: Any, a: Any, ma
 
 
 def begin_adaptation(warmup: Any, step_size: Any, a: Any, mass: Any, size: Any) -> None:
-    """Set the step size and the first window: 75 draws, windows from 25, 50 at the end; or shares."""
+    """Set the step size and the first window: 75 draws, windows "
+    "from 25, 50 at the end; or shares."""
     step, centre, average, drift, updates, samples, window, end, first = a
     assign(step, step_size)
     assign(centre, log(10.0 * step_size))
@@ -126,7 +140,7 @@ def begin_adaptation(warmup: Any, step_size: Any, a: Any, mass: Any, size: Any) 
 
 def find_start(v: Any, size: Any, tries: Any, draw: Any) -> Any:
     """Find a point of finite density, uniform between -2 and 2 in every free number."""
-    z, g, p, mass, _, _, _, best_z, best_g, _, tree = v
+    z, g, _, _, _, _, _, best_z, best_g, _, tree = v
     logw, best_logw = tree[7], tree[8]
     attempt = 0
     found = False
@@ -146,8 +160,18 @@ def find_start(v: Any, size: Any, tries: Any, draw: Any) -> Any:
     return found
 
 
-def finish(t: Any, rate: Any, diverged: Any, numbers: Any, v: Any, a: Any, moments: Any, kept: Any, counts: Any,
-           size: Any) -> None:
+def finish(
+    t: Any,
+    rate: Any,
+    diverged: Any,
+    numbers: Any,
+    v: Any,
+    a: Any,
+    moments: Any,
+    kept: Any,
+    counts: Any,
+    size: Any,
+) -> None:
     """End a draw: adapt in the warm-up, keep it after."""
     z, mass, best_z = v[0], v[3], v[7]
     warmup, thin, accept_target, fixed = numbers
@@ -168,8 +192,22 @@ def finish(t: Any, rate: Any, diverged: Any, numbers: Any, v: Any, a: Any, momen
 
 
 def hmc_chain(
-    draws: Any, warmup: Any, thin: Any, tries: Any, steps: Any, step_size: Any, target: Any, fixed: Any,
-    draw: Any, count: Any, v: Any, a: Any, moments: Any, kept: Any, counts: Any, size: Any,
+    draws: Any,
+    warmup: Any,
+    thin: Any,
+    tries: Any,
+    steps: Any,
+    step_size: Any,
+    target: Any,
+    fixed: Any,
+    draw: Any,
+    count: Any,
+    v: Any,
+    a: Any,
+    moments: Any,
+    kept: Any,
+    counts: Any,
+    size: Any,
 ) -> None:
     """Run a chain of trajectories of `steps` leapfrogs."""
     z, g, p, mass, _, _, _, best_z, best_g, _, tree = v
@@ -196,7 +234,18 @@ def hmc_chain(
                 best_z[i] = z[i]
                 best_g[i] = g[i]
             assign(best_logw, get(logw))
-        finish(t, rate, change < -1000.0, (warmup, thin, target, fixed), v, a, moments, kept, counts, size)
+        finish(
+            t,
+            rate,
+            change < -1000.0,
+            (warmup, thin, target, fixed),
+            v,
+            a,
+            moments,
+            kept,
+            counts,
+            size,
+        )
         t = t + 1
     write("found", 0, select(found, 1, 0))
     results(a, counts, total_leaps)
@@ -211,8 +260,22 @@ def results(a: Any, counts: Any, total_leaps: Any) -> None:
 
 
 def nuts_chain(
-    draws: Any, warmup: Any, thin: Any, tries: Any, steps: Any, step_size: Any, target: Any, fixed: Any,
-    draw: Any, count: Any, v: Any, a: Any, moments: Any, kept: Any, counts: Any, size: Any,
+    draws: Any,
+    warmup: Any,
+    thin: Any,
+    tries: Any,
+    steps: Any,
+    step_size: Any,
+    target: Any,
+    fixed: Any,
+    draw: Any,
+    count: Any,
+    v: Any,
+    a: Any,
+    moments: Any,
+    kept: Any,
+    counts: Any,
+    size: Any,
 ) -> None:
     """Run a chain of no-U-turn trajectories of at most 2 ** `steps` leapfrogs."""
     z, g, p, mass, end_z, end_g, end_p, best_z, best_g, sum_p, tree = v
@@ -313,9 +376,10 @@ def nuts_chain(
         if done:
             assign(total_leaps, get(total_leaps) + get(leaps))
             rate = get(accept) / float(get(leaps))
-            finish(t, rate, diverged, (warmup, thin, target, fixed), v, a, moments, kept, counts, size)
+            finish(
+                t, rate, diverged, (warmup, thin, target, fixed), v, a, moments, kept, counts, size
+            )
             assign(new, True)
             t = t + 1
     write("found", 0, select(found, 1, 0))
     results(a, counts, total_leaps)
-

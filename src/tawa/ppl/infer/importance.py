@@ -30,10 +30,19 @@ def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Po
     program.buffers["logw"] = options.dtype
     composed.algorithm(lane, composed.memory("logw"), *kept(composed))
     lanes = options.draws
-    buffers = options.buffers(program, {"logw": 1, "real": composed.layout.sizes["kept_real"],
-                                        "whole": composed.layout.sizes["kept_whole"]}, lanes)
+    buffers = options.buffers(
+        program,
+        {
+            "logw": 1,
+            "real": composed.layout.sizes["kept_real"],
+            "whole": composed.layout.sizes["kept_whole"],
+        },
+        lanes,
+    )
     executable = Executable(program, options.device, options.cpu)
-    executable.run((*seed_words(options.seed), *composed.lowered.data), buffers, lanes, options.threads)
+    executable.run(
+        (*seed_words(options.seed), *composed.lowered.data), buffers, lanes, options.threads
+    )
     logs = buffers["logw"][0]
     weights, top, scale = whole_weights(logs)
     chosen = systematic(weights, options.uniform(0), lanes)

@@ -25,13 +25,17 @@ METHODS: dict[str, Method] = {
 }
 
 
-def infer(model: Model, *arguments: Any, method: str = "nuts", **options: Any) -> Posterior:
+def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> Posterior:
     """Draw from the posterior of a model.
 
-    Arguments are numbers, arrays of numbers, and tuples of them; whole numbers and booleans become a part of the program, reals and arrays are data.
-    Methods: `importance mh smc hmc nuts`. Options: `chains`, `draws` (each chain's; of importance, all),
-    `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"), `dtype` ("float32", "float64"),
-    `stack` (words a lane), `trace` (values a run, mh), `particles` (smc), `steps` and `step_size` (hmc),
+    Arguments are numbers, arrays of numbers, and tuples of them; whole numbers and booleans
+    become a part of the program, reals and arrays are data.
+    Methods: `importance mh smc hmc nuts`. Options: `chains`, `draws` (each chain's; of
+    importance, all),
+    `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"), `dtype` ("float32",
+    "float64"),
+    `stack` (words a lane), `trace` (values a run, mh), `particles` (smc), `steps` and
+    `step_size` (hmc),
     `depth` (nuts), `accept`, `threads`.
 
     Raises ModelError, GradientError, StackError, WeightError.
@@ -43,11 +47,15 @@ def infer(model: Model, *arguments: Any, method: str = "nuts", **options: Any) -
     known = {field.name for field in fields(Options)}
     for name in options:
         if name not in known:
-            raise ModelError(f"{name}= is not an option", why=f"options: {', '.join(sorted(known))}")
+            raise ModelError(
+                f"{name}= is not an option", why=f"options: {', '.join(sorted(known))}"
+            )
     kinds = {"float32": "f32", "float64": "f64", "f32": "f32", "f64": "f64"}
     dtype = str(options.pop("dtype", "float32"))
     if dtype not in kinds:
         raise ModelError(f"dtype={dtype!r} is not known", why="float32 or float64")
     if options.get("device", "cpu") not in ("cpu", "cuda", "interpreter"):
-        raise ModelError(f"device={options['device']!r} is not known", why="cpu, cuda or interpreter")
+        raise ModelError(
+            f"device={options['device']!r} is not known", why="cpu, cuda or interpreter"
+        )
     return METHODS[method](model, arguments, Options(dtype=kinds[dtype], **options))  # type: ignore[arg-type]

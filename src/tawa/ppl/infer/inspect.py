@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +26,6 @@ class Inspected:
 
 
 @contextmanager
-def inspect(model: Model, *arguments: Any) -> Iterator[Inspected]:
+def inspect(model: Model, *arguments: Any) -> Generator[Inspected]:
     """Look at a model: its IR, LLVM IR and PTX, log density and gradient."""
     yield Inspected(model, arguments)

@@ -1,6 +1,7 @@
 """Single-site Metropolis-Hastings over traces (Wingate, Stuhlmüller, Goodman 2011).
 
-A trace is the list of what a run drew, addressed by site and by how often the site was reached before. One
+A trace is the list of what a run drew, addressed by site and by how often the site was reached
+before. One
 proposal draws one of its values anew from the prior, runs the model with all others reused where
 their addresses are met again, and draws the rest.
 """
@@ -12,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tawa.errors import WeightError
+from tawa.ppl.frontend.indexing import fault
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.surface import assign, get, log, run, write
 from tawa.ppl.frontend.values import Memory
-from tawa.ppl.frontend.words import fault
 from tawa.ppl.infer.compose import compose, keep, kept
 from tawa.ppl.infer.execute import Executable, seed_words
 from tawa.ppl.infer.options import Options
@@ -70,7 +71,13 @@ class Reuse(Handler):
                 *(
                     self.memory(name)
                     for name in (
-                        "trace_site", "trace_count", "site_count", "side", "old_entries", "cursor", "target",
+                        "trace_site",
+                        "trace_count",
+                        "site_count",
+                        "side",
+                        "old_entries",
+                        "cursor",
+                        "target",
                     )
                 ),
             ),
@@ -96,8 +103,15 @@ class Reuse(Handler):
                 *(
                     self.memory(name)
                     for name in (
-                        "trace_site", "trace_count", "trace_start", "trace_density", "site_count",
-                        "side", "new_entries", "new_words", "reused",
+                        "trace_site",
+                        "trace_count",
+                        "trace_start",
+                        "trace_density",
+                        "site_count",
+                        "side",
+                        "new_entries",
+                        "new_words",
+                        "reused",
                     )
                 ),
             ),
@@ -124,6 +138,7 @@ class Reuse(Handler):
         return self.low.numbers.build(type_.shape, lambda *at: item(self.place(type_, start, at)))
 
     def place(self, type_: Type, start: Value, at: tuple[Value, ...]) -> Value:
+        """Append where an element lies."""
         b = self.low.b
         offset = b.const(0, I32)
         for size, index in zip(type_.shape, at, strict=True):
@@ -216,7 +231,9 @@ def note(
     return entry, start
 
 
-def once(site_count: Any, sites: Any, new_entries: Any, new_words: Any, cursor: Any, reused: Any) -> None:
+def once(
+    site_count: Any, sites: Any, new_entries: Any, new_words: Any, cursor: Any, reused: Any
+) -> None:
     """Run the model against the old trace."""
     run("begin")
     for k in range(sites):
@@ -229,9 +246,26 @@ def once(site_count: Any, sites: Any, new_entries: Any, new_words: Any, cursor: 
 
 
 def chain(
-    draws: Any, warmup: Any, thin: Any, tries: Any, draw: Any, count: Any, logw: Any, fault_: Any, side: Any, old_entries: Any,
-    target: Any, accepted: Any, held: Any, trace: Any, real: Any, whole: Any, reals: Any, wholes: Any,
-    held_real: Any, held_whole: Any,
+    draws: Any,
+    warmup: Any,
+    thin: Any,
+    tries: Any,
+    draw: Any,
+    count: Any,
+    logw: Any,
+    fault_: Any,
+    side: Any,
+    old_entries: Any,
+    target: Any,
+    accepted: Any,
+    held: Any,
+    trace: Any,
+    real: Any,
+    whole: Any,
+    reals: Any,
+    wholes: Any,
+    held_real: Any,
+    held_whole: Any,
 ) -> None:
     """Run a chain: a first run with a weight, then proposals; keep every `thin`-th."""
     site_count, sites, new_entries, new_words, cursor, reused = trace
@@ -282,12 +316,18 @@ def chain(
 def mh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Run chains of single-site proposals; `thin` proposals a kept draw."""
     composed = compose(
-        model, arguments, options.dtype, lambda low, layout: Reuse(low, layout, options.trace), options.stack
+        model,
+        arguments,
+        options.dtype,
+        lambda low, layout: Reuse(low, layout, options.trace),
+        options.stack,
     )
     program, layout = composed.program, composed.layout
     real = Type(options.dtype)
     variables: dict[str, Type] = {"accepted": I32, "held": real}
-    variables |= {name: program.variables[f"kept_{name[5:]}"] for name in ("held_real", "held_whole")}
+    variables |= {
+        name: program.variables[f"kept_{name[5:]}"] for name in ("held_real", "held_whole")
+    }
     numbers = [composed.parameter(name, I32) for name in ("draws", "warmup", "thin", "tries")]
     names = ("draw", "count", "logw", "fault", "side", "old_entries", "target", "accepted", "held")
     program.buffers |= {"held": options.dtype, "accepted": "i32"}
@@ -314,7 +354,12 @@ def mh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     }
     buffers = options.buffers(program, rows, lanes)
     given = (
-        *seed_words(options.seed), *composed.lowered.data, options.draws, options.warmup, options.thin, 1000
+        *seed_words(options.seed),
+        *composed.lowered.data,
+        options.draws,
+        options.warmup,
+        options.thin,
+        1000,
     )
     Executable(program, options.device, options.cpu).run(given, buffers, lanes, options.threads)
     if not np.all(buffers["held"] > -np.inf):
@@ -324,7 +369,8 @@ def mh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
             remedy="check the observations' supports and units",
         )
     shaped = [
-        buffers[name].reshape(options.draws, layout.sizes[f"kept_{name}"], lanes) for name in ("real", "whole")
+        buffers[name].reshape(options.draws, layout.sizes[f"kept_{name}"], lanes)
+        for name in ("real", "whole")
     ]
     named, value = unpack(layout, composed.lowered.template, *shaped)
     rate = buffers["accepted"][0] / max(1, options.warmup + options.draws * options.thin)

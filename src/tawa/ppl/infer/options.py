@@ -59,6 +59,12 @@ class Options:
             for k in range(2):
                 b.op("write", (b.const(k, I32), words[k]), name="words")
         out = {"words": np.zeros((2, 1), np.int32)}
-        interpret(program, (*seed_words(self.seed if seed is None else seed), -1, number, -1, 0), out, range(1), library)
+        interpret(
+            program,
+            (*seed_words(self.seed if seed is None else seed), -1, number, -1, 0),
+            out,
+            range(1),
+            library,
+        )
         high, low = (int(word) & 0xFFFFFFFF for word in out["words"][:, 0])
         return ((high >> 5) * 67108864.0 + (low >> 6) + 0.5) / 9007199254740992.0

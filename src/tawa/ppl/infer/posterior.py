@@ -21,7 +21,8 @@ Array = np.ndarray[Any, Any]
 class Posterior:
     """Draws of a posterior, shaped (chains, draws, ...) by name.
 
-    `value` is what the model returned; `log_evidence` and `log_weights` are those of importance, smc and tempered
+    `value` is what the model returned; `log_evidence` and `log_weights` are those of
+    importance, smc and tempered
     (else nan and None). `statistics` are the method's own: acceptance, step sizes, divergences.
     """
 
@@ -40,7 +41,8 @@ class Posterior:
             known = ", ".join(self.draws) or "none"
             raise ModelError(
                 f"{self.model} has no kept site {name}",
-                why=f"kept sites: {known}; a site in recursion or in a loop of unknown length has no fixed place",
+                why=f"kept sites: {known}; a site in recursion or in a loop of "
+                f"unknown length has no fixed place",
                 remedy="name a site by assigning its sample to a variable, or return the value",
             ) from None
 
@@ -72,7 +74,11 @@ class Posterior:
             flat = array.reshape(*array.shape[:2], -1)
             for k in range(flat.shape[2]):
                 part = flat[:, :, k].astype(np.float64)
-                label = name + (str(list(map(int, np.unravel_index(k, array.shape[2:])))) if array.ndim > 2 else "")
+                label = name + (
+                    str(list(map(int, np.unravel_index(k, array.shape[2:]))))
+                    if array.ndim > 2
+                    else ""
+                )
                 rows.append(
                     f"{label:24}{part.mean():12.5g}{part.std():12.5g}"
                     f"{diagnostics.ess(part):10.0f}{diagnostics.rhat(part):8.3f}"
@@ -88,7 +94,9 @@ class Posterior:
         return arviz.from_dict(posterior=dict(self.draws))  # type: ignore[reportUnknownMemberType]
 
 
-def unpack(layout: Layout, template: Any, real: Array, whole: Array) -> tuple[dict[str, Array], Any]:
+def unpack(
+    layout: Layout, template: Any, real: Array, whole: Array
+) -> tuple[dict[str, Array], Any]:
     """Return the draws by name, and the value; `real` and `whole` are (draws, slots, lanes)."""
     named: dict[str, Array] = {}
     values: list[tuple[str, Array]] = []

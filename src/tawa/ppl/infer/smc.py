@@ -1,6 +1,7 @@
 """Sequential Monte Carlo: particles run to their next observation, are weighed, and resampled.
 
-A particle is the record of its lane's variables (`passes/cut.py`); resampling copies records. Particles are
+A particle is the record of its lane's variables (`passes/cut.py`); resampling copies records.
+Particles are
 resampled when the effective sample size falls below half of them (Liu and Chen).
 """
 
@@ -71,6 +72,7 @@ class Records:
     def scalar(
         self, low: Lowering, name: str, type_: Type, buffer: str, row: Value, save: bool
     ) -> None:
+        """Append the copy of a number."""
         stored = I32 if type_.kind == "bool" else type_
         if save:
             value = low.numbers.value(low.b.get(name, type_), stored)
@@ -90,6 +92,7 @@ class Records:
         count: Value,
         save: bool,
     ) -> None:
+        """Append the copy of an array, from some index on."""
         b = low.b
         index = Value(I32)
         inner = Type(type_.kind, type_.shape[len(at) + 1 :])
@@ -155,7 +158,12 @@ class Filter:
         kind_buffer, kind_row = places["kind"]
         sizes: list[float] = []
         while True:
-            given = (*seed_words(seed), *self.composed.lowered.data, int(generation == 0), generation)
+            given = (
+                *seed_words(seed),
+                *self.composed.lowered.data,
+                int(generation == 0),
+                generation,
+            )
             self.executable.run(given, state, lanes, options.threads)
             generation += 1
             logs = state[weight_buffer][weight_row]
@@ -202,4 +210,3 @@ def _step(fresh: Any, generation: Any, kind: Any, draw: Any) -> None:
     if get(kind) != DONE:
         run("go")
     run("save")
-

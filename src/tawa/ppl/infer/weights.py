@@ -1,6 +1,7 @@
 """Weights of particles: exact sums, systematic resampling.
 
-A weight becomes a whole number: its share of the largest, times a power of two. Sums of whole numbers are
+A weight becomes a whole number: its share of the largest, times a power of two. Sums of whole
+numbers are
 exact in any order, so the number of threads and the device cannot change a bit.
 """
 

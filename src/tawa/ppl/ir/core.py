@@ -5,13 +5,14 @@ fixed shape and are either immutable values (arguments, results of `build`) or *
 mutable memory of a lane. Control flow is structured: `if`, `for`, `while`, `switch`.
 
 What a probabilistic program does beyond computing is an effect: `sample`, `observe`, `factor`
-and `record`. An inference method gives them a meaning (`passes/handle.py`); a program in which none is left
+and `record`. An inference method gives them a meaning (`passes/handle.py`); a program in which
+none is left
 can be interpreted and compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -153,13 +154,13 @@ class Builder:
     """Appends operations to a region; `place` is that of the source now being lowered."""
 
     def __init__(self, dtype: Kind) -> None:
-        self.dtype = dtype
+        self.dtype: Kind = dtype
         self.real = Type(dtype)
         self.region = Region()
         self.place: Place | None = None
 
     @contextmanager
-    def inside(self, region: Region) -> Iterator[Region]:
+    def inside(self, region: Region) -> Generator[Region]:
         """Append to another region for a while."""
         outer, self.region = self.region, region
         try:

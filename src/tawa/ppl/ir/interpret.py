@@ -187,7 +187,8 @@ class _Lane:
 
 
 def offset(shape: tuple[int, ...], at: Sequence[int]) -> int:
-    """Return where an element lies in row-major order. Raises InternalError outside of the shape."""
+    """Return where an element lies in row-major order. Raises "
+    "InternalError outside of the shape."""
     place = 0
     for size, index in zip(shape, at, strict=True):
         if not 0 <= index < size:

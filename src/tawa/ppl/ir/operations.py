@@ -12,7 +12,8 @@ FLOAT, INT, BOOLEAN, ANY = "float", "int", "bool", "any"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Operands of one scalar type (`takes`); the result has it too unless `gives` says otherwise."""
+    """Operands of one scalar type (`takes`); the result has it "
+    "too unless `gives` says otherwise."""
 
     arity: int
     takes: str
@@ -20,7 +21,7 @@ class Rule:
     meaning: str = ""
 
 
-ELEMENTARY: dict[str, Rule] = {
+_OPERATIONS: dict[str, Rule] = {
     "add": Rule(2, "number", meaning="a + b, integers wrap"),
     "sub": Rule(2, "number", meaning="a - b"),
     "mul": Rule(2, "number", meaning="a * b"),
@@ -46,11 +47,25 @@ ELEMENTARY: dict[str, Rule] = {
 }
 # Functions of `math/` that stand as one operation, so that reverse mode knows their derivatives.
 FUNCTIONS = ("exp", "log", "log1p", "expm1", "sinturn", "costurn", "lgamma", "digamma", "erf")
-ELEMENTARY |= {name: Rule(1, FLOAT, meaning=f"math/functions.py: {name}") for name in FUNCTIONS}
+ELEMENTARY = _OPERATIONS | {
+    name: Rule(1, FLOAT, meaning=f"math/functions.py: {name}") for name in FUNCTIONS
+}
 STRUCTURED = ("if", "for", "while", "switch", "build")
 EFFECTS = ("sample", "observe", "factor", "record")
 OTHERS = (
-    *("const", "pack", "select", "cast", "bits", "load", "get", "set", "loadvar", "storevar", "lane"),
+    *(
+        "const",
+        "pack",
+        "select",
+        "cast",
+        "bits",
+        "load",
+        "get",
+        "set",
+        "loadvar",
+        "storevar",
+        "lane",
+    ),
     *("read", "write", "call", "run", "philox", "suspend"),
 )
 # Why a lane could not go on rightly: the value of its variable `fault` is an index into this.

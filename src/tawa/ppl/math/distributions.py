@@ -1,3 +1,5 @@
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# (lambdas of the subset: what a parameter is, the model's compiler infers)
 """The distributions: draws and log densities in the subset, from their definitions.
 
 Outside of its support a density is 0: its logarithm is minus infinity.
@@ -63,7 +65,9 @@ def standard_gamma(shape: Any) -> Any:
         t = 1.0 + c * x
         v = t * t * t
         u = log(uniform())
-        accepted = select(t > 0.0, u < 0.5 * x * x + d - d * v + d * log(select(t > 0.0, v, 1.0)), False)
+        accepted = select(
+            t > 0.0, u < 0.5 * x * x + d - d * v + d * log(select(t > 0.0, v, 1.0)), False
+        )
         going = not accepted
     power = select(boost == 1.0, log(uniform()) / shape, 0.0)
     return d * v * exp(power)
@@ -373,37 +377,6 @@ def _draw_half_flat() -> Any:
     return exp(4.0 * uniform() - 2.0)
 
 
-def _lkj(factor: Any, size: Any, concentration: Any) -> Any:
-    n = len(size)
-    total = 0.0
-    for i in range(1, n):
-        power = float(n - 1 - i) + 2.0 * concentration - 2.0
-        total = total + power * log(factor[i, i])
-        b = concentration + 0.5 * float(n - 1 - i)
-        a = 0.5 * float(i)
-        # Of a row of length i before the diagonal: uniform on directions, beta in its length.
-        total = total - log_beta(a, b) - a * LOG_PI + lgamma(a)
-    return total
-
-
-def _draw_lkj(size: Any, concentration: Any) -> Any:
-    n = len(size)
-    factor = times(n, lambda: times(n, lambda: 0.0))
-    factor = put(factor, 0, put(factor[0], 0, 1.0))
-    for i in range(1, n):
-        length = draw_beta(0.5 * float(i), concentration + 0.5 * float(n - 1 - i))
-        z = times(n, lambda: standard_normal())
-        square = 0.0
-        for j in range(i):
-            square = square + z[j] * z[j]
-        scale = sqrt(length / square)
-        row = times(n, lambda: 0.0)
-        for j in range(i):
-            row = put(row, j, z[j] * scale)
-        factor = put(factor, i, put(row, i, sqrt(1.0 - length)))
-    return factor
-
-
 def _p(text: str) -> tuple[Parameter, ...]:
     made: list[Parameter] = []
     for item in text.split():
@@ -421,7 +394,9 @@ def _location_scale(name: str, draw: Any, density: Any) -> Distribution:
     return Distribution(name, _LS, "real", on.REAL, draw, density, shift_scale=(0, 1))
 
 
-def _scaled(name: str, text: str, draw: Any, density: Any, support: Any = on.POSITIVE) -> Distribution:
+def _scaled(
+    name: str, text: str, draw: Any, density: Any, support: Any = on.POSITIVE
+) -> Distribution:
     return Distribution(name, _p(text), "real", support, draw, density)
 
 
@@ -431,10 +406,6 @@ def _whole(name: str, text: str, draw: Any, density: Any) -> Distribution:
 
 def _same(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     return shapes[0]
-
-
-def _square(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    return shapes[0] * 2
 
 
 def _d_normal(loc: Any, scale: Any) -> Any:
@@ -529,7 +500,13 @@ Laplace = _location_scale("Laplace", _draw_laplace, _laplace)
 Logistic = _location_scale("Logistic", _draw_logistic, _logistic)
 Gumbel = _location_scale("Gumbel", _d_gumbel, _gumbel)
 StudentT = Distribution(
-    "StudentT", _p("df loc:=0 scale:=1"), "real", on.REAL, _draw_student, _student, shift_scale=(1, 2)
+    "StudentT",
+    _p("df loc:=0 scale:=1"),
+    "real",
+    on.REAL,
+    _draw_student,
+    _student,
+    shift_scale=(1, 2),
 )
 HalfNormal = _scaled("HalfNormal", "scale:=1", _d_half_normal, _half_normal)
 HalfCauchy = _scaled("HalfCauchy", "scale:=1", _d_half_cauchy, _half_cauchy)
@@ -545,9 +522,7 @@ Beta = _scaled("Beta", "a b", draw_beta, _beta, on.UNIT)
 Uniform = _scaled("Uniform", "low:=0 high:=1", _d_uniform, _uniform, on.INTERVAL)
 Flat = _scaled("Flat", "", _draw_flat, _flat, on.REAL)
 HalfFlat = _scaled("HalfFlat", "", _draw_half_flat, _flat)
-Bernoulli = Distribution(
-    "Bernoulli", _p("probability"), "bool", on.WHOLE, _d_bernoulli, _bernoulli
-)
+Bernoulli = Distribution("Bernoulli", _p("probability"), "bool", on.WHOLE, _d_bernoulli, _bernoulli)
 BernoulliLogit = Distribution(
     "BernoulliLogit", _p("logit"), "bool", on.WHOLE, _d_bernoulli_logit, _bernoulli_logit
 )
@@ -561,9 +536,17 @@ Categorical = _whole("Categorical", "weights:vector", _draw_categorical, _catego
 CategoricalLogits = _whole(
     "CategoricalLogits", "logits:vector", _draw_categorical_logits, _categorical_logits
 )
-DiscreteUniform = _whole("DiscreteUniform", "low:int high:int", _d_discrete_uniform, _discrete_uniform)
+DiscreteUniform = _whole(
+    "DiscreteUniform", "low:int high:int", _d_discrete_uniform, _discrete_uniform
+)
 Dirichlet = Distribution(
-    "Dirichlet", _p("concentration:vector"), "vector", on.SIMPLEX, _draw_dirichlet, _dirichlet, _same
+    "Dirichlet",
+    _p("concentration:vector"),
+    "vector",
+    on.SIMPLEX,
+    _draw_dirichlet,
+    _dirichlet,
+    _same,
 )
 MultivariateNormal = Distribution(
     "MultivariateNormal",

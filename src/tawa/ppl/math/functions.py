@@ -186,5 +186,3 @@ def philox(k0: Any, k1: Any, c0: Any, c1: Any, c2: Any, c3: Any) -> Any:
         c0, c1, c2, c3 = h1 ^ c1 ^ k0, p1, h0 ^ c3 ^ k1, p0
         k0, k1 = k0 + W0, k1 + W1
     return c0, c1, c2, c3
-
-

@@ -7,10 +7,12 @@ Before -> after::
     yield add(%a, %b)                   case 5:  b = result; pop; result = a + b; pc = pop
 
 A `suspend` ends a case in the same way, with `going` false: the lane's variables are then all that
-the rest of the model needs. That record is the delimited continuation; copying it and going on twice is
+the rest of the model needs. That record is the delimited continuation; copying it and going on
+twice is
 resuming it twice.
 
-Requires: effects handled, but for `suspend`. Ensures: no `call` is left; `resume` goes on from `pc`.
+Requires: effects handled, but for `suspend`. Ensures: no `call` is left; `resume` goes on from
+`pc`.
 Declines: nothing. What has neither a call nor a suspension inside stays as it is, in one case.
 """
 
@@ -70,7 +72,8 @@ class _Part:
 def cut(program: Program, stack: int) -> None:
     """Make the body the procedure `resume`; the new body starts it and runs it to its first stop.
 
-    The body becomes `start`: it sets the variables of a fresh run. `stack` is the size of the stack in words.
+    The body becomes `start`: it sets the variables of a fresh run. `stack` is the size of the
+    stack in words.
     """
     _Cutter(program, stack).run()
 
@@ -95,7 +98,11 @@ class _Cutter:
             parts[function.name] = self.flatten(function.name, function.body)
         for part in (main, *parts.values()):
             self.assign_homes(part)
-        cases = tuple(self.emit(block, part, parts) for part in (main, *parts.values()) for block in part.blocks)
+        cases = tuple(
+            self.emit(block, part, parts)
+            for part in (main, *parts.values())
+            for block in part.blocks
+        )
         declared = self.program.variables
         declared |= {"pc": I32, "sp": I32, "depth": I32, "going": BOOL, "kind": I32}
         declared.setdefault("fault", I32)

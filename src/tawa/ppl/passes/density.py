@@ -7,7 +7,8 @@ Before -> after::
 
 Requires: a lowered model. Ensures: the variable `z` has a place for each free number; the body only
 computes, records and has `factor` left.
-Declines: a discrete site, a site that is not reached in every run or not a known number of times: GradientError.
+Declines: a discrete site, a site that is not reached in every run or not a known number of times:
+GradientError.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class Density(Handler):
             raise GradientError(
                 f"{title} is not a site of every run",
                 place=op.place,
-                why=f"{self.method} moves a vector of a fixed length: which sites there are must not "
+                why=f"{self.method} moves a vector of a fixed length: which sites "
+                f"there are must not "
                 "depend on a branch, on recursion, or on a loop of unknown length",
                 remedy='use method="mh" or "smc", or sample it in every run',
             )
@@ -58,7 +60,11 @@ class Density(Handler):
             return b.op("loadvar", (at,), (Type(b.dtype),), name="z").result
 
         if op.result.type.shape:
-            given = low.numbers.build((free,), lambda k: read(b.make("add", first, k)))
+
+            def free_number(k: Value) -> Value:
+                return read(b.make("add", first, k))
+
+            given = low.numbers.build((free,), free_number)
         else:
             given = read(first)
         takes = family.support.forward.__code__.co_argcount

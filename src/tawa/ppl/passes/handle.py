@@ -6,8 +6,10 @@ Before -> after, for importance sampling::
     observe %v, %x, %s {Normal}         log weight += log density
     record %x {title="x"}               kept memory of the lane, if each run has it once a trip
 
-Requires: a lowered model. Ensures: no effect is left in what was handled, unless the handler left it.
-Declines: a record in a function that calls itself or in a loop of unknown length is dropped: it has no fixed place.
+Requires: a lowered model. Ensures: no effect is left in what was handled, unless the handler left
+it.
+Declines: a record in a function that calls itself or in a loop of unknown length is dropped: it
+has no fixed place.
 """
 
 from __future__ import annotations
@@ -207,7 +209,9 @@ class _Rewriter:
     def inside(self, op: Op, inner: Region, nest: Nest) -> Nest:
         match op.code:
             case "build":
-                return Nest((*nest.loops, (inner.args[0], op.attrs["count"])), nest.known, nest.certain)
+                return Nest(
+                    (*nest.loops, (inner.args[0], op.attrs["count"])), nest.known, nest.certain
+                )
             case "for" if op.operands[0] in self.constants:
                 count = int(self.constants[op.operands[0]])
                 return Nest((*nest.loops, (inner.args[0], count)), nest.known, nest.certain)

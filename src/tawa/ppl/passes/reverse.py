@@ -6,12 +6,16 @@ Before -> after::
     factor %e                           logw += %e
                                         dx += 1 * %e; g[...] += dx     (backward)
 
-A loop's body is computed again, trip by trip and in reverse, from the values that the trip began with; only those are
-kept. So memory is what loops carry, and each nesting costs one more evaluation of its body. Terms are
+A loop's body is computed again, trip by trip and in reverse, from the values that the trip began
+with; only those are
+kept. So memory is what loops carry, and each nesting costs one more evaluation of its body. Terms
+are
 added to the log weight where their body is computed for the backward sweep, once.
 
-Requires: a body of `passes/density.py`. Ensures: `logw` is the log density, `g` its gradient at `z`.
-Declines: a loop of unknown length, or `while`, through which the density depends on `z`: GradientError.
+Requires: a body of `passes/density.py`. Ensures: `logw` is the log density, `g` its gradient at
+`z`.
+Declines: a loop of unknown length, or `while`, through which the density depends on `z`:
+GradientError.
 """
 
 from __future__ import annotations
@@ -20,7 +24,18 @@ import math
 from collections.abc import Callable
 
 from tawa.errors import GradientError, InternalError
-from tawa.ppl.ir.core import I32, Builder, Op, Program, Region, Type, Value, clone, free_values, walk
+from tawa.ppl.ir.core import (
+    I32,
+    Builder,
+    Op,
+    Program,
+    Region,
+    Type,
+    Value,
+    clone,
+    free_values,
+    walk,
+)
 
 _KEPT = ("kept_real", "kept_whole")
 
@@ -231,7 +246,8 @@ class _Reverse:
         return held
 
     def forward(self, op: Op) -> None:
-        """Emit an operation. Nested bodies come without their terms: those come when they are swept."""
+        """Emit an operation. Nested bodies come without their "
+        "terms: those come when they are swept."""
         if op.code == "factor":
             amount = op.operands[0]
             self.b.set("logw", self.b.make("add", self.b.get("logw", self.b.real), amount))
@@ -286,7 +302,8 @@ class _Reverse:
                 "the number of trips of this loop is not known",
                 place=op.place,
                 why=f"{self.method} goes through a loop backward, from values it kept of each trip",
-                remedy="loop over an array, or over range of a number known when the model is compiled",
+                remedy="loop over an array, or over range of a number known when "
+                "the model is compiled",
             )
         return count
 
@@ -319,7 +336,8 @@ class _Reverse:
                     "the log density depends on this loop",
                     place=op.place,
                     why=f"{self.method} needs the number of trips of a loop before it runs",
-                    remedy="loop over an array, or over range of a number known when the model is compiled",
+                    remedy="loop over an array, or over range of a number known when "
+                    "the model is compiled",
                 )
             case "pack":
                 row = op.operands[0].type.shape
@@ -358,7 +376,9 @@ class _Reverse:
         return tuple(
             None
             if value not in self.active
-            else self.adjoints[value] if value.type.shape else self.adjoint(value)
+            else self.adjoints[value]
+            if value.type.shape
+            else self.adjoint(value)
             for value in results
         )
 
