@@ -26,6 +26,7 @@ ORDER = (
     "simulator",
     "runtime",
     "testing",
+    "ppl",
     "tools",
     "kernels",
 )

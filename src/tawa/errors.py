@@ -517,8 +517,8 @@ class ModelError(TawaError):
 class GradientError(TawaError):
     """A model has a site that a method with gradients cannot move.
 
-    Why: hmc and nuts move along a gradient of the log density: every site must take real values, and
-    which sites there are must not depend on a sample.
+    Why: hmc and nuts move along a gradient of the log density: every site must take real values,
+    and which sites there are must not depend on a sample.
 
     Remedy: Use method="mh" or "smc", or sum over the values of a discrete site with ppl.factor.
 
@@ -537,7 +537,7 @@ class GradientError(TawaError):
     Message::
 
         left is discrete: Bernoulli has no gradient
-          at kernel.py:9
+          at kernel.py:8
                 left = ppl.sample(ppl.Bernoulli(0.5))
                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
           why: nuts moves along a gradient of the log density
@@ -548,8 +548,8 @@ class GradientError(TawaError):
 class StackError(TawaError):
     """A lane's memory for calls that are not finished, or for its trace, is too small.
 
-    Why: Each chain or particle is one thread with a stack of its own, of a size that is fixed before
-    the run. A lane that needs more stops, and the run is an error: no draw is made up.
+    Why: Each chain or particle is one thread with a stack of its own, of a size that is fixed
+    before the run. A lane that needs more stops, and the run is an error: no draw is made up.
 
     Remedy: Pass a larger `stack=` (in words), or write a model that recurs less deeply.
 

@@ -3,6 +3,8 @@
 Scalars are SSA values, variables and arrays are stack slots that LLVM's mem2reg and SROA make
 registers of. No fast-math flag is set: LLVM may not contract, reorder or approximate, so all
 targets give the same bits. `fma`, `sqrt`, `floor` and `rint` are intrinsics, exact by definition.
+
+Length: one case for each operation.
 """
 
 from __future__ import annotations

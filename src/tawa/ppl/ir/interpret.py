@@ -135,8 +135,9 @@ class _Lane:
             case "if":
                 return self.region(op.regions[0 if given[0] else 1], env)
             case "switch":
-                if 0 <= given[0] < len(op.regions):
-                    self.region(op.regions[given[0]], env)
+                number_: int = given[0]
+                if 0 <= number_ < len(op.regions):
+                    self.region(op.regions[number_], env)
                 return ()
             case "for":
                 carried = given[1:]

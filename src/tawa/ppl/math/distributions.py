@@ -3,6 +3,8 @@
 """The distributions: draws and log densities in the subset, from their definitions.
 
 Outside of its support a density is 0: its logarithm is minus infinity.
+
+Length: all distributions; a draw and a density each.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ resuming it twice.
 Requires: effects handled, but for `suspend`. Ensures: no `call` is left; `resume` goes on from
 `pc`.
 Declines: nothing. What has neither a call nor a suspension inside stays as it is, in one case.
+
+Length: one machine, from blocks to cases.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ Requires: a body of `passes/density.py`. Ensures: `logw` is the log density, `g`
 `z`.
 Declines: a loop of unknown length, or `while`, through which the density depends on `z`:
 GradientError.
+
+Length: one sweep, and a rule for each operation.
 """
 
 from __future__ import annotations
