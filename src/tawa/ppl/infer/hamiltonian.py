@@ -222,7 +222,8 @@ def hmc_chain(
         assign(draw, t)
         assign(count, 0)
         begin_trajectory(v, size)
-        step = get(a[0])
+        # Equal trajectories can come round to where they began: their length varies (Neal 2011, 3.2).
+        step = get(a[0]) * (0.5 + uniform())
         for _ in range(steps):
             leapfrog(z, g, p, mass, step, size)
         assign(total_leaps, get(total_leaps) + steps)
