@@ -33,6 +33,7 @@ ORDER = (
     "simulator",
     "runtime",
     "testing",
+    "ppl",
     "tools",
     "kernels",
     "torch",

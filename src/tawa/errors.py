@@ -510,6 +510,128 @@ class TuningError(TawaError):
     """  # noqa: E501
 
 
+class ModelError(TawaError):
+    """A probabilistic model uses what its language does not have, or uses it wrongly.
+
+    Why: The source of a model is compiled to a program that runs as one chain or one particle, on
+    the CPU or the GPU: only what has a meaning there can stand in it.
+
+    Remedy: Write what the message proposes; compute what needs all of Python outside of the model
+    and pass it in.
+
+    Example::
+
+        from tawa import ppl
+
+        @ppl.model
+        def walk(n):
+            place = 0.0
+            while True:
+                place += ppl.sample(ppl.Normal(0.0, 1.0))
+                if place > 3.0:
+                    break
+            return place
+
+        ppl.infer(walk, 3, method="importance", draws=10)
+
+    Message::
+
+        break cannot stand in a loop
+          at kernel.py:12
+                        break
+                        ^^^^^
+          why: a loop of a model ends by its condition or its count
+          do:  use while with a condition, or a function that calls itself
+    """
+
+
+class GradientError(TawaError):
+    """A model has a site that a method with gradients cannot move.
+
+    Why: hmc and nuts move along a gradient of the log density: every site must take real values,
+    and which sites there are must not depend on a sample.
+
+    Remedy: Use method="mh" or "smc", or sum over the values of a discrete site with ppl.factor.
+
+    Example::
+
+        from tawa import ppl
+
+        @ppl.model
+        def switch(y):
+            left = ppl.sample(ppl.Bernoulli(0.5))
+            ppl.observe(ppl.Normal(-1.0 if left else 1.0, 1.0), y)
+            return left
+
+        ppl.infer(switch, 0.3, method="nuts")
+
+    Message::
+
+        left is discrete: Bernoulli has no gradient
+          at kernel.py:8
+                left = ppl.sample(ppl.Bernoulli(0.5))
+                       ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+          why: nuts moves along a gradient of the log density
+          do:  use method="mh" or "smc", or sum over its values with ppl.factor
+    """
+
+
+class StackError(TawaError):
+    """A lane's memory for calls that are not finished, or for its trace, is too small.
+
+    Why: Each chain or particle is one thread with a stack of its own, of a size that is fixed
+    before the run. A lane that needs more stops, and the run is an error: no draw is made up.
+
+    Remedy: Pass a larger `stack=` (in words), or write a model that recurs less deeply.
+
+    Example::
+
+        from tawa import ppl
+
+        @ppl.model
+        def deep(n):
+            if n == 0:
+                return 0
+            return deep(n - 1) + ppl.sample(ppl.Poisson(1.0))
+
+        ppl.infer(deep, 100, method="importance", draws=10)
+
+    Message::
+
+        deep: the stack of 64 words ran out at depth 64 in 10 of 10 lanes
+          why: each call that is not finished keeps its values on the stack of its lane
+          do:  pass stack=256 or more to ppl.infer, or recur less deeply
+    """
+
+
+class WeightError(TawaError):
+    """All particles have weight zero.
+
+    Why: A weight is the product of the densities of what was observed; where all are zero, no run
+    of the model explains the data, and there is nothing to resample.
+
+    Remedy: Check the supports and units of the observations, or take more particles.
+
+    Example::
+
+        from tawa import ppl
+
+        @ppl.model
+        def impossible(y):
+            x = ppl.sample(ppl.Uniform(0.0, 1.0))
+            ppl.observe(ppl.Uniform(0.0, x), y)
+            return x
+
+        ppl.infer(impossible, 2.0, method="importance", draws=100)
+
+    Message::
+
+        all 100 weights are zero
+          why: no run of the model agrees with what was observed
+          do:  check the observations' supports and units, or take more particles
+    """
+
+
 class InternalError(TawaError):
     """The compiler failed through no fault of the user's; the message names a dump folder.
 

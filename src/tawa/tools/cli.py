@@ -81,6 +81,13 @@ def make_parser() -> argparse.ArgumentParser:
     text = "say what this machine can do, and what is missing"
     doctor = commands.add_parser("doctor", help=text, description=text)
     doctor.add_argument("--json", action="store_true", help="print facts instead of prose")
+    text = "probabilistic models: tawa ppl run FILE:MODEL"
+    ppl = commands.add_parser("ppl", help=text, description=text)
+    ppl.add_argument("action", choices=("run", "show"), help="draw from a posterior; print the IR")
+    ppl.add_argument("model", metavar="FILE:MODEL", help="FILE.py or a module, and the name")
+    ppl.add_argument("--args", nargs="*", default=[], metavar="VALUE", help="3 0.5 [28,8,-3]")
+    ppl.add_argument("--method", default="nuts", help="importance mh smc hmc nuts (nuts)")
+    ppl.add_argument("--options", nargs="*", default=[], metavar="NAME=VALUE", help="draws=1000")
     return parser
 
 
@@ -95,6 +102,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _explain(options)
             case "trace":
                 return _trace(options)
+            case "ppl":
+                from tawa.ppl.command import command
+
+                return command(options)
             case _:
                 return _doctor(options.json)
     except TawaError as error:

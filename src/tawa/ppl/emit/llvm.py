@@ -1,0 +1,579 @@
+"""LLVM IR of a program: one function that runs a range of lanes, or a kernel with a thread a lane.
+
+Scalars are SSA values, variables and arrays are stack slots that LLVM's mem2reg and SROA make
+registers of. No fast-math flag is set: LLVM may not contract, reorder or approximate, so all
+targets give the same bits. `fma`, `sqrt`, `floor` and `rint` are intrinsics, exact by definition.
+
+Length: one case for each operation.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+
+from tawa.errors import InternalError
+from tawa.ppl.ir.core import I32, Function, Kind, Op, Program, Region, Type, Value
+from tawa.ppl.ir.operations import FUNCTIONS
+
+LLVM = {"f32": "float", "f64": "double", "i32": "i32", "i64": "i64", "bool": "i1"}
+MEMORY = LLVM | {"bool": "i8"}
+BYTES = {"f32": 4, "f64": 8, "i32": 4, "i64": 8, "bool": 1}
+_FLOATING = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_INTEGER = {"add": "add", "sub": "sub", "mul": "mul", "and": "and", "or": "or", "xor": "xor"}
+_RELATION = {
+    "lt": ("olt", "slt"),
+    "le": ("ole", "sle"),
+    "eq": ("oeq", "eq"),
+    "ne": ("une", "ne"),
+}
+_INTRINSIC = {"sqrt": "sqrt", "abs": "fabs", "floor": "floor", "rint": "rint", "fma": "fma"}
+Library = Callable[[str, Kind], Function]
+
+
+def emit(program: Program, library: Library, *, gpu: bool) -> tuple[str, int]:
+    """Return LLVM IR of a program, and the bytes of memory that a lane has on its stack.
+
+    The function is `kernel(first, end, lanes, params..., buffers...)`: i64 for the first three,
+    numbers by value, arrays and buffers as pointers.
+    """
+    module = _Module(library)
+    signature: list[str] = []
+    names: list[str] = []
+    for number, param in enumerate(program.params):
+        type_ = "ptr noalias readonly" if param.type.shape else LLVM[param.type.kind]
+        signature.append(f"{type_} %p{number}")
+        names.append(f"{'ptr' if param.type.shape else type_} %p{number}")
+    for name in program.buffers:
+        signature.append(f"ptr noalias %buffer.{name}")
+        names.append(f"ptr %buffer.{name}")
+    body = _Body(module, program, gpu)
+    values = {param: f"%p{number}" for number, param in enumerate(program.params)}
+    body.region(program.body, values)
+    lane_signature = ", ".join(["i64 %lane", "i64 %lanes", *signature])
+    text = body.function(f"internal void @lane({lane_signature}) alwaysinline nounwind", "ret void")
+    call = f"call void @lane({', '.join(['i64 %lane', 'i64 %lanes', *names])})"
+    outer = ", ".join(["i64 %first", "i64 %end", "i64 %lanes", *signature])
+    kernel = (_GPU if gpu else _CPU).format(signature=outer, call=call)
+    lines = [*module.functions.values(), text, kernel, *module.footer()]
+    return "\n".join(lines), body.bytes
+
+
+_CPU = """define void @kernel({signature}) nounwind {{
+entry:
+  %some = icmp slt i64 %first, %end
+  br i1 %some, label %loop, label %exit
+loop:
+  %lane = phi i64 [ %first, %entry ], [ %next, %loop ]
+  {call}
+  %next = add i64 %lane, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %loop, label %exit
+exit:
+  ret void
+}}
+"""
+_GPU = """declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+declare i32 @llvm.nvvm.read.ptx.sreg.ntid.x()
+define ptx_kernel void @kernel({signature}) nounwind {{
+entry:
+  %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %block = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+  %threads = call i32 @llvm.nvvm.read.ptx.sreg.ntid.x()
+  %thread64 = zext i32 %thread to i64
+  %block64 = zext i32 %block to i64
+  %threads64 = zext i32 %threads to i64
+  %before = mul i64 %block64, %threads64
+  %within = add i64 %before, %thread64
+  %lane = add i64 %within, %first
+  %inside = icmp slt i64 %lane, %end
+  br i1 %inside, label %work, label %exit
+work:
+  {call}
+  br label %exit
+exit:
+  ret void
+}}
+"""
+
+
+class _Module:
+    """Functions of `math/` that are used, and declarations of intrinsics."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self.functions: dict[str, str] = {}
+        self.declared: dict[str, None] = {}
+        self.loops = 0
+
+    def footer(self) -> list[str]:
+        lines = list(self.declared)
+        lines.append('!0 = !{!"llvm.loop.unroll.full"}')
+        lines += [f"!{k} = distinct !{{!{k}, !0}}" for k in range(1, self.loops + 1)]
+        return lines
+
+    def function(self, name: str, kind: Kind) -> str:
+        """Return the symbol of a function of the library, emitted when first used."""
+        made = self.library(name, kind)
+        if made.name not in self.functions:
+            self.functions[made.name] = ""  # in its place before what it calls
+            args = made.body.args
+            body = _Body(self, Program(name, kind, args, made.body), False)
+            results = body.region(made.body, {arg: f"%p{k}" for k, arg in enumerate(args)})
+            signature = ", ".join(f"{LLVM[a.type.kind]} %p{k}" for k, a in enumerate(args))
+            types = [LLVM[value.type.kind] for value in made.body.yields]
+            if len(types) == 1:
+                returned, end = types[0], f"ret {types[0]} {results[0]}"
+            else:
+                returned, held = "{ " + ", ".join(types) + " }", "poison"
+                for k, (type_, result) in enumerate(zip(types, results, strict=True)):
+                    held = body.line(f"insertvalue {returned} {held}, {type_} {result}, {k}")
+                end = f"ret {returned} {held}"
+            head = f"internal {returned} @{made.name}({signature}) nounwind willreturn memory(none)"
+            self.functions[made.name] = body.function(head, end)
+        return made.name
+
+
+class _Body:
+    """The code of one function; stack slots are made in its first block."""
+
+    def __init__(self, module: _Module, program: Program, unroll: bool) -> None:
+        self.module = module
+        self.program = program
+        self.unroll = unroll
+        self.slots: list[str] = []
+        self.lines: list[str] = []
+        self.count = 0
+        self.bytes = 0
+        self.destination: dict[Value, str] = {}
+        self.constants: dict[Value, int] = {}
+        self.variables = {name: self.slot(type_, name) for name, type_ in program.variables.items()}
+        for name, type_ in program.variables.items():
+            self.zero(type_, self.variables[name])
+
+    def function(self, head: str, end: str) -> str:
+        """Return the text of the function."""
+        inside = "\n".join(["entry:", *self.slots, *self.lines, "  " + end])
+        return f"define {head} {{\n{inside}\n}}\n"
+
+    def fresh(self, stem: str = "t") -> str:
+        self.count += 1
+        return f"%{stem}{self.count}"
+
+    def line(self, text: str) -> str:
+        name = self.fresh()
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+    def do(self, text: str) -> None:
+        self.lines.append(f"  {text}")
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name[1:]}:")
+
+    def slot(self, type_: Type, stem: str = "s") -> str:
+        name = self.fresh(stem + ".")
+        kind = MEMORY[type_.kind]
+        self.bytes += BYTES[type_.kind] * type_.size
+        held = f"[{type_.size} x {kind}]" if type_.shape else kind
+        self.slots.append(f"  {name} = alloca {held}, align 8")
+        return name
+
+    def zero(self, type_: Type, slot: str) -> None:
+        if not type_.shape:
+            zero = "0.0" if type_.is_float else "0"
+            self.do(f"store {MEMORY[type_.kind]} {zero}, ptr {slot}")
+            return
+        self.intrinsic("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+        size = type_.size * BYTES[type_.kind]
+        self.do(f"call void @llvm.memset.p0.i64(ptr align 8 {slot}, i8 0, i64 {size}, i1 false)")
+
+    def intrinsic(self, declaration: str) -> None:
+        self.module.declared[declaration] = None
+
+    def load(self, kind: Kind, pointer: str) -> str:
+        value = self.line(f"load {MEMORY[kind]}, ptr {pointer}")
+        return self.line(f"trunc i8 {value} to i1") if kind == "bool" else value
+
+    def store(self, kind: Kind, value: str, pointer: str) -> None:
+        if kind == "bool":
+            value = self.line(f"zext i1 {value} to i8")
+        self.do(f"store {MEMORY[kind]} {value}, ptr {pointer}")
+
+    def copy(self, type_: Type, source: str, target: str) -> None:
+        if source == target:
+            return
+        self.intrinsic("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+        size = type_.size * BYTES[type_.kind]
+        self.do(
+            f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)"
+        )
+
+    def element(self, kind: Kind, shape: tuple[int, ...], base: str, at: list[str]) -> str:
+        """Return the address of an element, or of the row that fewer indices choose."""
+        place = "0"
+        for size, index in zip(shape, at, strict=False):
+            wide = self.line(f"sext i32 {index} to i64")
+            if place != "0":
+                scaled = self.line(f"mul nsw i64 {place}, {size}")
+                wide = self.line(f"add nsw i64 {scaled}, {wide}")
+            place = wide
+        stride = math.prod(shape[len(at) :])
+        if stride != 1:
+            place = self.line(f"mul nsw i64 {place}, {stride}")
+        return self.line(f"getelementptr inbounds {MEMORY[kind]}, ptr {base}, i64 {place}")
+
+    # -- regions
+
+    def region(self, region: Region, values: dict[Value, str]) -> list[str]:
+        """Emit operations; return what the region yields."""
+        for op in region.ops:
+            results = self.operation(op, values)
+            values.update(zip(op.results, results, strict=True))
+        return [values[value] for value in region.yields]
+
+    def operation(self, op: Op, values: dict[Value, str]) -> list[str]:
+        given = [values[value] for value in op.operands]
+        match op.code:
+            case "const":
+                return [self.constant(op.result, op.attrs["value"])]
+            case "if":
+                return self.branch(op, given, values)
+            case "switch":
+                return self.switch(op, given, values)
+            case "for":
+                return self.loop(op, given, values)
+            case "while":
+                return self.repeat(op, given, values)
+            case "build":
+                return self.build(op, values)
+            case "pack":
+                return [self.pack(op, given)]
+            case "philox":
+                name = self.module.function("philox", "f32")
+                args = ", ".join(f"i32 {value}" for value in given)
+                words = self.line(f"call {{ i32, i32, i32, i32 }} @{name}({args})")
+                return [
+                    self.line(f"extractvalue {{ i32, i32, i32, i32 }} {words}, {k}")
+                    for k in range(4)
+                ]
+            case "run":
+                return self.region(self.program.procedures[op.attrs["name"]], values)
+            case "set":
+                self.set(op, given[0])
+                return []
+            case "storevar" | "write":
+                kind = op.operands[-1].type.kind
+                self.store(kind, given[-1], self.address(op, given))
+                return []
+            case _:
+                return [self.scalar(op, given)]
+
+    def constant(self, value: Value, number: float | int | bool) -> str:
+        if value.type == I32:
+            self.constants[value] = int(number)
+        return literal(value.type.kind, number)
+
+    def address(self, op: Op, given: list[str]) -> str:
+        name = op.attrs["name"]
+        if op.code in ("loadvar", "storevar"):
+            type_ = self.program.variables[name]
+            at = given[: len(type_.shape)]
+            return self.element(type_.kind, type_.shape, self.variables[name], at)
+        kind = self.program.buffers[name]
+        row = self.line(f"sext i32 {given[0]} to i64")
+        start = self.line(f"mul nsw i64 {row}, %lanes")
+        place = self.line(f"add nsw i64 {start}, %lane")
+        return self.line(f"getelementptr {MEMORY[kind]}, ptr %buffer.{name}, i64 {place}")
+
+    def set(self, op: Op, value: str) -> None:
+        type_ = op.operands[0].type
+        slot = self.variables[op.attrs["name"]]
+        if type_.shape:
+            self.copy(type_, value, slot)
+        else:
+            self.store(type_.kind, value, slot)
+
+    def held(self, value: Value, given: str, slot: str) -> None:
+        """Keep a value in a slot of its own."""
+        if value.type.shape:
+            self.copy(value.type, given, slot)
+        else:
+            self.store(value.type.kind, given, slot)
+
+    def taken(self, type_: Type, slot: str) -> str:
+        return slot if type_.shape else self.load(type_.kind, slot)
+
+    def branch(self, op: Op, given: list[str], values: dict[Value, str]) -> list[str]:
+        slots = [self.slot(result.type) for result in op.results]
+        yes, no, after = self.fresh("then"), self.fresh("else"), self.fresh("after")
+        self.do(f"br i1 {given[0]}, label {yes}, label {no}")
+        for label, region in zip((yes, no), op.regions, strict=True):
+            self.label(label)
+            for value, result, slot in zip(
+                region.yields, self.region(region, values), slots, strict=True
+            ):
+                self.held(value, result, slot)
+            self.do(f"br label {after}")
+        self.label(after)
+        return [self.taken(r.type, slot) for r, slot in zip(op.results, slots, strict=True)]
+
+    def switch(self, op: Op, given: list[str], values: dict[Value, str]) -> list[str]:
+        labels = [self.fresh("case") for _ in op.regions]
+        after = self.fresh("after")
+        table = " ".join(f"i32 {k}, label {label}" for k, label in enumerate(labels))
+        self.do(f"switch i32 {given[0]}, label {after} [ {table} ]")
+        for label, region in zip(labels, op.regions, strict=True):
+            self.label(label)
+            self.region(region, values)
+            self.do(f"br label {after}")
+        self.label(after)
+        return []
+
+    def carry(self, region: Region, results: list[str], slots: list[str]) -> None:
+        """Store what the next trip begins with; arrays that change places go through copies."""
+        moved = any(
+            result in slots and result != slot for result, slot in zip(results, slots, strict=True)
+        )
+        if moved:
+            spare = [self.slot(value.type) for value in region.yields]
+            for value, result, slot in zip(region.yields, results, spare, strict=True):
+                self.held(value, result, slot)
+            results = [
+                self.taken(value.type, slot)
+                for value, slot in zip(region.yields, spare, strict=True)
+            ]
+        for value, result, slot in zip(region.yields, results, slots, strict=True):
+            self.held(value, result, slot)
+
+    def counted(self, count: str, trip: Callable[[str], None], full: bool) -> None:
+        """Emit a loop: `trip` gets the index."""
+        slot = self.slot(I32, "i")
+        head, body, after = self.fresh("head"), self.fresh("body"), self.fresh("after")
+        self.do(f"store i32 0, ptr {slot}")
+        self.do(f"br label {head}")
+        self.label(head)
+        index = self.load("i32", slot)
+        more = self.line(f"icmp slt i32 {index}, {count}")
+        self.do(f"br i1 {more}, label {body}, label {after}")
+        self.label(body)
+        trip(index)
+        following = self.line(f"add nsw i32 {index}, 1")
+        self.do(f"store i32 {following}, ptr {slot}")
+        note = ""
+        if full and self.unroll:
+            self.module.loops += 1
+            note = f", !llvm.loop !{self.module.loops}"
+        self.do(f"br label {head}{note}")
+        self.label(after)
+
+    def loop(self, op: Op, given: list[str], values: dict[Value, str]) -> list[str]:
+        region = op.regions[0]
+        slots = [self.slot(result.type) for result in op.results]
+        for value, start, slot in zip(op.operands[1:], given[1:], slots, strict=True):
+            self.held(value, start, slot)
+
+        def trip(index: str) -> None:
+            carried = [self.taken(r.type, s) for r, s in zip(op.results, slots, strict=True)]
+            values.update(zip(region.args, (index, *carried), strict=True))
+            self.carry(region, self.region(region, values), slots)
+
+        self.counted(given[0], trip, op.operands[0] in self.constants and indexes_memory(region))
+        return [self.taken(r.type, slot) for r, slot in zip(op.results, slots, strict=True)]
+
+    def repeat(self, op: Op, given: list[str], values: dict[Value, str]) -> list[str]:
+        slots = [self.slot(result.type) for result in op.results]
+        for value, start, slot in zip(op.operands, given, slots, strict=True):
+            self.held(value, start, slot)
+        head, body, after = self.fresh("head"), self.fresh("body"), self.fresh("after")
+        self.do(f"br label {head}")
+        self.label(head)
+        carried = [self.taken(r.type, s) for r, s in zip(op.results, slots, strict=True)]
+        values.update(zip(op.regions[0].args, carried, strict=True))
+        (test,) = self.region(op.regions[0], values)
+        self.do(f"br i1 {test}, label {body}, label {after}")
+        self.label(body)
+        values.update(zip(op.regions[1].args, carried, strict=True))
+        self.carry(op.regions[1], self.region(op.regions[1], values), slots)
+        self.do(f"br label {head}")
+        self.label(after)
+        return [self.taken(r.type, slot) for r, slot in zip(op.results, slots, strict=True)]
+
+    def build(self, op: Op, values: dict[Value, str]) -> list[str]:
+        region = op.regions[0]
+        slots = [
+            self.destination.pop(result, None) or self.slot(result.type) for result in op.results
+        ]
+        made = {result for inner in region.ops if inner.code == "build" for result in inner.results}
+
+        def trip(index: str) -> None:
+            values[region.args[0]] = index
+            rows = [
+                self.element(r.type.kind, r.type.shape, slot, [index])
+                for r, slot in zip(op.results, slots, strict=True)
+            ]
+            taken: set[Value] = set()
+            for value, row in zip(region.yields, rows, strict=True):
+                if value in made and value not in taken:  # built where it belongs, without a copy
+                    self.destination[value] = row
+                    taken.add(value)
+            for value, result, row in zip(
+                region.yields, self.region(region, values), rows, strict=True
+            ):
+                self.held(value, result, row)
+
+        self.counted(str(op.attrs["count"]), trip, True)
+        return slots
+
+    def pack(self, op: Op, given: list[str]) -> str:
+        slot, type_ = self.slot(op.result.type), op.result.type
+        for number, (value, item) in enumerate(zip(op.operands, given, strict=True)):
+            self.held(value, item, self.element(type_.kind, type_.shape, slot, [str(number)]))
+        return slot
+
+    # -- scalars
+
+    def scalar(self, op: Op, given: list[str]) -> str:
+        kind = op.operands[0].type.kind if op.operands else op.result.type.kind
+        type_ = LLVM[kind]
+        floating = kind in ("f32", "f64")
+        match op.code:
+            case "load":
+                shape = op.operands[0].type.shape
+                return self.load(kind, self.element(kind, shape, given[0], given[1:]))
+            case "loadvar" | "read":
+                return self.load(op.result.type.kind, self.address(op, given))
+            case "get":
+                return self.taken(op.result.type, self.get(op))
+            case "lane":
+                return self.line("trunc i64 %lane to i32")
+            case "select":
+                chosen = LLVM[op.result.type.kind]
+                if op.result.type.shape:
+                    chosen = "ptr"
+                return self.line(f"select i1 {given[0]}, {chosen} {given[1]}, {chosen} {given[2]}")
+            case "cast":
+                return self.cast(kind, op.result.type.kind, given[0])
+            case "bits":
+                return self.line(f"bitcast {type_} {given[0]} to {LLVM[op.result.type.kind]}")
+            case "neg":
+                if floating:
+                    return self.line(f"fneg {type_} {given[0]}")
+                return self.line(f"sub {type_} 0, {given[0]}")
+            case "floordiv" | "mod":
+                return self.divide(op.code, type_, given)
+            case "shl" | "lshr":
+                return self.shift(op.code, type_, given)
+            case "mulhi":
+                wide = "i64" if kind == "i32" else "i128"
+                a, b = (self.line(f"zext {type_} {x} to {wide}") for x in given)
+                product = self.line(f"mul {wide} {a}, {b}")
+                high = self.line(f"lshr {wide} {product}, {32 if kind == 'i32' else 64}")
+                return self.line(f"trunc {wide} {high} to {type_}")
+            case code if code in _RELATION:
+                relation = _RELATION[code][0 if floating else 1]
+                return self.line(
+                    f"{'fcmp' if floating else 'icmp'} {relation} {type_} {given[0]}, {given[1]}"
+                )
+            case code if code in _INTRINSIC:
+                name = f"@llvm.{_INTRINSIC[code]}.{kind}"
+                self.intrinsic(f"declare {type_} {name}({', '.join([type_] * len(given))})")
+                args = ", ".join(f"{type_} {value}" for value in given)
+                return self.line(f"call {type_} {name}({args})")
+            case code if code in FUNCTIONS:
+                name = self.module.function(code, kind)
+                return self.line(f"call {type_} @{name}({type_} {given[0]})")
+            case code if floating and code in _FLOATING:
+                return self.line(f"{_FLOATING[code]} {type_} {given[0]}, {given[1]}")
+            case code if code in _INTEGER:
+                return self.line(f"{_INTEGER[code]} {type_} {given[0]}, {given[1]}")
+            case _:
+                raise InternalError(f"LLVM has no rule for {op.code}")
+
+    def get(self, op: Op) -> str:
+        slot = self.variables[op.attrs["name"]]
+        if not op.result.type.shape:
+            return slot
+        held = self.slot(op.result.type)  # an array value does not change when the variable does
+        self.copy(op.result.type, slot, held)
+        return held
+
+    def cast(self, source: Kind, target: Kind, given: str) -> str:
+        if source == target:
+            return given
+        from_, to = LLVM[source], LLVM[target]
+        if target == "bool":
+            if source in ("f32", "f64"):
+                return self.line(f"fcmp une {from_} {given}, 0.0")
+            return self.line(f"icmp ne {from_} {given}, 0")
+        if source == "bool":
+            return self.line(
+                f"{'uitofp' if target in ('f32', 'f64') else 'zext'} i1 {given} to {to}"
+            )
+        if source in ("f32", "f64"):
+            if target in ("f32", "f64"):
+                word = "fpext" if target == "f64" else "fptrunc"
+                return self.line(f"{word} {from_} {given} to {to}")
+            name = f"@llvm.fptosi.sat.{target}.{source}"
+            self.intrinsic(f"declare {to} {name}({from_})")
+            return self.line(f"call {to} {name}({from_} {given})")
+        if target in ("f32", "f64"):
+            return self.line(f"sitofp {from_} {given} to {to}")
+        return self.line(f"{'sext' if target == 'i64' else 'trunc'} {from_} {given} to {to}")
+
+    def divide(self, code: str, type_: str, given: list[str]) -> str:
+        a, b = given
+        zero = self.line(f"icmp eq {type_} {b}, 0")
+        # The least number by -1 overflows in hardware: there the quotient is -a, the rest 0.
+        less = self.line(f"icmp eq {type_} {b}, -1")
+        risky = self.line(f"or i1 {zero}, {less}")
+        safe = self.line(f"select i1 {risky}, {type_} 1, {type_} {b}")
+        quotient = self.line(f"sdiv {type_} {a}, {safe}")
+        rest = self.line(f"srem {type_} {a}, {safe}")
+        mixed = self.line(f"xor {type_} {rest}, {safe}")
+        negative = self.line(f"icmp slt {type_} {mixed}, 0")
+        some = self.line(f"icmp ne {type_} {rest}, 0")
+        down = self.line(f"and i1 {negative}, {some}")
+        if code == "floordiv":
+            lower = self.line(f"sub {type_} {quotient}, 1")
+            chosen = self.line(f"select i1 {down}, {type_} {lower}, {type_} {quotient}")
+            minus = self.line(f"sub {type_} 0, {a}")
+            chosen = self.line(f"select i1 {less}, {type_} {minus}, {type_} {chosen}")
+            return self.line(f"select i1 {zero}, {type_} 0, {type_} {chosen}")
+        moved = self.line(f"add {type_} {rest}, {safe}")
+        chosen = self.line(f"select i1 {down}, {type_} {moved}, {type_} {rest}")
+        chosen = self.line(f"select i1 {less}, {type_} 0, {type_} {chosen}")
+        return self.line(f"select i1 {zero}, {type_} {a}, {type_} {chosen}")
+
+    def shift(self, code: str, type_: str, given: list[str]) -> str:
+        width = 32 if type_ == "i32" else 64
+        shifted = self.line(f"{code} {type_} {given[0]}, {given[1]}")
+        inside = self.line(f"icmp ult {type_} {given[1]}, {width}")
+        return self.line(f"select i1 {inside}, {type_} {shifted}, {type_} 0")
+
+
+def indexes_memory(region: Region) -> bool:
+    """Whether a loop indexes the lane's own memory: unrolled in full, it can be registers."""
+    index = region.args[0]
+    return any(
+        op.code in ("loadvar", "storevar", "load") and index in op.operands for op in region.ops
+    )
+
+
+def literal(kind: Kind, number: float | int | bool) -> str:
+    """Return a constant of LLVM IR."""
+    if kind == "bool":
+        return "true" if number else "false"
+    if kind in ("i32", "i64"):
+        return str(int(number))
+    given = float(number)
+    if kind == "f32" and math.isfinite(given):
+        try:
+            (given,) = struct.unpack("<f", struct.pack("<f", given))
+        except OverflowError:
+            given = math.copysign(math.inf, given)
+    if math.isnan(given):
+        return "0x7FF8000000000000"
+    return "0x" + struct.pack(">d", given).hex().upper()

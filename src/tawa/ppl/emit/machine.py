@@ -1,0 +1,75 @@
+"""LLVM through llvmlite: machine code of this CPU, or PTX. "
+"The only module that imports llvmlite."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from tawa.errors import BuildError
+
+_LOCK = threading.Lock()
+
+
+def _binding() -> Any:
+    try:
+        import llvmlite.binding as llvm  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise BuildError(
+            "llvmlite is missing",
+            why="tawa.ppl compiles with LLVM",
+            remedy="install the extra: pip install 'tawa[ppl]'",
+        ) from error
+    return llvm
+
+
+def _optimise(llvm: Any, text: str, machine: Any, triple: str, level: int) -> Any:
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise BuildError(f"LLVM refuses the program: {error}") from error
+    module.triple = triple
+    module.data_layout = str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=level)
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+class Machine:
+    """A compiled program: `kernel` takes addresses and numbers."""
+
+    def __init__(self, text: str, cpu: str = "", level: int = 3) -> None:
+        llvm = _binding()
+        with _LOCK:
+            llvm.initialize_native_target()
+            llvm.initialize_native_asmprinter()
+            target = llvm.Target.from_default_triple()
+            name = cpu or llvm.get_host_cpu_name()
+            features = "" if cpu else llvm.get_host_cpu_features().flatten()
+            machine = target.create_target_machine(cpu=name, features=features, opt=level, jit=True)
+            module = _optimise(llvm, text, machine, llvm.get_default_triple(), level)
+            self.optimised = str(module)
+            self.engine: Any = llvm.create_mcjit_compiler(module, machine)
+            self.engine.finalize_object()
+            self.address = int(self.engine.get_function_address("kernel"))
+
+    def function(self, types: Sequence[Any]) -> Any:
+        """Return the kernel as a function of ctypes; it runs without the interpreter's lock."""
+        return ctypes.CFUNCTYPE(None, *types)(self.address)
+
+
+def ptx(text: str, architecture: str = "sm_90", level: int = 3) -> str:
+    """Return PTX of a program. No contraction is allowed: the text has .rn on every operation."""
+    llvm = _binding()
+    with _LOCK:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        triple = "nvptx64-nvidia-cuda"
+        target = llvm.Target.from_triple(triple)
+        machine = target.create_target_machine(cpu=architecture, features="+ptx80", opt=level)
+        module = _optimise(llvm, text, machine, triple, level)
+        return str(machine.emit_assembly(module))

@@ -1,0 +1,1 @@
+"""From the Python subset of a model to model IR."""

@@ -1,0 +1,596 @@
+"""Lowering: statements and expressions of the subset to IR.
+
+Functions are inlined where they are called, with what is known about their arguments; so functions
+are values that cost nothing. A function that calls itself is found on the way: lowering
+begins again, and makes it a `Function` of the IR whose arguments are all dynamic.
+
+Length: one visitor; words of the language are in `words.py`, numbers in `arithmetic.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from tawa.errors import ModelError
+from tawa.ppl.frontend import indexing, recursion, vectors, words
+from tawa.ppl.frontend.arithmetic import Arithmetic, Misfit, describe, is_array
+from tawa.ppl.frontend.family import Distribution
+from tawa.ppl.frontend.recursion import Recursive, Specialised, Unknown
+from tawa.ppl.frontend.source import Closure, Source, read
+from tawa.ppl.frontend.values import (
+    Hole,
+    Memory,
+    View,
+    flatten,
+    is_record,
+    rebuild,
+)
+from tawa.ppl.ir.core import BOOL, I32, Builder, Program, Region, Type, Value
+
+_SUBSET = "a model has assignments, if, for, while, return, def, lambda and expressions"
+
+
+class Lowering:
+    """Appends what functions of the subset mean to a program."""
+
+    def __init__(self, program: Program, builder: Builder, recursive: frozenset[object]) -> None:
+        self.program = program
+        self.b = builder
+        self.numbers = Arithmetic(builder)
+        self.recursive = recursive
+        self.active: list[object] = []
+        self.path: tuple[int, ...] = ()
+        self.naming = ""
+        self.site = 0
+        self.sites: dict[tuple[object, ...], int] = {}
+        self.site_names: dict[int, str] = {}
+        self.specialised: dict[tuple[Any, ...], Specialised] = {}
+        self.limits: dict[Value, int] = {}
+        self.source: Source | None = None
+
+    # -- functions
+
+    def call(self, function: Callable[..., Any] | Closure, args: tuple[Any, ...]) -> Any:
+        """Lower a call of a function of the subset; return what it returns."""
+        closure = function if isinstance(function, Closure) else read(function)
+        key: object = closure.node if isinstance(function, Closure) else function
+        names = closure.parameters
+        node = closure.node.args
+        if node.vararg or node.kwarg or node.kwonlyargs or node.posonlyargs:
+            raise self.error("* and / in parameters have no meaning in a model", closure.node)
+        if len(args) < len(names):
+            defaults = node.defaults[len(node.defaults) - (len(names) - len(args)) :]
+            if len(defaults) == len(names) - len(args):
+                scope = dict(closure.scope)
+                args = (*args, *(self.within(closure.source, d, scope) for d in defaults))
+        if len(args) != len(names):
+            raise Misfit(f"{closure.name} takes {len(names)} arguments, not {len(args)}")
+        if key in self.recursive:
+            return recursion.call(self, closure, key, args)
+        if key in self.active:
+            raise Recursive(key)
+        self.active.append(key)
+        try:
+            return self.body(closure, dict(zip(names, args, strict=True)))
+        finally:
+            self.active.pop()
+
+    def body(self, closure: Closure, bound: dict[str, Any]) -> Any:
+        """Lower the body of a function whose parameters are bound."""
+        scope = closure.scope | bound
+        outer = self.source, self.naming, self.b.place
+        self.source = closure.source
+        try:
+            if isinstance(closure.node, ast.Lambda):
+                return self.expression(closure.node.body, scope)
+            self.naming = ""
+            body = closure.node.body
+            return self.statements(body, scope)
+        finally:
+            self.source, self.naming, self.b.place = outer
+
+    def within(self, source: Source, node: ast.expr, scope: dict[str, Any]) -> Any:
+        """Lower an expression of another function's source."""
+        outer, self.source = self.source, source
+        try:
+            return self.expression(node, scope)
+        finally:
+            self.source = outer
+
+    @staticmethod
+    def rank(type_: Type) -> int:
+        """Return where a type stands in the order of promotion."""
+        from tawa.ppl.frontend.arithmetic import RANK
+
+        return RANK[type_.kind]
+
+    # -- statements
+
+    def error(self, what: str, node: ast.AST, why: str = "", remedy: str = "") -> ModelError:
+        """Return an error at a node of the source that is being lowered."""
+        place = self.source.place(node) if self.source else None
+        return ModelError(what, place=place, why=why, remedy=remedy)
+
+    def statements(self, body: list[ast.stmt], scope: dict[str, Any]) -> Any:
+        """Lower statements; return what they return (None where they do not)."""
+        for number, statement in enumerate(body):
+            rest = body[number + 1 :]
+            match statement:
+                case ast.Return():
+                    return (
+                        None if statement.value is None else self.expression(statement.value, scope)
+                    )
+                case ast.If():
+                    test = self.truth(statement.test, scope)
+                    if isinstance(test, bool):
+                        chosen = statement.body if test else statement.orelse
+                        return self.statements([*chosen, *rest], scope)
+                    if _returns(statement):
+                        return self._fork(test, statement, rest, scope)
+                    self._if(test, statement, scope)
+                case ast.For():
+                    self._for(statement, scope)
+                case ast.While():
+                    self._while(statement, scope)
+                case ast.FunctionDef():
+                    assert self.source is not None
+                    scope[statement.name] = Closure(statement, self.source, scope)
+                case ast.Assign(targets=targets):
+                    self._named(targets[0])
+                    value = self.expression(statement.value, scope)
+                    self.naming = ""
+                    for target in targets:
+                        self.bind(target, value, scope)
+                case ast.AnnAssign(target=target, value=ast.expr() as given):
+                    self._named(target)
+                    value = self.expression(given, scope)
+                    self.naming = ""
+                    self.bind(target, value, scope)
+                case ast.AugAssign(target=ast.Name() | ast.Subscript() as target):
+                    held = ast.copy_location(_as_load(target), target)
+                    value = self.guarded(
+                        statement,
+                        lambda held=held, s=statement: self.numbers.binary(
+                            type(s.op).__name__,
+                            self.expression(held, scope),
+                            self.expression(s.value, scope),
+                        ),
+                    )
+                    self.bind(target, value, scope)
+                case ast.Expr(value=ast.Constant()) | ast.Pass():
+                    continue
+                case ast.Expr():
+                    self.expression(statement.value, scope)
+                case _:
+                    kind = type(statement).__name__.lower()
+                    raise self.error(f"{kind} cannot stand in a model", statement, why=_SUBSET)
+        return None
+
+    def _named(self, target: ast.expr) -> None:
+        self.naming = target.id if isinstance(target, ast.Name) else ""
+
+    def bind(self, target: ast.expr, value: Any, scope: dict[str, Any]) -> None:
+        """Give a name, several names, or an item of the lane's memory a value."""
+        match target:
+            case ast.Name(id=name):
+                scope[name] = value
+            case ast.Tuple(elts=targets) | ast.List(elts=targets):
+                items = self._items(value)
+                if items is None or len(items) != len(targets):
+                    raise self.error(
+                        f"{describe(value)} cannot be taken apart into {len(targets)} names", target
+                    )
+                for inner, item in zip(targets, items, strict=True):
+                    self.bind(inner, item, scope)
+            case ast.Subscript(value=held, slice=index):
+                memory = self.expression(held, scope)
+                if not isinstance(memory, Memory):
+                    raise self.error(
+                        "an item of a vector cannot be assigned",
+                        target,
+                        why="vectors are values",
+                        remedy="make a new vector with ppl.map, or x = ppl.put(x, i, value)",
+                    )
+                at = self.indices(index, scope)
+                stored = self.numbers.value(value, Type(memory.type.kind))
+                self.b.op("storevar", (*at, stored), name=memory.name)
+            case _:
+                raise self.error("this cannot be assigned in a model", target, why=_SUBSET)
+
+    def _items(self, value: Any) -> tuple[Any, ...] | None:
+        if isinstance(value, tuple):
+            return value  # type: ignore[reportUnknownVariableType]
+        if is_array(value):
+            return tuple(indexing.at(self, value, (k,)) for k in range(value.type.shape[0]))
+        return None
+
+    def _region(self, run: Callable[[], Any], args: tuple[Value, ...] = ()) -> tuple[Region, Any]:
+        region = Region(args)
+        with self.b.inside(region):
+            return region, run()
+
+    def _fork(self, test: Value, node: ast.If, rest: list[ast.stmt], scope: dict[str, Any]) -> Any:
+        """An `if` with a return in it: what follows belongs to the branches that go on."""
+        parts: list[tuple[Region, Any] | None] = []
+        for branch in (node.body, node.orelse):
+            try:
+                inner = dict(scope)
+                parts.append(
+                    self._region(lambda b=branch, s=inner: self.statements([*b, *rest], s))
+                )
+            except Unknown:
+                parts.append(None)
+        known = [part for part in parts if part is not None]
+        if not known:
+            raise Unknown
+        if len(known) == 1:  # lowered once more when the other branch's type is known
+            region, result = known[0]
+            self.b.region.ops.extend(region.ops)
+            return result
+        return self.join(test, parts[0], parts[1], node)  # type: ignore[arg-type]
+
+    def join(
+        self, test: Value, yes: tuple[Region, Any], no: tuple[Region, Any], node: ast.AST
+    ) -> Any:
+        """Make an `if` of two lowered branches; return the record that one of them gave."""
+        columns: list[tuple[Value, Value]] = []
+
+        def merge(a: Any, b: Any) -> Any:
+            if is_record(a) and is_record(b) and len(a) == len(b):
+                pairs: Any = zip(a, b, strict=True)
+                return tuple(merge(x, y) for x, y in pairs)
+            if a is b or (type(a) is type(b) and isinstance(a, (int, float)) and a == b):
+                return a
+            if isinstance(a, (Value, View, bool, int, float)) and isinstance(
+                b, (Value, View, bool, int, float)
+            ):
+                columns.append(self._same(yes[0], a, no[0], b))
+                return Hole(len(columns) - 1)
+            if a is None and b is None:
+                return None
+            raise Misfit(f"one branch gives {describe(a)}, the other {describe(b)}")
+
+        template = self.guarded(node, lambda: merge(yes[1], no[1]))
+        yes[0].yields = tuple(a for a, _ in columns)
+        no[0].yields = tuple(b for _, b in columns)
+        types = tuple(a.type for a, _ in columns)
+        made = self.b.op("if", (test,), types, (yes[0], no[0]))
+        return rebuild(template, list(made.results))
+
+    def _same(self, left: Region, a: Any, right: Region, b: Any) -> tuple[Value, Value]:
+        """Return two numbers or arrays, each computed in its region, as values of one type."""
+        with self.b.inside(left):
+            first = self.numbers.value(a)
+        with self.b.inside(right):
+            second = self.numbers.value(b)
+        if first.type != second.type:
+            if self.rank(first.type) < self.rank(second.type):
+                with self.b.inside(left):
+                    first = self.numbers.value(first, second.type)
+            else:
+                with self.b.inside(right):
+                    second = self.numbers.value(second, first.type)
+        return first, second
+
+    def _if(self, test: Value, node: ast.If, scope: dict[str, Any]) -> None:
+        scopes = [dict(scope), dict(scope)]
+        parts = [
+            self._region(lambda b=branch, s=inner: self.statements(b, s))[0]
+            for branch, inner in zip((node.body, node.orelse), scopes, strict=True)
+        ]
+        names = [n for n in scopes[0] if n in scopes[1]]
+        changed = [n for n in names if scopes[0][n] is not scopes[1][n] or n not in scope]
+        joined = self.join(
+            test,
+            (parts[0], tuple(scopes[0][n] for n in changed)),
+            (parts[1], tuple(scopes[1][n] for n in changed)),
+            node,
+        )
+        scope.update(zip(changed, joined, strict=True))
+
+    def loop(
+        self,
+        names: list[str],
+        scope: dict[str, Any],
+        node: ast.AST,
+        make: Callable[[tuple[Value, ...], Callable[[dict[str, Any]], Any]], Any],
+    ) -> None:
+        """Lower a loop that carries variables, again until their types are those of its end.
+
+        `make(starts, body)` makes the operation: it calls `body` with a scope in a region whose
+        last arguments are the carried values, and returns the results and that region's end.
+        """
+        leaves: list[Any] = []
+        template = flatten(tuple(scope[n] for n in names), leaves)
+        types = [self.numbers.natural(leaf) for leaf in leaves]
+        while True:
+            mark = len(self.b.region.ops)
+            starts = tuple(
+                self.numbers.value(leaf, t) for leaf, t in zip(leaves, types, strict=True)
+            )
+            wider: list[Type] = list(types)
+
+            def close(
+                inner: dict[str, Any], wider: list[Type] = wider, types: list[Type] = types
+            ) -> tuple[Value, ...]:
+                ends: list[Any] = []
+                shape = flatten(tuple(inner[n] for n in names), ends)
+                if repr(shape) != repr(template):
+                    raise self.error(
+                        "a variable changes from one kind of value to another in a loop",
+                        node,
+                        why=f"{', '.join(names)}: records keep their form from trip to trip",
+                    )
+                for k, end in enumerate(ends):
+                    have = self.numbers.natural(end)
+                    if self.rank(have) > self.rank(wider[k]) and have.shape == wider[k].shape:
+                        wider[k] = have
+                if wider != types:
+                    return ()
+                return tuple(
+                    self.guarded(node, lambda e=e, t=t: self.numbers.value(e, t))
+                    for e, t in zip(ends, types, strict=True)
+                )
+
+            def enter(carried: tuple[Value, ...]) -> dict[str, Any]:
+                inner = dict(scope)
+                inner.update(zip(names, rebuild(template, carried), strict=True))
+                return inner
+
+            results = make(starts, lambda carried, close=close: (enter(carried), close))  # type: ignore[arg-type]
+            if wider == types:
+                break
+            types = wider
+            del self.b.region.ops[mark:]
+        scope.update(zip(names, rebuild(template, results), strict=True))
+
+    def _carried(self, body: list[ast.stmt], scope: dict[str, Any]) -> list[str]:
+        stored = dict.fromkeys(
+            node.id
+            for statement in body
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        )
+        return [n for n in stored if n in scope]
+
+    def _no_jumps(self, node: ast.For | ast.While) -> None:
+        if node.orelse:
+            raise self.error("else cannot follow a loop in a model", node, why=_SUBSET)
+        for inner in ast.walk(node):
+            if isinstance(inner, (ast.Return, ast.Break, ast.Continue)):
+                word = type(inner).__name__.lower()
+                raise self.error(
+                    f"{word} cannot stand in a loop",
+                    inner,
+                    why="a loop of a model ends by its condition or its count",
+                    remedy="use while with a condition, or a function that calls itself",
+                )
+
+    def _for(self, node: ast.For, scope: dict[str, Any]) -> None:
+        self._no_jumps(node)
+        over = self.expression(node.iter, scope)
+        if isinstance(over, tuple):
+            for item in over:  # type: ignore[reportUnknownVariableType]
+                self.bind(node.target, item, scope)
+                self.statements(node.body, scope)
+            return
+        sequence = self.guarded(node.iter, lambda: indexing.sequence(self, over))
+        names = self._carried(node.body, scope)
+        targets = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+        names = [n for n in names if n not in targets]
+
+        def make(starts: tuple[Value, ...], enter: Any) -> Any:
+            index = Value(I32)
+            if isinstance(sequence.count, int):
+                self.limits[index] = sequence.count
+            region = Region((index, *(Value(start.type) for start in starts)))
+            with self.b.inside(region):
+                inner, close = enter(region.args[1:])
+                self.bind(node.target, sequence.item(index), inner)
+                self.statements(node.body, inner)
+                region.yields = close(inner)
+            count = self.numbers.value(sequence.count)
+            types = tuple(start.type for start in starts)
+            return list(self.b.op("for", (count, *starts), types, (region,)).results)
+
+        self.loop(names, scope, node, make)
+
+    def _while(self, node: ast.While, scope: dict[str, Any]) -> None:
+        self._no_jumps(node)
+        names = self._carried(node.body, scope)
+
+        def make(starts: tuple[Value, ...], enter: Any) -> Any:
+            types = tuple(start.type for start in starts)
+            head, body = Region(tuple(map(Value, types))), Region(tuple(map(Value, types)))
+            with self.b.inside(head):
+                inner, _ = enter(head.args)
+                head.yields = (self.numbers.value(self.truth(node.test, inner), BOOL),)
+            with self.b.inside(body):
+                inner, close = enter(body.args)
+                self.statements(node.body, inner)
+                body.yields = close(inner)
+            return list(self.b.op("while", starts, types, (head, body)).results)
+
+        self.loop(names, scope, node, make)
+
+    # -- expressions
+
+    def guarded(self, node: ast.AST, work: Callable[[], Any]) -> Any:
+        """Do something; a misfit becomes an error at a node."""
+        try:
+            return work()
+        except Misfit as misfit:
+            raise self.error(str(misfit), node) from None
+
+    def truth(self, node: ast.expr, scope: dict[str, Any]) -> Value | bool:
+        """Lower a condition."""
+        given = self.expression(node, scope)
+        return self.guarded(node, lambda: self.numbers.truth(given))
+
+    def expression(self, node: ast.expr, scope: dict[str, Any]) -> Any:
+        """Lower an expression; return what it is."""
+        assert self.source is not None
+        self.b.place = self.source.place(node)
+        return self.guarded(node, lambda: self._expression(node, scope))
+
+    def _expression(self, node: ast.expr, scope: dict[str, Any]) -> Any:
+        assert self.source is not None
+        match node:
+            case ast.Constant(value=value):
+                if not isinstance(value, (bool, int, float, str, type(None))):
+                    raise Misfit(f"{value!r} has no meaning in a model")
+                return value
+            case ast.Name(id=name):
+                return self._name(name, node, scope)
+            case ast.Attribute(value=inner, attr=attr):
+                holder = self.expression(inner, scope)
+                if isinstance(holder, ModuleType):
+                    return words.resolve(getattr(holder, attr, None) or self._missing(attr))
+                if attr == "shape" and is_array(holder):
+                    return holder.type.shape
+                raise Misfit(f"{describe(holder)} has no attribute {attr} in a model")
+            case ast.Tuple(elts=items):
+                return tuple(self.expression(item, scope) for item in items)
+            case ast.List(elts=items):
+                parts = [self.expression(item, scope) for item in items]
+                return vectors.pack(self, parts)
+            case ast.ListComp(elt=body, generators=[ast.comprehension(ifs=[]) as over]):
+                rows = self.expression(over.iter, scope)
+
+                def item(given: Any) -> Any:
+                    inner = dict(scope)
+                    self.bind(over.target, given, inner)
+                    return self.expression(body, inner)
+
+                return vectors.mapped(self, item, (rows,))
+            case ast.Lambda():
+                return Closure(node, self.source, scope)
+            case ast.BinOp(left=left, op=op, right=right):
+                name = type(op).__name__
+                a, b = self.expression(left, scope), self.expression(right, scope)
+                self.b.place = self.source.place(node)
+                if name == "MatMult":
+                    return vectors.matmul(self, a, b)
+                return self.numbers.binary(name, a, b)
+            case ast.UnaryOp(op=op, operand=inner):
+                given = self.expression(inner, scope)
+                match op:
+                    case ast.USub():
+                        return self.numbers.minus(given)
+                    case ast.Not():
+                        return self.numbers.negate(given)
+                    case ast.UAdd():
+                        return given
+                    case _:
+                        raise Misfit("~ has no meaning in a model")
+            case ast.Compare(left=left, ops=ops, comparators=rights):
+                held = self.expression(left, scope)
+                result: Any = True
+                for op, right in zip(ops, rights, strict=True):
+                    after = self.expression(right, scope)
+                    name = {"Is": "Eq", "IsNot": "NotEq"}.get(type(op).__name__, type(op).__name__)
+                    part = self.numbers.compare(name, held, after)
+                    result = part if result is True else self.numbers.binary("BitAnd", result, part)
+                    held = after
+                return result
+            case ast.BoolOp(op=op, values=[first, *others]):
+                test = self.truth(first, scope)
+                stops = isinstance(op, ast.Or)
+                rest = others[0] if len(others) == 1 else ast.BoolOp(op=op, values=others)
+                ast.copy_location(rest, node)
+                if isinstance(test, bool):
+                    return test if test == stops else self.truth(rest, scope)
+                known = self._region(lambda: stops)
+                other = self._region(lambda: self.truth(rest, scope))
+                return self.join(test, *((known, other) if stops else (other, known)), node)
+            case ast.IfExp(test=condition, body=body, orelse=orelse):
+                test = self.truth(condition, scope)
+                if isinstance(test, bool):
+                    return self.expression(body if test else orelse, scope)
+                yes = self._region(lambda: self.expression(body, scope))
+                no = self._region(lambda: self.expression(orelse, scope))
+                return self.join(test, yes, no, node)
+            case ast.Subscript(value=inner, slice=index):
+                return indexing.subscript(self, self.expression(inner, scope), index, scope)
+            case ast.Call():
+                return self._call(node, scope)
+            case _:
+                kind = type(node).__name__
+                raise self.error(f"{kind} cannot stand in a model", node, why=_SUBSET)
+
+    def _missing(self, attr: str) -> Any:
+        raise Misfit(f"there is no {attr}")
+
+    def _name(self, name: str, node: ast.AST, scope: dict[str, Any]) -> Any:
+        assert self.source is not None
+        if name in scope:
+            return scope[name]
+        if name in self.source.names:
+            return words.resolve(self.source.names[name])
+        if name in words.PYTHON:
+            return getattr(builtins, name)
+        raise self.error(
+            f"{name} is not defined here",
+            node,
+            why="a name is visible after an assignment on every way to it",
+        )
+
+    def indices(self, node: ast.expr, scope: dict[str, Any]) -> tuple[Value, ...]:
+        """Lower the indices of a variable of the lane."""
+        parts = node.elts if isinstance(node, ast.Tuple) else [node]
+        return tuple(self.numbers.value(self.expression(part, scope), I32) for part in parts)
+
+    def _call(self, node: ast.Call, scope: dict[str, Any]) -> Any:
+        callee = self.expression(node.func, scope)
+        if any(isinstance(arg, ast.Starred) for arg in node.args):
+            raise Misfit("* in a call has no meaning in a model")
+        if isinstance(callee, Closure | Distribution) or callee not in words.WORDS:
+            outer, self.naming = (
+                self.naming,
+                ("" if not isinstance(callee, Closure) else self.naming),
+            )
+            args = tuple(self.expression(arg, scope) for arg in node.args)
+            self.naming = outer
+        else:
+            args = tuple(self.expression(arg, scope) for arg in node.args)
+        assert self.source is not None
+        named = {str(k.arg): self.expression(k.value, scope) for k in node.keywords}
+        self.b.place = self.source.place(node)
+        outer_path, self.path = self.path, (*self.path, node.lineno, node.col_offset)
+        try:
+            if isinstance(callee, Distribution):
+                return words.distribution(self, callee, args, named)
+            if not isinstance(callee, Closure) and callee in words.WORDS:
+                return words.WORDS[callee](self, *args, **named)
+            if named:
+                raise Misfit("functions of a model take their arguments by place, not by name")
+            if isinstance(callee, Closure) or callable(callee):
+                return self.call(callee, args)
+        except TypeError as error:
+            if not str(error).startswith(("_", "words")) and "argument" not in str(error):
+                raise
+            raise Misfit(f"wrong arguments: {error}") from None
+        finally:
+            self.path = outer_path
+        raise Misfit(f"{describe(callee)} cannot be called")
+
+
+def _returns(node: ast.If) -> bool:
+    inner = [n for branch in (node.body, node.orelse) for s in branch for n in _outer_walk(s)]
+    return any(isinstance(n, ast.Return) for n in inner)
+
+
+def _outer_walk(node: ast.AST) -> list[ast.AST]:
+    if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+        return []
+    return [node, *(n for child in ast.iter_child_nodes(node) for n in _outer_walk(child))]
+
+
+def _as_load(target: ast.Name | ast.Subscript) -> ast.expr:
+    if isinstance(target, ast.Name):
+        return ast.Name(id=target.id, ctx=ast.Load())
+    return ast.Subscript(value=target.value, slice=target.slice, ctx=ast.Load())

@@ -1,0 +1,43 @@
+"""A model: a function of the subset under `@ppl.model`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from tawa.errors import ModelError
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A function whose source is a probabilistic program.
+
+    Example::
+
+        @ppl.model
+        def coin(flips):
+            bias = ppl.sample(ppl.Beta(1.0, 1.0))
+            ppl.map(lambda flip: ppl.observe(ppl.Bernoulli(bias), flip), flips)
+            return bias
+    """
+
+    function: Callable[..., Any]
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.function.__name__
+
+    def __call__(self, *args: Any) -> NoReturn:
+        """Only another model may call a model."""
+        raise ModelError(
+            f"{self.name} is a model: Python cannot call it",
+            why="what it returns depends on an inference method",
+            remedy=f"write ppl.infer({self.name}, ...)",
+        )
+
+
+def model(function: Callable[..., Any]) -> Model:
+    """Make a model of a function. Its source is read when it is first used."""
+    return Model(function)

@@ -1,0 +1,98 @@
+"""A model and its arguments to a program whose body is the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tawa.errors import ModelError
+from tawa.ppl.frontend.lower import Lowering, Recursive
+from tawa.ppl.frontend.model import Model
+from tawa.ppl.frontend.values import flatten
+from tawa.ppl.ir.core import I32, Builder, Kind, Program, Region, Type, Value
+
+
+@dataclass(eq=False, slots=True)
+class Lowered:
+    """A program whose body is a model; `template` is the form of what it returns.
+
+    `data` are the arguments of `program.params` after the seed.
+    """
+
+    program: Program
+    low: Lowering
+    template: Any
+    data: tuple[Any, ...]
+
+
+def lower(model: Model, arguments: tuple[Any, ...], dtype: Kind) -> Lowered:
+    """Lower a model for arguments: whole numbers and booleans become part of the program.
+
+    Raises ModelError with the place of what is not in the subset.
+    """
+    recursive: frozenset[object] = frozenset()
+    while True:
+        try:
+            return _lower(model, arguments, dtype, recursive)
+        except Recursive as found:
+            recursive = recursive | {found.key}
+
+
+def _lower(
+    model: Model, arguments: tuple[Any, ...], dtype: Kind, recursive: frozenset[object]
+) -> Lowered:
+    data: list[Any] = []
+    params = [Value(I32, "seed0"), Value(I32, "seed1")]
+
+    def enter(given: Any, name: str) -> Any:
+        if isinstance(given, (bool, int, str)) or given is None:
+            return given
+        if isinstance(given, tuple):
+            return tuple(enter(item, f"{name}_{k}") for k, item in enumerate(given))  # type: ignore[reportUnknownArgumentType]
+        array = np.asarray(_on_host(given))
+        kinds: dict[str, Kind] = {"f": dtype, "i": "i32", "u": "i32", "b": "bool"}
+        if array.dtype.kind not in kinds or 0 in array.shape:
+            raise ModelError(
+                f"{name}: {type(given).__name__} of {array.dtype}{list(array.shape)} is not data",
+                why="a model's arguments are numbers, arrays of numbers, and tuples of them",
+            )
+        kind = kinds[array.dtype.kind]
+        if kind == "i32" and (array.size and np.abs(array.astype(object)).max() >= 2**31):
+            raise ModelError(f"{name} does not fit into 32 bits")
+        if array.ndim == 0 and kind != dtype:
+            return array.item()
+        stored = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "bool": np.uint8}[kind]
+        data.append(np.ascontiguousarray(array, dtype=stored) if array.ndim else float(array))
+        params.append(Value(Type(kind, array.shape), name))
+        return params[-1]
+
+    names = model.function.__code__.co_varnames
+    given = tuple(
+        enter(item, names[k] if k < len(names) else f"argument{k}")
+        for k, item in enumerate(arguments)
+    )
+    body = Region()
+    builder = Builder(dtype)
+    program = Program(model.name, dtype, tuple(params), body)
+    low = Lowering(program, builder, recursive)
+    from tawa.ppl.frontend.arithmetic import Misfit
+
+    with builder.inside(body):
+        try:
+            result = low.call(model.function, given)
+        except Misfit as misfit:
+            raise ModelError(f"{model.name}: {misfit}") from None
+        leaves: list[Any] = []
+        template = flatten(result, leaves)
+        body.yields = tuple(low.numbers.value(leaf) for leaf in leaves)
+    return Lowered(program, low, template, tuple(data))
+
+
+def _on_host(item: Any) -> Any:
+    given: Any = item
+    for name in ("get", "cpu"):  # cupy and torch arrays
+        if type(given) is not np.ndarray and hasattr(given, name):
+            given = getattr(given, name)()
+    return given

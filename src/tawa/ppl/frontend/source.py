@@ -1,0 +1,89 @@
+"""The source of a function: its tree, its names, and places in its file."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tawa.errors import ModelError, Place
+from tawa.syntax import parse
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A function's file, and how far its tree's lines and columns are from those of the file."""
+
+    file: str
+    line: int
+    column: int
+    names: dict[str, Any]
+
+    def place(self, node: ast.AST) -> Place:
+        """Return the span of a node; of one over several lines, its first."""
+        line = getattr(node, "lineno", 1)
+        column = getattr(node, "col_offset", 0)
+        end = getattr(node, "end_col_offset", column + 1)
+        if getattr(node, "end_lineno", line) != line:
+            end = column + 1
+        return Place(self.file, self.line + line - 1, self.column + column, self.column + end)
+
+
+@dataclass(eq=False, slots=True)
+class Closure:
+    """A function of the subset: a `def` or a `lambda`, and the variables it can see."""
+
+    node: ast.FunctionDef | ast.Lambda
+    source: Source
+    scope: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Its name, for messages."""
+        return self.node.name if isinstance(self.node, ast.FunctionDef) else "lambda"
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of its parameters."""
+        return [argument.arg for argument in self.node.args.args]
+
+
+def read(function: Callable[..., Any]) -> Closure:
+    """Return a Python function as a function of the subset.
+
+    Raises ModelError where its source cannot be read.
+    """
+    name = getattr(function, "__name__", repr(function))
+    try:
+        lines, first = inspect.getsourcelines(function)
+        file = inspect.getsourcefile(function) or "?"
+    except (OSError, TypeError) as error:
+        raise ModelError(
+            f"the source of {name} cannot be read",
+            why="a model is compiled from its source text",
+            remedy="define it with def in a file, not in exec or at an interactive prompt",
+        ) from error
+    text = "".join(lines)
+    column = len(lines[0]) - len(lines[0].lstrip())
+    code = function.__code__
+    names: dict[str, Any] = dict(function.__globals__)
+    cells = function.__closure__ or ()
+    for cell_name, cell in zip(code.co_freevars, cells, strict=True):
+        try:
+            names[cell_name] = cell.cell_contents
+        except ValueError:  # not assigned yet: using it is an error with a place
+            continue
+    source = Source(file, first, column, names)
+    tree = parse(textwrap.dedent(text))
+    node = tree.body[0]
+    if not isinstance(node, ast.FunctionDef):
+        raise ModelError(
+            f"{name} is not defined with def",
+            place=source.place(node),
+            why="the text of a lambda outside of a model cannot be told from its line",
+            remedy="define it with def, or write the lambda inside of the model",
+        )
+    return Closure(node, source, {})

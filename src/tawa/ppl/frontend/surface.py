@@ -1,0 +1,179 @@
+"""The words of the language, as Python sees them: a model's source names them, none is ever run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from tawa.errors import ModelError
+
+
+def _outside(name: str) -> NoReturn:
+    raise ModelError(
+        f"ppl.{name} was called outside of a model",
+        why="a model's source is compiled, not run: its words have a meaning only there",
+        remedy="call it in a function under @ppl.model, and run that with ppl.infer",
+    )
+
+
+def sample(distribution: Any, *, name: str = "", centered: bool = True) -> Any:
+    """Draw a value; `centered=False` draws a standard value, then shifts and scales it.
+
+    The site's name is `name`, or the variable the value is assigned to.
+    """
+    _outside("sample")
+
+
+def observe(distribution: Any, value: Any) -> None:
+    """Weigh the run by the density of a distribution at a value."""
+    _outside("observe")
+
+
+def factor(log_weight: Any) -> None:
+    """Add a number to the logarithm of the run's weight."""
+    _outside("factor")
+
+
+def map(function: Callable[..., Any], *rows: Any) -> Any:
+    """Return the vector of a function's results over one or more vectors, in order."""
+    _outside("map")
+
+
+def repeat(count: int, function: Callable[[], Any]) -> Any:
+    """Return the vector of `count` results of a function without arguments."""
+    _outside("repeat")
+
+
+def reduce(function: Callable[[Any, Any], Any], rows: Any, start: Any) -> Any:
+    """Fold a vector from the left: `function(folded, item)`."""
+    _outside("reduce")
+
+
+def filter(function: Callable[[Any], Any], rows: Any) -> Any:
+    """Return the items for which a function holds; its length is known when the model runs."""
+    _outside("filter")
+
+
+def put(vector: Any, index: Any, item: Any) -> Any:
+    """Return a vector with one item replaced."""
+    _outside("put")
+
+
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """Return a * b + c, rounded once."""
+    _outside("fma")
+
+
+def sqrt(x: Any) -> Any:
+    """Return the square root, rounded to nearest."""
+    _outside("sqrt")
+
+
+def floor(x: Any) -> Any:
+    """Return the largest whole number not above x, as a real."""
+    _outside("floor")
+
+
+def exp(x: Any) -> Any:
+    """Return e to the power of x."""
+    _outside("exp")
+
+
+def log(x: Any) -> Any:
+    """Return the natural logarithm."""
+    _outside("log")
+
+
+def log1p(x: Any) -> Any:
+    """Return log(1 + x)."""
+    _outside("log1p")
+
+
+def expm1(x: Any) -> Any:
+    """Return exp(x) - 1."""
+    _outside("expm1")
+
+
+def sinturn(x: Any) -> Any:
+    """Return the sine of x turns: sin(2 pi x)."""
+    _outside("sinturn")
+
+
+def costurn(x: Any) -> Any:
+    """Return the cosine of x turns: cos(2 pi x)."""
+    _outside("costurn")
+
+
+def lgamma(x: Any) -> Any:
+    """Return the logarithm of the gamma function of x > 0."""
+    _outside("lgamma")
+
+
+def digamma(x: Any) -> Any:
+    """Return the derivative of lgamma at x > 0."""
+    _outside("digamma")
+
+
+def erf(x: Any) -> Any:
+    """Return the error function."""
+    _outside("erf")
+
+
+def get(variable: Any) -> Any:
+    """Read a scalar variable of the lane (algorithms)."""
+    _outside("get")
+
+
+def assign(variable: Any, value: Any) -> None:
+    """Write a variable of the lane (algorithms)."""
+    _outside("assign")
+
+
+def lane() -> Any:
+    """Return the lane's number (algorithms)."""
+    _outside("lane")
+
+
+def read(buffer: str, row: Any, kind: str) -> Any:
+    """Read the lane's column of a buffer (algorithms)."""
+    _outside("read")
+
+
+def write(buffer: str, row: Any, value: Any) -> None:
+    """Write the lane's column of a buffer (algorithms)."""
+    _outside("write")
+
+
+def run(procedure: str) -> None:
+    """Run a procedure of the program (algorithms)."""
+    _outside("run")
+
+
+def cast(value: Any, kind: str) -> Any:
+    """Convert to a kind: "f32", "f64", "i32", "i64", "bool", or "real", the program's (`math/`)."""
+    _outside("cast")
+
+
+def bits(value: Any, kind: str) -> Any:
+    """Return the same bits as another kind (`math/`)."""
+    _outside("bits")
+
+
+def is_double(value: Any) -> bool:
+    """Whether a value is an f64; known when the function is lowered (`math/`)."""
+    _outside("is_double")
+
+
+def word(operation: str, *operands: Any) -> Any:
+    """Apply an operation of integers of the IR by its name (`math/`)."""
+    _outside("word")
+
+
+def select(condition: Any, when_true: Any, when_false: Any) -> Any:
+    """Return one of two values; both are computed."""
+    _outside("select")
+
+
+def random() -> Any:
+    """Return four fresh random words of the lane (`math/`)."""
+    _outside("random")

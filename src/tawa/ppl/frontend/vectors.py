@@ -1,0 +1,360 @@
+"""Vectors, and Python's own words for them, when a model is lowered."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from tawa.ppl.frontend import indexing
+from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array
+from tawa.ppl.frontend.values import Bounded, Columns, Sequence, View, flatten, is_record
+from tawa.ppl.ir.core import BOOL, I32, Kind, Region, Type, Value
+
+if TYPE_CHECKING:
+    from tawa.ppl.frontend.lower import Lowering
+
+
+def pack(low: Lowering, parts: list[Any]) -> Any:
+    """Make a vector of numbers or of equal vectors; of records, a record of vectors."""
+    if not parts:
+        raise Misfit("an empty list has no type")
+    if isinstance(parts[0], tuple):
+        columns = [pack(low, list(column)) for column in zip(*parts, strict=True)]  # type: ignore[reportUnknownVariableType]
+        leaves: list[Any] = []
+        template = flatten(tuple(parts[0]), leaves)  # type: ignore[reportUnknownArgumentType]
+        return Columns(tuple(columns), template, len(parts))
+    if is_array(parts[0]):
+        values = [low.numbers.value(part) for part in parts]
+        if len({value.type for value in values}) > 1:
+            raise Misfit("the rows of a list differ in type or length")
+    else:
+        values = low.numbers.joined(*parts)
+    row = values[0].type
+    return low.b.make("pack", *values, type=Type(row.kind, (len(parts), *row.shape)))
+
+
+def _each(low: Lowering, sequence: Sequence) -> Any:
+    index = Value(I32)
+    if isinstance(sequence.count, int):
+        low.limits[index] = sequence.count
+    region = Region((index,))
+    leaves: list[Any] = []
+    with low.b.inside(region):
+        result = sequence.item(index)
+        template = flatten(result, leaves)
+        if not is_record(template) and template is not None and not leaves:
+            raise Misfit(f"a vector cannot hold {describe(result)}")
+        values = [low.numbers.value(leaf) for leaf in leaves]
+    if not leaves:
+        count = low.numbers.value(sequence.count)
+        low.b.op("for", (count,), (), (region,))
+        done: Any = template
+        return done
+    if not isinstance(sequence.count, int):
+        raise Misfit("the length of a vector is known when the model is compiled")
+    if sequence.count == 0:
+        raise Misfit("a vector without items has no type")
+    region.yields = tuple(values)
+    types = tuple(Type(v.type.kind, (sequence.count, *v.type.shape)) for v in values)
+    arrays = low.b.op("build", (), types, (region,), count=sequence.count).results
+    if isinstance(template, tuple):
+        return Columns(arrays, template, sequence.count)
+    return arrays[0]
+
+
+def mapped(low: Lowering, function: Callable[..., Any], rows: tuple[Any, ...]) -> Any:
+    """Apply a Python function of abstract values to the items of one or more sequences."""
+    if not rows:
+        raise Misfit("map needs a vector")
+    if all(isinstance(row, tuple) for row in rows):
+        pairs: Any = builtins.zip(*rows, strict=True)
+        results: Any = tuple(function(*items) for items in pairs)
+        return None if all(r is None for r in results) else results
+    return _each(low, zipped(low, *rows, apply=function))
+
+
+def map_word(low: Lowering, function: Any, *rows: Any) -> Any:
+    """Lower map."""
+    return mapped(low, lambda *items: low.call(function, items), rows)
+
+
+def zipped(low: Lowering, *rows: Any, apply: Callable[..., Any] | None = None) -> Sequence:
+    """Go through several sequences of one length at once."""
+    parts = [indexing.sequence(low, pack(low, list(r)) if is_record(r) else r) for r in rows]
+    counts = {part.count for part in parts}
+    if len(counts) > 1:
+        lengths = " and ".join(str(c) if isinstance(c, int) else "?" for c in counts)
+        raise Misfit(f"vectors of lengths {lengths} do not go together")
+    return Sequence(
+        parts[0].count,
+        lambda at: (apply or _record)(*(part.item(at) for part in parts)),
+    )
+
+
+def _record(*items: Any) -> Any:
+    return items
+
+
+def repeat(low: Lowering, count: Any, function: Any) -> Any:
+    """Lower repeat."""
+    return _each(low, Sequence(_count(low, count), lambda at: low.call(function, ())))
+
+
+def _count(low: Lowering, given: Any) -> Value | int:
+    if isinstance(given, int):
+        return given
+    return low.numbers.value(given, I32)
+
+
+def fold(low: Lowering, function: Callable[[Any, Any], Any], rows: Any, start: Any) -> Any:
+    """Fold a sequence from the left."""
+    if isinstance(rows, tuple):
+        for item in rows:  # type: ignore[reportUnknownVariableType]
+            start = function(start, item)
+        return start
+    sequence = indexing.sequence(low, rows)
+    scope = {"folded": start}
+
+    def make(starts: tuple[Value, ...], enter: Any) -> Any:
+        index = Value(I32)
+        if isinstance(sequence.count, int):
+            low.limits[index] = sequence.count
+        region = Region((index, *(Value(s.type) for s in starts)))
+        with low.b.inside(region):
+            inner, close = enter(region.args[1:])
+            inner["folded"] = function(inner["folded"], sequence.item(index))
+            region.yields = close(inner)
+        count = low.numbers.value(sequence.count)
+        types = tuple(s.type for s in starts)
+        return list(low.b.op("for", (count, *starts), types, (region,)).results)
+
+    low.loop(["folded"], scope, _nowhere(), make)
+    return scope["folded"]
+
+
+def _nowhere() -> Any:
+    return ast.Pass(lineno=1, col_offset=0)
+
+
+def reduce(low: Lowering, function: Any, rows: Any, start: Any) -> Any:
+    """Lower reduce."""
+    return fold(low, lambda folded, item: low.call(function, (folded, item)), rows, start)
+
+
+def filter_word(low: Lowering, function: Any, rows: Any) -> Any:
+    """Lower filter: the items move to the front of vectors of the full length."""
+    sequence = indexing.sequence(low, rows)
+    if not isinstance(sequence.count, int):
+        raise Misfit("filter takes a vector whose length is known when the model is compiled")
+    kept = _each(low, Sequence(sequence.count, lambda at: low.call(function, (sequence.item(at),))))
+    one, zero = low.b.const(1, I32), low.b.const(0, I32)
+
+    def count(low_: Lowering, folded: Any, item: Any) -> Any:
+        step = low_.b.make("select", low_.numbers.value(item, BOOL), one, zero, type=I32)
+        return low_.numbers.binary("Add", folded, step)
+
+    total = fold(low, lambda folded, item: count(low, folded, item), kept, 0)
+    # The source of row k: the first item after that of row k - 1 that is kept.
+    size = sequence.count
+
+    def source(at: Value) -> Any:
+        def look(found: Any, item: Any) -> Any:
+            place, seen = found
+            index, held = item
+            hit = low.numbers.binary("BitAnd", held, low.numbers.compare("Eq", seen, at))
+            seen = low.numbers.binary("Add", seen, select(low, held, 1, 0))
+            return select(low, hit, index, place), seen
+
+        everything = zipped(low, Sequence(size, lambda k: k), kept)
+        return fold(low, look, everything, (0, 0))[0]
+
+    places = _each(low, Sequence(size, source))
+
+    def row(at: Value) -> Any:
+        place = low.b.load(places, at)
+        low.limits[place] = size
+        return sequence.item(place)
+
+    return Bounded(_each(low, Sequence(size, row)), low.numbers.value(total, I32))
+
+
+def put(low: Lowering, vector: Any, index: Any, item: Any) -> Any:
+    """Lower put."""
+    if not is_array(vector):
+        raise Misfit(f"a vector is needed here, not {describe(vector)}")
+    type_ = vector.type
+    at = indexing.inside(low, index, type_.shape[0])
+    fresh = low.numbers.value(item, Type(type_.kind, type_.shape[1:]))
+
+    def row(*place: Value) -> Value:
+        old = low.numbers.element(vector, place)
+        new = low.numbers.element(fresh, place[1:])
+        return low.b.make("select", low.b.compare("eq", place[0], at), new, old, type=new.type)
+
+    return low.numbers.build(type_.shape, row)
+
+
+def dot(low: Lowering, left: Any, right: Any) -> Any:
+    """Lower the product of two vectors: a sum in order, each step one fma."""
+    size = left.type.shape[0]
+    if right.type.shape[0] != size:
+        raise Misfit(f"vectors of {size} and {right.type.shape[0]} have no product")
+    real = low.b.real
+
+    def step(folded: Any, at: Value) -> Any:
+        a = low.numbers.value(low.numbers.element(left, (at,)), real)
+        b = low.numbers.value(low.numbers.element(right, (at,)), real)
+        return low.b.make("fma", a, b, folded)
+
+    start = low.b.const(0.0, real)
+    return fold(low, step, Sequence(size, lambda at: at), start)
+
+
+def matmul(low: Lowering, left: Any, right: Any) -> Any:
+    """Lower `@` between vectors and matrices."""
+    if not is_array(left) or not is_array(right):
+        raise Misfit(
+            f"@ is between vectors and matrices, not {describe(left)} and {describe(right)}"
+        )
+    if len(left.type.shape) == 2:
+        return _each(
+            low,
+            Sequence(
+                left.type.shape[0], lambda at: matmul(low, indexing.step(low, left, at), right)
+            ),
+        )
+    if len(right.type.shape) == 1:
+        return dot(low, left, right)
+    rows, columns = right.type.shape
+
+    def column(at: Value) -> Any:
+        held = _each(low, Sequence(rows, lambda row: low.numbers.element(right, (row, at))))
+        return dot(low, left, held)
+
+    return _each(low, Sequence(columns, column))
+
+
+# -- Python's own words
+
+
+def range_word(low: Lowering, *given: Any) -> Any:
+    """Lower range."""
+    if len(given) == 1:
+        return Sequence(_count(low, given[0]), lambda at: at)
+    if len(given) != 2:
+        raise Misfit("range takes an end, or a start and an end")
+    start, stop = given
+    if isinstance(start, int) and isinstance(stop, int):
+        count: Value | int = builtins.max(0, stop - start)
+    else:
+        count = low.numbers.value(low.numbers.binary("Sub", stop, start), I32)
+
+    def item(at: Value) -> Any:
+        index = low.numbers.binary("Add", at, start)
+        if isinstance(stop, int) and isinstance(start, int) and start >= 0:
+            low.limits[index] = stop
+        return index
+
+    return Sequence(count, item)
+
+
+def length(low: Lowering, given: Any) -> Any:
+    """Lower len."""
+    if isinstance(given, tuple):
+        return len(given)  # type: ignore[reportUnknownArgumentType]
+    return indexing.sequence(low, given).count
+
+
+def sum_word(low: Lowering, rows: Any) -> Any:
+    """Lower sum: in order, from the left."""
+    if isinstance(rows, tuple):
+        return fold(low, lambda a, b: low.numbers.binary("Add", a, b), rows, 0)
+    item = indexing.sequence(low, rows)
+    zero: Any = 0 if is_array(rows) and rows.type == Type("i32", rows.type.shape) else 0.0
+    return fold(low, lambda a, b: low.numbers.binary("Add", a, b), item, zero)
+
+
+def extreme(smaller: bool) -> Callable[..., Any]:
+    """Return the word min or max."""
+
+    def word_(low: Lowering, *given: Any) -> Any:
+        def pick(a: Any, b: Any) -> Any:
+            left, right = low.numbers.joined(a, b)
+            test = low.b.compare("lt", *((left, right) if smaller else (right, left)))
+            return low.b.make("select", test, left, right, type=left.type)
+
+        if len(given) == 1:
+            return fold(low, pick, given[0], indexing.at(low, given[0], (0,)))
+        result = given[0]
+        for item in given[1:]:
+            if isinstance(result, (Value, View)) or isinstance(item, (Value, View)):
+                result = pick(result, item)
+            else:
+                result = builtins.min(result, item) if smaller else builtins.max(result, item)
+        return result
+
+    return word_
+
+
+def abs_word(low: Lowering, given: Any) -> Any:
+    """Lower abs."""
+    if isinstance(given, (bool, int, float)):
+        return abs(given)
+    value = low.numbers.value(given)
+    if value.type.is_float:
+        return low.b.make("abs", value)
+    negative = low.numbers.minus(value)
+    return select(low, low.numbers.compare("Lt", value, 0), negative, value)
+
+
+def float_word(low: Lowering, given: Any) -> Any:
+    """Lower float."""
+    if isinstance(given, (bool, int, float)):
+        return float(given)
+
+    def one(x: Any) -> Value:
+        return low.numbers.value(low.numbers.value(x), low.b.real)
+
+    return low.numbers.elementwise(one, given)
+
+
+def int_word(low: Lowering, given: Any) -> Any:
+    """Lower int: toward zero."""
+    if isinstance(given, (bool, int, float)):
+        return int(given)
+    return cast(low, given, "i32")
+
+
+def enumerate_word(low: Lowering, rows: Any) -> Any:
+    """Lower enumerate."""
+    if isinstance(rows, tuple):
+        return tuple(builtins.enumerate(rows))  # type: ignore[reportUnknownArgumentType]
+    sequence = indexing.sequence(low, rows)
+    return Sequence(sequence.count, lambda at: (at, sequence.item(at)))
+
+
+def zip_word(low: Lowering, *rows: Any) -> Any:
+    """Lower zip."""
+    if all(isinstance(row, tuple) for row in rows):
+        return tuple(builtins.zip(*rows, strict=True))
+    return zipped(low, *rows)
+
+
+def select(low: Lowering, condition: Any, yes: Any, no: Any) -> Any:
+    """Lower select."""
+    test = low.numbers.truth(condition)
+    if isinstance(test, bool):
+        return yes if test else no
+    left, right = low.numbers.joined(yes, no)
+    return low.b.make("select", test, left, right, type=left.type)
+
+
+def cast(low: Lowering, given: Any, kind: Kind | Literal["real"]) -> Any:
+    """Lower cast."""
+    want = Type(low.b.dtype if kind == "real" else kind)  # type: ignore[arg-type]
+    if not isinstance(given, (Value, View)):
+        return low.b.const(given, want)
+    value = low.numbers.value(given)
+    return value if value.type == want else low.b.make("cast", value, type=want)

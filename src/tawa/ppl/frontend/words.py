@@ -1,0 +1,283 @@
+"""What the words of the language mean when a model is lowered: one function a word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tawa.ppl.frontend import surface, vectors
+from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array, is_number
+from tawa.ppl.frontend.family import Distribution, Drawn, Parameter
+from tawa.ppl.frontend.model import Model
+from tawa.ppl.frontend.source import Closure
+from tawa.ppl.frontend.values import Memory, View, is_record
+from tawa.ppl.ir.core import BOOL, I32, Type, Value
+from tawa.ppl.ir.operations import FUNCTIONS
+
+if TYPE_CHECKING:
+    from tawa.ppl.frontend.lower import Lowering
+
+PYTHON = ("range", "len", "sum", "min", "max", "abs", "float", "int", "enumerate", "zip")
+
+
+def resolve(given: Any) -> Any:
+    """Return what a global name of a model stands for. Raises Misfit where it cannot be used."""
+    match given:
+        case Model():
+            return given.function
+        case bool() | int() | float() | str() | None | tuple():
+            return given  # type: ignore[reportUnknownVariableType]
+        case ModuleType() | Distribution() | Closure() | Memory():
+            return given
+        case _:
+            if given in _HASHABLE or isinstance(given, FunctionType):
+                return given
+            if isinstance(given, np.ndarray):
+                raise Misfit(
+                    "an array outside of the model would be frozen: pass it as an argument"
+                )
+            raise Misfit(f"{type(given).__name__} has no meaning in a model")  # type: ignore[reportUnknownArgumentType]
+
+
+class _Hashable:
+    def __contains__(self, given: Any) -> bool:
+        try:
+            return given in WORDS
+        except TypeError:
+            return False
+
+
+_HASHABLE = _Hashable()
+
+
+# -- probabilistic words
+
+
+def distribution(
+    low: Lowering, family: Distribution, args: tuple[Any, ...], named: dict[str, Any]
+) -> Drawn:
+    """Bind the parameters of a distribution."""
+    names = [parameter.name for parameter in family.parameters]
+    if len(args) > len(names) or any(n not in names for n in named):
+        raise Misfit(f"{family.name} takes {', '.join(names)}")
+    given = dict(zip(names, args, strict=False)) | named
+    bound: list[Any] = []
+    for parameter in family.parameters:
+        value = given.get(parameter.name, parameter.default)
+        if value is None:
+            raise Misfit(f"{family.name} needs {parameter.name}")
+        bound.append(_parameter(low, family, parameter, value))
+    return Drawn(family, tuple(bound))
+
+
+def _parameter(low: Lowering, family: Distribution, parameter: Parameter, item: Any) -> Value:
+    given: Any = item
+    rank = {"vector": 1, "matrix": 2}.get(parameter.takes, 0)
+    if is_record(given) and rank == 1:
+        given = vectors.pack(low, list(item))
+    have = len(given.type.shape) if is_array(given) else 0
+    if have != rank or not (rank or is_number(given)):
+        raise Misfit(
+            f"{parameter.name} of {family.name} is a {parameter.takes}, not {describe(given)}"
+        )
+    if parameter.takes == "int":
+        return low.numbers.value(given, I32)
+    if not is_array(given) and not isinstance(given, Value):
+        return low.numbers.value(given, low.b.real)
+    value = low.numbers.value(given)
+    return low.numbers.value(value, Type(low.b.dtype, value.type.shape))
+
+
+def _result(low: Lowering, family: Distribution, parameters: tuple[Value, ...]) -> Type:
+    match family.result:
+        case "int":
+            return I32
+        case "bool":
+            return BOOL
+        case _:
+            return Type(low.b.dtype, family.shape(*(value.type.shape for value in parameters)))
+
+
+def _drawn(given: Any) -> Drawn:
+    if not isinstance(given, Drawn):
+        raise Misfit(f"a distribution is needed here, not {describe(given)}")
+    return given
+
+
+def sample(low: Lowering, given: Any, *, name: str = "", centered: bool = True) -> Any:
+    """Lower a sample site, and the record of its value."""
+    drawn = _drawn(given)
+    family, parameters = drawn.family, drawn.parameters
+    name = name or low.naming
+    key = (low.path, *low.active)
+    site = low.sites.setdefault(key, len(low.sites))
+    if name:
+        taken = {n for s, n in low.site_names.items() if s != site}
+        number, plain = 2, name
+        while name in taken:
+            name, number = f"{plain}_{number}", number + 1
+    low.site_names[site] = name
+    shift: tuple[Value, Value] | None = None
+    if not centered:
+        if family.shift_scale is None:
+            raise Misfit(f"{family.name} has no location and scale: it cannot be centered=False")
+        where, scale = family.shift_scale
+        shift = parameters[where], parameters[scale]
+        standard = list(parameters)
+        standard[where] = low.b.const(0.0, low.b.real)
+        standard[scale] = low.b.const(1.0, low.b.real)
+        parameters = tuple(standard)
+    type_ = _result(low, family, parameters)
+    value = low.b.op("sample", parameters, (type_,), family=family, site=site, title=name).result
+    if shift is not None:
+        value = low.b.make("add", shift[0], low.b.make("mul", shift[1], value))
+    if name:
+        low.b.op("record", (value,), title=name, site=site)
+    return value
+
+
+def observe(low: Lowering, given: Any, value: Any) -> None:
+    """Lower an observation."""
+    drawn = _drawn(given)
+    want = _result(low, drawn.family, drawn.parameters)
+    if isinstance(value, tuple) and want.shape:
+        value = vectors.pack(low, list(value))  # type: ignore[reportUnknownArgumentType]
+    if want == BOOL and not isinstance(value, bool):
+        observed = low.numbers.truth(value)
+        observed = low.numbers.value(observed, BOOL)
+    else:
+        observed = (
+            low.numbers.value(low.numbers.value(value), want)
+            if not isinstance(value, (int, float))
+            else low.numbers.value(value, want)
+        )
+    low.b.op("observe", (observed, *drawn.parameters), family=drawn.family)
+
+
+def factor(low: Lowering, log_weight: Any) -> None:
+    """Lower a factor."""
+    low.b.op("factor", (low.numbers.value(log_weight, low.b.real),))
+
+
+# -- functions of numbers, and what algorithms use
+
+
+def _function(name: str) -> Callable[..., Any]:
+    def word_(low: Lowering, given: Any) -> Any:
+        def one(x: Any) -> Any:
+            value = low.numbers.value(x)
+            if not value.type.is_float:
+                value = low.numbers.value(value, low.b.real)
+            return low.b.make(name, value)
+
+        return low.numbers.elementwise(one, given)
+
+    return word_
+
+
+def fma_word(low: Lowering, a: Any, b: Any, c: Any) -> Any:
+    """Lower fma."""
+    return low.b.make("fma", *low.numbers.joined(a, b, c, floating=True))
+
+
+def bits(low: Lowering, given: Any, kind: str) -> Any:
+    """Lower bits."""
+    return low.b.make("bits", low.numbers.value(given), type=Type(kind))  # type: ignore[arg-type]
+
+
+def word(low: Lowering, operation: str, *given: Any) -> Any:
+    """Lower word."""
+    return low.b.make(operation, *low.numbers.joined(*given))
+
+
+def get(low: Lowering, variable: Any) -> Any:
+    """Lower get."""
+    return low.b.get(variable.name, variable.type)
+
+
+def assign(low: Lowering, variable: Any, value: Any) -> None:
+    """Lower assign."""
+    low.b.set(variable.name, low.numbers.value(value, variable.type))
+
+
+def read(low: Lowering, name: str, row: Any, kind: str) -> Any:
+    """Lower read."""
+    type_ = Type(low.b.dtype if kind == "real" else kind)  # type: ignore[arg-type]
+    return low.b.op("read", (low.numbers.value(row, I32),), (type_,), name=name).result
+
+
+def write(low: Lowering, name: str, row: Any, value: Any) -> None:
+    """Lower write."""
+    kind = low.program.buffers[name]
+    low.b.op(
+        "write", (low.numbers.value(row, I32), low.numbers.value(value, Type(kind))), name=name
+    )
+
+
+def is_double(low: Lowering, given: Any) -> bool:
+    """Lower is_double."""
+    if isinstance(given, (Value, View)):
+        return given.type.kind == "f64"
+    return low.b.dtype == "f64"
+
+
+def lane(low: Lowering) -> Value:
+    """Lower lane."""
+    return low.b.make("lane", type=I32)
+
+
+def run(low: Lowering, name: str) -> None:
+    """Lower run."""
+    low.b.op("run", name=name)
+
+
+def random(low: Lowering) -> Any:
+    """Lower random: the counter is (lane, draw, site, count), the key is the seed."""
+    for name in ("draw", "count"):
+        low.program.variables.setdefault(name, I32)
+    keys = [value for value in low.program.params if value.name in ("seed0", "seed1")]
+    count = low.b.get("count", I32)
+    low.b.set("count", low.b.make("add", count, low.b.const(1, I32)))
+    lane = low.b.make("lane", type=I32)
+    counter = (lane, low.b.get("draw", I32), low.b.const(low.site, I32), count)
+    return tuple(low.b.op("philox", (*keys, *counter), (I32,) * 4).results)
+
+
+WORDS: dict[Any, Callable[..., Any]] = {
+    surface.sample: sample,
+    surface.observe: observe,
+    surface.factor: factor,
+    surface.map: vectors.map_word,
+    surface.repeat: vectors.repeat,
+    surface.reduce: vectors.reduce,
+    surface.filter: vectors.filter_word,
+    surface.put: vectors.put,
+    surface.fma: fma_word,
+    surface.select: vectors.select,
+    surface.cast: vectors.cast,
+    surface.bits: bits,
+    surface.word: word,
+    surface.get: get,
+    surface.assign: assign,
+    surface.read: read,
+    surface.write: write,
+    surface.is_double: is_double,
+    surface.lane: lane,
+    surface.run: run,
+    surface.random: random,
+    surface.sqrt: _function("sqrt"),
+    surface.floor: _function("floor"),
+    range: vectors.range_word,
+    len: vectors.length,
+    sum: vectors.sum_word,
+    min: vectors.extreme(True),
+    max: vectors.extreme(False),
+    abs: vectors.abs_word,
+    float: vectors.float_word,
+    int: vectors.int_word,
+    enumerate: vectors.enumerate_word,
+    zip: vectors.zip_word,
+} | {getattr(surface, name): _function(name) for name in FUNCTIONS}

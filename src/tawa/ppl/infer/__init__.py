@@ -1,0 +1,1 @@
+"""Inference methods, how programs are run, and what comes out."""

@@ -1,0 +1,61 @@
+"""`ppl.infer`: one call for all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from tawa.errors import ModelError
+from tawa.ppl.frontend.model import Model
+from tawa.ppl.infer.chains import hmc, nuts
+from tawa.ppl.infer.importance import importance
+from tawa.ppl.infer.mh import mh
+from tawa.ppl.infer.options import Options
+from tawa.ppl.infer.posterior import Posterior
+from tawa.ppl.infer.smc import smc
+
+Method = Callable[[Model, tuple[Any, ...], Options], Posterior]
+METHODS: dict[str, Method] = {
+    "importance": importance,
+    "mh": mh,
+    "smc": smc,
+    "hmc": hmc,
+    "nuts": nuts,
+}
+
+
+def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> Posterior:
+    """Draw from the posterior of a model.
+
+    Arguments are numbers, arrays of numbers, and tuples of them; whole numbers and booleans
+    become a part of the program, reals and arrays are data.
+    Methods: `importance mh smc hmc nuts`. Options: `chains`, `draws` (each chain's; of
+    importance, all),
+    `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"), `dtype` ("float32",
+    "float64"),
+    `stack` (words a lane), `trace` (values a run, mh), `particles` (smc), `steps` and
+    `step_size` (hmc),
+    `depth` (nuts), `accept`, `threads`.
+
+    Raises ModelError, GradientError, StackError, WeightError.
+    """
+    if not isinstance(model, Model):
+        raise ModelError(f"{model!r} is not a model", remedy="put @ppl.model before its def")
+    if method not in METHODS:
+        raise ModelError(f"method={method!r} is not known", why=f"methods: {', '.join(METHODS)}")
+    known = {field.name for field in fields(Options)}
+    for name in options:
+        if name not in known:
+            raise ModelError(
+                f"{name}= is not an option", why=f"options: {', '.join(sorted(known))}"
+            )
+    kinds = {"float32": "f32", "float64": "f64", "f32": "f32", "f64": "f64"}
+    dtype = str(options.pop("dtype", "float32"))
+    if dtype not in kinds:
+        raise ModelError(f"dtype={dtype!r} is not known", why="float32 or float64")
+    if options.get("device", "cpu") not in ("cpu", "cuda", "interpreter"):
+        raise ModelError(
+            f"device={options['device']!r} is not known", why="cpu, cuda or interpreter"
+        )
+    return METHODS[method](model, arguments, Options(dtype=kinds[dtype], **options))  # type: ignore[arg-type]

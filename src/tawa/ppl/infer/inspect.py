@@ -1,0 +1,95 @@
+"""`ppl.inspect`: what a model becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tawa.ppl.emit.llvm import emit
+from tawa.ppl.emit.machine import ptx
+from tawa.ppl.frontend.model import Model
+from tawa.ppl.frontend.program import lower
+from tawa.ppl.frontend.surface import get, read, run, write
+from tawa.ppl.infer.chains import differentiated, program_of
+from tawa.ppl.infer.execute import Executable
+from tawa.ppl.infer.options import Options
+from tawa.ppl.ir.core import Kind
+from tawa.ppl.ir.text import program_text
+from tawa.ppl.math.library import library
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """The stages of a model for some arguments."""
+
+    model: Model
+    arguments: tuple[Any, ...]
+
+    dtype: Kind = "f32"
+    method: str = "nuts"
+
+    @property
+    def ir(self) -> str:
+        """The model IR, with its effects."""
+        return program_text(lower(self.model, self.arguments, self.dtype).program)
+
+    def _chain(self, *, gpu: bool) -> str:
+        options = Options(dtype=self.dtype)
+        program = program_of(self.model, self.arguments, options, self.method).program
+        return emit(program, library, gpu=gpu)[0]
+
+    @property
+    def llvm(self) -> str:
+        """LLVM IR of a lane of nuts, before LLVM's passes."""
+        return self._chain(gpu=False)
+
+    @property
+    def ptx(self) -> str:
+        """PTX of nuts, a thread a chain."""
+        return ptx(self._chain(gpu=True))
+
+    def log_density(self, z: Any) -> float:
+        """Return the log density at a vector of free numbers, in float64."""
+        return self._at(z)[0]
+
+    def gradient(self, z: Any) -> np.ndarray[Any, Any]:
+        """Return the gradient of the log density, in float64."""
+        return self._at(z)[1]
+
+    @property
+    def size(self) -> int:
+        """How many free numbers the model has."""
+        composed = differentiated(self.model, self.arguments, "f64", self.method)
+        return composed.program.variables["z"].size
+
+    def _at(self, z: Any) -> tuple[float, np.ndarray[Any, Any]]:
+        composed = differentiated(self.model, self.arguments, "f64", self.method)
+        program = composed.program
+        size = program.variables["z"].size
+        point = np.asarray(z, np.float64).reshape(size, 1).copy()
+        program.buffers |= {"point": "f64", "slope": "f64", "density": "f64"}
+        names = ("z", "g", "logw")
+        composed.algorithm(_evaluate, *(composed.memory(name) for name in names), size)
+        slope, density = np.zeros((size, 1)), np.zeros((1, 1))
+        buffers = {"point": point, "slope": slope, "density": density}
+        Executable(program, "cpu").run((0, 0, *composed.lowered.data), buffers, 1)
+        return float(density[0, 0]), slope[:, 0]
+
+
+def _evaluate(z: Any, g: Any, logw: Any, size: Any) -> None:
+    for i in range(size):
+        z[i] = read("point", i, "real")
+    run("gradient")
+    for i in range(size):
+        write("slope", i, g[i])
+    write("density", 0, get(logw))
+
+
+@contextmanager
+def inspect(model: Model, *arguments: Any) -> Generator[Inspected]:
+    """Look at a model: its IR, LLVM IR and PTX, log density and gradient."""
+    yield Inspected(model, arguments)

@@ -1,0 +1,123 @@
+"""What comes out of a run: draws by name, evidence, diagnostics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tawa.errors import ModelError
+from tawa.ppl.frontend.values import rebuild
+from tawa.ppl.infer import diagnostics
+from tawa.ppl.ir.core import BOOL
+from tawa.ppl.passes.handle import Kept, Layout
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Draws of a posterior, shaped (chains, draws, ...) by name.
+
+    `value` is what the model returned; `log_evidence` and `log_weights` are those of
+    importance, smc and tempered
+    (else nan and None). `statistics` are the method's own: acceptance, step sizes, divergences.
+    """
+
+    model: str
+    draws: Mapping[str, Array]
+    value: Any
+    log_evidence: float = float("nan")
+    log_weights: Array | None = None
+    statistics: Mapping[str, Any] = field(default_factory=lambda: {})
+
+    def __getitem__(self, name: str) -> Array:
+        """Return the draws of a site."""
+        try:
+            return self.draws[name]
+        except KeyError:
+            known = ", ".join(self.draws) or "none"
+            raise ModelError(
+                f"{self.model} has no kept site {name}",
+                why=f"kept sites: {known}; a site in recursion or in a loop of "
+                f"unknown length has no fixed place",
+                remedy="name a site by assigning its sample to a variable, or return the value",
+            ) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.draws
+
+    def __iter__(self) -> Iterable[str]:  # type: ignore[override]
+        return iter(self.draws)
+
+    @property
+    def divergences(self) -> int:
+        """How many draws met a divergent trajectory."""
+        return int(np.sum(self.statistics.get("divergent", 0)))
+
+    def ess(self, name: str) -> Any:
+        """Return the effective sample size of the mean of a site, one an element."""
+        return diagnostics.over(diagnostics.ess, self[name])
+
+    def rhat(self, name: str | None = None) -> Any:
+        """Return the split rank-normalised R-hat of a site, or the largest of all."""
+        if name is not None:
+            return diagnostics.over(diagnostics.rhat, self[name])
+        return max((float(np.max(self.rhat(n))) for n in self.draws), default=float("nan"))
+
+    def summary(self) -> str:
+        """Return mean, deviation, ess and R-hat of each element as a table."""
+        rows = [f"{'':24}{'mean':>12}{'sd':>12}{'ess':>10}{'rhat':>8}"]
+        for name, array in self.draws.items():
+            flat = array.reshape(*array.shape[:2], -1)
+            for k in range(flat.shape[2]):
+                part = flat[:, :, k].astype(np.float64)
+                label = name + (
+                    str(list(map(int, np.unravel_index(k, array.shape[2:]))))
+                    if array.ndim > 2
+                    else ""
+                )
+                rows.append(
+                    f"{label:24}{part.mean():12.5g}{part.std():12.5g}"
+                    f"{diagnostics.ess(part):10.0f}{diagnostics.rhat(part):8.3f}"
+                )
+        return "\n".join(rows)
+
+    def to_arviz(self) -> Any:
+        """Return the draws as arviz InferenceData."""
+        try:
+            import arviz  # type: ignore[import-not-found]
+        except ImportError as error:
+            raise ModelError("arviz is missing", remedy="pip install arviz") from error
+        return arviz.from_dict(posterior=dict(self.draws))  # type: ignore[reportUnknownMemberType]
+
+
+def unpack(
+    layout: Layout, template: Any, real: Array, whole: Array
+) -> tuple[dict[str, Array], Any]:
+    """Return the draws by name, and the value; `real` and `whole` are (draws, slots, lanes)."""
+    named: dict[str, Array] = {}
+    values: list[tuple[str, Array]] = []
+    for title, kept in layout.places.items():
+        array = _take(kept, real if kept.type.is_float else whole)
+        if title == "value" or title.startswith("value."):
+            values.append((title, array))
+        else:
+            named[title] = array
+    return named, rebuild(template, [array for _, array in values])
+
+
+def _take(kept: Kept, source: Array) -> Array:
+    part = source[:, kept.start : kept.start + kept.size]
+    moved = np.moveaxis(part, 2, 0)
+    array = np.ascontiguousarray(moved).reshape(moved.shape[0], moved.shape[1], *kept.shape)
+    return array.astype(bool) if kept.type.kind == BOOL.kind else array
+
+
+def each_array(function: Any, value: Any) -> Any:
+    """Apply a function to every array of a record."""
+    if isinstance(value, tuple):
+        return tuple(each_array(function, item) for item in value)  # type: ignore[reportUnknownVariableType]
+    return function(value) if isinstance(value, np.ndarray) else value

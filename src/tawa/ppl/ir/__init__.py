@@ -1,0 +1,1 @@
+"""The model IR: structured programs of one lane; verifier, text and interpreter."""

@@ -1,0 +1,223 @@
+"""The IR: values, operations with regions, programs, and a builder.
+
+A program is what *one lane* does: one chain or one particle. Scalars are SSA values. Arrays have a
+fixed shape and are either immutable values (arguments, results of `build`) or *variables*, the
+mutable memory of a lane. Control flow is structured: `if`, `for`, `while`, `switch`.
+
+What a probabilistic program does beyond computing is an effect: `sample`, `observe`, `factor`
+and `record`. An inference method gives them a meaning (`passes/handle.py`); a program in which
+none is left
+can be interpreted and compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Literal
+
+from tawa.errors import Place
+
+Kind = Literal["f32", "f64", "i32", "i64", "bool"]
+FLOATS = ("f32", "f64")
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """An element kind and a shape; a scalar has the shape ()."""
+
+    kind: Kind
+    shape: tuple[int, ...] = ()
+
+    @property
+    def is_float(self) -> bool:
+        """Whether elements are floating-point numbers."""
+        return self.kind in FLOATS
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return prod(self.shape)
+
+    def __str__(self) -> str:
+        return self.kind + ("[" + ", ".join(map(str, self.shape)) + "]" if self.shape else "")
+
+
+I32, I64, BOOL = Type("i32"), Type("i64"), Type("bool")
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """A result of an operation, an argument of a region or of the program."""
+
+    type: Type
+    name: str = ""
+
+
+@dataclass(eq=False, slots=True)
+class Region:
+    """Operations in order, and the values that leave them."""
+
+    args: tuple[Value, ...] = ()
+    ops: list[Op] = field(default_factory=lambda: [])
+    yields: tuple[Value, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class Op:
+    """One operation. `attrs` hold what is known when the program is made."""
+
+    code: str
+    operands: tuple[Value, ...] = ()
+    results: tuple[Value, ...] = ()
+    attrs: dict[str, Any] = field(default_factory=lambda: {})
+    regions: tuple[Region, ...] = ()
+    place: Place | None = None
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        (value,) = self.results
+        return value
+
+
+@dataclass(eq=False, slots=True)
+class Function:
+    """A function that calls itself: `call` operations name it."""
+
+    name: str
+    body: Region
+    place: Place | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Program:
+    """What a lane does.
+
+    `params` are the same for all lanes: scalars and arrays of data. `variables` is the lane's own
+    memory, zero at the start. `buffers` are arrays of rows by lanes that outlive the run:
+    `read` and `write` name a row, the column is the lane. `procedures` are bodies without
+    arguments that work on the variables; `run` names them.
+    """
+
+    name: str
+    dtype: Kind
+    params: tuple[Value, ...]
+    body: Region
+    functions: dict[str, Function] = field(default_factory=lambda: {})
+    variables: dict[str, Type] = field(default_factory=lambda: {})
+    buffers: dict[str, Kind] = field(default_factory=lambda: {})
+    procedures: dict[str, Region] = field(default_factory=lambda: {})
+
+    def regions(self) -> Iterator[Region]:
+        """Yield the outermost regions: functions, procedures and the body."""
+        yield from (function.body for function in self.functions.values())
+        yield from self.procedures.values()
+        yield self.body
+
+    def operations(self) -> Iterator[Op]:
+        """Yield every operation, those of nested regions after the one that holds them."""
+        for region in self.regions():
+            yield from walk(region)
+
+
+def walk(region: Region) -> Iterator[Op]:
+    """Yield every operation of a region and of the regions in it."""
+    for op in region.ops:
+        yield op
+        for inner in op.regions:
+            yield from walk(inner)
+
+
+def free_values(region: Region) -> list[Value]:
+    """Return what a region uses and does not define, in order of first use."""
+    found: dict[Value, None] = {}
+    inside = set(region.args)
+    for op in region.ops:
+        for value in op.operands:
+            if value not in inside:
+                found[value] = None
+        for inner in op.regions:
+            for value in free_values(inner):
+                if value not in inside:
+                    found[value] = None
+        inside.update(op.results)
+    for value in region.yields:
+        if value not in inside:
+            found[value] = None
+    return list(found)
+
+
+class Builder:
+    """Appends operations to a region; `place` is that of the source now being lowered."""
+
+    def __init__(self, dtype: Kind) -> None:
+        self.dtype: Kind = dtype
+        self.real = Type(dtype)
+        self.region = Region()
+        self.place: Place | None = None
+
+    @contextmanager
+    def inside(self, region: Region) -> Generator[Region]:
+        """Append to another region for a while."""
+        outer, self.region = self.region, region
+        try:
+            yield region
+        finally:
+            self.region = outer
+
+    def op(
+        self,
+        code: str,
+        operands: tuple[Value, ...] = (),
+        types: tuple[Type, ...] = (),
+        regions: tuple[Region, ...] = (),
+        **attrs: Any,
+    ) -> Op:
+        """Append an operation."""
+        made = Op(code, operands, tuple(map(Value, types)), attrs, regions, self.place)
+        self.region.ops.append(made)
+        return made
+
+    def make(self, code: str, *operands: Value, type: Type | None = None, **attrs: Any) -> Value:
+        """Append an operation of one result, by default of the first operand's type."""
+        return self.op(code, operands, (type or operands[0].type,), **attrs).result
+
+    def const(self, number: float | int | bool, type: Type) -> Value:
+        """Append a constant."""
+        return self.make("const", type=type, value=number)
+
+    def compare(self, relation: str, left: Value, right: Value) -> Value:
+        """Append a comparison: `lt`, `le`, `eq` or `ne`."""
+        return self.make(relation, left, right, type=BOOL)
+
+    def get(self, name: str, type: Type) -> Value:
+        """Read a scalar variable."""
+        return self.make("get", type=type, name=name)
+
+    def set(self, name: str, value: Value) -> None:
+        """Write a scalar variable, or copy an array into an array variable."""
+        self.op("set", (value,), name=name)
+
+    def load(self, array: Value, *at: Value) -> Value:
+        """Read an element of an array value."""
+        return self.make("load", array, *at, type=Type(array.type.kind))
+
+
+def clone(region: Region, known: dict[Value, Value]) -> Region:
+    """Return a copy of a region; `known` maps values from outside, and gets those inside."""
+
+    def fresh(value: Value) -> Value:
+        known[value] = Value(value.type, value.name)
+        return known[value]
+
+    args = tuple(map(fresh, region.args))
+    ops: list[Op] = []
+    for op in region.ops:
+        operands = tuple(known.get(value, value) for value in op.operands)
+        regions = tuple(clone(inner, known) for inner in op.regions)
+        results = tuple(map(fresh, op.results))
+        ops.append(Op(op.code, operands, results, dict(op.attrs), regions, op.place))
+    return Region(args, ops, tuple(known.get(value, value) for value in region.yields))

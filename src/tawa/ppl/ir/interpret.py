@@ -1,0 +1,281 @@
+"""The interpreter: the definition of what a program means, one lane after the other.
+
+Floating-point operations are NumPy's on scalars of the program's kind: IEEE, rounded to nearest.
+Integers wrap. A shift by the width or more gives 0.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from tawa.errors import InternalError
+from tawa.ppl.ir.core import Function, Kind, Op, Program, Region, Type, Value
+from tawa.ppl.ir.operations import FUNCTIONS
+
+_FLOAT: dict[str, Callable[[Any], Any]] = {"f32": np.float32, "f64": np.float64}
+_WIDTH = {"i32": 32, "i64": 64, "bool": 1}
+_BITS = {"f32": ("<f", "<i"), "f64": ("<d", "<q")}
+Library = Callable[[str, Kind], Function]
+"""Gives the IR of a function of `math/` for a kind."""
+
+
+def interpret(
+    program: Program,
+    arguments: Sequence[Any],
+    buffers: Mapping[str, np.ndarray[Any, Any]],
+    lanes: range,
+    library: Library,
+) -> None:
+    """Run lanes of a program; `buffers` (rows by lanes) are read and written.
+
+    `arguments` are in the order of `program.params`: numbers, and NumPy arrays of the shapes.
+    """
+    with np.errstate(all="ignore"):
+        values = {
+            param: _argument(param.type, given)
+            for param, given in zip(program.params, arguments, strict=True)
+        }
+        for lane in lanes:
+            _Lane(program, buffers, lane, library).region(program.body, dict(values))
+
+
+def _argument(type_: Type, given: Any) -> Any:
+    if type_.shape:
+        return [number(type_.kind, item) for item in np.asarray(given).reshape(-1).tolist()]
+    return number(type_.kind, given)
+
+
+def number(kind: Kind, given: Any) -> Any:
+    """Return a Python number as one of a kind."""
+    if kind in _FLOAT:
+        return _FLOAT[kind](given)
+    return bool(given) if kind == "bool" else wrap(kind, int(given))
+
+
+def wrap(kind: Kind, given: int) -> int:
+    """Return an integer modulo the kind's width, signed."""
+    width = _WIDTH[kind]
+    given &= (1 << width) - 1
+    return given - (1 << width) if given >> (width - 1) else given
+
+
+def fma(kind: Kind, a: Any, b: Any, c: Any) -> Any:
+    """Return a * b + c, rounded once."""
+    left, right, plus = float(a), float(b), float(c)
+    if not (math.isfinite(left) and math.isfinite(right) and math.isfinite(plus)):
+        return _FLOAT[kind](np.float64(left) * np.float64(right) + np.float64(plus))
+    exact = Fraction(left) * Fraction(right) + Fraction(plus)
+    if exact == 0:
+        return _FLOAT[kind](np.float64(left) * np.float64(right) + np.float64(plus))
+    if kind == "f64":
+        return np.float64(_to_double(exact))
+    rough = _to_double(exact)
+    if math.isfinite(rough) and (error := exact - Fraction(rough)):
+        # Round to odd: a double that was rounded must not look like a tie between two floats.
+        (bits,) = struct.unpack("<q", struct.pack("<d", rough))
+        if not bits & 1:
+            bits += 1 if (error > 0) == (rough > 0) else -1
+            (rough,) = struct.unpack("<d", struct.pack("<q", bits))
+    return np.float32(rough)
+
+
+def _to_double(exact: Fraction) -> float:
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+class _Lane:
+    def __init__(
+        self,
+        program: Program,
+        buffers: Mapping[str, np.ndarray[Any, Any]],
+        lane: int,
+        library: Library,
+    ) -> None:
+        self.program = program
+        self.buffers = buffers
+        self.lane = lane
+        self.library = library
+        self.variables: dict[str, Any] = {
+            name: [number(type_.kind, 0)] * type_.size if type_.shape else number(type_.kind, 0)
+            for name, type_ in program.variables.items()
+        }
+
+    def region(self, region: Region, env: dict[Value, Any], args: Sequence[Any] = ()) -> list[Any]:
+        env.update(zip(region.args, args, strict=True))
+        for op in region.ops:
+            results = self.operation(op, env)
+            for value, result in zip(op.results, results, strict=True):
+                env[value] = result
+        return [env[value] for value in region.yields]
+
+    def operation(self, op: Op, env: dict[Value, Any]) -> Sequence[Any]:
+        given = [env[value] for value in op.operands]
+        match op.code:
+            case "const":
+                return (number(op.result.type.kind, op.attrs["value"]),)
+            case "load":
+                return (given[0][offset(op.operands[0].type.shape, given[1:])],)
+            case "pack":
+                return (_stack(given),)
+            case "select":
+                return (given[1] if given[0] else given[2],)
+            case "cast":
+                return (_cast(op.operands[0].type.kind, op.result.type.kind, given[0]),)
+            case "bits":
+                return (_bits(op.operands[0].type.kind, op.result.type.kind, given[0]),)
+            case "if":
+                return self.region(op.regions[0 if given[0] else 1], env)
+            case "switch":
+                number_: int = given[0]
+                if 0 <= number_ < len(op.regions):
+                    self.region(op.regions[number_], env)
+                return ()
+            case "for":
+                carried = given[1:]
+                for index in range(given[0]):
+                    carried = self.region(op.regions[0], env, (index, *carried))
+                return carried
+            case "while":
+                while self.region(op.regions[0], env, given)[0]:
+                    given = self.region(op.regions[1], env, given)
+                return given
+            case "build":
+                rows = [self.region(op.regions[0], env, (i,)) for i in range(op.attrs["count"])]
+                return [_stack(column) for column in zip(*rows, strict=True)]
+            case "get":
+                return (self.variables[op.attrs["name"]],)
+            case "set":
+                self.variables[op.attrs["name"]] = given[0]
+                return ()
+            case "loadvar":
+                return (self.variables[op.attrs["name"]][self.at(op, given)],)
+            case "storevar":
+                name = op.attrs["name"]
+                fresh = list(self.variables[name])
+                fresh[self.at(op, given)] = given[-1]
+                self.variables[name] = fresh
+                return ()
+            case "lane":
+                return (self.lane,)
+            case "read":
+                kind = op.result.type.kind
+                return (number(kind, self.buffers[op.attrs["name"]][given[0], self.lane]),)
+            case "write":
+                self.buffers[op.attrs["name"]][given[0], self.lane] = given[1]
+                return ()
+            case "call":
+                body = self.program.functions[op.attrs["name"]].body
+                return self.region(body, dict(env), given)
+            case "run":
+                return self.region(self.program.procedures[op.attrs["name"]], env)
+            case code if code in FUNCTIONS or code == "philox":
+                return self.region(self.library(code, op.operands[0].type.kind).body, {}, given)
+            case _:
+                return (_elementary(op, op.operands[0].type.kind, given),)
+
+    def at(self, op: Op, given: Sequence[Any]) -> int:
+        shape = self.program.variables[op.attrs["name"]].shape
+        return offset(shape, given[: len(shape)])
+
+
+def offset(shape: tuple[int, ...], at: Sequence[int]) -> int:
+    """Return where an element lies in row-major order. Raises "
+    "InternalError outside of the shape."""
+    place = 0
+    for size, index in zip(shape, at, strict=True):
+        if not 0 <= index < size:
+            raise InternalError(f"index {list(at)} is outside of {list(shape)}")
+        place = place * size + index
+    return place
+
+
+def _stack(rows: Sequence[Any]) -> list[Any]:
+    if rows and isinstance(rows[0], list):
+        return [item for row in rows for item in row]
+    return list(rows)
+
+
+def _cast(source: Kind, target: Kind, given: Any) -> Any:
+    if target in _FLOAT:
+        return _FLOAT[target](given)
+    if target == "bool":
+        return given != 0
+    if source in _FLOAT:
+        if math.isnan(given):
+            return 0
+        limit = 1 << (_WIDTH[target] - 1)
+        return int(max(-float(limit), given)) if given < float(limit) else limit - 1
+    return wrap(target, int(given))
+
+
+def _bits(source: Kind, target: Kind, given: Any) -> Any:
+    if source in _FLOAT:
+        floating, integer = _BITS[source]
+        return struct.unpack(integer, struct.pack(floating, given))[0]
+    floating, integer = _BITS[target]
+    return _FLOAT[target](struct.unpack(floating, struct.pack(integer, given))[0])
+
+
+def _elementary(op: Op, kind: Kind, given: Sequence[Any]) -> Any:
+    floating = kind in _FLOAT
+    match op.code:
+        case "add":
+            raw = given[0] + given[1]
+        case "sub":
+            raw = given[0] - given[1]
+        case "mul":
+            raw = given[0] * given[1]
+        case "div":
+            raw = given[0] / given[1]
+        case "fma":
+            raw = fma(kind, *given)
+        case "sqrt":
+            raw = np.sqrt(given[0])
+        case "neg":
+            raw = -given[0]
+        case "abs":
+            raw = np.abs(given[0])
+        case "floor":
+            raw = np.floor(given[0])
+        case "rint":
+            raw = np.rint(given[0])
+        case "floordiv":
+            raw = given[0] // given[1] if given[1] else 0
+        case "mod":
+            raw = given[0] % given[1] if given[1] else given[0]
+        case "lt":
+            return bool(given[0] < given[1])
+        case "le":
+            return bool(given[0] <= given[1])
+        case "eq":
+            return bool(given[0] == given[1])
+        case "ne":
+            return bool(given[0] != given[1])
+        case "and":
+            raw = given[0] & given[1]
+        case "or":
+            raw = given[0] | given[1]
+        case "xor":
+            raw = given[0] ^ given[1]
+        case "shl":
+            raw = given[0] << given[1] if 0 <= given[1] < _WIDTH[kind] else 0
+        case "lshr":
+            word = given[0] & ((1 << _WIDTH[kind]) - 1)
+            raw = word >> given[1] if 0 <= given[1] < _WIDTH[kind] else 0
+        case "mulhi":
+            mask = (1 << _WIDTH[kind]) - 1
+            raw = ((given[0] & mask) * (given[1] & mask)) >> _WIDTH[kind]
+        case _:
+            raise InternalError(f"the interpreter has no rule for {op.code}")
+    if floating:
+        return _FLOAT[kind](raw)
+    return bool(raw) if kind == "bool" else wrap(kind, int(raw))

@@ -1,0 +1,72 @@
+"""What operations there are: one table for the verifier, the interpreter and the emitters.
+
+A row says how many operands an operation takes, of which kinds, and what comes out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FLOAT, INT, BOOLEAN, ANY = "float", "int", "bool", "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Operands of one scalar type (`takes`); the result has it "
+    "too unless `gives` says otherwise."""
+
+    arity: int
+    takes: str
+    gives: str = ""
+    meaning: str = ""
+
+
+_OPERATIONS: dict[str, Rule] = {
+    "add": Rule(2, "number", meaning="a + b, integers wrap"),
+    "sub": Rule(2, "number", meaning="a - b"),
+    "mul": Rule(2, "number", meaning="a * b"),
+    "div": Rule(2, FLOAT, meaning="a / b, rounded to nearest"),
+    "fma": Rule(3, FLOAT, meaning="a * b + c, rounded once"),
+    "sqrt": Rule(1, FLOAT, meaning="rounded to nearest"),
+    "neg": Rule(1, "number", meaning="-a"),
+    "abs": Rule(1, FLOAT, meaning="without its sign"),
+    "floor": Rule(1, FLOAT, meaning="toward minus infinity"),
+    "rint": Rule(1, FLOAT, meaning="nearest integer, ties to even"),
+    "floordiv": Rule(2, INT, meaning="quotient toward minus infinity; of 0: 0"),
+    "mod": Rule(2, INT, meaning="a - b * floordiv(a, b)"),
+    "lt": Rule(2, "number", BOOLEAN, "a < b"),
+    "le": Rule(2, "number", BOOLEAN, "a <= b"),
+    "eq": Rule(2, ANY, BOOLEAN, "a == b"),
+    "ne": Rule(2, ANY, BOOLEAN, "a != b"),
+    "and": Rule(2, "bits", meaning="of bits"),
+    "or": Rule(2, "bits", meaning="of bits"),
+    "xor": Rule(2, "bits", meaning="of bits"),
+    "shl": Rule(2, INT, meaning="a << b"),
+    "lshr": Rule(2, INT, meaning="a >> b, zeros come in"),
+    "mulhi": Rule(2, INT, meaning="the high word of the unsigned product"),
+}
+# Functions of `math/` that stand as one operation, so that reverse mode knows their derivatives.
+FUNCTIONS = ("exp", "log", "log1p", "expm1", "sinturn", "costurn", "lgamma", "digamma", "erf")
+ELEMENTARY = _OPERATIONS | {
+    name: Rule(1, FLOAT, meaning=f"math/functions.py: {name}") for name in FUNCTIONS
+}
+STRUCTURED = ("if", "for", "while", "switch", "build")
+EFFECTS = ("sample", "observe", "factor", "record")
+OTHERS = (
+    *(
+        "const",
+        "pack",
+        "select",
+        "cast",
+        "bits",
+        "load",
+        "get",
+        "set",
+        "loadvar",
+        "storevar",
+        "lane",
+    ),
+    *("read", "write", "call", "run", "philox", "suspend"),
+)
+# Why a lane could not go on rightly: the value of its variable `fault` is an index into this.
+FAULTS = ("", "index", "stack", "trace")

@@ -1,0 +1,561 @@
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# (lambdas of the subset: what a parameter is, the model's compiler infers)
+"""The distributions: draws and log densities in the subset, from their definitions.
+
+Outside of its support a density is 0: its logarithm is minus infinity.
+
+Length: all distributions; a draw and a density each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tawa.ppl.frontend.family import Distribution, Parameter
+from tawa.ppl.frontend.surface import (
+    cast,
+    costurn,
+    exp,
+    floor,
+    is_double,
+    lgamma,
+    log,
+    log1p,
+    put,
+    random,
+    select,
+    sinturn,
+    sqrt,
+    word,
+)
+from tawa.ppl.frontend.surface import map as each
+from tawa.ppl.frontend.surface import reduce as fold
+from tawa.ppl.frontend.surface import repeat as times
+from tawa.ppl.math import supports as on
+from tawa.ppl.math.supports import log1pexp
+
+INF = float("inf")
+HALF_LOG_TWO_PI = 0.9189385332046728
+LOG_PI = 1.1447298858494002
+LOG_TWO = 0.6931471805599453
+
+
+def uniform() -> Any:
+    """Return a number inside of (0, 1): 24 random bits and a half, or 53."""
+    words = random()
+    if is_double(1.0):
+        high = cast(word("lshr", words[0], 5), "f64")
+        low = cast(word("lshr", words[1], 6), "f64")
+        return (high * 67108864.0 + low + 0.5) * 1.1102230246251565e-16
+    return (cast(word("lshr", words[0], 9), "f32") + 0.5) * 1.1920928955078125e-07
+
+
+def standard_normal() -> Any:
+    """Return a standard normal number (Box and Muller)."""
+    return sqrt(-2.0 * log(uniform())) * costurn(uniform())
+
+
+def standard_gamma(shape: Any) -> Any:
+    """Return a gamma number of scale 1 (Marsaglia and Tsang)."""
+    boost = select(shape < 1.0, 1.0, 0.0)
+    d = shape + boost - 0.3333333333333333
+    c = 1.0 / sqrt(9.0 * d)
+    v = 0.0 * d
+    going = True
+    while going:
+        x = standard_normal()
+        t = 1.0 + c * x
+        v = t * t * t
+        u = log(uniform())
+        accepted = select(
+            t > 0.0, u < 0.5 * x * x + d - d * v + d * log(select(t > 0.0, v, 1.0)), False
+        )
+        going = not accepted
+    power = select(boost == 1.0, log(uniform()) / shape, 0.0)
+    return d * v * exp(power)
+
+
+def draw_beta(a: Any, b: Any) -> Any:
+    """Return a beta number from two gamma numbers."""
+    x = standard_gamma(a)
+    y = standard_gamma(b)
+    return x / (x + y)
+
+
+def log_beta(a: Any, b: Any) -> Any:
+    """Return the logarithm of the beta function."""
+    return lgamma(a) + lgamma(b) - lgamma(a + b)
+
+
+def xlogy(x: Any, y: Any) -> Any:
+    """x log(y), which is 0 where x is."""
+    return select(x == 0.0, 0.0, x * log(select(x == 0.0, 1.0, y)))
+
+
+def when(condition: Any, value: Any) -> Any:
+    """A log density inside of its support."""
+    return select(condition, value, -INF)
+
+
+def _normal(x: Any, loc: Any, scale: Any) -> Any:
+    u = (x - loc) / scale
+    return -0.5 * u * u - log(scale) - HALF_LOG_TWO_PI
+
+
+def _half(density: Any, x: Any, scale: Any) -> Any:
+    return when(x >= 0.0, density(x, 0.0, scale) + LOG_TWO)
+
+
+def _cauchy(x: Any, loc: Any, scale: Any) -> Any:
+    u = (x - loc) / scale
+    return -LOG_PI - log(scale) - log1p(u * u)
+
+
+def _draw_cauchy(loc: Any, scale: Any) -> Any:
+    u = 0.5 * (uniform() - 0.5)
+    # tan of an angle between -1/4 and 1/4 of a turn.
+    return loc + scale * (sinturn(2.0 * u) / costurn(2.0 * u))
+
+
+def _student(x: Any, df: Any, loc: Any, scale: Any) -> Any:
+    u = (x - loc) / scale
+    constant = lgamma(0.5 * (df + 1.0)) - lgamma(0.5 * df) - 0.5 * (log(df) + LOG_PI)
+    return constant - log(scale) - 0.5 * (df + 1.0) * log1p(u * u / df)
+
+
+def _draw_student(df: Any, loc: Any, scale: Any) -> Any:
+    z = standard_normal()
+    return loc + scale * z * sqrt(0.5 * df / standard_gamma(0.5 * df))
+
+
+def _draw_laplace(loc: Any, scale: Any) -> Any:
+    u = uniform()
+    size = -log(uniform())
+    return loc + select(u < 0.5, -scale, scale) * size
+
+
+def _logistic(x: Any, loc: Any, scale: Any) -> Any:
+    u = (x - loc) / scale
+    return -u - log(scale) - 2.0 * log1pexp(-u)
+
+
+def _draw_logistic(loc: Any, scale: Any) -> Any:
+    u = uniform()
+    return loc + scale * (log(u) - log1p(-u))
+
+
+def _gumbel(x: Any, loc: Any, scale: Any) -> Any:
+    u = (x - loc) / scale
+    return -u - exp(-u) - log(scale)
+
+
+def _gamma(x: Any, shape: Any, rate: Any) -> Any:
+    inside = x > 0.0
+    y = select(inside, x, 1.0)
+    return when(inside, shape * log(rate) + (shape - 1.0) * log(y) - rate * y - lgamma(shape))
+
+
+def _inverse_gamma(x: Any, shape: Any, scale: Any) -> Any:
+    inside = x > 0.0
+    y = select(inside, x, 1.0)
+    return when(inside, shape * log(scale) - (shape + 1.0) * log(y) - scale / y - lgamma(shape))
+
+
+def _beta(x: Any, a: Any, b: Any) -> Any:
+    inside = (x > 0.0) & (x < 1.0)
+    y = select(inside, x, 0.5)
+    return when(inside, (a - 1.0) * log(y) + (b - 1.0) * log1p(-y) - log_beta(a, b))
+
+
+def _lognormal(x: Any, loc: Any, scale: Any) -> Any:
+    inside = x > 0.0
+    y = log(select(inside, x, 1.0))
+    return when(inside, _normal(y, loc, scale) - y)
+
+
+def _weibull(x: Any, shape: Any, scale: Any) -> Any:
+    inside = x > 0.0
+    y = log(select(inside, x, 1.0)) - log(scale)
+    return when(inside, log(shape) - log(scale) + (shape - 1.0) * y - exp(shape * y))
+
+
+def _pareto(x: Any, scale: Any, shape: Any) -> Any:
+    inside = x >= scale
+    y = log(select(inside, x, scale))
+    return when(inside, log(shape) + shape * log(scale) - (shape + 1.0) * y)
+
+
+def _exponential(x: Any, rate: Any) -> Any:
+    return when(x >= 0.0, log(rate) - rate * x)
+
+
+def _uniform(x: Any, low: Any, high: Any) -> Any:
+    return when((x >= low) & (x <= high), -log(high - low))
+
+
+def _bernoulli(x: Any, probability: Any) -> Any:
+    return log(select(x, probability, 1.0 - probability))
+
+
+def _bernoulli_logit(x: Any, logit: Any) -> Any:
+    return -log1pexp(select(x, -logit, logit))
+
+
+def choose(n: Any, k: Any) -> Any:
+    """Return the logarithm of the binomial coefficient."""
+    return lgamma(n + 1.0) - lgamma(k + 1.0) - lgamma(n - k + 1.0)
+
+
+def _binomial(k: Any, n: Any, probability: Any) -> Any:
+    inside = (k >= 0) & (k <= n)
+    x, total = float(select(inside, k, 0)), float(n)
+    rest = xlogy(x, probability) + xlogy(total - x, 1.0 - probability)
+    return when(inside, choose(total, x) + rest)
+
+
+def draw_binomial(n: Any, probability: Any) -> Any:
+    """Count successes; large n is split at a beta order statistic (Devroye, X.4.3)."""
+    p = 1.0 * probability
+    k = 0 * n
+    while n > 16:
+        a = 1 + n // 2
+        b = n + 1 - a
+        x = draw_beta(float(a), float(b))
+        low = x >= p
+        p = select(low, p / x, (p - x) / (1.0 - x))
+        k = select(low, k, k + a)
+        n = select(low, a - 1, b - 1)
+    for _ in range(n):
+        k = k + select(uniform() < p, 1, 0)
+    return k
+
+
+def _poisson(k: Any, rate: Any) -> Any:
+    x = float(select(k >= 0, k, 0))
+    return when(k >= 0, xlogy(x, rate) - rate - lgamma(x + 1.0))
+
+
+def draw_poisson(rate: Any) -> Any:
+    """Count arrivals; a large rate is split at a gamma order statistic (Ahrens and Dieter)."""
+    left = 1.0 * rate
+    k = 0
+    going = left > 16.0
+    while going:
+        m = int(0.875 * left)
+        x = standard_gamma(float(m))
+        if x > left:
+            k = k + draw_binomial(m - 1, left / x)
+            left = 0.0
+        else:
+            k = k + m
+            left = left - x
+        going = left > 16.0
+    arrival = -log(uniform())
+    while arrival < left:
+        k = k + 1
+        arrival = arrival - log(uniform())
+    return k
+
+
+def _negative_binomial(k: Any, total: Any, probability: Any) -> Any:
+    x = float(select(k >= 0, k, 0))
+    constant = lgamma(x + total) - lgamma(x + 1.0) - lgamma(total)
+    return when(k >= 0, constant + total * log(probability) + xlogy(x, 1.0 - probability))
+
+
+def _draw_negative_binomial(total: Any, probability: Any) -> Any:
+    return draw_poisson(standard_gamma(total) * (1.0 - probability) / probability)
+
+
+def _geometric(k: Any, probability: Any) -> Any:
+    x = float(select(k >= 0, k, 0))
+    return when(k >= 0, xlogy(x, 1.0 - probability) + log(probability))
+
+
+def _draw_geometric(probability: Any) -> Any:
+    return int(select(probability >= 1.0, 0.0, floor(log(uniform()) / log1p(-probability))))
+
+
+def _categorical(k: Any, weights: Any) -> Any:
+    inside = (k >= 0) & (k < len(weights))
+    return when(inside, log(weights[select(inside, k, 0)]) - log(sum(weights)))
+
+
+def _draw_categorical(weights: Any) -> Any:
+    mark = uniform() * sum(weights)
+    k = 0
+    passed = 0.0
+    # Rounding may leave the mark beyond the last sum: the last item of positive weight stands.
+    for i in range(len(weights)):
+        before = passed
+        passed = passed + weights[i]
+        k = select((weights[i] > 0.0) & (before <= mark), i, k)
+    return k
+
+
+def _categorical_logits(k: Any, logits: Any) -> Any:
+    top = max(logits)
+    total = sum(each(lambda x: exp(x - top), logits))
+    inside = (k >= 0) & (k < len(logits))
+    return when(inside, logits[select(inside, k, 0)] - top - log(total))
+
+
+def _draw_categorical_logits(logits: Any) -> Any:
+    top = max(logits)
+    return _draw_categorical(each(lambda x: exp(x - top), logits))
+
+
+def _discrete_uniform(k: Any, low: Any, high: Any) -> Any:
+    return when((k >= low) & (k <= high), -log(float(high - low + 1)))
+
+
+def _dirichlet(x: Any, concentration: Any) -> Any:
+    terms = each(lambda p, a: xlogy(a - 1.0, p) - lgamma(a), x, concentration)
+    return sum(terms) + lgamma(sum(concentration))
+
+
+def _draw_dirichlet(concentration: Any) -> Any:
+    parts = each(lambda a: standard_gamma(a), concentration)
+    total = sum(parts)
+    return each(lambda part: part / total, parts)
+
+
+def solve_lower(factor: Any, right: Any) -> Any:
+    """Return x of factor @ x = right for a lower triangular factor."""
+    n = len(right)
+    x = each(lambda r: r * 0.0, right)
+    for i in range(n):
+        done = 0.0
+        for j in range(i):
+            done = done + factor[i, j] * x[j]
+        x = put(x, i, (right[i] - done) / factor[i, i])
+    return x
+
+
+def _multivariate_normal(x: Any, loc: Any, factor: Any) -> Any:
+    u = solve_lower(factor, each(lambda a, b: a - b, x, loc))
+    n = len(x)
+    half_log_determinant = 0.0
+    for i in range(n):
+        half_log_determinant = half_log_determinant + log(factor[i, i])
+    return -0.5 * fold(lambda t, v: t + v * v, u, 0.0) - half_log_determinant - n * HALF_LOG_TWO_PI
+
+
+def _draw_multivariate_normal(loc: Any, factor: Any) -> Any:
+    z = times(len(loc), lambda: standard_normal())
+    step = factor @ z
+    return each(lambda a, b: a + b, loc, step)
+
+
+def cholesky(matrix: Any) -> Any:
+    """Return the lower Cholesky factor of a positive definite matrix, row after row."""
+    n = len(matrix)
+    factor = each(lambda row: each(lambda item: item * 0.0, row), matrix)
+    for i in range(n):
+        row = factor[i]
+        for j in range(i):
+            done = 0.0
+            for k in range(j):
+                done = done + row[k] * factor[j, k]
+            row = put(row, j, (matrix[i, j] - done) / factor[j, j])
+        rest = matrix[i, i]
+        for k in range(i):
+            rest = rest - row[k] * row[k]
+        row = put(row, i, sqrt(rest))
+        factor = put(factor, i, row)
+    return factor
+
+
+def _flat(x: Any) -> Any:
+    return 0.0
+
+
+def _draw_flat() -> Any:
+    # An improper prior has no draws; where a search begins is any point.
+    return 4.0 * uniform() - 2.0
+
+
+def _draw_half_flat() -> Any:
+    return exp(4.0 * uniform() - 2.0)
+
+
+def _p(text: str) -> tuple[Parameter, ...]:
+    made: list[Parameter] = []
+    for item in text.split():
+        name, _, rest = item.partition(":")
+        takes, _, default = rest.partition("=")
+        given = float(default) if default else None
+        made.append(Parameter(name, takes or "real", given))  # type: ignore[arg-type]
+    return tuple(made)
+
+
+_LS = _p("loc:=0 scale:=1")
+
+
+def _location_scale(name: str, draw: Any, density: Any) -> Distribution:
+    return Distribution(name, _LS, "real", on.REAL, draw, density, shift_scale=(0, 1))
+
+
+def _scaled(
+    name: str, text: str, draw: Any, density: Any, support: Any = on.POSITIVE
+) -> Distribution:
+    return Distribution(name, _p(text), "real", support, draw, density)
+
+
+def _whole(name: str, text: str, draw: Any, density: Any) -> Distribution:
+    return Distribution(name, _p(text), "int", on.WHOLE, draw, density)
+
+
+def _same(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    return shapes[0]
+
+
+def _d_normal(loc: Any, scale: Any) -> Any:
+    return loc + scale * standard_normal()
+
+
+def _d_half_normal(scale: Any) -> Any:
+    return scale * abs(standard_normal())
+
+
+def _d_half_cauchy(scale: Any) -> Any:
+    return abs(_draw_cauchy(0.0, scale))
+
+
+def _d_half_student(df: Any, scale: Any) -> Any:
+    return abs(_draw_student(df, 0.0, scale))
+
+
+def _d_gumbel(loc: Any, scale: Any) -> Any:
+    return loc - scale * log(-log(uniform()))
+
+
+def _d_lognormal(loc: Any, scale: Any) -> Any:
+    return exp(loc + scale * standard_normal())
+
+
+def _d_exponential(rate: Any) -> Any:
+    return -log(uniform()) / rate
+
+
+def _d_gamma(shape: Any, rate: Any) -> Any:
+    return standard_gamma(shape) / rate
+
+
+def _d_inverse_gamma(shape: Any, scale: Any) -> Any:
+    return scale / standard_gamma(shape)
+
+
+def _d_chi(df: Any) -> Any:
+    return 2.0 * standard_gamma(0.5 * df)
+
+
+def _d_weibull(shape: Any, scale: Any) -> Any:
+    return scale * exp(log(-log(uniform())) / shape)
+
+
+def _d_pareto(scale: Any, shape: Any) -> Any:
+    return scale * exp(-log(uniform()) / shape)
+
+
+def _d_uniform(low: Any, high: Any) -> Any:
+    return low + (high - low) * uniform()
+
+
+def _d_bernoulli(probability: Any) -> Any:
+    return uniform() < probability
+
+
+def _d_bernoulli_logit(logit: Any) -> Any:
+    u = uniform()
+    return log(u) - log1p(-u) < logit
+
+
+def _d_discrete_uniform(low: Any, high: Any) -> Any:
+    count = high - low + 1
+    return low + min(int(floor(uniform() * float(count))), count - 1)
+
+
+def _laplace(x: Any, loc: Any, scale: Any) -> Any:
+    return -abs(x - loc) / scale - log(scale) - LOG_TWO
+
+
+def _half_normal(x: Any, scale: Any) -> Any:
+    return _half(_normal, x, scale)
+
+
+def _half_cauchy(x: Any, scale: Any) -> Any:
+    return _half(_cauchy, x, scale)
+
+
+def _half_student(x: Any, df: Any, scale: Any) -> Any:
+    return when(x >= 0.0, _student(x, df, 0.0, scale) + LOG_TWO)
+
+
+def _chi(x: Any, df: Any) -> Any:
+    return _gamma(x, 0.5 * df, 0.5)
+
+
+Normal = _location_scale("Normal", _d_normal, _normal)
+Cauchy = _location_scale("Cauchy", _draw_cauchy, _cauchy)
+Laplace = _location_scale("Laplace", _draw_laplace, _laplace)
+Logistic = _location_scale("Logistic", _draw_logistic, _logistic)
+Gumbel = _location_scale("Gumbel", _d_gumbel, _gumbel)
+StudentT = Distribution(
+    "StudentT",
+    _p("df loc:=0 scale:=1"),
+    "real",
+    on.REAL,
+    _draw_student,
+    _student,
+    shift_scale=(1, 2),
+)
+HalfNormal = _scaled("HalfNormal", "scale:=1", _d_half_normal, _half_normal)
+HalfCauchy = _scaled("HalfCauchy", "scale:=1", _d_half_cauchy, _half_cauchy)
+HalfStudentT = _scaled("HalfStudentT", "df scale:=1", _d_half_student, _half_student)
+LogNormal = _scaled("LogNormal", "loc:=0 scale:=1", _d_lognormal, _lognormal)
+Exponential = _scaled("Exponential", "rate:=1", _d_exponential, _exponential)
+Gamma = _scaled("Gamma", "shape rate:=1", _d_gamma, _gamma)
+InverseGamma = _scaled("InverseGamma", "shape scale:=1", _d_inverse_gamma, _inverse_gamma)
+ChiSquared = _scaled("ChiSquared", "df", _d_chi, _chi)
+Weibull = _scaled("Weibull", "shape scale:=1", _d_weibull, _weibull)
+Pareto = _scaled("Pareto", "scale shape", _d_pareto, _pareto, on.ABOVE)
+Beta = _scaled("Beta", "a b", draw_beta, _beta, on.UNIT)
+Uniform = _scaled("Uniform", "low:=0 high:=1", _d_uniform, _uniform, on.INTERVAL)
+Flat = _scaled("Flat", "", _draw_flat, _flat, on.REAL)
+HalfFlat = _scaled("HalfFlat", "", _draw_half_flat, _flat)
+Bernoulli = Distribution("Bernoulli", _p("probability"), "bool", on.WHOLE, _d_bernoulli, _bernoulli)
+BernoulliLogit = Distribution(
+    "BernoulliLogit", _p("logit"), "bool", on.WHOLE, _d_bernoulli_logit, _bernoulli_logit
+)
+Binomial = _whole("Binomial", "total:int probability", draw_binomial, _binomial)
+Poisson = _whole("Poisson", "rate", draw_poisson, _poisson)
+Geometric = _whole("Geometric", "probability", _draw_geometric, _geometric)
+NegativeBinomial = _whole(
+    "NegativeBinomial", "total probability", _draw_negative_binomial, _negative_binomial
+)
+Categorical = _whole("Categorical", "weights:vector", _draw_categorical, _categorical)
+CategoricalLogits = _whole(
+    "CategoricalLogits", "logits:vector", _draw_categorical_logits, _categorical_logits
+)
+DiscreteUniform = _whole(
+    "DiscreteUniform", "low:int high:int", _d_discrete_uniform, _discrete_uniform
+)
+Dirichlet = Distribution(
+    "Dirichlet",
+    _p("concentration:vector"),
+    "vector",
+    on.SIMPLEX,
+    _draw_dirichlet,
+    _dirichlet,
+    _same,
+)
+MultivariateNormal = Distribution(
+    "MultivariateNormal",
+    _p("loc:vector factor:matrix"),
+    "vector",
+    on.REALS,
+    _draw_multivariate_normal,
+    _multivariate_normal,
+    _same,
+)

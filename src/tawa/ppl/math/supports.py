@@ -1,0 +1,78 @@
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# (lambdas of the subset: what a parameter is, the model's compiler infers)
+"""Supports of distributions, and the smooth maps of the "
+"reals onto them with their log Jacobians."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tawa.ppl.frontend.family import Support
+from tawa.ppl.frontend.surface import exp, fma, log, log1p, put, select
+from tawa.ppl.frontend.surface import repeat as times
+
+
+def log1pexp(x: Any) -> Any:
+    """log(1 + exp(x)) without overflow."""
+    return select(x > 0.0, x, 0.0) + log1p(exp(-abs(x)))
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x))."""
+    return 1.0 / (1.0 + exp(-x))
+
+
+def _real(z: Any) -> Any:
+    return z, 0.0
+
+
+def _positive(z: Any) -> Any:
+    return exp(z), z
+
+
+def _unit(z: Any) -> Any:
+    return sigmoid(z), -log1pexp(z) - log1pexp(-z)
+
+
+def _interval(z: Any, low: Any, high: Any) -> Any:
+    width = high - low
+    return fma(width, sigmoid(z), low), log(width) - log1pexp(z) - log1pexp(-z)
+
+
+def _above(z: Any, low: Any) -> Any:
+    return low + exp(z), z
+
+
+def _simplex(z: Any) -> Any:
+    # Stick breaking: z = 0 is the middle of the simplex.
+    n = len(z)
+    rest = 1.0
+    jacobian = 0.0
+    parts = times(n + 1, lambda: 0.0)
+    for k in range(n):
+        u = z[k] - log(float(n - k))
+        share = sigmoid(u)
+        jacobian = jacobian + log(rest) - log1pexp(u) - log1pexp(-u)
+        parts = put(parts, k, rest * share)
+        rest = rest * (1.0 - share)
+    return put(parts, n, rest), jacobian
+
+
+REAL = Support("real", _real)
+POSITIVE = Support("positive", _positive)
+UNIT = Support("unit interval", _unit)
+SIMPLEX = Support("simplex", _simplex, lambda shape: shape[0] - 1)
+REALS = Support("real vector", _real, lambda shape: shape[0])
+WHOLE = Support("whole numbers", None)
+
+
+def _uniform_support(z: Any, low: Any, high: Any) -> Any:
+    return _interval(z, low, high)
+
+
+def _pareto_support(z: Any, scale: Any, shape: Any) -> Any:
+    return _above(z, scale)
+
+
+INTERVAL = Support("interval", _uniform_support)
+ABOVE = Support("above the scale", _pareto_support)

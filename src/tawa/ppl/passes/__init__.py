@@ -1,0 +1,1 @@
+"""What gives effects a meaning, cuts a program at checkpoints, and derives it."""

@@ -1,0 +1,221 @@
+"""Purpose: give the effects of a model the meaning that an inference method needs.
+
+Before -> after, for importance sampling::
+
+    %x = sample %mu, %tau {Normal}      words of Philox, Box and Muller, a multiplication
+    observe %v, %x, %s {Normal}         log weight += log density
+    record %x {title="x"}               kept memory of the lane, if each run has it once a trip
+
+Requires: a lowered model. Ensures: no effect is left in what was handled, unless the handler left
+it.
+Declines: a record in a function that calls itself or in a loop of unknown length is dropped: it
+has no fixed place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tawa.ppl.frontend.lower import Lowering
+from tawa.ppl.ir.core import I32, Op, Program, Region, Type, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """The loops around an operation: index and trip count, if all counts are known.
+
+    `certain` is whether the operation runs in each trip; `known` whether all counts are known.
+    """
+
+    loops: tuple[tuple[Value, int], ...] = ()
+    known: bool = True
+    certain: bool = True
+
+    @property
+    def trips(self) -> int:
+        """How often the operation runs."""
+        total = 1
+        for _, count in self.loops:
+            total *= count
+        return total
+
+    def index(self, low: Lowering) -> Value:
+        """Append the number of the trip: row-major over the loops."""
+        place = low.b.const(0, I32)
+        for index, count in self.loops:
+            scaled = low.b.make("mul", place, low.b.const(count, I32))
+            place = low.b.make("add", scaled, index)
+        return place
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where a recorded value lies in the lane's kept memory, reals and whole numbers apart."""
+
+    title: str
+    type: Type
+    counts: tuple[int, ...]
+    start: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one draw."""
+        return (*self.counts, *self.type.shape)
+
+    @property
+    def size(self) -> int:
+        """How many numbers one draw has."""
+        total = self.type.size
+        for count in self.counts:
+            total *= count
+        return total
+
+    @property
+    def memory(self) -> str:
+        """The lane's memory it lies in."""
+        return "kept_real" if self.type.is_float else "kept_whole"
+
+
+@dataclass(eq=False, slots=True)
+class Layout:
+    """The kept memory of a program: one place for each record."""
+
+    places: dict[str, Kept] = field(default_factory=lambda: {})
+    sizes: dict[str, int] = field(default_factory=lambda: {"kept_real": 0, "kept_whole": 0})
+    partial: bool = False
+
+    def add(self, title: str, type_: Type, nest: Nest) -> Kept:
+        """Give a record its place. The same title again has the same place: branches of an if."""
+        counts = tuple(count for _, count in nest.loops)
+        self.partial |= not nest.certain
+        if (known := self.places.get(title)) is not None and known.shape == (*counts, *type_.shape):
+            return known
+        memory = "kept_real" if type_.is_float else "kept_whole"
+        kept = self.places[title] = Kept(title, type_, counts, self.sizes[memory])
+        self.sizes[memory] += kept.size
+        return kept
+
+
+class Handler:
+    """The meanings of the effects; a method overrides what it needs."""
+
+    def __init__(self, low: Lowering, layout: Layout) -> None:
+        self.low = low
+        self.layout = layout
+
+    def sample(self, op: Op, nest: Nest) -> Value:
+        """Draw from the prior."""
+        family = op.attrs["family"]
+        self.low.site = op.attrs["site"]
+        drawn = self.low.call(family.draw, op.operands)
+        return self.low.numbers.value(drawn, op.result.type)
+
+    def observe(self, op: Op, nest: Nest) -> None:
+        """Add the log density to the log weight."""
+        self.weigh(self.density(op))
+
+    def density(self, op: Op) -> Value:
+        """Append the log density of an observation."""
+        given = self.low.call(op.attrs["family"].log_density, op.operands)
+        return self.low.numbers.value(given, self.low.b.real)
+
+    def factor(self, op: Op, nest: Nest) -> None:
+        """Add to the log weight."""
+        self.weigh(op.operands[0])
+
+    def weigh(self, amount: Value) -> None:
+        """Append the addition to the log weight."""
+        real = self.low.b.real
+        self.low.program.variables.setdefault("logw", real)
+        self.low.b.set("logw", self.low.b.make("add", self.low.b.get("logw", real), amount))
+
+    def record(self, op: Op, nest: Nest) -> None:
+        """Keep a value in the lane's memory."""
+        if nest.known:
+            self.keep(op.attrs["title"], op.operands[0], nest)
+
+    def keep(self, title: str, value: Value, nest: Nest) -> None:
+        """Append the stores of a value."""
+        kept = self.layout.add(title, value.type, nest)
+        b = self.low.b
+        kind = b.real if value.type.is_float else I32
+        first = b.make("mul", nest.index(self.low), b.const(value.type.size, I32))
+        first = b.make("add", first, b.const(kept.start, I32))
+
+        def store(rest: tuple[int, ...], at: tuple[Value, ...], offset: Value) -> None:
+            if not rest:
+                item = b.load(value, *at) if at else value
+                item = self.low.numbers.value(item, kind)
+                b.op("storevar", (b.make("add", first, offset), item), name=kept.memory)
+                return
+            index = Value(I32)
+            with b.inside(Region((index,))) as region:
+                scaled = b.make("mul", offset, b.const(rest[0], I32))
+                store(rest[1:], (*at, index), b.make("add", scaled, index))
+            b.op("for", (b.const(rest[0], I32),), (), (region,))
+
+        store(value.type.shape, (), b.const(0, I32))
+
+
+def handle(program: Program, handler: Handler) -> None:
+    """Rewrite the body and all functions of a program."""
+    for function in program.functions.values():
+        _Rewriter(handler, {}).region(function.body, Nest(known=False))
+    rewriter = _Rewriter(handler, {})
+    rewriter.region(program.body, Nest())
+    names = ["value"] if len(program.body.yields) == 1 else []
+    names = names or [f"value.{k}" for k in range(len(program.body.yields))]
+    with handler.low.b.inside(program.body):
+        for title, value in zip(names, program.body.yields, strict=True):
+            handler.keep(title, value, Nest())
+    program.body.yields = ()
+    for memory, size in handler.layout.sizes.items():
+        kind = handler.low.b.real if memory == "kept_real" else I32
+        program.variables[memory] = Type(kind.kind, (max(1, size),))
+
+
+class _Rewriter:
+    def __init__(self, handler: Handler, known: dict[Value, Value]) -> None:
+        self.handler = handler
+        self.known = known
+        self.constants: dict[Value, Any] = {}
+
+    def region(self, region: Region, nest: Nest) -> None:
+        """Replace the effects of a region, in order."""
+        old, region.ops = region.ops, []
+        b = self.handler.low.b
+        with b.inside(region):
+            for op in old:
+                b.place = op.place
+                op.operands = tuple(self.known.get(value, value) for value in op.operands)
+                match op.code:
+                    case "sample":
+                        self.known[op.result] = self.handler.sample(op, nest)
+                    case "observe":
+                        self.handler.observe(op, nest)
+                    case "factor":
+                        self.handler.factor(op, nest)
+                    case "record":
+                        self.handler.record(op, nest)
+                    case _:
+                        if op.code == "const":
+                            self.constants[op.result] = op.attrs["value"]
+                        region.ops.append(op)
+                        for inner in op.regions:
+                            self.region(inner, self.inside(op, inner, nest))
+        region.yields = tuple(self.known.get(value, value) for value in region.yields)
+
+    def inside(self, op: Op, inner: Region, nest: Nest) -> Nest:
+        match op.code:
+            case "build":
+                return Nest(
+                    (*nest.loops, (inner.args[0], op.attrs["count"])), nest.known, nest.certain
+                )
+            case "for" if op.operands[0] in self.constants:
+                count = int(self.constants[op.operands[0]])
+                return Nest((*nest.loops, (inner.args[0], count)), nest.known, nest.certain)
+            case "for" | "while":
+                return Nest(nest.loops, known=False, certain=False)
+            case _:
+                return Nest(nest.loops, nest.known, certain=False)

@@ -1,0 +1,597 @@
+"""Purpose: the gradient of a log density by reverse mode.
+
+Before -> after::
+
+    %e = exp %x                         %e = exp %x          (forward)
+    factor %e                           logw += %e
+                                        dx += 1 * %e; g[...] += dx     (backward)
+
+A loop's body is computed again, trip by trip and in reverse, from the values that the trip began
+with; only those are
+kept. So memory is what loops carry, and each nesting costs one more evaluation of its body. Terms
+are
+added to the log weight where their body is computed for the backward sweep, once.
+
+Requires: a body of `passes/density.py`. Ensures: `logw` is the log density, `g` its gradient at
+`z`.
+Declines: a loop of unknown length, or `while`, through which the density depends on `z`:
+GradientError.
+
+Length: one sweep, and a rule for each operation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tawa.errors import GradientError, InternalError
+from tawa.ppl.ir.core import (
+    I32,
+    Builder,
+    Op,
+    Program,
+    Region,
+    Type,
+    Value,
+    clone,
+    free_values,
+    walk,
+)
+
+_KEPT = ("kept_real", "kept_whole")
+
+
+def without(region: Region, unwanted: Callable[[Op], bool]) -> Region:
+    """Return a copy of a region without some operations."""
+
+    def strip(inner: Region) -> None:
+        inner.ops = [op for op in inner.ops if not unwanted(op)]
+        for op in inner.ops:
+            for nested in op.regions:
+                strip(nested)
+
+    made = clone(region, {})
+    strip(made)
+    return made
+
+
+def generating(region: Region) -> Region:
+    """Return what records the values at `z`, without the density."""
+    return without(region, lambda op: op.code == "factor")
+
+
+def gradient(program: Program, region: Region, method: str) -> Region:
+    """Return a body that sets `logw` and `g`."""
+    plain = without(region, lambda op: op.code == "storevar" and op.attrs["name"] in _KEPT)
+    return _Reverse(program, method).whole(plain)
+
+
+class _Reverse:
+    def __init__(self, program: Program, method: str) -> None:
+        self.program = program
+        self.method = method
+        self.b = Builder(program.dtype)
+        self.active: set[Value] = set()
+        self.adjoints: dict[Value, str] = {}
+        self.local: dict[Value, Value] = {}
+        self.here: set[Value] = set()
+        self.tapes: dict[Op, list[str]] = {}
+        self.constants: dict[Value, int] = {}
+        self.names = 0
+
+    def whole(self, region: Region) -> Region:
+        """Emit the zeros, the forward and the backward sweep of the body."""
+        made = Region()
+        real = self.b.real
+        with self.b.inside(made):
+            self.b.set("logw", self.b.const(0.0, real))
+            self.fill("g")
+            self.mark(region)
+            self.sweep(region)
+        return made
+
+    # -- what depends on z
+
+    def mark(self, region: Region) -> None:
+        """Find the values that depend on z, and constants."""
+        before = -1
+        while before != len(self.active):
+            before = len(self.active)
+            self._mark(region)
+
+    def _mark(self, region: Region) -> None:
+        for op in region.ops:
+            if op.code == "const" and op.result.type == I32:
+                self.constants[op.result] = int(op.attrs["value"])
+            if op.regions:
+                match op.code:
+                    case "for":
+                        self._flow(op.operands[1:], op.regions[0].args[1:])
+                        self._flow(op.regions[0].yields, op.regions[0].args[1:])
+                    case "while":
+                        for inner in op.regions:
+                            self._flow(op.operands, inner.args)
+                            self._flow(op.regions[1].yields, inner.args)
+                    case _:
+                        pass
+                for inner in op.regions:
+                    self._mark(inner)
+                    if inner.yields and op.code != "while":
+                        self._flow(inner.yields, op.results)
+                if op.code == "for":
+                    self._flow(op.operands[1:], op.results)
+                if op.code == "while":
+                    self._flow(op.regions[1].yields, op.results)
+                    self._flow(op.operands, op.results)
+                continue
+            depends = any(value in self.active for value in op.operands)
+            if op.code == "loadvar" and op.attrs["name"] == "z":
+                depends = True
+            if depends:
+                self.active |= {value for value in op.results if value.type.is_float}
+
+    def _flow(self, sources: tuple[Value, ...], targets: tuple[Value, ...]) -> None:
+        for source, target in zip(sources, targets, strict=True):
+            if source in self.active:
+                self.active.add(target)
+
+    def matters(self, op: Op) -> bool:
+        """Whether the backward sweep has something to do for an operation."""
+        if any(value in self.active for value in op.results):
+            return True
+        return op.code == "factor" or any(
+            inner.code == "factor" for region in op.regions for inner in walk(region)
+        )
+
+    # -- sweeps
+
+    def sweep(self, region: Region, seeds: tuple[Value | str | None, ...] = ()) -> None:
+        """Emit a region's operations, then their backward sweep, in the region at hand.
+
+        `seeds` are the adjoints of what it yields: values, or names of adjoint vectors.
+        """
+        outer_local, self.local = self.local, {}
+        outer_here, self.here = self.here, set(region.args)
+        defined = [*region.args, *(value for op in region.ops for value in op.results)]
+        self.here.update(defined)
+        inner: set[Value] = set()
+        for op in region.ops:
+            for nested in op.regions:
+                inner.update(free_values(nested))
+        for value in defined:
+            if value in self.active and (value.type.shape or value in inner):
+                self.adjoints[value] = self.variable(value.type)
+                self.fill(self.adjoints[value])
+        for op in region.ops:
+            self.forward(op)
+        for value, seed in zip(region.yields, seeds, strict=False):
+            if value in self.active and seed is not None:
+                self.seed(value, seed)
+        for op in reversed(region.ops):
+            if self.matters(op):
+                self.b.place = op.place
+                self.backward(op)
+        self.results = dict(self.local)
+        self.local, self.here = outer_local, outer_here
+
+    def seed(self, value: Value, seed: Value | str) -> None:
+        if isinstance(seed, Value):
+            self.add(value, seed)
+            return
+        shape = value.type.shape
+
+        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> None:
+            if not rest:
+                item = self.b.op("loadvar", at, (Type(value.type.kind),), name=seed).result
+                self.add_at(value, at, item)
+                return
+            self.count(rest[0], lambda index: level(rest[1:], (*at, index)))
+
+        level(shape, ())
+
+    def count(self, count: int, trip: Callable[[Value], None]) -> None:
+        """Emit a loop that carries nothing."""
+        index = Value(I32)
+        with self.b.inside(Region((index,))) as region:
+            trip(index)
+        self.b.op("for", (self.b.const(count, I32),), (), (region,))
+
+    def variable(self, type_: Type, stem: str = "d") -> str:
+        self.names += 1
+        name = f"{stem}{self.names}"
+        self.program.variables[name] = type_
+        return name
+
+    def fill(self, name: str) -> None:
+        """Emit zeros into a variable."""
+        type_ = self.program.variables[name]
+        zero = self.b.const(0.0, Type(type_.kind))
+        if not type_.shape:
+            self.b.set(name, zero)
+            return
+
+        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> None:
+            if not rest:
+                self.b.op("storevar", (*at, zero), name=name)
+                return
+            self.count(rest[0], lambda index: level(rest[1:], (*at, index)))
+
+        level(type_.shape, ())
+
+    def add(self, value: Value, amount: Value) -> None:
+        """Add to the adjoint of a scalar."""
+        if value not in self.active:
+            return
+        if value in self.here:
+            held = self.local.get(value)
+            self.local[value] = amount if held is None else self.b.make("add", held, amount)
+            return
+        name = self.adjoints[value]
+        self.b.set(name, self.b.make("add", self.b.get(name, value.type), amount))
+
+    def add_at(self, array: Value, at: tuple[Value, ...], amount: Value) -> None:
+        """Add to the adjoint of an element of an array value."""
+        if array in self.active:
+            self.store_add(self.adjoints[array], at, amount)
+
+    def store_add(self, name: str, at: tuple[Value, ...], amount: Value) -> None:
+        held = self.b.op("loadvar", at, (amount.type,), name=name).result
+        self.b.op("storevar", (*at, self.b.make("add", held, amount)), name=name)
+
+    def adjoint(self, value: Value) -> Value | None:
+        """Return the adjoint of a scalar of this region, None where nothing was added."""
+        held = self.local.get(value)
+        if value in self.adjoints:
+            far = self.b.get(self.adjoints[value], value.type)
+            return far if held is None else self.b.make("add", held, far)
+        return held
+
+    def forward(self, op: Op) -> None:
+        """Emit an operation. Nested bodies come without their "
+        "terms: those come when they are swept."""
+        if op.code == "factor":
+            amount = op.operands[0]
+            self.b.set("logw", self.b.make("add", self.b.get("logw", self.b.real), amount))
+            return
+        if not op.regions or not self.matters(op):
+            self.b.region.ops.append(op)
+            return
+        if not op.results:
+            return  # nothing but terms: computed in the backward sweep alone
+        known: dict[Value, Value] = {}
+        regions = tuple(self.bare(inner, known) for inner in op.regions)
+        made = Op(op.code, op.operands, op.results, op.attrs, regions, op.place)
+        if op.code == "for" and len(op.results):
+            self.trips(op)
+            tapes = self.tapes[op] = []
+            index, *carried = regions[0].args
+            head = Region()
+            with self.b.inside(head):
+                for value in carried:
+                    shape = (self.trips(op), *value.type.shape)
+                    tapes.append(self.variable(Type(value.type.kind, shape), "tape"))
+                    self.keep(tapes[-1], index, value)
+            regions[0].ops[:0] = head.ops
+        self.b.region.ops.append(made)
+
+    def keep(self, tape: str, index: Value, value: Value) -> None:
+        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> None:
+            if not rest:
+                item = self.b.load(value, *at) if at else value
+                self.b.op("storevar", (index, *at, item), name=tape)
+                return
+            self.count(rest[0], lambda k: level(rest[1:], (*at, k)))
+
+        level(value.type.shape, ())
+
+    def bare(self, region: Region, known: dict[Value, Value]) -> Region:
+        made = clone(region, known)
+
+        def strip(inner: Region) -> None:
+            inner.ops = [op for op in inner.ops if op.code != "factor"]
+            for op in inner.ops:
+                for nested in op.regions:
+                    strip(nested)
+
+        strip(made)
+        return made
+
+    def trips(self, op: Op) -> int:
+        count = self.constants.get(op.operands[0])
+        if count is None:
+            raise GradientError(
+                "the number of trips of this loop is not known",
+                place=op.place,
+                why=f"{self.method} goes through a loop backward, from values it kept of each trip",
+                remedy="loop over an array, or over range of a number known when "
+                "the model is compiled",
+            )
+        return count
+
+    def again(self, region: Region, args: tuple[Value, ...]) -> tuple[Region, dict[Value, Value]]:
+        """Return a copy of a body for its backward sweep, with its facts."""
+        known: dict[Value, Value] = dict(zip(region.args, args, strict=True))
+        made = clone(Region((), region.ops, region.yields), known)
+        for old, new in known.items():
+            if old in self.active:
+                self.active.add(new)
+            if old in self.constants:
+                self.constants[new] = self.constants[old]
+        made.args = args
+        return made, known
+
+    # -- rules
+
+    def backward(self, op: Op) -> None:
+        match op.code:
+            case "factor":
+                self.add(op.operands[0], self.b.const(1.0, self.b.real))
+            case "if":
+                self.if_(op)
+            case "build":
+                self.build(op)
+            case "for":
+                self.loop(op)
+            case "while":
+                raise GradientError(
+                    "the log density depends on this loop",
+                    place=op.place,
+                    why=f"{self.method} needs the number of trips of a loop before it runs",
+                    remedy="loop over an array, or over range of a number known when "
+                    "the model is compiled",
+                )
+            case "pack":
+                row = op.operands[0].type.shape
+                for number, value in enumerate(op.operands):
+                    self.unpack(op.result, value, number, row)
+            case "loadvar" if op.attrs["name"] == "z":
+                if (g := self.adjoint(op.result)) is not None:
+                    self.store_add("g", op.operands, g)
+            case "load":
+                if (g := self.adjoint(op.result)) is not None:
+                    self.add_at(op.operands[0], op.operands[1:], g)
+            case _:
+                if (g := self.adjoint(op.result)) is not None:
+                    self.scalar(op, g)
+
+    def unpack(self, whole: Value, part: Value, number: int, row: tuple[int, ...]) -> None:
+        if part not in self.active:
+            return
+        name = self.adjoints[whole]
+        first = self.b.const(number, I32)
+
+        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> None:
+            if not rest:
+                place = (first, *at)
+                item = self.b.op("loadvar", place, (Type(whole.type.kind),), name=name).result
+                if row:
+                    self.add_at(part, at, item)
+                else:
+                    self.add(part, item)
+                return
+            self.count(rest[0], lambda index: level(rest[1:], (*at, index)))
+
+        level(row, ())
+
+    def seeds(self, results: tuple[Value, ...]) -> tuple[Value | str | None, ...]:
+        return tuple(
+            None
+            if value not in self.active
+            else self.adjoints[value]
+            if value.type.shape
+            else self.adjoint(value)
+            for value in results
+        )
+
+    def if_(self, op: Op) -> None:
+        seeds = self.seeds(op.results)
+        regions: list[Region] = []
+        for inner in op.regions:
+            body, _ = self.again(inner, ())
+            with self.b.inside(Region()) as made:
+                self.sweep(body, seeds)
+            regions.append(made)
+        self.b.op("if", (op.operands[0],), (), tuple(regions))
+
+    def build(self, op: Op) -> None:
+        count = op.attrs["count"]
+
+        def trip(step: Value) -> None:
+            index = self.b.make("sub", self.b.const(count - 1, I32), step)
+            body, _ = self.again(op.regions[0], (index,))
+            seeds: list[Value | str | None] = []
+            for result in op.results:
+                if result not in self.active:
+                    seeds.append(None)
+                elif len(result.type.shape) == 1:
+                    name, type_ = self.adjoints[result], Type(result.type.kind)
+                    seeds.append(self.b.op("loadvar", (index,), (type_,), name=name).result)
+                else:
+                    seeds.append(self.row(self.adjoints[result], result.type, index))
+            self.sweep(body, tuple(seeds))
+
+        self.count(count, trip)
+
+    def row(self, name: str, type_: Type, index: Value) -> str:
+        """Emit the copy of a row of an adjoint into a variable of its own."""
+        row = Type(type_.kind, type_.shape[1:])
+        held = self.variable(row)
+
+        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> None:
+            if not rest:
+                item = self.b.op("loadvar", (index, *at), (Type(type_.kind),), name=name).result
+                self.b.op("storevar", (*at, item), name=held)
+                return
+            self.count(rest[0], lambda k: level(rest[1:], (*at, k)))
+
+        level(row.shape, ())
+        return held
+
+    def loop(self, op: Op) -> None:
+        """Go through the trips backward; adjoints of what is carried live in variables."""
+        region = op.regions[0]
+        if not op.results:
+            count = self.constants.get(op.operands[0])
+            last = self.b.make("sub", op.operands[0], self.b.const(1, I32))
+
+            def only(step: Value) -> None:
+                body, _ = self.again(region, (self.b.make("sub", last, step),))
+                self.sweep(body)
+
+            index = Value(I32)
+            with self.b.inside(Region((index,))) as made:
+                only(index)
+            total = op.operands[0] if count is None else self.b.const(count, I32)
+            self.b.op("for", (total,), (), (made,))
+            return
+        count = self.trips(op)
+        carried: list[str | None] = []
+        for result, seed in zip(op.results, self.seeds(op.results), strict=True):
+            if result not in self.active:
+                carried.append(None)
+                continue
+            name = self.variable(result.type)
+            carried.append(name)
+            self.fill(name)
+            if isinstance(seed, Value):
+                self.b.set(name, seed)
+            elif seed is not None:
+                self.copy(seed, name, result.type)
+
+        def trip(step: Value) -> None:
+            index = self.b.make("sub", self.b.const(count - 1, I32), step)
+            starts = tuple(
+                self.taken(tape, value.type, index)
+                for tape, value in zip(self.tapes[op], region.args[1:], strict=True)
+            )
+            body, _ = self.again(region, (index, *starts))
+            seeds: list[Value | str | None] = []
+            for result, name in zip(op.results, carried, strict=True):
+                if name is None:
+                    seeds.append(None)
+                elif result.type.shape:
+                    held = self.variable(result.type)
+                    self.copy(name, held, result.type)
+                    seeds.append(held)
+                else:
+                    seeds.append(self.b.get(name, result.type))
+            self.sweep(body, tuple(seeds))
+            for start, name in zip(starts, carried, strict=True):
+                if name is None:
+                    continue
+                if start.type.shape:
+                    self.copy(self.adjoints[start], name, start.type)
+                    continue
+                held = self.results.get(start)
+                far = self.adjoints.get(start)
+                if far is not None:
+                    more = self.b.get(far, start.type)
+                    held = more if held is None else self.b.make("add", held, more)
+                self.b.set(name, self.b.const(0.0, start.type) if held is None else held)
+
+        self.count(count, trip)
+        for start, name in zip(op.operands[1:], carried, strict=True):
+            if name is None or start not in self.active:
+                continue
+            if start.type.shape:
+                self.seed(start, name)
+            else:
+                self.add(start, self.b.get(name, start.type))
+
+    def copy(self, source: str, target: str, type_: Type) -> None:
+        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> None:
+            if not rest:
+                item = self.b.op("loadvar", at, (Type(type_.kind),), name=source).result
+                self.b.op("storevar", (*at, item), name=target)
+                return
+            self.count(rest[0], lambda k: level(rest[1:], (*at, k)))
+
+        level(type_.shape, ())
+
+    def taken(self, tape: str, type_: Type, index: Value) -> Value:
+        """Emit the reading of what a trip began with."""
+        kind = Type(type_.kind)
+
+        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> Value:
+            if not rest:
+                return self.b.op("loadvar", (index, *at), (kind,), name=tape).result
+            k = Value(I32)
+            with self.b.inside(Region((k,))) as region:
+                row = level(rest[1:], (*at, k))
+                region.yields = (row,)
+            made = Type(type_.kind, (rest[0], *row.type.shape))
+            return self.b.op("build", (), (made,), (region,), count=rest[0]).result
+
+        return level(type_.shape, ())
+
+    def scalar(self, op: Op, g: Value) -> None:
+        """The derivative of each elementary operation."""
+        b, make = self.b, self.b.make
+        r = op.result
+        x = op.operands
+
+        def const(number: float) -> Value:
+            return b.const(number, r.type)
+
+        match op.code:
+            case "add":
+                self.add(x[0], g)
+                self.add(x[1], g)
+            case "sub":
+                self.add(x[0], g)
+                if x[1] in self.active:
+                    self.add(x[1], make("neg", g))
+            case "mul":
+                for one, other in ((x[0], x[1]), (x[1], x[0])):
+                    if one in self.active:
+                        self.add(one, make("mul", g, other))
+            case "fma":
+                for one, other in ((x[0], x[1]), (x[1], x[0])):
+                    if one in self.active:
+                        self.add(one, make("mul", g, other))
+                self.add(x[2], g)
+            case "div":
+                share = make("div", g, x[1])
+                self.add(x[0], share)
+                if x[1] in self.active:
+                    self.add(x[1], make("neg", make("mul", share, r)))
+            case "neg":
+                self.add(x[0], make("neg", g))
+            case "abs":
+                below = b.compare("lt", x[0], const(0.0))
+                self.add(x[0], make("select", below, make("neg", g), g, type=r.type))
+            case "sqrt":
+                self.add(x[0], make("div", make("mul", g, const(0.5)), r))
+            case "exp":
+                self.add(x[0], make("mul", g, r))
+            case "expm1":
+                self.add(x[0], make("mul", g, make("add", r, const(1.0))))
+            case "log":
+                self.add(x[0], make("div", g, x[0]))
+            case "log1p":
+                self.add(x[0], make("div", g, make("add", x[0], const(1.0))))
+            case "sinturn":
+                slope = make("mul", make("costurn", x[0]), const(2 * math.pi))
+                self.add(x[0], make("mul", g, slope))
+            case "costurn":
+                slope = make("mul", make("sinturn", x[0]), const(-2 * math.pi))
+                self.add(x[0], make("mul", g, slope))
+            case "lgamma":
+                self.add(x[0], make("mul", g, make("digamma", x[0])))
+            case "erf":
+                square = make("neg", make("mul", x[0], x[0]))
+                slope = make("mul", make("exp", square), const(2 / math.sqrt(math.pi)))
+                self.add(x[0], make("mul", g, slope))
+            case "select":
+                zero = const(0.0)
+                if x[1] in self.active:
+                    self.add(x[1], make("select", x[0], g, zero, type=r.type))
+                if x[2] in self.active:
+                    self.add(x[2], make("select", x[0], zero, g, type=r.type))
+            case "cast":
+                self.add(x[0], make("cast", g, type=x[0].type))
+            case "floor" | "rint":
+                pass
+            case _:
+                raise InternalError(f"reverse mode has no rule for {op.code}")
