@@ -14,6 +14,7 @@ ORDER = (
     "collector",
     "syntax",
     "errors",
+    "integers",
     "target",
     "layouts",
     "ir",
