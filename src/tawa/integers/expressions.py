@@ -1,4 +1,7 @@
-"""Integer expressions in normal form: polynomials over symbols, quotients and functions."""
+"""Integer expressions in normal form: polynomials over symbols, quotients and functions.
+
+Length: the three kinds of atoms, expressions and the rules of their normal form need each other.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from weakref import WeakValueDictionary
 
 
 class Symbol:
-    """An unknown integer, told from others by its key; `name` is what is printed."""
+    """An unknown integer, told from others by its key and name; `name` is what is printed."""
 
     __slots__ = ("_hash", "key", "name", "order")
 
@@ -21,7 +24,9 @@ class Symbol:
         self._hash = hash(self.key)
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Symbol) and self.key == other.key)
+        if self is other:
+            return True
+        return isinstance(other, Symbol) and (self.key, self.name) == (other.key, other.name)
 
     def __hash__(self) -> int:
         return self._hash
@@ -53,7 +58,7 @@ class Quotient:
 
 
 class Apply:
-    """An atom: a function of expressions. `min`, `max` and `broadcast` are known, others by name."""
+    """An atom: a function of expressions; `min`, `max` and `broadcast` are known, others named."""
 
     __slots__ = ("_hash", "function", "inputs", "order")
 
