@@ -9,7 +9,7 @@ from typing import Any
 
 from tawa.axon.library import scheme_of
 from tawa.axon.shapes.constraints import Holds
-from tawa.axon.shapes.presburger import simplify
+from tawa.axon.shapes.presburger import implied, simplify
 from tawa.axon.shapes.solver import Conflict
 from tawa.axon.shapes.words import Source, Span
 from tawa.axon.syntax.parser import parse_program, quoted
@@ -70,8 +70,8 @@ class Function:
         assert self.scheme  # names the variables
         for condition in self.conditions:
             symbols = symbols_of(condition)
-            asked = next((c for c in held if c.condition == condition), None)
-            asked = asked or next(c for c in held if symbols & symbols_of(c.condition))
+            near = [c for c in held if symbols & symbols_of(c.condition)]
+            asked = next((c for c in near if implied(condition, [c.condition])), near[-1])
             text = render_condition(condition, self._names.dims)
             found.append(Guard(text, asked.source.place, asked.source.operator))
         return found
@@ -84,7 +84,7 @@ class Function:
         inference.begin()
         place = self.inferred.place
         source = Source(0, self.name, place, place)
-        kind = inference.instantiate(self.inferred.scheme, source)
+        kind = inference.instantiate(self.inferred.scheme, source, inside=True)
         try:
             for number, argument in enumerate(arguments):
                 kind = inference.resolve(kind)
@@ -95,15 +95,7 @@ class Function:
                 kind = kind.result
             inference.settle(final=True)
         except Conflict as conflict:
-            asked = conflict.asked.source
-            need = ""
-            if conflict.fact is not None:
-                need = f": {self._need(conflict)}"
-            raise AxonGuard(
-                f"the arguments of {self.name} do not fit `{asked.operator}` at {asked.place}"
-                f"{need}",
-                why=f"{conflict.why}; {self.name} : {self.scheme}",
-            ) from conflict
+            raise self._refused(conflict, inference, arguments) from conflict
         except Mismatch as error:
             from tawa.axon.types.show import show
 
@@ -122,11 +114,26 @@ class Function:
             )
         return inference.full(kind)
 
-    def _need(self, conflict: Conflict) -> str:
-        fact = conflict.fact
-        if fact is None or fact.left is None or fact.right is None:
-            return "a size is out of range"
-        return f"{fact.left} and {fact.right} differ"
+    def _refused(
+        self, conflict: Conflict, inference: Inference, arguments: tuple[Any, ...]
+    ) -> AxonGuard:
+        """Return the error for arguments that break what some operation asks for."""
+        assert self.scheme  # names the variables
+        source = conflict.asked.source
+        posted = inference.posted
+        own = self.inferred.scheme.constraints
+        index = next((i for i, c in enumerate(posted[: len(own)]) if c is conflict.asked), None)
+        if index is None:
+            index = next((i for i, c in enumerate(own) if c.source is source), None)
+        shown = ", ".join(_shown(argument) for argument in arguments)
+        if index is None:
+            need = f"is {self.scheme}"
+        else:
+            at = own[index].source
+            need = f"needs {self._names.constraint(own[index])}, for `{at.operator}` at {at.place}"
+        return AxonGuard(
+            f"{self.name} cannot take {shown}: it {need}", why=f"{self.name} : {self.scheme}"
+        )
 
     def __call__(self, *arguments: Any) -> Any:
         """Check the guards, once for shapes and numbers that are new, and run."""
@@ -148,6 +155,12 @@ class Function:
 
     def __repr__(self) -> str:
         return f"{self.name} : {self.scheme}"
+
+
+def _shown(argument: Any) -> str:
+    if isinstance(argument, tuple | list):
+        return f"({', '.join(map(_shown, argument))})"  # pyright: ignore
+    return str(list(argument.shape)) if hasattr(argument, "shape") else str(argument)
 
 
 def _plain(argument: Any) -> Any:

@@ -80,21 +80,27 @@ class Solver:
         self.waiting: dict[int, Constraint] = {}  # by id, in the order in which they came
         self._watched: dict[Row | Symbol, list[Constraint]] = {}
         self._queue: deque[Constraint] = deque()
+        self._running = False
 
     def post(self, constraint: Constraint) -> None:
-        """Add a constraint."""
-        self._queue.append(constraint)
+        """Add a constraint. One that a step adds comes before what was added from outside."""
+        if self._running:
+            self._queue.appendleft(constraint)
+        else:
+            self._queue.append(constraint)
 
     def settle(self) -> None:
         """Step until nothing changes; raises Conflict."""
         from tawa.axon.shapes.ranks import solve_ranks
 
+        self._running = True
         while True:
             self._run()
             if self.waiting and solve_ranks(self):
                 continue
             if not self._again():
-                return
+                break
+        self._running = False
 
     def _run(self) -> None:
         while self._queue:
@@ -172,7 +178,7 @@ class Solver:
     def _wake(self, item: Row | Symbol) -> None:
         for constraint in self._watched.pop(item, ()):
             if self.waiting.pop(id(constraint), None) is not None:
-                self._queue.append(constraint)
+                self._queue.appendleft(constraint)
 
     def dims_for(self, row: Row, rank: int, asked: Constraint) -> None:
         """Say that a row variable has a rank."""

@@ -231,8 +231,11 @@ class Unifier:
 
     # Schemes.
 
-    def instantiate(self, scheme: Scheme, source: Source) -> Type:
-        """Return the scheme's type with new variables, and post its constraints."""
+    def instantiate(self, scheme: Scheme, source: Source, inside: bool = False) -> Type:
+        """Return the scheme's type with new variables, and post its constraints.
+
+        They are asked for by `source`; `inside`: by what asked for them in the function.
+        """
         if not scheme.general:
             return scheme.type
         made: dict[Variables, object] = {}
@@ -276,9 +279,8 @@ class Unifier:
         rename = Rename(variable, element, row, dim)
         kind = self._renamed(rename, scheme.type, made)
         for constraint in scheme.constraints:
-            inner = constraint.source
-            own = source if not inner.operator else replace(source, name="", bound=None)
-            self.post(constraint.mapped(row, dim).at(own))
+            made_of = constraint.mapped(row, dim)
+            self.post(made_of if inside else made_of.at(source))
         return kind
 
     def _renamed(self, rename: Rename, kind: Type, made: dict[Variables, object]) -> Type:
