@@ -4,6 +4,7 @@ Each raises ValueError for shapes that do not fit, and checks no more than its m
 
 Length: one function an operator; they are read beside the signatures.
 """
+# pyright: basic, reportCallIssue=false, reportArgumentType=false
 
 from __future__ import annotations
 

@@ -65,7 +65,11 @@ def curried(function: Callable[..., Any], count: int, given: tuple[Any, ...] = (
     """Return a function that takes its arguments one by one."""
     if len(given) == count:
         return function(*given)
-    return lambda argument: curried(function, count, (*given, argument))
+
+    def partial(argument: Any) -> Any:
+        return curried(function, count, (*given, argument))
+
+    return partial
 
 
 class Evaluation:

@@ -52,18 +52,18 @@ class Problem:
         self._symbols: dict[Symbol, str] = {}
         self.exact = True  # whether no unknown stands for a product or a function
         texts = [self._text(condition) for condition in (*conditions, *assumed)]
-        own = list(self._symbols.values())
         natural = [f"{name} >= 0" for s, name in self._symbols.items() if is_size(s)]
-        self._head = f"[{', '.join(own)}]"
-        extra = list(self._atoms.values())
-        self._exists = f"exists {', '.join(extra)} : " if extra else ""
+        # Unknowns are dimensions of the sets: what would be said of one that is projected away
+        # would be lost.
+        names = [*self._symbols.values(), *self._atoms.values()]
+        self._head = f"[{', '.join(names)}]"
         self._domain = [*natural, *self._made, *texts[len(conditions) :]]
         self._texts = texts[: len(conditions)]
 
     def set_of(self, texts: Iterable[str]) -> Any:
         """Return the set of what satisfies the texts, and what is assumed."""
         body = " and ".join(f"({text})" for text in (*self._domain, *texts)) or "true"
-        return self._isl.Set(f"{{ {self._head} : {self._exists}{body} }}")
+        return self._isl.Set(f"{{ {self._head} : {body} }}")
 
     @property
     def domain(self) -> Any:
@@ -86,9 +86,7 @@ class Problem:
         read = self._read(basic[0])
         if read is None:
             return None
-        again = Problem(read)
         texts = [self._text(condition) for condition in read]
-        del again
         return read if self.set_of(texts).is_equal(whole) else None
 
     def _read(self, basic: Any) -> list[Condition] | None:
@@ -159,10 +157,9 @@ class Problem:
             case Apply(function="broadcast", inputs=inputs):
                 name = self._unknown((atom,))
                 texts = [self._expr(item) for item in inputs]
-                cases = [
-                    " and ".join(f"({name} = {t} and ({o} = 1 or {o} = {t}))" for o in texts)
-                    for t in texts
-                ]
+                # Total: that the inputs are compatible is a condition of its own.
+                cases = [f"({name} = {t} and ({t} < 1 or {t} > 1))" for t in texts]
+                cases.append(" and ".join(f"{t} = 1" for t in (name, *texts)))
                 self._made.append(" or ".join(f"({case})" for case in cases))
                 return name
             case Apply(function="min" | "max" as function, inputs=inputs):

@@ -33,7 +33,10 @@ from tawa.integers.facts import EVERYTHING, NATURAL
 class Constraint(Protocol):
     """What must hold. `step` does what can be done and tells whether nothing is left to do."""
 
-    source: Source
+    @property
+    def source(self) -> Source:
+        """Why the constraint is there."""
+        ...
 
     def step(self, solver: Solver) -> bool:
         """Do what can be done; tell whether that was all."""
@@ -106,7 +109,12 @@ class Solver:
         while self._queue:
             constraint = self._queue.popleft()
             self.waiting.pop(id(constraint), None)
-            if not constraint.step(self):
+            try:
+                done = constraint.step(self)
+            except ZeroDivisionError:
+                # Whoever divides by a size asks for it to be 1 at least: that cannot hold.
+                raise Conflict(constraint, "a size that divides is 0") from None
+            if not done:
                 self.waiting[id(constraint)] = constraint
                 for item in variables_of(constraint):
                     for found in self.variables(item):
@@ -117,7 +125,11 @@ class Solver:
         before = len(self.dims)
         facts, self.facts = self.facts, []
         for fact in facts:
-            condition = substituted(fact.condition, self._values(symbols_of(fact.condition)))
+            try:
+                values = self._values(symbols_of(fact.condition))
+                condition = substituted(fact.condition, values)
+            except ZeroDivisionError:
+                raise Conflict(fact.asked, "a size that divides is 0") from None
             self._keep(condition, fact)
         return len(self.dims) != before or bool(self._queue)
 
@@ -215,7 +227,7 @@ class Solver:
 
         The newest without a name goes first, so that what a user has named stays.
         """
-        best: tuple[tuple[bool, int], Symbol, Expr] | None = None
+        best: tuple[tuple[bool, bool, int], Symbol, Expr] | None = None
         for monomial, coefficient in expr.terms.items():
             if coefficient not in (1, -1) or len(monomial) != 1:
                 continue

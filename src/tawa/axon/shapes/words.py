@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import count
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from tawa.integers import Expr, Symbol
 from tawa.integers.expressions import of_atom
@@ -80,14 +80,21 @@ class Fresh:
 
 def number_of(symbol: Symbol) -> int:
     """Return the number by which a symbol is told from others."""
-    assert isinstance(symbol.key, tuple)
-    return symbol.key[0]
+    return _key(symbol)[0]
 
 
 def is_size(symbol: Symbol) -> bool:
     """Tell whether a symbol is a size of a tensor, so never negative."""
-    assert isinstance(symbol.key, tuple)
-    return symbol.key[1] == "size"
+    return kind_of(symbol) == "size"
+
+
+def kind_of(symbol: Symbol) -> str:
+    """Return the kind with which a symbol was made."""
+    return _key(symbol)[1]
+
+
+def _key(symbol: Symbol) -> tuple[int, str]:
+    return cast("tuple[int, str]", symbol.key)
 
 
 def is_known(word: Word) -> bool:

@@ -69,12 +69,12 @@ class Scope:
     wrong: Wrong
     source: Source
     integers: bool = False  # whether names are of integers (signatures: what stands after `int`)
-    types: dict[str, TypeVar] = field(default_factory=dict)
-    elements: dict[str, ElementVar] = field(default_factory=dict)
-    rows: dict[str, Row] = field(default_factory=dict)
-    dims: dict[str, Expr] = field(default_factory=dict)
-    totals: dict[str, Expr] = field(default_factory=dict)
-    constraints: list[Base] = field(default_factory=list)
+    types: dict[str, TypeVar] = field(default_factory=dict[str, TypeVar])
+    elements: dict[str, ElementVar] = field(default_factory=dict[str, ElementVar])
+    rows: dict[str, Row] = field(default_factory=dict[str, Row])
+    dims: dict[str, Expr] = field(default_factory=dict[str, Expr])
+    totals: dict[str, Expr] = field(default_factory=dict[str, Expr])
+    constraints: list[Base] = field(default_factory=list[Base])
 
     def dim(self, name: str, kind: str = "size") -> Expr:
         """Return the dimension of a name."""

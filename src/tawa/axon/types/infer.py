@@ -69,8 +69,8 @@ class Inferred:
     name: str
     scheme: Scheme
     place: Span
-    posted: list[Base] = field(default_factory=list)
-    promised: dict[str, Symbol] = field(default_factory=dict)
+    posted: list[Base] = field(default_factory=list[Base])
+    promised: dict[str, Symbol] = field(default_factory=dict[str, Symbol])
     assumed: tuple[Base, ...] = ()
 
 

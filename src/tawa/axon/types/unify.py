@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from tawa.axon.shapes.constraints import Base, Holds, SameDim, SameWord, Uniform
 from tawa.axon.shapes.solver import Solver, variables_of
-from tawa.axon.shapes.words import Fresh, Row, Source, Span, Word, number_of
+from tawa.axon.shapes.words import Fresh, Row, Source, Span, Word, kind_of, number_of
 from tawa.axon.types.kinds import (
     CLASSES,
     Arrow,
@@ -268,8 +268,7 @@ class Unifier:
             for s in e.symbols:
                 if s in general:
                     if s not in made:
-                        assert isinstance(s.key, tuple)
-                        fresh = self.fresh.symbol("", s.key[1])
+                        fresh = self.fresh.symbol("", kind_of(s))
                         hints[fresh] = s.name
                         made[s] = of_atom(fresh)
                     values[s] = made[s]  # pyright: ignore[reportArgumentType]
