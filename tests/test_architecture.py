@@ -15,6 +15,7 @@ ORDER = (
     "syntax",
     "errors",
     "integers",
+    "axon",
     "target",
     "layouts",
     "ir",

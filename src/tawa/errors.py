@@ -531,10 +531,16 @@ class AxonError(TawaError):
 
         from tawa import axon
 
-        axon.check(open("net.axon").read(), "net.axon")
+        program = "fun f (x : f32[n, 3]) w = relu (linear x (w : f32[4, m]))"
+        axon.check(program, "net.axon")
 
     Message::
 
+        net.axon:1:33: error: the shapes of `linear` differ on axis 0
+           1 | fun f (x : f32[n, 3]) w = relu (linear x (w : f32[4, m]))
+             |                                           ^^^^^^^^^^^^^ axis 0 is 4
+           1 | fun f (x : f32[n, 3]) w = relu (linear x (w : f32[4, m]))
+             |        ^ axis 1 is 3
     """
 
 
@@ -557,6 +563,8 @@ class AxonGuard(AxonError):  # noqa: N818
 
     Message::
 
+        halves cannot take [3, 5]: it needs [d, e] = fill([2, -1], ..x), for `reshape` at 1:16
+          why: halves : f32[..x] -> f32[d, e]    where [d, e] = fill([2, -1], ..x)
     """
 
 

@@ -178,6 +178,8 @@ class Expr:
         right = lift(other)
         if not right.terms:
             return self
+        if not self.terms:
+            return right
         terms = dict(self.terms)
         for monomial, coefficient in right.terms.items():
             total = terms.get(monomial, 0) + coefficient
@@ -195,6 +197,10 @@ class Expr:
 
     def __mul__(self, other: Operand) -> Expr:
         right = lift(other)
+        if right is ONE or not self.terms:
+            return self
+        if self is ONE or not right.terms:
+            return right
         terms: Terms = {}
         for left, a in self.terms.items():
             for factor, b in right.terms.items():
@@ -230,10 +236,10 @@ class Expr:
             return self
         total = ZERO
         for monomial, coefficient in self.terms.items():
-            product = constant(coefficient)
+            product = ONE
             for atom in monomial:
                 product = product * _replaced(atom, values)
-            total = total + product
+            total = total + (product if coefficient == 1 else product * coefficient)
         return total
 
     def evaluate(self, values: Mapping[Symbol, Any], functions: Functions | None = None) -> Any:

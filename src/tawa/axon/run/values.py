@@ -22,6 +22,9 @@ DTYPES = {short: long for long, short in NAMES.items()}
 
 def type_of(value: Any, unifier: Unifier) -> Type:
     """Return the type of an argument; raises AxonGuard for what no program takes."""
+    if isinstance(value, tuple | list):
+        items: Any = value  # pyright: ignore[reportUnknownVariableType]
+        return Product(tuple([type_of(item, unifier) for item in items]))
     match value:
         case bool() | int() | np.integer():
             return Int(constant(int(value)))
@@ -29,8 +32,6 @@ def type_of(value: Any, unifier: Unifier) -> Type:
             return Tensor(ElementVar("float", unifier.fresh.number()), ())
         case str():
             return Text()
-        case tuple() | list():
-            return Product(tuple([type_of(item, unifier) for item in value]))  # pyright: ignore
         case _ if hasattr(value, "inferred"):
             place = Span(1, 1, 2)
             return unifier.instantiate(value.inferred.scheme, Source(0, value.name, place, place))

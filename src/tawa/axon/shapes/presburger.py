@@ -7,6 +7,7 @@ of variables is taken as an unknown of its own: what is found impossible or impl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import gcd
 from typing import Any
 
 from tawa.axon.shapes.words import is_size
@@ -26,8 +27,8 @@ from tawa.integers import (
     divides,
     equal,
 )
-from tawa.integers.conditions import TRUE, all_of, expressions, symbols_of
-from tawa.integers.expressions import Atom, Monomial, of_atom, parts
+from tawa.integers.conditions import FALSE, TRUE, all_of, expressions, symbols_of
+from tawa.integers.expressions import Atom, Monomial, make, of_atom, parts
 
 
 def islpy() -> Any:
@@ -43,10 +44,20 @@ def islpy() -> Any:
 
 
 class Problem:
-    """Sets over the symbols of some conditions; `assumed` holds for all of them."""
+    """Sets over the symbols of some conditions; `assumed` holds for all of them.
 
-    def __init__(self, conditions: Sequence[Condition], assumed: Sequence[Condition] = ()) -> None:
+    With `whole`, an unknown that stands for a minimum, a maximum or a broadcast size is one of the
+    inputs: alternatives, which multiply. Without, it is only bounded.
+    """
+
+    def __init__(
+        self,
+        conditions: Sequence[Condition],
+        assumed: Sequence[Condition] = (),
+        whole: bool = False,
+    ) -> None:
         self._isl = islpy()
+        self._whole = whole
         self._atoms: dict[Monomial, str] = {}
         self._made: list[str] = []  # what defines the unknowns that stand for functions
         self._symbols: dict[Symbol, str] = {}
@@ -106,7 +117,7 @@ class Problem:
             if not used:
                 found.append(equal(expr) if constraint.is_equality() else at_least(expr))
             elif len(used) == 1 and constraint.is_equality():
-                found.append(divides(used[0], expr % used[0]))
+                found.append(divides(used[0], _unit(expr, used[0])))
             else:
                 return None
         return found
@@ -157,17 +168,17 @@ class Problem:
             case Apply(function="broadcast", inputs=inputs):
                 name = self._unknown((atom,))
                 texts = [self._expr(item) for item in inputs]
-                # Total: that the inputs are compatible is a condition of its own.
-                cases = [f"({name} = {t} and ({t} < 1 or {t} > 1))" for t in texts]
-                cases.append(" and ".join(f"{t} = 1" for t in (name, *texts)))
-                self._made.append(" or ".join(f"({case})" for case in cases))
+                self._made.append(f"{name} >= 0")
+                if self._whole:
+                    self._made.append(" or ".join(f"{name} = {text}" for text in texts))
                 return name
             case Apply(function="min" | "max" as function, inputs=inputs):
                 name = self._unknown((atom,))
                 sign = "<=" if function == "min" else ">="
                 texts = [self._expr(item) for item in inputs]
-                self._made.append(" or ".join(f"({name} = {text})" for text in texts))
                 self._made.extend(f"{name} {sign} {text}" for text in texts)
+                if self._whole:
+                    self._made.append(" or ".join(f"{name} = {text}" for text in texts))
                 return name
             case _:
                 for part in parts(atom):
@@ -175,14 +186,60 @@ class Problem:
                 return self._unknown((atom,))
 
 
+def _unit(expr: Expr, modulus: int) -> Expr:
+    """Return a multiple of `expr` that `modulus` divides just when it divides `expr`.
+
+    Where a coefficient has an inverse, that coefficient is 1.
+    """
+    for monomial, count in expr.terms.items():
+        if monomial and gcd(count, modulus) == 1:
+            expr = expr * pow(count, -1, modulus)
+            break
+    return make({m: c % modulus for m, c in expr.terms.items() if c % modulus})
+
+
+def refined(
+    conditions: Sequence[Condition], assumed: Sequence[Condition]
+) -> tuple[list[Condition], list[AnyOf]] | None:
+    """Return conditions that are no alternatives, and alternatives of which several are possible.
+
+    An alternative that is impossible with the others is dropped, and the last one left joins them.
+    None where nothing is left. Alternatives of different conditions are never multiplied out.
+    """
+    core: list[Condition] = [c for c in conditions if not isinstance(c, AnyOf)]
+    open_: list[AnyOf] = [c for c in conditions if isinstance(c, AnyOf)]
+    if core and Problem(core, assumed).all().is_empty():
+        return None
+    changed = True
+    while changed:
+        changed = False
+        kept: list[AnyOf] = []
+        for condition in open_:
+            parts_left = [
+                part
+                for part in condition.parts
+                if not Problem([*core, part], assumed).all().is_empty()
+            ]
+            if not parts_left:
+                return None
+            if len(parts_left) == 1:
+                core.extend(parts_left)
+                changed = True
+            else:
+                kept.append(AnyOf(tuple(parts_left)))
+        open_ = kept
+    flat = all_of(core)
+    return (list(flat.parts) if isinstance(flat, AllOf) else [flat]), open_
+
+
 def is_possible(conditions: Sequence[Condition], assumed: Sequence[Condition] = ()) -> bool:
-    """Tell whether some sizes satisfy all conditions, as far as that is known."""
-    return not Problem(conditions, assumed).all().is_empty()
+    """Tell whether some sizes satisfy all conditions; where that is not known: true."""
+    return all(refined(group, assumed) is not None for group in groups(conditions))
 
 
 def implied(condition: Condition, assumed: Sequence[Condition]) -> bool:
     """Tell whether a condition is known to follow from what is assumed."""
-    problem = Problem([condition], assumed)
+    problem = Problem([condition], assumed, whole=True)
     return bool(problem.domain.is_subset(problem.all()))
 
 
@@ -204,23 +261,48 @@ def groups(conditions: Iterable[Condition]) -> list[list[Condition]]:
 
 def simplify(conditions: Iterable[Condition], assumed: Sequence[Condition] = ()) -> list[Condition]:
     """Return conditions equal to all of some together: the weakest that say what they say."""
-    given = list(dict.fromkeys(condition for condition in conditions if condition != TRUE))
+    given = [c for c in dict.fromkeys(conditions) if c != TRUE and not _always(c)]
     out: list[Condition] = []
     for group in groups(given):
-        near = [a for a in assumed if symbols_of(a) & {s for c in group for s in symbols_of(c)}]
-        problem = Problem(group, near)
-        read = problem.simplified(group)
-        if read is None:
-            gone: frozenset[int] = frozenset()
-            whole = problem.all()
-            # What is longest goes first where the others imply it.
-            for index in sorted(range(len(group)), key=lambda i: -_length(group[i])):
-                if problem.all(gone | {index}).is_subset(whole):
-                    gone |= {index}
-            read = [condition for index, condition in enumerate(group) if index not in gone]
+        found = refined(group, assumed)
+        if found is None:
+            return [FALSE]
+        core, alternatives = found
+        read = _least(core, assumed)
         out.extend(read)
-    found = all_of(out)
-    return list(found.parts) if isinstance(found, AllOf) else [found]
+        out.extend(c for c in alternatives if not implied(c, read))
+    whole = all_of(out)
+    return list(whole.parts) if isinstance(whole, AllOf) else [whole]
+
+
+def _least(core: list[Condition], assumed: Sequence[Condition]) -> list[Condition]:
+    """Return conditions equal to some that are no alternatives, none of which can go."""
+    if not core:
+        return []
+    problem = Problem(core, assumed)
+    read = problem.simplified(core)
+    if read is not None:
+        return read
+    whole = problem.all()
+    gone: frozenset[int] = frozenset()
+    # What is longest goes first where the others imply it.
+    for index in sorted(range(len(core)), key=lambda i: -_length(core[i])):
+        if problem.all(gone | {index}).is_subset(whole):
+            gone |= {index}
+    return [condition for index, condition in enumerate(core) if index not in gone]
+
+
+def _always(condition: Condition) -> bool:
+    """Tell whether a condition with functions holds for all sizes."""
+    functions = any(isinstance(a, Apply) for e in expressions(condition) for a in _atoms(e))
+    return functions and implied(condition, ())
+
+
+def _atoms(expr: Expr) -> Iterable[Atom]:
+    for atom in expr.atoms():
+        yield atom
+        for part in parts(atom):
+            yield from _atoms(part)
 
 
 def _length(condition: Condition) -> int:

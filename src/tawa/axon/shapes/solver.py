@@ -148,8 +148,10 @@ class Solver:
 
     def expr(self, expr: Expr) -> Expr:
         """Return an expression with all that is known put in."""
-        values = self._values(expr.symbols)
-        return expr.substitute(values) if values else expr
+        symbols = expr.symbols
+        if not symbols or symbols.isdisjoint(self.dims):
+            return expr
+        return expr.substitute(self._values(symbols))
 
     def word(self, word: Word) -> Word:
         """Return a word with all that is known put in."""
@@ -198,10 +200,36 @@ class Solver:
 
     def equate(self, left: Expr, right: Expr, asked: Constraint, axis: int | None = None) -> None:
         """Say that two dimensions are equal."""
-        if left is right:
+        one, other = self.expr(left), self.expr(right)
+        if one is other or self._bound(one, other) or self._bound(other, one):
             return
-        condition = equal(self.expr(left), self.expr(right))
+        condition = equal(one, other)
         self._keep(condition, Fact(condition, asked, left, right, axis))
+
+    def _bound(self, one: Expr, other: Expr) -> bool:
+        """Let a size that has no name be another size, which needs no more than that."""
+        if len(one.terms) != 1:
+            return False
+        ((monomial, count),) = one.terms.items()
+        if count != 1 or len(monomial) != 1 or not isinstance(symbol := monomial[0], Symbol):
+            return False
+        if symbol.name or not is_size(symbol) or symbol in self.promised:
+            return False
+        if len(other.terms) == 1:
+            ((factors, number),) = other.terms.items()
+            if number < 0 or len(factors) > 1:
+                return False
+            if factors:
+                atom = factors[0]
+                if number != 1 or not isinstance(atom, Symbol) or not is_size(atom):
+                    return False
+                if not atom.name and number_of(atom) > number_of(symbol):
+                    return False  # the newer one goes
+        elif other.terms:
+            return False
+        self.dims[symbol] = other
+        self._wake(symbol)
+        return True
 
     def require(self, condition: Condition, asked: Constraint) -> None:
         """Say that a condition holds."""

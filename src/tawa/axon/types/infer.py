@@ -243,7 +243,7 @@ class Inference(Unifier):
             given = self.infer(argument, env)
         if isinstance(kind, TypeVar):
             result = TypeVar(self.fresh.number())
-            self.types[kind] = Arrow(given, result)
+            self._unify_at(argument.place, kind, Arrow(given, result), source)
             return result
         if not isinstance(kind, Arrow):
             raise self.wrong(argument.place, f"`{source.operator}` takes no further argument")
@@ -300,19 +300,18 @@ class Inference(Unifier):
         env: Env,
     ) -> None:
         given = dict(fields)
+        known = [name for name, _, _ in wanted.fields]
+        for name, tree in fields:
+            if name not in known:
+                text = f"`{source.operator}` has no option `{name}`; it has {', '.join(known)}"
+                raise self.wrong(tree.place, text)
         for name, kind, default in wanted.fields:
-            tree = given.pop(name, default)
+            tree = given.get(name, default)
             if tree is None:
                 raise self.wrong(place, f"`{source.operator}` needs the option `{name}`")
-            at = replace(source, at=tree.place if name in dict(fields) else place, name=name)
+            at = replace(source, at=tree.place if name in given else place, name=name)
             found = self.infer(tree, env)
             self._unify_at(at.at, kind, found, at)
-        if given:
-            known = ", ".join(name for name, _, _ in wanted.fields)
-            wrong = next(iter(given))
-            raise self.wrong(
-                given[wrong].place, f"`{source.operator}` has no option `{wrong}`; it has {known}"
-            )
 
     # Declarations.
 
