@@ -18,6 +18,8 @@ ORDER = (
     "collector",
     "syntax",
     "errors",
+    "integers",
+    "axon",
     "target",
     "layouts",
     "integers",

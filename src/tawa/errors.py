@@ -669,3 +669,74 @@ class InternalError(TawaError):
           why: this is a fault of the compiler, and none of the kernel
           do:  please report it: attach the folder .../reports/copy-...
     """
+
+
+class AxonError(TawaError):
+    """A program of `tawa.axon` has shapes, types or sizes that cannot fit, or breaks its grammar.
+
+    Why: Shapes and ranks are inferred from the structure of a program. The message shows two
+    places that contradict one another: the operation, and where the other size comes from. A
+    function that promises all sizes (`forall`) may not need a condition on them.
+
+    Remedy: Change one of the two places; or write the condition after `requires`.
+
+    Example::
+
+        from tawa import axon
+
+        program = "fun f (x : f32[n, 3]) w = relu (linear x (w : f32[4, m]))"
+        axon.check(program, "net.axon")
+
+    Message::
+
+        net.axon:1:33: error: the shapes of `linear` differ on axis 0
+           1 | fun f (x : f32[n, 3]) w = relu (linear x (w : f32[4, m]))
+             |                                           ^^^^^^^^^^^^^ axis 0 is 4
+           1 | fun f (x : f32[n, 3]) w = relu (linear x (w : f32[4, m]))
+             |        ^ axis 1 is 3
+    """
+
+
+class AxonGuard(AxonError):  # noqa: N818
+    """A function of `tawa.axon` is called with arrays whose shapes it does not fit.
+
+    Why: A condition on sizes that inference cannot decide is a guard. All guards are checked
+    before any work is done.
+
+    Remedy: Compare the condition with the shapes given: pad, crop or transpose.
+
+    Example::
+
+        import numpy as np
+
+        from tawa import axon
+
+        halves = axon.load("fun halves x = reshape x [2, -1]").halves
+        halves(np.zeros((3, 5), np.float32))
+
+    Message::
+
+        halves cannot take [3, 5]: it needs [d, e] = fill([2, -1], ..x), for `reshape` at 1:16
+          why: halves : f32[..x] -> f32[d, e]    where [d, e] = fill([2, -1], ..x)
+    """
+
+
+class MissingPackage(TawaError):  # noqa: N818
+    """A part of tawa needs a package that is not installed.
+
+    Why: What only some users need is no dependency of all: `tawa.axon` decides conditions with
+    islpy, and its importers read what onnx and torch write.
+
+    Remedy: Install what the message names.
+
+    Example::
+
+        from tawa.errors import MissingPackage
+
+        raise MissingPackage("islpy is not installed", remedy='pip install "tawa[axon]"')
+
+    Message::
+
+        islpy is not installed
+          do:  pip install "tawa[axon]"
+    """

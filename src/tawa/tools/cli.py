@@ -1,5 +1,5 @@
-"""The command line: `tawa demo`, `tawa explain FILE:KERNEL`, `tawa trace FILE:KERNEL` and
-`tawa doctor`.
+"""The command line: `tawa demo`, `tawa explain FILE:KERNEL`, `tawa trace FILE:KERNEL`,
+`tawa axon check FILE` and `tawa doctor`.
 """
 
 from __future__ import annotations
@@ -78,6 +78,18 @@ def make_parser() -> argparse.ArgumentParser:
         "--schedule", default="random", help="the order of roles, as of tawa.simulate (random)"
     )
     trace.add_argument("--json", action="store_true", help="print facts instead of prose")
+    axon = commands.add_parser(
+        "axon",
+        help="infer the shapes of a program of tawa.axon, or run it",
+        description="Check a program, or say what a function of it gives for shapes, or run it.",
+    )
+    axon.add_argument("action", choices=("check", "infer", "run"))
+    axon.add_argument("program", metavar="FILE[:FUNCTION]", help="FILE.axon, and for infer and run")
+    axon.add_argument(
+        "--args", nargs="*", default=[], metavar="VALUE", help="f32[2,3] (an array), 4, 0.5"
+    )
+    axon.add_argument("--seed", type=int, default=0, help="of the data of arrays (0)")
+    axon.add_argument("--json", action="store_true", help="print facts instead of prose")
     text = "say what this machine can do, and what is missing"
     doctor = commands.add_parser("doctor", help=text, description=text)
     doctor.add_argument("--json", action="store_true", help="print facts instead of prose")
@@ -106,6 +118,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 from tawa.ppl.command import command
 
                 return command(options)
+            case "axon":
+                from tawa.axon.command import main as axon
+
+                return axon(options)
             case _:
                 return _doctor(options.json)
     except TawaError as error:

@@ -1,0 +1,10 @@
+"""A language whose tensor shapes and ranks are inferred.
+
+In the spirit of the abstract of "Axon: A Language for Dynamic Shapes in Deep Learning Graphs"
+(arXiv:2210.02374); the body of the paper was not available to us, so grammar, operators and solver
+are ours. `docs/axon.md` is its manual.
+"""
+
+from tawa.axon.module import Function, Guard, Module, check, load
+
+__all__ = ["Function", "Guard", "Module", "check", "load"]

@@ -1,0 +1,581 @@
+"""The meaning of the operators in NumPy, by their names: what tests compare with.
+
+Each raises ValueError for shapes that do not fit, and checks no more than its meaning needs.
+
+Length: one function an operator; they are read beside the signatures.
+"""
+# pyright: basic, reportCallIssue=false, reportArgumentType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tawa.axon.library import windows
+
+Array = Any
+
+
+def need(condition: bool, what: str) -> None:
+    """Raise ValueError where a condition does not hold."""
+    if not condition:
+        raise ValueError(what)
+
+
+def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(x: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(np.asarray(x)))
+
+    return apply
+
+
+def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(a: Array, b: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(a, b))
+
+    return apply
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+UNARY: dict[str, Callable[..., Any]] = {
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": np.sign,
+    "square": np.square,
+    "logical_not": np.logical_not,
+    "isnan": np.isnan,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "expm1": np.expm1,
+    "log": np.log,
+    "log2": np.log2,
+    "log1p": np.log1p,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "tanh": np.tanh,
+    "erf": lambda x: _erf(x).astype(x.dtype),
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.round,
+    "trunc": np.trunc,
+    "relu": lambda x: np.maximum(x, 0),
+    "relu6": lambda x: np.clip(x, 0, 6),
+    "leaky_relu": lambda x: np.where(x > 0, x, x * 0.01).astype(x.dtype),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(x)).astype(x.dtype),
+    "gelu": lambda x: (x * (1 + _erf(x / math.sqrt(2))) / 2).astype(x.dtype),
+    "silu": lambda x: x * _sigmoid(x),
+    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    "sigmoid": _sigmoid,
+    "hardsigmoid": lambda x: np.clip(x + 3, 0, 6) / 6,
+    "hardswish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    "softplus": lambda x: np.log1p(np.exp(x)),
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "cast": lambda x: x.astype(np.float32),
+    "dropout": lambda x: x,
+    "zeros_like": np.zeros_like,
+    "ones_like": np.ones_like,
+    "ravel": np.ravel,
+    "sum_all": np.sum,
+    "mean_all": np.mean,
+}
+
+BINARY: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.true_divide,
+    "floordiv": np.floor_divide,
+    "mod": np.mod,
+    "pow": np.power,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "atan2": np.arctan2,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+    "logical_xor": np.logical_xor,
+}
+
+
+def _axis(axis: int, rank: int) -> int:
+    need(-rank <= axis < rank, f"axis {axis} of {rank}")
+    return axis % rank
+
+
+def _axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    found = tuple([_axis(axis, rank) for axis in axes])
+    need(len(set(found)) == len(found), "an axis twice")
+    return found
+
+
+def _reduction(function: Callable[..., Any], keep: bool = False) -> Callable[..., Any]:
+    def reduce(x: Array, axes: Sequence[int]) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(x, axis=_axes(axes, x.ndim), keepdims=keep))
+
+    return reduce
+
+
+def _one_axis(function: Callable[..., Any], filled: bool = False) -> Callable[..., Any]:
+    def along(x: Array, axis: int) -> Array:
+        place = _axis(axis, x.ndim)
+        need(not filled or x.shape[place] >= 1, "nothing along the axis")
+        with np.errstate(all="ignore"):
+            return np.asarray(function(x, axis=place))
+
+    return along
+
+
+def _mean(x: Array, axis: Any, keepdims: bool) -> Array:
+    count = math.prod([x.shape[a] for a in axis])
+    return np.sum(x, axis=axis, keepdims=keepdims) / max(count, 1)
+
+
+def _var(x: Array, axis: Any, keepdims: bool) -> Array:
+    return _mean((x - _mean(x, axis, True)) ** 2, axis, keepdims)
+
+
+def _logsumexp(x: Array, axis: Any, keepdims: bool) -> Array:
+    return np.log(np.sum(np.exp(x), axis=axis, keepdims=keepdims))
+
+
+def _l2(x: Array, axis: Any, keepdims: bool) -> Array:
+    return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
+
+
+def _softmax(x: Array, axis: int) -> Array:
+    powers = np.exp(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
+    return powers / np.sum(powers, axis=axis, keepdims=True)
+
+
+def _log_softmax(x: Array, axis: int) -> Array:
+    shifted = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
+
+
+def linear(x: Array, w: Array) -> Array:
+    """Return x times a matrix w of inputs by outputs."""
+    need(x.ndim >= 1 and w.ndim == 2, "ranks")
+    return np.matmul(x, w)
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """Return the product of matrices, over batches that broadcast."""
+    need(a.ndim >= 2 and b.ndim >= 2, "ranks")
+    return np.matmul(a, b)
+
+
+def reshape(x: Array, shape: Sequence[int]) -> Array:
+    """Return x with another shape; one size may be -1."""
+    need(all(size >= -1 for size in shape), "a size is negative")
+    return np.reshape(x, tuple(shape))
+
+
+def flatten(x: Array, axis: int) -> Array:
+    """Return x with the axes from one on made one."""
+    need(0 <= axis <= x.ndim, f"axis {axis}")
+    return np.reshape(x, (*x.shape[:axis], math.prod(x.shape[axis:])))
+
+
+def squeeze(x: Array, axis: int) -> Array:
+    """Return x without an axis of size 1."""
+    return np.squeeze(x, _axis(axis, x.ndim))
+
+
+def unsqueeze(x: Array, axis: int) -> Array:
+    """Return x with a new axis of size 1."""
+    return np.expand_dims(x, _axis(axis, x.ndim + 1))
+
+
+def insert(x: Array, axes: Sequence[int]) -> Array:
+    """Return x with new axes of size 1."""
+    return np.expand_dims(x, _axes(axes, x.ndim + len(axes)))
+
+
+def expand(x: Array, shape: Sequence[int]) -> Array:
+    """Return x and an array of a shape broadcast to one another."""
+    need(all(size >= 0 for size in shape), "a size is negative")
+    return np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape)))
+
+
+def split(parts: int) -> Callable[..., Any]:
+    """Return what splits an array into equal parts along an axis."""
+    return lambda x, axis: tuple(np.split(x, parts, _axis(axis, x.ndim)))
+
+
+def _along(x: Array, axis: int, chosen: slice) -> Array:
+    index: list[Any] = [slice(None)] * x.ndim
+    index[_axis(axis, x.ndim)] = chosen
+    return x[tuple(index)]
+
+
+def slice_(end: int, x: Array, axis: int, start: int, step: int) -> Array:
+    """Return the items start, start + step .. before end along an axis."""
+    need(start >= 0 and end >= 0 and step >= 1, "a bound is negative")
+    return _along(x, axis, slice(start, end, step))
+
+
+def drop_last(x: Array, axis: int, count: int) -> Array:
+    """Return x without its last items along an axis."""
+    size = x.shape[_axis(axis, x.ndim)]
+    need(0 <= count <= size, "too few items")
+    return _along(x, axis, slice(0, size - count))
+
+
+def drop_first(x: Array, axis: int, count: int) -> Array:
+    """Return x without its first items along an axis."""
+    need(0 <= count <= x.shape[_axis(axis, x.ndim)], "too few items")
+    return _along(x, axis, slice(count, None))
+
+
+def pad(x: Array, axis: int, before: int, after: int) -> Array:
+    """Return x with zeros before and after along an axis."""
+    need(before >= 0 and after >= 0, "a number is negative")
+    widths = [(0, 0)] * x.ndim
+    widths[_axis(axis, x.ndim)] = (before, after)
+    return np.pad(x, widths)
+
+
+def tile(x: Array, axis: int, count: int) -> Array:
+    """Return x several times along an axis."""
+    need(count >= 0, "a count is negative")
+    times = [1] * x.ndim
+    times[_axis(axis, x.ndim)] = count
+    return np.tile(x, times)
+
+
+def topk(x: Array, count: int) -> Array:
+    """Return the greatest items along the last axis."""
+    need(x.ndim >= 1 and 0 <= count <= x.shape[-1], "too few items")
+    return -np.sort(-x, axis=-1)[..., :count]
+
+
+def normalize(x: Array, axes: tuple[int, ...]) -> Array:
+    """Return x less its mean, over its standard deviation."""
+    return (x - _mean(x, axes, True)) / np.sqrt(_var(x, axes, True) + 1e-5)
+
+
+def layer_norm(scale: Array, shift: Array, x: Array) -> Array:
+    """Return x normalized along its last axis."""
+    need(x.ndim >= 1 and scale.shape == shift.shape == x.shape[-1:], "shapes")
+    return normalize(x, (x.ndim - 1,)) * scale + shift
+
+
+def rms_norm(scale: Array, x: Array) -> Array:
+    """Return x over its root mean square along its last axis."""
+    need(x.ndim >= 1 and scale.shape == x.shape[-1:], "shapes")
+    return x / np.sqrt(_mean(x * x, (x.ndim - 1,), True) + 1e-5) * scale
+
+
+def batch_norm(mean: Array, var: Array, scale: Array, shift: Array, x: Array) -> Array:
+    """Return x normalized by statistics of its channels."""
+    need(x.ndim >= 2, "rank")
+    channels = x.shape[1:2]
+    need(all(p.shape == channels for p in (mean, var, scale, shift)), "channels")
+    spread = [p.reshape(-1, *[1] * (x.ndim - 2)) for p in (mean, var, scale, shift)]
+    return (x - spread[0]) / np.sqrt(np.abs(spread[1]) + 1e-5) * spread[2] + spread[3]
+
+
+def group_norm(scale: Array, shift: Array, x: Array, groups: int) -> Array:
+    """Return x normalized over groups of its channels."""
+    need(x.ndim >= 2 and scale.shape == shift.shape == x.shape[1:2], "channels")
+    need(groups >= 1 and x.shape[1] % groups == 0, "groups")
+    inner = x.shape[1] // groups * math.prod(x.shape[2:])
+    parts = np.reshape(x, (x.shape[0], groups, inner))
+    spread = [p.reshape(-1, *[1] * (x.ndim - 2)) for p in (scale, shift)]
+    return normalize(parts, (2,)).reshape(x.shape) * spread[0] + spread[1]
+
+
+def embedding(table: Array, index: Array) -> Array:
+    """Return the rows of a table that an index names; indices are taken modulo its length."""
+    need(table.ndim == 2, "rank")
+    return _taken(table, index, 0)
+
+
+def _taken(x: Array, index: Array, axis: int) -> Array:
+    """Values of an index are data, not shape: they wrap; of nothing, zeros are taken."""
+    if x.shape[axis] == 0:
+        return np.zeros((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), x.dtype)
+    return np.take(x, index, axis, mode="wrap")
+
+
+def cross_entropy(x: Array, labels: Array) -> Array:
+    """Return the negative log-likelihood of labels, along the last axis."""
+    need(x.ndim >= 1 and labels.shape == x.shape[:-1], "shapes")
+    if x.shape[-1] == 0:
+        return np.zeros(labels.shape, x.dtype)
+    logs = _log_softmax(x, -1)
+    return -np.take_along_axis(logs, labels[..., None] % x.shape[-1], -1)[..., 0]
+
+
+def one_hot(index: Array, classes: int) -> Array:
+    """Return rows that are 1 where an index points."""
+    need(classes >= 0, "classes")
+    return np.asarray(index[..., None] == np.arange(classes), np.float32)
+
+
+def attention(q: Array, k: Array, v: Array) -> Array:
+    """Return softmax(q k') v of equal batches."""
+    need(min(q.ndim, k.ndim, v.ndim) >= 2, "ranks")
+    need(q.shape[:-2] == k.shape[:-2] == v.shape[:-2], "batches")
+    scores = np.matmul(q, np.swapaxes(k, -1, -2)) / math.sqrt(max(1, q.shape[-1]))
+    return np.matmul(_softmax(scores, -1), v)
+
+
+def window(x: Array, size: int) -> Array:
+    """Return the square windows of images [n, h, w, c]."""
+    need(x.ndim == 4 and size >= 1, "rank")
+    n, h, w, c = x.shape
+    need(h % size == 0 and w % size == 0, "sizes")
+    parts = x.reshape(n, h // size, size, w // size, size, c)
+    return parts.transpose(0, 1, 3, 2, 4, 5).reshape(n * (h // size) * (w // size), size, size, c)
+
+
+def heads(x: Array, count: int) -> Array:
+    """Return [.., t, k*d] as [.., k, t, d]."""
+    need(x.ndim >= 2 and count >= 1 and x.shape[-1] % count == 0, "heads")
+    parts = x.reshape(*x.shape[:-1], count, x.shape[-1] // count)
+    return np.swapaxes(parts, -3, -2)
+
+
+def unheads(x: Array) -> Array:
+    """Return [.., k, t, d] as [.., t, k*d]."""
+    need(x.ndim >= 3, "rank")
+    turned = np.swapaxes(x, -3, -2)
+    return turned.reshape(*turned.shape[:-2], turned.shape[-2] * turned.shape[-1])
+
+
+def loop(count: int, body: Callable[[Any], Any], start: Any) -> Any:
+    """Return the body applied to the start, `count` times."""
+    need(count >= 0, "count")
+    for _ in range(count):
+        start = body(start)
+    return start
+
+
+def map_(body: Callable[[Any], Any], x: Array) -> Array:
+    """Return the body of each item along the first axis; of no items the shape is not known."""
+    need(x.ndim >= 1, "rank")
+    need(len(x) > 0, "no item gives the shape")
+    return np.stack([body(item) for item in x])
+
+
+def fold(body: Callable[[Any], Any], start: Any, x: Array) -> Any:
+    """Return start combined with each item along the first axis."""
+    need(x.ndim >= 1, "rank")
+    for item in x:
+        start = body(start)(item)
+    return start
+
+
+def scan(body: Callable[[Any], Any], x: Array) -> Array:
+    """Return the combinations of the first 1, 2 .. items."""
+    need(x.ndim >= 1, "rank")
+    found: list[Any] = []
+    for item in x:
+        found.append(body(found[-1])(item) if found else item)
+    return np.stack(found) if found else x
+
+
+def reduce_(body: Callable[[Any], Any], x: Array) -> Any:
+    """Return the combination of all items."""
+    need(x.ndim >= 1 and len(x) >= 1, "no items")
+    found = x[0]
+    for item in x[1:]:
+        found = body(found)(item)
+    return found
+
+
+def dot(a: Array, b: Array) -> Array:
+    """Return the inner product of vectors."""
+    need(a.ndim == b.ndim == 1, "ranks")
+    return np.asarray(np.dot(a, b))
+
+
+def outer(a: Array, b: Array) -> Array:
+    """Return the outer product of vectors."""
+    need(a.ndim == b.ndim == 1, "ranks")
+    return np.outer(a, b)
+
+
+def dense(x: Array, w: Array, b: Array) -> Array:
+    """Return x times the transpose of w, plus b."""
+    need(x.ndim >= 1 and w.ndim == 2 and b.shape == w.shape[:1], "shapes")
+    return np.matmul(x, w.T) + b
+
+
+def bilinear(a: Array, w: Array, b: Array) -> Array:
+    """Return a' w[k] b for each k."""
+    need(a.ndim >= 1 and b.ndim >= 1 and w.ndim == 3 and a.shape[:-1] == b.shape[:-1], "shapes")
+    need((a.shape[-1], b.shape[-1]) == w.shape[1:], "sizes")
+    return np.einsum("...m,kmn,...n->...k", a, w, b)
+
+
+def stack(items: Sequence[Array], axis: int) -> Array:
+    """Return arrays of one shape along a new axis."""
+    return np.stack(items, _axis(axis, items[0].ndim + 1))
+
+
+def concat(items: Sequence[Array], axis: int) -> Array:
+    """Return arrays one after the other along an axis."""
+    return np.concatenate(items, _axis(axis, items[0].ndim))
+
+
+def select(x: Array, axis: int, index: int) -> Array:
+    """Return the item of an index along an axis."""
+    return np.take(x, index, _axis(axis, x.ndim))
+
+
+def transpose(x: Array) -> Array:
+    """Return x with its last two axes exchanged."""
+    need(x.ndim >= 2, "rank")
+    return np.swapaxes(x, -1, -2)
+
+
+def permute(x: Array, order: Sequence[int]) -> Array:
+    """Return x with its axes in another order."""
+    need(len(order) == x.ndim, "rank")
+    return np.transpose(x, _axes(order, x.ndim))
+
+
+def _matrix(function: Callable[..., Any]) -> Callable[..., Any]:
+    def apply(x: Array) -> Array:
+        need(x.ndim >= 2, "rank")
+        return function(x)
+
+    return apply
+
+
+def gather(x: Array, index: Array, axis: int) -> Array:
+    """Return the items that an index names along an axis."""
+    return _taken(x, index, _axis(axis, x.ndim))
+
+
+def _sized(function: Callable[..., Any]) -> Callable[..., Any]:
+    def made(shape: Sequence[int]) -> Array:
+        need(all(size >= 0 for size in shape), "a size is negative")
+        return function(tuple(shape), np.float32)
+
+    return made
+
+
+def _nonnegative(function: Callable[..., Any]) -> Callable[..., Any]:
+    def made(size: int) -> Array:
+        need(size >= 0, "a size is negative")
+        return function(size)
+
+    return made
+
+
+def clip(low: Array, high: Array, x: Array) -> Array:
+    """Return x between two numbers."""
+    need(np.ndim(low) == np.ndim(high) == 0, "ranks")
+    return np.clip(x, low, high)
+
+
+def mse(a: Array, b: Array) -> Array:
+    """Return the mean of squared differences."""
+    need(a.shape == b.shape, "shapes")
+    return np.asarray(np.sum((a - b) ** 2) / max(1, a.size))
+
+
+def lerp(t: Array, a: Array, b: Array) -> Array:
+    """Return a + t (b - a)."""
+    need(np.ndim(t) == 0, "rank")
+    return a + t * (b - a)
+
+
+def last(x: Array) -> int:
+    """Return the size of the last axis."""
+    need(x.ndim >= 1, "rank")
+    return x.shape[-1]
+
+
+def repeat(x: Array, axis: int, count: int) -> Array:
+    """Return x with each item several times along an axis."""
+    need(count >= 0, "a count is negative")
+    return np.repeat(x, count, _axis(axis, x.ndim))
+
+
+@cache
+def _others() -> dict[str, Callable[..., Any]]:
+    return {
+        **{name: _unary(function) for name, function in UNARY.items()},
+        **{name: _binary(function) for name, function in BINARY.items()},
+        "identity": lambda x: x,
+        "where": np.where,
+        "map": map_,
+        "reduce": reduce_,
+        "slice": slice_,
+        "split": split(2),
+        "split3": split(3),
+        "split4": split(4),
+        "size": lambda x: x.size,
+        "rank": lambda x: x.ndim,
+        "shape": lambda x: x.shape,
+        "dim": lambda axis, x: x.shape[_axis(axis, x.ndim)],
+        "zeros": _sized(np.zeros),
+        "ones": _sized(np.ones),
+        "full": lambda value, shape: _sized(np.ones)(shape) * value,
+        "iota": _nonnegative(np.arange),
+        "eye": _nonnegative(np.eye),
+        "nonzero": lambda x: np.argwhere(x),
+        "diagonal": _matrix(lambda x: np.diagonal(x, axis1=-2, axis2=-1)),
+        "tril": _matrix(np.tril),
+        "triu": _matrix(np.triu),
+        "flip": lambda x, axis: np.flip(x, _axis(axis, x.ndim)),
+        "roll": lambda x, axis, by: np.roll(x, by, _axis(axis, x.ndim)),
+        "sum": _reduction(np.sum),
+        "prod": _reduction(np.prod),
+        "any": _reduction(np.any),
+        "all": _reduction(np.all),
+        "mean": _reduction(_mean),
+        "var": _reduction(_var),
+        "logsumexp": _reduction(_logsumexp),
+        "l2": _reduction(_l2),
+        "sum_keep": _reduction(np.sum, keep=True),
+        "mean_keep": _reduction(_mean, keep=True),
+        "var_keep": _reduction(_var, keep=True),
+        "max": _one_axis(np.max, filled=True),
+        "min": _one_axis(np.min, filled=True),
+        "max_keep": _one_axis(lambda x, axis: np.max(x, axis, keepdims=True), filled=True),
+        "argmax": _one_axis(np.argmax, filled=True),
+        "argmin": _one_axis(np.argmin, filled=True),
+        "cumsum": _one_axis(np.cumsum),
+        "cumprod": _one_axis(np.cumprod),
+        "sort": _one_axis(np.sort),
+        "argsort": _one_axis(np.argsort),
+        "softmax": _one_axis(_softmax),
+        "log_softmax": _one_axis(_log_softmax),
+        "instance_norm": windows.instance_norm,
+    }
+
+
+def meaning(name: str) -> Callable[..., Any]:
+    """Return what an operator of the library computes; options are keywords."""
+    found = _others().get(name) or getattr(windows, name, None) or globals().get(name)
+    if found is None:
+        raise KeyError(name)
+    return found

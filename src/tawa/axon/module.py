@@ -1,0 +1,247 @@
+"""Programs: checked declarations with their schemes, guards and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tawa.axon.library import scheme_of
+from tawa.axon.shapes.constraints import Holds
+from tawa.axon.shapes.presburger import implied, simplify
+from tawa.axon.shapes.solver import Conflict
+from tawa.axon.shapes.words import Source, Span
+from tawa.axon.syntax.parser import parse_program, quoted
+from tawa.axon.syntax.tree import Declaration, Fun
+from tawa.axon.types.explain import Case, explain, impossible
+from tawa.axon.types.infer import Bound, Inference, Inferred
+from tawa.axon.types.kinds import Arrow, Type
+from tawa.axon.types.show import Names, name_parameters, show_scheme
+from tawa.axon.types.unify import Mismatch
+from tawa.errors import AxonError, AxonGuard
+from tawa.integers import Condition, Symbol
+from tawa.integers.conditions import symbols_of
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition on the sizes of inputs, in Python's syntax, and the operation that asks it."""
+
+    text: str
+    at: Span
+    operator: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Function:
+    """A checked function: `scheme` and `guards` print what was inferred; a call checks and runs.
+
+    Arguments are arrays of NumPy, integers, tuples of these, or other functions.
+    """
+
+    def __init__(self, inferred: Inferred, names: Names, value: Callable[[], Any]) -> None:
+        self.name = inferred.name
+        self.inferred = inferred
+        self._names = names
+        self._value = value
+        self._checked: dict[Any, None] = {}
+
+    @cached_property
+    def conditions(self) -> list[Condition]:
+        """The conditions on sizes that inference left, as weak as they can be."""
+        held = [c for c in self.inferred.scheme.constraints if isinstance(c, Holds)]
+        return simplify([c.condition for c in held])
+
+    @cached_property
+    def scheme(self) -> str:
+        """The scheme as text."""
+        return show_scheme(self.inferred.scheme, self.conditions, self._names)
+
+    @cached_property
+    def guards(self) -> list[Guard]:
+        """The conditions as guards, each with the operation that asked for it first."""
+        from tawa.integers.text import render_condition
+
+        held = [c for c in self.inferred.scheme.constraints if isinstance(c, Holds)]
+        found: list[Guard] = []
+        assert self.scheme  # names the variables
+        for condition in self.conditions:
+            symbols = symbols_of(condition)
+            near = [c for c in held if symbols & symbols_of(c.condition)]
+            asked = next((c for c in near if implied(condition, [c.condition])), near[-1])
+            text = render_condition(condition, self._names.dims)
+            found.append(Guard(text, asked.source.place, asked.source.operator))
+        return found
+
+    def check(self, *arguments: Any) -> Type:
+        """Check the guards for arguments; return the type of the result. Raises AxonGuard."""
+        from tawa.axon.run.values import type_of
+
+        inference = Inference(scheme_of, lambda place, why: AxonError(f"{place}: {why}"))
+        inference.begin()
+        place = self.inferred.place
+        source = Source(0, self.name, place, place)
+        kind = inference.instantiate(self.inferred.scheme, source, inside=True)
+        try:
+            for number, argument in enumerate(arguments):
+                kind = inference.resolve(kind)
+                if not isinstance(kind, Arrow):
+                    raise AxonGuard(f"{self.name} takes {number} arguments, not {len(arguments)}")
+                given = type_of(argument, inference)
+                inference.unify(kind.argument, given, source)
+                kind = kind.result
+            inference.settle(final=True)
+        except Conflict as conflict:
+            raise self._refused(conflict, inference, arguments) from conflict
+        except Mismatch as error:
+            from tawa.axon.types.show import show
+
+            wanted, given = show(inference.full(error.wanted)), show(inference.full(error.given))
+            raise AxonGuard(
+                f"an argument of {self.name} does not fit: {wanted} is wanted, {given} given",
+                why=f"{self.name} : {self.scheme}",
+            ) from error
+        left = [*inference.solver.waiting.values(), *(f.asked for f in inference.solver.facts)]
+        if left:
+            asked = left[0].source
+            raise AxonGuard(
+                f"whether `{asked.operator}` at {asked.place} fits cannot be told from the "
+                f"arguments of {self.name} alone",
+                why="a size that it needs depends on data",
+            )
+        return inference.full(kind)
+
+    def _refused(
+        self, conflict: Conflict, inference: Inference, arguments: tuple[Any, ...]
+    ) -> AxonGuard:
+        """Return the error for arguments that break what some operation asks for."""
+        assert self.scheme  # names the variables
+        source = conflict.asked.source
+        posted = inference.posted
+        own = self.inferred.scheme.constraints
+        index = next((i for i, c in enumerate(posted[: len(own)]) if c is conflict.asked), None)
+        if index is None:
+            index = next((i for i, c in enumerate(own) if c.source is source), None)
+        shown = ", ".join(_shown(argument) for argument in arguments)
+        if index is None:
+            need = f"is {self.scheme}"
+        else:
+            at = own[index].source
+            need = f"needs {self._names.constraint(own[index])}, for `{at.operator}` at {at.place}"
+        return AxonGuard(
+            f"{self.name} cannot take {shown}: it {need}", why=f"{self.name} : {self.scheme}"
+        )
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Check the guards, once for shapes and numbers that are new, and run."""
+        from tawa.axon.run.values import key_of
+
+        key = key_of(arguments)
+        if key not in self._checked:
+            self.check(*arguments)
+            self._checked[key] = None
+        value = self._value()
+        for argument in arguments:
+            value = value(_plain(argument))
+        return value
+
+    @property
+    def value(self) -> Any:
+        """The function itself, without checks."""
+        return self._value()
+
+    def __repr__(self) -> str:
+        return f"{self.name} : {self.scheme}"
+
+
+def _shown(argument: Any) -> str:
+    if isinstance(argument, tuple | list):
+        return f"({', '.join(map(_shown, argument))})"  # pyright: ignore
+    return str(list(argument.shape)) if hasattr(argument, "shape") else str(argument)
+
+
+def _plain(argument: Any) -> Any:
+    return argument.value if isinstance(argument, Function) else argument
+
+
+@dataclass
+class Module:
+    """The checked declarations of a program, by name."""
+
+    file: str
+    functions: dict[str, Function] = field(default_factory=dict[str, Function])
+
+    def __getattr__(self, name: str) -> Function:
+        try:
+            return self.__dict__["functions"][name]
+        except KeyError:
+            raise AttributeError(f"{self.file} declares no {name}") from None
+
+    def __str__(self) -> str:
+        width = max((len(name) for name in self.functions), default=0)
+        return "\n".join(f"{n:<{width}} : {f.scheme}" for n, f in self.functions.items())
+
+
+def load(text: str, file: str = "program.axon") -> Module:
+    """Check a program and return its functions; raises AxonError with places."""
+    return of_declarations(parse_program(text, file), text.split("\n"), file)
+
+
+def of_declarations(declarations: Sequence[Declaration], lines: Sequence[str], file: str) -> Module:
+    """Check declarations and return their functions."""
+    from tawa.axon.run.evaluate import Evaluation
+
+    def wrong(place: Span, why: str) -> AxonError:
+        return AxonError(f"{file}:{place}: error: {why}\n{quoted(lines, place)}")
+
+    inference = Inference(scheme_of, wrong)
+    evaluation = Evaluation(declarations)
+    env: dict[str, Bound] = {}
+    module = Module(file)
+    for declaration in declarations:
+        names = Names()
+        try:
+            inferred = inference.one(declaration, env)
+        except Conflict:
+            promised = frozenset(inference.solver.promised)
+            raise explain(_case(inference, lines, file, promised), names) from None
+        names.hints = inference.hints
+        if isinstance(declaration, Fun):
+            patterns = [p.name or tuple(q.name for q in p.parts) for p in declaration.parameters]
+            name_parameters(names, inferred.scheme.type, patterns)
+        _judge(inferred, inference, names, lines, file)
+        value = evaluation.value_of(inferred.name)
+        module.functions[inferred.name] = Function(inferred, names, value)
+    return module
+
+
+def _case(
+    inference: Inference, lines: Sequence[str], file: str, promised: frozenset[Symbol]
+) -> Case:
+    return Case(file, lines, inference.fresh, inference.posted, promised, inference.assumed)
+
+
+def _judge(
+    inferred: Inferred, inference: Inference, names: Names, lines: Sequence[str], file: str
+) -> None:
+    """Refuse what no sizes satisfy, and what not all promised sizes do."""
+    held = [c for c in inferred.scheme.constraints if isinstance(c, Holds)]
+    promised = frozenset(inferred.promised.values())
+    if not held and not promised:
+        return
+    case = _case(inference, lines, file, promised)
+    if promised and (case.conflict(inferred.posted)):
+        raise explain(case, names)
+    if len(held) > 1:
+        from tawa.axon.shapes.solver import Fact
+
+        if impossible([Fact(c.condition, c) for c in held]):
+            raise explain(case, names)
+
+
+def check(text: str, file: str = "program.axon") -> str:
+    """Return the schemes of a program as text; raises AxonError with places."""
+    return str(load(text, file))

@@ -1,0 +1,1 @@
+"""Evaluation of programs: by NumPy, which is the oracle, or with another library's arrays."""

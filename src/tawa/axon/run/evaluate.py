@@ -1,0 +1,201 @@
+"""Evaluation: call by value, with the operators' meaning from `tawa.axon.library.reference`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from tawa.axon.syntax.tree import (
+    Annotated,
+    Binary,
+    Call,
+    Declaration,
+    Fun,
+    Group,
+    Lambda,
+    Let,
+    Literal,
+    Name,
+    Pattern,
+    Record,
+    Signature,
+    Tree,
+    TypeNode,
+    Val,
+    Variable,
+)
+from tawa.axon.types.infer import OPERATORS
+from tawa.errors import InternalError
+
+Values = dict[str, Any]
+
+
+@cache
+def _options_of(name: str) -> tuple[tuple[str, Tree | None], ...] | None:
+    """Return the options of an operator with their defaults; None where it takes none."""
+    from tawa.axon.library import signatures
+    from tawa.axon.syntax.parser import parse_type
+
+    text = signatures().get(name, "")
+    if not text.startswith("{"):
+        return None
+    node = parse_type(text)
+    while node.kind != "options":
+        node = node.parts[0]
+    return tuple([(option, default) for option, _, default in node.options])
+
+
+@cache
+def _arity(name: str) -> int:
+    """Return how many arguments an operator takes, options apart."""
+    from tawa.axon.library import signatures
+    from tawa.axon.syntax.parser import parse_type
+
+    node = parse_type(signatures()[name])
+    node = node.parts[0] if node.kind == "where" else node
+    count = 0
+    while node.kind == "fun":
+        count += node.parts[0].kind != "options"
+        node = node.parts[1]
+    return count
+
+
+def curried(function: Callable[..., Any], count: int, given: tuple[Any, ...] = ()) -> Any:
+    """Return a function that takes its arguments one by one."""
+    if len(given) == count:
+        return function(*given)
+
+    def partial(argument: Any) -> Any:
+        return curried(function, count, (*given, argument))
+
+    return partial
+
+
+class Evaluation:
+    """Values of the declarations of a program, each computed when it is first used."""
+
+    def __init__(self, declarations: Sequence[Declaration]) -> None:
+        self._declarations = declarations
+        self._values: Values | None = None
+
+    def value_of(self, name: str) -> Callable[[], Any]:
+        """Return what gives the value of a declaration."""
+        return lambda: self._all()[name]
+
+    def _all(self) -> Values:
+        if self._values is None:
+            values: Values = {}
+            for declaration in self._declarations:
+                self._declare(declaration, values)
+            self._values = values
+        return self._values
+
+    def _declare(self, declaration: Declaration, values: Values) -> None:
+        match declaration:
+            case Fun(name=name, parameters=parameters, body=body):
+                values[name] = self._function(parameters, body, dict(values))
+            case Val(pattern, value):
+                _bind(pattern, self.evaluate(value, values), values)
+            case Signature():
+                raise InternalError("a signature has no value", remedy="please report it")
+
+    def _function(self, parameters: Sequence[Pattern], body: Tree, values: Values) -> Any:
+        def function(*arguments: Any) -> Any:
+            inner = dict(values)
+            for pattern, argument in zip(parameters, arguments):
+                _bind(pattern, argument, inner)
+            return self.evaluate(body, inner)
+
+        return curried(function, len(parameters))
+
+    def evaluate(self, tree: Tree, values: Values) -> Any:
+        """Return the value of an expression."""
+        match tree:
+            case Name(name):
+                return values[name] if name in values else self._operator(name, (), values)
+            case Literal(value):
+                return value
+            case Call(Name(name), Record(fields)) if name not in values:
+                return self._operator(name, fields, values)
+            case Call(function, argument):
+                value = self.evaluate(function, values)
+                return value(self.evaluate(argument, values))
+            case Binary(operator, left, right):
+                return _binary(operator, self.evaluate(left, values), self.evaluate(right, values))
+            case Group(items):
+                return tuple([self.evaluate(item, values) for item in items])
+            case Lambda(pattern, body):
+                return self._function([pattern], body, dict(values))
+            case Let(declarations, body):
+                inner = dict(values)
+                for declaration in declarations:
+                    self._declare(declaration, inner)
+                return self.evaluate(body, inner)
+            case Annotated(inner, kind):
+                value = self.evaluate(inner, values)
+                _sizes(kind, value, values)
+                return value
+            case Record():
+                raise InternalError("options without an operator", remedy="please report it")
+
+    def _operator(self, name: str, fields: tuple[tuple[str, Tree], ...], values: Values) -> Any:
+        from tawa.axon.library import reference
+
+        function = reference.meaning(name)
+        options = _options_of(name)
+        if options is None:
+            return curried(function, _arity(name))
+        given = dict(fields)
+        chosen = {
+            option: self.evaluate(given.get(option, default), values)  # pyright: ignore
+            for option, default in options
+        }
+        return curried(lambda *arguments: function(*arguments, **chosen), _arity(name))
+
+
+def _binary(operator: str, left: Any, right: Any) -> Any:
+    from tawa.axon.library import reference
+
+    if isinstance(left, int) and isinstance(right, int):
+        match operator:
+            case "+":
+                return left + right
+            case "-":
+                return left - right
+            case "*":
+                return left * right
+            case "//":
+                return left // right
+            case _:
+                return left % right
+    return reference.meaning(OPERATORS[operator])(left, right)
+
+
+def _bind(pattern: Pattern, value: Any, values: Values) -> None:
+    if pattern.type is not None:
+        _sizes(pattern.type, value, values)
+    if pattern.parts:
+        for part, item in zip(pattern.parts, value, strict=True):
+            _bind(part, item, values)
+    elif pattern.name != "_":
+        values[pattern.name] = value
+
+
+def _sizes(kind: TypeNode, value: Any, values: Values) -> None:
+    """Bind the dimension variables that a type names to the sizes of a value."""
+    match kind.kind:
+        case "tensor":
+            shape = tuple(getattr(value, "shape", ()))
+            rows = [i for i, s in enumerate(kind.sizes) if isinstance(s, Variable) and s.row]
+            for index, size in enumerate(kind.sizes):
+                if isinstance(size, Variable) and not size.row and size.name != "_":
+                    behind = bool(rows) and index > rows[0]
+                    values[size.name] = shape[index - len(kind.sizes) if behind else index]
+        case "tuple":
+            for part, item in zip(kind.parts, value):
+                _sizes(part, item, values)
+        case "int" if kind.sizes and isinstance(kind.sizes[0], Variable):
+            values[kind.sizes[0].name] = value
+        case _:
+            pass

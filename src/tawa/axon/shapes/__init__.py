@@ -1,0 +1,1 @@
+"""Shapes as words of dimensions: constraints over them, their solver, and guards."""

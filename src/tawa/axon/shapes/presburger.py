@@ -1,0 +1,309 @@
+"""Conditions that are linear, with `//` and `%` by numbers, decided and simplified with isl.
+
+The Integer Set Library (Verdoolaege, ICMS 2010) decides them and projects variables away. A product
+of variables is taken as an unknown of its own: what is found impossible or implied then is so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import gcd
+from typing import Any
+
+from tawa.axon.shapes.words import is_size
+from tawa.errors import MissingPackage
+from tawa.integers import (
+    AllOf,
+    AnyOf,
+    Apply,
+    AtLeast,
+    Condition,
+    Equal,
+    Expr,
+    Quotient,
+    Symbol,
+    at_least,
+    constant,
+    divides,
+    equal,
+)
+from tawa.integers.conditions import FALSE, TRUE, all_of, expressions, symbols_of
+from tawa.integers.expressions import Atom, Monomial, make, of_atom, parts
+
+
+def islpy() -> Any:
+    """Return the package; raises MissingPackage with what to install."""
+    try:
+        import islpy as isl  # pyright: ignore[reportMissingTypeStubs, reportMissingImports]
+    except ImportError as error:
+        raise MissingPackage(
+            "islpy is not installed: tawa.axon needs it to decide conditions on sizes",
+            remedy='pip install "tawa[axon]"',
+        ) from error
+    return isl
+
+
+class Problem:
+    """Sets over the symbols of some conditions; `assumed` holds for all of them.
+
+    With `whole`, an unknown that stands for a minimum, a maximum or a broadcast size is one of the
+    inputs: alternatives, which multiply. Without, it is only bounded.
+    """
+
+    def __init__(
+        self,
+        conditions: Sequence[Condition],
+        assumed: Sequence[Condition] = (),
+        whole: bool = False,
+    ) -> None:
+        self._isl = islpy()
+        self._whole = whole
+        self._atoms: dict[Monomial, str] = {}
+        self._made: list[str] = []  # what defines the unknowns that stand for functions
+        self._symbols: dict[Symbol, str] = {}
+        self.exact = True  # whether no unknown stands for a product or a function
+        texts = [self._text(condition) for condition in (*conditions, *assumed)]
+        natural = [f"{name} >= 0" for s, name in self._symbols.items() if is_size(s)]
+        # Unknowns are dimensions of the sets: what would be said of one that is projected away
+        # would be lost.
+        names = [*self._symbols.values(), *self._atoms.values()]
+        self._head = f"[{', '.join(names)}]"
+        self._domain = [*natural, *self._made, *texts[len(conditions) :]]
+        self._texts = texts[: len(conditions)]
+
+    def set_of(self, texts: Iterable[str]) -> Any:
+        """Return the set of what satisfies the texts, and what is assumed."""
+        body = " and ".join(f"({text})" for text in (*self._domain, *texts)) or "true"
+        return self._isl.Set(f"{{ {self._head} : {body} }}")
+
+    @property
+    def domain(self) -> Any:
+        """The set of all sizes that are assumed."""
+        return self.set_of(())
+
+    def all(self, without: frozenset[int] = frozenset()) -> Any:
+        """Return the set of what satisfies all conditions, but for some."""
+        return self.set_of(text for i, text in enumerate(self._texts) if i not in without)
+
+    def simplified(self, conditions: Sequence[Condition]) -> list[Condition] | None:
+        """Return the weakest conditions equal to all, None where they are no plain conjunction."""
+        if not self.exact:
+            return None
+        whole = self.all()
+        simple = whole.gist(self.domain).coalesce()
+        basic = simple.get_basic_sets()
+        if len(basic) != 1:
+            return None
+        read = self._read(basic[0])
+        if read is None:
+            return None
+        texts = [self._text(condition) for condition in read]
+        return read if self.set_of(texts).is_equal(whole) else None
+
+    def _read(self, basic: Any) -> list[Condition] | None:
+        kind = self._isl.dim_type
+        symbols = list(self._symbols)
+        found: list[Condition] = []
+        for constraint in basic.get_constraints():
+            expr = constant(int(constraint.get_constant_val().to_python()))
+            for index, symbol in enumerate(symbols):
+                count = int(constraint.get_coefficient_val(kind.set, index).to_python())
+                expr = expr + of_atom(symbol) * count
+            divs = [
+                int(constraint.get_coefficient_val(kind.div, index).to_python())
+                for index in range(basic.dim(kind.div))
+            ]
+            used = [abs(count) for count in divs if count]
+            if not used:
+                found.append(equal(expr) if constraint.is_equality() else at_least(expr))
+            elif len(used) == 1 and constraint.is_equality():
+                found.append(divides(used[0], _unit(expr, used[0])))
+            else:
+                return None
+        return found
+
+    # Text for isl.
+
+    def _text(self, condition: Condition) -> str:
+        match condition:
+            case Equal(expr):
+                return f"{self._expr(expr)} = 0"
+            case AtLeast(expr):
+                return f"{self._expr(expr)} >= 0"
+            case AllOf(inner):
+                return " and ".join(f"({self._text(part)})" for part in inner) or "true"
+            case AnyOf(inner):
+                return " or ".join(f"({self._text(part)})" for part in inner) or "false"
+
+    def _expr(self, expr: Expr) -> str:
+        pieces = ["0"]
+        for monomial, count in expr.terms.items():
+            match monomial:
+                case ():
+                    pieces.append(str(count))
+                case (atom,):
+                    pieces.append(f"{count}*({self._atom(atom)})")
+                case _:
+                    for symbol in {s for atom in monomial for s in of_atom(atom).symbols}:
+                        self._name(symbol)
+                    pieces.append(f"{count}*{self._unknown(monomial)}")
+        return " + ".join(pieces)
+
+    def _name(self, symbol: Symbol) -> str:
+        return self._symbols.setdefault(symbol, f"v{len(self._symbols)}")
+
+    def _unknown(self, monomial: Monomial) -> str:
+        name = self._atoms.get(monomial)
+        if name is None:
+            name = self._atoms[monomial] = f"u{len(self._atoms)}"
+            self.exact = False
+        return name
+
+    def _atom(self, atom: Atom) -> str:
+        match atom:
+            case Symbol():
+                return self._name(atom)
+            case Quotient(dividend=dividend, divisor=divisor) if divisor.value is not None:
+                return f"floor(({self._expr(dividend)})/{divisor.value})"
+            case Apply(function="broadcast", inputs=inputs):
+                name = self._unknown((atom,))
+                texts = [self._expr(item) for item in inputs]
+                self._made.append(f"{name} >= 0")
+                if self._whole:
+                    self._made.append(" or ".join(f"{name} = {text}" for text in texts))
+                return name
+            case Apply(function="min" | "max" as function, inputs=inputs):
+                name = self._unknown((atom,))
+                sign = "<=" if function == "min" else ">="
+                texts = [self._expr(item) for item in inputs]
+                self._made.extend(f"{name} {sign} {text}" for text in texts)
+                if self._whole:
+                    self._made.append(" or ".join(f"{name} = {text}" for text in texts))
+                return name
+            case _:
+                for part in parts(atom):
+                    self._expr(part)
+                return self._unknown((atom,))
+
+
+def _unit(expr: Expr, modulus: int) -> Expr:
+    """Return a multiple of `expr` that `modulus` divides just when it divides `expr`.
+
+    Where a coefficient has an inverse, that coefficient is 1.
+    """
+    for monomial, count in expr.terms.items():
+        if monomial and gcd(count, modulus) == 1:
+            expr = expr * pow(count, -1, modulus)
+            break
+    return make({m: c % modulus for m, c in expr.terms.items() if c % modulus})
+
+
+def refined(
+    conditions: Sequence[Condition], assumed: Sequence[Condition]
+) -> tuple[list[Condition], list[AnyOf]] | None:
+    """Return conditions that are no alternatives, and alternatives of which several are possible.
+
+    An alternative that is impossible with the others is dropped, and the last one left joins them.
+    None where nothing is left. Alternatives of different conditions are never multiplied out.
+    """
+    core: list[Condition] = [c for c in conditions if not isinstance(c, AnyOf)]
+    open_: list[AnyOf] = [c for c in conditions if isinstance(c, AnyOf)]
+    if core and Problem(core, assumed).all().is_empty():
+        return None
+    changed = True
+    while changed:
+        changed = False
+        kept: list[AnyOf] = []
+        for condition in open_:
+            parts_left = [
+                part
+                for part in condition.parts
+                if not Problem([*core, part], assumed).all().is_empty()
+            ]
+            if not parts_left:
+                return None
+            if len(parts_left) == 1:
+                core.extend(parts_left)
+                changed = True
+            else:
+                kept.append(AnyOf(tuple(parts_left)))
+        open_ = kept
+    flat = all_of(core)
+    return (list(flat.parts) if isinstance(flat, AllOf) else [flat]), open_
+
+
+def is_possible(conditions: Sequence[Condition], assumed: Sequence[Condition] = ()) -> bool:
+    """Tell whether some sizes satisfy all conditions; where that is not known: true."""
+    return all(refined(group, assumed) is not None for group in groups(conditions))
+
+
+def implied(condition: Condition, assumed: Sequence[Condition]) -> bool:
+    """Tell whether a condition is known to follow from what is assumed."""
+    problem = Problem([condition], assumed, whole=True)
+    return bool(problem.domain.is_subset(problem.all()))
+
+
+def groups(conditions: Iterable[Condition]) -> list[list[Condition]]:
+    """Return the conditions in groups that share no symbol."""
+    found: list[tuple[set[Symbol], list[Condition]]] = []
+    for condition in conditions:
+        symbols, members = set(symbols_of(condition)), [condition]
+        apart: list[tuple[set[Symbol], list[Condition]]] = []
+        for other, inside in found:
+            if other & symbols:
+                symbols |= other
+                members = inside + members
+            else:
+                apart.append((other, inside))
+        found = [*apart, (symbols, members)]
+    return [members for _, members in found]
+
+
+def simplify(conditions: Iterable[Condition], assumed: Sequence[Condition] = ()) -> list[Condition]:
+    """Return conditions equal to all of some together: the weakest that say what they say."""
+    given = [c for c in dict.fromkeys(conditions) if c != TRUE and not _always(c)]
+    out: list[Condition] = []
+    for group in groups(given):
+        found = refined(group, assumed)
+        if found is None:
+            return [FALSE]
+        core, alternatives = found
+        read = _least(core, assumed)
+        out.extend(read)
+        out.extend(c for c in alternatives if not implied(c, read))
+    whole = all_of(out)
+    return list(whole.parts) if isinstance(whole, AllOf) else [whole]
+
+
+def _least(core: list[Condition], assumed: Sequence[Condition]) -> list[Condition]:
+    """Return conditions equal to some that are no alternatives, none of which can go."""
+    if not core:
+        return []
+    problem = Problem(core, assumed)
+    read = problem.simplified(core)
+    if read is not None:
+        return read
+    whole = problem.all()
+    gone: frozenset[int] = frozenset()
+    # What is longest goes first where the others imply it.
+    for index in sorted(range(len(core)), key=lambda i: -_length(core[i])):
+        if problem.all(gone | {index}).is_subset(whole):
+            gone |= {index}
+    return [condition for index, condition in enumerate(core) if index not in gone]
+
+
+def _always(condition: Condition) -> bool:
+    """Tell whether a condition with functions holds for all sizes."""
+    functions = any(isinstance(a, Apply) for e in expressions(condition) for a in _atoms(e))
+    return functions and implied(condition, ())
+
+
+def _atoms(expr: Expr) -> Iterable[Atom]:
+    for atom in expr.atoms():
+        yield atom
+        for part in parts(atom):
+            yield from _atoms(part)
+
+
+def _length(condition: Condition) -> int:
+    return sum(len(expr.order) + len(str(expr)) for expr in expressions(condition))

@@ -1,0 +1,1 @@
+"""Types, schemes and inference: Hindley and Milner's, with constraints on shapes."""

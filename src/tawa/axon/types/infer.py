@@ -1,0 +1,435 @@
+"""Inference: one walk over the tree unifies types and collects constraints on shapes.
+
+Length: a case for each kind of node, and the state they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from tawa.axon.shapes.constraints import Base, Holds
+from tawa.axon.shapes.words import Source, Span
+from tawa.axon.syntax.tree import (
+    Annotated,
+    Binary,
+    Call,
+    Declaration,
+    Fun,
+    Group,
+    Lambda,
+    Let,
+    Literal,
+    Name,
+    Pattern,
+    Record,
+    Signature,
+    Tree,
+    TypeNode,
+    Val,
+)
+from tawa.axon.types.elaborate import Scope
+from tawa.axon.types.kinds import (
+    Arrow,
+    ElementVar,
+    Int,
+    Options,
+    Product,
+    Scheme,
+    Tensor,
+    Text,
+    Type,
+    TypeVar,
+)
+from tawa.axon.types.unify import Bound, Env, Mismatch, Unifier
+from tawa.errors import AxonError
+from tawa.integers import Expr, Symbol, constant
+
+OPERATORS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "mod",
+    "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal",
+}  # fmt: skip
+
+
+@dataclass
+class Overload:
+    """An operator between values that may be integers or tensors."""
+
+    tree: Binary
+    left: Type
+    right: Type
+    result: Type
+    source: Source
+
+
+@dataclass
+class Inferred:
+    """What one top-level declaration came to. `posted` are all constraints, for explanations."""
+
+    name: str
+    scheme: Scheme
+    place: Span
+    posted: list[Base] = field(default_factory=list[Base])
+    promised: dict[str, Symbol] = field(default_factory=dict[str, Symbol])
+    assumed: tuple[Base, ...] = ()
+
+
+class Inference(Unifier):
+    """Infers declarations one after the other; raises AxonError, or Conflict for shapes."""
+
+    def __init__(
+        self, library: Callable[[str], Scheme | None], wrong: Callable[[Span, str], AxonError]
+    ) -> None:
+        super().__init__(library, wrong)
+        self.overloads: list[Overload] = []
+        self.scopes: list[Scope] = []
+
+    # Overloads.
+
+    def settle(self, final: bool = False) -> None:
+        """Use what is known by now; `final`: operators of which nothing is known are tensors'."""
+        progress = True
+        while progress and self.overloads:
+            progress = False
+            for overload in list(self.overloads):
+                if self._overload(overload, final and not progress):
+                    self.overloads.remove(overload)
+                    progress = True
+        self.solver.settle()
+
+    def _overload(self, overload: Overload, final: bool) -> bool:
+        left, right = self.resolve(overload.left), self.resolve(overload.right)
+        tree, source = overload.tree, overload.source
+        if isinstance(left, Int) and isinstance(right, Int):
+            value = self._integers(tree.operator, left.value, right.value, source)
+            if value is None:
+                raise self.wrong(tree.at, f"`{tree.operator}` is not for integers")
+            self._unify_at(tree.place, overload.result, Int(value), source)
+            return True
+        if not final and not isinstance(left, Tensor) and not isinstance(right, Tensor):
+            return False
+        scheme = self.library(OPERATORS[tree.operator])
+        assert scheme is not None
+        kind = self.instantiate(scheme, source)
+        for argument, given in ((tree.left, left), (tree.right, right)):
+            assert isinstance(kind, Arrow)
+            self._argument(kind.argument, given, argument, source)
+            kind = kind.result
+        self._unify_at(tree.place, overload.result, kind, source)
+        return True
+
+    def _integers(self, operator: str, a: Expr, b: Expr, source: Source) -> Expr | None:
+        from tawa.integers import at_least
+
+        match operator:
+            case "+":
+                return a + b
+            case "-":
+                return a - b
+            case "*":
+                return a * b
+            case "//" | "%":
+                if b.value == 0:
+                    raise self.wrong(source.place, "an integer is divided by 0")
+                if b.value is None:
+                    self.post(Holds(source, at_least(b, 1)))
+                return a // b if operator == "//" else a % b
+            case _:
+                return None
+
+    # Expressions.
+
+    def infer(self, tree: Tree, env: Env) -> Type:
+        """Return the type of an expression."""
+        match tree:
+            case Name():
+                return self._name(tree, env, default_options=True)
+            case Literal(value):
+                return self._literal(value)
+            case Call():
+                return self._call(tree, env)
+            case Binary():
+                return self._binary(tree, env)
+            case Group(items):
+                return Product(tuple([self.infer(item, env) for item in items]))
+            case Lambda(pattern, body):
+                inner = dict(env)
+                argument = self.pattern(pattern, inner)
+                return Arrow(argument, self.infer(body, inner))
+            case Let(declarations, body):
+                inner = dict(env)
+                for declaration in declarations:
+                    self.declare(declaration, inner)
+                return self.infer(body, inner)
+            case Annotated(value, node):
+                found = self.infer(value, env)
+                self._annotate(found, node, value)
+                return found
+            case Record():
+                raise self.wrong(tree.place, "options stand only after the name of an operator")
+
+    def _literal(self, value: int | float | str) -> Type:
+        match value:
+            case int():
+                return Int(constant(value))
+            case float():
+                return Tensor(ElementVar("float", self.fresh.number()), ())
+            case _:
+                return Text()
+
+    def _name(self, tree: Name, env: Env, default_options: bool) -> Type:
+        bound = env.get(tree.name)
+        scope = self.scopes[-1] if self.scopes else None
+        if bound is None and scope is not None and tree.name in scope.dims:
+            return Int(scope.dims[tree.name])
+        source = Source(self.fresh.number(), tree.name, tree.place, tree.place)
+        if bound is None:
+            scheme = self.library(tree.name)
+            if scheme is None:
+                raise self.wrong(tree.place, f"`{tree.name}` is not defined")
+            kind = self.instantiate(scheme, source)
+        elif isinstance(bound.type, Scheme):
+            kind = self.instantiate(bound.type, source)
+        else:
+            kind = bound.type
+        if default_options and isinstance(kind, Arrow) and isinstance(kind.argument, Options):
+            self._options(kind.argument, (), tree.place, source, env)
+            return kind.result
+        return kind
+
+    def _call(self, tree: Call, env: Env) -> Type:
+        arguments: list[Tree] = []
+        head: Tree = tree
+        while isinstance(head, Call):
+            arguments.append(head.argument)
+            head = head.function
+        arguments.reverse()
+        label = head.name if isinstance(head, Name) else "the function"
+        source = Source(self.fresh.number(), label, head.place, head.place)
+        if isinstance(head, Name):
+            kind = self._head(head, source, env)
+            taken = self.resolve(kind)
+            if isinstance(taken, Arrow) and isinstance(taken.argument, Options):
+                fields: tuple[tuple[str, Tree], ...] = ()
+                if arguments and isinstance(arguments[0], Record):
+                    fields = arguments[0].fields
+                    del arguments[0]
+                self._options(taken.argument, fields, head.place, source, env)
+                kind = taken.result
+        else:
+            kind = self.infer(head, env)
+        for argument in arguments:
+            kind = self._apply(kind, argument, source, env)
+        return kind
+
+    def _head(self, head: Name, source: Source, env: Env) -> Type:
+        bound = env.get(head.name)
+        if bound is not None:
+            if isinstance(bound.type, Scheme):
+                return self.instantiate(bound.type, source)
+            return bound.type
+        scheme = self.library(head.name)
+        if scheme is None:
+            return self._name(head, env, default_options=False)
+        return self.instantiate(scheme, source)
+
+    def _apply(self, kind: Type, argument: Tree, source: Source, env: Env) -> Type:
+        kind = self.resolve(kind)
+        if isinstance(argument, Record):
+            raise self.wrong(argument.place, f"`{source.operator}` has no options here")
+        if isinstance(argument, Group):
+            given = self._group(argument, env)
+        else:
+            given = self.infer(argument, env)
+        if isinstance(kind, TypeVar):
+            result = TypeVar(self.fresh.number())
+            self._unify_at(argument.place, kind, Arrow(given, result), source)
+            return result
+        if not isinstance(kind, Arrow):
+            raise self.wrong(argument.place, f"`{source.operator}` takes no further argument")
+        bound = env.get(argument.name) if isinstance(argument, Name) else None
+        place = bound.place if bound is not None else None
+        at = replace(source, at=argument.place, name=_label(argument), bound=place)
+        self._argument(kind.argument, given, argument, at)
+        return kind.result
+
+    def _group(self, tree: Group, env: Env) -> Product:
+        """Infer a written-out list; remember where its items stand."""
+        items: list[Type] = []
+        for item in tree.items:
+            kind = self.infer(item, env)
+            full = self.resolve(kind)
+            if isinstance(full, Tensor):
+                kind = Tensor(full.element, full.word)  # an object of its own, as a key
+            bound = env.get(item.name) if isinstance(item, Name) else None
+            self.listed[id(kind)] = item.place, _label(item), bound.place if bound else None
+            items.append(kind)
+        self.kept.append(items)
+        return Product(tuple(items))
+
+    def _argument(self, wanted: Type, given: Type, tree: Tree, source: Source) -> None:
+        source = replace(source, at=tree.place, name=source.name or _label(tree))
+        self._unify_at(tree.place, wanted, given, source)
+
+    def _unify_at(self, place: Span, wanted: Type, given: Type, source: Source) -> None:
+        try:
+            self.unify(wanted, given, source)
+        except Mismatch as error:
+            from tawa.axon.types.show import show
+
+            a, b = show(self.full(error.wanted)), show(self.full(error.given))
+            why = f"; {error.why}" if error.why else ""
+            text = f"`{source.operator}` wants {a} here, this is {b}{why}"
+            raise self.wrong(place, text) from error
+
+    def _binary(self, tree: Binary, env: Env) -> Type:
+        left, right = self.infer(tree.left, env), self.infer(tree.right, env)
+        result = TypeVar(self.fresh.number())
+        source = Source(self.fresh.number(), tree.operator, tree.at, tree.at)
+        overload = Overload(tree, left, right, result, source)
+        if not self._overload(overload, final=False):
+            self.overloads.append(overload)
+        return result
+
+    def _options(
+        self,
+        wanted: Options,
+        fields: tuple[tuple[str, Tree], ...],
+        place: Span,
+        source: Source,
+        env: Env,
+    ) -> None:
+        given = dict(fields)
+        known = [name for name, _, _ in wanted.fields]
+        for name, tree in fields:
+            if name not in known:
+                text = f"`{source.operator}` has no option `{name}`; it has {', '.join(known)}"
+                raise self.wrong(tree.place, text)
+        for name, kind, default in wanted.fields:
+            tree = given.get(name, default)
+            if tree is None:
+                raise self.wrong(place, f"`{source.operator}` needs the option `{name}`")
+            at = replace(source, at=tree.place if name in given else place, name=name)
+            found = self.infer(tree, env)
+            self._unify_at(at.at, kind, found, at)
+
+    # Declarations.
+
+    def pattern(self, pattern: Pattern, env: Env) -> Type:
+        """Bind the names of a parameter to new types."""
+        if pattern.parts:
+            kind: Type = Product(tuple([self.pattern(part, env) for part in pattern.parts]))
+        else:
+            kind = TypeVar(self.fresh.number(), pattern.name)
+            if pattern.type is not None:
+                kind = self.scopes[-1].type(pattern.type)
+                self._take_constraints()
+            if pattern.name != "_":
+                env[pattern.name] = Bound(kind, pattern.place)
+            return kind
+        if pattern.type is not None:
+            source = Source(0, "the annotation", pattern.place, pattern.place)
+            self._unify_at(pattern.place, self.scopes[-1].type(pattern.type), kind, source)
+            self._take_constraints()
+        return kind
+
+    def _take_constraints(self) -> None:
+        scope = self.scopes[-1]
+        for constraint in scope.constraints:
+            self.post(constraint)
+        scope.constraints = []
+
+    def _annotate(self, kind: Type, node: TypeNode, tree: Tree) -> None:
+        source = Source(self.fresh.number(), "the annotation", node.place, tree.place)
+        wanted = self.scopes[-1].type(node)
+        self._take_constraints()
+        self._unify_at(node.place, wanted, kind, source)
+
+    def declare(self, declaration: Declaration, env: Env) -> None:
+        """Bind the names of a declaration."""
+        match declaration:
+            case Fun():
+                mark = self.fresh.number()
+                kind = self.function(declaration, env)
+                env[declaration.name] = Bound(self.generalize(kind, env, mark))
+            case Val(pattern, value):
+                mark = self.fresh.number()
+                found = self.infer(value, env)
+                # The value restriction: an application may not be general.
+                if pattern.name and isinstance(value, Lambda | Name):
+                    if pattern.type is not None:
+                        self._annotate(found, pattern.type, value)
+                    env[pattern.name] = Bound(self.generalize(found, env, mark))
+                    return
+                self._bind(pattern, found, value, env)
+            case Signature():
+                raise self.wrong(declaration.place, "a value is wanted: `val name = value`")
+
+    def _bind(self, pattern: Pattern, kind: Type, value: Tree, env: Env) -> None:
+        if pattern.type is not None:
+            self._annotate(kind, pattern.type, value)
+        if not pattern.parts:
+            env[pattern.name] = Bound(kind)
+            return
+        kind = self.resolve(kind)
+        if isinstance(kind, TypeVar):
+            made = Product(tuple([TypeVar(self.fresh.number()) for _ in pattern.parts]))
+            self.types[kind] = made
+            kind = made
+        if not isinstance(kind, Product) or len(kind.items) != len(pattern.parts):
+            raise self.wrong(pattern.place, f"a tuple of {len(pattern.parts)} is wanted")
+        for part, item in zip(pattern.parts, kind.items):
+            self._bind(part, item, value, env)
+
+    def function(self, tree: Fun, env: Env) -> Type:
+        """Return the type of a declared function, without generalising it."""
+        outer = self.scopes[-1].dims if self.scopes else {}
+        place = tree.place
+        source = Source(0, tree.name, place, place)
+        scope = Scope(self.fresh, self.wrong, source, dims=dict(outer))
+        self.scopes.append(scope)
+        for name in tree.promised:
+            scope.dims[name] = self.fresh.dim(name)
+            self.solver.promised.update(scope.dims[name].symbols)
+        inner = dict(env)
+        arguments = [self.pattern(pattern, inner) for pattern in tree.parameters]
+        for relation in tree.requires:
+            scope.relation(relation)
+        self.assumed += tuple(scope.constraints)
+        self._take_constraints()
+        kind = self.infer(tree.body, inner)
+        if tree.result is not None:
+            self._annotate(kind, tree.result, tree.body)
+        self.scopes.pop()
+        self.promised.update({name: next(iter(scope.dims[name].symbols)) for name in tree.promised})
+        for argument in reversed(arguments):
+            kind = Arrow(argument, kind)
+        return kind
+
+    def one(self, declaration: Declaration, env: Env) -> Inferred:
+        """Infer one top-level declaration."""
+        self.begin()
+        mark = self.fresh.number()
+        match declaration:
+            case Fun(name=name, place=place):
+                kind = self.function(declaration, env)
+                scheme = self.generalize(kind, env, mark)
+                env[name] = Bound(scheme)
+            case Val(pattern, value, place):
+                source = Source(0, pattern.name, pattern.place, pattern.place)
+                self.scopes.append(Scope(self.fresh, self.wrong, source))
+                found = self.infer(value, env)
+                self._bind(pattern, found, value, env)
+                self.scopes.pop()
+                name = pattern.name
+                # Nothing outside can say more of it: what is left unknown is general.
+                scheme = self.generalize(found, {}, mark)
+                if isinstance(value, Lambda | Name) or not scheme.general:
+                    env[name] = Bound(scheme)
+            case Signature(name=name, place=place):
+                raise self.wrong(place, "a value is wanted: `val name = value`")
+        return Inferred(name, scheme, place, self.posted, self.promised, self.assumed)
+
+
+def _label(tree: Tree) -> str:
+    return tree.name if isinstance(tree, Name) else ""
