@@ -212,7 +212,7 @@ def test_a_launch_is_checked_against_what_is_declared():
     for given, words in (
         ((x, 12, desc), r"'n' is 12"),
         ((x, 8.5, desc), r"'n' is 8.5"),
-        ((x, 1 << 35, desc), r"argument n is 34359738368"),
+        ((x, 1 << 35, desc), r"argument n = 34359738368"),
         ((x.astype(np.float64), 8, desc), r"'x' is \*f64"),
         ((x[1:], 8, desc), r"'x' is \*f32"),
         ((x, 8, wide), r"'d' is descriptor of f32\[8x32\]"),
