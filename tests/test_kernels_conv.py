@@ -11,7 +11,8 @@ import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels.conv import Tuner, conv2d, filters, workspace
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, packing
-from tawa.kernels.conv_prepare import bind, prepare
+from tawa.kernels.conv_operands import bind
+from tawa.kernels.conv_prepare import prepare
 from tawa.kernels.conv_variants import Variant, refused, variants
 from tawa.kernels.conv_views import VIEWS
 from tawa.runtime.dtypes import numpy_dtype

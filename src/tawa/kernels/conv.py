@@ -25,7 +25,8 @@ from tawa.kernels.conv_geometry import (
     paddings,
     pair,
 )
-from tawa.kernels.conv_prepare import Operands, bind, pack_filters, prepare
+from tawa.kernels.conv_operands import Operands, bind
+from tawa.kernels.conv_prepare import pack_filters, prepare
 from tawa.kernels.conv_variants import METHODS, Problem, Variant, refused, unlike, variants
 from tawa.kernels.conv_views import VIEWS
 from tawa.kernels.recipe import Recipe, Writer, symbols
