@@ -12,6 +12,8 @@ from tawa.kernels.conv_variants import Problem
 from tawa.kernels.prepare import ACTIVATIONS, FLOATS, OUTPUTS
 from tawa.runtime.arrays import row_major
 
+TYPES = (*PRODUCTS, "i8")
+
 
 @dataclass(frozen=True, slots=True)
 class Operands:
@@ -50,17 +52,19 @@ def bind(
     g, image, filters = geometry, look(x), look(w)
     _check_types(image.dtype, filters.dtype)
     name, limits = _activation(activation)
+    finished = bool(name) or any(each is not None for each in (bias, residual, scale))
+    outputs = OUTPUTS if image.dtype != "i8" or finished else (*OUTPUTS, "i32")
     if out is None:
-        kind = out_dtype or ("bf16" if image.dtype.startswith("f8") else image.dtype)
-        if kind not in OUTPUTS:
-            raise ArgumentError(f"out_dtype={kind!r}", why=f"one of {', '.join(OUTPUTS)}")
+        kind = out_dtype or _result(image.dtype, finished)
+        if kind not in outputs:
+            raise ArgumentError(f"out_dtype={kind!r}", why=f"one of {', '.join(outputs)}")
         out = empty_beside(x, (g.n, g.ho, g.wo, g.co), kind)
     elif out_dtype and look(out).dtype != out_dtype:
         raise ArgumentError(f"out holds {look(out).dtype}, and out_dtype is {out_dtype}")
     result = look(out)
     _check_pixels("out", result, g)
-    if result.dtype not in OUTPUTS:
-        raise ArgumentError(f"out holds {result.dtype}", why=f"one of {', '.join(OUTPUTS)}")
+    if result.dtype not in outputs:
+        raise ArgumentError(f"out holds {result.dtype}", why=f"one of {', '.join(outputs)}")
     stored = _by_tma(result, g)
     if residual is not None:
         added = look(residual)
@@ -94,11 +98,18 @@ def bind(
     return Operands(problem, x, w, out, bias, residual, scale, prepacked)
 
 
+def _result(dtype: str, finished: bool) -> str:
+    """Return the type of a result that nobody names: int8's sums as they are, or float32."""
+    if dtype == "i8":
+        return "f32" if finished else "i32"
+    return "bf16" if dtype.startswith("f8") else dtype
+
+
 def _check_types(x: str, w: str) -> None:
-    if x not in PRODUCTS or (x != w and not (x.startswith("f8") and w.startswith("f8"))):
+    if x not in TYPES or (x != w and not (x.startswith("f8") and w.startswith("f8"))):
         raise ArgumentError(
             f"no convolution of {x} with {w}",
-            why=f"tensor cores take {', '.join(PRODUCTS)}, both of one type (e4m3 and e5m2 mix)",
+            why=f"tensor cores take {', '.join(TYPES)}, both of one type (e4m3 and e5m2 mix)",
             remedy="convert the images or the filters",
         )
 

@@ -8,6 +8,7 @@ from math import ceil
 from typing import Any
 
 import tawa
+import tawa.language as tl
 from tawa.errors import ArgumentError
 from tawa.kernels import conv_pack, conv_windows
 from tawa.kernels.arrays import BYTES, empty_beside, look
@@ -180,7 +181,13 @@ def _by_pointers(
     numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *steps[:3])
     grid = (ceil(g.pixels / sizes["BLOCK_M"]), ceil(g.filters / sizes["BLOCK_N"]), g.groups)
     arguments = (*arrays, operands.y, *extra, *numbers)
+    options["SUM"] = _sum(problem)
     return Launch(conv_windows.conv_pointers, grid, arguments, options | _finish(problem))
+
+
+def _sum(problem: Problem) -> Any:
+    """Return the type that products are added in."""
+    return tl.int32 if problem.dtype == "i8" else tl.float32
 
 
 def _finish(problem: Problem) -> dict[str, Any]:
@@ -240,8 +247,10 @@ def _launches(
         r = operands.residual
         r = None if r is None else tawa.TensorDescriptor(r, full, row_major(full), block)
         arguments = (x, w, y, r, operands.scale, operands.bias, *numbers)
-        given = {**sizes, **options, **finish}
+        given = {**sizes, **options, **finish, "SUM": _sum(problem)}
         return [Launch(conv_windows.conv_windows, (count, across, g.groups), arguments, given)]
+    if problem.dtype == "i8":
+        raise ArgumentError(f"{parts} parts of an int8 sum: parts are float32, which rounds them")
     if g.groups > 1:
         raise ArgumentError(f"{g.groups} groups and {parts} parts of a sum: the grid has one axis")
     full = (parts, *shape, g.co)
