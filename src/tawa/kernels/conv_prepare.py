@@ -26,6 +26,8 @@ from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import row_major
 
 _FINISH = 1024
+# Elements that a program packs: 32 a thread, all in flight at once.
+_PACKED_AT_ONCE = 4096
 
 
 def prepare(operands: Operands, variant: Variant) -> list[Launch]:
@@ -101,7 +103,7 @@ def pack(x: Any, g: Geometry, how: Packing, out: Any) -> Launch:
 
 def _pack(x: Any, strides: tuple[int, ...], g: Geometry, buffer: Packed, out: Any) -> Launch:
     """Return the launch that packs x by the windows of `g`."""
-    columns, part = _fit(buffer.column)
+    columns, part = _fit(buffer)
     options = {
         "BLOCK_W": columns,
         "BLOCK_P": part,
@@ -128,10 +130,20 @@ def pack_filters(w: Any, g: Geometry, how: Packing, out: Any) -> Launch:
     return _pack(w, strides_of(look(w)), seen, how.filters, out)
 
 
-def _fit(column: int) -> tuple[int, int]:
-    """Return a tile of columns by elements of a column that overhangs the latter least."""
-    part = min((128, 64, 56, 48, 40, 32, 24, 16, 8), key=lambda size: ceil(column / size) * size)
-    return 1 << (4096 // part).bit_length() - 1, part
+def _fit(buffer: Packed) -> tuple[int, int]:
+    """Return the tile of columns by elements of a column that overhangs them least.
+
+    A tile's edge costs about as much as eight elements beyond it.
+    """
+
+    def covered(extent: int, size: int) -> int:
+        return ceil(extent / size) * (size + 8)
+
+    parts = (128, 64, 56, 48, 40, 32, 24, 16, 8, 4)
+    part = min(parts, key=lambda size: covered(buffer.column, size))
+    most = 1 << (_PACKED_AT_ONCE // part).bit_length() - 1
+    columns = min((most, most // 2, most // 4), key=lambda size: covered(buffer.columns, size))
+    return columns, part
 
 
 def _packed_by_pointers(
