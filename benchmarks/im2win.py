@@ -77,7 +77,8 @@ def layer(index: int, dtype: str, batch: int) -> dict[str, Any]:
 
     from tawa.kernels.conv import conv2d, workspace
     from tawa.kernels.conv_geometry import Geometry
-    from tawa.kernels.conv_prepare import bind, prepare
+    from tawa.kernels.conv_operands import bind
+    from tawa.kernels.conv_prepare import prepare
     from tawa.kernels.conv_variants import Variant, variants
 
     torch.backends.cudnn.benchmark = True

@@ -16,6 +16,7 @@ from lower_kernels import DTYPES, integers
 from tawa.kernels import (
     attention,
     conv_gradients,
+    conv_operands,
     conv_prepare,
     conv_variants,
     prepare,
@@ -264,7 +265,7 @@ def _convolution(
     if len(tile) == 5:
         names = ("BLOCK_I", "BLOCK_H", "BLOCK_W", "BLOCK_N", "BLOCK_K")
     config = tawa.Config(dict(zip(names, tile)), **options)
-    operands = conv_prepare.bind(x, w, g, out, **finish)
+    operands = conv_operands.bind(x, w, g, out, **finish)
     return conv_prepare.prepare(operands, conv_variants.Variant(form, config, splits))
 
 

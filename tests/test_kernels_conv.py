@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 import tawa
 from tawa.errors import ArgumentError
-from tawa.kernels.conv import Tuner, conv2d, filters, workspace
+from tawa.kernels.conv import Tuner, conv1d, conv2d, filters, workspace
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, packing
-from tawa.kernels.conv_prepare import bind, prepare
+from tawa.kernels.conv_operands import bind
+from tawa.kernels.conv_prepare import prepare
 from tawa.kernels.conv_variants import Variant, refused, variants
 from tawa.kernels.conv_views import VIEWS
 from tawa.runtime.dtypes import numpy_dtype
@@ -185,6 +186,30 @@ def test_types(dtype):
     x, w = arrays(g, dtype)
     y = conv2d(x, w, padding=1, out_dtype="f32")
     assert np.array_equal(y, exact(x, w, g))
+
+
+@pytest.mark.parametrize("form", ["taps", "im2win", "im2col", "padded", "pointers", "direct"])
+def test_int8_is_exact(form):
+    g = Geometry(2, 7, 9, 32, 32, 3, 3, padding=(1, 1, 1, 1))
+    random = np.random.default_rng(0)
+    x = random.integers(-128, 128, (2, 7, 9, 32)).astype(np.int8)
+    w = random.integers(-128, 128, (32, 3, 3, 32)).astype(np.int8)
+    chosen = variant(form, BLOCK_K=32)
+    how = {"padding": 1, "variant": chosen}
+    y = conv2d(x, w, **how)
+    assert y.dtype == np.int32
+    assert np.array_equal(y, exact(x, w, g))
+    scale = np.full(1, 2.0**-12, np.float32)
+    y = conv2d(x, w, scale=scale, activation="relu", **how)
+    assert y.dtype == np.float32
+    assert np.array_equal(y, np.maximum(exact(x, w, g) * scale, 0))
+
+
+def test_parts_of_an_int8_sum_are_refused():
+    x, w = integers(1, 7, 9, 32), integers(32, 3, 3, 32)
+    parts = variant("taps", 3, BLOCK_K=32)
+    with pytest.raises(ArgumentError, match="int8"):
+        conv2d(x.astype(np.int8), w.astype(np.int8), variant=parts)
 
 
 @pytest.mark.parametrize("splits", [1, 3])
@@ -398,6 +423,29 @@ def test_torch_has_channels_first():
         conv2d(x, w.clone().requires_grad_())
     with torch.no_grad():
         conv2d(x, w.clone().requires_grad_())
+
+
+@pytest.mark.parametrize("padding", [0, 2, (3, 1), "same", "valid"])
+def test_one_axis(padding):
+    sides = {"same": (2, 2), "valid": (0, 0), 0: (0, 0), 2: (2, 2)}.get(padding, padding)
+    stride = 1 if padding == "same" else 2
+    g = Geometry(2, 1, 31, 16, 24, 1, 5, (1, stride), (0, 0, *sides))
+    x, w = arrays(g)
+    bias = integers(24, seed=2)
+    want = exact(x, w, g)[:, 0] + bias
+    y = conv1d(x[:, 0], w[:, 0], bias, stride=stride, padding=padding)
+    assert np.array_equal(y.astype(np.float64), want)
+    out = np.empty_like(y)
+    assert conv1d(x[:, 0], w[:, 0], bias, stride=stride, padding=padding, out=out) is out
+    assert np.array_equal(out, y)
+
+
+def test_one_axis_of_torch():
+    torch = pytest.importorskip("torch")
+    x, w = torch.tensor(integers(2, 31, 16)).mT, torch.tensor(integers(24, 5, 16, seed=1)).mT
+    y = conv1d(x, w, padding=2, dilation=2, groups=1)
+    want = torch.nn.functional.conv1d(x.double(), w.double(), padding=2, dilation=2)
+    assert torch.equal(y.double(), want)
 
 
 # --- the choice -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from tawa.kernels.conv_gradients import (  # noqa: E402
     conv2d_input_gradient,
     conv2d_weight_gradient,
 )
-from tawa.kernels.conv_prepare import bind  # noqa: E402
+from tawa.kernels.conv_operands import bind  # noqa: E402
 from tawa.kernels.conv_variants import refused, variants  # noqa: E402
 
 LAST = torch.channels_last

@@ -25,7 +25,8 @@ from tawa.kernels.conv_geometry import (
     paddings,
     pair,
 )
-from tawa.kernels.conv_prepare import Operands, bind, pack_filters, prepare
+from tawa.kernels.conv_operands import Operands, bind
+from tawa.kernels.conv_prepare import pack_filters, prepare
 from tawa.kernels.conv_variants import METHODS, Problem, Variant, refused, unlike, variants
 from tawa.kernels.conv_views import VIEWS
 from tawa.kernels.recipe import Recipe, Writer, symbols
@@ -144,7 +145,7 @@ def conv2d(
 
     Args:
         x: images; torch, CuPy: (N, C, H, W), torch in channels_last memory; NumPy: (N, H, W, C).
-            f16, bf16, f32 (through tf32) or fp8.
+            f16, bf16, f32 (through tf32), fp8 or int8 (summed in int32).
         w: filters; torch, CuPy: (Co, C/groups, Fh, Fw); NumPy: (Co, Fh, Fw, C/groups); or what
             `filters` returned.
         bias: [Co], added after the scale.
@@ -154,7 +155,8 @@ def conv2d(
         activation: "", "relu", "relu6", "leaky_relu", "silu", "gelu", or ("clamp", low, high).
         residual: of the output's shape, added before the activation.
         scale: float32, one element or [Co].
-        out_dtype: the output's type, by default the images', bf16 for fp8.
+        out_dtype: the output's type, by default the images', bf16 for fp8; for int8 "i32", or "f32"
+            if anything follows the sum.
         out: the output, made here if not given: channels side by side, without gaps.
         layout: "copy" copies images and filters that are not in channels_last memory; they are
             refused otherwise, but for `method` "im2win" and "im2col", which pack any strides.
@@ -222,6 +224,52 @@ def conv2d(
     options = (*shape, activation, out_dtype, prepacked, launch_pdl, method, variant)
     found = best.recipes.run(given, options, write)[0]
     return out if out is not None else as_given(found)
+
+
+def conv1d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    stride: int = 1,
+    padding: Any = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    residual: Any = None,
+    out: Any = None,
+    **options: Any,
+) -> Any:
+    """Convolve along one axis: `conv2d` of images one pixel high, with its other options.
+
+    torch and CuPy: x (N, C, W), channels side by side in memory, w (Co, C/groups, Fw); NumPy: x
+    (N, W, C), w (Co, Fw, C/groups). `padding` is an int, (before, after), "same" or "valid".
+    """
+    high: dict[str, Any] = {}
+    for name, array in {"x": x, "w": w, "residual": residual, "out": out}.items():
+        high[name] = None if array is None else _heightened(name, array)
+    if not isinstance(padding, str):
+        padding = (0, pair("padding", padding, 0))
+    y = conv2d(
+        high["x"],
+        high["w"],
+        bias,
+        stride=(1, stride),
+        padding=padding,
+        dilation=(1, dilation),
+        groups=groups,
+        residual=high["residual"],
+        out=high["out"],
+        **options,
+    )
+    return out if out is not None else y[:, :, 0] if _is_chw(y) else y[:, 0]
+
+
+def _heightened(name: str, array: Any) -> Any:
+    if len(array.shape) != 3:
+        raise ArgumentError(
+            f"{name} has shape {tuple(array.shape)}", why="a convolution in 1D has three axes"
+        )
+    return array[:, :, None] if _is_chw(array) else array[:, None]
 
 
 def geometry_of(

@@ -16,7 +16,8 @@ from tawa.kernels import conv_backward
 from tawa.kernels.arrays import BYTES, empty_beside, look
 from tawa.kernels.conv import as_given, geometry_of, keep_gradients, nhwc
 from tawa.kernels.conv_geometry import Geometry, ceil_to, packing, pair
-from tawa.kernels.conv_prepare import dense, pack, strides_of
+from tawa.kernels.conv_operands import dense, strides_of
+from tawa.kernels.conv_prepare import pack
 from tawa.kernels.conv_variants import Axes, boxes
 from tawa.kernels.conv_views import Windows, refusal, windows
 from tawa.kernels.prepare import FLOATS, Launch

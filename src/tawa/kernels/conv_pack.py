@@ -60,7 +60,7 @@ def pack(
     inside = (down >= 0) & (down < height) & (p < FH * FW * CHANNELS)
     inside = inside[None, :] & (right >= 0) & (right < width)
     at = (down * stride_h + p % CHANNELS * stride_c)[None, :] + right * stride_w
-    x = tl.load(x_ptr + image.to(tl.int64) * stride_n + at, mask=inside, other=0.0)
+    x = tl.load(x_ptr + image.to(tl.int64) * stride_n + at, mask=inside, other=0)
     there = (q < columns)[:, None] & (p < COLUMN)[None, :]
     to = q[:, None] * COLUMN + p[None, :]
     tl.store(out_ptr + line.to(tl.int64) * pitch + to, x, mask=there)

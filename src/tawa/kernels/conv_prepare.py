@@ -1,16 +1,17 @@
-"""From the arrays of a convolution and a variant to launches: checks, descriptors, workspace."""
+"""From the arrays of a convolution and a variant to launches: descriptors, grids, workspace."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
-from typing import Any, cast
+from typing import Any
 
 import tawa
+import tawa.language as tl
 from tawa.errors import ArgumentError
 from tawa.kernels import conv_pack, conv_windows
-from tawa.kernels.arrays import BYTES, PRODUCTS, View, empty_beside, look
+from tawa.kernels.arrays import BYTES, empty_beside, look
 from tawa.kernels.conv_geometry import (
     PACKINGS,
     Geometry,
@@ -18,156 +19,15 @@ from tawa.kernels.conv_geometry import (
     Packing,
     packing,
 )
+from tawa.kernels.conv_operands import Operands, strides_of
 from tawa.kernels.conv_variants import Axes, Problem, Variant, refused
 from tawa.kernels.conv_views import Windows, windows
-from tawa.kernels.prepare import ACTIVATIONS, FLOATS, OUTPUTS, Launch
+from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import row_major
 
 _FINISH = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Operands:
-    """The arrays of one convolution, in NHWC, checked against one another.
-
-    `prepacked` tells that `w` holds filters in window order already.
-    """
-
-    problem: Problem
-    x: Any
-    w: Any
-    y: Any
-    bias: Any = None
-    residual: Any = None
-    scale: Any = None
-    prepacked: bool = False
-
-
-def bind(
-    x: Any,
-    w: Any,
-    geometry: Geometry,
-    out: Any = None,
-    *,
-    bias: Any = None,
-    residual: Any = None,
-    scale: Any = None,
-    activation: Any = "",
-    out_dtype: str = "",
-    prepacked: bool = False,
-) -> Operands:
-    """Check NHWC arrays against one another and describe the convolution.
-
-    Raises `ArgumentError` where types, shapes or strides do not fit together.
-    """
-    g, image, filters = geometry, look(x), look(w)
-    _check_types(image.dtype, filters.dtype)
-    name, limits = _activation(activation)
-    if out is None:
-        kind = out_dtype or ("bf16" if image.dtype.startswith("f8") else image.dtype)
-        if kind not in OUTPUTS:
-            raise ArgumentError(f"out_dtype={kind!r}", why=f"one of {', '.join(OUTPUTS)}")
-        out = empty_beside(x, (g.n, g.ho, g.wo, g.co), kind)
-    elif out_dtype and look(out).dtype != out_dtype:
-        raise ArgumentError(f"out holds {look(out).dtype}, and out_dtype is {out_dtype}")
-    result = look(out)
-    _check_pixels("out", result, g)
-    if result.dtype not in OUTPUTS:
-        raise ArgumentError(f"out holds {result.dtype}", why=f"one of {', '.join(OUTPUTS)}")
-    stored = _by_tma(result, g)
-    if residual is not None:
-        added = look(residual)
-        _check_pixels("residual", added, g)
-        if added.dtype not in FLOATS:
-            raise ArgumentError(f"residual holds {added.dtype}", why=f"one of {', '.join(FLOATS)}")
-        stored = stored and _by_tma(added, g)
-    if bias is not None:
-        _check_vector("bias", look(bias), (g.co,), FLOATS)
-    how = ""
-    if scale is not None:
-        view = look(scale)
-        count = view.shape[0] if view.shape else 1
-        _check_vector("scale", view, (1, g.co), ("f32",))
-        how = "tensor" if count == 1 else "channel"
-    problem = Problem(
-        g,
-        image.dtype,
-        result.dtype,
-        strides_of(image),
-        image.address & 15,
-        dense(filters),
-        filters.address % 16 == 0,
-        stored,
-        how,
-        bias is not None,
-        residual is not None,
-        name,
-        limits,
-    )
-    return Operands(problem, x, w, out, bias, residual, scale, prepacked)
-
-
-def _check_types(x: str, w: str) -> None:
-    if x not in PRODUCTS or (x != w and not (x.startswith("f8") and w.startswith("f8"))):
-        raise ArgumentError(
-            f"no convolution of {x} with {w}",
-            why=f"tensor cores take {', '.join(PRODUCTS)}, both of one type (e4m3 and e5m2 mix)",
-            remedy="convert the images or the filters",
-        )
-
-
-def _activation(activation: Any) -> tuple[str, tuple[float, float]]:
-    """Return an activation's name, and the limits of a clamp."""
-    if isinstance(activation, tuple):
-        values = cast("tuple[Any, ...]", activation)
-        if len(values) == 3 and values[0] == "clamp":
-            return "clamp", (float(values[1]), float(values[2]))
-    if activation in (*ACTIVATIONS, "relu6"):
-        return activation, (0.0, 0.0)
-    raise ArgumentError(
-        f"no activation {activation!r}",
-        why=f'there are {", ".join((*ACTIVATIONS[1:], "relu6"))} and ("clamp", low, high)',
-    )
-
-
-def strides_of(view: View) -> tuple[int, ...]:
-    """Return strides; of axes of one element, where libraries give any, those of dense rows."""
-    found: list[int] = []
-    step = 1
-    for extent, stride in zip(reversed(view.shape), reversed(view.strides)):
-        found.append(step if extent <= 1 else stride)
-        step = max(1, extent) * found[-1]
-    return tuple(reversed(found))
-
-
-def dense(view: View) -> bool:
-    """Tell whether an array lies by rows, without gaps."""
-    return 0 in view.shape or strides_of(view) == row_major(view.shape)
-
-
-def _by_tma(view: View, g: Geometry) -> bool:
-    return view.address % 16 == 0 and g.filters * view.itemsize % 16 == 0
-
-
-def _check_pixels(name: str, view: View, g: Geometry) -> None:
-    shape = (g.n, g.ho, g.wo, g.co)
-    if view.shape != shape or not dense(view):
-        raise ArgumentError(
-            f"{name} has, as NHWC, shape {view.shape} and strides {view.strides}",
-            why=f"the convolution has shape {shape}, channels side by side, without gaps",
-            remedy="torch: .contiguous(memory_format=torch.channels_last)",
-        )
-
-
-def _check_vector(name: str, view: View, counts: tuple[int, ...], kinds: tuple[str, ...]) -> None:
-    size = view.shape[0] if len(view.shape) == 1 else 1 if not view.shape else -1
-    if size not in counts or (size > 1 and view.strides != (1,)):
-        raise ArgumentError(
-            f"{name} has shape {view.shape} and strides {view.strides}",
-            why=f"it holds {' or '.join(map(str, counts))} numbers side by side",
-        )
-    if view.dtype not in kinds:
-        raise ArgumentError(f"{name} holds {view.dtype}", why=f"one of {', '.join(kinds)}")
+# Elements that a program packs: 32 a thread, all in flight at once.
+_PACKED_AT_ONCE = 4096
 
 
 def prepare(operands: Operands, variant: Variant) -> list[Launch]:
@@ -243,7 +103,7 @@ def pack(x: Any, g: Geometry, how: Packing, out: Any) -> Launch:
 
 def _pack(x: Any, strides: tuple[int, ...], g: Geometry, buffer: Packed, out: Any) -> Launch:
     """Return the launch that packs x by the windows of `g`."""
-    columns, part = _fit(buffer.column)
+    columns, part = _fit(buffer)
     options = {
         "BLOCK_W": columns,
         "BLOCK_P": part,
@@ -270,10 +130,20 @@ def pack_filters(w: Any, g: Geometry, how: Packing, out: Any) -> Launch:
     return _pack(w, strides_of(look(w)), seen, how.filters, out)
 
 
-def _fit(column: int) -> tuple[int, int]:
-    """Return a tile of columns by elements of a column that overhangs the latter least."""
-    part = min((128, 64, 56, 48, 40, 32, 24, 16, 8), key=lambda size: ceil(column / size) * size)
-    return 1 << (4096 // part).bit_length() - 1, part
+def _fit(buffer: Packed) -> tuple[int, int]:
+    """Return the tile of columns by elements of a column that overhangs them least.
+
+    A tile's edge costs about as much as eight elements beyond it.
+    """
+
+    def covered(extent: int, size: int) -> int:
+        return ceil(extent / size) * (size + 8)
+
+    parts = (128, 64, 56, 48, 40, 32, 24, 16, 8, 4)
+    part = min(parts, key=lambda size: covered(buffer.column, size))
+    most = 1 << (_PACKED_AT_ONCE // part).bit_length() - 1
+    columns = min((most, most // 2, most // 4), key=lambda size: covered(buffer.columns, size))
+    return columns, part
 
 
 def _packed_by_pointers(
@@ -323,7 +193,13 @@ def _by_pointers(
     numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *steps[:3])
     grid = (ceil(g.pixels / sizes["BLOCK_M"]), ceil(g.filters / sizes["BLOCK_N"]), g.groups)
     arguments = (*arrays, operands.y, *extra, *numbers)
+    options["SUM"] = _sum(problem)
     return Launch(conv_windows.conv_pointers, grid, arguments, options | _finish(problem))
+
+
+def _sum(problem: Problem) -> Any:
+    """Return the type that products are added in."""
+    return tl.int32 if problem.dtype == "i8" else tl.float32
 
 
 def _finish(problem: Problem) -> dict[str, Any]:
@@ -383,8 +259,10 @@ def _launches(
         r = operands.residual
         r = None if r is None else tawa.TensorDescriptor(r, full, row_major(full), block)
         arguments = (x, w, y, r, operands.scale, operands.bias, *numbers)
-        given = {**sizes, **options, **finish}
+        given = {**sizes, **options, **finish, "SUM": _sum(problem)}
         return [Launch(conv_windows.conv_windows, (count, across, g.groups), arguments, given)]
+    if problem.dtype == "i8":
+        raise ArgumentError(f"{parts} parts of an int8 sum: parts are float32, which rounds them")
     if g.groups > 1:
         raise ArgumentError(f"{g.groups} groups and {parts} parts of a sum: the grid has one axis")
     full = (parts, *shape, g.co)

@@ -270,7 +270,10 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         sizes |= {"BLOCK_N": columns, "BLOCK_K": depth}
         for splits in (1, 2, 3, 4, 6, 8, 12, 16):
             if splits > 1 and (
-                g.groups > 1 or count * splits > 2 * target.multiprocessors or steps < 4 * splits
+                g.groups > 1
+                or problem.dtype == "i8"
+                or count * splits > 2 * target.multiprocessors
+                or steps < 4 * splits
             ):
                 break
             one = 2 * rows * columns * depth * ceil(steps / splits) / (_RATE[size] * share)

@@ -131,6 +131,7 @@ def conv_windows(
     DILATION_W: tl.constexpr = 1,
     CHANNELS: tl.constexpr = 0,
     CHUNK: tl.constexpr = 0,
+    SUM: tl.constexpr = tl.float32,
     SCALE: tl.constexpr = "",
     BIAS: tl.constexpr = False,
     RESIDUAL: tl.constexpr = False,
@@ -156,7 +157,7 @@ def conv_windows(
     if CHUNK:
         begin = group * CHUNK
         end = min(begin + CHUNK, end)
-    acc = tl.zeros((BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), dtype=SUM)
     for step in range(begin, end):
         tap = step // steps
         k = step % steps * BLOCK_K
@@ -189,6 +190,8 @@ def conv_windows(
         y_desc.store([group, image, row, column, channel], part)
     else:
         columns = channel + tl.arange(0, BLOCK_N)
+        if y_desc.dtype != tl.int32:
+            acc = acc.to(tl.float32)
         acc = scaled(acc, scale_ptr, bias_ptr, group * channels, columns, channels, SCALE, BIAS)
         if RESIDUAL:
             residual = r_desc.load([image, row, column, group, channel])
@@ -268,6 +271,7 @@ def conv_pointers(
     CHANNELS: tl.constexpr,
     GROUPS: tl.constexpr,
     DIRECT: tl.constexpr = False,
+    SUM: tl.constexpr = tl.float32,
     SCALE: tl.constexpr = "",
     BIAS: tl.constexpr = False,
     RESIDUAL: tl.constexpr = False,
@@ -290,15 +294,15 @@ def conv_pointers(
     there = pixel < pixels
     x_at = x_ptr + (image.to(tl.int64) * stride_xn + group * CHANNELS)
     w_at = w_ptr + (group * channels + columns).to(tl.int64) * (FH * FW * CHANNELS)
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
     if DIRECT:
         for k in range(0, FH * FW * CHANNELS):
             down = row + k // CHANNELS // FW * DILATION_H
             right = column + k // CHANNELS % FW * DILATION_W
             inside = there & (down >= 0) & (down < height) & (right >= 0) & (right < width)
             at = down * stride_xh + right * stride_xw + k % CHANNELS
-            x = tl.load(x_at + at, mask=inside, other=0.0).to(tl.float32)
-            w = tl.load(w_at + k, mask=columns < channels, other=0.0).to(tl.float32)
+            x = tl.load(x_at + at, mask=inside, other=0).to(SUM)
+            w = tl.load(w_at + k, mask=columns < channels, other=0).to(SUM)
             acc += x[:, None] * w[None, :]
     else:
         for first in range(0, FH * FW * CHANNELS, BLOCK_K):
@@ -308,10 +312,12 @@ def conv_pointers(
             inside = (down >= 0) & (down < height) & (right >= 0) & (right < width)
             inside = inside & there[:, None] & (k < FH * FW * CHANNELS)[None, :]
             at = down * stride_xh + right * stride_xw + (k % CHANNELS)[None, :]
-            x = tl.load(x_at[:, None] + at, mask=inside, other=0.0)
+            x = tl.load(x_at[:, None] + at, mask=inside, other=0)
             known = (columns < channels)[:, None] & (k < FH * FW * CHANNELS)[None, :]
-            w = tl.load(w_at[:, None] + k[None, :], mask=known, other=0.0)
+            w = tl.load(w_at[:, None] + k[None, :], mask=known, other=0)
             acc = tl.dot(x, w.T, acc)
+    if y_ptr.dtype.element_ty != tl.int32:
+        acc = acc.to(tl.float32)
     acc = scaled(acc, scale_ptr, bias_ptr, group * channels, columns, channels, SCALE, BIAS)
     y_at = pixel.to(tl.int64)[:, None] * (GROUPS * channels)
     y_at = y_at + (group * channels + columns)[None, :]

@@ -68,6 +68,55 @@ class TensorDescriptor(InKernel):
         view = look(tensor)
         return cls(tensor, view.shape, view.strides, block_shape, padding)
 
+    @classmethod
+    def windows(
+        cls,
+        x: Any,
+        window: tuple[int, int],
+        block_shape: Sequence[int],
+        *,
+        stride: int | tuple[int, int] = 1,
+    ) -> TensorDescriptor:
+        """Describe all windows of NHWC images: (N, Ho, Fh, Wo, Fw * C), to be loaded from.
+
+        Neighbouring windows share memory, which loads may. A block [i, r, 1, c, k] holds, of i
+        images, r rows and c columns of windows, k elements of one row of each. Raises
+        `DescriptorError` where windows do not lie so: no padding, pixels side by side, and columns
+        `stride` * C elements apart, a multiple of 16 bytes.
+
+        >>> import tawa
+        >>> x = tawa.array((2, 9, 9, 64), "f16")
+        >>> TensorDescriptor.windows(x, (3, 3), [1, 8, 1, 8, 64]).shape
+        [2, 7, 3, 7, 192]
+        """
+        view = look(x)
+        down, across = (stride, stride) if isinstance(stride, int) else stride
+        if len(view.shape) != 4 or min(*window, down, across) < 1:
+            raise DescriptorError(
+                f"windows of {window} at stride {(down, across)} over an array of shape"
+                f" {view.shape}",
+                why="images are [N, H, W, C]; windows and strides are at least 1",
+            )
+        (n, h, w, c), (image, row, pixel, channel) = view.shape, view.strides
+        rows, columns = (h - window[0]) // down + 1, (w - window[1]) // across + 1
+        if rows < 1 or columns < 1:
+            raise DescriptorError(f"windows of {window} do not fit images of {h} x {w} pixels")
+        if (c > 1 and channel != 1) or (w > 1 and pixel != c):
+            raise DescriptorError(
+                f"pixels of {c} channels lie {pixel} elements apart, and channels {channel}",
+                why="a row of a window is read as one run of elements",
+                remedy="copy the images to dense memory, channels last",
+            )
+        if columns > 1 and across * c * view.itemsize % 16:
+            raise DescriptorError(
+                f"windows lie {across * c * view.itemsize} bytes apart ({across} x {c} x"
+                f" {view.dtype})",
+                why="TMA needs strides that are multiples of 16 bytes",
+                remedy="fill the channels up with zeros, or pack the windows (tawa.kernels.conv)",
+            )
+        shape = (n, rows, window[0], columns, window[1] * c)
+        return cls(x, shape, (image, down * row, row, across * c, 1), block_shape)
+
     def of(self, base: Any) -> TensorDescriptor:
         """Return the same description of another array; sizes are shared, so let them be tuples."""
         made = object.__new__(TensorDescriptor)
