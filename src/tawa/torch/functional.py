@@ -1,3 +1,6 @@
+# torch's annotations are partial, and what it offers to those that extend it is in torch._C.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 """Functions that take the place of torch's and of FlashAttention's, with their names and layouts.
 
 In eager mode without gradients they call the library at once; else they go through the operators of
@@ -25,7 +28,8 @@ def _is_direct(*arrays: Tensor | None) -> bool:
     """Tell whether torch neither traces nor transforms nor records what is done to tensors."""
     if torch.compiler.is_compiling():
         return False
-    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack():
+    inside: Any = torch._C
+    if inside._len_torch_dispatch_stack() or inside._functorch.peek_interpreter_stack():
         return False
     given = [each for each in arrays if each is not None]
     if any(type(each) not in _PLAIN for each in given):
@@ -49,8 +53,8 @@ def matmul(
 
     Raises `ArgumentError` for gradients by scales or by operands of 8 bits.
     """
-    scales = {"scale_a": scale_a, "scale_b": scale_b}
-    kinds = {"out_dtype": out_dtype, "input_precision": input_precision}
+    scales: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b}
+    kinds: dict[str, Any] = {"out_dtype": out_dtype, "input_precision": input_precision}
     if _is_direct(a, b, bias, scale_a, scale_b):
         a, b = ops.readable(a), ops.readable(b)
         return _matmul(a, b, bias=bias, activation=activation, **scales, **kinds)
@@ -111,6 +115,7 @@ def attention(
 
 
 def refuse_dropout(dropout: float) -> None:
+    """Raise `ArgumentError` for dropout."""
     if dropout:
         raise ArgumentError(
             f"attention with dropout {dropout}", why="the kernels have none", remedy="pass 0"

@@ -1,7 +1,11 @@
+# torch's annotations are partial, and what it offers to those that extend it is in torch._C.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 """`attn_implementation="tawa"` for Hugging Face's transformers: `register()`, once."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from torch import Tensor
@@ -12,14 +16,11 @@ from tawa.torch.functional import attention, bias_of, refuse_dropout
 
 def register() -> None:
     """Make "tawa" a name of an attention in transformers; masks are built as for "sdpa"."""
-    import transformers
-
+    transformers: Any = import_module("transformers")
     transformers.AttentionInterface.register("tawa", tawa_attention)
     masks = getattr(transformers, "AttentionMaskInterface", None)
     if masks is not None:
-        from transformers.masking_utils import sdpa_mask
-
-        masks.register("tawa", sdpa_mask)
+        masks.register("tawa", import_module("transformers.masking_utils").sdpa_mask)
 
 
 def tawa_attention(

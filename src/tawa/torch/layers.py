@@ -1,3 +1,6 @@
+# torch's annotations are partial, and what it offers to those that extend it is in torch._C.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 """Layers that take the place of torch's, and `replace`, which swaps those of a model."""
 
 from __future__ import annotations

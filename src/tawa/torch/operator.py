@@ -1,3 +1,6 @@
+# torch's annotations are partial, and what it offers to those that extend it is in torch._C.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 """`op`: a kernel of the user's as an operator of torch, in three lines."""
 
 from __future__ import annotations
@@ -9,10 +12,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-import tawa
 from tawa.errors import ArgumentError, TawaError
 from tawa.frontend import build
 from tawa.frontend.signature import Argument, ConstantArg, PointerArg, ScalarArg
+from tawa.runtime.decorators import wrap
 from tawa.runtime.jit import JitFunction, Launchable
 from tawa.simulator.races import written_arguments
 
@@ -48,7 +51,7 @@ def op(
     `torch.export` take it. Without a formula it refuses gradients; with `out`, `add.operator.
     register_autograd` of torch gives it one. Raises `ArgumentError` where schema and kernel differ.
     """
-    launchable = tawa.jit(kernel)
+    launchable = wrap(kernel)
     text = schema if "->" in schema else f"{schema} -> ()"
     try:
         parsed = torch._C.parse_schema(text)
@@ -145,8 +148,12 @@ def _no_gradient(name: str) -> Callable[..., Any]:
 
 
 def _refuse(name: str) -> Callable[..., Any]:
-    refuse = _no_gradient(name)
-    return lambda ctx, inputs, output: refuse()
+    """Return the same for torch, which tells of it as of what is kept for a gradient."""
+
+    def refuse(ctx: Any, inputs: Any, output: Any) -> None:
+        _no_gradient(name)()
+
+    return refuse
 
 
 def _check_names(
@@ -163,7 +170,7 @@ def _check_names(
         raise ArgumentError(
             f"{name} has the arguments {', '.join(arguments)}",
             why=f"the kernel's parameters are {', '.join(kernel.arg_names)}",
-            remedy="name those that are no constants, in their order, and what out makes among them",
+            remedy="name those that are no constants, in their order, those that out makes too",
         )
     twice = [each for each in constants if each in arguments]
     if twice:

@@ -1,3 +1,6 @@
+# torch's annotations are partial, and what it offers to those that extend it is in torch._C.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 """`torch.ops.tawa`: the library's calls as operators of torch, with their gradients.
 
 Each has a fake kernel (shapes alone, symbolic ones too), a gradient or a refusal by name, a rule of
@@ -339,7 +342,11 @@ def attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return (dq, dk, dv): `tawa.kernels.attention_backward.attention_backward`."""
     return _backward.attention_backward(
-        *(rows_of(each) for each in (grad.to(out.dtype), q, k, v, out)),
+        rows_of(grad.to(out.dtype)),
+        rows_of(q),
+        rows_of(k),
+        rows_of(v),
+        rows_of(out),
         lse.contiguous(),
         causal=causal,
         scale=scale,

@@ -1,8 +1,11 @@
+# torch's annotations are partial, and what it offers to those that extend it is in torch._C.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 """`replace_triton`: kernels under `triton.jit` in a user's model, launched by tawa."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -27,7 +30,7 @@ class TritonReport:
 
 
 @contextmanager
-def replace_triton(*, verbose: bool = True) -> Iterator[TritonReport]:
+def replace_triton(*, verbose: bool = True) -> Generator[TritonReport]:
     """Launch what ``kernel[grid](...)`` of Triton's launches by tawa, within a block or a function.
 
     A kernel that tawa does not compile for its arguments is launched by Triton, which the report
