@@ -1,0 +1,37 @@
+"""tawa in PyTorch: operators with gradients, layers that take the place of torch's.
+
+torch is imported here, and nowhere else in this package. `import tawa.torch` also defines
+`torch.ops.tawa`. What works and what does not: docs/torch.md.
+"""
+
+from __future__ import annotations
+
+from tawa.torch.functional import (
+    attention,
+    flash_attn_func,
+    flash_attn_varlen_func,
+    flash_attn_with_kvcache,
+    linear,
+    matmul,
+    scaled_dot_product_attention,
+)
+from tawa.torch.hugging_face import register as register_hugging_face
+from tawa.torch.layers import Linear, Replaced, replace
+from tawa.torch.operator import op
+from tawa.torch.triton import replace_triton
+
+__all__ = [
+    "Linear",
+    "Replaced",
+    "attention",
+    "flash_attn_func",
+    "flash_attn_varlen_func",
+    "flash_attn_with_kvcache",
+    "linear",
+    "matmul",
+    "op",
+    "register_hugging_face",
+    "replace",
+    "replace_triton",
+    "scaled_dot_product_attention",
+]

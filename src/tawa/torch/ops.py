@@ -1,3 +1,6 @@
+# torch's annotations are partial, and what it offers to those that extend it is in torch._C.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 """`torch.ops.tawa`: the library's calls as operators of torch, with their gradients.
 
 Each has a fake kernel (shapes alone, symbolic ones too), a gradient or a refusal by name, a rule of
@@ -30,7 +33,7 @@ _TYPES = {
 _NARROW = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
-def _readable(matrix: Tensor) -> Tensor:
+def readable(matrix: Tensor) -> Tensor:
     """Return a matrix, or a batch, with one contiguous axis."""
     strides = matrix.stride()
     fits = matrix.dim() < 2 or 1 in strides[-2:] or 1 in matrix.shape[-2:]
@@ -63,8 +66,8 @@ def matmul(
 ) -> Tensor:
     """Return activation(scale_a * scale_b * (a @ b) + bias): `tawa.kernels.matmul.matmul`."""
     return _matmul.matmul(
-        _readable(a),
-        _readable(b),
+        readable(a),
+        readable(b),
         bias=_dense(bias),
         activation=activation,
         scale_a=_dense(scale_a),
@@ -201,7 +204,7 @@ matmul.register_vmap(_matmul_vmap)
 # --- attention ----------------------------------------------------------------------------------
 
 
-def _rows(array: Tensor) -> Tensor:
+def rows_of(array: Tensor) -> Tensor:
     """Return (batch, heads, sequence, dim) as TMA reads it: contiguous rows, steps of 16 bytes."""
     size = array.element_size()
     steps = zip(array.shape[:-1], array.stride()[:-1])
@@ -237,11 +240,11 @@ def attention(
 ) -> tuple[Tensor, Tensor]:
     """Return (out, lse) of `tawa.kernels.attention.attention`; `left`, `right` are its window."""
     starts = cu_seqlens if cu_seqlens_k is None else (cu_seqlens, cu_seqlens_k)
-    out = _result(q)
+    out = result_of(q)
     made, lse = _attention.attention(
-        _rows(q),
-        _rows(k),
-        _rows(v),
+        rows_of(q),
+        rows_of(k),
+        rows_of(v),
         causal=causal,
         scale=scale,
         window=_window(left, right),
@@ -258,7 +261,7 @@ def attention(
     return made, lse
 
 
-def _result(q: Tensor) -> Tensor:
+def result_of(q: Tensor) -> Tensor:
     """Return an output that lies as `q` does, where that is dense; as torch's own attention."""
     kind = torch.bfloat16 if q.dtype in _NARROW else q.dtype
     return torch.empty_like(q, dtype=kind)
@@ -268,7 +271,7 @@ def _result(q: Tensor) -> Tensor:
 def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
     torch._check(q.dim() == 4 and k.dim() == 4, lambda: "q, k, v are (batch, heads, length, dim)")
     torch._check(q.shape[-1] == k.shape[-1], lambda: "q and k have different head dims")
-    return _result(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    return result_of(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 _FORWARD = (
@@ -339,7 +342,11 @@ def attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return (dq, dk, dv): `tawa.kernels.attention_backward.attention_backward`."""
     return _backward.attention_backward(
-        *(_rows(each) for each in (grad.to(out.dtype), q, k, v, out)),
+        rows_of(grad.to(out.dtype)),
+        rows_of(q),
+        rows_of(k),
+        rows_of(v),
+        rows_of(out),
         lse.contiguous(),
         causal=causal,
         scale=scale,

@@ -1,0 +1,370 @@
+# torch's annotations are partial, and what it offers to those that extend it is in torch._C.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+"""Functions that take the place of torch's and of FlashAttention's, with their names and layouts.
+
+In eager mode without gradients they call the library at once; else they go through the operators of
+`torch.ops.tawa`, which record gradients and can be traced. What they do not compute they refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tawa.errors import ArgumentError
+from tawa.kernels.attention import attention as _attention
+from tawa.kernels.matmul import matmul as _matmul
+from tawa.torch import ops
+
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def _is_direct(*arrays: Tensor | None) -> bool:
+    """Tell whether torch neither traces nor transforms nor records what is done to tensors."""
+    if torch.compiler.is_compiling():
+        return False
+    inside: Any = torch._C
+    if inside._len_torch_dispatch_stack() or inside._functorch.peek_interpreter_stack():
+        return False
+    given = [each for each in arrays if each is not None]
+    if any(type(each) not in _PLAIN for each in given):
+        return False
+    return not torch.is_grad_enabled() or not any(each.requires_grad for each in given)
+
+
+def matmul(
+    a: Tensor,
+    b: Tensor,
+    *,
+    bias: Tensor | None = None,
+    activation: str = "",
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    out_dtype: str = "",
+    input_precision: str = "",
+) -> Tensor:
+    """Return activation(scale_a * scale_b * (a @ b) + bias), as `tawa.kernels.matmul.matmul` does,
+    with gradients by a, b and bias, and second ones.
+
+    Raises `ArgumentError` for gradients by scales or by operands of 8 bits.
+    """
+    scales: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b}
+    kinds: dict[str, Any] = {"out_dtype": out_dtype, "input_precision": input_precision}
+    if _is_direct(a, b, bias, scale_a, scale_b):
+        a, b = ops.readable(a), ops.readable(b)
+        return _matmul(a, b, bias=bias, activation=activation, **scales, **kinds)
+    return ops.matmul(a, b, bias, activation, scale_a, scale_b, out_dtype, input_precision)
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return input @ weight.T + bias, as `torch.nn.functional.linear`: any leading dimensions."""
+    if weight.dim() != 2:
+        raise ArgumentError(f"weight has shape {tuple(weight.shape)}", why="it is [out, in]")
+    return matmul(input, weight.t(), bias=bias)
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    window: int | tuple[int | None, int | None] | None = None,
+    softcap: float | None = None,
+    bias: Tensor | None = None,
+    alibi: Tensor | None = None,
+    sink: Tensor | None = None,
+    cu_seqlens: Any = None,
+    block_table: Tensor | None = None,
+    lengths: Tensor | None = None,
+    return_lse: bool = False,
+) -> Any:
+    """Return softmax(scale * q k^T) v, as `tawa.kernels.attention.attention` does, with gradients
+    by q, k, v and sink.
+
+    Raises `ArgumentError` for gradients with bias, packed sequences, pages or lengths, or by alibi.
+    """
+    options = {"causal": causal, "scale": scale, "softcap": softcap, "bias": bias, "alibi": alibi}
+    options |= {"sink": sink, "block_table": block_table, "lengths": lengths}
+    starts: Sequence[Any] = cu_seqlens if isinstance(cu_seqlens, tuple) else (cu_seqlens, None)
+    if _is_direct(q, k, v, bias, alibi, sink, *starts, block_table, lengths):
+        out = ops.result_of(q)
+        made = _attention(
+            *(ops.rows_of(each) for each in (q, k, v)),
+            **options,
+            window=window,
+            cu_seqlens=cu_seqlens,
+            out=None if torch.is_autocast_enabled(q.device.type) else out,
+            return_lse=return_lse,
+        )
+        return made
+    left, right = window if isinstance(window, tuple) else (None, None)
+    if isinstance(window, int):
+        left = right = window - 1
+    out, lse = ops.attention(
+        *(q, k, v, causal, scale, left, right, softcap, bias, alibi, sink),
+        *(*starts, block_table, lengths),
+    )
+    return (out, lse) if return_lse else out
+
+
+def refuse_dropout(dropout: float) -> None:
+    """Raise `ArgumentError` for dropout."""
+    if dropout:
+        raise ArgumentError(
+            f"attention with dropout {dropout}", why="the kernels have none", remedy="pass 0"
+        )
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Return attention as `torch.nn.functional.scaled_dot_product_attention` does.
+
+    Query, key and value are [..., heads, length, dim], with one or two leading axes; `is_causal`
+    aligns the mask to the first query and key, as torch has it. A mask of bools (True: take part)
+    or numbers has 2 to 4 dimensions. float16 and bfloat16; dim up to 256, with gradients up to 128
+    and without a mask. Raises `ArgumentError` for what it does not compute: dropout, unequal dims.
+    """
+    refuse_dropout(dropout_p)
+    if is_causal and attn_mask is not None:
+        raise ArgumentError("is_causal beside attn_mask", why="as in torch, one excludes the other")
+    if query.dim() not in (3, 4) or key.dim() != query.dim() or value.dim() != query.dim():
+        raise ArgumentError(
+            f"query, key, value have {query.dim()}, {key.dim()} and {value.dim()} dimensions",
+            why="they are (batch, heads, length, dim) or (heads, length, dim)",
+        )
+    if value.shape[-1] != key.shape[-1]:
+        raise ArgumentError(
+            f"value has head dim {value.shape[-1]}, key {key.shape[-1]}", why="they must be equal"
+        )
+    if query.dim() == 3:
+        query, key, value = (each.unsqueeze(0) for each in (query, key, value))
+        attn_mask = (
+            attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
+        )
+        found = scaled_dot_product_attention(
+            query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+        return found.squeeze(0)
+    if key.shape[1] != query.shape[1] and not enable_gqa:
+        raise ArgumentError(
+            f"query has {query.shape[1]} heads, key {key.shape[1]}",
+            remedy="pass enable_gqa=True, as for torch's",
+        )
+    batch = torch.broadcast_shapes(query.shape[:1], key.shape[:1], value.shape[:1])
+    query, key, value = (each.expand(*batch, *each.shape[1:]) for each in (query, key, value))
+    dim, queries, keys = query.shape[-1], query.shape[-2], key.shape[-2]
+    scale = dim**-0.5 if scale is None else scale
+    window: tuple[int | None, int | None] | None = None
+    if is_causal and keys > queries:  # the first query sees the first key, the last not the last
+        key, value = key[..., :queries, :], value[..., :queries, :]
+    elif is_causal and queries > keys:
+        is_causal, window = False, (None, queries - keys)
+    bias = None if attn_mask is None else bias_of(attn_mask, (*query.shape[:3], keys), query.dtype)
+    wide = -dim % 8  # TMA steps by 16 bytes
+    if wide:
+        query, key, value = (functional.pad(each, (0, wide)) for each in (query, key, value))
+    found = attention(query, key, value, causal=is_causal, scale=scale, window=window, bias=bias)
+    return found[..., :dim] if wide else found
+
+
+def bias_of(mask: Tensor, shape: Sequence[int], kind: torch.dtype) -> Tensor:
+    """Return what a mask adds to scores of `shape`: [batch, heads, queries, keys] or 1's."""
+    if not 2 <= mask.dim() <= 4:
+        raise ArgumentError(f"attn_mask has {mask.dim()} dimensions", why="it has 2 to 4")
+    if mask.dtype == torch.bool:
+        hidden = torch.full((), float("-inf"), dtype=kind, device=mask.device)
+        mask = torch.where(mask, torch.zeros((), dtype=kind, device=mask.device), hidden)
+    elif mask.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        raise ArgumentError(f"attn_mask holds {mask.dtype}", why="bool, float16, bfloat16, float32")
+    while mask.dim() < 4:
+        mask = mask.unsqueeze(0)
+    if mask.shape[-1] != shape[-1]:
+        mask = mask.expand(*mask.shape[:-1], shape[-1])
+    return mask if mask.stride(-1) == 1 else mask.contiguous()
+
+
+# --- as FlashAttention has it -------------------------------------------------------------------
+
+
+def _flash_options(
+    dropout_p: float,
+    softmax_scale: float | None,
+    causal: bool,
+    window_size: tuple[int, int],
+    softcap: float,
+    alibi_slopes: Tensor | None,
+) -> dict[str, Any]:
+    refuse_dropout(dropout_p)
+    left, right = (None if side < 0 else side for side in window_size)
+    if alibi_slopes is not None and alibi_slopes.dim() != 1:
+        raise ArgumentError(
+            f"alibi_slopes has shape {tuple(alibi_slopes.shape)}",
+            why="slopes are one for each head, [heads], the same for a whole batch",
+        )
+    return {
+        "scale": softmax_scale,
+        "causal": causal,
+        "window": None if left is None and right is None else (left, right),
+        "softcap": softcap or None,
+        "alibi": alibi_slopes,
+    }
+
+
+def flash_attn_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Return attention of q, k, v [batch, length, heads, dim], as flash_attn's function does.
+
+    The causal mask is aligned to the last query and key. Gradients are the same at every run,
+    whatever `deterministic` says. With `return_attn_probs`: (out, lse, None). Raises
+    `ArgumentError` for dropout and slopes that differ within a batch.
+    """
+    options = _flash_options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    turned = (each.transpose(1, 2) for each in (q, k, v))
+    out, lse = attention(*turned, **options, return_lse=True)
+    out = out.transpose(1, 2)
+    return (out, lse, None) if return_attn_probs else out
+
+
+def flash_attn_varlen_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    block_table: Tensor | None = None,
+) -> Any:
+    """Return attention of packed sequences, q, k, v [tokens, heads, dim], as flash_attn does.
+
+    `max_seqlen_q` and `max_seqlen_k` are not needed and not looked at. Raises `ArgumentError` for
+    dropout, a block table, and gradients.
+    """
+    if block_table is not None:
+        raise ArgumentError(
+            "flash_attn_varlen_func with a block_table",
+            why="packed queries have their keys one after the other",
+            remedy="call flash_attn_with_kvcache for queries of one length",
+        )
+    options = _flash_options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    turned = (each.transpose(0, 1).unsqueeze(0) for each in (q, k, v))
+    starts = (cu_seqlens_q, cu_seqlens_k)
+    out, lse = attention(*turned, **options, cu_seqlens=starts, return_lse=True)
+    out = out.squeeze(0).transpose(0, 1)
+    return (out, lse.squeeze(0), None) if return_attn_probs else out
+
+
+def flash_attn_with_kvcache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    rotary_cos: Tensor | None = None,
+    rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None,
+    cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None,
+    block_table: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    alibi_slopes: Tensor | None = None,
+    num_splits: int = 0,
+    return_softmax_lse: bool = False,
+) -> Any:
+    """Return attention of q [batch, length, heads, dim] over a cache, as flash_attn does.
+
+    The cache is [batch, rows, heads, dim], or with `block_table` [pages, rows of a page, heads,
+    dim]. New `k` and `v` [batch, length, heads, dim] are written into it, in place, from
+    `cache_seqlens` on. Raises `ArgumentError` for rotary embeddings, `cache_batch_idx` and
+    `cache_leftpad`, and for gradients; `num_splits` is chosen here.
+    """
+    for name, given in (
+        ("rotary_cos", rotary_cos),
+        ("rotary_sin", rotary_sin),
+        ("cache_batch_idx", cache_batch_idx),
+        ("cache_leftpad", cache_leftpad),
+    ):
+        if given is not None:
+            raise ArgumentError(
+                f"flash_attn_with_kvcache with {name}",
+                why="the kernels neither rotate nor look up batches",
+                remedy="rotate q and k, or index the cache, before the call",
+            )
+    if (k is None) != (v is None):
+        raise ArgumentError("k and v go together")
+    batch = q.shape[0]
+    lengths: Tensor | None = None
+    if isinstance(cache_seqlens, int):
+        lengths = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
+    elif cache_seqlens is not None:
+        lengths = cache_seqlens.to(torch.int32)
+    if k is not None and v is not None:
+        if lengths is None:
+            raise ArgumentError(
+                "new k and v without cache_seqlens", why="it says where they are written"
+            )
+        _append(k_cache, v_cache, k, v, lengths, block_table)
+        lengths = lengths + k.shape[1]
+    options = _flash_options(0.0, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    out, lse = attention(
+        *(each.transpose(1, 2) for each in (q, k_cache, v_cache)),
+        **options,
+        lengths=lengths,
+        block_table=None if block_table is None else block_table.to(torch.int32),
+        return_lse=True,
+    )
+    out = out.transpose(1, 2)
+    return (out, lse) if return_softmax_lse else out
+
+
+def _append(
+    k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, lengths: Tensor, table: Tensor | None
+) -> None:
+    """Write new rows into a cache, from each batch's length on."""
+    rows = lengths[:, None].long() + torch.arange(k.shape[1], device=k.device)
+    if table is None:
+        where = torch.arange(k.shape[0], device=k.device)[:, None], rows
+    else:
+        size = k_cache.shape[1]
+        where = table.long().gather(1, rows // size), rows % size
+    k_cache[where] = k.to(k_cache.dtype)
+    v_cache[where] = v.to(v_cache.dtype)

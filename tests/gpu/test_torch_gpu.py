@@ -1,0 +1,297 @@
+"""`tawa.torch` on a GPU: gradients, CUDA graphs, checkpoint, inductor, AOTInductor, DDP and FSDP."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+import tawa
+import tawa.language as tl
+from tawa.errors import ArgumentError
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
+    reason="needs a Hopper GPU",
+)
+
+from torch.nn import functional as F  # noqa: E402
+
+import tawa.torch as tt  # noqa: E402
+from tawa.kernels.attention_backward import attention_backward  # noqa: E402
+from tawa.kernels.matmul import matmul  # noqa: E402
+
+
+def drawn(*shape, grad=False):
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16).requires_grad_(grad)
+
+
+def worst(found, expected):
+    return max(
+        float((x.double() - y.double()).norm() / y.double().norm())
+        for x, y in zip(found, expected, strict=True)
+    )
+
+
+@tawa.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n)
+    tl.store(out + at, total, mask=at < n)
+
+
+class Block(torch.nn.Module):
+    """Attention and a layer, as a model has them."""
+
+    def __init__(self, layer=tt.Linear, attend=tt.scaled_dot_product_attention):
+        super().__init__()
+        self.into, self.out = layer(256, 3 * 256), layer(256, 256)
+        self.attend = attend
+
+    def forward(self, x):
+        batch, length, _ = x.shape
+        q, k, v = self.into(x).view(batch, length, 3, 4, 64).permute(2, 0, 3, 1, 4)
+        seen = self.attend(q, k, v, is_causal=True)
+        return self.out(seen.transpose(1, 2).reshape(batch, length, 256))
+
+
+def models():
+    torch.manual_seed(0)
+    ours = Block().cuda().bfloat16()
+    theirs = Block(torch.nn.Linear, F.scaled_dot_product_attention).cuda().bfloat16()
+    theirs.load_state_dict(ours.state_dict())
+    return ours, theirs
+
+
+def gradients(run, model, x):
+    model.zero_grad()
+    run(x).float().pow(2).mean().backward()
+    return [each.grad.clone() for each in model.parameters()]
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"causal": True},
+        {"causal": True, "window": (100, None)},
+        {"causal": True, "softcap": 30.0},
+        {"causal": True, "alibi": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(("queries", "keys", "groups"), [(700, 700, 1), (300, 520, 4)])
+def test_attentions_gradients(dim, how, queries, keys, groups):
+    torch.manual_seed(0)
+    how = dict(how)
+    if how.get("alibi"):
+        how["alibi"] = torch.rand(4, device="cuda") * 0.1
+    q, grad = drawn(2, 4, queries, dim, grad=True), drawn(2, 4, queries, dim)
+    k, v = (drawn(2, 4 // groups, keys, dim, grad=True) for _ in range(2))
+    out = tt.attention(q, k, v, **how)
+    found = torch.autograd.grad(out, (q, k, v), grad, retain_graph=True)
+    again = torch.autograd.grad(out, (q, k, v), grad)
+    assert all(torch.equal(x, y) for x, y in zip(found, again))
+    leaves = [each.detach().double().requires_grad_() for each in (q, k, v)]
+    scores = leaves[0] @ leaves[1].repeat_interleave(groups, 1).mT / dim**0.5
+    if cap := how.get("softcap"):
+        scores = cap * torch.tanh(scores / cap)
+    rows = torch.arange(queries, device="cuda")[:, None] + keys - queries
+    columns = torch.arange(keys, device="cuda")[None]
+    if "alibi" in how:
+        scores = scores - how["alibi"].double()[:, None, None] * (rows - columns).abs()
+    hidden = torch.zeros(queries, keys, dtype=torch.bool, device="cuda")
+    if how.get("causal"):
+        hidden |= columns > rows
+    if "window" in how:
+        hidden |= columns < rows - how["window"][0]
+    weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
+    exact = weights @ leaves[2].repeat_interleave(groups, 1)
+    assert worst(found, torch.autograd.grad(exact, leaves, grad.double())) < 1e-2
+
+
+def test_a_training_step_is_torchs():
+    ours, theirs = models()
+    x = drawn(2, 384, 256)
+    assert worst([ours(x)], [theirs(x)]) < 2e-2
+    assert worst(gradients(ours, ours, x), gradients(theirs, theirs, x)) < 3e-2
+
+
+def test_float32_follows_torchs_precision():
+    a, b = torch.randn(512, 1024, device="cuda"), torch.randn(1024, 512, device="cuda")
+    exact = a.double() @ b.double()
+    assert worst([matmul(a, b)], [exact]) < 2e-6
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert 1e-5 < worst([matmul(a, b)], [exact]) < 2e-3
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_the_door_refuses_on_the_gpu_too():
+    a = drawn(64, 64)
+    for _ in range(3):
+        matmul(a, a)
+    with pytest.raises(ArgumentError, match="requires a gradient"):
+        matmul(a.clone().requires_grad_(), a)
+    with pytest.raises(ArgumentError, match="sparse"):
+        matmul(a.to_sparse(), a)
+    with pytest.raises(ArgumentError, match="functionalize"):
+        matmul(torch._to_functional_tensor(a), a)
+    with pytest.raises(ArgumentError, match="inside a transform"):
+        torch.vmap(lambda x: matmul(x, a))(drawn(2, 64, 64))
+    wide = torch.randn(64, 64, device="cuda")
+    for _ in range(3):
+        matmul(wide, wide)
+    with pytest.raises(ArgumentError, match="sign"):
+        matmul(torch._neg_view(wide), wide)
+    weight = torch.ones(64, 64, device="cuda", requires_grad=True)
+    out = torch.ones(64, 64, device="cuda")
+    loss = (out * weight).sum()
+    matmul(wide, wide, out)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_a_cuda_graph_of_a_training_step():
+    model, _ = models()
+    held = drawn(2, 256, 256)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            gradients(model, model, held)
+    torch.cuda.current_stream().wait_stream(side)
+    model.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = model(held).float().pow(2).mean()
+        loss.backward()
+    fresh = drawn(2, 256, 256)
+    held.copy_(fresh)
+    graph.replay()
+    found = [each.grad.clone() for each in model.parameters()]
+    assert worst(found, gradients(model, model, fresh)) == 0
+
+
+def test_checkpoint_recomputes_the_same():
+    from torch.utils.checkpoint import checkpoint
+
+    model, _ = models()
+    x = drawn(2, 256, 256)
+    own = gradients(model, model, x)
+    again = gradients(lambda y: checkpoint(model, y, use_reentrant=False), model, x)
+    assert all(torch.equal(one, other) for one, other in zip(own, again))
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_inductor_takes_one_graph(mode):
+    model, _ = models()
+    x = drawn(2, 256, 256)
+    own = gradients(model, model, x)
+    torch._dynamo.reset()
+    try:
+        compiled = torch.compile(model, fullgraph=True, mode=mode)
+        for _ in range(3):
+            found = gradients(compiled, model, x)
+    except Exception as error:
+        if "compiler" in str(error).lower() and "not found" in str(error).lower():
+            pytest.skip(f"inductor needs a C++ compiler: {error}")
+        raise
+    assert worst(found, own) < 1e-2
+
+
+def test_aot_inductor_loads_what_it_packs(tmp_path):
+    model, _ = models()
+    x = drawn(2, 256, 256)
+    with torch.no_grad():
+        program = torch.export.export(model, (x,))
+        try:
+            path = torch._inductor.aoti_compile_and_package(
+                program, package_path=str(tmp_path / "model.pt2")
+            )
+        except Exception as error:
+            pytest.skip(f"AOTInductor needs a C++ compiler: {str(error)[:200]}")
+        assert worst([torch._inductor.aoti_load_package(path)(x)], [model(x)]) < 1e-2
+
+
+def test_a_kernel_as_an_operator_in_one_graph():
+    made = tt.op(
+        "gpu_tested::add(Tensor x, Tensor y, Tensor out, SymInt n)",
+        add,
+        grid=lambda meta: (tawa.cdiv(meta["n"], meta["BLOCK"]),),
+        out={"out": lambda x, y, n: torch.empty_like(x)},
+        BLOCK=1024,
+    )
+    x, y = torch.randn(5000, device="cuda"), torch.randn(5000, device="cuda")
+    run = torch.compile(lambda a, b: made(a, b, a.numel()) * 2, fullgraph=True, backend="aot_eager")
+    assert torch.equal(run(x, y), (x + y) * 2)
+
+
+def test_long_sequences_and_many_heads():
+    q, k, v, grad = (drawn(1, 2, 16384, 128) for _ in range(4))
+    out, lse = tt.attention(q, k, v, causal=True, return_lse=True)
+    found = attention_backward(grad, q, k, v, out, lse, causal=True)
+    leaves = [each.detach().requires_grad_() for each in (q, k, v)]
+    theirs = F.scaled_dot_product_attention(*leaves, is_causal=True)
+    assert worst(found, torch.autograd.grad(theirs, leaves, grad)) < 1e-2
+
+
+# --- two GPUs -----------------------------------------------------------------------------------
+
+two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+
+
+def _train(rank, kind, port, results):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.cuda.set_device(rank)
+    torch.distributed.init_process_group("nccl", rank=rank, world_size=2)
+    model, theirs = models()
+    torch.manual_seed(rank)
+    x = drawn(2, 256, 256)
+    if kind == "ddp":
+        wrapped = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])
+        other = torch.nn.parallel.DistributedDataParallel(theirs, device_ids=[rank])
+    else:
+        from torch.distributed.fsdp import fully_shard
+
+        wrapped, other = fully_shard(model), fully_shard(theirs)
+    losses = []
+    for each in (wrapped, other):
+        descent = torch.optim.SGD(each.parameters(), lr=0.5)
+        for _ in range(3):
+            descent.zero_grad()
+            loss = each(x).float().pow(2).mean()
+            loss.backward()
+            descent.step()
+        losses.append(loss.item())
+    results[rank] = losses
+    torch.distributed.destroy_process_group()
+
+
+@two
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_two_gpus_train_as_torchs_own(kind):
+    import torch.multiprocessing as mp
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    results = mp.get_context("spawn").Manager().dict()
+    mp.spawn(_train, (kind, port, results), nprocs=2)
+    for ours, theirs in results.values():
+        assert abs(ours - theirs) < 2e-2 * abs(theirs)
+
+
+@two
+def test_data_on_a_device_that_is_not_current():
+    a = torch.randn(128, 128, device="cuda:1").half()
+    with torch.cuda.device(0):
+        found = tt.matmul(a, a)
+        q = torch.randn(1, 2, 100, 64, device="cuda:1").half().requires_grad_()
+        tt.attention(q, q, q).float().sum().backward()
+    assert found.device == q.grad.device == a.device
+    assert worst([found], [a.double() @ a.double()]) < 1e-2

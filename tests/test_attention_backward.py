@@ -1,0 +1,99 @@
+"""The gradients of attention beside float64 autograd, through the simulator and the proof."""
+
+import pytest
+
+from tawa.errors import ArgumentError
+
+torch = pytest.importorskip("torch")
+
+import tawa  # noqa: E402
+from tawa.kernels.attention import attention  # noqa: E402
+from tawa.kernels.attention_backward import (  # noqa: E402
+    attention_backward,
+    bind_gradients,
+    prepare,
+    variants,
+)
+from torch_reference import attention as reference  # noqa: E402
+from torch_reference import doubles, worst  # noqa: E402
+
+# batch, heads, heads that share keys, queries, keys, head_dim, options
+CASES = {
+    "full": (1, 2, 1, 160, 200, 64, {}),
+    "causal, rows without keys, shared heads": (2, 2, 2, 96, 72, 64, {"causal": True}),
+    "causal, more keys": (1, 1, 1, 72, 200, 128, {"causal": True}),
+    "window, shared heads": (1, 2, 2, 100, 130, 64, {"window": (16, 9)}),
+    "soft cap": (1, 1, 1, 50, 70, 64, {"softcap": 20.0}),
+    "slopes, window": (1, 2, 1, 70, 70, 64, {"alibi": True, "window": (30, None), "causal": True}),
+    "odd width, loss by lse": (1, 1, 1, 33, 17, 40, {"lse": True}),
+}
+LONGER = ("causal, more keys", "soft cap", "slopes, window")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.long if n in LONGER else ()) for n in CASES]
+)
+@pytest.mark.parametrize("dtype", ["bfloat16"])
+def test_gradients_are_those_of_float64(name, dtype):
+    batch, heads, groups, queries, keys, dim, options = CASES[name]
+    options = dict(options)
+    torch.manual_seed(len(name))
+
+    def drawn(count, length):
+        return torch.randn(batch, count, length, dim).to(getattr(torch, dtype))
+
+    q, grad = drawn(heads, queries), drawn(heads, queries)
+    k, v = drawn(heads // groups, keys), drawn(heads // groups, keys)
+    grad_lse = torch.randn(batch, heads, queries) if options.pop("lse", False) else None
+    if options.get("alibi"):
+        options["alibi"] = torch.rand(heads) * 0.3
+    out, lse = attention(q, k, v, return_lse=True, **options)
+    found = attention_backward(grad, q, k, v, out, lse, grad_lse=grad_lse, **options)
+    again = attention_backward(grad, q, k, v, out, lse, grad_lse=grad_lse, **options)
+    leaves = doubles(q, k, v)
+    of_out, of_lse = reference(*leaves, **options)
+    loss = (of_out * grad.double()).sum()
+    if grad_lse is not None:
+        loss = loss + (of_lse * grad_lse.double()).sum()
+    assert worst(found, torch.autograd.grad(loss, leaves)) < 1e-2
+    assert all(torch.equal(x, y) for x, y in zip(found, again))
+    assert all(torch.isfinite(each).all() for each in found)
+
+
+def bound(dim, causal):
+    arrays = {n: tawa.array((1, 4, 512, dim), "bf16") for n in ("grad", "q", "k", "v", "out")}
+    arrays |= {"lse": tawa.array((1, 4, 512), "f32"), "grad_lse": None, "alibi": None}
+    return bind_gradients(arrays, {"causal": causal})
+
+
+@pytest.mark.parametrize("part", ["queries", "keys"])
+@pytest.mark.parametrize("dim", [64, pytest.param(128, marks=pytest.mark.long)])
+def test_the_first_tiles_are_specialized_and_proved(part, dim):
+    found = bound(dim, causal=True)
+    first = next(variants(part, found.forward.problem))
+    kernel = prepare(part, found, first).compile()
+    assert {role.name for role in kernel.plan.roles} >= {"load", "mma"}
+    assert kernel.proof.ok
+    assert "spills: 0 bytes" in str(kernel) or (part, dim) == ("keys", 128)
+
+
+def test_nothing_to_sum_gives_zeros():
+    q, k = torch.ones(1, 2, 8, 64).half(), torch.ones(1, 2, 0, 64).half()
+    dq, dk, dv = attention_backward(q, q, k, k, torch.zeros_like(q), torch.zeros(1, 2, 8))
+    assert not dq.any()
+    assert dk.shape == dv.shape == k.shape
+
+
+def test_what_has_no_gradient_is_refused_by_name():
+    def call(q, **how):
+        lse = how.pop("lse", torch.zeros(q.shape[:3]))
+        attention_backward(q, q, q, q, q, lse, **how)
+
+    with pytest.raises(ArgumentError, match="head_dim 256"):
+        call(torch.zeros(1, 1, 8, 256).half())
+    q = torch.zeros(1, 1, 8, 64).to(torch.float8_e4m3fn)
+    o = torch.zeros(1, 1, 8, 64).bfloat16()
+    with pytest.raises(ArgumentError, match="for f8e4m3"):
+        attention_backward(o, q, q, q, o, torch.zeros(1, 1, 8))
+    with pytest.raises(ArgumentError, match="lse is f32"):
+        call(torch.zeros(1, 1, 8, 64).half(), lse=torch.zeros(1, 1, 9))

@@ -1,0 +1,430 @@
+"""`tawa.torch`: operators, gradients, what takes the place of torch's, in the simulator."""
+
+import sys
+import types
+
+import pytest
+
+import tawa
+import tawa.language as tl
+from tawa.errors import ArgumentError
+
+torch = pytest.importorskip("torch")
+
+from torch.library import opcheck  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import tawa.torch as tt  # noqa: E402
+from torch_reference import attention as reference  # noqa: E402
+from torch_reference import doubles, worst  # noqa: E402
+
+OPS = torch.ops.tawa
+
+
+@tawa.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n)
+    tl.store(out + at, total, mask=at < n)
+
+
+def over(meta):
+    return (tawa.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+def half(*shape, grad=False):
+    return torch.randn(*shape).half().requires_grad_(grad)
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers():
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+
+
+def near(found, expected, tolerance=4e-3):
+    torch.testing.assert_close(found.float(), expected.float(), rtol=tolerance, atol=tolerance)
+
+
+# --- operators ----------------------------------------------------------------------------------
+
+
+def test_opcheck_is_green():
+    opcheck(OPS.matmul, (half(32, 64, grad=True), half(64, 32, grad=True)))
+    both = half(2, 32, 64, grad=True), half(64, 32, grad=True), half(32, grad=True)
+    opcheck(OPS.matmul, both, {"activation": "gelu"})
+    opcheck(OPS.matmul, (half(64), half(2, 64, 16)))
+    q, k, v = half(1, 2, 40, 64, grad=True), *(half(1, 1, 40, 64, grad=True) for _ in range(2))
+    opcheck(OPS.attention, (q, k, v), {"causal": True})
+    with torch.no_grad():
+        out, lse = OPS.attention(q, k, v)
+        opcheck(
+            OPS.attention_backward, (out.detach(), q.detach(), k.detach(), v.detach(), out, lse)
+        )
+
+
+ACTIVATIONS = {
+    "": lambda z: z,
+    "relu": F.relu,
+    "leaky_relu": F.leaky_relu,
+    "silu": F.silu,
+    "gelu": lambda z: F.gelu(z, approximate="tanh"),
+}
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_gradients_of_products(activation):
+    leaves = half(2, 16, 64, grad=True), half(64, 32, grad=True), half(32, grad=True)
+    others = doubles(*leaves)
+    weight = torch.randn(2, 16, 32)
+    made = tt.matmul(leaves[0], leaves[1], bias=leaves[2], activation=activation)
+    found = torch.autograd.grad((made * weight).sum(), leaves)
+    exact = ACTIVATIONS[activation](others[0] @ others[1] + others[2])
+    assert worst(found, torch.autograd.grad((exact * weight).sum(), others)) < 1e-2
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "turned"),
+    [
+        ((2, 3, 16, 64), (1, 3, 32, 64), True),
+        ((64,), (2, 64, 32), False),
+        ((2, 16, 64), (64,), False),
+        ((4, 16, 64), (1, 64, 32), False),
+    ],
+)
+def test_gradients_of_products_of_any_shape(left, right, turned):
+    leaves = half(*left, grad=True), half(*right, grad=True)
+    others = doubles(*leaves)
+    made = tt.matmul(leaves[0], leaves[1].mT if turned else leaves[1])
+    exact = others[0] @ (others[1].mT if turned else others[1])
+    # The gradient of a sum is expanded: all of its strides are zero.
+    found = torch.autograd.grad(made.sum(), leaves)
+    assert worst(found, torch.autograd.grad(exact.sum(), others)) < 1e-2
+
+
+def test_gradients_with_scales_and_refusals():
+    a, b = half(16, 64, grad=True), half(64, 32, grad=True)
+    scale_a, scale_b = torch.rand(16) + 0.5, torch.rand(32) + 0.5
+    made = tt.matmul(a, b, scale_a=scale_a, scale_b=scale_b)
+    others = doubles(a, b)
+    exact = others[0] @ others[1] * scale_a[:, None] * scale_b
+    weight = torch.randn(16, 32)
+    found = torch.autograd.grad((made * weight).sum(), (a, b))
+    assert worst(found, torch.autograd.grad((exact * weight).sum(), others)) < 1e-2
+    with pytest.raises(ArgumentError, match="no gradient by scale"):
+        tt.matmul(a, b, scale_a=scale_a.requires_grad_(), scale_b=scale_b)
+
+
+@pytest.mark.parametrize("activation", ["", "gelu", "relu"])
+def test_second_gradients_of_products(activation):
+    a, b = torch.randn(16, 32, requires_grad=True), torch.randn(32, 16, requires_grad=True)
+
+    def second(made):
+        (first,) = torch.autograd.grad(made.pow(2).sum(), a, create_graph=True)
+        return torch.autograd.grad(first.pow(2).sum(), (a, b))
+
+    found = second(tt.matmul(a, b, activation=activation))
+    expected = second(ACTIVATIONS[activation](a @ b))
+    assert worst(found, [each.double() for each in expected]) < 1e-4
+
+
+def test_gradients_of_attention():
+    q, k, v = half(1, 2, 40, 64, grad=True), *(half(1, 1, 56, 64, grad=True) for _ in range(2))
+    sink = torch.randn(2, requires_grad=True)
+    weight = torch.randn(1, 2, 40, 64)
+    out, lse = tt.attention(q, k, v, causal=True, sink=sink, return_lse=True)
+    found = torch.autograd.grad((out * weight).sum() + lse.sum(), (q, k, v, sink))
+    *others, of_sink = doubles(q, k, v, sink)
+    exact, exact_lse = reference(*others, causal=True, sink=of_sink)
+    loss = (exact * weight).sum() + exact_lse.sum()
+    assert worst(found, torch.autograd.grad(loss, (*others, of_sink))) < 1e-2
+
+
+def test_what_has_no_gradient_raises_by_name():
+    q = half(1, 1, 8, 64, grad=True)
+    lengths = torch.tensor([8], dtype=torch.int32)
+    with pytest.raises(ArgumentError, match="no gradient of attention with lengths"):
+        tt.attention(q, q, q, lengths=lengths)
+    wide = half(1, 1, 8, 256, grad=True)
+    with pytest.raises(ArgumentError, match="head_dim 256"):
+        tt.attention(wide, wide, wide)
+    (first,) = torch.autograd.grad(tt.attention(q, q, q).sum(), q, create_graph=True)
+    with pytest.raises(ArgumentError, match="no second gradient"):
+        first.sum().backward()
+
+
+def test_vmap_has_a_rule_or_refuses():
+    a, b = half(3, 16, 64), half(64, 3, 32)
+    found = torch.vmap(OPS.matmul, in_dims=(0, 1))(a, b)
+    near(found, torch.einsum("imk,kin->imn", a.float(), b.float()), 2e-2)
+    one = torch.vmap(lambda x: OPS.matmul(x, b[:, 0]))(half(3, 2, 16, 64))
+    assert one.shape == (3, 2, 16, 32)
+    with pytest.raises(ArgumentError, match=r"vmap over torch\.ops\.tawa\.attention"):
+        torch.vmap(lambda x: OPS.attention(x, x, x)[0])(half(2, 1, 1, 8, 64))
+    with pytest.raises(ArgumentError, match="vmap over bias"):
+        torch.vmap(lambda x, y: OPS.matmul(x, x.mT, y))(half(3, 16, 64), half(3, 16))
+
+
+def test_autocast_casts_and_gradients_come_back_wide():
+    a, b = torch.randn(16, 64, requires_grad=True), torch.randn(64, 16, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        made = tt.matmul(a, b)
+        q = torch.randn(1, 1, 8, 64)
+        assert tt.attention(q, q, q).dtype == torch.bfloat16
+    assert made.dtype == torch.bfloat16
+    made.sum().backward()
+    assert a.grad.dtype == torch.float32
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = tt.Linear(64, 64).half()
+
+    def forward(self, x):
+        y = self.layer(x).unsqueeze(1)
+        return tt.scaled_dot_product_attention(y, y, y, is_causal=True)
+
+
+def test_one_graph_export_and_checkpoint():
+    from torch.utils.checkpoint import checkpoint
+
+    model, x = Block(), half(2, 16, 64)
+    expected = model(x)
+
+    def gradient(run):
+        model.zero_grad()
+        run(x).float().pow(2).sum().backward()
+        return model.layer.weight.grad.clone()
+
+    own = gradient(model)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), expected)
+    assert torch.equal(gradient(compiled), own)
+    assert torch.equal(gradient(lambda y: checkpoint(model, y, use_reentrant=False)), own)
+    sizes = ({0: torch.export.Dim("batch", min=2, max=16)},)
+    program = torch.export.export(model, (x,), dynamic_shapes=sizes)
+    targets = {str(node.target) for node in program.graph.nodes}
+    assert {"tawa.matmul.default", "tawa.attention.default"} <= targets
+    more = half(3, 16, 64)
+    assert torch.equal(program.module()(more), model(more))
+
+
+# --- in the place of torch's --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "how"),
+    [
+        (20, 33, {}),
+        (20, 33, {"is_causal": True}),
+        (33, 20, {"is_causal": True}),
+        (20, 33, {"scale": 0.3}),
+        (20, 33, {"attn_mask": (20, 33)}),
+        (20, 33, {"attn_mask": (2, 20, 33)}),
+        (20, 33, {"attn_mask": (2, 1, 20, 33)}),
+        (20, 33, {"attn_mask": (20, 1)}),
+    ],
+)
+def test_scaled_dot_product_attention_is_torchs(queries, keys, how):
+    q, k, v = half(2, 2, queries, 64), half(2, 2, keys, 64), half(2, 2, keys, 64)
+    if "attn_mask" in how:
+        how = {"attn_mask": torch.rand(how["attn_mask"]) > 0.3}
+        added = torch.randn(how["attn_mask"].shape).half()
+        found = tt.scaled_dot_product_attention(q, k, v, attn_mask=added)
+        near(found, F.scaled_dot_product_attention(q, k, v, attn_mask=added))
+        seen = how["attn_mask"].expand(2, 2, queries, keys).any(-1, keepdim=True)
+        found = tt.scaled_dot_product_attention(q, k, v, **how)
+        # torch has NaN, or by another of its kernels zero, for rows without keys; we have zero.
+        expected = F.scaled_dot_product_attention(q, k, v, **how)
+        near(torch.where(seen, found, 0), torch.where(seen, expected, 0))
+        assert not torch.where(seen, 0, found).any()
+        return
+    found = tt.scaled_dot_product_attention(q, k, v, **how)
+    near(found, F.scaled_dot_product_attention(q, k, v, **how))
+
+
+def test_scaled_dot_product_attention_of_other_forms():
+    x = half(2, 10, 20)
+    near(tt.scaled_dot_product_attention(x, x, x), F.scaled_dot_product_attention(x, x, x))
+    q, k = half(1, 4, 30, 64), half(1, 2, 30, 64)
+    found = tt.scaled_dot_product_attention(q, k, k, enable_gqa=True)
+    near(found, F.scaled_dot_product_attention(q, k, k, enable_gqa=True))
+    leaf = half(1, 1, 12, 20, grad=True)
+    (found,) = torch.autograd.grad(tt.scaled_dot_product_attention(leaf, leaf, leaf).sum(), leaf)
+    (other,) = doubles(leaf)
+    exact = torch.autograd.grad(F.scaled_dot_product_attention(other, other, other).sum(), other)
+    assert worst([found], exact) < 1e-2
+    for how, message in (
+        ({"dropout_p": 0.1}, "dropout 0.1"),
+        ({"is_causal": True, "attn_mask": torch.ones(30, 30).bool()}, "beside attn_mask"),
+        ({}, "query has 4 heads, key 2"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            tt.scaled_dot_product_attention(q, k, k, **how)
+
+
+def sdpa(q, k, v, **how):
+    """torch's attention in FlashAttention's layout."""
+    turned = (each.transpose(1, 2) for each in (q, k, v))
+    return F.scaled_dot_product_attention(*turned, **how).transpose(1, 2)
+
+
+def test_flash_attention_functions():
+    q = half(2, 20, 2, 64)
+    out, lse, _ = tt.flash_attn_func(q, q, q, causal=True, return_attn_probs=True)
+    near(out, sdpa(q, q, q, is_causal=True))
+    assert out.is_contiguous()
+    assert lse.shape == (2, 2, 20)
+    x, starts = half(20, 2, 64), torch.tensor([0, 7, 20], dtype=torch.int32)
+    out = tt.flash_attn_varlen_func(x, x, x, starts, starts, 13, 13, causal=True)
+    for low, high in ((0, 7), (7, 20)):
+        part = x[None, low:high]
+        near(out[low:high], sdpa(part, part, part, is_causal=True)[0])
+    for how in ({"dropout_p": 0.1}, {"alibi_slopes": torch.ones(2, 2)}):
+        with pytest.raises(ArgumentError):
+            tt.flash_attn_func(q, q, q, **how)
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_flash_attention_over_a_cache(paged):
+    table = torch.tensor([[0, 2, 5, 1], [3, 4, 6, 7]])
+    held = [half(8, 16, 2, 64) if paged else half(2, 64, 2, 64) for _ in range(2)]
+    q, k, v = half(2, 3, 2, 64), half(2, 3, 2, 64), half(2, 3, 2, 64)
+    lengths = torch.tensor([5, 30])
+    dense = [each[table].reshape(2, 64, 2, 64) if paged else each.clone() for each in held]
+    for row, length in enumerate(lengths.tolist()):
+        dense[0][row, length : length + 3], dense[1][row, length : length + 3] = k[row], v[row]
+    how = {"block_table": table} if paged else {}
+    out = tt.flash_attn_with_kvcache(q, *held, k, v, cache_seqlens=lengths, causal=True, **how)
+    for row, length in enumerate(lengths.tolist()):
+        one = q[row : row + 1], *(each[row : row + 1, : length + 3] for each in dense)
+        near(out[row], sdpa(*one, attn_mask=torch.ones(3, length + 3).tril(length).bool())[0])
+    if paged:
+        held = [each[table].reshape(2, 64, 2, 64) for each in held]
+    assert torch.equal(held[0], dense[0])
+    assert torch.equal(held[1], dense[1])
+    with pytest.raises(ArgumentError, match="rotary_cos"):
+        tt.flash_attn_with_kvcache(q, *held, rotary_cos=q)
+
+
+def test_replace_swaps_what_it_can_and_says_the_rest(capsys):
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Conv1d(3, 3, 1), torch.nn.Linear(32, 8)
+    ).half()
+    model.append(torch.nn.Linear(8, 8).double())
+    x = half(2, 3, 64)
+    expected = model[:4](x)
+    report = tt.replace(model)
+    assert report.swapped == ("0 (Linear)", "3 (Linear)")
+    assert [name for name, _ in report.left] == ["2 (Conv1d)", "4 (Linear)"]
+    assert "torch.float64" in capsys.readouterr().out
+    near(model[:4](x), expected)
+    model[:4](x).float().sum().backward()
+    assert model[0].weight.grad.shape == (32, 64)
+
+
+def test_hugging_faces_attention(monkeypatch):
+    table = {}
+    interface = types.SimpleNamespace(register=table.__setitem__)
+    fake = types.SimpleNamespace(AttentionInterface=interface)
+    monkeypatch.setitem(sys.modules, "transformers", fake)
+    tt.register_hugging_face()
+    layer = types.SimpleNamespace(is_causal=True)
+    q, k, v = half(1, 4, 12, 64), half(1, 2, 12, 64), half(1, 2, 12, 64)
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    out, _ = table["tawa"](layer, q, k, v, None, scaling=0.125)
+    near(out, expected.transpose(1, 2))
+    mask = torch.zeros(1, 1, 12, 12).half().masked_fill(~torch.ones(12, 12).tril().bool(), -6e4)
+    near(table["tawa"](layer, q, k, v, mask, scaling=0.125)[0], expected.transpose(1, 2))
+    one, _ = table["tawa"](layer, q[:, :, :1], k, v, None, scaling=0.125)
+    near(one, F.scaled_dot_product_attention(q[:, :, :1], k, v, enable_gqa=True).transpose(1, 2))
+
+
+# --- a kernel as an operator --------------------------------------------------------------------
+
+
+def test_a_kernel_becomes_an_operator():
+    schema = "(Tensor x, Tensor y, Tensor out, SymInt n)"
+    into = tt.op(f"tested::add_{schema}", add, grid=over, BLOCK=256)
+    made = tt.op(
+        f"tested::add{schema}",
+        add,
+        grid=over,
+        out={"out": lambda x, y, n: torch.empty_like(x)},
+        BLOCK=256,
+    )
+    assert into.__doc__ == "tested::add_(Tensor x, Tensor y, Tensor(a2!) out, SymInt n) -> ()"
+    assert made.__doc__ == "tested::add(Tensor x, Tensor y, SymInt n) -> Tensor"
+    x, y, out = torch.randn(1000), torch.randn(1000), torch.zeros(1000)
+    into(x, y, out, 1000)
+    assert torch.equal(out, x + y)
+    assert torch.equal(made(x, y, 1000), x + y)
+    opcheck(into.operator, (x, y, out, 1000))
+    opcheck(made.operator, (x, y, 1000))
+
+    def model(x, y):
+        held = torch.empty_like(x)
+        into(x, y, held, x.numel())
+        return made(held, y * 2, x.numel())
+
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
+    for size in (1000, 700):
+        a, b = x[:size].clone(), y[:size].clone()
+        torch.testing.assert_close(compiled(a, b), a + 3 * b)
+    asking = x.clone().requires_grad_()
+    for call in (
+        lambda: into(asking, y, out, 1000),
+        lambda: made(asking, y, 1000),
+        lambda: torch.ops.tested.add_(asking, y, out, 1000),
+    ):
+        with pytest.raises(ArgumentError, match="no gradient of tested"):
+            call()
+    made.operator.register_autograd(lambda ctx, grad: (grad, grad, None))
+    made(asking, y, 1000).sum().backward()
+    assert torch.equal(asking.grad, torch.ones(1000))
+
+
+def test_operators_that_do_not_fit_their_kernel_are_refused():
+    with pytest.raises(ArgumentError, match="kernel's parameters are x, y, out, n, BLOCK"):
+        tt.op("tested::wrong(Tensor y, Tensor x, Tensor out, SymInt n)", add, grid=over, BLOCK=8)
+    with pytest.raises(ArgumentError, match="gives no value for BLOCK"):
+        tt.op("tested::less(Tensor x, Tensor y, Tensor out, SymInt n)", add, grid=over)
+    made = {"x": lambda y, out, n: torch.empty_like(y)}
+    schema = "tested::other(Tensor x, Tensor y, Tensor out, SymInt n)"
+    with pytest.raises(ArgumentError, match="kernel stores to out"):
+        tt.op(schema, add, grid=over, out=made, BLOCK=8)
+    with pytest.raises(ArgumentError, match="is no schema"):
+        tt.op("tested::add(", add, grid=over)
+
+
+def test_tritons_kernels_are_taken_and_told(monkeypatch, capsys):
+    class KernelInterface:
+        def __getitem__(self, grid):
+            return lambda *args, **keywords: self.ran.append(self.__name__)
+
+    class Kernel(KernelInterface):
+        def __init__(self, fn):
+            self.fn, self.__name__, self.ran = fn, fn.__name__, []
+
+    def unreadable(x, BLOCK: tl.constexpr):
+        tl.store(x, eval("1"))
+
+    module = types.ModuleType("triton.runtime.jit")
+    module.KernelInterface = KernelInterface
+    for name in ("triton", "triton.runtime"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "triton.runtime.jit", module)
+    good, bad = Kernel(add.fn), Kernel(unreadable)
+    x, out = torch.randn(1000), torch.empty(1000)
+    before = KernelInterface.__getitem__
+    with tt.replace_triton() as report:
+        good[(4,)](x, x, out, 1000, BLOCK=256)
+        bad[(1,)](x.to(torch.complex64), BLOCK=1)
+    assert KernelInterface.__getitem__ is before
+    assert torch.equal(out, x + x)
+    assert good.ran == []
+    assert bad.ran == ["unreadable"]
+    assert report.taken == {"add"}
+    assert set(report.left) == {"unreadable"}
+    assert "taken  add" in capsys.readouterr().out
