@@ -57,7 +57,8 @@ class Lowering:
     def call(self, function: Callable[..., Any] | Closure, args: tuple[Any, ...]) -> Any:
         """Lower a call of a function of the subset; return what it returns."""
         closure = function if isinstance(function, Closure) else read(function)
-        key: object = closure.node if isinstance(function, Closure) else function
+        # Lowering may begin again with another tree: a function is known by its place.
+        key: object = closure.source.place(closure.node)
         names = closure.parameters
         node = closure.node.args
         if node.vararg or node.kwarg or node.kwonlyargs or node.posonlyargs:
