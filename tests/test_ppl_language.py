@@ -164,7 +164,7 @@ REFUSED = [
     ("return y[3]", "index 3 is outside", "y[3]"),
     ("return 3 if y[0] > 0 else (1, 2)", "one branch gives 3", "3 if y"),
     ("return print(y)", "print is not defined here", "print"),
-    ("return lambda: 3", "a number", None),
+    ("return lambda: 3", "returns what is not a number", None),
     ("import os", "import cannot stand in a model", "import os"),
     ("return f(y[0])", "calls itself before it returns", "def f("),
 ]

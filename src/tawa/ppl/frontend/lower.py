@@ -279,10 +279,21 @@ class Lowering:
 
     def _if(self, test: Value, node: ast.If, scope: dict[str, Any]) -> None:
         scopes = [dict(scope), dict(scope)]
-        parts = [
-            self._region(lambda b=branch, s=inner: self.statements(b, s))[0]
-            for branch, inner in zip((node.body, node.orelse), scopes, strict=True)
-        ]
+        parts: list[Region] = []
+        known: list[int] = []
+        for number, branch in enumerate((node.body, node.orelse)):
+            inner = scopes[number]
+            try:
+                parts.append(self._region(lambda b=branch, s=inner: self.statements(b, s))[0])
+                known.append(number)
+            except Unknown:
+                continue
+        if not known:
+            raise Unknown
+        if len(known) == 1:  # lowered once more when the other branch's type is known
+            self.b.region.ops.extend(parts[0].ops)
+            scope.update(scopes[known[0]])
+            return
         names = [n for n in scopes[0] if n in scopes[1]]
         changed = [n for n in names if scopes[0][n] is not scopes[1][n] or n not in scope]
         joined = self.join(
@@ -396,7 +407,9 @@ class Lowering:
                 region.yields = close(inner)
             count = self.numbers.value(sequence.count)
             types = tuple(start.type for start in starts)
-            return list(self.b.op("for", (count, *starts), types, (region,)).results)
+            most = self.limits.get(count, 0) - 1
+            made = self.b.op("for", (count, *starts), types, (region,), most=most)
+            return list(made.results)
 
         self.loop(names, scope, node, make)
 
