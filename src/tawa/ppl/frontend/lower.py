@@ -399,6 +399,8 @@ class Lowering:
             index = Value(I32)
             if isinstance(sequence.count, int):
                 self.limits[index] = sequence.count
+            elif sequence.count in self.limits:  # the count is below its limit, the index below it
+                self.limits[index] = self.limits[sequence.count] - 1
             region = Region((index, *(Value(start.type) for start in starts)))
             with self.b.inside(region):
                 inner, close = enter(region.args[1:])

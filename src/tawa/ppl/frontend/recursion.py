@@ -82,9 +82,9 @@ def _specialise(
                     names = closure.parameters
                     result = low.body(closure, dict(zip(names, args, strict=True)))
                 except Unknown:
-                    raise low.error(
+                    raise ModelError(
                         f"{closure.name} calls itself before it returns anything",
-                        closure.node,
+                        place=closure.source.place(closure.node),
                         why="the type of what it returns is taken from a branch without a call",
                         remedy="return the base case first, under an if",
                     ) from None
