@@ -56,7 +56,8 @@ ROWS = [
 
 
 def with_parameters(family, given):
-    whole = family.discrete and family.name not in ("Bernoulli", "BernoulliLogit")
+    discrete = family.discrete
+    whole = discrete and family.name not in ("Bernoulli", "BernoulliLogit")
     count = len(given)
     first, second = given[0], given[1] if count > 1 else None
     third = given[2] if count > 2 else None
@@ -69,11 +70,11 @@ def with_parameters(family, given):
             d = ppl.sample(family(first, second))
         else:
             d = ppl.sample(family(first, second, third))
-        if family.discrete:
+        if discrete:
             x = ppl.sample(ppl.DiscreteUniform(low, high))
         else:
             x = ppl.sample(ppl.Uniform(float(low), float(high)))
-        place = x if whole or not family.discrete else x == 1
+        place = x if whole or not discrete else x == 1
         if count == 1:
             ppl.observe(family(first), place)
         elif count == 2:

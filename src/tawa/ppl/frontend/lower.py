@@ -57,7 +57,8 @@ class Lowering:
     def call(self, function: Callable[..., Any] | Closure, args: tuple[Any, ...]) -> Any:
         """Lower a call of a function of the subset; return what it returns."""
         closure = function if isinstance(function, Closure) else read(function)
-        key: object = closure.node if isinstance(function, Closure) else function
+        # Lowering may begin again with another tree: a function is known by its place.
+        key: object = closure.source.place(closure.node)
         names = closure.parameters
         node = closure.node.args
         if node.vararg or node.kwarg or node.kwonlyargs or node.posonlyargs:
@@ -278,10 +279,21 @@ class Lowering:
 
     def _if(self, test: Value, node: ast.If, scope: dict[str, Any]) -> None:
         scopes = [dict(scope), dict(scope)]
-        parts = [
-            self._region(lambda b=branch, s=inner: self.statements(b, s))[0]
-            for branch, inner in zip((node.body, node.orelse), scopes, strict=True)
-        ]
+        parts: list[Region] = []
+        known: list[int] = []
+        for number, branch in enumerate((node.body, node.orelse)):
+            inner = scopes[number]
+            try:
+                parts.append(self._region(lambda b=branch, s=inner: self.statements(b, s))[0])
+                known.append(number)
+            except Unknown:
+                continue
+        if not known:
+            raise Unknown
+        if len(known) == 1:  # lowered once more when the other branch's type is known
+            self.b.region.ops.extend(parts[0].ops)
+            scope.update(scopes[known[0]])
+            return
         names = [n for n in scopes[0] if n in scopes[1]]
         changed = [n for n in names if scopes[0][n] is not scopes[1][n] or n not in scope]
         joined = self.join(
@@ -387,6 +399,8 @@ class Lowering:
             index = Value(I32)
             if isinstance(sequence.count, int):
                 self.limits[index] = sequence.count
+            elif sequence.count in self.limits:  # the count is below its limit, the index below it
+                self.limits[index] = self.limits[sequence.count] - 1
             region = Region((index, *(Value(start.type) for start in starts)))
             with self.b.inside(region):
                 inner, close = enter(region.args[1:])
@@ -395,7 +409,9 @@ class Lowering:
                 region.yields = close(inner)
             count = self.numbers.value(sequence.count)
             types = tuple(start.type for start in starts)
-            return list(self.b.op("for", (count, *starts), types, (region,)).results)
+            most = self.limits.get(count, 0) - 1
+            made = self.b.op("for", (count, *starts), types, (region,), most=most)
+            return list(made.results)
 
         self.loop(names, scope, node, make)
 

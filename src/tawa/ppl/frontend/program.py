@@ -10,7 +10,7 @@ import numpy as np
 from tawa.errors import ModelError
 from tawa.ppl.frontend.lower import Lowering, Recursive
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.frontend.values import flatten
+from tawa.ppl.frontend.values import Columns, Hole, flatten, is_record
 from tawa.ppl.ir.core import I32, Builder, Kind, Program, Region, Type, Value
 
 
@@ -86,8 +86,20 @@ def _lower(
             raise ModelError(f"{model.name}: {misfit}") from None
         leaves: list[Any] = []
         template = flatten(result, leaves)
+        if not _is_data(template):
+            raise ModelError(
+                f"{model.name} returns what is not a number, a vector or a record of them",
+            )
         body.yields = tuple(low.numbers.value(leaf) for leaf in leaves)
     return Lowered(program, low, template, tuple(data))
+
+
+def _is_data(template: Any) -> bool:
+    if is_record(template):
+        return all(_is_data(item) for item in template)
+    if isinstance(template, Columns):
+        return _is_data(template.template)
+    return template is None or isinstance(template, (Hole, str))
 
 
 def _on_host(item: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tawa.errors import ModelError
 from tawa.ppl.frontend.arithmetic import Misfit, describe
 from tawa.ppl.frontend.family import Drawn
 from tawa.ppl.frontend.source import Closure
@@ -81,9 +82,9 @@ def _specialise(
                     names = closure.parameters
                     result = low.body(closure, dict(zip(names, args, strict=True)))
                 except Unknown:
-                    raise low.error(
+                    raise ModelError(
                         f"{closure.name} calls itself before it returns anything",
-                        closure.node,
+                        place=closure.source.place(closure.node),
                         why="the type of what it returns is taken from a branch without a call",
                         remedy="return the base case first, under an if",
                     ) from None
@@ -107,9 +108,9 @@ def _specialise(
         low.path = outer_path
     captured = [v for v in free_values(region) if v not in low.program.params]
     if captured:
-        raise low.error(
+        raise ModelError(
             f"{closure.name} calls itself and uses a value of the function around it",
-            closure.node,
+            place=closure.source.place(closure.node),
             why="each call has its own arguments and nothing else",
             remedy="pass the value as an argument",
         )

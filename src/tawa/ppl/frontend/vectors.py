@@ -250,6 +250,10 @@ def range_word(low: Lowering, *given: Any) -> Any:
         count: Value | int = builtins.max(0, stop - start)
     else:
         count = low.numbers.value(low.numbers.binary("Sub", stop, start), I32)
+        if isinstance(start, int) and start >= 0 and stop in low.limits:
+            low.limits[count] = builtins.max(1, low.limits[stop] - start)
+        elif isinstance(stop, int) and start in low.limits:
+            low.limits[count] = stop + 1
 
     def item(at: Value) -> Any:
         index = low.numbers.binary("Add", at, start)

@@ -269,7 +269,7 @@ class _Reverse:
             head = Region()
             with self.b.inside(head):
                 for value in carried:
-                    shape = (self.trips(op), *value.type.shape)
+                    shape = (max(1, self.trips(op)), *value.type.shape)
                     tapes.append(self.variable(Type(value.type.kind, shape), "tape"))
                     self.keep(tapes[-1], index, value)
             regions[0].ops[:0] = head.ops
@@ -298,8 +298,9 @@ class _Reverse:
         return made
 
     def trips(self, op: Op) -> int:
-        count = self.constants.get(op.operands[0])
-        if count is None:
+        """Return a bound of the number of trips."""
+        count = self.constants.get(op.operands[0], op.attrs.get("most", -1))
+        if count < 0:
             raise GradientError(
                 "the number of trips of this loop is not known",
                 place=op.place,
@@ -445,7 +446,7 @@ class _Reverse:
             total = op.operands[0] if count is None else self.b.const(count, I32)
             self.b.op("for", (total,), (), (made,))
             return
-        count = self.trips(op)
+        last = self.b.make("sub", op.operands[0], self.b.const(1, I32))
         carried: list[str | None] = []
         for result, seed in zip(op.results, self.seeds(op.results), strict=True):
             if result not in self.active:
@@ -460,7 +461,7 @@ class _Reverse:
                 self.copy(seed, name, result.type)
 
         def trip(step: Value) -> None:
-            index = self.b.make("sub", self.b.const(count - 1, I32), step)
+            index = self.b.make("sub", last, step)
             starts = tuple(
                 self.taken(tape, value.type, index)
                 for tape, value in zip(self.tapes[op], region.args[1:], strict=True)
@@ -490,7 +491,10 @@ class _Reverse:
                     held = more if held is None else self.b.make("add", held, more)
                 self.b.set(name, self.b.const(0.0, start.type) if held is None else held)
 
-        self.count(count, trip)
+        again = Value(I32)
+        with self.b.inside(Region((again,))) as made:
+            trip(again)
+        self.b.op("for", (op.operands[0],), (), (made,))
         for start, name in zip(op.operands[1:], carried, strict=True):
             if name is None or start not in self.active:
                 continue

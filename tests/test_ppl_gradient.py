@@ -1,0 +1,119 @@
+"""Gradients against central differences, in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ppl_models as models
+from tawa import ppl
+from tawa.errors import GradientError
+
+X = np.array([0.0, 0.5, 1.3])
+CASES = {
+    "schools": (models.schools, (models.Y, models.SIGMA)),
+    "kalman": (models.kalman, (models.SERIES,)),
+    "mixture": (models.mixture, (models.SERIES,)),
+    "line": (models.line, (X, np.array([0.3, 1.0, 2.2]))),
+    "garch": (models.garch, (models.SERIES,)),
+    "process": (models.process, (X, np.array([0.3, 1.0, -0.2]))),
+    "shares": (models.shares, (np.array([0, 2, 2, 1]),)),
+    "branches": (models.branches, (0.7,)),
+}
+
+
+@ppl.model
+def nested(matrix, y):
+    b = ppl.map(lambda row: ppl.sample(ppl.Normal(0.0, 1.0)), matrix)
+    total = 0.0
+    for i, row in enumerate(matrix):
+        inner = b[i]
+        for x in row:
+            inner = inner * 0.5 + ppl.exp(-x * b[0]) * inner
+        total = total + inner
+    state = [total, b[1]]
+    for _ in range(3):
+        state = [state[1] * 0.5 + state[0], ppl.log1p(ppl.exp(state[0]))]
+    ppl.observe(ppl.Cauchy(state[0], 1.0 + state[1] ** 2), y)
+    ppl.factor(-max(b) + min(b[0], 0.3) + ppl.sqrt(1.0 + b @ b))
+    return total
+
+
+@ppl.model
+def matrices(a, y):
+    b = ppl.map(lambda row: ppl.sample(ppl.Laplace(0.1, 1.0)), a)
+    mean = a @ b
+    rest = ppl.map(lambda m, v: v - m, mean, y)
+    size = ppl.reduce(lambda t, r: t + r * r, rest, 0.0)
+    ppl.factor(-0.5 * size)
+    ppl.factor(-ppl.expm1(0.1 * sum(b)))
+    columns = ppl.map(lambda r, m: (r, m * r), rest, mean)
+    ppl.factor(ppl.reduce(lambda t, c: t + 0.1 * c[0] * c[1], columns, 0.0))
+    return b
+
+
+CASES["nested"] = (nested, (np.array([[0.1, 0.4], [0.3, -0.2]]), 0.4))
+CASES["matrices"] = (matrices, (np.array([[0.1, 0.4], [0.3, -0.2]]), np.array([0.4, 1.0])))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradient_is_the_central_difference(name):
+    model, given = CASES[name]
+    rng = np.random.default_rng(3)
+    with ppl.inspect(model, *given) as stages:
+        for _ in range(2):
+            z = rng.uniform(-1, 1, stages.size)
+            got = stages.gradient(z)
+            want = np.zeros_like(z)
+            for k in range(len(z)):
+                h = np.zeros_like(z)
+                h[k] = 1e-5
+                want[k] = (stages.log_density(z + h) - stages.log_density(z - h)) / 2e-5
+            np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-7)
+
+
+def test_log_density_is_that_of_the_model():
+    with ppl.inspect(models.schools, models.Y, models.SIGMA) as stages:
+        z = np.linspace(-1, 1, 10)
+        mu, tau, eta = z[0], np.exp(z[1]), z[2:]
+
+        def normal(x, m, s):
+            return -0.5 * ((x - m) / s) ** 2 - np.log(s) - 0.5 * np.log(2 * np.pi)
+
+        want = normal(mu, 0, 5) + np.log(2 / np.pi / 5) - np.log1p((tau / 5) ** 2) + z[1]
+        want += normal(eta, 0, 1).sum() + normal(models.Y, mu + tau * eta, models.SIGMA).sum()
+        assert stages.log_density(z) == pytest.approx(want, rel=1e-12)
+
+
+@ppl.model
+def sometimes(y):
+    x = ppl.sample(ppl.Normal(0.0, 1.0))
+    if x > 0.0:
+        x = ppl.sample(ppl.Normal(0.0, 2.0))
+    ppl.observe(ppl.Normal(x, 1.0), y)
+    return x
+
+
+@ppl.model
+def converging(y):
+    x = ppl.sample(ppl.Normal(0.0, 1.0))
+    t = x
+    while abs(t) > 0.1:
+        t = t * 0.5
+    ppl.observe(ppl.Normal(t, 1.0), y)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "what"),
+    [
+        (models.birth_death, (1.0, 0.5, 0.2), "birth_death calls itself"),
+        (sometimes, (0.3,), "x_2 is not a site of every run"),
+        (converging, (0.3,), "the log density depends on this loop"),
+        (models.hmm, (models.EMISSIONS, models.TRANSITION, models.EMISSION), "state is discrete"),
+    ],
+)
+def test_what_has_no_gradient_is_refused_by_name(model, given, what):
+    with pytest.raises(GradientError, match=what) as caught:
+        ppl.infer(model, *given, method="nuts")
+    assert caught.value.place is not None

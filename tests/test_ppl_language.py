@@ -1,0 +1,322 @@
+"""The language: what it has, what it refuses and where, and the text of its IR."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ppl_models as models
+from tawa import ppl
+from tawa.errors import InternalError, ModelError, StackError, TawaError, WeightError
+from tawa.ppl.ir.core import I32, Builder, Op, Program, Region, Value
+from tawa.ppl.ir.verify import verify
+
+
+def run(model, *given, **options):
+    options = {"method": "importance", "draws": 4, "dtype": "float64", **options}
+    return ppl.infer(model, *given, **options).value
+
+
+def first(value):
+    return value[0, 0]
+
+
+@ppl.model
+def words(x, k):
+    odd = ppl.filter(lambda v: v % 2 == 1, k)
+    pairs = ppl.map(lambda a, b: (a, b * 2.0), x, x)
+    folded = ppl.reduce(lambda t, p: t + p[0] * p[1], pairs, 0.0)
+    table = [[a * b for b in x] for a in x]
+    power = 2.0**0.5 + x[0] ** 3 + x[1] ** -1
+    low, high = min(x), max(x)
+    text = ppl.put(x, 1, 9.0)
+    a, b = divide(7, 2)
+    return (
+        ppl.reduce(lambda t, v: t + v, odd, 0),
+        len(odd),
+        folded,
+        table[2, 1],
+        sum(x[1:3]),
+        power,
+        (low, high),
+        text,
+        a + b,
+        -7 // 2 + k[0] // -2 + k[1] % -3,
+        x @ x,
+        table @ x,
+        1 if not ((x[0] > 0 and x[1] > 5) or k[0] == 1) else 2,
+        1 < k[1] <= 7,
+    )
+
+
+def divide(a, b):
+    return a // b, a % b
+
+
+def test_words_mean_what_python_means():
+    x, k = np.array([1.5, 2.0, -0.5]), np.array([7, 4, 3, 8, 5])
+    got = run(words, x, k)
+    table = np.outer(x, x)
+    want = (
+        15, 3, float((x * x * 2).sum()), table[2, 1], x[1:3].sum(), 2**0.5 + x[0] ** 3 + 0.5,
+        (-0.5, 2.0), np.array([1.5, 9.0, -0.5]), 4, -7 // 2 + 7 // -2 + 4 % -3, x @ x, table @ x,
+        1, True,
+    )  # fmt: skip
+    for part, expected in zip(got, want, strict=True):
+        if isinstance(expected, tuple):
+            assert tuple(first(p) for p in part) == expected
+        elif isinstance(part, (int, float)):
+            assert part == expected
+        else:
+            np.testing.assert_allclose(first(part), expected, rtol=1e-12)
+
+
+@ppl.model
+def fibonacci(n):
+    def fib(k):
+        if k < 2:
+            return k
+        return fib(k - 1) + fib(k - 2)
+
+    return fib(n)
+
+
+@ppl.model
+def even_or_odd(n):
+    def even(k):
+        if k == 0:
+            return True
+        return odd(k - 1)
+
+    def odd(k):
+        if k == 0:
+            return False
+        return even(k - 1)
+
+    return even(n)
+
+
+@ppl.model
+def walk(goal):
+    place = 0.0
+    steps = 0
+    while abs(place) < goal:
+        place += ppl.sample(ppl.Normal(0.0, 1.0))
+        steps += 1
+    return steps, place
+
+
+@ppl.model
+def trees(p):
+    def size(depth):
+        left = 1
+        if ppl.sample(ppl.Bernoulli(p)):
+            total = ppl.map(lambda k: size(depth + 1), (0, 1))
+            left = left + total[0] + total[1]
+        return left
+
+    return size(0)
+
+
+def test_recursion_and_loops():
+    assert first(run(fibonacci, 12, stack=200)) == 144
+    assert [first(run(even_or_odd, n, stack=200)) for n in (6, 7)] == [True, False]
+    steps, place = run(walk, 3.0, draws=20_000)
+    assert np.all(np.abs(place) >= 3.0)
+    # Wald: the mean of steps is that of the squared end.
+    assert steps.mean() == pytest.approx(float((place**2).mean()), rel=0.05)
+    sizes = run(trees, 0.3, draws=100_000, stack=400)
+    assert sizes.mean() == pytest.approx(1 / (1 - 0.6), rel=0.03)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 5, 31, 64])
+def test_the_stack_runs_out_where_it_must(depth):
+    @ppl.model
+    def deep(n):
+        def down(k):
+            if k == 0:
+                return 0
+            return 1 + down(k - 1)
+
+        return down(n)
+
+    assert first(run(deep, depth, stack=depth + 1)) == depth
+    if depth:
+        with pytest.raises(StackError, match=f"depth {depth}"):
+            run(deep, depth, stack=depth)
+
+
+REFUSED = [
+    ("x = [1, 2]\nx[0] = 3", "an item of a vector cannot be assigned", "x[0]"),
+    ("return unknown", "unknown is not defined here", "unknown"),
+    ("with y: pass", "with cannot stand in a model", "with y"),
+    ("for i in y:\n    return i", "return cannot stand in a loop", "return i"),
+    ("return y + [1.0, 2.0]", "shapes [2] and [3] differ", "y + [1.0"),
+    ("return ppl.sample(3)", "a distribution is needed here", "ppl.sample(3)"),
+    ("return ppl.sample(ppl.Normal(y, 1.0))", "loc of Normal is a real", "ppl.Normal(y"),
+    ("return ppl.sample(ppl.Gamma(1.0, 1.0), centered=False)", "no location and scale", "ppl.samp"),
+    ("return ppl.Normal(sigma=2.0)", "Normal takes loc, scale", "ppl.Normal("),
+    ("return y[3]", "index 3 is outside", "y[3]"),
+    ("return 3 if y[0] > 0 else (1, 2)", "one branch gives 3", "3 if y"),
+    ("return print(y)", "print is not defined here", "print"),
+    ("return lambda: 3", "returns what is not a number", None),
+    ("import os", "import cannot stand in a model", "import os"),
+    ("return f(y[0])", "calls itself before it returns", "def f("),
+]
+
+
+@pytest.mark.parametrize(("body", "what", "caret"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_what_is_not_in_the_subset_is_refused_with_its_place(body, what, caret, tmp_path):
+    text = "from tawa import ppl\ndef f(a):\n    return f(a) + 1.0\n@ppl.model\ndef m(y):\n"
+    text += textwrap.indent(body, "    ") + "\n"
+    path = tmp_path / "model.py"
+    path.write_text(text)
+    scope: dict = {"__name__": "refused"}
+    exec(compile(text, str(path), "exec"), scope)
+    with pytest.raises(ModelError) as caught:
+        ppl.infer(scope["m"], np.array([1.0, 2.0, 3.0]), method="importance")
+    assert what in str(caught.value)
+    if caret is not None:
+        place = caught.value.place
+        assert place is not None
+        line = path.read_text().splitlines()[place.line - 1]
+        assert line[place.column :].startswith(caret)
+
+
+def test_an_index_outside_of_its_vector_stops_the_run():
+    @ppl.model
+    def model(y, k):
+        return y[ppl.sample(ppl.Poisson(5.0))] + k
+
+    with pytest.raises(ModelError, match="an index was outside of its vector"):
+        run(model, np.array([1.0, 2.0]), 0.0, draws=100)
+
+
+def test_options_and_arguments_are_checked():
+    for options, what in [
+        ({"method": "magic"}, "magic"),
+        ({"method": "hmc", "step": 3}, "step= is not an option"),
+        ({"dtype": "f16"}, "f16"),
+        ({"device": "tpu"}, "tpu"),
+        ({"seed": -1, "method": "importance"}, "seed"),
+    ]:
+        with pytest.raises(ModelError, match=what):
+            ppl.infer(models.schools, models.Y, models.SIGMA, **options)
+    with pytest.raises(ModelError, match="is not a model"):
+        ppl.infer(len, 3)
+    with pytest.raises(ModelError, match="outside of a model"):
+        ppl.sample(ppl.model)
+    with pytest.raises(ModelError, match="outside of a model"):
+        ppl.Normal(0.0, 1.0)
+    with pytest.raises(ModelError, match="no kept site nothing"):
+        ppl.infer(models.schools, models.Y, models.SIGMA, method="importance", draws=4)["nothing"]
+
+
+def test_a_trace_that_is_too_small_and_weights_that_are_zero():
+    with pytest.raises(StackError, match="more than 4 values"):
+        ppl.infer(models.kalman, models.SERIES, method="mh", trace=4, draws=2)
+
+    @ppl.model
+    def never(y):
+        x = ppl.sample(ppl.Uniform(0.0, 1.0))
+        ppl.observe(ppl.Uniform(0.0, x), y)
+        return x
+
+    for method in ("importance", "smc", "mh"):
+        with pytest.raises(WeightError):
+            ppl.infer(never, 2.0, method=method, draws=5, particles=5)
+
+
+def test_the_text_of_the_ir():
+    @ppl.model
+    def small(y):
+        x = ppl.sample(ppl.Normal(0.0, 1.0))
+        ppl.observe(ppl.Normal(x, 2.0), y)
+        return x
+
+    with ppl.inspect(small, 0.5) as stages:
+        assert stages.ir == (
+            "program small(%seed0: i32, %seed1: i32, %y: f32)\n"
+            "  body\n"
+            "    %3: f32 = const {value=0.0}\n"
+            "    %4: f32 = const {value=1.0}\n"
+            "    %5: f32 = sample %3, %4 {family=Normal, site=0, title='x'}\n"
+            "    record %5 {title='x', site=0}\n"
+            "    %6: f32 = const {value=2.0}\n"
+            "    observe %y, %5, %6 {family=Normal}\n"
+            "    yield %5\n"
+        )
+        assert ".rn.f32" in stages.ptx
+        for line in stages.ptx.splitlines():
+            for name in ("add", "sub", "mul", "div", "fma", "sqrt"):
+                assert not line.strip().startswith(f"{name}.f32"), line
+        assert "define void @kernel" in stages.llvm
+
+
+def ill(*ops):
+    return Program("ill", "f32", (), Region((), list(ops)))
+
+
+def test_the_verifier_refuses_ill_formed_programs():
+    b = Builder("f32")
+    one, half = Value(I32), Value(b.real)
+    good = [Op("const", (), (one,), {"value": 1}), Op("const", (), (half,), {"value": 0.5})]
+    verify(ill(*good))
+    for op in [
+        Op("add", (one, half), (Value(I32),)),
+        Op("add", (one,), (Value(I32),)),
+        Op("div", (one, one), (Value(I32),)),
+        Op("lt", (half, half), (Value(b.real),)),
+        Op("nothing", (), ()),
+        Op("get", (), (Value(I32),), {"name": "absent"}),
+        Op("add", (Value(I32), one), (Value(I32),)),
+        Op("if", (one,), (), {}, (Region(), Region())),
+        Op("for", (one, one), (Value(I32),), {}, (Region((Value(I32), Value(I32))),)),
+    ]:
+        with pytest.raises(InternalError):
+            verify(ill(*good, op))
+    with pytest.raises(InternalError, match="without a meaning"):
+        verify(ill(*good, Op("factor", (half,))), handled=True)
+
+
+def test_the_compiler_does_not_import_ppl_and_ppl_only_errors_and_syntax():
+    root = Path(ppl.__file__).parent
+    for path in root.rglob("*.py"):
+        for line in path.read_text().splitlines():
+            words_ = line.split()
+            if words_[:1] == ["from"] and words_[1].startswith("tawa"):
+                assert words_[1].split(".")[:2] in (
+                    ["tawa", "ppl"],
+                    ["tawa", "errors"],
+                    ["tawa", "syntax"],
+                )
+    code = (
+        "import tawa, sys; assert 'tawa.ppl' not in sys.modules and 'llvmlite' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    code = "from tawa import ppl; import sys; assert 'llvmlite' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_command_line(capsys, tmp_path):
+    from tawa.tools.cli import main
+
+    path = tmp_path / "coin.py"
+    path.write_text(
+        "from tawa import ppl\n@ppl.model\ndef coin(y):\n    p = ppl.sample(ppl.Beta(1.0, 1.0))\n"
+        "    ppl.map(lambda v: ppl.observe(ppl.Bernoulli(p), v), y)\n    return p\n"
+    )
+    options = ["--args", "[1,0,1,1]", "--options", "draws=200", "chains=2", "seed=1"]
+    assert main(["ppl", "run", f"{path}:coin", *options]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[1].startswith("p ")
+    assert 0.55 < float(out.splitlines()[1].split()[1]) < 0.78
+    assert main(["ppl", "show", f"{path}:coin", "--args", "[1,0]"]) == 0
+    assert "sample" in capsys.readouterr().out
+    assert main(["ppl", "run", f"{path}:absent"]) == 2
+    assert issubclass(ModelError, TawaError)
