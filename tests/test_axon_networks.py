@@ -38,7 +38,7 @@ def test_shapes_and_numbers_are_those_of_torch(name):
     module = make().eval()
     graph = axon.load_fx(module, dims=dims)
     assert [guard.text for guard in graph.guards] == GUARDS[name]
-    traced = torch.fx.symbolic_trace(module)
+    traced, shapes = torch.fx.symbolic_trace(module), graph.shapes
     for turn in range(8):
         x = draw(rng)
         recorder = Recorder(traced)
@@ -46,7 +46,6 @@ def test_shapes_and_numbers_are_those_of_torch(name):
         with torch.no_grad():
             wanted = recorder.run(x).numpy()
         named = dict(zip(next(iter(dims.values())).split(), x.shape))
-        shapes = graph.shapes
         for node, shape in recorder.seen.items():
             text = shapes.get(node, shapes.get(f"{node}_"))
             assert tuple(eval(text, {"min": min, "max": max}, named)) == shape, node

@@ -2,7 +2,7 @@
 
 Length: one case a module, function and method.
 """
-# pyright: basic, reportMissingImports=false
+# pyright: basic, reportMissingImports=false, reportArgumentType=false
 
 from __future__ import annotations
 
