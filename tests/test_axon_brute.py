@@ -43,7 +43,7 @@ def with_simple_guards(function):
     kept = [c for c in scheme.constraints if not isinstance(c, Holds)]
     asked = [c for c in scheme.constraints if isinstance(c, Holds)]
     kept += [Holds(asked[0].source, condition) for condition in function.conditions]
-    simple = Function(inferred, function._names, function._value)
+    simple = Function(inferred, function.names, function._value)
     simple.inferred = type(inferred)(
         inferred.name, Scheme(scheme.type, scheme.general, tuple(kept)), inferred.place
     )

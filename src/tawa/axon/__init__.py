@@ -5,6 +5,9 @@ In the spirit of the abstract of "Axon: A Language for Dynamic Shapes in Deep Le
 are ours. `docs/axon.md` is its manual.
 """
 
+from tawa.axon.load.graph import Graph
+from tawa.axon.load.onnx import load_onnx
+from tawa.axon.load.torch_fx import load_fx
 from tawa.axon.module import Function, Guard, Module, check, load
 
-__all__ = ["Function", "Guard", "Module", "check", "load"]
+__all__ = ["Function", "Graph", "Guard", "Module", "check", "load", "load_fx", "load_onnx"]

@@ -45,7 +45,7 @@ class Function:
     def __init__(self, inferred: Inferred, names: Names, value: Callable[[], Any]) -> None:
         self.name = inferred.name
         self.inferred = inferred
-        self._names = names
+        self.names = names
         self._value = value
         self._checked: dict[Any, None] = {}
 
@@ -58,7 +58,7 @@ class Function:
     @cached_property
     def scheme(self) -> str:
         """The scheme as text."""
-        return show_scheme(self.inferred.scheme, self.conditions, self._names)
+        return show_scheme(self.inferred.scheme, self.conditions, self.names)
 
     @cached_property
     def guards(self) -> list[Guard]:
@@ -72,7 +72,7 @@ class Function:
             symbols = symbols_of(condition)
             near = [c for c in held if symbols & symbols_of(c.condition)]
             asked = next((c for c in near if implied(condition, [c.condition])), near[-1])
-            text = render_condition(condition, self._names.dims)
+            text = render_condition(condition, self.names.dims)
             found.append(Guard(text, asked.source.place, asked.source.operator))
         return found
 
@@ -130,7 +130,7 @@ class Function:
             need = f"is {self.scheme}"
         else:
             at = own[index].source
-            need = f"needs {self._names.constraint(own[index])}, for `{at.operator}` at {at.place}"
+            need = f"needs {self.names.constraint(own[index])}, for `{at.operator}` at {at.place}"
         return AxonGuard(
             f"{self.name} cannot take {shown}: it {need}", why=f"{self.name} : {self.scheme}"
         )

@@ -460,6 +460,13 @@ def permute(x: Array, order: Sequence[int]) -> Array:
     return np.transpose(x, _axes(order, x.ndim))
 
 
+def swap(x: Array, first: int, second: int) -> Array:
+    """Return x with two axes exchanged, the first of which is before the second."""
+    a, b = _axis(first, x.ndim), _axis(second, x.ndim)
+    need(a < b, "the first axis is not before the second")
+    return np.swapaxes(x, a, b)
+
+
 def _matrix(function: Callable[..., Any]) -> Callable[..., Any]:
     def apply(x: Array) -> Array:
         need(x.ndim >= 2, "rank")

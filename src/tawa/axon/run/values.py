@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tawa.axon.shapes.words import Source, Span
 from tawa.axon.types.kinds import ElementVar, Int, Product, Tensor, Text, Type
 from tawa.axon.types.unify import Unifier
@@ -26,7 +24,7 @@ def type_of(value: Any, unifier: Unifier) -> Type:
         items: Any = value  # pyright: ignore[reportUnknownVariableType]
         return Product(tuple([type_of(item, unifier) for item in items]))
     match value:
-        case bool() | int() | np.integer():
+        case bool() | int():
             return Int(constant(int(value)))
         case float():
             return Tensor(ElementVar("float", unifier.fresh.number()), ())
@@ -55,6 +53,6 @@ def key_of(value: Any) -> Any:
         case _ if hasattr(value, "shape"):
             return tuple(value.shape), str(value.dtype)
         case _ if hasattr(value, "inferred"):
-            return id(value)
+            return value  # kept, so that no other takes its place
         case _:
             return type(value).__name__, value

@@ -72,6 +72,7 @@ class Inferred:
     posted: list[Base] = field(default_factory=list[Base])
     promised: dict[str, Symbol] = field(default_factory=dict[str, Symbol])
     assumed: tuple[Base, ...] = ()
+    locals: dict[str, Type] = field(default_factory=dict[str, Type])
 
 
 class Inference(Unifier):
@@ -370,6 +371,7 @@ class Inference(Unifier):
             self._annotate(kind, pattern.type, value)
         if not pattern.parts:
             env[pattern.name] = Bound(kind)
+            self.locals[pattern.name] = kind
             return
         kind = self.resolve(kind)
         if isinstance(kind, TypeVar):
@@ -428,7 +430,8 @@ class Inference(Unifier):
                     env[name] = Bound(scheme)
             case Signature(name=name, place=place):
                 raise self.wrong(place, "a value is wanted: `val name = value`")
-        return Inferred(name, scheme, place, self.posted, self.promised, self.assumed)
+        found = {local: self.full(kind) for local, kind in self.locals.items()}
+        return Inferred(name, scheme, place, self.posted, self.promised, self.assumed, found)
 
 
 def _label(tree: Tree) -> str:

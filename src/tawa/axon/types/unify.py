@@ -81,6 +81,7 @@ class Unifier:
         self.hints: dict[Row | Symbol, str] = {}
         self.assumed: tuple[Base, ...] = ()
         self.promised: dict[str, Symbol] = {}
+        self.locals: dict[str, Type] = {}
         # Places of the items of written-out lists, by the identity of their types, which are kept.
         self.listed: Listed = {}
         self.kept: list[list[Type]] = []

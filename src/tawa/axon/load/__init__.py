@@ -1,0 +1,1 @@
+"""Importers: graphs of other systems as programs of the language."""

@@ -1,0 +1,158 @@
+"""A graph under construction: operations become declarations, weights become parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from tawa.axon.library import signatures
+from tawa.axon.module import Function, Guard, of_declarations
+from tawa.axon.run.values import NAMES
+from tawa.axon.shapes.words import Span
+from tawa.axon.syntax.parser import parse_type
+from tawa.axon.syntax.tree import (
+    Binary,
+    Call,
+    Fun,
+    Group,
+    Let,
+    Literal,
+    Name,
+    Number,
+    Pattern,
+    Record,
+    Size,
+    Tree,
+    TypeNode,
+    Val,
+)
+from tawa.axon.types.kinds import Tensor
+from tawa.axon.types.show import Names
+from tawa.errors import AxonError
+
+Value: TypeAlias = "Tree | int | float | str | Sequence[Value]"
+
+
+@dataclass
+class Builder:
+    """Collects operations; a line of `lines` says where in the other system each comes from."""
+
+    file: str
+    lines: list[str] = field(default_factory=list[str])
+    inputs: list[Pattern] = field(default_factory=list[Pattern])
+    weights: list[Pattern] = field(default_factory=list[Pattern])
+    arrays: list[Any] = field(default_factory=list[Any])
+    values: list[Val] = field(default_factory=list[Val])
+
+    def line(self, text: str) -> None:
+        """Begin an operation of the other system."""
+        self.lines.append(text)
+
+    @property
+    def place(self) -> Span:
+        """The place of the current operation."""
+        return Span(max(1, len(self.lines)), 1, len(self.lines[-1]) + 1 if self.lines else 2)
+
+    def refuse(self, what: str, remedy: str = "") -> AxonError:
+        """Return the error for what cannot be imported."""
+        text = self.lines[-1] if self.lines else ""
+        number = max(1, len(self.lines))
+        return AxonError(f"{self.file}:{number}: {what}\n{number:>4} | {text}", remedy=remedy)
+
+    def input(self, name: str, dims: str | None, element: str) -> Name:
+        """Add an input; `dims` names its sizes, as in `n 3 h w`."""
+        self.line(f"{name} : {dims or '?'}")
+        name = f"{name}_" if name in signatures() else name
+        kind = None
+        if dims is not None:
+            kind = parse_type(f"{element}[{', '.join(dims.split())}]", f"the dims of {name}")
+            kind = _moved(kind, self.place)
+        self.inputs.append(Pattern(self.place, name, type=kind))
+        return Name(name, self.place)
+
+    def weight(self, array: Any) -> Name:
+        """Add an array that is part of the graph."""
+        name = f"weight{len(self.weights)}"
+        sizes: tuple[Size, ...] = tuple([Number(int(n), self.place) for n in array.shape])
+        kind = TypeNode("tensor", self.place, NAMES[str(array.dtype)], sizes=sizes)
+        self.weights.append(Pattern(self.place, name, type=kind))
+        self.arrays.append(array)
+        return Name(name, self.place)
+
+    def tree(self, value: Value) -> Tree:
+        """Return a value as an expression."""
+        match value:
+            case bool():
+                return Literal(int(value), self.place)
+            case int() | float() | str():
+                return Literal(value, self.place)
+            case list() | tuple():
+                items = tuple([self.tree(item) for item in value])
+                return Group(items, self.place, is_list=True)
+            case _:
+                return value  # pyright: ignore[reportReturnType]
+
+    def call(self, operator: str, *arguments: Value, **options: Value) -> Tree:
+        """Return an operator of the library applied to arguments."""
+        found: Tree = Name(operator, self.place)
+        if options:
+            fields = tuple([(name, self.tree(value)) for name, value in options.items()])
+            found = Call(found, Record(fields, self.place), self.place)
+        for argument in arguments:
+            found = Call(found, self.tree(argument), self.place)
+        return found
+
+    def binary(self, operator: str, left: Value, right: Value) -> Tree:
+        """Return an operator between values, which may be sizes or arrays."""
+        return Binary(operator, self.tree(left), self.tree(right), self.place, self.place)
+
+    def let(self, name: str, value: Tree) -> Name:
+        """Bind a value to a name; one that an operator has gets `_` at its end."""
+        name = f"{name}_" if name in signatures() else name
+        self.values.append(Val(Pattern(self.place, name), value, self.place))
+        return Name(name, self.place)
+
+    def finish(self, result: Value) -> Graph:
+        """Check the graph and return it; raises AxonError where shapes cannot fit."""
+        body = Let(tuple(self.values), self.tree(result), self.place)
+        fun = Fun("graph", (*self.inputs, *self.weights), body, Span(1, 1, 2))
+        module = of_declarations([fun], self.lines, self.file)
+        return Graph(module.graph, tuple(self.arrays), len(self.inputs))
+
+
+def _moved(node: TypeNode, place: Span) -> TypeNode:
+    return TypeNode(node.kind, place, node.name, sizes=node.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """An imported graph: call it with NumPy arrays; `guards` are conditions on their sizes."""
+
+    function: Function
+    weights: tuple[Any, ...]
+    inputs: int
+
+    @property
+    def guards(self) -> list[Guard]:
+        """The conditions on the sizes of inputs."""
+        return self.function.guards
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Check the guards and run with NumPy."""
+        return self.function(*inputs, *self.weights)
+
+    @property
+    def shapes(self) -> Mapping[str, str]:
+        """The shape of every intermediate array, in the symbols of the inputs."""
+        assert self.function.scheme  # names the variables
+        names: Names = self.function.names
+        return {
+            name: names.word(kind.word, brackets=False)
+            for name, kind in self.function.inferred.locals.items()
+            if isinstance(kind, Tensor)
+        }
+
+    def shape(self, name: str) -> str:
+        """Return the shape of an intermediate array as text."""
+        return self.shapes[name]

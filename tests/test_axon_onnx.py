@@ -1,0 +1,121 @@
+"""ONNX models with symbolic sizes: guards, shapes, and numbers as onnx's own reference has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+from tawa import axon  # noqa: E402
+from tawa.errors import AxonError, AxonGuard  # noqa: E402
+
+RNG = np.random.default_rng(0)
+
+
+def model(nodes, inputs, outputs, weights, opset=18):
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def normal(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def step():
+    """A step of U-Net: a convolution of stride 2, a transposed one, and the input beside it."""
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["x", "w", "b"], ["c"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("Relu", ["c"], ["r"]),
+        node("ConvTranspose", ["r", "v"], ["u"], strides=[2, 2]),
+        node("Concat", ["x", "u"], ["y"], axis=1),
+    ]
+    weights = {"w": normal(4, 3, 3, 3), "b": normal(4), "v": normal(4, 2, 2, 2)}
+    return model(nodes, {"x": ["n", 3, "h", "w"]}, ["y"], weights)
+
+
+def test_a_step_of_u_net():
+    made = step()
+    graph = axon.load_onnx(made)
+    assert [g.text for g in graph.guards] == ["h % 2 == 0", "h >= 2", "w % 2 == 0", "w >= 2"]
+    assert graph.shape("c") == "[n, 4, (h + 1)//2, (w + 1)//2]"
+    x = normal(2, 3, 6, 4)
+    wanted = ReferenceEvaluator(made).run(None, {"x": x})[0]
+    np.testing.assert_allclose(graph(x), wanted, rtol=1e-4, atol=1e-5)
+    with pytest.raises(AxonGuard):
+        graph(normal(2, 3, 5, 4))
+
+
+def test_sizes_are_followed_to_a_reshape():
+    node = helper.make_node
+    weights = {
+        "zero": np.array(0), "one": np.array(1), "axis": np.array([0]),
+        "heads": np.array([2]), "rest": np.array([-1]), "w": normal(6, 8),
+    }  # fmt: skip
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"]),
+        node("Shape", ["x"], ["s"]),
+        node("Gather", ["s", "zero"], ["b"]),
+        node("Gather", ["s", "one"], ["t"]),
+        node("Unsqueeze", ["b", "axis"], ["b1"]),
+        node("Unsqueeze", ["t", "axis"], ["t1"]),
+        node("Concat", ["b1", "t1", "heads", "rest"], ["to"], axis=0),
+        node("Reshape", ["m", "to"], ["r"]),
+        node("Transpose", ["r"], ["y"], perm=[0, 2, 1, 3]),
+        node("ReduceMean", ["y", "rest"], ["z"], keepdims=0),
+    ]
+    made = model(nodes, {"x": ["b", "t", 6]}, ["y", "z"], weights)
+    graph = axon.load_onnx(made)
+    assert graph.shape("y") == "[b, 2, t, 4]"
+    x = normal(3, 5, 6)
+    for found, wanted in zip(graph(x), ReferenceEvaluator(made).run(None, {"x": x})):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_block_of_a_classifier():
+    node = helper.make_node
+    weights = {
+        "w": normal(4, 3, 3, 3), "scale": normal(4), "shift": normal(4), "mean": normal(4),
+        "var": np.abs(normal(4)), "last": normal(5, 4), "bias": normal(5),
+    }  # fmt: skip
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], pads=[0, 1, 1, 1]),
+        node("BatchNormalization", ["c", "scale", "shift", "mean", "var"], ["n"]),
+        node("MaxPool", ["n"], ["p"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("GlobalAveragePool", ["p"], ["g"]),
+        node("Flatten", ["g"], ["f"]),
+        node("Gemm", ["f", "last", "bias"], ["e"], transB=1),
+        node("Softmax", ["e"], ["y"]),
+    ]
+    made = model(nodes, {"x": ["n", 3, "h", "w"]}, ["y"], weights)
+    graph = axon.load_onnx(made)
+    assert {g.text for g in graph.guards} == {"h >= 2", "w >= 1"}
+    x = normal(2, 3, 7, 8)
+    wanted = ReferenceEvaluator(made).run(None, {"x": x})[0]
+    np.testing.assert_allclose(graph(x), wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_what_cannot_fit_is_an_error_with_its_node():
+    made = step()
+    made.graph.initializer[0].CopyFrom(numpy_helper.from_array(normal(4, 2, 3, 3), "w"))
+    with pytest.raises(AxonError, match=r"c = Conv\(x, w, b\)"):
+        axon.load_onnx(made)
+
+
+def test_what_is_not_supported_is_named():
+    made = model([helper.make_node("NonZero", ["x"], ["y"])], {"x": ["n"]}, ["y"], {})
+    with pytest.raises(AxonError, match="NonZero is not supported"):
+        axon.load_onnx(made)
+    made = model([helper.make_node("Relu", ["x"], ["y"])], {"x": ["n"]}, ["y"], {}, opset=12)
+    with pytest.raises(AxonError, match="operator set 12"):
+        axon.load_onnx(made)
