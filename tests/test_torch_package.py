@@ -138,6 +138,10 @@ def test_gradients_of_attention():
     exact, exact_lse = reference(*others, causal=True, sink=of_sink)
     loss = (exact * weight).sum() + exact_lse.sum()
     assert worst(found, torch.autograd.grad(loss, (*others, of_sink))) < 1e-2
+    # An expanded gradient has rows that share their memory.
+    found = torch.autograd.grad(tt.attention(q, k, v, causal=True).mean(1).sum(), (q, k, v))
+    exact, _ = reference(*others, causal=True)
+    assert worst(found, torch.autograd.grad(exact.mean(1).sum(), others)) < 1e-2
 
 
 def test_what_has_no_gradient_raises_by_name():

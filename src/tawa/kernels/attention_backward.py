@@ -42,8 +42,8 @@ _AT_ONCE = 8192
 
 _TOGETHER = (("arrangement", "cooperative"), ("blocks", 1))
 _TURNS = (("arrangement", "pingpong"), ("blocks", 1))
-# Queries by keys, the likely best first, by which sum and the width of a head. Tiles whose sums and
-# Queries by keys, the likely best first, by which sum and a head's width. Tiles whose sums and
+# Queries by keys, the likely best first, by which sum and a head's width. Sums and scores must fit
+# the registers of two consumers: 64 queries for dk and dv, whose sums take twice as many.
 _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
     ("queries", 64): (
         Variant(128, 128, pins=_TOGETHER),

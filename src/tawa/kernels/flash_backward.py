@@ -181,7 +181,7 @@ def backward_queries(
         dq = tl.dot(ds.to(k.dtype), k, dq)
     dq = (dq * scale).to(q.dtype)
     if PACKED:
-        at = (head * total + q_start + lines).to(tl.int64)[:, None] * dim
+        at = (head.to(tl.int64) * total + q_start + lines)[:, None] * dim
         places = tl.arange(0, HEAD_DIM)[None, :]
         tl.store(dq_ptr + at + places, dq, mask=(lines[:, None] < queries) & (places < dim))
     else:
@@ -277,7 +277,7 @@ def backward_keys(
     if PACKED:
         spots = first + tl.arange(0, BLOCK_N)
         places = tl.arange(0, HEAD_DIM)[None, :]
-        at = (shared * total + k_start + spots).to(tl.int64)[:, None] * dim + places
+        at = (shared.to(tl.int64) * total + k_start + spots)[:, None] * dim + places
         there = (spots[:, None] < keys) & (places < dim)
         tl.store(dk_ptr + at, dk, mask=there)
         tl.store(dv_ptr + at, dv, mask=there)

@@ -139,7 +139,8 @@ def scaled_dot_product_attention(
     Query, key and value are [..., heads, length, dim], with one or two leading axes; `is_causal`
     aligns the mask to the first query and key, as torch has it. A mask of bools (True: take part)
     or numbers has 2 to 4 dimensions, and no gradient. float16 and bfloat16; dim up to 256, with
-    gradients up to 128. Rows that see no key are zero. Raises `ArgumentError` for what it does not compute: dropout, unequal dims.
+    gradients up to 128. Rows that see no key are zero. Raises `ArgumentError` for what it does not
+    compute: dropout, unequal dims.
     """
     refuse_dropout(dropout_p)
     if is_causal and attn_mask is not None:
@@ -155,9 +156,8 @@ def scaled_dot_product_attention(
         )
     if query.dim() == 3:
         query, key, value = (each.unsqueeze(0) for each in (query, key, value))
-        attn_mask = (
-            attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
-        )
+        if attn_mask is not None and attn_mask.dim() == 3:
+            attn_mask = attn_mask.unsqueeze(0)
         found = scaled_dot_product_attention(
             query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
         )

@@ -6,6 +6,8 @@
 Each has a fake kernel (shapes alone, symbolic ones too), a gradient or a refusal by name, a rule of
 autocast, and a rule of vmap or a refusal. They take any strides: what the kernels cannot read is
 copied first.
+
+Length: each operator beside what torch must know of it.
 """
 
 from __future__ import annotations
@@ -204,16 +206,17 @@ matmul.register_vmap(_matmul_vmap)
 # --- attention ----------------------------------------------------------------------------------
 
 
-def rows_of(array: Tensor) -> Tensor:
-    """Return (batch, heads, sequence, dim) as TMA reads it: contiguous rows, steps of 16 bytes."""
+def rows_of(array: Tensor, *, once: bool = False) -> Tensor:
+    """Return (batch, heads, sequence, dim) as TMA reads it: contiguous rows, steps of 16 bytes.
+
+    `once`: each element in its own place, not expanded.
+    """
     size = array.element_size()
-    steps = zip(array.shape[:-1], array.stride()[:-1])
-    fits = array.stride(-1) == 1 and not any(n > 1 and step * size % 16 for n, step in steps)
-    return (
-        array
-        if fits and array.data_ptr() % 16 == 0
-        else array.clone(memory_format=torch.contiguous_format)
-    )
+    steps = [step for n, step in zip(array.shape[:-1], array.stride()[:-1]) if n > 1]
+    fits = array.stride(-1) == 1 and not any(step * size % 16 for step in steps)
+    if fits and array.data_ptr() % 16 == 0 and not (once and 0 in steps):
+        return array
+    return array.clone(memory_format=torch.contiguous_format)
 
 
 def _lines(bias: Tensor | None) -> Tensor | None:
@@ -351,7 +354,7 @@ def attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return (dq, dk, dv): `tawa.kernels.attention_backward.attention_backward`."""
     return _backward.attention_backward(
-        rows_of(grad.to(out.dtype)),
+        rows_of(grad.to(out.dtype), once=True),
         rows_of(q),
         rows_of(k),
         rows_of(v),
