@@ -51,12 +51,13 @@ def compile_all(dim: int, length: int, causal: bool) -> None:
     shape = shape_of(dim, length)
     arrays: dict[str, Any] = {n: tawa.array(shape, "bf16") for n in ("grad", "q", "k", "v", "out")}
     arrays |= {"lse": tawa.array(shape[:3], "f32"), "grad_lse": None, "alibi": None}
+    arrays |= {"bias": None, "cu_seqlens": None, "cu_seqlens_k": None}
     found = bind_gradients(arrays, {"causal": causal})
     prepare_rows(found).compile()
     for part in ("queries", "keys"):
         for variant in variants(part, found.forward.problem):
             started = time.perf_counter()
-            report = str(prepare(part, found, variant).compile())
+            report = str(prepare(part, found, variant)[-1].compile())
             seconds = time.perf_counter() - started
             told = [line.strip() for line in report.splitlines() if "bytes a thread" in line]
             print(f"D{dim} causal={causal} {part} {variant}: {seconds:.1f} s; {'; '.join(told)}")

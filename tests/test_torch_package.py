@@ -138,6 +138,10 @@ def test_gradients_of_attention():
     exact, exact_lse = reference(*others, causal=True, sink=of_sink)
     loss = (exact * weight).sum() + exact_lse.sum()
     assert worst(found, torch.autograd.grad(loss, (*others, of_sink))) < 1e-2
+    # An expanded gradient has rows that share their memory.
+    found = torch.autograd.grad(tt.attention(q, k, v, causal=True).mean(1).sum(), (q, k, v))
+    exact, _ = reference(*others, causal=True)
+    assert worst(found, torch.autograd.grad(exact.mean(1).sum(), others)) < 1e-2
 
 
 def test_what_has_no_gradient_raises_by_name():
@@ -255,6 +259,14 @@ def test_scaled_dot_product_attention_of_other_forms():
     (other,) = doubles(leaf)
     exact = torch.autograd.grad(F.scaled_dot_product_attention(other, other, other).sum(), other)
     assert worst([found], exact) < 1e-2
+    mask = torch.rand(12, 12) > 0.4
+    mask[:, 0] = True
+    made = tt.scaled_dot_product_attention(leaf, leaf, leaf, mask)
+    (found,) = torch.autograd.grad(made.sum(), leaf)
+    exact = F.scaled_dot_product_attention(other, other, other, mask)
+    assert worst([found], torch.autograd.grad(exact.sum(), other)) < 1e-2
+    with pytest.raises(ArgumentError, match="no gradient of attention by bias"):
+        tt.scaled_dot_product_attention(leaf, leaf, leaf, half(12, 12, grad=True))
     for how, message in (
         ({"dropout_p": 0.1}, "dropout 0.1"),
         ({"is_causal": True, "attn_mask": torch.ones(30, 30).bool()}, "beside attn_mask"),
@@ -281,6 +293,12 @@ def test_flash_attention_functions():
     for low, high in ((0, 7), (7, 20)):
         part = x[None, low:high]
         near(out[low:high], sdpa(part, part, part, is_causal=True)[0])
+    x.requires_grad_()
+    out = tt.flash_attn_varlen_func(x, x, x, starts, starts, 13, 13, causal=True)
+    (other,) = doubles(x)
+    parts = [other[None, low:high] for low, high in ((0, 7), (7, 20))]
+    exact = sum(sdpa(part, part, part, is_causal=True).sum() for part in parts)
+    assert worst(torch.autograd.grad(out.sum(), x), torch.autograd.grad(exact, other)) < 1e-2
     for how in ({"dropout_p": 0.1}, {"alibi_slopes": torch.ones(2, 2)}):
         with pytest.raises(ArgumentError):
             tt.flash_attn_func(q, q, q, **how)

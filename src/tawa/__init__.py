@@ -57,7 +57,7 @@ _HOMES = {
     "next_power_of_2": "tawa.runtime.numbers",
     "simulate": "tawa.runtime.simulation",
 }
-_MODULES = ("errors", "kernels", "language", "testing", "tools")
+_MODULES = ("errors", "kernels", "language", "testing", "tools", "torch")
 
 __all__ = [
     "Buffer",

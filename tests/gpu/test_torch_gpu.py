@@ -1,4 +1,4 @@
-"""`tawa.torch` on a GPU: gradients, CUDA graphs, checkpoint, inductor, AOTInductor, DDP and FSDP."""
+"""`tawa.torch` on a GPU: gradients, CUDA graphs, checkpoint, inductor, AOTInductor, DDP, FSDP."""
 
 from __future__ import annotations
 

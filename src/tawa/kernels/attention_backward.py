@@ -9,7 +9,7 @@ tiles of the last two are chosen as those of `attention` are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from tawa.errors import ArgumentError
@@ -18,6 +18,7 @@ from tawa.kernels.arrays import empty_beside, look
 from tawa.kernels.attention_launches import LOG2_E, Variant, describe, padded
 from tawa.kernels.attention_operands import Operands, Problem, Window, bind
 from tawa.kernels.flash_backward import backward_keys, backward_queries, backward_rows
+from tawa.kernels.flash_options import list_tiles
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.runtime.arrays import row_major
@@ -28,16 +29,21 @@ Part: TypeAlias = Literal["queries", "keys"]
 Task: TypeAlias = tuple[Part, Problem]
 """What a choice depends on: which sum, and the problem of the forward pass."""
 
-ARRAYS = ("grad", "q", "k", "v", "out", "lse", "grad_lse", "alibi")
+ARRAYS = (
+    *("grad", "q", "k", "v", "out", "lse", "grad_lse"),
+    *("alibi", "bias", "cu_seqlens", "cu_seqlens_k"),
+)
 MOST_HEAD_DIM = 128
 TYPES = ("f16", "bf16")
 # Rows of the first kernel; the rows that are kept are a multiple, and so of every tile.
 _ROWS = 128
+# Elements of the table of sequences that are looked at together: as in `attention_launches`.
+_AT_ONCE = 8192
 
 _TOGETHER = (("arrangement", "cooperative"), ("blocks", 1))
 _TURNS = (("arrangement", "pingpong"), ("blocks", 1))
-# Queries by keys, the likely best first, by which sum and the width of a head. Tiles whose sums and
-# scores fit the registers of two consumers: 64 queries for dk and dv, whose sums take twice as many.
+# Queries by keys, the likely best first, by which sum and a head's width. Sums and scores must fit
+# the registers of two consumers: 64 queries for dk and dv, whose sums take twice as many.
 _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
     ("queries", 64): (
         Variant(128, 128, pins=_TOGETHER),
@@ -84,8 +90,10 @@ class Gradients:
 
     @property
     def padded_queries(self) -> int:
-        """The rows of the workspace."""
-        return -(-self.forward.problem.queries // _ROWS) * _ROWS
+        """The rows of the workspace: a tile that begins at any row of any sequence is within."""
+        problem = self.forward.problem
+        whole = -(-problem.queries // _ROWS) * _ROWS
+        return whole + _ROWS if problem.options.packed else whole
 
 
 class Tuner(tuning.Tuner[Task, Variant]):
@@ -102,13 +110,24 @@ class Tuner(tuning.Tuner[Task, Variant]):
 
         def candidates() -> list[tuning.Candidate[Variant]]:
             return [
-                tuning.Candidate(
-                    each, lambda each=each: tuning.ready([prepare(part, arrays, each)])
-                )
+                tuning.Candidate(each, lambda each=each: tuning.ready(prepare(part, arrays, each)))
                 for each in variants(part, arrays.forward.problem)
             ]
 
-        return self.settle((part, arrays.forward.problem), candidates, arrays.dq)
+        problem = arrays.forward.problem
+        packed = problem.options.packed  # their lengths change from call to call
+        return self.settle(kind(part, problem), candidates, arrays.dq, timed=not packed)
+
+    def known(self, part: Part, problem: Problem) -> Variant | None:
+        """Return what was chosen for a sum before, None if nothing was."""
+        return self.best.get(kind(part, problem))
+
+
+def kind(part: Part, problem: Problem) -> Task:
+    """Return the sum under whose name a choice is kept."""
+    if problem.options.packed:
+        problem = replace(problem, queries=128, keys=128)
+    return part, problem
 
 
 def variants(part: Part, problem: Problem) -> Iterator[Variant]:
@@ -130,6 +149,8 @@ def attention_backward(
     window: Window = None,
     softcap: float | None = None,
     alibi: Any = None,
+    bias: Any = None,
+    cu_seqlens: Any = None,
     grad_lse: Any = None,
     variants: tuple[Variant, Variant] | None = None,
     tuner: Tuner | None = None,
@@ -141,7 +162,7 @@ def attention_backward(
         q, k, v: as `attention` was given them; f16 or bf16, head_dim up to 128.
         out, lse: what `attention(..., return_lse=True)` returned. With a sink its `lse` has it, so
             that these gradients are right; the sink's own is -sum(exp(sink - lse) * delta).
-        causal, scale, window, softcap, alibi: as `attention` was given them.
+        causal, scale, window, softcap, alibi, bias, cu_seqlens: as `attention` was given them.
         grad_lse: the gradient by `lse`, float32 of its shape, where the loss depends on it.
         variants: the tiles for dq and for dk and dv, instead of tuning.
         tuner: remembers what was fastest; by default one for the whole process, and the disk.
@@ -155,7 +176,14 @@ def attention_backward(
     same at every run.
     """
     best = _TUNER if tuner is None else tuner
-    given = grad, q, k, v, out, lse, grad_lse, alibi
+    starts: Any
+    starts_k: Any
+    match cu_seqlens:
+        case (starts, starts_k) if not hasattr(cu_seqlens, "shape"):
+            pass
+        case _:
+            starts, starts_k = cu_seqlens, None
+    given = grad, q, k, v, out, lse, grad_lse, alibi, bias, starts, starts_k
     options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap}
 
     def write() -> Recipe:
@@ -172,10 +200,11 @@ def attention_backward(
         writer.launch(prepare_rows(found))
         parts: tuple[Part, Part] = ("queries", "keys")
         for place, part in enumerate(parts):
-            chosen = variants[place] if variants else best.best.get((part, problem))
+            chosen = variants[place] if variants else best.known(part, problem)
             if chosen is None:
                 chosen = best.choose(part, bind_gradients(arrays, options))
-            writer.launch(prepare(part, found, chosen))
+            for launch in prepare(part, found, chosen):
+                writer.launch(launch)
         return writer.finish(*results)
 
     asked = (*options.values(), variants)
@@ -192,7 +221,8 @@ def bind_gradients(arrays: dict[str, Any], options: dict[str, Any]) -> Gradients
     `ArgumentError`.
     """
     q, k, v, out, lse = (arrays[name] for name in ("q", "k", "v", "out", "lse"))
-    forward = bind(q, k, v, out=out, alibi=arrays["alibi"], **options)
+    named = {name: arrays[name] for name in ("alibi", "bias", "cu_seqlens", "cu_seqlens_k")}
+    forward = bind(q, k, v, out=out, **named, **options)
     problem = forward.problem
     if problem.dtype not in TYPES:
         raise ArgumentError(
@@ -203,15 +233,16 @@ def bind_gradients(arrays: dict[str, Any], options: dict[str, Any]) -> Gradients
             f"no gradient of attention for head_dim {problem.head_dim}",
             why=f"the sums of dk and dv fit registers up to {MOST_HEAD_DIM} columns",
         )
-    bind(q, k, v, out=arrays["grad"], **options)  # `grad` lies as an output does
+    bind(q, k, v, out=arrays["grad"])  # `grad` lies as an output does
     rows = (problem.batch, problem.heads, problem.queries)
     for name in ("lse", "grad_lse"):
         if (array := arrays[name]) is not None:
             _check_rows(name, array, rows)
     dq, dk, dv = (empty_beside(q, tuple(look(each).shape), problem.dtype) for each in (q, k, v))
-    kept = (*rows[:2], -(-problem.queries // _ROWS) * _ROWS)
+    found = Gradients(forward, lse, arrays["grad"], arrays["grad_lse"], dq, dk, dv, None, None)
+    kept = (*rows[:2], found.padded_queries)
     line, delta = (empty_beside(q, kept, "f32") for _ in range(2))
-    return Gradients(forward, lse, arrays["grad"], arrays["grad_lse"], dq, dk, dv, line, delta)
+    return replace(found, line=line, delta=delta)
 
 
 def _check_rows(name: str, array: Any, shape: Sequence[int]) -> None:
@@ -243,45 +274,68 @@ def prepare_rows(arrays: Gradients) -> Launch:
     return Launch(backward_rows, grid, arguments, options)
 
 
-def prepare(part: Part, arrays: Gradients, variant: Variant) -> Launch:
-    """Return the launch that computes dq ("queries"), or dk and dv ("keys"), by `variant`."""
+def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
+    """Return the launches that compute dq ("queries"), or dk and dv ("keys"), by `variant`."""
     forward = arrays.forward
-    problem, extras = forward.problem, forward.extras
+    problem, extras, packed = forward.problem, forward.extras, forward.problem.options.packed
     width = padded(problem.head_dim)
     m, n = variant.rows, variant.columns
     cap, factor = extras.softcap, forward.scale * LOG2_E
     if cap:  # the exponent of tanh, and its result in base two
         cap, factor = cap * LOG2_E, 2 * forward.scale / extras.softcap * LOG2_E
-    inputs = (
+    sums, size, rows = {
+        "queries": ((arrays.dq,), m, problem.queries),
+        "keys": ((arrays.dk, arrays.dv), n, problem.keys),
+    }[part]
+    tiles, table, before = -(-rows // size), None, list[Launch]()
+    bounded = problem.options.right or problem.causal
+    if packed:
+        starts = extras.starts if part == "queries" else extras.starts[::-1]
+        count = look(extras.starts[0]).shape[0] - 1
+        tiles = rows // size + count
+        table = empty_beside(forward.q, (tiles, 2), "i32")
+        every = 1 << count.bit_length()
+        sizes = {
+            "BLOCK_M": size,
+            "RIGHT": bounded and part == "queries",
+            "ALL": every,
+            "CHUNK": max(1, min(128, _AT_ONCE // every)),
+        }
+        before.append(Launch(list_tiles, (count + 1,), (*starts, table, count, tiles), sizes))
+    # Under a causal mask the rows that exist see no key past the end.
+    ragged = packed or problem.keys % n != 0
+    arguments = (
         describe(forward.q, m, width),
         describe(forward.k, n, width),
         describe(forward.v, n, width),
         describe(arrays.grad, m, width),
-    )
-    numbers = (
-        *(arrays.line, arrays.delta, extras.alibi),
-        *(problem.queries, problem.keys, problem.heads, arrays.padded_queries),
+        *(None if packed else describe(each, size, width) for each in sums),
+        *(each if packed else None for each in sums),
+        *(arrays.line, arrays.delta, extras.alibi, extras.bias),
+        *(table, *extras.starts),
+        *(problem.queries, problem.keys, problem.heads, arrays.padded_queries, problem.head_dim),
         *(forward.scale, factor, cap, extras.left, extras.right),
+        *extras.bias_strides,
     )
-    options = {
+    options: dict[str, Any] = {
         "GROUP": problem.groups,
         "BLOCK_M": m,
         "BLOCK_N": n,
         "HEAD_DIM": width,
         "LEFT": problem.options.left,
-        "RIGHT": problem.options.right or problem.causal,
-        "TAIL": problem.keys % n != 0,
+        "RIGHT": bounded,
         "CAP": problem.options.softcap,
         "SLOPES": problem.options.alibi,
+        "BIAS": problem.options.bias,
+        "PACKED": packed,
         **dict(variant.pins),
     }
     if part == "queries":
-        grid = (-(-problem.queries // m), problem.heads, problem.batch)
-        outputs = (describe(arrays.dq, m, width),)
-        return Launch(backward_queries, grid, (*inputs, *outputs, *numbers), options)
-    grid = (-(-problem.keys // n), problem.heads // problem.groups, problem.batch)
-    outputs = (describe(arrays.dk, n, width), describe(arrays.dv, n, width))
-    return Launch(backward_keys, grid, (*inputs, *outputs, *numbers), options)
+        options["TAIL"] = ragged and not problem.causal
+        grid = (tiles, problem.heads, problem.batch)
+        return [*before, Launch(backward_queries, grid, arguments, options)]
+    grid = (tiles, problem.heads // problem.groups, problem.batch)
+    return [*before, Launch(backward_keys, grid, arguments, options)]
 
 
 _TUNER = Tuner()

@@ -1,3 +1,5 @@
+# Kernels without annotations have parameters of unknown type.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """Gradients of `conv2d`, and the transposed convolution, which is the input's gradient.
 
 Arrays are as those of `tawa.kernels.conv.conv2d`. Which tile is used comes from the model of

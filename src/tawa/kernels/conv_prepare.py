@@ -1,3 +1,5 @@
+# Kernels without annotations have parameters of unknown type.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """From the arrays of a convolution and a variant to launches: descriptors, grids, workspace."""
 
 from __future__ import annotations

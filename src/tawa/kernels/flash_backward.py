@@ -53,18 +53,20 @@ def backward_rows(
 
 @tawa.jit
 def weights_of(
-    scores, rows, columns, line, slope, keys, left, right, factor, cap,
-    MASK: tl.constexpr,
+    scores, rows, columns, line, slope, bias, keys, left, right, factor, cap,
     LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
     TAIL: tl.constexpr,
+    ENDS: tl.constexpr,
     CAP: tl.constexpr,
     SLOPES: tl.constexpr,
+    BIAS: tl.constexpr,
 ):  # fmt: skip
     """Return the weights of a tile, and what the soft cap's derivative multiplies them by (or 1).
 
     `rows` (positions among the keys), `columns` and `line` are two-dimensional, whichever axis each
-    lies along. With `CAP`, `factor` leads to the exponent of tanh and `cap` is in base two.
+    lies along. With `CAP`, `factor` leads to the exponent of tanh and `cap` is in base two. `TAIL`:
+    the tile may have columns past the last key; `ENDS`: rows past the last query, of others.
     """
     bend = 1.0
     if CAP:
@@ -76,20 +78,33 @@ def weights_of(
         scores = scores * factor
     if SLOPES:
         scores = scores - slope * tl.abs(columns.to(tl.float32) - rows.to(tl.float32))
-    if MASK:
-        if TAIL:
-            scores = tl.where(columns < keys, scores, float("-inf"))
-        if RIGHT:
-            scores = tl.where(columns <= rows + right, scores, float("-inf"))
-        if LEFT:
-            scores = tl.where(columns >= rows - left, scores, float("-inf"))
+    if BIAS:
+        scores = scores + bias
+    if TAIL:
+        scores = tl.where(columns < keys, scores, float("-inf"))
+    if ENDS:  # the last query stands at the last key
+        scores = tl.where(rows < keys, scores, float("-inf"))
+    if RIGHT:
+        scores = tl.where(columns <= rows + right, scores, float("-inf"))
+    if LEFT:
+        scores = tl.where(columns >= rows - left, scores, float("-inf"))
     return tl.exp2(scores - line), bend
 
 
 @tawa.jit
+def bias_of(bias_ptr, batch, head, lines, columns, there, of_batch, of_head, of_line):
+    """Load a tile of the bias, in base two; `lines` and `columns` along either axis."""
+    at = bias_ptr + batch.to(tl.int64) * of_batch + head.to(tl.int64) * of_head
+    bias = tl.load(at + lines.to(tl.int64) * of_line + columns, mask=there, other=0.0)
+    return bias.to(tl.float32) * 1.4426950408889634
+
+
+@tawa.jit
 def backward_queries(
-    q_desc, k_desc, v_desc, do_desc, dq_desc, line_ptr, delta_ptr, slopes_ptr,
-    queries, keys, heads, padded, scale, factor, cap, left, right,
+    q_desc, k_desc, v_desc, do_desc, dq_desc, dq_ptr, line_ptr, delta_ptr, slopes_ptr, bias_ptr,
+    tiles_ptr, q_starts_ptr, k_starts_ptr,
+    queries, keys, heads, padded, dim, scale, factor, cap, left, right,
+    bias_batch, bias_head, bias_line,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -99,18 +114,38 @@ def backward_queries(
     TAIL: tl.constexpr,
     CAP: tl.constexpr,
     SLOPES: tl.constexpr,
+    BIAS: tl.constexpr,
+    PACKED: tl.constexpr,
 ):  # fmt: skip
     """dq of a tile of queries: the sum over the keys that it sees.
 
     Grid (cdiv(queries, BLOCK_M), heads, batch). Descriptors have shape (batch, heads, sequence,
     dim); `GROUP` query heads share a head of keys. `LEFT` and `RIGHT` bound what a row sees, `left`
     and `right` keys before and after its position (a causal mask is `right` = 0); `TAIL`: the tile
-    does not divide the keys; the longest programs come first.
+    does not divide the keys; the longest programs come first. `PACKED`: sequences lie one after the
+    other, sequence s from starts_ptr[s] on, batch is 1; program t is block tiles_ptr[2 t + 1] of
+    sequence tiles_ptr[2 t], none if that is negative, and dq goes to `dq_ptr` [heads, queries,
+    dim], dense. `bias_ptr`: added to the scores, with strides and contiguous rows.
     """
-    block = tl.cdiv(queries, BLOCK_M) - 1 - tl.program_id(0)
     head = tl.program_id(1)
     batch = tl.program_id(2)
     pair = (batch * heads + head).to(tl.int64)
+    q_start = 0
+    k_start = 0
+    total = queries
+    if PACKED:
+        sequence = tl.load(tiles_ptr + 2 * tl.program_id(0))
+        block = tl.load(tiles_ptr + 2 * tl.program_id(0) + 1)
+        q_start = tl.load(q_starts_ptr + sequence)
+        k_start = tl.load(k_starts_ptr + sequence)
+        queries = tl.load(q_starts_ptr + sequence + 1) - q_start
+        keys = tl.load(k_starts_ptr + sequence + 1) - k_start
+        if block < 0:
+            queries = 0
+            keys = 0
+            block = 0
+    else:
+        block = tl.cdiv(queries, BLOCK_M) - 1 - tl.program_id(0)
     first = block * BLOCK_M
     position = first + keys - queries
     low, high, _, _ = span(
@@ -118,51 +153,81 @@ def backward_queries(
     )
     lines = first + tl.arange(0, BLOCK_M)
     rows = (position + tl.arange(0, BLOCK_M))[:, None]
-    q = q_desc.load([batch, head, first, 0]).reshape(BLOCK_M, HEAD_DIM)
-    do = do_desc.load([batch, head, first, 0]).reshape(BLOCK_M, HEAD_DIM)
-    line = tl.load(line_ptr + pair * padded + lines)[:, None]
-    delta = tl.load(delta_ptr + pair * padded + lines)[:, None]
+    q = q_desc.load([batch, head, q_start + first, 0]).reshape(BLOCK_M, HEAD_DIM)
+    do = do_desc.load([batch, head, q_start + first, 0]).reshape(BLOCK_M, HEAD_DIM)
+    line = tl.load(line_ptr + pair * padded + q_start + lines)[:, None]
+    delta = tl.load(delta_ptr + pair * padded + q_start + lines)[:, None]
     slope = 0.0
     if SLOPES:
         slope = tl.load(slopes_ptr + head) * 1.4426950408889634
     dq = tl.zeros((BLOCK_M, HEAD_DIM), tl.float32)
     for start in range(low, high, BLOCK_N):
-        k = k_desc.load([batch, head // GROUP, start, 0]).reshape(BLOCK_N, HEAD_DIM)
-        v = v_desc.load([batch, head // GROUP, start, 0]).reshape(BLOCK_N, HEAD_DIM)
+        k = k_desc.load([batch, head // GROUP, k_start + start, 0]).reshape(BLOCK_N, HEAD_DIM)
+        v = v_desc.load([batch, head // GROUP, k_start + start, 0]).reshape(BLOCK_N, HEAD_DIM)
         scores = tl.dot(q, k.T)
         columns = (start + tl.arange(0, BLOCK_N))[None, :]
+        bias = 0.0
+        if BIAS:
+            there = (lines[:, None] < queries) & (columns < keys)
+            bias = bias_of(
+                bias_ptr, batch, head, lines[:, None], columns, there,
+                bias_batch, bias_head, bias_line,
+            )  # fmt: skip
         weights, bend = weights_of(
-            scores, rows, columns, line, slope, keys, left, right, factor, cap,
-            LEFT or RIGHT or TAIL, LEFT, RIGHT, TAIL, CAP, SLOPES,
+            scores, rows, columns, line, slope, bias, keys, left, right, factor, cap,
+            LEFT, RIGHT, TAIL, False, CAP, SLOPES, BIAS,
         )  # fmt: skip
         ds = weights * (tl.dot(do, v.T) - delta) * bend
         dq = tl.dot(ds.to(k.dtype), k, dq)
-    dq = (dq * scale).to(dq_desc.dtype)
-    dq_desc.store([batch, head, first, 0], dq.reshape(1, 1, BLOCK_M, HEAD_DIM))
+    dq = (dq * scale).to(q.dtype)
+    if PACKED:
+        at = (head.to(tl.int64) * total + q_start + lines)[:, None] * dim
+        places = tl.arange(0, HEAD_DIM)[None, :]
+        tl.store(dq_ptr + at + places, dq, mask=(lines[:, None] < queries) & (places < dim))
+    else:
+        dq_desc.store([batch, head, first, 0], dq.reshape(1, 1, BLOCK_M, HEAD_DIM))
 
 
 @tawa.jit
 def backward_keys(
-    q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, line_ptr, delta_ptr, slopes_ptr,
-    queries, keys, heads, padded, scale, factor, cap, left, right,
+    q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, dk_ptr, dv_ptr,
+    line_ptr, delta_ptr, slopes_ptr, bias_ptr, tiles_ptr, q_starts_ptr, k_starts_ptr,
+    queries, keys, heads, padded, dim, scale, factor, cap, left, right,
+    bias_batch, bias_head, bias_line,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
-    TAIL: tl.constexpr,
     CAP: tl.constexpr,
     SLOPES: tl.constexpr,
+    BIAS: tl.constexpr,
+    PACKED: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a tile of keys: the sum over the queries that see it, of all heads of its group.
 
     Grid (cdiv(keys, BLOCK_N), heads of keys, batch); constants as of `backward_queries`. Tiles are
     turned, keys by queries, so that the weights are the left operand of both sums.
     """
-    first = tl.program_id(0) * BLOCK_N
     shared = tl.program_id(1)
     batch = tl.program_id(2)
+    block = tl.program_id(0)
+    q_start = 0
+    k_start = 0
+    total = keys
+    if PACKED:
+        sequence = tl.load(tiles_ptr + 2 * tl.program_id(0))
+        block = tl.load(tiles_ptr + 2 * tl.program_id(0) + 1)
+        q_start = tl.load(q_starts_ptr + sequence)
+        k_start = tl.load(k_starts_ptr + sequence)
+        queries = tl.load(q_starts_ptr + sequence + 1) - q_start
+        keys = tl.load(k_starts_ptr + sequence + 1) - k_start
+        if block < 0:
+            queries = 0
+            keys = 0
+            block = 0
+    first = block * BLOCK_N
     offset = keys - queries
     low = 0
     high = queries
@@ -172,8 +237,8 @@ def backward_keys(
         high = tl.maximum(low, tl.minimum(queries, first + BLOCK_N + left - offset))
     tiles = tl.cdiv(high - low, BLOCK_M)
     columns = (first + tl.arange(0, BLOCK_N))[:, None]
-    k = k_desc.load([batch, shared, first, 0]).reshape(BLOCK_N, HEAD_DIM)
-    v = v_desc.load([batch, shared, first, 0]).reshape(BLOCK_N, HEAD_DIM)
+    k = k_desc.load([batch, shared, k_start + first, 0]).reshape(BLOCK_N, HEAD_DIM)
+    v = v_desc.load([batch, shared, k_start + first, 0]).reshape(BLOCK_N, HEAD_DIM)
     dk = tl.zeros((BLOCK_N, HEAD_DIM), tl.float32)
     dv = tl.zeros((BLOCK_N, HEAD_DIM), tl.float32)
     for trip in range(0, GROUP * tiles):
@@ -185,21 +250,37 @@ def backward_keys(
             start = low + trip % tiles * BLOCK_M
         pair = (batch * heads + head).to(tl.int64)
         lines = start + tl.arange(0, BLOCK_M)
-        q = q_desc.load([batch, head, start, 0]).reshape(BLOCK_M, HEAD_DIM)
-        do = do_desc.load([batch, head, start, 0]).reshape(BLOCK_M, HEAD_DIM)
-        line = tl.load(line_ptr + pair * padded + lines)[None, :]
-        delta = tl.load(delta_ptr + pair * padded + lines)[None, :]
+        q = q_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, HEAD_DIM)
+        do = do_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, HEAD_DIM)
+        line = tl.load(line_ptr + pair * padded + q_start + lines)[None, :]
+        delta = tl.load(delta_ptr + pair * padded + q_start + lines)[None, :]
         slope = 0.0
         if SLOPES:
             slope = tl.load(slopes_ptr + head) * 1.4426950408889634
         rows = (lines + offset)[None, :]
+        bias = 0.0
+        if BIAS:
+            there = (lines[None, :] < queries) & (columns < keys)
+            bias = bias_of(
+                bias_ptr, batch, head, lines[None, :], columns, there,
+                bias_batch, bias_head, bias_line,
+            )  # fmt: skip
         weights, bend = weights_of(
-            tl.dot(k, q.T), rows, columns, line, slope, keys, left, right, factor, cap,
-            LEFT or RIGHT, LEFT, RIGHT, False, CAP, SLOPES,
+            tl.dot(k, q.T), rows, columns, line, slope, bias, keys, left, right, factor, cap,
+            LEFT, RIGHT, False, PACKED, CAP, SLOPES, BIAS,
         )  # fmt: skip
         dv = tl.dot(weights.to(do.dtype), do, dv)
         ds = weights * (tl.dot(v, do.T) - delta) * bend
         dk = tl.dot(ds.to(q.dtype), q, dk)
-    dk = (dk * scale).to(dk_desc.dtype)
-    dk_desc.store([batch, shared, first, 0], dk.reshape(1, 1, BLOCK_N, HEAD_DIM))
-    dv_desc.store([batch, shared, first, 0], dv.to(dv_desc.dtype).reshape(1, 1, BLOCK_N, HEAD_DIM))
+    dk = (dk * scale).to(k.dtype)
+    dv = dv.to(k.dtype)
+    if PACKED:
+        spots = first + tl.arange(0, BLOCK_N)
+        places = tl.arange(0, HEAD_DIM)[None, :]
+        at = (shared.to(tl.int64) * total + k_start + spots)[:, None] * dim + places
+        there = (spots[:, None] < keys) & (places < dim)
+        tl.store(dk_ptr + at, dk, mask=there)
+        tl.store(dv_ptr + at, dv, mask=there)
+    else:
+        dk_desc.store([batch, shared, first, 0], dk.reshape(1, 1, BLOCK_N, HEAD_DIM))
+        dv_desc.store([batch, shared, first, 0], dv.reshape(1, 1, BLOCK_N, HEAD_DIM))

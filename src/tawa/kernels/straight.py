@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from types import CodeType
 from typing import Any, TypeAlias, cast
@@ -55,9 +55,14 @@ def facts(name: str, array: Any) -> Hashable:
 
 
 def is_plain(value: object) -> bool:
-    """Tell whether an option is a number, a text, None or a tuple of such, that never changes."""
+    """Tell whether an option is a number, a text, None, or a tuple or frozen dataclass of such,
+    that never changes.
+    """
     if type(value) is tuple:
         return all(map(is_plain, cast("tuple[object, ...]", value)))
+    facts = getattr(type(value), "__dataclass_params__", None)
+    if facts is not None and facts.frozen:
+        return all(is_plain(getattr(value, field.name)) for field in fields(cast("Any", value)))
     return type(value) in _PLAIN
 
 

@@ -88,7 +88,8 @@ def attention(
     """Return softmax(scale * q k^T) v, as `tawa.kernels.attention.attention` does, with gradients
     by q, k, v and sink.
 
-    Raises `ArgumentError` for gradients with bias, packed sequences, pages or lengths, or by alibi.
+    Raises `ArgumentError` for gradients with pages or lengths, by alibi or by bias, or over
+    head_dim 128.
     """
     options = {"causal": causal, "scale": scale, "softcap": softcap, "bias": bias, "alibi": alibi}
     options |= {"sink": sink, "block_table": block_table, "lengths": lengths}
@@ -137,8 +138,9 @@ def scaled_dot_product_attention(
 
     Query, key and value are [..., heads, length, dim], with one or two leading axes; `is_causal`
     aligns the mask to the first query and key, as torch has it. A mask of bools (True: take part)
-    or numbers has 2 to 4 dimensions. float16 and bfloat16; dim up to 256, with gradients up to 128
-    and without a mask. Raises `ArgumentError` for what it does not compute: dropout, unequal dims.
+    or numbers has 2 to 4 dimensions, and no gradient. float16 and bfloat16; dim up to 256, with
+    gradients up to 128. Rows that see no key are zero. Raises `ArgumentError` for what it does not
+    compute: dropout, unequal dims.
     """
     refuse_dropout(dropout_p)
     if is_causal and attn_mask is not None:
@@ -154,9 +156,8 @@ def scaled_dot_product_attention(
         )
     if query.dim() == 3:
         query, key, value = (each.unsqueeze(0) for each in (query, key, value))
-        attn_mask = (
-            attn_mask.unsqueeze(0) if attn_mask is not None and attn_mask.dim() == 3 else attn_mask
-        )
+        if attn_mask is not None and attn_mask.dim() == 3:
+            attn_mask = attn_mask.unsqueeze(0)
         found = scaled_dot_product_attention(
             query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
         )
@@ -273,7 +274,7 @@ def flash_attn_varlen_func(
     """Return attention of packed sequences, q, k, v [tokens, heads, dim], as flash_attn does.
 
     `max_seqlen_q` and `max_seqlen_k` are not needed and not looked at. Raises `ArgumentError` for
-    dropout, a block table, and gradients.
+    dropout and a block table.
     """
     if block_table is not None:
         raise ArgumentError(

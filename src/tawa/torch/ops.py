@@ -6,6 +6,8 @@
 Each has a fake kernel (shapes alone, symbolic ones too), a gradient or a refusal by name, a rule of
 autocast, and a rule of vmap or a refusal. They take any strides: what the kernels cannot read is
 copied first.
+
+Length: each operator beside what torch must know of it.
 """
 
 from __future__ import annotations
@@ -204,16 +206,22 @@ matmul.register_vmap(_matmul_vmap)
 # --- attention ----------------------------------------------------------------------------------
 
 
-def rows_of(array: Tensor) -> Tensor:
-    """Return (batch, heads, sequence, dim) as TMA reads it: contiguous rows, steps of 16 bytes."""
+def rows_of(array: Tensor, *, once: bool = False) -> Tensor:
+    """Return (batch, heads, sequence, dim) as TMA reads it: contiguous rows, steps of 16 bytes.
+
+    `once`: each element in its own place, not expanded.
+    """
     size = array.element_size()
-    steps = zip(array.shape[:-1], array.stride()[:-1])
-    fits = array.stride(-1) == 1 and not any(n > 1 and step * size % 16 for n, step in steps)
-    return (
-        array
-        if fits and array.data_ptr() % 16 == 0
-        else array.clone(memory_format=torch.contiguous_format)
-    )
+    steps = [step for n, step in zip(array.shape[:-1], array.stride()[:-1]) if n > 1]
+    fits = array.stride(-1) == 1 and not any(step * size % 16 for step in steps)
+    if fits and array.data_ptr() % 16 == 0 and not (once and 0 in steps):
+        return array
+    return array.clone(memory_format=torch.contiguous_format)
+
+
+def _lines(bias: Tensor | None) -> Tensor | None:
+    """Return a bias with contiguous rows."""
+    return bias if bias is None or bias.stride(-1) == 1 else bias.contiguous()
 
 
 def _window(left: int | None, right: int | None) -> tuple[int | None, int | None] | None:
@@ -249,7 +257,7 @@ def attention(
         scale=scale,
         window=_window(left, right),
         softcap=softcap,
-        bias=bias if bias is None or bias.stride(-1) == 1 else bias.contiguous(),
+        bias=_lines(bias),
         alibi=_dense(alibi),
         sink=_dense(sink),
         cu_seqlens=starts,
@@ -283,38 +291,39 @@ _FORWARD = (
 def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     given = dict(zip(_FORWARD, inputs))
     q = given["q"]
-    without = [n for n in _FORWARD[11:] if given[n] is not None]
-    without += ["bias"] if given["bias"] is not None else []
+    without = [n for n in ("block_table", "lengths") if given[n] is not None]
     ctx.needed = _needed(ctx, len(inputs))
-    asked = [n for n, needs in zip(_FORWARD, ctx.needed) if needs and n == "alibi"]
+    asked = [n for n, needs in zip(_FORWARD, ctx.needed) if needs and n in ("alibi", "bias")]
     if without or asked or q.dtype in _NARROW or q.shape[-1] > _backward.MOST_HEAD_DIM:
         reason = (
             f"with {', '.join(without)}"
             if without
-            else "by alibi"
+            else f"by {', '.join(asked)}"
             if asked
             else f"of {q.dtype}, head_dim {q.shape[-1]}"
         )
         raise ArgumentError(
             f"no gradient of attention {reason}",
             why="backward kernels take f16 and bf16, head_dim up to"
-            f" {_backward.MOST_HEAD_DIM}, causal, window, softcap, alibi, sink and grouped heads",
+            f" {_backward.MOST_HEAD_DIM}; pages and lengths are for inference; alibi and bias are"
+            " taken as constants",
             remedy="call it under torch.no_grad(), or use torch's attention there",
         )
     ctx.set_materialize_grads(False)
     out, lse = output
-    ctx.save_for_backward(q, given["k"], given["v"], out, lse, given["alibi"], given["sink"])
+    extras = [given[n] for n in ("alibi", "bias", "cu_seqlens", "cu_seqlens_k", "sink")]
+    ctx.save_for_backward(q, given["k"], given["v"], out, lse, *extras)
     ctx.options = [given[name] for name in ("causal", "scale", "left", "right", "softcap")]
 
 
 def _attention_gradient(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple[Any, ...]:
-    q, k, v, out, lse, alibi, sink = ctx.saved_tensors
+    q, k, v, out, lse, *extras, sink = ctx.saved_tensors
     none = (None,) * 8
     if grad is None and grad_lse is None:
         return (None, None, None, *none, None, None, None, None)
     if grad is None:
         grad = torch.zeros_like(out)
-    dq, dk, dv = attention_backward(grad, q, k, v, out, lse, grad_lse, alibi, *ctx.options)
+    dq, dk, dv = attention_backward(grad, q, k, v, out, lse, grad_lse, *extras, *ctx.options)
     of_sink = None
     if sink is not None and ctx.needed[10]:
         delta = (grad.float() * out.float()).sum(-1)
@@ -334,6 +343,9 @@ def attention_backward(
     lse: Tensor,
     grad_lse: Tensor | None = None,
     alibi: Tensor | None = None,
+    bias: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
     causal: bool = False,
     scale: float | None = None,
     left: int | None = None,
@@ -342,7 +354,7 @@ def attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return (dq, dk, dv): `tawa.kernels.attention_backward.attention_backward`."""
     return _backward.attention_backward(
-        rows_of(grad.to(out.dtype)),
+        rows_of(grad.to(out.dtype), once=True),
         rows_of(q),
         rows_of(k),
         rows_of(v),
@@ -353,6 +365,8 @@ def attention_backward(
         window=_window(left, right),
         softcap=softcap,
         alibi=_dense(alibi),
+        bias=_lines(bias),
+        cu_seqlens=cu_seqlens if cu_seqlens_k is None else (cu_seqlens, cu_seqlens_k),
         grad_lse=_dense(grad_lse),
     )
 
