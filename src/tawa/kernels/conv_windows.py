@@ -284,7 +284,8 @@ def conv_pointers(
 
     `CHANNELS` and `channels` are those of one group, in and out; filters are `stride_f` apart, y
     (and the residual) are dense. With `DIRECT` a step is one input value of each pixel, BLOCK_K is
-    not used, and nothing is rounded to tf32. Grid (cdiv(pixels, BLOCK_M), cdiv(channels, BLOCK_N), groups).
+    not used, and nothing is rounded to tf32. Grid (cdiv(pixels, BLOCK_M),
+    cdiv(channels, BLOCK_N), groups).
     """
     pixel = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
