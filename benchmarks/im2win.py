@@ -2,11 +2,12 @@
 
     python benchmarks/im2win.py [--jobs f16:128,f16:1,f32:128] [--budget 220] [--out FILE.json]
 
-Each layer runs in a process of its own with a time-out. Its methods: `auto` (the best of the
+Each layer runs in a process of its own with a time-out; the processes of a job compile side by
+side, and use the GPU one after the other. Its methods: `auto` (the best of the
 likeliest variants, tried first), `im2win` and `im2col` (packing counted, and apart), `direct`;
 torch's `unfold` and a cuBLAS product; cuDNN's best (`cudnn.benchmark`, channels_last). All take
-turns, five rounds, medians; at N = 1 calls are replayed from a CUDA graph, so that launching is not
-in the figure, and inputs are in the L2 cache for all. Every method's result is compared with
+turns, five rounds, medians; calls are replayed from CUDA graphs, so that launching is in no figure;
+small inputs (N = 1) are in the L2 cache for all. Every method's result is compared with
 float64 on the first, a middle and the last image, over NaN that stood there before. Bytes beside
 input, filters and output: by formula, and the allocator's measured peak during a call.
 """
@@ -45,8 +46,11 @@ _TRIED = {"auto": 5, "im2win": 2, "im2col": 2, "direct": 1}
 _ROUNDS = 5
 
 
-def time_calls(call: Callable[[], Any], seconds: float, graphs: bool) -> Callable[[], float]:
-    """Return what measures milliseconds of a call, over about `seconds` of calls."""
+def time_calls(call: Callable[[], Any], seconds: float) -> Callable[[], float]:
+    """Return what measures milliseconds of a call, over about `seconds` of calls.
+
+    Calls are replayed from a CUDA graph: what they cost the host is not in the figure.
+    """
     import torch
 
     def timed(work: Callable[[], Any], count: int) -> float:
@@ -59,23 +63,24 @@ def time_calls(call: Callable[[], Any], seconds: float, graphs: bool) -> Callabl
         return begin.elapsed_time(end) / count
 
     call()
-    once = timed(call, 2)
-    if graphs:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(20):
-                call()
-        graph.replay()
-        return lambda: timed(graph.replay, max(1, round(seconds * 50 / max(once, 0.01)))) / 20
-    return lambda: timed(call, max(2, round(seconds * 1e3 / once)))
+    once = max(timed(call, 2), 1e-3)
+    calls = max(1, min(20, round(5 / once)))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(calls):
+            call()
+    graph.replay()
+    each = max(timed(graph.replay, 1), 1e-3)
+    return lambda: timed(graph.replay, max(1, round(seconds * 1e3 / each))) / calls
 
 
-def layer(index: int, dtype: str, batch: int) -> dict[str, Any]:
+def layer(index: int, dtype: str, batch: int, ablation: bool = False) -> dict[str, Any]:
     """Check and time one layer; every method that fails is reported with its error."""
     import torch
     import torch.nn.functional as F
 
-    from tawa.kernels.conv import conv2d, workspace
+    import tawa
+    from tawa.kernels.conv import Tuner, conv2d, workspace
     from tawa.kernels.conv_geometry import Geometry
     from tawa.kernels.conv_operands import bind
     from tawa.kernels.conv_prepare import prepare
@@ -117,7 +122,7 @@ def layer(index: int, dtype: str, batch: int) -> dict[str, Any]:
         for variant in variants(operands.problem, method)[: _TRIED[method]]:
             try:
                 launches = prepare(operands, variant)
-                time_ms = time_calls(lambda ls=launches: [each() for each in ls], 0.01, False)()
+                time_ms = time_calls(lambda ls=launches: [each() for each in ls], 0.01)()
             except Exception as error:
                 tried_errors.append(f"{variant}: {type(error).__name__} {str(error)[:300]}")
                 continue
@@ -126,9 +131,11 @@ def layer(index: int, dtype: str, batch: int) -> dict[str, Any]:
         tried_texts[method] = [f"{each:.4f} {what}" for each, what in sorted(tried, key=str)]
         if method in ("im2win", "im2col"):
             launches = prepare(operands, variant)
-            parts = [time_calls(each, 0.02, False)() for each in launches]
+            parts = [time_calls(each, 0.02)() for each in launches]
             found[f"{method} parts ms"] = {"x": parts[0], "w": parts[1], "product": sum(parts[2:])}
-        return lambda: conv2d(x, w, stride=s, method=method, variant=variant), variant
+        chosen = Tuner(keep=False)
+        chosen.best[operands.problem, method] = variant
+        return lambda: conv2d(x, w, stride=s, method=method, tuner=chosen), variant
 
     tried_errors: list[str] = []
     tried_texts: dict[str, list[str]] = {}
@@ -163,10 +170,38 @@ def layer(index: int, dtype: str, batch: int) -> dict[str, Any]:
         except Exception as error:
             row["failed"] = f"{type(error).__name__}: {str(error)[:600]}"
     found["tried"], found["not built"] = tried_texts, tried_errors
+    if ablation and "variant" in found["methods"]["im2win"]:
+        y = torch.empty(batch, co, g.ho, g.wo, device="cuda", dtype=kind, memory_format=last)
+        held_x, held_w, held_y = (each.permute(0, 2, 3, 1) for each in (x, w, y))
+        operands = bind(held_x, held_w, g, held_y)
+        depth = 128 // item
+        small = {"BLOCK_I": 1, "BLOCK_H": 8, "BLOCK_W": 8, "BLOCK_N": 32, "BLOCK_K": depth}
+        whole = next(v for v in variants(operands.problem, "im2win") if v.splits == 1)
+        steps = {
+            "whole": whole,
+            "no prefetch (depth 1)": Variant("im2win", tawa.Config(whole.config.kwargs, depth=1)),
+            "no vector loads (pointers)": Variant(
+                "im2win", tawa.Config({"BLOCK_M": 128, "BLOCK_N": 64, "BLOCK_K": depth})
+            ),
+            "no micro-kernel (64 x 32)": Variant("im2win", tawa.Config(small)),
+        }
+        found["ablation"] = {}
+        for name, each in steps.items():
+            try:
+                y.fill_(float("nan"))
+                launches = prepare(operands, each)
+                for launch in launches:
+                    launch()
+                off = float((y[images].double() - want).norm() / norm)
+                assert off < TOLERANCE, f"error {off}"
+                spent = time_calls(lambda ls=launches: [one() for one in ls], 0.02)()
+                found["ablation"][name] = spent
+            except Exception as error:
+                found["ablation"][name] = f"{type(error).__name__}: {str(error)[:300]}"
     timers: dict[str, Callable[[], float]] = {}
     for method, call in calls.items():
         slow = method in ("direct", "unfold")
-        timers[method] = time_calls(call, 0.01 if slow else 0.03, batch == 1)
+        timers[method] = time_calls(call, 0.01 if slow else 0.03)
     samples: dict[str, list[float]] = {method: [] for method in timers}
     names = list(timers)
     for turn in range(_ROUNDS):
@@ -177,6 +212,29 @@ def layer(index: int, dtype: str, batch: int) -> dict[str, Any]:
     for method, times in samples.items():
         found["methods"][method]["ms"] = median(times)
     return found
+
+
+def compile_ahead(index: int, dtype: str, batch: int) -> None:
+    """Import and compile what `layer` will need, without the GPU; failures are told there."""
+    import torch  # noqa: F401
+
+    import tawa
+    from tawa.kernels.conv_geometry import Geometry
+    from tawa.kernels.conv_operands import bind
+    from tawa.kernels.conv_prepare import prepare
+    from tawa.kernels.conv_variants import variants
+
+    c, size, co, f, s = LAYERS[index - 1]
+    g = Geometry(batch, size, size, c, co, f, f, (s, s))
+    x, w = tawa.array((batch, size, size, c), dtype), tawa.array((co, f, f, c), dtype)
+    operands = bind(x, w, g)
+    for method, count in _TRIED.items():
+        for variant in variants(operands.problem, method)[:count]:
+            try:
+                for launch in prepare(operands, variant):
+                    launch.compile()
+            except tawa.errors.TawaError:
+                continue
 
 
 def mean(values: Sequence[float]) -> float:
@@ -221,8 +279,22 @@ def table(results: Sequence[dict[str, Any]]) -> str:
                 lines.append(f"       {method}: ms {texts}; packing x at {moved:.0f} GB/s")
         for method, tried in each["tried"].items():
             lines.append(f"       {method}: {'; '.join(tried)}")
+        if steps := each.get("ablation"):
+            whole = steps["whole"]
+            for name, spent in steps.items():
+                timed = isinstance(spent, float) and isinstance(whole, float)
+                text = f"{spent:.4f} ms, {spent / whole:.2f} of the whole" if timed else spent
+                lines.append(f"       im2win, {name}: {text}")
         lines += [f"       not built: {text}" for text in each["not built"]]
     return "\n".join(lines)
+
+
+def start(index: str, job: str, options: argparse.Namespace) -> subprocess.Popen[str]:
+    """Start the process of a layer, which compiles and then waits."""
+    command = [sys.executable, __file__, "--one", f"{index}:{job}"]
+    command += ["--ablation"] * options.ablation
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def main() -> None:
@@ -232,31 +304,36 @@ def main() -> None:
     parser.add_argument("--layers", default=",".join(map(str, range(1, len(LAYERS) + 1))))
     parser.add_argument("--budget", type=float, default=220.0)
     parser.add_argument("--limit", type=float, default=45.0, help="seconds for a layer")
+    parser.add_argument("--ablation", action="store_true", help="im2win's parts, one taken away")
     parser.add_argument("--out", default="")
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         index, dtype, batch = options.one.split(":")
-        print(json.dumps(layer(int(index), dtype, int(batch))))
+        compile_ahead(int(index), dtype, int(batch))
+        sys.stdin.readline()  # until the layers before it are done
+        print(json.dumps(layer(int(index), dtype, int(batch), options.ablation)))
         return
     end, results = time.monotonic() + options.budget, []
     for job in options.jobs.split(","):
+        if end - time.monotonic() < 20:
+            print(f"{job}: no time left", flush=True)
+            continue
         done: list[dict[str, Any]] = []
-        for index in options.layers.split(","):
-            left = min(options.limit, end - time.monotonic())
-            if left < 8:
-                print(f"{job} layer {index}: no time left", flush=True)
-                continue
-            command = [sys.executable, __file__, "--one", f"{index}:{job}"]
+        workers = {index: start(index, job, options) for index in options.layers.split(",")}
+        for index, worker in workers.items():
+            left = max(1.0, min(options.limit, end - time.monotonic()))
             try:
-                run = subprocess.run(command, capture_output=True, text=True, timeout=left)
+                found, errors = worker.communicate("go\n", timeout=left)
             except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.communicate()
                 print(f"{job} layer {index}: stopped after {left:.0f} s", flush=True)
                 continue
-            if run.returncode:
-                print(f"{job} layer {index}: {run.stderr[-1500:]}", flush=True)
+            if worker.returncode:
+                print(f"{job} layer {index}: {errors[-1500:]}", flush=True)
                 continue
-            done.append(json.loads(run.stdout.splitlines()[-1]))
+            done.append(json.loads(found.splitlines()[-1]))
         if done:
             print(table(done), flush=True)
         results += done

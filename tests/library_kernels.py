@@ -25,6 +25,7 @@ from tawa.kernels import (
 from tawa.kernels.attention import Variant
 from tawa.kernels.conv_geometry import Geometry
 from tawa.kernels.prepare import Launch
+from tawa.target import H200
 
 TURNS = (("arrangement", "pingpong"),)
 HEADS = 2
@@ -278,15 +279,15 @@ def _convolutions() -> Iterator[tuple[str, Library]]:
         ("taps", replace(around, dilation=(2, 1))),
         ("parity", replace(strided, padding=(1, 1, 1, 1))),
     ):
-        yield f"conv {form}", Library(partial(_convolution, form=form, geometry=g), 0, 64, least=1)
+        yield f"conv {form}", Library(partial(_convolution, form=form, geometry=g), 0, 64)
     grouped = replace(around, c=96, groups=2, co=144)
     make = partial(_convolution, form="taps", geometry=grouped)
-    yield "conv groups", Library(make, 0, 64, least=1)
+    yield "conv groups", Library(make, 0, 64)
     make = partial(_convolution, form="taps", geometry=around, finish=True)
-    yield "conv finished", Library(make, 0, 64, least=1)
+    yield "conv finished", Library(make, 0, 64)
     make = partial(_convolution, form="taps", geometry=around, splits=3)
     for index in range(2):
-        yield f"conv split {index}", Library(make, index, 0 if index else 64, least=3)
+        yield f"conv split {index}", Library(make, index, 0 if index else 64, least=1)
     first = Geometry(2, 15, 17, 3, 72, 5, 5, (2, 2))
     for index in range(3):
         # Of the three launches the first two pack: none of their loops is over channels.
@@ -297,7 +298,7 @@ def _convolutions() -> Iterator[tuple[str, Library]]:
     odd = replace(around, c=10, co=26, groups=2)
     for form in ("pointers", "direct"):
         make = partial(_convolution, form=form, geometry=odd, tile=(64, 32, 32))
-        yield f"conv {form}", Library(make, 0, 32 if form == "pointers" else 1, least=1)
+        yield f"conv {form}", Library(make, 0, 32 if form == "pointers" else 1)
 
 
 def _gradient(extent: int | None, geometry: Geometry, of: str) -> list[Launch]:
@@ -312,15 +313,17 @@ def _gradient(extent: int | None, geometry: Geometry, of: str) -> list[Launch]:
         w = integers((g.co, g.fh, g.fw, g.channels), "f16")
         return conv_gradients.input_launches(g, dy, w, dx)
     dw = np.full((g.co, g.fh, g.fw, g.channels), np.nan, np.float16)
-    return conv_gradients.weight_launches(g, integers((g.n, g.h, g.w, g.c), "f16"), dy, dw)
+    x = integers((g.n, g.h, g.w, g.c), "f16")
+    # One multiprocessor, so that one program sums over all images.
+    return conv_gradients.weight_launches(g, x, dy, dw, replace(H200, multiprocessors=1))
 
 
 def _gradients() -> Iterator[tuple[str, Library]]:
     strided = Geometry(2, 9, 11, 40, 72, 3, 3, (2, 2), (1, 1, 1, 1))
     make = partial(_gradient, geometry=strided, of="input")
-    yield "conv input gradient", Library(make, 0, 64, least=1)
-    around = Geometry(2, 8, 8, 40, 72, 3, 3, padding=(1, 1, 1, 1))
-    for name, g in (("rows", replace(around, padding=(0, 0, 0, 0))), ("taps", around)):
+    yield "conv input gradient", Library(make, 0, 64)
+    around = Geometry(5, 4, 8, 40, 72, 3, 3, padding=(1, 1, 1, 1))
+    for name, g in (("rows", Geometry(5, 6, 10, 40, 72, 3, 3)), ("taps", around)):
         make = partial(_gradient, geometry=g, of="filters")
         yield f"conv filters' gradient {name}", Library(make, 0, 2, least=1)
     yield "conv filters' gradient added", Library(make, 1)

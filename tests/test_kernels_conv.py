@@ -331,7 +331,7 @@ def test_images_of_any_strides_are_packed(method):
 
 def test_the_ablation_of_the_paper():
     """No prefetch: depth 1; no vector loads: pointers; no micro-kernel: tiles of 64 x 32."""
-    g = Geometry(1, 11, 13, 8, 32, 3, 3)
+    g = Geometry(1, 11, 13, 3, 32, 5, 3)
     x, w = arrays(g)
     whole = Variant("im2win", tawa.Config({**BOX, "BLOCK_N": 32}, depth=1))
     pointers = Variant("im2win", tawa.Config(TILE))

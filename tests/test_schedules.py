@@ -56,12 +56,23 @@ FIXED = {
     "shape dot without a loop": "walks over tiles: the resident blocks say how many are one's own",
     "shape updates in place": "walks over tiles as well",
     "library stream 1": "adds up the parts that the programs before it left",
+    "conv filters' gradient added": "adds up the parts that the programs before it left",
+    "conv im2win 2": "its sum is over a window, whose size is a constant of the kernel",
+    "conv padded": "the same",
     "attention packed 0": "orders tiles: its loop is over sequences",
 }
 """Kernels with loops that no argument here turns more or less often, and over what they are."""
 
 
-PARTS = {"library split 0", "library stream 0", "library split_once 0", "library few rows"}
+PARTS = {
+    "library split 0",
+    "library stream 0",
+    "library split_once 0",
+    "library few rows",
+    "conv split 0",
+    "conv filters' gradient rows",
+    "conv filters' gradient taps",
+}
 """Kernels that divide a sum into parts, of a trip each at least."""
 
 

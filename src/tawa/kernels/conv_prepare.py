@@ -153,16 +153,14 @@ def _packed_by_pointers(
 ) -> Launch:
     """Return the product over packed windows without descriptors: what these are worth."""
     g, buffer = operands.problem.geometry, how.images
-    if variant.form == "padded" or how.filters.pitch != how.filters.columns * buffer.column:
+    if variant.form == "padded":
         raise ArgumentError(
-            f"{variant.form} through pointers: packed rows have gaps between them",
-            why="a window is read by pointers as one run of elements",
-            remedy='use descriptors (a tile with BLOCK_I), or the form "pointers"',
+            "padded images through pointers", remedy='use the form "pointers", which pads nothing'
         )
     step = 1 if variant.form == "im2col" else g.stride[1]
     taps = how.filters.columns
     seen = Geometry(buffer.lines, 1, buffer.columns, buffer.column, g.co, 1, taps, (1, step))
-    strides = (buffer.pitch, buffer.pitch, buffer.column, 1)
+    strides = (buffer.pitch, buffer.pitch, buffer.column, how.filters.pitch)
     return _by_pointers(operands, variant, seen, strides, windowed, w)
 
 
@@ -174,9 +172,14 @@ def _by_pointers(
     x: Any = None,
     w: Any = None,
 ) -> Launch:
-    """Return the launch through pointers, over x and w or over what stands for them."""
+    """Return the launch through pointers, over x and w or over what stands for them.
+
+    `strides` are those of images, rows, pixels and filters.
+    """
     problem, sizes = operands.problem, variant.config.all_kwargs()
-    g, steps = (seen, strides) if seen is not None else (problem.geometry, problem.strides)
+    g, steps = problem.geometry, (*problem.strides[:3], problem.geometry.window)
+    if seen is not None:
+        g, steps = seen, strides
     options = sizes | {
         "FH": g.fh,
         "FW": g.fw,
@@ -192,7 +195,7 @@ def _by_pointers(
     }
     arrays = (operands.x, operands.w) if seen is None else (x, w)
     extra = (operands.residual, operands.scale, operands.bias)
-    numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *steps[:3])
+    numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *steps)
     grid = (ceil(g.pixels / sizes["BLOCK_M"]), ceil(g.filters / sizes["BLOCK_N"]), g.groups)
     arguments = (*arrays, operands.y, *extra, *numbers)
     options["SUM"] = _sum(problem)

@@ -257,6 +257,7 @@ def conv_pointers(
     stride_xn,
     stride_xh,
     stride_xw,
+    stride_f,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -281,9 +282,10 @@ def conv_pointers(
 ):
     """The same through pointers; x has any strides but that of channels, which lie side by side.
 
-    `CHANNELS` and `channels` are those of one group, in and out; w and y (and the residual) are
-    dense. With `DIRECT` a step is one input value of each pixel, BLOCK_K is not used, and nothing
-    is rounded to tf32. Grid (cdiv(pixels, BLOCK_M), cdiv(channels, BLOCK_N), groups).
+    `CHANNELS` and `channels` are those of one group, in and out; filters are `stride_f` apart, y
+    (and the residual) are dense. With `DIRECT` a step is one input value of each pixel, BLOCK_K is
+    not used, and nothing is rounded to tf32. Grid (cdiv(pixels, BLOCK_M),
+    cdiv(channels, BLOCK_N), groups).
     """
     pixel = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -293,7 +295,7 @@ def conv_pointers(
     image = pixel // out_width // out_height
     there = pixel < pixels
     x_at = x_ptr + (image.to(tl.int64) * stride_xn + group * CHANNELS)
-    w_at = w_ptr + (group * channels + columns).to(tl.int64) * (FH * FW * CHANNELS)
+    w_at = w_ptr + (group * channels + columns).to(tl.int64) * stride_f
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
     if DIRECT:
         for k in range(0, FH * FW * CHANNELS):
