@@ -140,7 +140,9 @@ def test_demo_as_facts(capsys):
         assert facts[part]["compiled"]["proof"]["ok"] is True
 
 
-@pytest.mark.parametrize("name", ["01_gemm", "02_explain", "03_trace", "04_attention", "05_convolution"])
+@pytest.mark.parametrize(
+    "name", ["01_gemm", "02_explain", "03_trace", "04_attention", "05_convolution"]
+)
 def test_examples_run(name, tmp_path, monkeypatch, capsys):
     import runpy
     import sys

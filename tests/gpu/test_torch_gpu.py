@@ -123,7 +123,7 @@ def test_a_training_step_is_torchs():
 def test_float32_follows_torchs_precision():
     a, b = torch.randn(512, 1024, device="cuda"), torch.randn(1024, 512, device="cuda")
     exact = a.double() @ b.double()
-    assert worst([matmul(a, b)], [exact]) < 2e-6
+    assert worst([matmul(a, b)], [exact]) < 4e-6
     torch.set_float32_matmul_precision("high")
     try:
         assert 1e-5 < worst([matmul(a, b)], [exact]) < 2e-3

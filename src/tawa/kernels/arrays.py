@@ -103,7 +103,7 @@ def counters_maker(array: Any, count: int) -> Callable[[Any], Any]:
 
     def make(_: Any) -> Any:
         stream = stream_of(ordinal)
-        if connect().is_capturing(stream):
+        if connect().is_capturing(stream, ordinal):
             return _zeros(library, ordinal, size)
         thread = get_ident() if stream == PER_THREAD else 0
         return _kept_zeros(library, ordinal, stream, thread, size)

@@ -100,7 +100,7 @@ class Tuner(tuning.Tuner[Task, Variant]):
     """Remembers the fastest tiles of each sum it has timed, in memory and on disk."""
 
     def __init__(self, *, store: DiskStore | None = None, keep: bool = True) -> None:
-        super().__init__("attention_backward", ARRAYS, store=store, keep=keep)
+        super().__init__("attention_backward", ARRAYS, written="", store=store, keep=keep)
 
     def choose(self, part: Part, arrays: Gradients) -> Variant:
         """Return the variant of a sum: the fastest, or in the simulator the first that builds.

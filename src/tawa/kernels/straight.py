@@ -69,13 +69,14 @@ def is_plain(value: object) -> bool:
 class Recipes:
     """The recipes of a function: by the facts of a call's arrays, and its options.
 
-    `names` are those of the arrays, in the order in which calls give them.
+    `names` are those of the arrays, in the order in which calls give them; a call writes to the one
+    called `written`, and reads the others.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], written: str = "out") -> None:
         self._names = tuple(names)
         self._told = False
-        self._out = self._names.index("out") if "out" in self._names else None
+        self._out = self._names.index(written) if written in self._names else None
         self._kept: dict[Hashable, Recipe] = {}
         self._readers: dict[tuple[type, ...], Call] = {}
 
@@ -191,7 +192,7 @@ def straighten(recipe: Recipe, arrays: Arrays, held: Sequence[Any]) -> Call | No
     where a step is more than a launch, and where the current stream is being captured.
     """
     device = look(arrays[0]).device
-    if is_capturing(current_stream({"first": arrays[0]})(device.ordinal)):
+    if is_capturing(current_stream({"first": arrays[0]})(device.ordinal), device.ordinal):
         return None
     text = _Text(arrays, {"__ordinary": recipe.run})
     text.namespace["__check"] = check_storage

@@ -48,8 +48,9 @@ class Tuner(Generic[ProblemT, VariantT]):
     """Remembers the fastest variant of each problem, in memory and on disk.
 
     `best` holds them; `recipes` what calls launch whose variant was chosen by it.
-    `family` names the kernels in keys and messages, `arrays` those of a call; `store` replaces the
-    cache folder; `keep` false leaves the disk alone.
+    `family` names the kernels in keys and messages, `arrays` those of a call, `written` the one
+    that a call may be given to write to; `store` replaces the cache folder; `keep` false leaves
+    the disk alone.
     """
 
     def __init__(
@@ -57,12 +58,13 @@ class Tuner(Generic[ProblemT, VariantT]):
         family: str,
         arrays: Sequence[str] = (),
         *,
+        written: str = "out",
         store: DiskStore | None = None,
         keep: bool = True,
     ) -> None:
         self.family = family
         self.best: dict[ProblemT, VariantT] = {}
-        self.recipes = Recipes(arrays)
+        self.recipes = Recipes(arrays, written)
         self._store = store
         self._keep = keep
 

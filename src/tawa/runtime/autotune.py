@@ -203,7 +203,7 @@ class Autotuner(Launchable):
         if kept is not None:
             return kept
         stream = current_stream(named)(gpus[0])
-        refuse_capture(f"the tuning of {self.name}", "timing a kernel", stream)
+        refuse_capture(f"the tuning of {self.name}", "timing a kernel", stream, gpus[0])
         tuning = self._time_all(grid, args, keywords)
         if self._keep:
             store.put(disk_key, tuning.encode(self.configs))

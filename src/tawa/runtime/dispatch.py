@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from tawa.errors import ArgumentError, LaunchError
@@ -106,14 +106,14 @@ def current_device(machine: Driver) -> Callable[[], int]:
     return machine.current_device
 
 
-def is_capturing(stream: int) -> bool:
-    """Tell whether a stream is being captured into a CUDA graph."""
-    return connect().is_capturing(stream)
+def is_capturing(stream: int, device: int) -> bool:
+    """Tell whether a stream of a device is being captured into a CUDA graph."""
+    return connect().is_capturing(stream, device)
 
 
-def refuse_capture(what: str, work: str, stream: int) -> None:
-    """Raise LaunchError where a stream is being captured into a CUDA graph."""
-    if is_capturing(stream):
+def refuse_capture(what: str, work: str, stream: int, device: int) -> None:
+    """Raise LaunchError where a stream of a device is being captured into a CUDA graph."""
+    if is_capturing(stream, device):
         raise LaunchError(
             f"{what} is inside a CUDA graph capture",
             why=f"{work} cannot be captured",
@@ -148,10 +148,13 @@ class GpuKernel:
             f"the first launch of {self.kernel.name} with these arguments",
             "compiling and loading a kernel",
             stream(device),
+            device,
         )
         with self._lock:
             loaded = self._ready(machine, device)
-            counters = self._counters.setdefault(device, Counters(machine.is_capturing))
+            counters = self._counters.setdefault(
+                device, Counters(partial(machine.is_capturing, device=device))
+            )
         blocks = self._blocks[device]
         place = Place(device, stream, current_device(machine), blocks, counters)
         return make_launcher(

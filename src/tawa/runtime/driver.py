@@ -22,6 +22,7 @@ from tawa.target import H200, Target
 
 _OLDEST = 13_000  # CUDA 13.0, driver 580: what the cubins of NVRTC 13 need
 _STICKY = frozenset((700, 702, 714, 715, 716, 717, 718, 719, 720))  # the context is lost
+_NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 _IMPLICIT = 906  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
 _SIMULATOR = "run it in the simulator: pass NumPy arrays, or call tawa.simulate"
 
@@ -104,10 +105,16 @@ class Driver:
             raise LaunchError(f"{name} failed: {self.describe(int(code))}")
         return values[0] if len(values) == 1 else tuple(values)
 
-    def is_capturing(self, stream: int) -> bool:
+    def is_capturing(self, stream: int, device: int = 0) -> bool:
         """Tell whether a stream is being captured into a CUDA graph, or must not be asked now."""
         status = ctypes.c_int(0)
         code = self._capturing(stream, ctypes.addressof(status))
+        if code == _NO_CONTEXT:  # of this thread: the legacy stream is a context's
+            self.enter(device)
+            try:
+                code = self._capturing(stream, ctypes.addressof(status))
+            finally:
+                self.leave()
         if code == _IMPLICIT:  # the legacy stream, while another one is captured
             return True
         if code != 0:
