@@ -49,7 +49,7 @@ def test_shapes_and_numbers_are_those_of_torch(name):
         for node, shape in recorder.seen.items():
             text = shapes.get(node, shapes.get(f"{node}_"))
             assert tuple(eval(text, {"min": min, "max": max}, named)) == shape, node
-        if turn < 2:
+        if turn == 0:
             np.testing.assert_allclose(graph(x.numpy()), wanted, rtol=1e-3, atol=1e-5)
 
 

@@ -225,6 +225,52 @@ def test_functions_of_functions_run():
     assert made.power(2, x)[1, 2] == 125
 
 
+@axon.graph
+def half(x, w):
+    """A function that others use."""
+    return axon.relu(axon.conv(x, w, stride=2, pad=1, kernel=3))
+
+
+LEVELS_DOWN, DOUBLE = 2, True
+
+
+@axon.graph
+def block(x: f32[n, 4, h, w], w):  # noqa: F821
+    y = x
+    for _ in range(LEVELS_DOWN):
+        y = half(y, w)
+    if DOUBLE:
+        y = axon.upsample(y, 4)
+    return axon.concat([x, y], axis=1)
+
+
+def test_a_graph_in_python():
+    assert {guard.text for guard in block.guards} == {
+        "h % 4 == 0", "w % 4 == 0", "h >= 4", "w >= 4",
+    }  # fmt: skip
+    x, w = np.ones((1, 4, 8, 4), np.float32), np.ones((4, 4, 3, 3), np.float32)
+    assert block(x, w).shape == (1, 8, 8, 4)
+    with pytest.raises(AxonGuard):
+        block(x[:, :, :6], w)
+
+
+def test_what_a_graph_in_python_cannot_have():
+    def late(x):
+        if x:
+            return x
+        return x
+
+    def odd(x):
+        while True:
+            x = x + 1
+
+    with pytest.raises(AxonError, match="`x` is not known when the graph is made"):
+        axon.graph(late)
+    with pytest.raises(AxonError, match="cannot have this statement") as caught:
+        axon.graph(odd)
+    assert "test_axon_programs.py:" in str(caught.value)
+
+
 def test_every_operator_has_a_scheme_and_a_meaning():
     assert len(signatures()) >= 150
     for name in signatures():

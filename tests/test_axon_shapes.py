@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise, permutations, product
 from math import prod
 
@@ -148,11 +149,16 @@ class Variables:
 def test_what_is_solved_is_neither_more_nor_less_than_what_was_asked(asked):
     names = sorted({i for r in asked for part in r[1:] for i in _names(part)})
     domains = [WORDS if name.isupper() else range(5) for name in names]
+    true, false = [], []
     for values in product(*domains):
         chosen = dict(zip(names, values))
+        (true if all(meant(relation, chosen) for relation in asked) else false).append(chosen)
+    rng = random.Random(len(false))
+    some = [(chosen, True) for chosen in rng.sample(true, min(len(true), 40))]
+    some += [(chosen, False) for chosen in rng.sample(false, min(len(false), 40))]
+    for chosen, expected in some:
         made = Variables()
         solver = Solver(made.fresh)
-        expected = all(meant(relation, chosen) for relation in asked)
         try:
             for relation in asked:
                 solver.post(made.constraint(relation))

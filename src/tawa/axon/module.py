@@ -48,6 +48,7 @@ class Function:
         self.names = names
         self._value = value
         self._checked: dict[Any, None] = {}
+        self.declarations: tuple[Declaration, ...] = ()  # of a graph: its own, after those it needs
 
     @cached_property
     def conditions(self) -> list[Condition]:
@@ -240,6 +241,38 @@ def _judge(
 
         if impossible([Fact(c.condition, c) for c in held]):
             raise explain(case, names)
+
+
+def graph(function: Callable[..., Any]) -> Function:
+    """Make a graph of a function that is written in a subset of Python.
+
+    Raises AxonError, with places in the Python source.
+
+    Example::
+
+        @axon.graph
+        def block(x, w):
+            h = axon.relu(axon.conv(x, w, stride=2, pad=1))
+            return axon.concat([x, axon.upsample(h, 2)], axis=1)
+
+        print(block.scheme, block.guards)
+    """
+    from tawa.axon.syntax.python import Reader
+
+    needed: dict[str, Declaration] = {}
+
+    def known(value: Any) -> Fun | None:
+        if not isinstance(value, Function) or not value.declarations:
+            return None
+        needed.update({d.name: d for d in value.declarations if isinstance(d, Fun)})
+        last = value.declarations[-1]
+        return last if isinstance(last, Fun) else None
+
+    reader = Reader(function, known)
+    declarations = (*needed.values(), reader.fun)
+    made = of_declarations(declarations, reader.lines, reader.file).functions[reader.fun.name]
+    made.declarations = declarations
+    return made
 
 
 def check(text: str, file: str = "program.axon") -> str:

@@ -232,7 +232,7 @@ class Expr:
 
     def substitute(self, values: Mapping[Symbol, Operand]) -> Expr:
         """Replace symbols, all at once, and return the normal form."""
-        if self.symbols.isdisjoint(values):
+        if not any(symbol in values for symbol in self.symbols):
             return self
         total = ZERO
         for monomial, coefficient in self.terms.items():

@@ -113,10 +113,17 @@ class Builder:
         self.values.append(Val(Pattern(self.place, name), value, self.place))
         return Name(name, self.place)
 
+    def _weights(self) -> Pattern:
+        """Return the parameter that is a tuple of all weights; of one, no tuple is written."""
+        parts = (*self.weights, *([Pattern(self.place, "_")] if len(self.weights) == 1 else []))
+        self.arrays.extend([0] * (len(parts) - len(self.weights)))
+        return Pattern(self.place, parts=parts)
+
     def finish(self, result: Value) -> Graph:
         """Check the graph and return it; raises AxonError where shapes cannot fit."""
         body = Let(tuple(self.values), self.tree(result), self.place)
-        fun = Fun("graph", (*self.inputs, *self.weights), body, Span(1, 1, 2))
+        weights = Pattern(self.place, "_") if not self.weights else self._weights()
+        fun = Fun("graph", (*self.inputs, weights), body, Span(1, 1, 2))
         module = of_declarations([fun], self.lines, self.file)
         return Graph(module.graph, tuple(self.arrays), len(self.inputs))
 
@@ -140,7 +147,7 @@ class Graph:
 
     def __call__(self, *inputs: Any) -> Any:
         """Check the guards and run with NumPy."""
-        return self.function(*inputs, *self.weights)
+        return self.function(*inputs, self.weights)
 
     @property
     def shapes(self) -> Mapping[str, str]:

@@ -36,7 +36,7 @@ def type_of(value: Any, unifier: Unifier) -> Type:
         case _:
             pass
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    name = NAMES.get(str(dtype).removeprefix("torch."))
+    name = NAMES.get(str(dtype))  # of a torch tensor none: NumPy computes
     if shape is None or name is None:
         raise AxonGuard(
             f"{type(value).__name__} is no argument of a program",

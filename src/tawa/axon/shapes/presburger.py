@@ -6,7 +6,7 @@ of variables is taken as an unknown of its own: what is found impossible or impl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
 from typing import Any
 
@@ -22,6 +22,7 @@ from tawa.integers import (
     Expr,
     Quotient,
     Symbol,
+    apply,
     at_least,
     constant,
     divides,
@@ -223,13 +224,62 @@ def refined(
             if not parts_left:
                 return None
             if len(parts_left) == 1:
-                core.extend(parts_left)
+                core = _propagated([*core, *parts_left])
+                if Problem(core, assumed).all().is_empty():
+                    return None
                 changed = True
             else:
                 kept.append(AnyOf(tuple(parts_left)))
         open_ = kept
     flat = all_of(core)
     return (list(flat.parts) if isinstance(flat, AllOf) else [flat]), open_
+
+
+def _propagated(core: list[Condition]) -> list[Condition]:
+    """Put in, in every condition, the number that another says a quotient is.
+
+    A broadcast size or a minimum over it may so become a plain size.
+    """
+    known: dict[Atom, Condition] = {}
+    numbers: dict[Atom, Expr] = {}
+    for condition in core:
+        if isinstance(condition, Equal) and len(condition.expr.terms) <= 2:
+            for monomial, count in condition.expr.terms.items():
+                rest = condition.expr - make({monomial: count})
+                if len(monomial) == 1 and abs(count) == 1 and rest.value is not None:
+                    known[monomial[0]] = condition
+                    numbers[monomial[0]] = constant(-rest.value * count)
+    out: list[Condition] = []
+    for condition in core:
+        if condition in known.values() or not isinstance(condition, Equal | AtLeast):
+            out.append(condition)
+        elif isinstance(condition, Equal):
+            out.append(equal(_with(condition.expr, numbers)))
+        else:
+            out.append(at_least(_with(condition.expr, numbers)))
+    return [condition for condition in out if condition != TRUE]
+
+
+def _with(expr: Expr, numbers: Mapping[Atom, Expr]) -> Expr:
+    """Return an expression with atoms replaced, also inside other atoms."""
+    total = constant(0)
+    for monomial, count in expr.terms.items():
+        product = constant(count)
+        for atom in monomial:
+            product = product * (numbers[atom] if atom in numbers else _rebuilt(atom, numbers))
+        total = total + product
+    return total
+
+
+def _rebuilt(atom: Atom, numbers: Mapping[Atom, Expr]) -> Expr:
+    match atom:
+        case Symbol():
+            return of_atom(atom)
+        case Quotient(dividend=dividend, divisor=divisor):
+            by = _with(divisor, numbers)
+            return of_atom(atom) if by.value == 0 else _with(dividend, numbers) // by
+        case Apply(function=function, inputs=inputs):
+            return apply(function, *[_with(item, numbers) for item in inputs])
 
 
 def is_possible(conditions: Sequence[Condition], assumed: Sequence[Condition] = ()) -> bool:

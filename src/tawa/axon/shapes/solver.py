@@ -149,9 +149,10 @@ class Solver:
     def expr(self, expr: Expr) -> Expr:
         """Return an expression with all that is known put in."""
         symbols = expr.symbols
-        if not symbols or symbols.isdisjoint(self.dims):
+        if not symbols:
             return expr
-        return expr.substitute(self._values(symbols))
+        values = self._values(symbols)
+        return expr.substitute(values) if values else expr
 
     def word(self, word: Word) -> Word:
         """Return a word with all that is known put in."""

@@ -116,6 +116,22 @@ class Text:
 Type: TypeAlias = TypeVar | Tensor | Int | Shape | Each | Arrow | Product | ListOf | Options | Text
 
 
+def spine(kind: Type) -> tuple[list[Type], Type]:
+    """Return the arguments of a curried function, and its result. It may have thousands."""
+    arguments: list[Type] = []
+    while isinstance(kind, Arrow):
+        arguments.append(kind.argument)
+        kind = kind.result
+    return arguments, kind
+
+
+def arrows(arguments: list[Type], result: Type) -> Type:
+    """Return the curried function of arguments and a result."""
+    for argument in reversed(arguments):
+        result = Arrow(argument, result)
+    return result
+
+
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """A type for all values of some variables, as far as constraints hold.
@@ -161,8 +177,9 @@ class Rename:
                 return Shape(self.word(word))
             case Each(word):
                 return Each(self.word(word))
-            case Arrow(argument, result):
-                return Arrow(self.type(argument), self.type(result))
+            case Arrow():
+                arguments, result = spine(kind)
+                return arrows([self.type(item) for item in arguments], self.type(result))
             case Product(items):
                 return Product(tuple([self.type(item) for item in items]))
             case ListOf(item, each, totals, count):
@@ -187,8 +204,10 @@ def variables(kind: Type) -> Iterator[TypeVar | ElementVar | Row | Symbol]:
             yield from sorted(value.symbols, key=lambda s: s.order)
         case Shape(word) | Each(word):
             yield from _of_word(word)
-        case Arrow(argument, result):
-            yield from variables(argument)
+        case Arrow():
+            arguments, result = spine(kind)
+            for argument in arguments:
+                yield from variables(argument)
             yield from variables(result)
         case Product(items):
             for item in items:

@@ -22,6 +22,7 @@ from tawa.axon.types.kinds import (
     Text,
     Type,
     TypeVar,
+    spine,
     variables,
 )
 from tawa.integers import Condition, Expr, Symbol, render
@@ -92,8 +93,10 @@ class Names:
                 return f"shape {self.word(word)}"
             case Each(word):
                 return f"each {self.word(word)}"
-            case Arrow(argument, result):
-                text = f"{self.type(argument, 2)} -> {self.type(result)}"
+            case Arrow():
+                arguments, result = spine(kind)
+                left = [self.type(argument, 2) for argument in arguments]
+                text = " -> ".join([*left, self.type(result)])
                 return f"({text})" if level else text
             case Product(items):
                 text = " * ".join(self.type(item, 1) for item in items)

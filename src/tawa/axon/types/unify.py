@@ -27,6 +27,8 @@ from tawa.axon.types.kinds import (
     Text,
     Type,
     TypeVar,
+    arrows,
+    spine,
     variables,
 )
 from tawa.errors import AxonError
@@ -289,8 +291,9 @@ class Unifier:
             for symbol in kind.each:
                 made[symbol] = of_atom(symbol)
         if isinstance(kind, Arrow):
-            left = self._renamed(rename, kind.argument, made)
-            return Arrow(left, self._renamed(rename, kind.result, made))
+            arguments, result = spine(kind)
+            left = [self._renamed(rename, argument, made) for argument in arguments]
+            return arrows(left, self._renamed(rename, result, made))
         return rename.type(kind)
 
     def generalize(self, kind: Type, env: Env, mark: int) -> Scheme:
