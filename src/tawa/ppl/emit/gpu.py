@@ -32,7 +32,10 @@ def _driver() -> Any:
 
 
 def _call(function: Any, *args: Any) -> Any:
-    status, *results = function(*args)
+    try:
+        status, *results = function(*args)
+    except RuntimeError as error:  # the bindings find no libcuda
+        raise NoDriver(f"{function.__name__}: {error}", remedy="run with device='cpu'") from error
     if int(status) != 0:
         raise NoDriver(f"{function.__name__}: {status.name}")
     return results[0] if len(results) == 1 else tuple(results)
