@@ -8,11 +8,14 @@ exact in any order, so the number of threads and the device cannot change a bit.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from tawa.errors import WeightError
+from tawa.ppl.infer.execute import Executable
+from tawa.ppl.ir.core import I32, Builder, Program, Region
 
 Array = np.ndarray[Any, Any]
 
@@ -35,7 +38,25 @@ def whole_weights(log_weights: Array) -> tuple[Array, float, int]:
     scale = min(scale, 1 << 52)
     if top == math.inf:
         return (finite == math.inf).astype(np.int64) * scale, top, scale
-    return np.floor(np.exp(finite - top) * scale).astype(np.int64), top, scale
+    return np.floor(_exp(finite - top) * scale).astype(np.int64), top, scale
+
+
+@cache
+def _exponential() -> Executable:
+    b, body = Builder("f64"), Region()
+    program = Program("weights", "f64", (), body, buffers={"x": "f64"})
+    with b.inside(body):
+        zero = b.const(0, I32)
+        x = b.op("read", (zero,), (b.real,), name="x").result
+        b.op("write", (zero, b.make("exp", x)), name="x")
+    return Executable(program, "cpu")
+
+
+def _exp(x: Array) -> Array:
+    """Return exp by our own function: NumPy's has other last bits on other hosts."""
+    held = np.ascontiguousarray(x[None])
+    _exponential().run((), {"x": held}, held.shape[1])
+    return held[0]
 
 
 def log_mean(weights: Array, top: float, scale: int) -> float:
