@@ -31,7 +31,6 @@ def whole_weights(log_weights: Array) -> tuple[Array, float, int]:
     if top == -math.inf:
         raise WeightError(
             f"all {len(logs)} weights are zero",
-            why="no run of the model agrees with what was observed",
             remedy="check the observations' supports and units, or take more particles",
         )
     scale = 1 << (62 - max(1, (len(logs) - 1).bit_length()))
