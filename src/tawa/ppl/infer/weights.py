@@ -20,17 +20,17 @@ from tawa.ppl.ir.core import I32, Builder, Program, Region
 Array = np.ndarray[Any, Any]
 
 
-def whole_weights(log_weights: Array) -> tuple[Array, float, int]:
+def whole_weights(log_weights: Array, where: str = "") -> tuple[Array, float, int]:
     """Return weights as int64, the largest log weight, and the scale of 1.
 
-    Weights of nan count as 0. Raises WeightError where all are 0.
+    Weights of nan count as 0. Raises WeightError where all are 0; `where` says after what.
     """
     logs = np.asarray(log_weights, np.float64)
     finite = np.where(np.isnan(logs), -math.inf, logs)
     top = float(finite.max())
     if top == -math.inf:
         raise WeightError(
-            f"all {len(logs)} weights are zero",
+            f"all {len(logs)} weights are zero{where}",
             remedy="check the observations' supports and units, or take more particles",
         )
     scale = 1 << (62 - max(1, (len(logs) - 1).bit_length()))
