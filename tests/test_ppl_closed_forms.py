@@ -409,3 +409,52 @@ def test_ranks_of_the_truth_are_uniform(method):
         counts[int(np.sum(draws < truth)) * bins // (size + 1)] += 1
     chi = float(((counts - runs / bins) ** 2 / (runs / bins)).sum())
     assert chi < 29.9
+
+
+@ppl.model
+def vectors_in_branches(y):
+    a = ppl.sample(ppl.Normal(0.0, 1.0))
+    v = [a, 2.0 * a] if a > 0 else [0.5, a]
+    w = ppl.map(lambda q: q * 2, v)
+    for i in range(len(y)):
+        v = [v[1], v[0] + w[i]]
+        ppl.observe(ppl.Normal(v[0], 1.0), y[i])
+    return v
+
+
+@ppl.model
+def recursion_over_data(xs):
+    def go(i, total):
+        if i >= len(xs):
+            return total
+        step = ppl.sample(ppl.Normal(xs[i], 1.0))
+        ppl.observe(ppl.Normal(step, 1.0), 0.0)
+        return go(i + 1, total + step)
+
+    return go(0, 0.0)
+
+
+def test_methods_agree_on_vectors_in_branches():
+    """Against the integral over a on a grid."""
+    y = np.array([0.3, 1.0])
+    a = np.linspace(-8, 8, 20_001)
+    v = np.where(a > 0, [a, 2 * a], [0.5 + 0 * a, a])
+    w = 2 * v
+    first, second = v[1], v[0] + w[0]
+    log = -0.5 * a**2 - 0.5 * (y[0] - first) ** 2 - 0.5 * (y[1] - second) ** 2
+    weight = np.exp(log - log.max())
+    mean = float((a * weight).sum() / weight.sum())
+    deviation = math.sqrt(float(((a - mean) ** 2 * weight).sum() / weight.sum()))
+    for method, options in METHODS.items():
+        post = ppl.infer(vectors_in_branches, y, method=method, seed=1, **options)
+        draws = post["a"].astype(float)
+        size = post.ess("a") if method in ("mh", "hmc", "nuts") else 15_000
+        assert abs(draws.mean() - mean) < 4.5 * deviation / math.sqrt(size), method
+
+
+def test_methods_agree_on_recursion_over_data():
+    xs = np.array([0.3, 1.0, 0.2])
+    for method in ("importance", "smc", "mh"):
+        post = ppl.infer(recursion_over_data, xs, method=method, seed=1, **METHODS[method])
+        size = 15_000 if method != "mh" else 3_000
+        assert abs(post.value.mean() - xs.sum() / 2) < 4 * math.sqrt(1.5 / size), method

@@ -512,63 +512,39 @@ class TuningError(TawaError):
 
 class ModelError(TawaError):
     """A probabilistic model uses what its language does not have, or uses it wrongly.
-
-    Why: The source of a model is compiled to a program that runs as one chain or one particle, on
-    the CPU or the GPU: only what has a meaning there can stand in it.
-
-    Remedy: Write what the message proposes; compute what needs all of Python outside of the model
-    and pass it in.
+    Why: The source of a model is compiled to a program of one chain or particle, on CPU and GPU.
+    Remedy: Write what the message proposes; compute other things outside and pass them in.
 
     Example::
 
         from tawa import ppl
-
-        @ppl.model
-        def walk(n):
-            place = 0.0
-            while True:
-                place += ppl.sample(ppl.Normal(0.0, 1.0))
-                if place > 3.0:
-                    break
-            return place
-
-        ppl.infer(walk, 3, method="importance", draws=10)
+        ppl.factor(1.0)
 
     Message::
 
-        break cannot stand in a loop
-          at kernel.py:12
-                        break
-                        ^^^^^
-          why: a loop of a model ends by its condition or its count
-          do:  use while with a condition, or a function that calls itself
+        ppl.factor was called outside of a model
+          why: a model's source is compiled, not run: its words have a meaning only there
+          do:  call it in a function under @ppl.model, and run that with ppl.infer
     """
 
 
 class GradientError(TawaError):
-    """A model has a site that a method with gradients cannot move.
-
-    Why: hmc and nuts move along a gradient of the log density: every site must take real values,
-    and which sites there are must not depend on a sample.
-
+    """A model has a site that hmc and nuts, which move along a gradient, cannot move.
+    Why: Every site must take real values, and which sites there are must not depend on a sample.
     Remedy: Use method="mh" or "smc", or sum over the values of a discrete site with ppl.factor.
 
     Example::
 
         from tawa import ppl
-
         @ppl.model
-        def switch(y):
+        def switch():
             left = ppl.sample(ppl.Bernoulli(0.5))
-            ppl.observe(ppl.Normal(-1.0 if left else 1.0, 1.0), y)
-            return left
-
-        ppl.infer(switch, 0.3, method="nuts")
+        ppl.infer(switch, method="nuts")
 
     Message::
 
         left is discrete: Bernoulli has no gradient
-          at kernel.py:8
+          at kernel.py:7
                 left = ppl.sample(ppl.Bernoulli(0.5))
                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
           why: nuts moves along a gradient of the log density
@@ -578,22 +554,14 @@ class GradientError(TawaError):
 
 class StackError(TawaError):
     """A lane's memory for calls that are not finished, or for its trace, is too small.
-
-    Why: Each chain or particle is one thread with a stack of its own, of a size that is fixed
-    before the run. A lane that needs more stops, and the run is an error: no draw is made up.
-
-    Remedy: Pass a larger `stack=` (in words), or write a model that recurs less deeply.
+    Why: Each chain or particle is a thread with a stack of a size that is fixed before the run.
+    Remedy: Pass a larger `stack=` (in words) or `trace=`, or write a model that recurs less deeply.
 
     Example::
 
         from tawa import ppl
-
         @ppl.model
-        def deep(n):
-            if n == 0:
-                return 0
-            return deep(n - 1) + ppl.sample(ppl.Poisson(1.0))
-
+        def deep(n): return 0 if n == 0 else deep(n - 1) + 1
         ppl.infer(deep, 100, method="importance", draws=10)
 
     Message::
@@ -605,29 +573,21 @@ class StackError(TawaError):
 
 
 class WeightError(TawaError):
-    """All particles have weight zero.
-
-    Why: A weight is the product of the densities of what was observed; where all are zero, no run
-    of the model explains the data, and there is nothing to resample.
-
+    """All particles have weight zero: no run of the model explains the data.
+    Why: A weight is the product of the densities of what was observed.
     Remedy: Check the supports and units of the observations, or take more particles.
 
     Example::
 
         from tawa import ppl
-
         @ppl.model
         def impossible(y):
-            x = ppl.sample(ppl.Uniform(0.0, 1.0))
-            ppl.observe(ppl.Uniform(0.0, x), y)
-            return x
-
+            ppl.observe(ppl.Uniform(0.0, 1.0), y)
         ppl.infer(impossible, 2.0, method="importance", draws=100)
 
     Message::
 
         all 100 weights are zero
-          why: no run of the model agrees with what was observed
           do:  check the observations' supports and units, or take more particles
     """
 

@@ -66,4 +66,4 @@ def _literal(text: str) -> Any:
 
 
 def _array(given: Any) -> Any:
-    return np.asarray(given) if isinstance(given, list) else given
+    return np.asarray(given) if hasattr(given, "append") else given

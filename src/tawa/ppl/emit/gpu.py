@@ -20,7 +20,7 @@ _C: dict[str, Any] = {
     "i64": ctypes.c_int64,
     "bool": ctypes.c_bool,
 }
-THREADS = 128  # a block; lanes share nothing, so any number is right
+THREADS = 32  # a block is a warp: lanes share nothing, and few chains reach all multiprocessors
 
 
 def _driver() -> Any:
@@ -32,21 +32,26 @@ def _driver() -> Any:
 
 
 def _call(function: Any, *args: Any) -> Any:
-    status, *results = function(*args)
+    try:
+        status, *results = function(*args)
+    except RuntimeError as error:  # the bindings find no libcuda
+        raise NoDriver(f"{function.__name__}: {error}", remedy="run with device='cpu'") from error
     if int(status) != 0:
         raise NoDriver(f"{function.__name__}: {status.name}")
-    return results[0] if len(results) == 1 else tuple(results)
+    done: Any = results[0] if len(results) == 1 else tuple(results)
+    return done
 
 
 @lru_cache(maxsize=1)
-def _context() -> Any:
-    """Make the first device's primary context current, once."""
+def _primary() -> Any:
     driver = _driver()
     _call(driver.cuInit, 0)
-    device = _call(driver.cuDeviceGet, 0)
-    context = _call(driver.cuDevicePrimaryCtxRetain, device)
-    _call(driver.cuCtxSetCurrent, context)
-    return context
+    return _call(driver.cuDevicePrimaryCtxRetain, _call(driver.cuDeviceGet, 0))
+
+
+def _context() -> None:
+    """Make the first device's primary context this thread's."""
+    _call(_driver().cuCtxSetCurrent, _primary())
 
 
 class Kernel:

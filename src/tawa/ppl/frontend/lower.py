@@ -20,7 +20,7 @@ from tawa.ppl.frontend import indexing, recursion, vectors, words
 from tawa.ppl.frontend.arithmetic import Arithmetic, Misfit, describe, is_array
 from tawa.ppl.frontend.family import Distribution
 from tawa.ppl.frontend.recursion import Recursive, Specialised, Unknown
-from tawa.ppl.frontend.source import Closure, Source, read
+from tawa.ppl.frontend.source import Closure, Source, as_load, read, returns
 from tawa.ppl.frontend.values import (
     Hole,
     Memory,
@@ -130,7 +130,7 @@ class Lowering:
                     if isinstance(test, bool):
                         chosen = statement.body if test else statement.orelse
                         return self.statements([*chosen, *rest], scope)
-                    if _returns(statement):
+                    if returns(statement):
                         return self._fork(test, statement, rest, scope)
                     self._if(test, statement, scope)
                 case ast.For():
@@ -152,7 +152,7 @@ class Lowering:
                     self.naming = ""
                     self.bind(target, value, scope)
                 case ast.AugAssign(target=ast.Name() | ast.Subscript() as target):
-                    held = ast.copy_location(_as_load(target), target)
+                    held = ast.copy_location(as_load(target), target)
                     value = self.guarded(
                         statement,
                         lambda held=held, s=statement: self.numbers.binary(
@@ -216,23 +216,27 @@ class Lowering:
 
     def _fork(self, test: Value, node: ast.If, rest: list[ast.stmt], scope: dict[str, Any]) -> Any:
         """An `if` with a return in it: what follows belongs to the branches that go on."""
-        parts: list[tuple[Region, Any] | None] = []
-        for branch in (node.body, node.orelse):
+        yes, no = ([*branch, *rest] for branch in (node.body, node.orelse))
+        work: list[Callable[[], Any]] = [
+            lambda: self.statements(yes, dict(scope)),
+            lambda: self.statements(no, dict(scope)),
+        ]
+        return self._either(test, work, node)
+
+    def _either(self, test: Value, work: list[Callable[[], Any]], node: ast.AST) -> Any:
+        """Lower two branches; one whose recursive call has no type yet is left out for now."""
+        known: list[tuple[Region, Any]] = []
+        for branch in work:
             try:
-                inner = dict(scope)
-                parts.append(
-                    self._region(lambda b=branch, s=inner: self.statements([*b, *rest], s))
-                )
+                known.append(self._region(branch))
             except Unknown:
-                parts.append(None)
-        known = [part for part in parts if part is not None]
+                continue
         if not known:
             raise Unknown
         if len(known) == 1:  # lowered once more when the other branch's type is known
-            region, result = known[0]
-            self.b.region.ops.extend(region.ops)
-            return result
-        return self.join(test, parts[0], parts[1], node)  # type: ignore[arg-type]
+            self.b.region.ops.extend(known[0][0].ops)
+            return known[0][1]
+        return self.join(test, known[0], known[1], node)
 
     def join(
         self, test: Value, yes: tuple[Region, Any], no: tuple[Region, Any], node: ast.AST
@@ -280,28 +284,23 @@ class Lowering:
     def _if(self, test: Value, node: ast.If, scope: dict[str, Any]) -> None:
         scopes = [dict(scope), dict(scope)]
         parts: list[Region] = []
-        known: list[int] = []
-        for number, branch in enumerate((node.body, node.orelse)):
-            inner = scopes[number]
+        known: list[dict[str, Any]] = []
+        for inner, branch in zip(scopes, (node.body, node.orelse), strict=True):
             try:
                 parts.append(self._region(lambda b=branch, s=inner: self.statements(b, s))[0])
-                known.append(number)
+                known.append(inner)
             except Unknown:
                 continue
         if not known:
             raise Unknown
-        if len(known) == 1:  # lowered once more when the other branch's type is known
+        if len(known) == 1:  # as in _either
             self.b.region.ops.extend(parts[0].ops)
-            scope.update(scopes[known[0]])
+            scope.update(known[0])
             return
-        names = [n for n in scopes[0] if n in scopes[1]]
-        changed = [n for n in names if scopes[0][n] is not scopes[1][n] or n not in scope]
-        joined = self.join(
-            test,
-            (parts[0], tuple(scopes[0][n] for n in changed)),
-            (parts[1], tuple(scopes[1][n] for n in changed)),
-            node,
-        )
+        yes, no = known
+        changed = [n for n in yes if n in no and (yes[n] is not no[n] or n not in scope)]
+        ends = [tuple(inner[n] for n in changed) for inner in known]
+        joined = self.join(test, (parts[0], ends[0]), (parts[1], ends[1]), node)
         scope.update(zip(changed, joined, strict=True))
 
     def loop(
@@ -527,9 +526,11 @@ class Lowering:
                 test = self.truth(condition, scope)
                 if isinstance(test, bool):
                     return self.expression(body if test else orelse, scope)
-                yes = self._region(lambda: self.expression(body, scope))
-                no = self._region(lambda: self.expression(orelse, scope))
-                return self.join(test, yes, no, node)
+                work: list[Callable[[], Any]] = [
+                    lambda: self.expression(body, scope),
+                    lambda: self.expression(orelse, scope),
+                ]
+                return self._either(test, work, node)
             case ast.Subscript(value=inner, slice=index):
                 return indexing.subscript(self, self.expression(inner, scope), index, scope)
             case ast.Call():
@@ -593,20 +594,3 @@ class Lowering:
         finally:
             self.path = outer_path
         raise Misfit(f"{describe(callee)} cannot be called")
-
-
-def _returns(node: ast.If) -> bool:
-    inner = [n for branch in (node.body, node.orelse) for s in branch for n in _outer_walk(s)]
-    return any(isinstance(n, ast.Return) for n in inner)
-
-
-def _outer_walk(node: ast.AST) -> list[ast.AST]:
-    if isinstance(node, (ast.FunctionDef, ast.Lambda)):
-        return []
-    return [node, *(n for child in ast.iter_child_nodes(node) for n in _outer_walk(child))]
-
-
-def _as_load(target: ast.Name | ast.Subscript) -> ast.expr:
-    if isinstance(target, ast.Name):
-        return ast.Name(id=target.id, ctx=ast.Load())
-    return ast.Subscript(value=target.value, slice=target.slice, ctx=ast.Load())

@@ -87,3 +87,22 @@ def read(function: Callable[..., Any]) -> Closure:
             remedy="define it with def, or write the lambda inside of the model",
         )
     return Closure(node, source, {})
+
+
+def returns(node: ast.If) -> bool:
+    """Whether a branch of an if returns."""
+    inner = [n for branch in (node.body, node.orelse) for s in branch for n in _outer_walk(s)]
+    return any(isinstance(n, ast.Return) for n in inner)
+
+
+def _outer_walk(node: ast.AST) -> list[ast.AST]:
+    if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+        return []
+    return [node, *(n for child in ast.iter_child_nodes(node) for n in _outer_walk(child))]
+
+
+def as_load(target: ast.Name | ast.Subscript) -> ast.expr:
+    """Return what is assigned, as it is read."""
+    if isinstance(target, ast.Name):
+        return ast.Name(id=target.id, ctx=ast.Load())
+    return ast.Subscript(value=target.value, slice=target.slice, ctx=ast.Load())

@@ -15,9 +15,9 @@ from tawa.ppl.infer.hamiltonian import hmc_chain, nuts_chain
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior, unpack
 from tawa.ppl.ir.core import BOOL, I32, Region, Type
-from tawa.ppl.passes.density import Density
+from tawa.ppl.passes.density import Density, generating
 from tawa.ppl.passes.handle import Layout, handle
-from tawa.ppl.passes.reverse import generating, gradient
+from tawa.ppl.passes.reverse import gradient
 
 
 def hmc(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:

@@ -222,7 +222,7 @@ def hmc_chain(
         assign(draw, t)
         assign(count, 0)
         begin_trajectory(v, size)
-        # Equal trajectories can come round to where they began: their length varies (Neal 2011, 3.2).
+        # Equal trajectories can come round to where they began: their length varies (Neal 2011).
         step = get(a[0]) * (0.5 + uniform())
         for _ in range(steps):
             leapfrog(z, g, p, mass, step, size)

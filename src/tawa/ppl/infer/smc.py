@@ -167,7 +167,7 @@ class Filter:
             self.executable.run(given, state, lanes, options.threads)
             generation += 1
             logs = state[weight_buffer][weight_row]
-            weights, top, scale = whole_weights(logs)
+            weights, top, scale = whole_weights(logs, f" after observation {generation}")
             done = self.never or bool(np.all(state[kind_buffer][kind_row] == DONE))
             size = effective(weights)
             sizes.append(size)

@@ -8,34 +8,54 @@ exact in any order, so the number of threads and the device cannot change a bit.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from tawa.errors import WeightError
+from tawa.ppl.infer.execute import Executable
+from tawa.ppl.ir.core import I32, Builder, Program, Region
 
 Array = np.ndarray[Any, Any]
 
 
-def whole_weights(log_weights: Array) -> tuple[Array, float, int]:
+def whole_weights(log_weights: Array, where: str = "") -> tuple[Array, float, int]:
     """Return weights as int64, the largest log weight, and the scale of 1.
 
-    Weights of nan count as 0. Raises WeightError where all are 0.
+    Weights of nan count as 0. Raises WeightError where all are 0; `where` says after what.
     """
     logs = np.asarray(log_weights, np.float64)
     finite = np.where(np.isnan(logs), -math.inf, logs)
     top = float(finite.max())
     if top == -math.inf:
         raise WeightError(
-            f"all {len(logs)} weights are zero",
-            why="no run of the model agrees with what was observed",
+            f"all {len(logs)} weights are zero{where}",
             remedy="check the observations' supports and units, or take more particles",
         )
     scale = 1 << (62 - max(1, (len(logs) - 1).bit_length()))
     scale = min(scale, 1 << 52)
     if top == math.inf:
         return (finite == math.inf).astype(np.int64) * scale, top, scale
-    return np.floor(np.exp(finite - top) * scale).astype(np.int64), top, scale
+    return np.floor(_exp(finite - top) * scale).astype(np.int64), top, scale
+
+
+@cache
+def _exponential() -> Executable:
+    b, body = Builder("f64"), Region()
+    program = Program("weights", "f64", (), body, buffers={"x": "f64"})
+    with b.inside(body):
+        zero = b.const(0, I32)
+        x = b.op("read", (zero,), (b.real,), name="x").result
+        b.op("write", (zero, b.make("exp", x)), name="x")
+    return Executable(program, "cpu")
+
+
+def _exp(x: Array) -> Array:
+    """Return exp by our own function: NumPy's has other last bits on other hosts."""
+    held = np.ascontiguousarray(x[None])
+    _exponential().run((), {"x": held}, held.shape[1])
+    return held[0]
 
 
 def log_mean(weights: Array, top: float, scale: int) -> float:

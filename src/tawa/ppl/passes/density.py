@@ -13,11 +13,12 @@ GradientError.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tawa.errors import GradientError
 from tawa.ppl.frontend.lower import Lowering
-from tawa.ppl.ir.core import I32, Op, Type, Value
+from tawa.ppl.ir.core import I32, Op, Region, Type, Value, clone
 from tawa.ppl.passes.handle import Handler, Layout, Nest
 
 
@@ -83,3 +84,22 @@ class Density(Handler):
     def weigh(self, amount: Value) -> None:
         """Leave a factor."""
         self.low.b.op("factor", (amount,))
+
+
+def without(region: Region, unwanted: Callable[[Op], bool]) -> Region:
+    """Return a copy of a region without some operations."""
+
+    def strip(inner: Region) -> None:
+        inner.ops = [op for op in inner.ops if not unwanted(op)]
+        for op in inner.ops:
+            for nested in op.regions:
+                strip(nested)
+
+    made = clone(region, {})
+    strip(made)
+    return made
+
+
+def generating(region: Region) -> Region:
+    """Return what records the values at `z`, without the density."""
+    return without(region, lambda op: op.code == "factor")

@@ -38,27 +38,9 @@ from tawa.ppl.ir.core import (
     free_values,
     walk,
 )
+from tawa.ppl.passes.density import without
 
 _KEPT = ("kept_real", "kept_whole")
-
-
-def without(region: Region, unwanted: Callable[[Op], bool]) -> Region:
-    """Return a copy of a region without some operations."""
-
-    def strip(inner: Region) -> None:
-        inner.ops = [op for op in inner.ops if not unwanted(op)]
-        for op in inner.ops:
-            for nested in op.regions:
-                strip(nested)
-
-    made = clone(region, {})
-    strip(made)
-    return made
-
-
-def generating(region: Region) -> Region:
-    """Return what records the values at `z`, without the density."""
-    return without(region, lambda op: op.code == "factor")
 
 
 def gradient(program: Program, region: Region, method: str) -> Region:
@@ -299,7 +281,8 @@ class _Reverse:
 
     def trips(self, op: Op) -> int:
         """Return a bound of the number of trips."""
-        count = self.constants.get(op.operands[0], op.attrs.get("most", -1))
+        most: int = op.attrs.get("most", -1)
+        count = self.constants.get(op.operands[0], most)
         if count < 0:
             raise GradientError(
                 "the number of trips of this loop is not known",

@@ -1,0 +1,174 @@
+"""tawa.ppl on a GPU: bits against the CPU, and leapfrogs a second beside NumPyro.
+
+    PYTHONPATH=src:tests python benchmarks/ppl_gpu.py [--chains 4096] [--draws 1000] [--no-numpyro]
+
+Prints one line of JSON for each measurement. Kernel times are of CUDA events around one launch
+of a kernel that has run once before; NumPyro's are of its second run, compilation not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import time
+
+import numpy as np
+
+import ppl_models as models
+from tawa import ppl
+from tawa.ppl.emit import gpu
+from tawa.ppl.infer.chains import collect, launch_arguments, launch_buffers, program_of
+from tawa.ppl.infer.execute import Executable
+from tawa.ppl.infer.options import Options
+
+HMM = (models.EMISSIONS, models.TRANSITION, models.EMISSION)
+BITS = [
+    (models.schools, (models.Y, models.SIGMA), ("importance", "mh", "smc", "hmc", "nuts")),
+    (models.birth_death, (2.0, 0.6, 0.3), ("importance", "mh", "smc")),
+    (models.kalman, (models.SERIES,), ("smc", "nuts")),
+    (models.hmm, HMM, ("smc", "mh")),
+    (models.branches, (0.7,), ("nuts",)),
+    (models.garch, (models.SERIES,), ("nuts",)),
+]
+SIZES = {"chains": 96, "draws": 40, "warmup": 60, "particles": 1000, "stack": 400}
+
+
+def say(**facts):
+    print(json.dumps(facts), flush=True)
+
+
+def arrays(post):
+    values = post.value if isinstance(post.value, tuple) else (post.value,)
+    return [*post.draws.values(), *values]
+
+
+def compare_bits():
+    """Every draw of every method: the same bits on the CPU and on the GPU."""
+    for model, given, methods in BITS:
+        for method in methods:
+            for dtype in ("float32", "float64"):
+                options = {"method": method, "dtype": dtype, "seed": 5, **SIZES}
+                cpu = arrays(ppl.infer(model, *given, device="cpu", **options))
+                other = arrays(ppl.infer(model, *given, device="cuda", **options))
+                unlike = sum(
+                    int(np.sum(a.view(np.uint8) != b.view(np.uint8)))
+                    for a, b in zip(cpu, other, strict=True)
+                )
+                say(bits=model.name, method=method, dtype=dtype, unlike_bytes=unlike)
+
+
+def timed(method: str, options: Options):
+    """Return the result of a run, and the milliseconds of its kernel."""
+    driver = gpu._driver()
+    composed = program_of(models.schools, (models.Y, models.SIGMA), options, method)
+    began = time.perf_counter()
+    executable = Executable(composed.program, "cuda")
+    kernel = gpu.kernel(executable.text)
+    built = time.perf_counter() - began
+    buffers = launch_buffers(composed, options)
+    ordered = {**buffers, "fault": np.zeros((2, options.chains), np.int32)}
+    given = launch_arguments(composed, options, method)
+    with gpu.Arrays() as held:
+        types, values = gpu.pack(composed.program, given, options.chains, held)
+        places = {}
+        for name in composed.program.buffers:
+            places[name] = held.put(ordered[name])
+            types.append(ctypes.c_void_p)
+            values.append(places[name])
+        start, end = (gpu._call(driver.cuEventCreate, 0) for _ in range(2))
+        best = float("inf")
+        for _ in range(3):
+            gpu._call(driver.cuEventRecord, start, driver.CUstream(0))
+            kernel.launch(types, values, options.chains)
+            gpu._call(driver.cuEventRecord, end, driver.CUstream(0))
+            gpu._call(driver.cuEventSynchronize, end)
+            best = min(best, float(gpu._call(driver.cuEventElapsedTime, start, end)))
+        for name, array in buffers.items():
+            if array.nbytes:
+                gpu._call(driver.cuMemcpyDtoH, array.ctypes.data, places[name], array.nbytes)
+    post = collect(models.schools, composed, options, buffers)
+    registers, local = kernel.attribute("NUM_REGS"), kernel.attribute("LOCAL_SIZE_BYTES")
+    return post, best, {"registers": registers, "local_bytes": local, "build_s": round(built, 2)}
+
+
+def schools(chains: int, draws: int):
+    hmc = Options(
+        chains=chains, draws=draws, warmup=100, steps=12, step_size=0.35, seed=1, device="cuda"
+    )
+    nuts = Options(chains=chains, draws=draws // 2, warmup=500, seed=1, device="cuda")
+    for method, options in (("hmc", hmc), ("nuts", nuts)):
+        post, ms, facts = timed(method, options)
+        leaps = int(post.statistics["leapfrogs"].astype(np.int64).sum())
+        say(
+            schools=method,
+            chains=chains,
+            draws=options.draws,
+            ms=round(ms, 2),
+            leapfrogs=leaps,
+            leapfrogs_per_s=f"{leaps / ms * 1000:.3g}",
+            mu=round(float(post["mu"].mean()), 4),
+            tau=round(float(post["tau"].mean()), 4),
+            theta1=round(float(post["theta"][:, :, 0].mean()), 4),
+            accept=round(float(post.statistics["accept"].mean()), 3),
+            divergent=post.divergences,
+            **facts,
+        )
+
+
+def numpyro_hmc(chains: int, draws: int):
+    """NumPyro's HMC with the same model, step size and number of leapfrogs."""
+    import jax
+    import numpyro
+    import numpyro.distributions as dist
+    from numpyro.infer import HMC, MCMC
+
+    def model(y, sigma):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+        tau = numpyro.sample("tau", dist.HalfCauchy(5.0))
+        with numpyro.plate("schools", 8):
+            eta = numpyro.sample("eta", dist.Normal(0.0, 1.0))
+            numpyro.sample("y", dist.Normal(mu + tau * eta, sigma), obs=y)
+
+    kernel = HMC(
+        model, step_size=0.35, num_steps=12, adapt_step_size=False, adapt_mass_matrix=False
+    )
+    sampler = MCMC(
+        kernel,
+        num_warmup=10,
+        num_samples=draws,
+        num_chains=chains,
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    for key in (0, 1):
+        began = time.perf_counter()
+        sampler.run(jax.random.PRNGKey(key), models.Y, models.SIGMA)
+        jax.block_until_ready(sampler.get_samples())
+        seconds = time.perf_counter() - began
+    leaps = chains * (draws + 10) * 12
+    say(
+        numpyro="hmc",
+        version=numpyro.__version__,
+        device=str(jax.devices()[0]),
+        chains=chains,
+        seconds=round(seconds, 2),
+        leapfrogs_per_s=f"{leaps / seconds:.3g}",
+        mu=round(float(sampler.get_samples()["mu"].mean()), 4),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--chains", type=int, default=4096)
+    parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--no-numpyro", action="store_true")
+    options = parser.parse_args()
+    schools(options.chains, options.draws)
+    compare_bits()
+    if not options.no_numpyro:
+        numpyro_hmc(options.chains, 100)
+
+
+if __name__ == "__main__":
+    main()
