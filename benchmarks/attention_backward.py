@@ -60,7 +60,8 @@ def compile_all(dim: int, length: int, causal: bool) -> None:
             report = str(prepare(part, found, variant)[-1].compile())
             seconds = time.perf_counter() - started
             told = [line.strip() for line in report.splitlines() if "bytes a thread" in line]
-            print(f"D{dim} causal={causal} {part} {variant}: {seconds:.1f} s; {'; '.join(told)}")
+            head = f"D{dim} causal={causal} {part} {variant}: {seconds:.1f} s"
+            print("; ".join([head, *told]), flush=True)
 
 
 def reference(arrays: tuple[Any, ...], causal: bool) -> tuple[Any, ...]:

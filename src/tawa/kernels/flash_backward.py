@@ -52,8 +52,28 @@ def backward_rows(
 
 
 @tawa.jit
+def hide(
+    scores, rows, columns, keys, left, right,
+    LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+    TAIL: tl.constexpr,
+    ENDS: tl.constexpr,
+):  # fmt: skip
+    """Return scores with -inf where a row does not see a column, or does not exist."""
+    if TAIL:
+        scores = tl.where(columns < keys, scores, float("-inf"))
+    if ENDS:  # the last query stands at the last key
+        scores = tl.where(rows < keys, scores, float("-inf"))
+    if RIGHT:
+        scores = tl.where(columns <= rows + right, scores, float("-inf"))
+    if LEFT:
+        scores = tl.where(columns >= rows - left, scores, float("-inf"))
+    return scores
+
+
+@tawa.jit
 def weights_of(
-    scores, rows, columns, line, slope, bias, keys, left, right, factor, cap,
+    scores, rows, columns, line, slope, bias, edge, keys, left, right, factor, cap,
     LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
     TAIL: tl.constexpr,
@@ -66,7 +86,8 @@ def weights_of(
 
     `rows` (positions among the keys), `columns` and `line` are two-dimensional, whichever axis each
     lies along. With `CAP`, `factor` leads to the exponent of tanh and `cap` is in base two. `TAIL`:
-    the tile may have columns past the last key; `ENDS`: rows past the last query, of others.
+    the tile may have columns past the last key; `ENDS`: rows past the last query, of others. Only
+    where `edge` is true is a row of the tile kept from one of its columns.
     """
     bend = 1.0
     if CAP:
@@ -80,14 +101,9 @@ def weights_of(
         scores = scores - slope * tl.abs(columns.to(tl.float32) - rows.to(tl.float32))
     if BIAS:
         scores = scores + bias
-    if TAIL:
-        scores = tl.where(columns < keys, scores, float("-inf"))
-    if ENDS:  # the last query stands at the last key
-        scores = tl.where(rows < keys, scores, float("-inf"))
-    if RIGHT:
-        scores = tl.where(columns <= rows + right, scores, float("-inf"))
-    if LEFT:
-        scores = tl.where(columns >= rows - left, scores, float("-inf"))
+    if LEFT or RIGHT or TAIL or ENDS:  # noqa: SIM102  (one when compiled, one at run time)
+        if edge:
+            scores = hide(scores, rows, columns, keys, left, right, LEFT, RIGHT, TAIL, ENDS)
     return tl.exp2(scores - line), bend
 
 
@@ -148,7 +164,7 @@ def backward_queries(
         block = tl.cdiv(queries, BLOCK_M) - 1 - tl.program_id(0)
     first = block * BLOCK_M
     position = first + keys - queries
-    low, high, _, _ = span(
+    low, high, whole_low, whole_high = span(
         position, position + BLOCK_M - 1, keys, left, right, BLOCK_N, LEFT, RIGHT
     )
     lines = first + tl.arange(0, BLOCK_M)
@@ -173,8 +189,9 @@ def backward_queries(
                 bias_ptr, batch, head, lines[:, None], columns, there,
                 bias_batch, bias_head, bias_line,
             )  # fmt: skip
+        edge = (start < whole_low) | (start + BLOCK_N > whole_high)
         weights, bend = weights_of(
-            scores, rows, columns, line, slope, bias, keys, left, right, factor, cap,
+            scores, rows, columns, line, slope, bias, edge, keys, left, right, factor, cap,
             LEFT, RIGHT, TAIL, False, CAP, SLOPES, BIAS,
         )  # fmt: skip
         ds = weights * (tl.dot(do, v.T) - delta) * bend
@@ -265,8 +282,15 @@ def backward_keys(
                 bias_ptr, batch, head, lines[None, :], columns, there,
                 bias_batch, bias_head, bias_line,
             )  # fmt: skip
+        edge = False
+        if RIGHT:
+            edge = edge | (first + BLOCK_N - 1 > start + offset + right)
+        if LEFT:
+            edge = edge | (first < start + BLOCK_M - 1 + offset - left)
+        if PACKED:
+            edge = edge | (start + BLOCK_M > queries)
         weights, bend = weights_of(
-            tl.dot(k, q.T), rows, columns, line, slope, bias, keys, left, right, factor, cap,
+            tl.dot(k, q.T), rows, columns, line, slope, bias, edge, keys, left, right, factor, cap,
             LEFT, RIGHT, False, PACKED, CAP, SLOPES, BIAS,
         )  # fmt: skip
         dv = tl.dot(weights.to(do.dtype), do, dv)
