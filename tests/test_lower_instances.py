@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation
 
 import tawa.language as tl
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 from tawa.errors import PlanError, ProtocolError
 from tawa.frontend import build
 from tawa.frontend.signature import ConstantArg, DescriptorArg, ScalarArg

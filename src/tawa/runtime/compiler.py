@@ -17,7 +17,8 @@ from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 
-from tawa.codegen import CudaSource, generate
+from tawa.codegen import CudaSource
+from tawa.codegen.generate import generate
 from tawa.collector import at_rest
 from tawa.errors import (
     BuildError,
