@@ -15,6 +15,7 @@ from tawa.frontend import arithmetic
 from tawa.frontend.attributes import get_attribute
 from tawa.frontend.context import Context
 from tawa.frontend.handlers import HANDLERS
+from tawa.frontend.known import known
 from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift, suggest
 from tawa.frontend.values import (
     BlockPointer,
@@ -183,6 +184,8 @@ def _run_in_python(
     c: Context, function: Any, positional: Sequence[Value], named: Mapping[str, Value]
 ) -> Value:
     """Call a Python function now; its arguments must be constants."""
+    positional = [known(value) for value in positional]
+    named = {name: known(value) for name, value in named.items()}
     for value in (*positional, *named.values()):
         if not _is_constant(value):
             raise c.builder.error(

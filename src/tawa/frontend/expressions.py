@@ -12,6 +12,7 @@ from tawa.frontend import arithmetic
 from tawa.frontend.attributes import get_attribute
 from tawa.frontend.calls import call
 from tawa.frontend.context import Context
+from tawa.frontend.known import known
 from tawa.frontend.names import NotConstant, lift, resolve, suggest
 from tawa.frontend.operators import binary, both, compare, static_items, truth, unary
 from tawa.frontend.regions import emit_if, only_computes, splice
@@ -79,12 +80,15 @@ def _name(c: Context, node: ast.Name) -> Value:
     if (binding := c.frame.names.get(node.id)) is not None:
         return binding.value
     if (reason := c.frame.gone.get(node.id)) is not None:
-        raise c.builder.error(
+        error = c.builder.error(
             UnknownName,
             f"{node.id} has no value here",
             why=reason,
             remedy=f"give {node.id} a value before, of the same type",
         )
+        if (kind := c.frame.ended.get(node.id)) is None:
+            raise error
+        return c.builder.missing(kind, error)
     try:
         found = resolve(c.frame.source, node.id)
     except NotConstant as error:
@@ -140,7 +144,7 @@ def _index(c: Context, node: ast.expr) -> Value:
 
 
 def _constant(c: Context, node: ast.expr) -> object:
-    value = evaluate(c, node)
+    value = known(evaluate(c, node))
     if isinstance(value, Const):
         return value.value
     raise c.builder.error(

@@ -89,7 +89,8 @@ def _run_range(c: Context, loop: ast.For, target: str, trips: Trips, body: Body)
         index = Tensor(block.args[0])
         if backwards is not None:
             index = arithmetic.binary(c.builder, "-", backwards, index)
-        c.bind(target, _narrowed(c, index, trips, kind), loop.target)
+        index = _narrowed(c, index, trips, kind)
+        c.bind(target, index, loop.target)
         _run_inside(c, loop.body, body)
     after = c.frame.names
     c.builder.place = place
@@ -101,6 +102,7 @@ def _run_range(c: Context, loop: ast.For, target: str, trips: Trips, body: Body)
     c.builder.emit(made)
     _leave(c, loop, names, before, carried, dict(zip(left, made.results)))
     c.frame.names.pop(target, None)
+    c.frame.ended[target] = index.type
     c.frame.gone[target] = f"it is the index of the loop at line {place.line}, which has ended"
 
 

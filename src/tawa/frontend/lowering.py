@@ -60,6 +60,7 @@ def lower(function: object, signature: Signature, options: Mapping[str, object])
             remedy="store the value, or call the function from a kernel as a helper",
         )
     remove_dead(block)
+    builder.check_missing()
     kernel = tile.Kernel(
         attributes={
             "sym_name": StringAttr(source.name),

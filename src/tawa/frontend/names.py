@@ -17,6 +17,7 @@ import tawa.language as tl
 from tawa.frontend.source import Source, underlying
 from tawa.frontend.values import Const, Tuple, Value
 from tawa.language import dtypes
+from tawa.language.constant import ConstexprFunction
 from tawa.language.written import Written
 
 _LIBRARIES = ("triton.language", "tawa.language")
@@ -173,6 +174,8 @@ def _function(value: Any) -> object:
         own = _documented(name)
         if isinstance(own, Written):
             return Helper(own.fn)
+        if isinstance(own, ConstexprFunction):
+            return HostFunction(own.fn)
         if own is None and inner is not None and inner is not value:
             # Triton writes part of its library in its own language: compile that.
             return Helper(inner)

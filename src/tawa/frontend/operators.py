@@ -11,6 +11,7 @@ from tawa.errors import TypeMismatch
 from tawa.frontend import arithmetic, overflow
 from tawa.frontend.calls import Trips
 from tawa.frontend.context import Context
+from tawa.frontend.known import known
 from tawa.frontend.names import lift
 from tawa.frontend.values import Const, Tensor, Tuple, Value, describe, same_form
 
@@ -176,7 +177,9 @@ def static_items(c: Context, value: Value) -> Sequence[Value]:
         case Tuple():
             return value.items
         case Const(value=Trips() as trips):
-            numbers = [arithmetic.as_number(v) for v in (trips.start, trips.end, trips.step)]
+            numbers = [
+                arithmetic.as_number(known(v)) for v in (trips.start, trips.end, trips.step)
+            ]
             bounds = [number for number in numbers if isinstance(number, int)]
             if len(bounds) == 3 and bounds[2] != 0:
                 return [Const(number) for number in range(*bounds)]

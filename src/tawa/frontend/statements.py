@@ -16,6 +16,7 @@ from tawa.frontend import arithmetic
 from tawa.frontend.context import Binding, Context
 from tawa.frontend.expressions import evaluate
 from tawa.frontend.handlers.program import device_assert, static_assert
+from tawa.frontend.known import known
 from tawa.frontend.liveness import assigned, returns
 from tawa.frontend.loops import run_for, run_while
 from tawa.frontend.names import Builtin
@@ -181,6 +182,7 @@ def _annotated(c: Context, statement: ast.AnnAssign) -> None:
     if not is_constexpr(c, statement.annotation):
         _assign(c, statement.target, _as_variable(c, value))
         return
+    value = known(value)
     if isinstance(value, Tensor) or not isinstance(statement.target, ast.Name):
         raise c.builder.error(
             TypeMismatch,
