@@ -60,7 +60,7 @@ def declared(x, n, B: tl.constexpr):
 
 
 def test_what_a_run_gives_is_no_constant():
-    with pytest.raises(TypeMismatch, match="T is declared tl.constexpr, and its value is int32"):
+    with pytest.raises(TypeMismatch, match=r"T is declared tl\.constexpr, and its value is int32"):
         declared.compile(tawa.array((16,), "i32"), 5, B=16)
 
 

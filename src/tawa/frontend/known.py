@@ -57,6 +57,6 @@ def _typed(number: Any, kind: dtype) -> Any:
     if kind.is_bool():
         return np.bool_(number)
     name = kind.name if kind.is_int() else {"fp32": "float32", "fp64": "float64"}.get(kind.name)
-    if name is None or kind.is_int() and not np.isfinite(number):
+    if name is None or (kind.is_int() and not np.isfinite(number)):
         return None
     return np.asarray(number).astype(name)[()]
