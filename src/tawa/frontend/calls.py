@@ -130,6 +130,8 @@ def _bind(
 ) -> dict[str, Value]:
     """Bind arguments against the signature of a documented function, defaults filled in."""
     signature = _signature(stub)
+    # What Triton's compiler hands to its own functions, and wrappers of them pass on: it is None.
+    named = {key: value for key, value in named.items() if key not in ("_semantic", "_builder")}
     try:
         bound = signature.bind(*positional, **named)
     except TypeError as error:

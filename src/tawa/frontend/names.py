@@ -26,16 +26,10 @@ _TYPES = {name: dtypes.dtype(name) for name in dtypes._TABLE}  # pyright: ignore
 
 # What Triton's language has and this one has not: why, and what to write instead.
 REFUSED: dict[str, tuple[str, str]] = {
-    "inline_asm_elementwise": (
-        "the simulator and the proof cannot follow PTX",
-        "use a function of tl or of tl.extra.libdevice",
-    ),
     "map_elementwise": (
         "functions of elements are compiled on whole tensors",
         "call the function on the tensor, with tl.where in place of its branches",
     ),
-    "globaltimer": ("the simulator has no clock", "time the launch from the host"),
-    "smid": ("programs do not know their multiprocessor", "use tl.program_id"),
 }
 
 
