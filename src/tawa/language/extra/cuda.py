@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import tawa.language as tl
+from tawa.language import primitives as tl
 from tawa.language.extra import libdevice
 from tawa.language.stub import builtin
 from tawa.language.written import Written
