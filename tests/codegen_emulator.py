@@ -22,7 +22,8 @@ import numpy as np
 
 from emulator_build import COMPILER, needs_compiler, program
 from emulator_twins import hosted
-from tawa.codegen import CudaSource, generate
+from tawa.codegen import CudaSource
+from tawa.codegen.generate import generate
 from tawa.codegen.parameters import (
     CounterParameter,
     GridParameter,

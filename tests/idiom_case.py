@@ -17,7 +17,8 @@ import numpy as np
 
 import tawa
 from codegen_emulator import emulate
-from tawa.codegen import CudaSource, generate
+from tawa.codegen import CudaSource
+from tawa.codegen.generate import generate
 
 Arguments = dict[str, Any]
 

@@ -21,7 +21,8 @@ from codegen_emulator import COMPILER, emulate
 from kernel_runs import SUBJECTS
 from kernel_subject import Arguments, Ready, Subject
 from long_runs import Part, Unit, arguments, gathered, keep, made_of, run
-from tawa.codegen import CudaSource, generate
+from tawa.codegen import CudaSource
+from tawa.codegen.generate import generate
 from tawa.simulator import simulate
 from tawa.simulator.proof import prove
 from tawa.simulator.schedules import adversarial

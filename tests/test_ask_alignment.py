@@ -11,7 +11,7 @@ from xdsl.dialects import scf
 import tawa
 import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 

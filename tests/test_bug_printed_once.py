@@ -8,7 +8,7 @@ import numpy as np
 
 import tawa
 import tawa.language as tl
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 
 
 @tawa.jit

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from lower_kernels import lowered
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 
 
 @pytest.mark.parametrize("name", ["running sums", "running sums back"])

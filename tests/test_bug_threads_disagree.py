@@ -17,7 +17,8 @@ import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
 from frontend_kernels import of
 from proof_kernels import KERNELS, lower, text
-from tawa.codegen import CudaSource, generate
+from tawa.codegen import CudaSource
+from tawa.codegen.generate import generate
 from tawa.errors import ProtocolError, UnprovedProtocol
 from tawa.frontend import build
 from tawa.ir import hopper, parse, tile

@@ -5,7 +5,7 @@ import pytest
 import codegen_kernels as kernels
 from codegen_samples import compiled, shape, worked_example
 from frontend_kernels import of
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 from tawa.frontend.signature import DescriptorArg
 from tawa.plan.pins import Pins
 from tawa.runtime import nvrtc, sass

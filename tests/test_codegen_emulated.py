@@ -10,7 +10,7 @@ import codegen_kernels as kernels
 from codegen_emulator import emulate, needs_compiler
 from codegen_samples import compiled, worked_example
 from frontend_kernels import of
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 from tawa.frontend.signature import DescriptorArg
 from tawa.plan.pins import Pins
 

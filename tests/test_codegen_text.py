@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from codegen_samples import shape, worked_example
-from tawa.codegen import CudaSource, generate
+from tawa.codegen import CudaSource
 from tawa.codegen.emit import RULES
+from tawa.codegen.generate import generate
 from tawa.codegen.parameters import ScalarParameter, TensorMapParameter
 from tawa.codegen.wrappers import FIXED
 from tawa.ir import hopper, parse, tile

@@ -11,7 +11,8 @@ import pytest
 import tawa
 import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
-from tawa.codegen import CudaSource, generate
+from tawa.codegen import CudaSource
+from tawa.codegen.generate import generate
 from tawa.errors import ArgumentError, LaunchError, PlanError, UnsupportedSyntax
 
 LARGE = 2**31 - 1

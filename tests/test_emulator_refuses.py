@@ -16,7 +16,8 @@ import pytest
 from codegen_emulator import emulate, needs_compiler
 from codegen_samples import worked_example
 from instructions import BARRIER, FILLED, ONE_BARRIER, Program, load_box, suite, tensor_map
-from tawa.codegen import CudaSource, generate
+from tawa.codegen import CudaSource
+from tawa.codegen.generate import generate
 from tawa.codegen.wrappers import barriers as b
 from tawa.codegen.wrappers import tensor_cores as cores
 from tawa.codegen.wrappers import tma

@@ -141,13 +141,13 @@ def test_dtype_and_constexpr_as_arguments(in_triton):
 def test_what_only_triton_has(in_triton):
     theirs = in_triton("frontend_kernels")
     tl = theirs.tl
-    if not hasattr(tl, "inline_asm_elementwise"):
-        tl.inline_asm_elementwise = _function("inline_asm_elementwise")
+    if not hasattr(tl, "map_elementwise"):
+        tl.map_elementwise = _function("map_elementwise")
 
     def kernel(x):
-        tl.store(x, tl.inline_asm_elementwise("", "", [], tl.int32, True, 1))
+        tl.store(x, tl.map_elementwise(x))
 
-    with pytest.raises(UnsupportedSyntax, match=r"tl\.inline_asm_elementwise is not supported"):
+    with pytest.raises(UnsupportedSyntax, match=r"tl\.map_elementwise is not supported"):
         build(kernel, of(x="i32*"), {})
 
 

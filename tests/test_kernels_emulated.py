@@ -12,7 +12,8 @@ from emulator_twins import DEFINITION
 from instructions_all import SOURCES
 from kernel_runs import SUBJECTS
 from proof_kernels import KERNELS
-from tawa.codegen import CudaSource, generate
+from tawa.codegen import CudaSource
+from tawa.codegen.generate import generate
 
 pytestmark = needs_compiler
 TIMINGS = 3

@@ -9,7 +9,7 @@ import tawa
 import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
 from frontend_kernels import of
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 from tawa.frontend import build
 from tawa.language.extra import cuda, libdevice
 from tawa.passes import pipeline

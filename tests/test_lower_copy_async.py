@@ -244,7 +244,7 @@ def test_each_missing_synchronization_is_refused(function) -> None:
 
 @pytest.mark.parametrize("function", KERNELS)
 def test_the_build_is_clean(function) -> None:
-    from tawa.codegen import generate
+    from tawa.codegen.generate import generate
     from tawa.runtime import nvrtc
 
     if not nvrtc.is_available():

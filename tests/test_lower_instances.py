@@ -11,7 +11,7 @@ from xdsl.ir import Operation
 
 import tawa.language as tl
 from kernel_subject import descriptor, in_rows
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 from tawa.errors import PlanError, ProtocolError
 from tawa.frontend import build
 from tawa.frontend.signature import ConstantArg, DescriptorArg, ScalarArg

@@ -7,7 +7,7 @@ import pytest
 from xdsl.dialects.builtin import IntAttr
 
 from lower_kernels import CASES, fresh, lowered, tile_kernel
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 from tawa.errors import ProtocolError
 from tawa.ir import hopper, verify
 from tawa.runtime import nvrtc

@@ -9,7 +9,7 @@ import pytest
 from xdsl.dialects.builtin import IntAttr
 
 import tawa.language as tl
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 from tawa.errors import PlanError, ProtocolError, TawaError
 from tawa.frontend import build
 from tawa.frontend.signature import ConstantArg, DescriptorArg, ScalarArg

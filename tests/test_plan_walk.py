@@ -10,7 +10,7 @@ import pytest
 import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
 from lower_kernels import Case, fresh, product, tile_kernel
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 from tawa.codegen.parameters import CounterParameter
 from tawa.errors import PlanError, ProtocolError
 from tawa.frontend import build

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from proof_kernels import KERNELS
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 
 NAMES = ("attention bias", "library split_once 0", "gradients in turns")
 PRINT = """

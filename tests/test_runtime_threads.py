@@ -14,7 +14,7 @@ from in_processes import processes
 from in_threads import together
 from proof_kernels import KERNELS
 from runtime_fakes import FakeCompiler, GpuArray, kernel
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 from tawa.errors import LaunchError
 from tawa.runtime.jit import JitFunction
 from tawa.runtime.store import DiskStore

@@ -12,7 +12,7 @@ import tawa
 import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
 from lower_kernels import CASES, fresh, lowered, tile_kernel
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 from tawa.layouts.access import vector_access
 from tawa.layouts.fragments import Span, blocks
 from tawa.layouts.shared import SharedLayout

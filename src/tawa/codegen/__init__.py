@@ -1,25 +1,11 @@
-"""hopper IR to CUDA C++. `generate` is the whole interface; `CudaSource` what it gives.
+"""hopper IR to CUDA C++: the function `generate` of the module of that name, and `CudaSource`.
 
-`generate` resolves when first used: a launcher reads `tawa.codegen.parameters` without the IR.
+Nothing here imports the IR: a launcher reads `tawa.codegen.parameters` without it. The function is
+not bound here: the submodule of the same name would take its place for whoever imports that first.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from tawa.codegen.source import CudaSource
 
-if TYPE_CHECKING:
-    from tawa.codegen.generate import generate
-
-__all__ = ["CudaSource", "generate"]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "generate":
-        raise AttributeError(f"module 'tawa.codegen' has no attribute {name!r}")
-    from tawa.codegen.generate import generate
-
-    # Over the submodule of the same name, which the import has just bound here.
-    globals()[name] = generate
-    return generate
+__all__ = ["CudaSource"]

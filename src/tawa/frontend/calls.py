@@ -23,6 +23,7 @@ from tawa.frontend.context import Context
 from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift
 from tawa.ir.build import arithmetic
 from tawa.ir.build.binding import bind
+from tawa.ir.build.known import known
 from tawa.ir.build.operations import OPERATIONS
 from tawa.ir.build.values import (
     BlockPointer,
@@ -125,6 +126,8 @@ def _call_handler(
         raise c.unsupported(
             f"tl.{key} cannot be called in a kernel", why="it is a type, or has no tile operation"
         )
+    # What Triton's compiler hands to its own functions, and wrappers of them pass on: it is None.
+    named = {key: value for key, value in named.items() if key not in ("_semantic", "_builder")}
     return handler(c, *bind(c.builder, f"tl.{key}", stub, positional, named, lift).values())
 
 
@@ -145,6 +148,8 @@ def _run_in_python(
     c: Context, function: Any, positional: Sequence[Value], named: Mapping[str, Value]
 ) -> Value:
     """Call a Python function now; its arguments must be constants."""
+    positional = [known(value) for value in positional]
+    named = {name: known(value) for name, value in named.items()}
     for value in (*positional, *named.values()):
         if not _is_constant(value):
             raise c.builder.error(

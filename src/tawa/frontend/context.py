@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FunctionType
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tawa.errors import Place
 from tawa.frontend.liveness import Liveness
@@ -32,14 +32,16 @@ class Binding:
 class Frame:
     """One call of a function: its variables now.
 
-    `gone` says of a variable that was assigned somewhere why it has no value here. `loop` is the
-    place of the run-time loop around the current statement.
+    `gone` says of a variable that was assigned somewhere why it has no value here, `ended` of what
+    type it was if it is the index of a loop. `loop` is the place of the run-time loop around the
+    current statement.
     """
 
     source: Source
     live: Liveness
     names: dict[str, Binding] = field(default_factory=dict[str, Binding])
     gone: dict[str, str] = field(default_factory=dict[str, str])
+    ended: dict[str, Attribute] = field(default_factory=dict[str, Attribute])
     loop: Place | None = None
 
 
@@ -63,6 +65,7 @@ class Context(Operations):
         """Make a variable stand for a value from here on."""
         self.frame.names[name] = Binding(value, self.frame.source.place(node))
         self.frame.gone.pop(name, None)
+        self.frame.ended.pop(name, None)
 
     def means_to_wrap(self) -> bool:
         """Tell whether the current function is of the language: as those of random numbers."""

@@ -16,6 +16,7 @@ from tawa.frontend.operators import binary, both, compare, static_items, truth, 
 from tawa.frontend.subscripts import subscript
 from tawa.ir.build import arithmetic
 from tawa.ir.build.binding import suggest
+from tawa.ir.build.known import known
 from tawa.ir.build.regions import emit_if, only_computes, splice
 from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, leaves, rebuild, same_form
 
@@ -80,12 +81,15 @@ def _name(c: Context, node: ast.Name) -> Value:
     if (binding := c.frame.names.get(node.id)) is not None:
         return binding.value
     if (reason := c.frame.gone.get(node.id)) is not None:
-        raise c.builder.error(
+        error = c.builder.error(
             UnknownName,
             f"{node.id} has no value here",
             why=reason,
             remedy=f"give {node.id} a value before, of the same type",
         )
+        if (kind := c.frame.ended.get(node.id)) is None:
+            raise error
+        return c.builder.missing(kind, error)
     try:
         found = resolve(c.frame.source, node.id)
     except NotConstant as error:
@@ -141,7 +145,7 @@ def _index(c: Context, node: ast.expr) -> Value:
 
 
 def _constant(c: Context, node: ast.expr) -> object:
-    value = evaluate(c, node)
+    value = known(evaluate(c, node))
     if isinstance(value, Const):
         return value.value
     raise c.builder.error(

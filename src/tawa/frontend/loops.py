@@ -76,7 +76,8 @@ def _run_range(c: Context, loop: ast.For, target: str, trips: Trips, body: Body)
     name_value(block.args[0], target)
     carried = _enter(c, names, block)
     with c.builder.into(block):
-        c.bind(target, over.index(c.builder, Tensor(block.args[0])), loop.target)
+        index = over.index(c.builder, Tensor(block.args[0]))
+        c.bind(target, index, loop.target)
         _run_inside(c, loop.body, body)
     after = c.frame.names
     c.builder.place = place
@@ -84,6 +85,7 @@ def _run_range(c: Context, loop: ast.For, target: str, trips: Trips, body: Body)
     results = end_for(c.builder, over, block, carried, trips.wishes)
     _leave(c, loop, names, before, results)
     c.frame.names.pop(target, None)
+    c.frame.ended[target] = index.type
     c.frame.gone[target] = f"it is the index of the loop at line {place.line}, which has ended"
 
 

@@ -52,7 +52,9 @@ def lower(function: object, signature: Signature, options: Mapping[str, object])
             why="a kernel gives its results through memory",
             remedy="store the value, or call the function from a kernel as a helper",
         )
-    return finish(source.name, block, facts, options)
+    kernel = finish(source.name, block, facts, options)
+    builder.check_missing(kernel)
+    return kernel
 
 
 def _refuse_variadic(c: Context, source: Source) -> None:

@@ -16,6 +16,7 @@ import tawa.language as tl
 from tawa.frontend.source import Source, underlying
 from tawa.ir.build.values import Const, Tuple, Value
 from tawa.language import dtypes
+from tawa.language.constant import ConstexprFunction
 from tawa.language.written import Written
 
 _LIBRARIES = ("triton.language", "tawa.language")
@@ -24,16 +25,10 @@ _TYPES = {name: dtypes.dtype(name) for name in dtypes._TABLE}  # pyright: ignore
 
 # What Triton's language has and this one has not: why, and what to write instead.
 REFUSED: dict[str, tuple[str, str]] = {
-    "inline_asm_elementwise": (
-        "the simulator and the proof cannot follow PTX",
-        "use a function of tl or of tl.extra.libdevice",
-    ),
     "map_elementwise": (
         "functions of elements are compiled on whole tensors",
         "call the function on the tensor, with tl.where in place of its branches",
     ),
-    "globaltimer": ("the simulator has no clock", "time the launch from the host"),
-    "smid": ("programs do not know their multiprocessor", "use tl.program_id"),
 }
 
 
@@ -165,6 +160,8 @@ def _function(value: Any) -> object:
         own = _documented(name)
         if isinstance(own, Written):
             return Helper(own.fn)
+        if isinstance(own, ConstexprFunction):
+            return HostFunction(own.fn)
         if own is None and inner is not None and inner is not value:
             # Triton writes part of its library in its own language: compile that.
             return Helper(inner)

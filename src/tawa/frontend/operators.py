@@ -12,6 +12,7 @@ from tawa.frontend.calls import Trips
 from tawa.frontend.context import Context
 from tawa.frontend.names import lift
 from tawa.ir.build import arithmetic, overflow
+from tawa.ir.build.known import known
 from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, same_form
 
 Fold = Callable[[Any, Any], Any]
@@ -130,9 +131,9 @@ def truth(c: Context, value: Value) -> bool | Tensor:
 
 def both(c: Context, one: Value, other: Value) -> Value:
     """Join the links of a chained comparison."""
-    for known, unknown in ((one, other), (other, one)):
-        if isinstance(known, Const):
-            return unknown if known.value else known
+    for sure, unknown in ((one, other), (other, one)):
+        if isinstance(sure, Const):
+            return unknown if sure.value else sure
     return arithmetic.binary(c.builder, "&", one, other)
 
 
@@ -176,7 +177,7 @@ def static_items(c: Context, value: Value) -> Sequence[Value]:
         case Tuple():
             return value.items
         case Const(value=Trips() as trips):
-            numbers = [arithmetic.as_number(v) for v in (trips.start, trips.end, trips.step)]
+            numbers = [arithmetic.as_number(known(v)) for v in (trips.start, trips.end, trips.step)]
             bounds = [number for number in numbers if isinstance(number, int)]
             if len(bounds) == 3 and bounds[2] != 0:
                 return [Const(number) for number in range(*bounds)]

@@ -19,6 +19,7 @@ from tawa.frontend.loops import run_for, run_while
 from tawa.frontend.names import Builtin
 from tawa.frontend.operators import binary, truth
 from tawa.ir.build import arithmetic
+from tawa.ir.build.known import known
 from tawa.ir.build.operations.program import device_assert, static_assert
 from tawa.ir.build.regions import emit_if
 from tawa.ir.build.values import (
@@ -181,6 +182,7 @@ def _annotated(c: Context, statement: ast.AnnAssign) -> None:
     if not is_constexpr(c, statement.annotation):
         _assign(c, statement.target, _as_variable(c, value))
         return
+    value = known(value)
     if isinstance(value, Tensor) or not isinstance(statement.target, ast.Name):
         raise c.builder.error(
             TypeMismatch,

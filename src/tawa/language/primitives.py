@@ -30,6 +30,7 @@ from tawa.language.math import sqrt_rn as sqrt_rn
 from tawa.language.math import umulhi as umulhi
 from tawa.language.program import arange as arange
 from tawa.language.program import full as full
+from tawa.language.program import inline_asm_elementwise as inline_asm_elementwise
 from tawa.language.program import static_assert as static_assert
 from tawa.language.program import static_range as static_range
 from tawa.language.program import to_tensor as to_tensor

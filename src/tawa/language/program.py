@@ -48,6 +48,23 @@ def zeros_like(input: tensor) -> tensor:
 
 
 @builtin
+def inline_asm_elementwise(
+    asm: str, constraints: str, args: Any, dtype: Any, is_pure: bool, pack: int
+) -> Any:
+    """Apply inline PTX to the elements of tensors that are broadcast to one shape.
+
+    In `asm` ``$0``, ``$1`` ... are the registers that `constraints` lists: one of each result, as
+    "=r", then one of each input, as "r"; "h", "r", "l" are registers of 16, 32 and 64 bits, "f" and
+    "d" floats, a number is the register of that result. `pack` elements are taken at a time, those
+    of less than 32 bits side by side in a register. `dtype` is the type of the result, or a tuple
+    of them. With `is_pure` the text may be dropped or repeated.
+
+    The simulator runs the common instructions, and says which one it does not know.
+    """
+    ...
+
+
+@builtin
 def to_tensor(x: Any) -> tensor:
     """Turn a Python number into a scalar of the kernel: int32, or float32."""
     ...

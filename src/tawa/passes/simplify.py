@@ -12,15 +12,16 @@ Before -> after::
 
 Requires: tile IR. Ensures: the same effects in the same order; no two pure statements of one scope
 are equal, nor two loads of a block with no write between; no condition is asked again under itself;
-scalars, descriptors and pointers that do not change in a loop are computed before it, and blocks of
-memory that nothing in the loop writes are read before it; no dead statement; views stand where they
-are first used; the names of statements (`tawa.analysis.naming`) are different.
+a loop known to make one trip is its body; scalars, descriptors and pointers that do not change in a
+loop are computed before it, and blocks of memory that nothing in the loop writes are read before
+it; no dead statement; views stand where they are first used; the names of statements
+(`tawa.analysis.naming`) are different.
 Declines: never.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr
@@ -28,6 +29,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.effects import CONTROL, VIEWS, WRITES, has_effect, orders_others
 from tawa.analysis.naming import name_statements
+from tawa.analysis.ranges import range_of
 from tawa.ir import tile
 from tawa.ir.control import terminator
 from tawa.ir.functions import FUNCTIONS
@@ -199,11 +201,13 @@ def _simplify_control(operation: Operation, scopes: list[_Scope]) -> Operation |
     """Simplify what is inside; return where to go on if the operation itself is gone."""
     match operation:
         case scf.IfOp() if (decided := integer_of(operation.cond)) is not None:
-            return _inline_branch(operation, 0 if decided else 1)
-        case scf.ForOp() if _never_runs(operation):
-            following = operation.next_op
-            _replace(operation, list(operation.iter_args))
-            return following
+            blocks = operation.regions[0 if decided else 1].blocks
+            return _open(operation, blocks[0] if blocks else None, [], [])
+        case scf.ForOp() if _trips(operation) == 0:
+            return _open(operation, None, [], operation.iter_args)
+        case scf.ForOp() if _trips(operation) == 1:
+            given = [operation.lb, *operation.iter_args]
+            return _open(operation, operation.body.block, given, [])
         case scf.ForOp():
             _drop_constant_carries(operation)
         case scf.IfOp():
@@ -272,30 +276,37 @@ def _sink_views(block: Block) -> None:
             block.insert_op_before(operation, following)
 
 
-def _never_runs(loop: scf.ForOp) -> bool:
+def _trips(loop: scf.ForOp) -> int | None:
+    """Return 0 or 1 where a loop is known to make so many trips."""
     first, end = integer_of(loop.lb), integer_of(loop.ub)
-    return first is not None and end is not None and first >= end
+    least = range_of(loop.step).low
+    if first is None or end is None or least < 1:
+        return None  # of a step that may be negative the loop is counted later
+    return 0 if first >= end else 1 if end - first <= least else None
 
 
-def _inline_branch(branch: scf.IfOp, chosen: int) -> Operation | None:
-    """Put the taken side of a branch in its place; return the first statement to go on with."""
-    region = branch.regions[chosen]
-    block = branch.parent
-    assert block is not None, "a branch stands in a block"
-    after = branch.next_op
-    values: list[SSAValue] = []
-    first: Operation | None = None
-    if region.blocks:
-        end = terminator(region.block)
+def _open(
+    control: Operation, body: Block | None, given: Sequence[SSAValue], values: Sequence[SSAValue]
+) -> Operation | None:
+    """Put the body of a branch or loop that runs once in its place, `given` for its arguments;
+    without one `values` for its results. Return the first statement to go on with.
+    """
+    block, first = control.parent, None
+    assert block is not None, "control flow stands in a block"
+    after = control.next_op
+    if body is not None:
+        for argument, value in zip(body.args, given, strict=True):
+            argument.replace_all_uses_with(value)
+        end = terminator(body)
         values = list(end.operands)
-        for inner in list(region.block.ops):
+        for inner in list(body.ops):
             inner.detach()
             if inner is end:
                 continue
             first = first or inner
-            block.insert_op_before(inner, branch)
+            block.insert_op_before(inner, control)
         end.erase()
-    _replace(branch, values)
+    _replace(control, list(values))
     return first or after
 
 

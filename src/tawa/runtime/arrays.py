@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tawa.errors import ArgumentError
@@ -110,7 +110,27 @@ def is_array(value: object) -> bool:
         or hasattr(type(value), "__dlpack__")
         or hasattr(type(value), "__cuda_array_interface__")
         or "__cuda_array_interface__" in getattr(value, "__dict__", ())
+        or _is_reinterpreted(value)
     )
+
+
+def _is_reinterpreted(value: object) -> bool:
+    """Tell whether a value is an array under another type, as ``triton.reinterpret`` makes it."""
+    kind = type(value)
+    return kind.__name__ == "TensorWrapper" and kind.__module__.startswith("triton.")
+
+
+def _reinterpreted_as(value: Any) -> str:
+    """Return the type of a reinterpreted array; raises ArgumentError if its width is another."""
+    name, base = dtype_name(value.dtype), look(value.base)
+    if BYTES[name] != base.itemsize:
+        raise ArgumentError(
+            f"an array of {base.dtype} is reinterpreted as {name}",
+            why=f"elements of {base.itemsize} bytes would have {BYTES[name]}, and its shape and "
+            "strides count elements",
+            remedy="view the array itself as the other type, as in x.view(torch.uint8)",
+        )
+    return name
 
 
 def _is_numpy(value: object) -> bool:
@@ -127,6 +147,8 @@ def look(value: Any) -> View:
         return _look_torch(value)
     if _is_numpy(value):
         return _look_numpy(value)
+    if _is_reinterpreted(value):
+        return replace(look(value.base), dtype=_reinterpreted_as(value))
     if _lives_on_host(value):
         import numpy
 
@@ -244,6 +266,10 @@ def _look_dlpack(value: Any) -> View:
 
 def host_array(value: Any) -> Any:
     """Return a NumPy array that shares the memory of an array of the CPU, for the simulator."""
+    if _is_reinterpreted(value):
+        from tawa.runtime.dtypes import numpy_dtype
+
+        return host_array(value.base).view(numpy_dtype(_reinterpreted_as(value)))
     if not is_tensor(value):
         return value if _is_numpy(value) else _from_dlpack(value)
     view = _look_torch(value)

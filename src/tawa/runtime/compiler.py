@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from tawa.analysis.naming import name_statements
-from tawa.codegen import CudaSource, generate
+from tawa.codegen import CudaSource
+from tawa.codegen.generate import generate
 from tawa.collector import at_rest
 from tawa.errors import (
     BuildError,

@@ -20,6 +20,7 @@ from tawa.simulator.decode import CONTROL, Binary, Decoder, Rule, Step, Ternary,
 from tawa.simulator.dot import dot
 from tawa.simulator.elements import element_function, elementwise
 from tawa.simulator.memory import Descriptor, GlobalMemory, Watch
+from tawa.simulator.ptx import inline_asm
 from tawa.simulator.reductions import REDUCTIONS
 from tawa.simulator.values import (
     Array,
@@ -361,6 +362,8 @@ RULES: dict[type[Operation], Rule] = {
     tile.Gather: pure(_gather),
     tile.Histogram: pure(_histogram),
     tile.Elementwise: pure(elementwise),
+    tile.Asm: pure(inline_asm),
+    tile.AsmEffect: pure(inline_asm),
     tile.Cast: pure(_cast),
     tile.Bitcast: pure(_bitcast),
     tile.PtrAdd: pure(_ptr_add),

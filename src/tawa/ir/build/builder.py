@@ -46,6 +46,9 @@ class Builder:
     isolated: bool = False
     fresh: set[Operation] = field(default_factory=set[Operation])
     around: tuple[Block, ...] = ()
+    _missing: list[tuple[Operation, TawaError]] = field(
+        default_factory=list[tuple[Operation, TawaError]]
+    )
     _constants: list[dict[tuple[object, ...], SSAValue]] = field(
         default_factory=lambda: [dict[tuple[object, ...], SSAValue]()]
     )
@@ -115,6 +118,23 @@ class Builder:
     ) -> None:
         """Append an operation of class `kind` without result."""
         self.emit(kind(operands=_ssa(operands), attributes=attributes))
+
+    def missing(self, kind: Attribute, error: TawaError) -> Tensor:
+        """Stand for a scalar that has no value: `error` is raised if anything comes of it.
+
+        What only dead code reads needs none, and the last index of a loop is read there.
+        """
+        made = self.make(tile.ProgramId(attributes={"axis": IntAttr(0)}, result_types=[i32]))
+        if kind != i32:
+            made = self.op(tile.Cast, [made], kind)
+        self._missing.append((made.ssa.owner, error))  # pyright: ignore[reportArgumentType]
+        return made
+
+    def check_missing(self, kernel: Operation) -> None:
+        """Raise the first error of `missing` whose scalar `kernel`, without dead values, reads."""
+        for operation, error in self._missing:
+            if operation.get_toplevel_object() is kernel:
+                raise error
 
     def constant(self, value: Number, element: dtype, shape: Sequence[int] = ()) -> Tensor:
         """Return a constant; equal scalars are one value where it is visible."""

@@ -12,7 +12,7 @@ from xdsl.ir import Dialect
 
 from tawa.ir.tile.combine import Dot, Gather, Histogram, Reduce, Scan, Yield
 from tawa.ir.tile.descriptors import DescAtomic, DescExtent, DescLoad, DescStore, MakeDesc
-from tawa.ir.tile.elements import Arange, Bitcast, Cast, Constant, Elementwise
+from tawa.ir.tile.elements import Arange, Asm, AsmEffect, Bitcast, Cast, Constant, Elementwise
 from tawa.ir.tile.memory import Atomic, CompareExchange, Load, PtrAdd, Store
 from tawa.ir.tile.program import Assert, Assume, Kernel, NumPrograms, Print, ProgramId
 from tawa.ir.tile.shapes import Broadcast, ExpandDims, Join, Reshape, Splat, Split, Transpose
@@ -34,6 +34,8 @@ Tile = Dialect(
         Split,
         Join,
         Elementwise,
+        Asm,
+        AsmEffect,
         Cast,
         Bitcast,
         PtrAdd,

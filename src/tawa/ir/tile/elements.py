@@ -12,6 +12,7 @@ from xdsl.irdl import (
     result_def,
     traits_def,
     var_operand_def,
+    var_result_def,
 )
 from xdsl.traits import Pure
 
@@ -62,6 +63,43 @@ class Elementwise(TawaOperation):
     result = result_def()
     traits = traits_def(Pure())
     assembly_format = "$function `(` $inputs `)` attr-dict `:` functional-type(operands, results)"
+
+
+@irdl_op_definition
+class Asm(TawaOperation):
+    """Apply inline PTX to `pack` elements at a time of tensors of one shape, or to scalars.
+
+    `text` is PTX in which ``$0``, ``$1`` ... are the registers that `constraints` lists, results
+    first: "=r", "=h", "=l", "=f", "=d", then the same without "=", or the number of the result
+    whose register an input begins in. Elements of less than 32 bits lie side by side in a register,
+    as many of the `pack` as fit. "~memory" at the end: memory is read or written.
+    """
+
+    name = "tile.asm"
+    text = attr_def(StringAttr)
+    constraints = attr_def(StringAttr)
+    pack = attr_def(IntAttr)
+    inputs = var_operand_def()
+    res = var_result_def()
+    traits = traits_def(Pure())
+    assembly_format = (
+        "$text $constraints `(` $inputs `)` attr-dict `:` functional-type(operands, results)"
+    )
+
+
+@irdl_op_definition
+class AsmEffect(TawaOperation):
+    """Inline PTX as `tile.asm`, that must run as often as it stands there, in its order."""
+
+    name = "tile.asm_effect"
+    text = attr_def(StringAttr)
+    constraints = attr_def(StringAttr)
+    pack = attr_def(IntAttr)
+    inputs = var_operand_def()
+    res = var_result_def()
+    assembly_format = (
+        "$text $constraints `(` $inputs `)` attr-dict `:` functional-type(operands, results)"
+    )
 
 
 @irdl_op_definition

@@ -44,6 +44,7 @@ _APART = frozenset(
         *(tile.Constant, tile.ProgramId, tile.NumPrograms, tile.DescExtent, tile.Arange),
         *(tile.Splat, tile.ExpandDims, tile.Broadcast, tile.Reshape, tile.Transpose),
         *(tile.Split, tile.Join, tile.Elementwise, tile.Cast, tile.Bitcast, tile.PtrAdd),
+        *(tile.Asm, tile.AsmEffect),
         *(tile.Load, tile.Store, tile.Atomic, tile.CompareExchange),
         *(tile.Assume, tile.Print, tile.Assert, *CONTROL),
         *(hopper.BlockId, hopper.NumBlocks, hopper.GridExtent, hopper.ClusterRank),
@@ -84,6 +85,8 @@ class _Facts:
         match operation:
             case tile.Load():
                 return self._may_change(operation) and self.is_shared(operation.result)
+            case tile.AsmEffect():
+                return any(map(self.is_shared, operation.results))
             case tile.Reduce():
                 return _crosses_lanes(operation) and not _is_symmetric(operation)
             case _:

@@ -24,6 +24,8 @@ from tawa.passes.lower.views import as_view, store_shared, view_kind, whole_buff
 
 _RUN = 16
 """Bytes of the widest access of a thread."""
+_REPEATED = (tile.Constant, tile.Splat, tile.Broadcast)
+"""What is made in whatever layout the rest has."""
 
 
 def takes(layout: SharedLayout, k: int, bits: int, run: int = 0) -> bool:
@@ -69,17 +71,27 @@ def operand_a(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
         return view
     if (loop := loop_without(dot.a, dot)) is not None:
         return _stored(lowering, Emitter.before(loop), dot)
-    return _stored(lowering, emitter, dot) if _runs_along_k(dot.a) else dot.a
+    loaded = _loaded(dot.a) is not None
+    return _stored(lowering, emitter, dot) if loaded and _runs_along(dot.a, 1) else dot.a
 
 
-def _runs_along_k(value: SSAValue) -> bool:
-    """Tell whether threads load a tile, in this trip or the one before, in runs of `_RUN` bytes
-    along its last dimension.
+def _runs_along(value: SSAValue, axis: int) -> bool:
+    """Tell whether threads hold a tile in runs of `_RUN` bytes along `axis`: as they load it, in
+    this trip or the one before, or as a slot has it; turned round and computed with or not.
     """
-    load = _loaded(value)
-    if load is None or contiguous_axis(load.pointer) != len(shape_of(load.result.type)) - 1:
+    match value.owner:
+        case tile.Transpose(value=turned, permutation=order):
+            return _runs_along(turned, order.data[axis].data)
+        case tile.Elementwise() | tile.Cast() | tile.Bitcast() as made:
+            tiles = [part for part in made.operands if not isinstance(part.owner, _REPEATED)]
+            return bool(tiles) and all(_runs_along(part, axis) for part in tiles)
+        case hopper.SharedLoad(view=view):
+            return view_kind(view).layout.data.order[-1] == axis
+        case _:
+            load = _loaded(value)
+    if load is None or contiguous_axis(load.pointer) != axis:
         return False
-    run = Contiguity().run(load.pointer, load.mask, len(shape_of(load.result.type)) - 1)
+    run = Contiguity().run(load.pointer, load.mask, axis)
     return run * bit_width(element_type(load.result.type)) >= 8 * _RUN
 
 
@@ -129,8 +141,9 @@ def operand_b(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
             f"{f', {run} columns a warpgroup' if run else ''}; the tile is stored once more, "
             "through registers",
         )
-    # 16-bit operands may be contiguous along N, if its rows can be swizzled.
-    layout = lowering.placement(shape, element, (0, 1))
+    # 16-bit operands may be contiguous along N, if its rows can be swizzled: they are, unless
+    # threads hold runs along K, which they would write an element at a time.
+    layout = lowering.placement(shape, element, (1, 0) if _runs_along(dot.b, 0) else (0, 1))
     if not takes(layout, 0, bits, run):
         layout = lowering.placement(shape, element, (1, 0))
     return stage(lowering, emitter, dot.b, layout, f"{name_of(dot)} operand")

@@ -25,6 +25,8 @@ ELEMENTWISE = (
     tile.Elementwise,
     tile.Cast,
     tile.Bitcast,
+    tile.Asm,
+    tile.AsmEffect,
     tile.PtrAdd,
     tile.Load,
     tile.Atomic,

@@ -30,7 +30,7 @@ from tawa.simulator.proof.rules import Unproved
 _RULE = "threads agree"
 _CONTROL = (scf.ForOp, scf.IfOp, scf.WhileOp)
 _ENDS = (scf.YieldOp, scf.ConditionOp, tile.Yield)
-_BY_ONE = (tile.Atomic, tile.CompareExchange, hopper.NextProgram)
+_BY_ONE = (tile.Atomic, tile.CompareExchange, tile.AsmEffect, hopper.NextProgram)
 _SYMMETRIC = frozenset(
     {"add", "mul", "and", "or", "xor", "eq", "ne", "min", "max", "min_nan", "max_nan"}
 )
@@ -41,6 +41,7 @@ _ALONE = frozenset(
         *(*_CONTROL, *_ENDS, tile.Constant, tile.ProgramId, tile.NumPrograms, tile.DescExtent),
         *(tile.Arange, tile.Splat, tile.ExpandDims, tile.Broadcast, tile.Reshape, tile.Transpose),
         *(tile.Split, tile.Join, tile.Elementwise, tile.Cast, tile.Bitcast, tile.PtrAdd),
+        *(tile.Asm, tile.AsmEffect),
         *(tile.Load, tile.Store, tile.Atomic, tile.CompareExchange),
         *(tile.Assume, tile.Print, tile.Assert, hopper.Columns, hopper.Uninitialized, hopper.Pin),
         *(hopper.BlockId, hopper.NumBlocks, hopper.GridExtent, hopper.ClusterRank, hopper.Counter),

@@ -133,11 +133,7 @@ class Decoder:
 
 _ENDS = frozenset((scf.YieldOp, scf.ConditionOp))
 SILENT: tuple[type[Operation], ...] = (
-    tile.Assume,
-    tile.Print,
-    tile.Assert,
-    tile.Load,
-    hopper.Pin,
+    *(tile.Assume, tile.Print, tile.Assert, tile.Load, tile.AsmEffect, hopper.Pin),
 )
 
 
@@ -206,9 +202,9 @@ def compute(decoder: Decoder, operation: Operation) -> Step:
         case tile.Load() | tile.Atomic() | tile.CompareExchange():
             return _read(decoder, operation, out)
         case _ if operation.has_trait(Pure) and all(map(carries_scalar, operation.operands)):
-            return _opaque(decoder, operation, out)
+            return _opaque(decoder, operation)
         case _:
-            return fresh(operation, out)
+            return fresh(operation, *map(decoder.number, operation.results))
 
 
 def _computing(
@@ -337,26 +333,32 @@ def _cast(decoder: Decoder, operation: tile.Cast | tile.Bitcast, out: int) -> St
     return _computing(decoder, operation, run, out) if exact else silent(run)
 
 
-def _opaque(decoder: Decoder, operation: Operation, out: int) -> Step:
+def _opaque(decoder: Decoder, operation: Operation) -> Step:
     """A pure function the proof does not compute: equal arguments give equal unknowns."""
     inputs = tuple(decoder.number(value) for value in operation.operands)
     facts = ",".join(f"{key}={value}" for key, value in sorted(operation.attributes.items()))
     name = f"{operation.name} {facts}"
+    outs = [
+        (decoder.number(out), name + f" {i}" * (i > 0)) for i, out in enumerate(operation.results)
+    ]
 
     def run(script: Script) -> None:
         env = script.env
-        script.env[out] = script.world.scalars.apply(name, *[env[item] for item in inputs])
+        for out, function in outs:
+            env[out] = script.world.scalars.apply(function, *[env[item] for item in inputs])
 
     return silent(run)
 
 
-def fresh(operation: Operation, out: int) -> Step:
-    """A scalar that another role need not agree on: a new unknown at each execution."""
+def fresh(operation: Operation, *outs: int) -> Step:
+    """Scalars that another role need not agree on: new unknowns at each execution."""
 
     def run(script: Script) -> None:
         turn = script.turn(operation)
-        unknown = script.world.scalars.unknown("value", operation, turn, script.block)
-        script.env[out] = unknown
+        for which, out in enumerate(outs):
+            more = (which,) if which else ()
+            unknown = script.world.scalars.unknown("value", operation, *more, turn, script.block)
+            script.env[out] = unknown
 
     return silent(run)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tawa.errors import TypeMismatch
 from tawa.ir.build import arithmetic
 from tawa.ir.build.context import Context
+from tawa.ir.build.known import known
 from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
 from tawa.language.dtypes import dtype
 
@@ -20,6 +21,7 @@ def is_none(value: Value) -> bool:
 
 def integer(c: Context, value: Value, what: str) -> int:
     """Return a compile-time integer; raises TypeMismatch naming `what` it is."""
+    value = known(value)
     if isinstance(value, Const) and isinstance(value.value, (int, bool)):
         return int(value.value)
     if isinstance(value, Const) and isinstance(value.value, float) and value.value.is_integer():
@@ -65,6 +67,7 @@ def shape(c: Context, value: Value) -> tuple[int, ...]:
 
 def flag(c: Context, value: Value, what: str) -> bool:
     """Return a compile-time truth value."""
+    value = known(value)
     if isinstance(value, Const):
         return bool(value.value)
     raise _not_constant(c, value, what, "truth value")

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from xdsl.dialects.builtin import IntAttr, StringAttr
+
 from tawa.errors import TypeMismatch
+from tawa.ir import tile
 from tawa.ir.build import arithmetic, overflow
 from tawa.ir.build.context import Context
 from tawa.ir.build.operations import arguments as arg
 from tawa.ir.build.operations.reductions import along
+from tawa.ir.build.types import ir_type
 from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
+from tawa.ir.inline_asm import AsmError, plain_text, registers_of, substituted
 from tawa.language.dtypes import float32, float64
 
 
@@ -161,6 +166,51 @@ def swizzle2d(c: Context, i: Value, j: Value, size_i: Value, size_j: Value, size
     return Tuple((step("+", first, step("%", place, rows)), step("//", place, rows)))
 
 
+def inline_asm(
+    c: Context, asm: Value, constraints: Value, args: Value, kind: Value, pure: Value, pack: Value
+) -> Value:
+    """Apply inline PTX; several types give a tuple of tensors."""
+    kinds = [arg.element(c, item, "dtype") for item in arg.sequence(kind)]
+    if not kinds:
+        raise c.builder.error(
+            TypeMismatch, "inline PTX gives one result at least", why="dtype is ()"
+        )
+    inputs = [arithmetic.to_tensor(c.builder, item) for item in arg.sequence(args)]
+    shape: tuple[int, ...] = ()
+    for item in inputs:
+        shape = arithmetic.broadcast_shape(c.builder, shape, item.shape)
+    inputs = [arithmetic.broadcast_to(c.builder, item, shape) for item in inputs]
+    types = [ir_type(item, shape) for item in kinds]
+    listed = arg.text(c, constraints, "constraints")
+    try:
+        text = plain_text(arg.text(c, asm, "asm"))
+        width = arg.integer(c, pack, "pack")
+        laid = registers_of(listed, width, types, [item.ssa.type for item in inputs])
+        substituted(text, [""] * (len(laid.outputs) + len(laid.inputs)))
+    except AsmError as error:
+        raise c.builder.error(
+            TypeMismatch,
+            f"inline PTX: {error}",
+            remedy="see tl.inline_asm_elementwise in docs/reference/language.md",
+        ) from None
+    # What a special register says may differ between two instructions, and between threads.
+    pure_too = arg.flag(c, pure, "is_pure") and not laid.memory and "%" not in text
+    operation = tile.Asm if pure_too else tile.AsmEffect
+    made = c.builder.emit(
+        operation(
+            operands=[[item.ssa for item in inputs]],
+            attributes={
+                "text": StringAttr(text),
+                "constraints": StringAttr("".join(listed.split())),
+                "pack": IntAttr(width),
+            },
+            result_types=[types],
+        )
+    )
+    results = tuple(Tensor(result) for result in made.results)
+    return Tuple(results) if isinstance(kind, Tuple) else results[0]
+
+
 _UNARY = (
     *("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc"),
     *("lgamma", "tgamma"),
@@ -193,6 +243,7 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     "div_rn": div_rn,
     "umulhi": umulhi,
     "swizzle2d": swizzle2d,
+    "inline_asm_elementwise": inline_asm,
     **{name: partial(_unary, name, name) for name in _UNARY},
     **{name: partial(_unary, name, row) for name, row in _OTHER_UNARY.items()},
     **{name: partial(_binary, name, name) for name in _BINARY},

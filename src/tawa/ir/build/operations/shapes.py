@@ -253,7 +253,7 @@ def new_axes(c: Context, value: Tensor, marks: Sequence[Any]) -> Tensor:
             why="its elements lie in the registers of many threads",
             remedy="load the part you need, or select it with tl.where and a reduction",
         )
-    if kept > len(value.shape):
+    if value.is_block and kept > len(value.shape):
         raise c.builder.error(
             TypeMismatch,
             f"{kept} dimensions are indexed, {describe(value)} has {len(value.shape)}",

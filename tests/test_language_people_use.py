@@ -1,0 +1,157 @@
+"""What kernels of other people say in ways that Triton takes: constants, indices, array views."""
+
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tawa
+import tawa.language as tl
+from tawa.errors import ArgumentError, TypeMismatch, UnknownName
+
+
+@tawa.jit
+def half(n):
+    return n // 2
+
+
+@tawa.jit
+def flip_lowest(x, B: tl.constexpr):
+    o = tl.arange(0, B)
+    v = tl.load(x + o)
+    kind: tl.constexpr = tl.core.get_int_dtype(bitwidth=v.dtype.primitive_bitwidth, signed=True)
+    tl.store(x + o, (v.to(kind, bitcast=True) ^ 1).to(v.dtype, bitcast=True))
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int16, np.float64])
+def test_get_int_dtype_by_keywords(kind):
+    x = np.arange(1, 17).astype(kind)
+    bits = f"int{8 * x.itemsize}"
+    expected = (x.view(bits) ^ 1).view(kind)
+    flip_lowest[1,](x, B=16)
+    assert np.array_equal(x, expected)
+
+
+@tawa.jit
+def constants(x, s: tl.constexpr, H: tl.constexpr, B: tl.constexpr):
+    T: tl.constexpr = tl.cdiv(s * 3, H)
+    M: tl.constexpr = tl.minimum(tl.maximum(s, H), 64)
+    L: tl.constexpr = half(B)
+    for i in tl.static_range(tl.cdiv(H, s)):
+        tl.store(x + i * M + tl.arange(0, L), T)
+    tl.store(x + M - 1 + tl.arange(0, tl.cdiv(B, 8)), tl.cdiv(7.0, 2.0) if False else L)
+
+
+def test_functions_of_constants_are_constants():
+    x = np.zeros(128, np.int32)
+    constants[1,](x, s=8, H=16, B=16)
+    expected = np.zeros(128, np.int32)
+    expected[0:8] = expected[16:24] = 2  # cdiv(24, 16), in two trips 16 apart
+    expected[15:17] = 8
+    assert np.array_equal(x, expected)
+
+
+@tawa.jit
+def declared(x, n, B: tl.constexpr):
+    T: tl.constexpr = tl.cdiv(n, 2)
+    tl.store(x + tl.arange(0, B), T)
+
+
+def test_what_a_run_gives_is_no_constant():
+    with pytest.raises(TypeMismatch, match=r"T is declared tl\.constexpr, and its value is int32"):
+        declared.compile(tawa.array((16,), "i32"), 5, B=16)
+
+
+@tawa.jit
+def masked(x, n, B: tl.constexpr):
+    o = tl.arange(0, B)
+    c = tl.program_id(0) < n
+    tl.store(x + tl.program_id(0) * B + o, 1.0, mask=(o < 5) & c[:, None] & c[None] & c[:])
+
+
+def test_a_scalar_is_indexed():
+    x = np.zeros(32, np.float32)
+    masked[2,](x, 1, B=16)
+    assert np.array_equal(np.flatnonzero(x), np.arange(5))
+
+
+@tawa.jit
+def after_loop(x, n, B: tl.constexpr):
+    o = tl.arange(0, B)
+    s = tl.zeros((B,), tl.float32)
+    for i in range(n):
+        s += tl.load(x + i * B + o)
+    p = x + i * B + o
+    q = p + 1  # noqa: F841
+    tl.store(x + o, s)
+
+
+@tawa.jit
+def index_read(x, n, B: tl.constexpr):
+    o = tl.arange(0, B)
+    for i in range(n):
+        tl.store(x + o, i)
+    p = x + i * B + o
+    if n > 3:
+        tl.store(p, 2.0)
+
+
+def test_an_index_after_its_loop_may_stand_in_dead_code():
+    x = np.arange(48, dtype=np.float32)
+    expected = x.reshape(3, 16).sum(axis=0)
+    after_loop[1,](x, 3, B=16)
+    assert np.array_equal(x[:16], expected)
+
+
+def test_an_index_that_is_read_after_its_loop_is_refused_where_it_stands():
+    with pytest.raises(UnknownName, match="i has no value here") as caught:
+        index_read.compile(tawa.array((16,), "f32"), 5, B=16)
+    assert "p = x + i * B + o" in str(caught.value)
+
+
+class TensorWrapper:
+    """What ``triton.reinterpret`` makes: an array, and the type that it is read as."""
+
+    __module__ = "triton.runtime.jit"
+
+    def __init__(self, base, dtype):
+        self.base, self.dtype = base, dtype
+
+
+@tawa.jit
+def widen(x, y, B: tl.constexpr):
+    o = tl.arange(0, B)
+    tl.store(y + o, tl.load(x + o).to(tl.float32))
+
+
+@pytest.mark.parametrize("kind", [tl.float8e5, tl.float8e4nv, tl.int8])
+def test_reinterpreted_arrays(kind):
+    bits = np.arange(0, 64, dtype=np.uint8)
+    names = {"fp8e5": ml_dtypes.float8_e5m2, "fp8e4nv": ml_dtypes.float8_e4m3fn, "int8": np.int8}
+    y = np.zeros(64, np.float32)
+    for _ in range(2):  # compiled, then from what is remembered
+        y[:] = -1
+        widen[1,](TensorWrapper(bits, kind), y, B=64)
+        assert np.array_equal(y, bits.view(names[kind.name]).astype(np.float32))
+
+
+def test_a_reinterpretation_to_another_width_is_refused():
+    with pytest.raises(ArgumentError, match="an array of u8 is reinterpreted as f16"):
+        widen[1,](TensorWrapper(np.zeros(64, np.uint8), tl.float16), np.zeros(64, np.float32), B=64)
+
+
+def test_every_module_may_be_imported_before_the_first_compile():
+    script = """
+import importlib, pkgutil, tawa
+import tawa.language as tl
+for found in pkgutil.walk_packages(tawa.__path__, "tawa."):
+    if not found.name.endswith("__main__"):
+        importlib.import_module(found.name)
+for name in ("codegen", "frontend", "simulator", "runtime", "kernels", "passes", "plan"):
+    package = getattr(tawa, name)
+    for public in getattr(package, "__all__", ()):
+        assert public not in {m.name for m in pkgutil.iter_modules(package.__path__)}, public
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
