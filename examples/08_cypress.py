@@ -1,3 +1,4 @@
+# ruff: noqa: C408 - tunables are given as keywords are
 """A GEMM as tasks and a mapping: three mappings of one program, equal bit for bit.
 
 python examples/08_cypress.py

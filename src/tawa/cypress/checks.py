@@ -211,7 +211,7 @@ def _witness(
     one: _Use, other: _Use, ours: list[str], box: dict[str, int], outer: set[str]
 ) -> tuple[dict[str, int], dict[str, int]] | None:
     """Return two different iterations of a box that take one part."""
-    fixed = {name: 4 for name in outer}
+    fixed = dict.fromkeys(outer, 4)
     seen: dict[tuple[int, ...], list[dict[str, int]]] = {}
     points = [dict(zip(box, point, strict=True)) for point in product(*map(range, box.values()))]
     for point in points:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
+from typing import Literal
 
 from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, warpgroups
 from tawa.cypress.leaf import call_leaf
 from tawa.cypress.mapping import Mapping
-from tawa.cypress.size import Int, key
+from tawa.cypress.size import Int
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget
 from tawa.ir.build import Desc, KernelBuilder, Value
@@ -113,7 +114,7 @@ class _Emitter:
         carry = [self.values[id(slot)] for slot in loop.carried]
         extent = self._int(loop.extent)
         before = dict(self.values)
-        with self.k.range(0, extent, carry=carry, name=label(loop)) as made:
+        with self.k.range(0, extent, carry=carry, name=loop.name) as made:
             self.known[loop.index.name] = made.index
             for slot, value in zip(loop.carried, made.carried, strict=True):
                 self.values[id(slot)] = value
@@ -148,11 +149,6 @@ class _Emitter:
                 return left // right
             case _:
                 return left % right
-
-
-def label(loop: For) -> str:
-    """Return the name of a loop in plans."""
-    return key(loop.index).replace("#", "_")
 
 
 def _plan(
@@ -200,14 +196,16 @@ def _plan(
             )
     _check_ceiling(events, mapping, buffers)
     loops = tuple(
-        LoopPlan(label(loop), "fine" if block.specialize else "none", _in_flight(loop, depth))
+        LoopPlan(loop.name, "fine" if block.specialize else "none", _in_flight(loop, depth))
         for loop in _loops(events.body)
         if any(isinstance(each, Call) and each.facts.products for each in loop.body)
         or not block.specialize
     )
-    of = lambda t, s: names[t.root.name, s.shape]  # noqa: E731
     guards = {
-        (of(event.source, event.slot), of(store.target, store.slot))
+        (
+            names[event.source.root.name, event.slot.shape],
+            names[store.target.root.name, store.slot.shape],
+        )
         for event, _ in loads
         for store in stores
     }
@@ -216,7 +214,11 @@ def _plan(
         arefs=tuple(rings),
         loops=loops,
         stores=tuple(
-            StorePlan(f"{store.name}_out", "tma" if store.staged else "registers")
+            StorePlan(
+                f"{store.name}_out",
+                "tma" if store.staged else "registers",
+                eviction=_eviction(store),
+            )
             for store in stores
         ),
         warps=4 * (groups + 1) if block.specialize else 4 * groups,
@@ -226,6 +228,11 @@ def _plan(
         guards=tuple(sorted(guards)) if block.specialize else (),
     )
     return plan, tuple(buffers)
+
+
+def _eviction(store: CopyOut) -> Literal["", "first"]:
+    """Return what the L2 cache is told: no block reads what another one writes."""
+    return "first" if store.staged else ""
 
 
 def _in_flight(loop: For, depth: int) -> int:
@@ -242,7 +249,7 @@ def _roles(groups: int) -> tuple[RolePlan, ...]:
     threads = 128 * (groups + 1)
     pool = H200.registers_at_launch(threads) * threads
     best = max(
-        (min(240, (pool - 128 * load) // (128 * groups) // 8 * 8), load) for load in (24, 32, 40)
+        (min(240, (pool - 128 * load) // (128 * groups) // 8 * 8), load) for load in (32, 40)
     )
     return RolePlan("load", 4, best[1]), RolePlan("mma", 4 * groups, best[0])
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tawa.cypress.instantiate import spread_of
 from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of
 from tawa.cypress.machine import BLOCK, GLOBAL, NONE, SHARED, WARPGROUP
 from tawa.cypress.mapping import Instance
 from tawa.cypress.size import Int, Size, key
 from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import Launch, Loop, Make, Statement
-from tawa.cypress.instantiate import spread_of
 from tawa.cypress.tree import Node, Spread
 from tawa.errors import MappingError
 from tawa.language.dtypes import dtype
@@ -66,6 +66,7 @@ class Call:
 class For:
     """A loop in order; `carried` are the slots that it changes and that were there before."""
 
+    name: str
     index: Size
     extent: Int
     body: tuple[Event, ...]
@@ -142,9 +143,9 @@ def lower(root: Node) -> Events:
         set_ = each.specialize or each.persistent or each.pipeline > 1 or each.cluster > 1
         if node is not block and set_:
             raise MappingError(
-                f'"{each.name}" at {each.level} is given specialize, pipeline, persistent or cluster',
+                f'"{each.name}" at {each.level} sets what a block is',
                 place=each.place,
-                why="these are of the instance that HOST launches, for all loops of its block",
+                why="specialize, pipeline, persistent and cluster are of the instance that HOST launches",
                 remedy=f'give them to "{block.instance.name}"',
             )
     lowering = _Lowering(root)
@@ -215,7 +216,8 @@ class _Lowering:
         # A trip may not happen: what only the body fills holds nothing after it.
         self.filled, self.copied = before, copied
         carried = tuple(changed.values())
-        self.body.append(For(loop.indices[axis], loop.extents[axis], body, carried))
+        name = self._named(str(loop.indices[axis]))
+        self.body.append(For(name, loop.indices[axis], loop.extents[axis], body, carried))
 
     def _slot(self, tensor: Tensor) -> Slot | None:
         """Return the slot that a tensor is, or None where it is of the program."""

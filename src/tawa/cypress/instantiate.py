@@ -8,8 +8,9 @@ each of its tensors a processor has.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 
-from tawa.cypress.checks import check_leaf_names, check_privileges, check_prange
+from tawa.cypress.checks import check_leaf_names, check_prange, check_privileges
 from tawa.cypress.machine import BLOCK, HOST
 from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int, Size, key
@@ -34,11 +35,15 @@ def instantiate(mapping: Mapping) -> Node:
         assert kind is not None, "inner variants are annotated"
         shape = tuple(Size(f"{name}.shape[{dim}]") for dim in range(kind.rank))
         parameters.append(Tensor(name, kind.element, shape))
-    return _node(mapping, entry, tuple(parameters), ())
+    return _node(mapping, entry, tuple(parameters), (), count())
 
 
 def _node(
-    mapping: Mapping, instance: Instance, parameters: tuple[Tensor, ...], above: tuple[str, ...]
+    mapping: Mapping,
+    instance: Instance,
+    parameters: tuple[Tensor, ...],
+    above: tuple[str, ...],
+    unique: Iterator[int],
 ) -> Node:
     variant = instance.variant
     called = f"{instance.name}({', '.join(str([*map(key, p.shape)]) for p in parameters)})"
@@ -53,13 +58,13 @@ def _node(
         check_leaf_names(instance)
         return Node(instance, parameters, (), ())
     run = lambda: variant.function(*parameters, **dict(instance.tunables))  # noqa: E731
-    statements = traced(variant.name, run)
+    statements = traced(variant.name, run, unique)
     children: list[tuple[Launch, Node]] = []
     launches = list(_launches(statements))
     for launch in launches:
         chosen = _choose(mapping, instance, launch, [e for e in launches if e.task == launch.task])
         bound = _bind(instance, chosen, launch)
-        children.append((launch, _node(mapping, chosen, bound, (*above, called))))
+        children.append((launch, _node(mapping, chosen, bound, (*above, called), unique)))
     node = Node(instance, parameters, statements, tuple(children))
     check_privileges(node)
     check_prange(node)
@@ -188,12 +193,12 @@ def _part(loop: Loop, child: Node, given: Tensor) -> Part:
             place=loop.place,
             why=f"how many of {level} share a tile is known when it is compiled",
         )
-    pieces = given.path[len(given.local.path) :]
+    pieces = list(given.path[len(given.local.path) :])
     if not pieces:
         return Part(level, extent, ())
     if len(pieces) > 1:
         raise MappingError(f"{given} is a part of a part", place=given.place)
-    (piece,) = pieces
+    piece = pieces[0]
     if piece.held:
         if not piece.held.endswith(f"by {level}") or key(piece.index[0]) != key(index):
             raise MappingError(

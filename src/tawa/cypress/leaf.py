@@ -7,9 +7,9 @@ a tensor that is cut by rows, on row r alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from tawa import inline
 from tawa.cypress.mapping import Instance
@@ -37,7 +37,8 @@ def call_leaf(k: KernelBuilder, leaf: Instance, values: Sequence[Value]) -> tupl
     """Compile a leaf at the current place; returns the new values of what it writes, in order."""
     variant = leaf.variant
     made: Any = inline(k, variant.function, *values)
-    found = () if made is None else made if isinstance(made, tuple) else (made,)
+    several = cast("tuple[Any, ...]", made if isinstance(made, tuple) else (made,))
+    found = () if made is None else several
     written = [name for name in variant.parameters if name in variant.writes]
     if len(found) != len(written):
         raise MappingError(
@@ -87,7 +88,7 @@ def _needs(operation: Any, state: dict[Any, Needs]) -> Needs:
     """Return what the results of an operation depend on, from its operands'."""
     operands = [state.get(value, {}) for value in operation.operands]
     rank = len(getattr(operation.results[0].type, "shape", ())) if operation.results else 0
-    axis = getattr(getattr(operation, "axis", None), "data", 0)
+    axis: int = getattr(getattr(operation, "axis", None), "data", 0)
     match operation.name:
         case "tile.constant" | "tile.program_id" | "tile.num_programs" | "tile.desc_extent":
             return {}
@@ -100,7 +101,7 @@ def _needs(operation: Any, state: dict[Any, Needs]) -> Needs:
         case "tile.scan":
             return _moved(_joined(operands), lambda d: None if d == axis else d)
         case "tile.transpose":
-            to = [each.data for each in operation.permutation]
+            to: list[int] = [each.data for each in operation.permutation]
             return _moved(operands[0], to.index)
         case "tile.dot":
             a = _moved(operands[0], lambda d: None if d == rank - 1 else d)
@@ -117,7 +118,7 @@ def _captured(operation: Any, state: dict[Any, Needs]) -> list[Needs]:
     return [state[value] for each in inside for value in each.operands if value in state]
 
 
-def _moved(needs: Needs, to: Any) -> Needs:
+def _moved(needs: Needs, to: Callable[[int], int | None]) -> Needs:
     return {name: tuple(None if d is None else to(d) for d in dims) for name, dims in needs.items()}
 
 

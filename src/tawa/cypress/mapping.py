@@ -6,8 +6,9 @@ Source: PLDI 2025 (see `machine`), section 3.3.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping as Table, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as Table
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tawa.cypress.machine import HOPPER, Level, Machine, Memory
@@ -25,7 +26,8 @@ class Instance:
     `calls` names the instances that its launches may become, by their task; several of one task
     are taken in the order of the launches. `entry`: the program starts here. At a BLOCK instance:
     `specialize` gives loads a role of their own, `pipeline` is the depth of the rings of its loops,
-    `persistent` lets a block walk over tiles, `group` of them together, `cluster` blocks share loads.
+    `persistent` lets a block walk over tiles, `group` of them together; `cluster` blocks share
+    loads.
     `like`: of a leaf that BLOCK launches, the instance after whose first tensor its elements are
     spread. `stage`: of a leaf that writes GLOBAL, SHARED where the tile leaves through it by TMA.
     """
@@ -46,7 +48,7 @@ class Instance:
     stage: Memory | None
     place: Place | None = field(compare=False)
 
-    def __init__(  # noqa: D107
+    def __init__(
         self,
         name: str,
         variant: Variant,
@@ -139,9 +141,9 @@ class Instance:
         if self.tunables:
             parts.append(f"dict({', '.join(f'{name}={value}' for name, value in self.tunables)})")
         for each in fields(self)[5:]:
-            value = getattr(self, each.name)
+            value: Any = getattr(self, each.name)
             if each.compare and value != _DEFAULTS[each.name]:
-                shown = list(value) if isinstance(value, tuple) else value
+                shown: Any = [*value] if each.name == "calls" else value
                 text = str(value) if isinstance(value, Memory) else repr(shown)
                 parts.append(f"{each.name}={text}".replace("'", '"'))
         return f"I({', '.join(parts)})"
@@ -163,7 +165,7 @@ class Mapping:
 
     def __init__(
         self, instances: Iterable[Instance], ceiling: int = 231_424, machine: Machine = HOPPER
-    ) -> None:  # noqa: D107
+    ) -> None:
         object.__setattr__(self, "instances", tuple(instances))
         object.__setattr__(self, "ceiling", ceiling)
         object.__setattr__(self, "machine", machine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from tawa.cypress.machine import THREAD, WARP, Level
 from tawa.cypress.place import here, names_at
@@ -25,7 +25,7 @@ class Partition:
 
     def __getitem__(self, index: Any) -> Tensor:
         """Return the part at an index; parts past the end of a tensor read as zero."""
-        given: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+        given = cast("tuple[Any, ...]", index if isinstance(index, tuple) else (index,))
         if len(given) != len(self.grid):
             raise MappingError(
                 f"{self.name} has {len(self.grid)} dimensions, the index {len(given)}",

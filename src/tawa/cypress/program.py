@@ -94,7 +94,7 @@ class Program:
         return "\n".join(parts)
 
     def explain(self) -> str:
-        """Return the tree, how each leaf is spread, the copies, the memory, and the kernel's report."""
+        """Return the tree, spreads, events and memory, and the kernel's report."""
         lines = [f"program {self.name}({', '.join(self.parameters)})", *self._tree(self.tree, "  ")]
         lines += ["events", *(f"  {line}" for line in str(self.events).splitlines())]
         used = sum(size for _, size in self.emitted.buffers)

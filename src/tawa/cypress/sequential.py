@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 from tawa.cypress.size import evaluate
 from tawa.cypress.tensor import Piece, Tensor
@@ -36,7 +36,7 @@ def _node(node: Node, env: dict[int, Any], sizes: dict[str, int]) -> None:
     arrays = [env[id(tensor)] for tensor in node.parameters]
     wrapped = [_Array(array, t.element) for array, t in zip(arrays, node.parameters, strict=True)]
     made = function(*wrapped)
-    results: Sequence[Any] = made if isinstance(made, tuple) else (made,)
+    results = cast("tuple[Any, ...]", made if isinstance(made, tuple) else (made,))
     written = [a for n, a in zip(variant.parameters, arrays, strict=True) if n in variant.writes]
     for array, value in zip(written, results, strict=True):
         array[...] = _plain(value)
@@ -247,7 +247,8 @@ class _Language:
         import numpy as np
 
         kind = one if isinstance(one, _Array) else other
-        made = np.where(condition.data, _plain(one), _plain(other)).astype(kind.data.dtype)
+        where: Any = np.where
+        made = where(condition.data, _plain(one), _plain(other)).astype(kind.data.dtype)
         return _Array(made, kind.dtype)
 
     def maximum(self, one: _Array, other: Any) -> _Array:

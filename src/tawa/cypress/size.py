@@ -68,6 +68,10 @@ class Size:
         """Return self // other."""
         return combine("//", self, other)
 
+    def __rfloordiv__(self, other: int) -> Int:
+        """Return other // self."""
+        return combine("//", other, self)
+
     def __mod__(self, other: Int) -> Int:
         """Return self % other."""
         return combine("%", self, other)
@@ -93,7 +97,8 @@ def key(value: Int) -> str:
 def combine(op: str, left: Int, right: Int) -> Int:
     """Return an operation, folded where numbers say the result."""
     for side in (left, right):
-        if isinstance(side, bool) or not isinstance(side, int | Size):
+        given: Any = side
+        if isinstance(given, bool) or not isinstance(given, int | Size):
             raise MappingError(
                 f"{side!r} is no size",
                 place=here(),
@@ -102,8 +107,11 @@ def combine(op: str, left: Int, right: Int) -> Int:
     if isinstance(left, int) and isinstance(right, int):
         return _FOLD[op](left, right)
     if isinstance(right, int):
-        if right == 0 and op in "+-":
-            return left
+        if op in "+-":
+            right = right if op == "+" else -right
+            if isinstance(left, Size) and left.op == "+" and isinstance(left.right, int):
+                left, right = left.left, left.right + right
+            return Size("", "+", left, right) if right else left
         if right == 1 and op in ("*", "//"):
             return left
         if right <= 0 and op in ("//", "%"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any, Literal
 
 from tawa.cypress.place import here, names_at
@@ -51,19 +50,17 @@ Statement = Make | Launch | Loop
 
 @dataclass(slots=True)
 class _Tracer:
-    variant: str
     unique: Iterator[int]
     bodies: list[list[Statement]] = field(default_factory=lambda: [[]])
     left: Place | None = None
 
 
 _CURRENT: ContextVar[_Tracer] = ContextVar("tracer")
-_UNIQUE = count()
 
 
-def traced(variant: str, run: Callable[[], Any]) -> tuple[Statement, ...]:
-    """Return the statements of a variant, of which `run` is the body."""
-    tracer = _Tracer(variant, _UNIQUE)
+def traced(variant: str, run: Callable[[], Any], unique: Iterator[int]) -> tuple[Statement, ...]:
+    """Return the statements of a variant, of which `run` is the body; `unique` tells indices apart."""
+    tracer = _Tracer(unique)
     token = _CURRENT.set(tracer)
     try:
         run()
@@ -109,7 +106,7 @@ def _loop(kind: Literal["srange", "prange"], extents: Sequence[Int], place: Plac
     tracer.bodies.append(body)
     done = False
     try:
-        yield indices if len(indices) > 1 else indices[0]
+        yield indices if len(extents) > 1 else next(iter(indices))
         done = True
     finally:
         if not done:
