@@ -145,7 +145,7 @@ def lower(root: Node) -> Events:
             raise MappingError(
                 f'"{each.name}" at {each.level} sets what a block is',
                 place=each.place,
-                why="specialize, pipeline, persistent and cluster are of the instance that HOST launches",
+                why="specialize, pipeline, persistent, cluster are for all that HOST launches",
                 remedy=f'give them to "{block.instance.name}"',
             )
     lowering = _Lowering(root)
@@ -158,6 +158,7 @@ class _Lowering:
     root: Node
     body: list[Event] = field(default_factory=list[Event])
     slots: dict[int, Slot] = field(default_factory=dict[int, Slot])
+    made: set[int] = field(default_factory=set[int])
     filled: set[int] = field(default_factory=set[int])
     copied: dict[str, Slot] = field(default_factory=dict[str, Slot])
     touched: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
@@ -198,6 +199,7 @@ class _Lowering:
                     shape = tuple(n for n in tensor.shape if isinstance(n, int))
                     slot = Slot(self._named(tensor.name), tensor.element, shape)
                     self.slots[id(tensor)] = slot
+                    self.made.add(id(slot))
                 case Launch():
                     self.enter(node.child(statement))
                 case Loop():
@@ -214,7 +216,8 @@ class _Lowering:
         body, self.body = tuple(self.body), outer
         changed = {id(slot): slot for slot in _outputs(body) if id(slot) in before}
         # A trip may not happen: what only the body fills holds nothing after it.
-        self.filled, self.copied = before, copied
+        self.filled = before
+        self.copied = {at: slot for at, slot in copied.items() if id(slot) not in changed}
         carried = tuple(changed.values())
         name = self._named(str(loop.indices[axis]))
         self.body.append(For(name, loop.indices[axis], loop.extents[axis], body, carried))
@@ -344,7 +347,7 @@ class _Lowering:
             )
         if id(slot) in {id(s) for s in self.copied.values()}:
             return
-        if tensor.root.bound is None and tensor.root.path == () and nearest != "REGISTER":
+        if nearest == "GLOBAL" or (id(slot) in self.made and nearest != "REGISTER"):
             raise MappingError(
                 f'{tensor.root.name} of "{leaf.name}" is mapped to {nearest}',
                 place=leaf.place,

@@ -48,8 +48,8 @@ def call_leaf(k: KernelBuilder, leaf: Instance, values: Sequence[Value]) -> tupl
         )
     shapes = dict(zip(variant.parameters, values, strict=True))
     for name, value in zip(written, found, strict=True):
-        if not isinstance(value, Value) or value.shape != shapes[name].shape:
-            shape = getattr(value, "shape", ())
+        shape = getattr(value, "shape", ())
+        if shape != shapes[name].shape:
             raise MappingError(
                 f'"{leaf.name}" returns {list(shape)} for {name}, which is'
                 f" {list(shapes[name].shape)}",

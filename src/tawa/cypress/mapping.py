@@ -1,4 +1,4 @@
-"""Mappings: where the tasks of a program run and its tensors live, as a value that prints as Python.
+"""Mappings: where tasks run and tensors live, as a value that prints as Python.
 
 Source: PLDI 2025 (see `machine`), section 3.3.
 """

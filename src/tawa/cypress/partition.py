@@ -142,6 +142,13 @@ def mma(tensor: Tensor, instruction: Wgmma, level: Level, at: str) -> Partition:
             place=place,
             why="a part is a whole number of instructions",
         )
+    if at in "BC" and key(columns) != str(instruction.n):
+        raise MappingError(
+            f"{tensor} has {columns} columns, and is parted for {instruction}",
+            place=place,
+            why="a warpgroup's product is one instruction wide",
+            remedy=f"write wgmma(64, {columns}, 16), or make the tile {instruction.n} wide",
+        )
     block = (combine("//", rows, by_rows), columns)
     held = f"{instruction} {at} by {level}"
     return Partition(tensor, block, (4 if level == WARP else 32,), held, _named(place, tensor))

@@ -59,7 +59,7 @@ _CURRENT: ContextVar[_Tracer] = ContextVar("tracer")
 
 
 def traced(variant: str, run: Callable[[], Any], unique: Iterator[int]) -> tuple[Statement, ...]:
-    """Return the statements of a variant, of which `run` is the body; `unique` tells indices apart."""
+    """Return the statements of a variant, of which `run` is the body."""
     tracer = _Tracer(unique)
     token = _CURRENT.set(tracer)
     try:
