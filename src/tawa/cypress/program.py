@@ -14,9 +14,10 @@ from tawa.cypress.mapping import Mapping
 from tawa.cypress.size import evaluate
 from tawa.cypress.tree import Node
 from tawa.errors import ArgumentError
-from tawa.runtime.arrays import is_array
+from tawa.runtime.arrays import host_array, is_array
 from tawa.runtime.descriptors import TensorDescriptor
 from tawa.runtime.dtypes import dtype_name
+from tawa.runtime.guards import span_of
 from tawa.target import Target
 
 
@@ -60,7 +61,8 @@ class Program:
 
     def sequential(self, *tensors: Any) -> None:
         """Run task by task in NumPy, in order, as if no machine were there: the oracle."""
-        sequential.run(self.tree, self._bound(tensors))
+        arrays = self._bound(tensors)
+        sequential.run(self.tree, {name: host_array(each) for name, each in arrays.items()})
 
     def _bound(self, tensors: tuple[Any, ...]) -> dict[str, Any]:
         if len(tensors) != len(self.parameters):
@@ -80,6 +82,15 @@ class Program:
                     f"{self.name}: {tensor.name} is of {found} with {rank} dimensions",
                     why=f"it is declared as {wanted} with {len(tensor.shape)}",
                 )
+        spans = {name: span_of(array) for name, array in arrays.items()}
+        for name in sorted(self.tree.instance.variant.writes):
+            for other in self.parameters:
+                if other != name and spans[name].meets(spans[other]):
+                    raise ArgumentError(
+                        f"{self.name}: {name} and {other} lie in the same memory",
+                        why=f"it writes {name}, and its tensors are distinct",
+                        remedy="pass a tensor of its own",
+                    )
         return arrays
 
     def show(self, *stages: str) -> str:
