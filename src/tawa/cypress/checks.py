@@ -221,7 +221,8 @@ def _witness(
         at = tuple(evaluate(each, {**fixed, **point}) for each in other.index)
         for before in seen.get(at, ()):
             if any(before[name] != point[name] for name in ours):
-                return before, point
+                first, second = sorted((before, point), key=lambda at: [*at.values()])
+                return first, second
     return None
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from tawa import compile_ir
 from tawa.cypress import sequential
 from tawa.cypress.emit import Emitted, emit
-from tawa.cypress.event import Events, lower
+from tawa.cypress.event import Events
 from tawa.cypress.instantiate import instantiate, spread_of
+from tawa.cypress.lower import lower
 from tawa.cypress.mapping import Mapping
 from tawa.cypress.size import evaluate
 from tawa.cypress.tree import Node

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tawa.cypress.machine import BLOCK, Level
 from tawa.cypress.mapping import Instance
 from tawa.cypress.tensor import Tensor
-from tawa.cypress.trace import Launch, Statement
+from tawa.cypress.trace import Launch, Loop, Statement
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,9 +27,12 @@ class Node:
     @property
     def spread(self) -> bool:
         """Whether parts of its tensors go to processors inside of a block."""
-        below = (node.instance for _, node in self.children)
-        levels = [self.instance.level, *(each.level for each in below if not each.like)]
-        return any(level.depth > BLOCK.depth for level in levels)
+        if self.instance.level.depth > BLOCK.depth:
+            return True
+        loops = [each for each in self.statements if isinstance(each, Loop)]
+        launches = [each for loop in loops if loop.kind == "prange" for each in loop.body]
+        below = [self.child(each).instance for each in launches if isinstance(each, Launch)]
+        return any(each.level.depth > BLOCK.depth and not each.like for each in below)
 
     def walk(self) -> Iterator[Node]:
         """Return this node and all below."""
