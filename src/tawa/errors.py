@@ -275,6 +275,48 @@ class OverBudget(TawaError):  # noqa: N818
     excess = 0  # bytes of shared memory over what a block has, where that is known
 
 
+class MappingError(TawaError):
+    """A task program and its mapping do not fit together (`tawa.cypress`).
+
+    Why: A mapping says where tasks run and tensors live, and can change speed only. What would
+    change a result, or asks for what the machine does not have, is refused before anything runs.
+
+    Remedy: Change the instance that the message names, or the variant at the place it shows.
+
+    Example::
+
+        import tawa.cypress as cy
+
+        T = cy.Tensor[cy.f16, 2]
+
+
+        @cy.inner("twice", reads="A", writes="C")
+        def rows(C: T, A: T, *, U: int):
+            c, a = (cy.blocks(t, (U, t.shape[1])) for t in (C, A))
+            for i in cy.prange(c.grid[0]):
+                cy.launch("twice", c[i // 2, 0], a[i, 0])
+
+
+        @cy.leaf("twice", reads="A", writes="C")
+        def leaf(C, A):
+            return A + A
+
+
+        I = cy.Instance
+        host = I("host", rows, cy.HOST, [cy.GLOBAL] * 2, dict(U=64), calls=["leaf"], entry=True)
+        cy.program(cy.Mapping([host, I("leaf", leaf, cy.BLOCK, [cy.GLOBAL, cy.SHARED])]))
+
+    Message::
+
+        prange over i writes overlapping parts of C
+          at kernel.py:10
+                    cy.launch("twice", c[i // 2, 0], a[i, 0])
+                    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+          why: c[(i // 2), 0] is the same block for i = 0 and i = 1
+          do:  give each iteration a part of its own, or loop with cy.srange
+    """
+
+
 class PlanError(TawaError):
     """A pinned field of the plan cannot be honoured.
 

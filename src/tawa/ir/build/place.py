@@ -13,16 +13,19 @@ _PASSED = ("tawa.ir.build", "tawa.frontend.inline", "contextlib")
 """Modules whose frames stand between the builder's caller and the builder."""
 
 
-def caller() -> Place:
-    """Return the expression outside of the builder that is being evaluated."""
+def caller(passed: tuple[str, ...] = ()) -> Place:
+    """Return the expression outside of the builder that is being evaluated.
+
+    `passed` are further modules whose frames stand between.
+    """
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__")):
+    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__"), passed):
         frame = frame.f_back
     return _place(frame.f_code, frame.f_lasti)
 
 
-def _is_ours(module: object) -> bool:
-    return isinstance(module, str) and module.startswith(_PASSED)
+def _is_ours(module: object, passed: tuple[str, ...]) -> bool:
+    return isinstance(module, str) and (module.startswith(_PASSED) or module in passed)
 
 
 @lru_cache(maxsize=4096)

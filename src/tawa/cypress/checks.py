@@ -1,0 +1,263 @@
+"""Legality of a node: privileges at launches, and iterations of a prange that are independent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations, product
+
+from tawa.cypress.machine import NONE
+from tawa.cypress.mapping import Instance
+from tawa.cypress.size import Int, affine, evaluate, key, leaves
+from tawa.cypress.tensor import Tensor
+from tawa.cypress.trace import Launch, Loop, Statement
+from tawa.cypress.tree import Node
+from tawa.errors import MappingError
+
+
+def check_leaf_names(instance: Instance) -> None:
+    """Refuse a leaf that cannot be: without memory for a tensor, or with calls."""
+    for name, memory in instance.memory.items():
+        if memory == NONE:
+            raise MappingError(
+                f'"{instance.name}" is a leaf and maps {name} to NONE',
+                place=instance.place,
+                why="a leaf reads and writes elements, and NONE has none",
+                remedy="map it to a memory that its level sees",
+            )
+    if instance.calls:
+        raise MappingError(
+            f'"{instance.name}" is a leaf and calls {", ".join(instance.calls)}',
+            place=instance.place,
+            why="leaves launch nothing",
+        )
+
+
+def check_privileges(node: Node) -> None:
+    """Refuse a launch that asks for more than its parent has, or takes one tensor twice."""
+    own = {id(tensor): tensor.name for tensor in node.parameters}
+    variant = node.instance.variant
+    for launch, child in node.children:
+        called = child.instance.variant
+        given = list(zip(called.parameters, launch.arguments, strict=True))
+        for name, tensor in given:
+            mine = own.get(id(tensor.local))
+            if mine is None:
+                continue
+            for word, asked, has in (
+                ("writes", called.writes, variant.writes),
+                ("reads", called.reads, variant.reads),
+            ):
+                if name in asked and mine not in has:
+                    other = "reads" if word == "writes" else "writes"
+                    raise MappingError(
+                        f'"{node.instance.name}" {word} {mine}, which it declares {other}',
+                        place=launch.place,
+                        why=f'"{child.instance.name}" {word} its {name}',
+                        remedy=f'declare {word}="... {mine}" at {variant.name}, or launch another '
+                        "variant",
+                    )
+        for (one, first), (other, second) in combinations(given, 2):
+            written = {one, other} & called.writes
+            if written and first.root is second.root:
+                raise MappingError(
+                    f'"{child.instance.name}" is given parts of {first.root.name} as {one} and '
+                    f"{other}",
+                    place=launch.place,
+                    why=f"it writes {' and '.join(sorted(written))}, and its tensors are distinct",
+                )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Use:
+    """A tensor that a launch in a loop takes: the index of its part, and the loops inside."""
+
+    tensor: Tensor
+    launch: Launch
+    writes: bool
+    inner: tuple[Loop, ...]
+
+    @property
+    def index(self) -> tuple[Int, ...]:
+        """The indices of its part, from the variant's tensor down."""
+        pieces = self.tensor.path[len(self.tensor.local.path) :]
+        told = [p for p in pieces if " B " not in p.held and " A by THREAD" not in p.held]
+        return tuple(each for piece in told for each in piece.index)
+
+    @property
+    def partition(self) -> str:
+        """The partitions it is a part of."""
+        pieces = self.tensor.path[len(self.tensor.local.path) :]
+        return " of ".join(piece.key for piece in pieces)
+
+
+def check_prange(node: Node) -> None:
+    """Refuse a prange whose iterations may write what another one reads or writes."""
+    for loop in _loops(node.statements):
+        if loop.kind != "prange" or all(extent == 1 for extent in map(_number, loop.extents)):
+            continue
+        uses = list(_uses(node, loop.body, ()))
+        for use in uses:
+            if use.writes:
+                for other in uses:
+                    if other.tensor.local is use.tensor.local:
+                        _check_pair(loop, use, other)
+
+
+def _loops(statements: Sequence[Statement]) -> Iterator[Loop]:
+    for statement in statements:
+        if isinstance(statement, Loop):
+            yield statement
+            yield from _loops(statement.body)
+
+
+def _uses(node: Node, body: Sequence[Statement], inner: tuple[Loop, ...]) -> Iterator[_Use]:
+    made = {id(s.tensor) for s in body if not isinstance(s, Launch | Loop)}
+    for statement in body:
+        if isinstance(statement, Loop):
+            found = _uses(node, statement.body, (*inner, statement))
+        elif isinstance(statement, Launch):
+            variant = node.child(statement).instance.variant
+            found = (
+                _Use(tensor, statement, name in variant.writes, inner)
+                for name, tensor in zip(variant.parameters, statement.arguments, strict=True)
+            )
+        else:
+            continue
+        # What an iteration makes is its own.
+        yield from (use for use in found if id(use.tensor.local) not in made)
+
+
+def _number(value: Int) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _check_pair(loop: Loop, one: _Use, other: _Use) -> None:
+    name = one.tensor.local.name
+    verb = "writes overlapping parts of" if other.writes else "writes what others read of"
+    if one.partition != other.partition:
+        raise MappingError(
+            f"{loop}: cannot show that its parts of {name} are disjoint",
+            place=one.launch.place,
+            why=f"{one.tensor} and {other.tensor} are of two partitions",
+            remedy="part the tensor once",
+        )
+    found = _overlap(loop, one, other)
+    if found is None:
+        return
+    shown = str(one.tensor) if key_of(one) == key_of(other) else f"{one.tensor} and {other.tensor}"
+    if isinstance(found, str):
+        raise MappingError(
+            f"{loop}: cannot show that its parts of {name} are disjoint",
+            place=one.launch.place,
+            why=f"{shown}: {found}",
+            remedy="index by sums of loop indices with constant factors",
+        )
+    first, second = (", ".join(f"{i} = {at[i.name]}" for i in loop.indices) for at in found)
+    same = "is the same block" if key_of(one) == key_of(other) else "are the same block"
+    raise MappingError(
+        f"{loop} {verb} {name}",
+        place=one.launch.place,
+        why=f"{shown} {same} for {first} and {second}",
+        remedy="give each iteration a part of its own, or loop with cy.srange",
+    )
+
+
+def key_of(use: _Use) -> tuple[str, ...]:
+    """Return text of the indices of a use."""
+    return tuple(map(key, use.index))
+
+
+_Found = tuple[dict[str, int], dict[str, int]] | str | None
+
+
+def _overlap(loop: Loop, one: _Use, other: _Use) -> _Found:
+    """Return two iterations that meet, why none can be excluded, or None where none does.
+
+    With known extents all iterations are compared. Else, for equal affine indices: F x = F y means
+    F (x - y) = 0; differences of indices with known extents are tried each, and the others must
+    then be none (the rows of F, reduced, say so). Else a small box is searched for a witness.
+    """
+    loops = {id(each): each for each in (loop, *one.inner, *other.inner)}.values()
+    extents = {i.name: n for each in loops for i, n in zip(each.indices, each.extents, strict=True)}
+    ours = [i.name for i in loop.indices]
+    outer = {n for i in (*one.index, *other.index) for n in leaves(i)} - set(extents)
+    bounded = {name: n for name, n in extents.items() if isinstance(n, int)}
+    exact = len(bounded) == len(extents) and not outer
+    box = {
+        name: bounded.get(name, 4) if exact else min(4, bounded.get(name, 4)) for name in extents
+    }
+    if (found := _witness(one, other, ours, box, outer)) is not None:
+        return found
+    if exact:
+        return None
+    if key_of(one) != key_of(other):
+        return "the two are indexed apart, by sizes that only a call knows"
+    rows = [affine(each) for each in one.index]
+    if any(row is None for row in rows):
+        return "its index is not affine"
+    matrix = [row for row in rows if row is not None]
+    free = [name for name in extents if name not in bounded]
+    for step in product(*(range(1 - n, n) for n in bounded.values())):
+        known = dict(zip(bounded, step, strict=True))
+        meets = _meets(matrix, known, free, ours)
+        if meets:
+            return f"iterations that differ by {known or 'some distance'} may meet"
+    return None
+
+
+def _witness(
+    one: _Use, other: _Use, ours: list[str], box: dict[str, int], outer: set[str]
+) -> tuple[dict[str, int], dict[str, int]] | None:
+    """Return two different iterations of a box that take one part."""
+    fixed = dict.fromkeys(outer, 4)
+    seen: dict[tuple[int, ...], list[dict[str, int]]] = {}
+    points = [dict(zip(box, point, strict=True)) for point in product(*map(range, box.values()))]
+    for point in points:
+        at = tuple(evaluate(each, {**fixed, **point}) for each in one.index)
+        seen.setdefault(at, []).append(point)
+    for point in points:
+        at = tuple(evaluate(each, {**fixed, **point}) for each in other.index)
+        for before in seen.get(at, ()):
+            if any(before[name] != point[name] for name in ours):
+                first, second = sorted((before, point), key=lambda at: [*at.values()])
+                return first, second
+    return None
+
+
+def _meets(
+    matrix: list[dict[str, int]], known: dict[str, int], free: list[str], ours: list[str]
+) -> bool:
+    """Tell whether F d = 0 has a solution that moves one of `ours`, with some of d known.
+
+    Solved over the rationals: where the solution is unique it is checked to be whole.
+    """
+    rows = [
+        [Fraction(row.get(n, 0)) for n in free]
+        + [Fraction(-sum(row.get(n, 0) * d for n, d in known.items()))]
+        for row in matrix
+    ]
+    pivots: list[int] = []
+    for column in range(len(free)):
+        at = next((r for r in range(len(pivots), len(rows)) if rows[r][column]), None)
+        if at is None:
+            continue
+        top = len(pivots)
+        rows[top], rows[at] = rows[at], rows[top]
+        rows[top] = [value / rows[top][column] for value in rows[top]]
+        for r in range(len(rows)):
+            if r != top and (factor := rows[r][column]):
+                rows[r] = [a - factor * b for a, b in zip(rows[r], rows[top], strict=True)]
+        pivots.append(column)
+    if any(row[-1] for row in rows[len(pivots) :]):
+        return False
+    loose = [n for n in range(len(free)) if n not in pivots]
+    moved = any(known.get(name) for name in ours)
+    for r, column in enumerate(pivots):
+        moving = any(rows[r][n] for n in loose)
+        if not moving and rows[r][-1].denominator != 1:
+            return False
+        if free[column] in ours and (moving or rows[r][-1]):
+            moved = True
+    return moved or any(free[n] in ours for n in loose)

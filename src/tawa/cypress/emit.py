@@ -1,0 +1,289 @@
+"""Emission: tile IR by the door, and the whole plan, from events and the mapping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+from typing import Literal
+
+from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, warpgroups
+from tawa.cypress.leaf import call_leaf
+from tawa.cypress.mapping import Mapping
+from tawa.cypress.size import Int
+from tawa.cypress.tensor import Tensor
+from tawa.errors import MappingError, OverBudget
+from tawa.ir.build import Desc, KernelBuilder, Value
+from tawa.language.dtypes import dtype
+from tawa.plan.plan import ArefPlan, LoopPlan, Plan, RolePlan, StorePlan
+from tawa.target import H200
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of the kernel: a tensor of the program in blocks of one shape."""
+
+    name: str
+    tensor: str
+    block: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Emitted:
+    """A kernel of tile IR (as text), its arguments, its plan, and the buffers it needs."""
+
+    kernel: object
+    arguments: tuple[Argument, ...]
+    plan: Plan
+    buffers: tuple[tuple[str, int], ...]
+
+
+def _blocks(body: tuple[Event, ...]) -> Iterator[tuple[Tensor, Slot]]:
+    for event in body:
+        match event:
+            case CopyIn():
+                yield event.source, event.slot
+            case CopyOut():
+                yield event.target, event.slot
+            case For():
+                yield from _blocks(event.body)
+            case Call():
+                pass
+
+
+def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
+    """Return the kernel and the plan of a program; raises OverBudget and MappingError."""
+    arguments: dict[tuple[str, tuple[int, ...]], Argument] = {}
+    elements: dict[str, dtype] = {}
+    for tensor, slot in _blocks(events.body):
+        root = tensor.root
+        seen = [each.name for each in arguments.values()]
+        label = root.name
+        if (root.name, slot.shape) not in arguments and label in seen:
+            label = f"{root.name}_{'x'.join(map(str, slot.shape))}"
+        arguments.setdefault((root.name, slot.shape), Argument(label, root.name, slot.shape))
+        elements[label] = root.element
+    plan, buffers = _plan(events, mapping, {k: a.name for k, a in arguments.items()})
+    k = KernelBuilder(name)
+    descs = {
+        at: k.descriptor(each.name, elements[each.name], each.block)
+        for at, each in arguments.items()
+    }
+    emitter = _Emitter(k, descs)
+    for axis, index in enumerate(events.indices):
+        emitter.known[index.name] = k.program_id(axis).named(str(index))
+    emitter.run(events.body)
+    return Emitted(k.finish(), tuple(arguments.values()), plan, buffers)
+
+
+@dataclass(slots=True)
+class _Emitter:
+    k: KernelBuilder
+    descs: dict[tuple[str, tuple[int, ...]], Desc]
+    known: dict[str, Value] = field(default_factory=dict[str, Value])
+    values: dict[int, Value] = field(default_factory=dict[int, Value])
+
+    def run(self, body: tuple[Event, ...]) -> None:
+        """Build events at the current place."""
+        for event in body:
+            match event:
+                case CopyIn(slot, source):
+                    desc = self.descs[source.root.name, slot.shape]
+                    self.values[id(slot)] = desc.load(self._offsets(source), name=slot.name)
+                case CopyOut(target, slot):
+                    desc = self.descs[target.root.name, slot.shape]
+                    value = self.values[id(slot)].to(target.root.element)
+                    desc.store(self._offsets(target), value, name=f"{event.name}_out")
+                case Call():
+                    self._call(event)
+                case For():
+                    self._for(event)
+
+    def _call(self, call: Call) -> None:
+        given = [
+            self.values[id(slot)]
+            if id(slot) in self.values
+            else self.k.zeros(slot.shape, slot.element)
+            for slot in call.slots
+        ]
+        made = call_leaf(self.k, call.spread.leaf, given)
+        for slot, value in zip(call.outputs, made, strict=True):
+            self.values[id(slot)] = value.to(slot.element)
+
+    def _for(self, loop: For) -> None:
+        carry = [self.values[id(slot)] for slot in loop.carried]
+        extent = self._int(loop.extent)
+        before = dict(self.values)
+        with self.k.range(0, extent, carry=carry, name=loop.name) as made:
+            self.known[loop.index.name] = made.index
+            for slot, value in zip(loop.carried, made.carried, strict=True):
+                self.values[id(slot)] = value
+            self.run(loop.body)
+            if loop.carried:
+                made.yield_(*(self.values[id(slot)] for slot in loop.carried))
+        self.values = before
+        for slot, value in zip(loop.carried, made.results, strict=True):
+            self.values[id(slot)] = value
+
+    def _offsets(self, tensor: Tensor) -> list[int | Value]:
+        return [self._int(each) for each in tensor.offsets]
+
+    def _int(self, value: Int) -> int | Value:
+        if isinstance(value, int):
+            return value
+        if value.name in self.known:
+            return self.known[value.name]
+        if value.name:
+            root, _, rest = value.name.partition(".shape[")
+            desc = next(desc for (tensor, _), desc in self.descs.items() if tensor == root)
+            return desc.shape[int(rest.rstrip("]"))]
+        left, right = self._int(value.left), self._int(value.right)
+        match value.op:
+            case "+":
+                return left + right
+            case "-":
+                return left - right
+            case "*":
+                return left * right
+            case "//":
+                return left // right
+            case _:
+                return left % right
+
+
+def _plan(
+    events: Events, mapping: Mapping, names: dict[tuple[str, tuple[int, ...]], str]
+) -> tuple[Plan, tuple[tuple[str, int], ...]]:
+    """Return the plan that a mapping says, and the buffers in shared memory."""
+    block = events.block
+    groups = warpgroups(events)
+    copies = list(_copies(events.body, None))
+    stores = [event for event, _ in copies if isinstance(event, CopyOut)]
+    loads = [(event, loop) for event, loop in copies if isinstance(event, CopyIn)]
+    if not block.specialize and block.pipeline > 1:
+        raise MappingError(
+            f'"{block.name}" has pipeline={block.pipeline} and specialize=False',
+            place=block.place,
+            why="rings are filled by a role of their own",
+            remedy="write specialize=True, or pipeline=1",
+        )
+    if not block.specialize and (block.persistent or block.cluster > 1):
+        raise MappingError(
+            f'"{block.name}" is persistent or in a cluster, and specialize=False',
+            place=block.place,
+            why="walks over tiles and loads for several blocks are the producer's",
+            remedy="write specialize=True, or leave them out",
+        )
+    rings: list[ArefPlan] = []
+    buffers: list[tuple[str, int]] = []
+    depth = block.pipeline if block.specialize else 1
+    for loop in dict.fromkeys(loop for _, loop in loads):
+        payload = [event for event, of in loads if of is loop]
+        deep = depth if loop is not None else 1
+        if block.specialize:
+            rings.append(ArefPlan(tuple(event.slot.name for event in payload), deep))
+        buffers += [
+            (
+                f"{event.slot.name} x {deep} slots",
+                deep * _bytes(event.slot, event.source.root.element),
+            )
+            for event in payload
+        ]
+    for event in stores:
+        if event.staged:
+            buffers.append(
+                (f"stage of {event.name}", _bytes(event.slot, event.target.root.element))
+            )
+    _check_ceiling(events, mapping, buffers)
+    loops = tuple(
+        LoopPlan(loop.name, "fine" if block.specialize else "none", _in_flight(loop, depth))
+        for loop in _loops(events.body)
+        if any(isinstance(each, Call) and each.facts.products for each in loop.body)
+        or not block.specialize
+    )
+    guards = {
+        (
+            names[event.source.root.name, event.slot.shape],
+            names[store.target.root.name, store.slot.shape],
+        )
+        for event, _ in loads
+        for store in stores
+    }
+    plan = Plan(
+        roles=_roles(groups) if block.specialize else (),
+        arefs=tuple(rings),
+        loops=loops,
+        stores=tuple(
+            StorePlan(
+                f"{store.name}_out",
+                "tma" if store.staged else "registers",
+                eviction=_eviction(store),
+            )
+            for store in stores
+        ),
+        warps=4 * (groups + 1) if block.specialize else 4 * groups,
+        persistent=block.persistent,
+        group=block.group if block.persistent else 0,
+        cluster=block.cluster,
+        guards=tuple(sorted(guards)) if block.specialize else (),
+    )
+    return plan, tuple(buffers)
+
+
+def _eviction(store: CopyOut) -> Literal["", "first"]:
+    """Return what the L2 cache is told: no block reads what another one writes."""
+    return "first" if store.staged else ""
+
+
+def _in_flight(loop: For, depth: int) -> int:
+    """Return how many products are under way: one less than the slots, and two are enough."""
+    products = any(isinstance(each, Call) and each.facts.products for each in loop.body)
+    return max(1, min(2, depth - 1)) if products else 1
+
+
+def _roles(groups: int) -> tuple[RolePlan, ...]:
+    """Return the roles: registers go to whom computes, in the units that setmaxnreg moves.
+
+    Source: PTX ISA, "setmaxnreg"; the pool is what the block was launched with.
+    """
+    threads = 128 * (groups + 1)
+    pool = H200.registers_at_launch(threads) * threads
+    best = max(
+        (min(240, (pool - 128 * load) // (128 * groups) // 8 * 8), load) for load in (32, 40)
+    )
+    return RolePlan("load", 4, best[1]), RolePlan("mma", 4 * groups, best[0])
+
+
+def _bytes(slot: Slot, element: dtype) -> int:
+    return prod(slot.shape) * element.primitive_bitwidth // 8
+
+
+def _check_ceiling(events: Events, mapping: Mapping, buffers: list[tuple[str, int]]) -> None:
+    needed = sum(size for _, size in buffers)
+    if needed > mapping.ceiling:
+        raise OverBudget(
+            f"the block needs {needed:,} bytes of SHARED, the ceiling is {mapping.ceiling:,}",
+            place=events.block.place,
+            why=", ".join(f"{name}: {size:,}" for name, size in buffers),
+            remedy="make the tiles smaller, or pipeline less deep",
+        )
+
+
+def _copies(
+    body: tuple[Event, ...], inside: For | None
+) -> Iterator[tuple[CopyIn | CopyOut, For | None]]:
+    for event in body:
+        match event:
+            case CopyIn() | CopyOut():
+                yield event, inside
+            case For():
+                yield from _copies(event.body, event)
+            case Call():
+                pass
+
+
+def _loops(body: tuple[Event, ...]) -> Iterator[For]:
+    for event in body:
+        if isinstance(event, For):
+            yield event
+            yield from _loops(event.body)

@@ -1,0 +1,151 @@
+"""Events: what a block does for one tile, in order, with every copy written out.
+
+Tensors are slots: what a variant makes, or what a copy brings in. A copy-in stands at the launch
+that first wants the tensor in a nearer memory, a copy-out where a task has written it; what is
+there already is not copied again. `lower` makes them of the tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tawa.cypress.leaf import LeafFacts
+from tawa.cypress.machine import WARPGROUP
+from tawa.cypress.mapping import Instance
+from tawa.cypress.size import Int, Size
+from tawa.cypress.tensor import Tensor
+from tawa.cypress.tree import Spread
+from tawa.errors import MappingError
+from tawa.language.dtypes import dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slot:
+    """A tensor inside of a block."""
+
+    name: str
+    element: dtype
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """Return name, type and shape."""
+        return f"{self.name}: {self.element}{list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CopyIn:
+    """A part of a tensor of the program, brought into shared memory."""
+
+    slot: Slot
+    source: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CopyOut:
+    """A slot that goes to a part of a tensor of the program; `staged` through shared memory."""
+
+    target: Tensor
+    slot: Slot
+    staged: bool
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A leaf on slots; None for a tensor that it only writes."""
+
+    spread: Spread
+    facts: LeafFacts
+    slots: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class For:
+    """A loop in order; `carried` are the slots that it changes and that were there before."""
+
+    name: str
+    index: Size
+    extent: Int
+    body: tuple[Event, ...]
+    carried: tuple[Slot, ...]
+
+
+Event = CopyIn | CopyOut | Call | For
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Events:
+    """The program of a block: the grid it is one of, and its events."""
+
+    block: Instance
+    indices: tuple[Size, ...]
+    grid: tuple[Int, ...]
+    body: tuple[Event, ...]
+
+    def __str__(self) -> str:
+        """Return the events as text."""
+        grid = ", ".join(f"{i} in {n}" for i, n in zip(self.indices, self.grid, strict=True))
+        return "\n".join([f"pfor {grid} over BLOCK", *_lines(self.body, "  ")]) + "\n"
+
+
+def _lines(body: tuple[Event, ...], pad: str) -> list[str]:
+    lines: list[str] = []
+    for event in body:
+        match event:
+            case CopyIn():
+                lines.append(f"{pad}{event.slot} = copy {_where(event.source)} into SHARED")
+            case CopyOut():
+                how = "by SHARED" if event.staged else "from REGISTER"
+                lines.append(f"{pad}copy {event.slot.name} {how} to {_where(event.target)}")
+            case Call():
+                names = ", ".join(slot.name for slot in event.slots)
+                outputs = ", ".join(slot.name for slot in event.outputs)
+                lines.append(f"{pad}{outputs} = call {event.spread.leaf.name}({names})")
+            case For():
+                lines.append(f"{pad}for {event.index} in {event.extent}")
+                lines += _lines(event.body, pad + "  ")
+    return lines
+
+
+def _where(tensor: Tensor) -> str:
+    at = ", ".join(f"{o}:+{n}" for o, n in zip(tensor.offsets, tensor.shape, strict=True))
+    return f"{tensor.root.name}[{at}]"
+
+
+def outputs_of(body: tuple[Event, ...]) -> list[Slot]:
+    found: list[Slot] = []
+    for event in body:
+        match event:
+            case Call():
+                found += event.outputs
+            case For():
+                found += event.carried
+            case CopyIn() | CopyOut():
+                pass
+    return found
+
+
+def calls(body: tuple[Event, ...]) -> list[Call]:
+    """Return the calls of events, with those in loops."""
+    found: list[Call] = []
+    for event in body:
+        if isinstance(event, Call):
+            found.append(event)
+        elif isinstance(event, For):
+            found += calls(event.body)
+    return found
+
+
+def warpgroups(events: Events) -> int:
+    """Return how many warpgroups share the tile of a block; raises MappingError."""
+    counts = {call.spread.over(WARPGROUP): call.spread.leaf for call in calls(events.body)}
+    if len(counts) > 1:
+        (few, one), (many, other), *_ = sorted(counts.items(), key=lambda pair: pair[0])
+        raise MappingError(
+            f'"{one.name}" runs on {few} warpgroups, "{other.name}" on {many}',
+            place=one.place,
+            why="the warpgroups of a block share all of its work",
+            remedy="part both over the same number of WARPGROUP",
+        )
+    return next(iter(counts), 1)

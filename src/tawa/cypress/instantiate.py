@@ -1,0 +1,229 @@
+"""The instantiated tree: variants traced, launches bound to instances, their parts followed down.
+
+A node whose launches stay at BLOCK or above is one of control. A node that hands parts of its
+tensors to warpgroups, warps or threads is spread: what stands below is one leaf, and which part of
+each of its tensors a processor has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from tawa.cypress.checks import check_leaf_names, check_prange, check_privileges
+from tawa.cypress.machine import BLOCK, HOST
+from tawa.cypress.mapping import Instance, Mapping, nearest
+from tawa.cypress.size import Int, Size, key
+from tawa.cypress.tensor import Tensor
+from tawa.cypress.trace import Launch, Loop, Make, Statement, traced
+from tawa.cypress.tree import Node, Part, Spread
+from tawa.errors import MappingError
+
+
+def instantiate(mapping: Mapping) -> Node:
+    """Return the tree of a mapping, from its entry; raises MappingError."""
+    entry = mapping.entry
+    variant = entry.variant
+    if entry.level != HOST or not variant.inner:
+        raise MappingError(
+            f'the entry "{entry.name}" runs at {entry.level}',
+            place=entry.place,
+            why="a program starts at HOST, with an inner variant that launches blocks",
+        )
+    parameters: list[Tensor] = []
+    for name, kind in zip(variant.parameters, variant.types, strict=True):
+        assert kind is not None, "inner variants are annotated"
+        shape = tuple(Size(f"{name}.shape[{dim}]") for dim in range(kind.rank))
+        parameters.append(Tensor(name, kind.element, shape))
+    return _node(mapping, entry, tuple(parameters), (), count())
+
+
+def _node(
+    mapping: Mapping,
+    instance: Instance,
+    parameters: tuple[Tensor, ...],
+    above: tuple[str, ...],
+    unique: Iterator[int],
+) -> Node:
+    variant = instance.variant
+    called = f"{instance.name}({', '.join(str([*map(key, p.shape)]) for p in parameters)})"
+    if called in above:
+        raise MappingError(
+            f'"{instance.name}" launches itself without end',
+            place=instance.place,
+            why=f"on the way down stand {' > '.join(each.partition('(')[0] for each in above)}",
+            remedy="let calls end at a leaf",
+        )
+    if not variant.inner:
+        check_leaf_names(instance)
+        return Node(instance, parameters, (), ())
+    run = lambda: variant.function(*parameters, **dict(instance.tunables))  # noqa: E731
+    statements = traced(variant.name, run, unique)
+    children: list[tuple[Launch, Node]] = []
+    launches = list(_launches(statements))
+    for launch in launches:
+        chosen = _choose(mapping, instance, launch, [e for e in launches if e.task == launch.task])
+        bound = _bind(instance, chosen, launch)
+        children.append((launch, _node(mapping, chosen, bound, (*above, called), unique)))
+    node = Node(instance, parameters, statements, tuple(children))
+    check_privileges(node)
+    check_prange(node)
+    return node
+
+
+def _launches(statements: tuple[Statement, ...]) -> Iterator[Launch]:
+    for statement in statements:
+        match statement:
+            case Launch():
+                yield statement
+            case Loop():
+                yield from _launches(statement.body)
+            case Make():
+                pass
+
+
+def _choose(mapping: Mapping, instance: Instance, launch: Launch, alike: list[Launch]) -> Instance:
+    named = [mapping[name] for name in instance.calls]
+    fit = [each for each in named if each.variant.task == launch.task]
+    if len(fit) == 1:
+        return fit[0]
+    if len(fit) == len(alike):
+        return fit[alike.index(launch)]
+    tasks = [each.variant.task for each in named]
+    raise MappingError(
+        f'"{instance.name}" launches {launch.task}, and calls {len(fit)} instances of it'
+        f" for {len(alike)} launches",
+        place=launch.place,
+        why=f"its calls are {', '.join(f'{e.name} ({e.variant.task})' for e in named) or 'none'}",
+        remedy=nearest(launch.task, tasks) or "name one instance for all launches, or one for each",
+    )
+
+
+def _bind(parent: Instance, child: Instance, launch: Launch) -> tuple[Tensor, ...]:
+    variant = child.variant
+    if len(launch.arguments) != len(variant.parameters):
+        raise MappingError(
+            f'the launch of {launch.task} gives {len(launch.arguments)} tensors to "{child.name}"',
+            place=launch.place,
+            why=f"{variant.name} has {', '.join(variant.parameters)}",
+        )
+    if child.level.depth < parent.level.depth:
+        raise MappingError(
+            f'"{parent.name}" at {parent.level} launches "{child.name}" at {child.level}',
+            place=launch.place,
+            why="work goes down the machine, never up",
+        )
+    bound: list[Tensor] = []
+    for name, kind, given in zip(variant.parameters, variant.types, launch.arguments, strict=True):
+        if kind is not None and (kind.element != given.element or kind.rank != len(given.shape)):
+            raise MappingError(
+                f'"{child.name}" takes {name} of {kind.element} with {kind.rank} dimensions',
+                place=launch.place,
+                why=f"{given} is of {given.element} with {len(given.shape)}",
+            )
+        bound.append(Tensor(name, given.element, given.shape, bound=given))
+    return tuple(bound)
+
+
+def spread_of(root: Node, node: Node) -> Spread:
+    """Return what a spread node, or a leaf that BLOCK launches, comes down to."""
+    positions = tuple(range(len(node.parameters)))
+    parts: list[tuple[Part, ...]] = [()] * len(positions)
+    memories: list[tuple[str, ...]] = [()] * len(positions)
+    top, where = node, positions
+    while node.instance.variant.inner:
+        seen = [str(memory) for memory in node.instance.mems]
+        memories = [(*m, s) for m, s in zip(memories, seen, strict=True)]
+        loop, launch = _only_loop(node)
+        child = node.child(launch)
+        own = {id(p): n for n, p in enumerate(node.parameters)}
+        index = [own.get(id(given.local)) for given in launch.arguments]
+        if None in index:
+            raise MappingError(
+                f'"{node.instance.name}" gives {child.instance.name} a tensor of its own',
+                place=launch.place,
+                why="what parts tensors over processors of a block passes on parts of them",
+            )
+        steps = [_part(loop, child, given) for given in launch.arguments]
+        kept = [n for n in index if n is not None]
+        parts = [(*parts[n], step) for n, step in zip(kept, steps, strict=True)]
+        memories = [memories[n] for n in kept]
+        where = tuple(where[n] for n in kept)
+        node = child
+    leaf = node.instance
+    memories = [(*m, str(s)) for m, s in zip(memories, leaf.mems, strict=True)]
+    if leaf.like:
+        model = next((n for n in root.walk() if n.instance.name == leaf.like), None)
+        if model is None:
+            raise MappingError(
+                f'"{leaf.name}" is like "{leaf.like}", which nothing launches', place=leaf.place
+            )
+        first = spread_of(root, model).parts[0]
+        parts = [first for _ in parts]
+    elif leaf.level.depth > BLOCK.depth and not any(parts):
+        raise MappingError(
+            f'"{leaf.name}" runs at {leaf.level}, and no prange stands between it and BLOCK',
+            place=leaf.place,
+            why="it is one processor of many that would run it",
+            remedy='part its tensors by a prange, or write like="..." after another instance',
+        )
+    tensors = tuple(top.parameters[n] for n in where)
+    return Spread(leaf, tensors, tuple(parts), tuple(memories))
+
+
+def _only_loop(node: Node) -> tuple[Loop, Launch]:
+    match node.statements:
+        case (Loop(kind="prange", indices=(_,), body=(Launch() as launch,)) as loop,):
+            return loop, launch
+        case _:
+            raise MappingError(
+                f'"{node.instance.name}" parts tensors over processors of a block, and does more',
+                place=node.instance.variant.place,
+                why="such a variant is one prange over one index with one launch",
+                remedy="do the rest in a variant at BLOCK",
+            )
+
+
+def _part(loop: Loop, child: Node, given: Tensor) -> Part:
+    (index,), (extent,) = loop.indices, loop.extents
+    level = child.instance.level
+    if not isinstance(extent, int):
+        raise MappingError(
+            f"{loop} runs {extent} times",
+            place=loop.place,
+            why=f"how many of {level} share a tile is known when it is compiled",
+        )
+    pieces = list(given.path[len(given.local.path) :])
+    if not pieces:
+        return Part(level, extent, ())
+    if len(pieces) > 1:
+        raise MappingError(f"{given} is a part of a part", place=given.place)
+    piece = pieces[0]
+    if piece.held:
+        if not piece.held.endswith(f"by {level}") or key(piece.index[0]) != key(index):
+            raise MappingError(
+                f'"{child.instance.name}" at {level} is given {given}, {piece.held}',
+                place=given.place,
+                why="the parts of wgmma go to the level that they are made for, one to each",
+            )
+        cut = {"A": (0,), "B": (), "C": (0, 1)}[piece.held.split()[2]]
+        return Part(level, extent, cut, piece.held.partition(" by ")[0])
+    dims = tuple(d for d, i in enumerate(piece.index) if key(i) == key(index))
+    extents: list[Int] = [
+        1 if key(s) == key(b) else s // b for s, b in zip(piece.of.shape, piece.block, strict=True)
+    ]
+    covered = all(
+        (d in dims and n == extent) or (d not in dims and key(n) == "1" and key(i) == "0")
+        for d, (n, i) in enumerate(zip(map(_plain, extents), piece.index, strict=True))
+    )
+    if not covered:
+        raise MappingError(
+            f"{given} is not the part of one of {extent} {level}s",
+            place=given.place,
+            why="each index of the prange gets its own part of one dimension, and all are given",
+        )
+    return Part(level, extent, dims)
+
+
+def _plain(value: Int) -> int:
+    return value if isinstance(value, int) else -1

@@ -1,0 +1,186 @@
+"""What a leaf's results depend on: read from its tile IR, element by element.
+
+A leaf is written for whole tensors. Where a mapping gives warpgroups, warps and threads a part
+each, the leaf of all parts must be the parts of the leaf: element (r, c) of a result may depend, of
+a tensor that is cut by rows, on row r alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tawa import inline
+from tawa.cypress.mapping import Instance
+from tawa.cypress.tree import Spread
+from tawa.errors import MappingError
+from tawa.ir.build import KernelBuilder, Value
+from tawa.language.dtypes import dtype
+
+Needs = dict[str, tuple[int | None, ...]]
+"""Of each parameter, for each of its dimensions: the result's dimension that it goes along with, or
+None where the result needs all of it. The parameter "" stands for the place in the tensor."""
+
+_KEPT = ("tile.elementwise", "tile.cast", "tile.bitcast", "tile.broadcast", "tile.splat")
+
+
+@dataclass(frozen=True, slots=True)
+class LeafFacts:
+    """The types of a leaf's results, what each depends on, and whether it multiplies matrices."""
+
+    needs: tuple[Needs, ...]
+    products: bool
+
+
+def call_leaf(k: KernelBuilder, leaf: Instance, values: Sequence[Value]) -> tuple[Value, ...]:
+    """Compile a leaf at the current place; returns the new values of what it writes, in order."""
+    variant = leaf.variant
+    made: Any = inline(k, variant.function, *values)
+    several = cast("tuple[Any, ...]", made if isinstance(made, tuple) else (made,))
+    found = () if made is None else several
+    written = [name for name in variant.parameters if name in variant.writes]
+    if len(found) != len(written):
+        raise MappingError(
+            f'"{leaf.name}" returns {len(found)} values, and declares writes="{" ".join(written)}"',
+            place=variant.place,
+            why="a leaf returns the new value of each tensor that it writes, in their order",
+        )
+    shapes = dict(zip(variant.parameters, values, strict=True))
+    for name, value in zip(written, found, strict=True):
+        shape = getattr(value, "shape", ())
+        if shape != shapes[name].shape:
+            raise MappingError(
+                f'"{leaf.name}" returns {list(shape)} for {name}, which is'
+                f" {list(shapes[name].shape)}",
+                place=variant.place,
+                why="the new value of a tensor has its shape",
+            )
+    return tuple(found)
+
+
+def facts_of(
+    leaf: Instance, shapes: Sequence[tuple[int, ...]], elements: Sequence[dtype]
+) -> LeafFacts:
+    """Return what a leaf does on tensors of these shapes."""
+    k = KernelBuilder("leaf")
+    variant = leaf.variant
+    given = zip(variant.parameters, elements, shapes, strict=True)
+    descs = [k.descriptor(name, element, shape) for name, element, shape in given]
+    values = [desc.load([0] * len(shape)) for desc, shape in zip(descs, shapes, strict=True)]
+    results = call_leaf(k, leaf, values)
+    state: dict[Any, Needs] = {
+        value.ssa: {name: tuple(range(len(value.shape)))}
+        for name, value in zip(variant.parameters, values, strict=True)
+    }
+    first = values[0].ssa.owner
+    products = False
+    block: Any = first.parent  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+    for operation in list(block.ops):
+        products |= operation.name == "tile.dot"
+        if not any(result in state for result in operation.results):
+            needs = _needs(operation, state)
+            state.update(dict.fromkeys(operation.results, needs))
+    return LeafFacts(tuple(state[result.ssa] for result in results), products)
+
+
+def _needs(operation: Any, state: dict[Any, Needs]) -> Needs:
+    """Return what the results of an operation depend on, from its operands'."""
+    operands = [state.get(value, {}) for value in operation.operands]
+    rank = len(getattr(operation.results[0].type, "shape", ())) if operation.results else 0
+    axis: int = getattr(getattr(operation, "axis", None), "data", 0)
+    match operation.name:
+        case "tile.constant" | "tile.program_id" | "tile.num_programs" | "tile.desc_extent":
+            return {}
+        case name if name in _KEPT:
+            return _joined(operands)
+        case "tile.expand_dims":
+            return _moved(operands[0], lambda d: d + (d >= axis))
+        case "tile.reduce":
+            return _moved(_joined(operands), lambda d: None if d == axis else d - (d > axis))
+        case "tile.scan":
+            return _moved(_joined(operands), lambda d: None if d == axis else d)
+        case "tile.transpose":
+            to: list[int] = [each.data for each in operation.permutation]
+            return _moved(operands[0], to.index)
+        case "tile.dot":
+            a = _moved(operands[0], lambda d: None if d == rank - 1 else d)
+            b = _moved(operands[1], lambda d: None if d == rank - 2 else d)
+            return _joined([a, b, operands[2]])
+        case _:
+            whole = _moved(_joined([*operands, *_captured(operation, state)]), lambda _: None)
+            return {**whole, "": (None,)}
+
+
+def _captured(operation: Any, state: dict[Any, Needs]) -> list[Needs]:
+    """Return what the regions of an operation take from outside."""
+    inside = [each for each in operation.walk() if each is not operation]
+    return [state[value] for each in inside for value in each.operands if value in state]
+
+
+def _moved(needs: Needs, to: Callable[[int], int | None]) -> Needs:
+    return {name: tuple(None if d is None else to(d) for d in dims) for name, dims in needs.items()}
+
+
+def _joined(several: Sequence[Needs]) -> Needs:
+    found: Needs = {}
+    for needs in several:
+        for name, dims in needs.items():
+            known = found.get(name, dims)
+            found[name] = tuple(a if a == b else None for a, b in zip(known, dims, strict=True))
+    return found
+
+
+def check_leaf(spread: Spread, facts: LeafFacts) -> None:
+    """Refuse a leaf that reads what it may not, or that its parts do not make up."""
+    leaf, variant = spread.leaf, spread.leaf.variant
+    parts = dict(zip(variant.parameters, spread.parts, strict=True))
+    written = [name for name in variant.parameters if name in variant.writes]
+    for result, needs in zip(written, facts.needs, strict=True):
+        for name, dims in needs.items():
+            if name and name not in variant.reads:
+                raise MappingError(
+                    f'"{leaf.name}" reads {name}, which it declares writes',
+                    place=variant.place,
+                    remedy=f'declare reads="... {name}"',
+                )
+            for step, own in zip(parts.get(name, parts[result]), parts[result], strict=True):
+                cut = step.dims if name else own.dims
+                if any(_along(dims, d) not in own.dims for d in cut):
+                    raise MappingError(
+                        f'"{leaf.name}" cannot be parted: {step}',
+                        place=variant.place,
+                        why=f"an element of {result} depends on more of {name or 'its place'} than "
+                        f"the part of its {step.level}",
+                        remedy="part the tensors another way, or leave this prange out",
+                    )
+    _check_wgmma(spread, facts)
+
+
+def _along(dims: tuple[int | None, ...], dim: int) -> int | None:
+    return dims[dim] if dim < len(dims) else None
+
+
+def _check_wgmma(spread: Spread, facts: LeafFacts) -> None:
+    leaf = spread.leaf
+    for name, parts, memories in zip(
+        leaf.variant.parameters, spread.parts, spread.memories, strict=True
+    ):
+        held = next((part.held for part in parts if part.held), "")
+        operand = held.split()[-1] if held else ""
+        if not leaf.like and facts.products and operand in ("A", "B") and memories[-1] != "SHARED":
+            takes = "SHARED" if operand == "B" else "SHARED, where it comes from memory"
+            raise MappingError(
+                f'"{leaf.name}": {operand} of wgmma is mapped to {memories[-1]}',
+                place=leaf.place,
+                why=f"wgmma reads {operand} from {takes}",
+                remedy=f"map {name} to SHARED",
+            )
+        levels = [part.level.name for part in parts]
+        if "THREAD" in levels and "WARP" not in levels:
+            raise MappingError(
+                f'THREAD does not start wgmma: no WARPGROUP stands above "{leaf.name}"',
+                place=leaf.place,
+                why=f"the prange that parts {name} over THREAD is not under one over WARP",
+                remedy="part by cy.mma over WARP first, in an instance at WARPGROUP",
+            )

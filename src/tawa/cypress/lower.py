@@ -1,0 +1,266 @@
+"""From the instantiated tree to events: copies where memories ask for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, outputs_of
+from tawa.cypress.instantiate import spread_of
+from tawa.cypress.leaf import check_leaf, facts_of
+from tawa.cypress.machine import BLOCK, GLOBAL, NONE, SHARED
+from tawa.cypress.mapping import Instance
+from tawa.cypress.size import key
+from tawa.cypress.tensor import Tensor
+from tawa.cypress.trace import Launch, Loop, Make, Statement
+from tawa.cypress.tree import Node
+from tawa.errors import MappingError
+
+
+def lower(root: Node) -> Events:
+    """Return the events of a program's tree; raises MappingError."""
+    host = root.instance
+    match root.statements:
+        case (Loop(kind="prange", body=(Launch() as launch,)) as loop,) if len(loop.indices) <= 3:
+            indices, grid = loop.indices, loop.extents
+        case (Launch() as launch,):
+            indices, grid = (), ()
+        case _:
+            raise MappingError(
+                f'"{host.name}" at HOST is more than one launch in a prange of up to three indices',
+                place=host.variant.place,
+                why="a program is one kernel, and a kernel's grid has three dimensions",
+                remedy="launch the rest from BLOCK, or make it a program of its own",
+            )
+    block = root.child(launch)
+    if block.instance.level != BLOCK or (block.spread and block.instance.variant.inner):
+        raise MappingError(
+            f'"{host.name}" launches "{block.instance.name}" at {block.instance.level}',
+            place=launch.place,
+            why="HOST launches blocks, and what parts a tile over warpgroups is launched by one",
+            remedy="map it to BLOCK, with a variant that stays there",
+        )
+    for node in root.walk():
+        each = node.instance
+        set_ = each.specialize or each.persistent or each.pipeline > 1 or each.cluster > 1
+        if node is not block and set_:
+            raise MappingError(
+                f'"{each.name}" at {each.level} sets what a block is',
+                place=each.place,
+                why="specialize, pipeline, persistent, cluster are for all that HOST launches",
+                remedy=f'give them to "{block.instance.name}"',
+            )
+    lowering = _Lowering(root)
+    lowering.enter(block)
+    return Events(block.instance, indices, grid, tuple(lowering.body))
+
+
+@dataclass(slots=True)
+class _Lowering:
+    root: Node
+    body: list[Event] = field(default_factory=list[Event])
+    slots: dict[int, Slot] = field(default_factory=dict[int, Slot])
+    made: set[int] = field(default_factory=set[int])
+    filled: set[int] = field(default_factory=set[int])
+    copied: dict[str, Slot] = field(default_factory=dict[str, Slot])
+    touched: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
+    names: dict[str, int] = field(default_factory=dict[str, int])
+    read: set[str] = field(default_factory=set[str])
+    written: set[str] = field(default_factory=set[str])
+
+    def enter(self, node: Node) -> None:
+        """Add the events of a node of control, or of a leaf or spread node."""
+        instance = node.instance
+        if node.spread or not instance.variant.inner:
+            self._call(node)
+            return
+        back: list[tuple[Tensor, Slot]] = []
+        for name, tensor in zip(instance.variant.parameters, node.parameters, strict=True):
+            memory = instance.memory[name]
+            here = self._slot(tensor)
+            if memory == GLOBAL and here is not None:
+                raise MappingError(
+                    f'"{instance.name}": {name} is mapped to GLOBAL',
+                    place=instance.place,
+                    why=f"{tensor.root.name} is made inside of a block",
+                    remedy="map it to NONE or SHARED",
+                )
+            if memory == SHARED and here is None:
+                slot = self._copy_in(tensor, name in instance.variant.reads)
+                self.slots[id(tensor)] = slot
+                if name in instance.variant.writes:
+                    back.append((tensor, slot))
+        self._statements(node, node.statements)
+        for tensor, slot in back:
+            self._copy_out(tensor, slot, True, instance.name)
+
+    def _statements(self, node: Node, statements: tuple[Statement, ...]) -> None:
+        for statement in statements:
+            match statement:
+                case Make(tensor):
+                    shape = tuple(n for n in tensor.shape if isinstance(n, int))
+                    slot = Slot(self._named(tensor.name), tensor.element, shape)
+                    self.slots[id(tensor)] = slot
+                    self.made.add(id(slot))
+                case Launch():
+                    self.enter(node.child(statement))
+                case Loop():
+                    self._loop(node, statement, 0)
+
+    def _loop(self, node: Node, loop: Loop, axis: int) -> None:
+        """Add a loop over one index, and in it the others of its box."""
+        outer, self.body = self.body, []
+        before, copied = set(self.filled), dict(self.copied)
+        if axis + 1 < len(loop.indices):
+            self._loop(node, loop, axis + 1)
+        else:
+            self._statements(node, loop.body)
+        body, self.body = tuple(self.body), outer
+        changed = {id(slot): slot for slot in outputs_of(body) if id(slot) in before}
+        # A trip may not happen: what only the body fills holds nothing after it.
+        self.filled = before
+        self.copied = {at: slot for at, slot in copied.items() if id(slot) not in changed}
+        carried = tuple(changed.values())
+        name = self._named(str(loop.indices[axis]))
+        self.body.append(For(name, loop.indices[axis], loop.extents[axis], body, carried))
+
+    def _slot(self, tensor: Tensor) -> Slot | None:
+        """Return the slot that a tensor is, or None where it is of the program."""
+        part = False
+        at: Tensor | None = tensor
+        while at is not None:
+            if (found := self.slots.get(id(at))) is not None:
+                if part:
+                    raise MappingError(
+                        f"{tensor} is a part of {at.name}, which lives inside of a block",
+                        place=tensor.place,
+                        why="inside of a block tensors are parted over warpgroups, warps and "
+                        "threads alone, each all of it",
+                        remedy="copy the part from the program's tensor, or make a smaller one",
+                    )
+                return found
+            if at.piece is not None:
+                whole = at.piece.held or all(
+                    key(b) == key(s) for b, s in zip(at.piece.block, at.piece.of.shape, strict=True)
+                )
+                part, at = part or not whole, at.piece.of
+            else:
+                at = at.bound
+        return None
+
+    def _copy_in(self, tensor: Tensor, read: bool) -> Slot:
+        shape = tuple(n for n in tensor.shape if isinstance(n, int))
+        if len(shape) != len(tensor.shape):
+            raise MappingError(
+                f"{tensor} of {tensor.root.name} does not fit into SHARED",
+                place=tensor.place,
+                why=f"its shape is {tensor.shape}, and what a block holds has a known size",
+                remedy="part it into blocks of known extents first",
+            )
+        name = tensor.root.name
+        if not read:
+            return Slot(self._named(name), tensor.element, shape)
+        at = f"{id(tensor.root)}{[*map(key, tensor.offsets)]}{shape}"
+        if (known := self.copied.get(at)) is not None:
+            return known
+        self.read.add(name)
+        self._check_both(tensor)
+        slot = Slot(self._named(name), tensor.element, shape)
+        self.body.append(CopyIn(slot, tensor))
+        self.copied[at] = slot
+        self.filled.add(id(slot))
+        return slot
+
+    def _copy_out(self, tensor: Tensor, slot: Slot, staged: bool, name: str) -> None:
+        self.written.add(tensor.root.name)
+        self._check_both(tensor)
+        self.body.append(CopyOut(tensor, slot, staged, self._named(name)))
+
+    def _check_both(self, tensor: Tensor) -> None:
+        if tensor.root.name in self.read & self.written:
+            raise MappingError(
+                f"a block reads and writes {tensor.root.name}",
+                place=tensor.place,
+                why="copies of one tile run under the work on another one, so that what one writes "
+                "another may have read",
+                remedy="write a tensor of its own",
+            )
+
+    def _named(self, name: str) -> str:
+        self.names[name] = number = self.names.get(name, 0) + 1
+        return name if number == 1 else f"{name}_{number}"
+
+    def _call(self, node: Node) -> None:
+        spread = spread_of(self.root, node)
+        leaf = spread.leaf
+        variant = leaf.variant
+        slots: list[Slot] = []
+        new: list[tuple[Tensor, Slot]] = []
+        for name, tensor, parts, memories in zip(
+            variant.parameters, spread.tensors, spread.parts, spread.memories, strict=True
+        ):
+            slot = self._slot(tensor)
+            nearest = next(each for each in memories if each != str(NONE))
+            if slot is None:
+                slot = self._from_program(leaf, name, tensor, nearest)
+                if name in variant.writes:
+                    new.append((tensor, slot))
+            else:
+                self._check_local(leaf, name, tensor, slot, nearest, " ".join(map(str, parts)))
+            slots.append(slot)
+        shapes = [slot.shape for slot in slots]
+        facts = facts_of(leaf, shapes, [slot.element for slot in slots])
+        check_leaf(spread, facts)
+        outputs: list[Slot] = []
+        for n, name in enumerate(variant.parameters):
+            if name in variant.writes:
+                # A copy that is written is another value from then on.
+                self.copied = {at: s for at, s in self.copied.items() if s is not slots[n]}
+                outputs.append(slots[n])
+                self.filled.add(id(slots[n]))
+        self.body.append(Call(spread, facts, tuple(slots), tuple(outputs)))
+        for tensor, slot in new:
+            self._copy_out(tensor, slot, leaf.stage == SHARED, leaf.name)
+
+    def _from_program(self, leaf: Instance, name: str, tensor: Tensor, nearest: str) -> Slot:
+        read = name in leaf.variant.reads
+        if read and nearest != str(SHARED):
+            raise MappingError(
+                f'"{leaf.name}" reads {name} of the program from {nearest}',
+                place=leaf.place,
+                why="what a block reads is copied into SHARED, from where threads take it",
+                remedy=f"map {name} to SHARED, at the leaf or above it",
+            )
+        slot = self._copy_in(tensor, read)
+        if read and name in leaf.variant.writes:
+            self._check_both(tensor)
+        return slot
+
+    def _check_local(
+        self, leaf: Instance, name: str, tensor: Tensor, slot: Slot, nearest: str, parts: str
+    ) -> None:
+        if name in leaf.variant.reads and id(slot) not in self.filled:
+            raise MappingError(
+                f'"{leaf.name}" reads {tensor.root.name}, and nothing has written it',
+                place=tensor.root.place,
+                why="a tensor that a variant makes holds nothing; what only a loop writes is not "
+                "written where the loop has no trip",
+                remedy="launch a clear first",
+            )
+        if id(slot) in {id(s) for s in self.copied.values()}:
+            return
+        if nearest == "GLOBAL" or (id(slot) in self.made and nearest != "REGISTER"):
+            raise MappingError(
+                f'{tensor.root.name} of "{leaf.name}" is mapped to {nearest}',
+                place=leaf.place,
+                why="what a block computes stays in REGISTER",
+                remedy=f"map {name} to NONE above the leaf, and to REGISTER there",
+            )
+        known, other = self.touched.setdefault(id(slot), (parts, leaf.name))
+        if known != parts:
+            raise MappingError(
+                f'NONE cannot be honoured: {tensor.root.name} of "{leaf.name}" is materialized',
+                place=leaf.place,
+                why=f'"{other}" splits it {known or "not at all"}, "{leaf.name}"'
+                f" {parts or 'not at all'}",
+                remedy="split both alike",
+            )

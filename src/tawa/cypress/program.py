@@ -1,0 +1,150 @@
+"""`cy.program`: a task program under a mapping: checked, compiled, run, explained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tawa import compile_ir
+from tawa.cypress import sequential
+from tawa.cypress.emit import Emitted, emit
+from tawa.cypress.event import Events
+from tawa.cypress.instantiate import instantiate, spread_of
+from tawa.cypress.lower import lower
+from tawa.cypress.mapping import Mapping
+from tawa.cypress.size import evaluate
+from tawa.cypress.tree import Node
+from tawa.errors import ArgumentError
+from tawa.runtime.arrays import host_array, is_array
+from tawa.runtime.descriptors import TensorDescriptor
+from tawa.runtime.dtypes import dtype_name
+from tawa.runtime.guards import span_of
+from tawa.target import Target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """A program: calling it with its tensors runs it, on the GPU or in the simulator.
+
+    Every check but those of the compiler has passed. `mapping` is what it was made of; for another
+    one, `cy.program(program.mapping.with_(...))`.
+    """
+
+    mapping: Mapping
+    name: str
+    tree: Node
+    events: Events
+    emitted: Emitted
+    kernels: dict[Target | None, Any]
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the tensors, in order."""
+        return self.tree.instance.variant.parameters
+
+    def compile(self, target: Target | None = None) -> Any:
+        """Return the compiled kernel, for a target or an H200; raises what `compile_ir` raises."""
+        if target not in self.kernels:
+            kernel: Any = self.emitted.kernel
+            self.kernels[target] = compile_ir(kernel, plan=self.emitted.plan, target=target)
+        return self.kernels[target]
+
+    def __call__(self, *tensors: Any) -> None:
+        """Run on tensors: those of a GPU there, NumPy's in the simulator."""
+        arrays = self._bound(tensors)
+        sizes = _sizes(arrays)
+        grid = tuple(evaluate(n, sizes) for n in self.events.grid) or (1,)
+        given = {
+            each.name: TensorDescriptor.from_tensor(arrays[each.tensor], list(each.block))
+            for each in self.emitted.arguments
+        }
+        self.compile()[grid](**given)
+
+    def sequential(self, *tensors: Any) -> None:
+        """Run task by task in NumPy, in order, as if no machine were there: the oracle."""
+        arrays = self._bound(tensors)
+        sequential.run(self.tree, {name: host_array(each) for name, each in arrays.items()})
+
+    def _bound(self, tensors: tuple[Any, ...]) -> dict[str, Any]:
+        if len(tensors) != len(self.parameters):
+            raise ArgumentError(
+                f"{self.name} got {len(tensors)} tensors",
+                why=f"it takes {', '.join(self.parameters)}",
+            )
+        arrays = dict(zip(self.parameters, tensors, strict=True))
+        for tensor in self.tree.parameters:
+            array = arrays[tensor.name]
+            if not is_array(array):
+                raise ArgumentError(f"{self.name}: {tensor.name} is {array!r}, which is no array")
+            found, rank = dtype_name(array.dtype), len(array.shape)
+            wanted = dtype_name(tensor.element)
+            if found != wanted or rank != len(tensor.shape):
+                raise ArgumentError(
+                    f"{self.name}: {tensor.name} is of {found} with {rank} dimensions",
+                    why=f"it is declared as {wanted} with {len(tensor.shape)}",
+                )
+        spans = {name: span_of(array) for name, array in arrays.items()}
+        for name in sorted(self.tree.instance.variant.writes):
+            for other in self.parameters:
+                if other != name and spans[name].meets(spans[other]):
+                    raise ArgumentError(
+                        f"{self.name}: {name} and {other} lie in the same memory",
+                        why=f"it writes {name}, and its tensors are distinct",
+                        remedy="pass a tensor of its own",
+                    )
+        return arrays
+
+    def show(self, *stages: str) -> str:
+        """Return stages as text: "mapping", "tree", "event", "plan", or one of the compiler's."""
+        known = {
+            "mapping": lambda: str(self.mapping),
+            "tree": lambda: "\n".join(self._tree(self.tree, "")) + "\n",
+            "event": lambda: str(self.events),
+            "plan": lambda: str(self.emitted.plan),
+        }
+        parts = [known[s]() if s in known else str(self.compile().asm[s]) for s in stages]
+        return "\n".join(parts)
+
+    def explain(self) -> str:
+        """Return the tree, spreads, events and memory, and the kernel's report."""
+        lines = [f"program {self.name}({', '.join(self.parameters)})", *self._tree(self.tree, "  ")]
+        lines += ["events", *(f"  {line}" for line in str(self.events).splitlines())]
+        used = sum(size for _, size in self.emitted.buffers)
+        lines.append(f"shared memory {used:,} of {self.mapping.ceiling:,} bytes")
+        lines += [f"  {name}: {size:,}" for name, size in self.emitted.buffers]
+        return "\n".join([*lines, str(self.compile())])
+
+    def _tree(self, node: Node, pad: str) -> list[str]:
+        instance = node.instance
+        tensors = ", ".join(
+            f"{t.name}: {[*t.shape]} in {memory}"
+            for t, memory in zip(node.parameters, instance.mems, strict=True)
+        )
+        lines = [f"{pad}{instance.name} at {instance.level}: {instance.variant.name}({tensors})"]
+        if not instance.variant.inner and instance.like:
+            spread = spread_of(self.tree, node)
+            steps = ", ".join(map(str, spread.parts[0]))
+            lines.append(f"{pad}  spread like {instance.like}: {steps}")
+        for _, child in node.children:
+            lines += self._tree(child, pad + "  ")
+        return lines
+
+
+def program(mapping: Mapping, name: str = "") -> Program:
+    """Instantiate a mapping, check it, and make the kernel's tile IR and plan.
+
+    Raises MappingError, and OverBudget where the tiles do not fit; the compiler's own errors come
+    from `compile`.
+    """
+    tree = instantiate(mapping)
+    called = name or mapping.entry.variant.task
+    events = lower(tree)
+    return Program(mapping, called, tree, events, emit(called, events, mapping), {})
+
+
+def _sizes(arrays: dict[str, Any]) -> dict[str, int]:
+    return {
+        f"{name}.shape[{dim}]": int(size)
+        for name, array in arrays.items()
+        for dim, size in enumerate(array.shape)
+    }

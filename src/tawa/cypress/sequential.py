@@ -1,0 +1,298 @@
+"""The oracle: a program run task by task in NumPy, as if no machine were there.
+
+Levels and memories do not matter, loops run in order, each launch takes copies of its parts and
+gives back what it writes. Parts for wgmma are the tensor itself: together its processors hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from types import FunctionType, ModuleType
+from typing import Any, cast
+
+from tawa.cypress.size import evaluate
+from tawa.cypress.tensor import Piece, Tensor
+from tawa.cypress.trace import Launch, Loop, Make, Statement
+from tawa.cypress.tree import Node
+from tawa.errors import MappingError
+from tawa.language.dtypes import dtype, float32, int1
+from tawa.runtime.dtypes import dtype_name, numpy_dtype
+
+
+def run(root: Node, arrays: Mapping[str, Any]) -> None:
+    """Run a program on NumPy arrays, in place."""
+    sizes = {f"{n}.shape[{d}]": size for n, a in arrays.items() for d, size in enumerate(a.shape)}
+    env = {id(tensor): arrays[tensor.name] for tensor in root.parameters}
+    _node(root, env, sizes)
+
+
+def _node(node: Node, env: dict[int, Any], sizes: dict[str, int]) -> None:
+    if node.instance.variant.inner:
+        _statements(node, node.statements, env, sizes)
+        return
+    variant = node.instance.variant
+    function = _on_arrays(variant.function)
+    arrays = [env[id(tensor)] for tensor in node.parameters]
+    wrapped = [_Array(array, t.element) for array, t in zip(arrays, node.parameters, strict=True)]
+    made = function(*wrapped)
+    results = cast("tuple[Any, ...]", made if isinstance(made, tuple) else (made,))
+    written = [a for n, a in zip(variant.parameters, arrays, strict=True) if n in variant.writes]
+    for array, value in zip(written, results, strict=True):
+        array[...] = _plain(value)
+
+
+def _statements(
+    node: Node, statements: Sequence[Statement], env: dict[int, Any], sizes: dict[str, int]
+) -> None:
+    import numpy as np
+
+    for statement in statements:
+        match statement:
+            case Make(tensor):
+                shape = tuple(evaluate(n, sizes) for n in tensor.shape)
+                # Nothing is in it: what is read before it is written shows.
+                made = np.empty(shape, _numpy(tensor.element))
+                made.reshape(-1).view("u1").fill(0xFF)
+                env[id(tensor)] = made
+            case Loop():
+                ranges = [range(evaluate(n, sizes)) for n in statement.extents]
+                whole = _is_collective(statement.body)
+                for point in product(*ranges):
+                    at = dict(zip((i.name for i in statement.indices), point, strict=True))
+                    _statements(node, statement.body, env, {**sizes, **at})
+                    if whole:
+                        break
+            case Launch():
+                _launch(node, statement, env, sizes)
+
+
+def _is_collective(body: Sequence[Statement]) -> bool:
+    """Tell whether a loop goes over the processors of one wgmma."""
+    return any(
+        isinstance(s, Launch) and any(t.piece is not None and t.piece.held for t in s.arguments)
+        for s in body
+    )
+
+
+def _launch(node: Node, launch: Launch, env: dict[int, Any], sizes: dict[str, int]) -> None:
+    child = node.child(launch)
+    inside: dict[int, Any] = {}
+    for given, parameter in zip(launch.arguments, child.parameters, strict=True):
+        inside[id(parameter)] = _take(given, env, sizes)
+    _node(child, inside, sizes)
+    writes = child.instance.variant.writes
+    for name, given, parameter in zip(
+        child.instance.variant.parameters, launch.arguments, child.parameters, strict=True
+    ):
+        if name in writes:
+            _put(given, inside[id(parameter)], env, sizes)
+
+
+def _take(tensor: Tensor, env: dict[int, Any], sizes: dict[str, int]) -> Any:
+    """Return a copy of a tensor; what passes the end is zero."""
+    import numpy as np
+
+    if tensor.piece is None:
+        return env[id(tensor)].copy()
+    above = _take(tensor.piece.of, env, sizes)
+    if tensor.piece.held:
+        return above
+    shape, (inner, outer) = _box(tensor.piece, above.shape, sizes)
+    made = np.zeros(shape, above.dtype)
+    made[inner] = above[outer]
+    return made
+
+
+def _put(tensor: Tensor, value: Any, env: dict[int, Any], sizes: dict[str, int]) -> None:
+    if tensor.piece is None:
+        env[id(tensor)][...] = value
+        return
+    if tensor.piece.held:
+        _put(tensor.piece.of, value, env, sizes)
+        return
+    above = _take(tensor.piece.of, env, sizes)
+    _, (inner, outer) = _box(tensor.piece, above.shape, sizes)
+    above[outer] = value[inner]
+    _put(tensor.piece.of, above, env, sizes)
+
+
+def _box(
+    piece: Piece, extents: Sequence[int], sizes: Mapping[str, int]
+) -> tuple[tuple[int, ...], tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    """Return a part's shape, and where it and the tensor above overlap: in each of them."""
+    shape = tuple(evaluate(n, sizes) for n in piece.block)
+    starts = [evaluate(i, sizes) * n for i, n in zip(piece.index, shape, strict=True)]
+    inner: list[slice] = []
+    outer: list[slice] = []
+    for start, size, extent in zip(starts, shape, extents, strict=True):
+        low, high = max(start, 0), max(min(start + size, extent), 0)
+        high = max(high, low)
+        inner.append(slice(low - start, high - start))
+        outer.append(slice(low, high))
+    return shape, (tuple(inner), tuple(outer))
+
+
+class _Array:
+    """An array that computes as tensors of the tile language do."""
+
+    def __init__(self, data: Any, element: dtype) -> None:
+        self.data, self.dtype = data, element
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data.shape
+
+    @property
+    def T(self) -> _Array:  # noqa: N802
+        return _Array(self.data.T, self.dtype)
+
+    def to(self, element: dtype) -> _Array:
+        return _Array(self.data.astype(_numpy(element)), element)
+
+    def __getitem__(self, index: Any) -> _Array:
+        return _Array(self.data[index], self.dtype)
+
+    def _with(
+        self, other: Any, function: Callable[[Any, Any], Any], turned: bool = False
+    ) -> _Array:
+        import numpy as np
+
+        if isinstance(other, _Array) and other.dtype != self.dtype:
+            raise MappingError(
+                f"a leaf computes with {self.dtype} and {other.dtype} at once",
+                why="the oracle follows no promotions",
+                remedy="cast one of them by .to(...)",
+            )
+        given = _plain(other)
+        if not isinstance(other, _Array):
+            given = np.asarray(given, self.data.dtype)
+        made = function(given, self.data) if turned else function(self.data, given)
+        element = int1 if made.dtype == np.bool_ else self.dtype
+        return _Array(made, element)
+
+    def __add__(self, other: Any) -> _Array:
+        return self._with(other, lambda a, b: a + b)
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Any) -> _Array:
+        return self._with(other, lambda a, b: a * b)
+
+    __rmul__ = __mul__
+
+    def __sub__(self, other: Any) -> _Array:
+        return self._with(other, lambda a, b: a - b)
+
+    def __rsub__(self, other: Any) -> _Array:
+        return self._with(other, lambda a, b: a - b, True)
+
+    def __truediv__(self, other: Any) -> _Array:
+        return self._with(other, lambda a, b: a / b)
+
+    def __neg__(self) -> _Array:
+        return _Array(-self.data, self.dtype)
+
+    def __gt__(self, other: Any) -> _Array:
+        return self._with(other, lambda a, b: a > b)
+
+    def __lt__(self, other: Any) -> _Array:
+        return self._with(other, lambda a, b: a < b)
+
+
+def _numpy(element: dtype) -> Any:
+    return numpy_dtype(dtype_name(element))
+
+
+def _plain(value: Any) -> Any:
+    return value.data if isinstance(value, _Array) else value
+
+
+class _Language:
+    """The functions of the tile language that leaves may use in the oracle."""
+
+    def __getattr__(self, name: str) -> Any:
+        import tawa.language as tl
+
+        value = getattr(tl, name)
+        if isinstance(value, dtype):
+            return value
+        raise MappingError(
+            f"the oracle has no tl.{name}",
+            why="it has dot, zeros, full, sum, max, maximum, minimum, where, exp, exp2, abs, sqrt",
+            remedy="compare with NumPy by hand",
+        )
+
+    def dot(self, a: _Array, b: _Array, acc: _Array | None = None, **_: Any) -> _Array:
+        import numpy as np
+
+        made = a.data.astype(np.float32) @ b.data.astype(np.float32)
+        return _Array(made if acc is None else acc.data + made, float32)
+
+    def zeros(self, shape: Any, dtype: dtype) -> _Array:
+        return self.full(shape, 0, dtype)
+
+    def full(self, shape: Any, value: Any, dtype: dtype) -> _Array:
+        import numpy as np
+
+        return _Array(np.full(tuple(shape), value, _numpy(dtype)), dtype)
+
+    def sum(self, x: _Array, axis: int, keep_dims: bool = False) -> _Array:
+        return _Array(x.data.sum(axis, dtype=x.data.dtype, keepdims=keep_dims), x.dtype)
+
+    def max(self, x: _Array, axis: int, keep_dims: bool = False) -> _Array:
+        return _Array(x.data.max(axis, keepdims=keep_dims), x.dtype)
+
+    def where(self, condition: _Array, one: Any, other: Any) -> _Array:
+        import numpy as np
+
+        kind = one if isinstance(one, _Array) else other
+        where: Any = np.where
+        made = where(condition.data, _plain(one), _plain(other)).astype(kind.data.dtype)
+        return _Array(made, kind.dtype)
+
+    def maximum(self, one: _Array, other: Any) -> _Array:
+        import numpy as np
+
+        return one._with(other, np.maximum)  # pyright: ignore[reportPrivateUsage]
+
+    def minimum(self, one: _Array, other: Any) -> _Array:
+        import numpy as np
+
+        return one._with(other, np.minimum)  # pyright: ignore[reportPrivateUsage]
+
+    def exp(self, x: _Array) -> _Array:
+        import numpy as np
+
+        return _Array(np.exp(x.data), x.dtype)
+
+    def exp2(self, x: _Array) -> _Array:
+        import numpy as np
+
+        return _Array(np.exp2(x.data), x.dtype)
+
+    def abs(self, x: _Array) -> _Array:
+        return _Array(abs(x.data), x.dtype)
+
+    def sqrt(self, x: _Array) -> _Array:
+        import numpy as np
+
+        return _Array(np.sqrt(x.data), x.dtype)
+
+
+def _on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a leaf's function with the oracle's functions in place of the language's."""
+    language = _Language()
+    names = {
+        name: language
+        for name, value in function.__globals__.items()
+        if isinstance(value, ModuleType) and value.__name__ == "tawa.language"
+    }
+    made = FunctionType(
+        function.__code__,
+        {**function.__globals__, **names},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    return made

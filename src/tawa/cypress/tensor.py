@@ -1,0 +1,106 @@
+"""Tensors in tasks: a type for annotations, and handles that only partitions take apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tawa.cypress.place import here
+from tawa.cypress.size import Int, key
+from tawa.errors import MappingError, Place
+from tawa.language.dtypes import dtype
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """What a parameter is declared to be: an element type and a rank."""
+
+    element: dtype
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """One part of a tensor: of a partition, at an index."""
+
+    of: Tensor
+    block: tuple[Int, ...]
+    index: tuple[Int, ...]
+    held: str = ""  # of a partition for wgmma: "A", "B" or "C" at a level
+
+    @property
+    def key(self) -> str:
+        """Text that is equal for equal partitions; the index is apart."""
+        return f"{self.held}[{', '.join(map(key, self.block))}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """A tensor of a task: a parameter, one that the variant makes, or a piece of another.
+
+    `Tensor[element, rank]` is the type that annotations of parameters are. Extents of `shape` are
+    numbers or sizes that a call knows. An inner variant cannot read elements; leaves do.
+    """
+
+    name: str
+    element: dtype
+    shape: tuple[Int, ...]
+    piece: Piece | None = None
+    bound: Tensor | None = None  # of a parameter: what the launch gave
+    place: Place | None = None
+
+    def __class_getitem__(cls, what: Any) -> TensorType:
+        """Return the type of tensors of an element type and a rank."""
+        match what:
+            case (dtype() as element, int() as rank) if 1 <= rank <= 5:
+                return TensorType(element, rank)
+            case _:
+                raise MappingError(
+                    f"Tensor[{what!r}] is no type of tensors",
+                    place=here(),
+                    remedy="write Tensor[f16, 2]: an element type, and a rank of 1 to 5",
+                )
+
+    def _touch(self, *_: Any) -> Any:
+        raise MappingError(
+            f"an inner variant touches elements of {self.name}",
+            place=here(),
+            why="inner variants only partition tensors and launch tasks",
+            remedy="compute in a leaf, and take parts by cy.blocks",
+        )
+
+    __getitem__ = __setitem__ = __iter__ = __len__ = __bool__ = _touch
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __matmul__ = __neg__ = _touch
+
+    @property
+    def local(self) -> Tensor:
+        """The parameter or made tensor of this variant that this is a part of."""
+        return self.piece.of.local if self.piece else self
+
+    @property
+    def root(self) -> Tensor:
+        """The tensor that this is a part of: of the program, or made by a variant."""
+        local = self.local
+        return local.bound.root if local.bound is not None else local
+
+    @property
+    def path(self) -> tuple[Piece, ...]:
+        """The pieces from the root down to this one."""
+        if self.piece is not None:
+            return (*self.piece.of.path, self.piece)
+        return self.bound.path if self.bound is not None else ()
+
+    @property
+    def offsets(self) -> tuple[Int, ...]:
+        """Where this begins in the root, in elements."""
+        at: list[Int] = [0] * len(self.shape)
+        for piece in self.path:
+            if not piece.held:
+                at = [a + i * b for a, i, b in zip(at, piece.index, piece.block, strict=True)]
+        return tuple(at)
+
+    def __str__(self) -> str:
+        """Return the expression by which the variant names it."""
+        if self.piece is None:
+            return self.name
+        return f"{self.name}[{', '.join(map(str, self.piece.index))}]"

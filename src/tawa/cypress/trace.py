@@ -1,0 +1,144 @@
+"""Tracing: an inner variant runs once, its loops yield once, and what it launches is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tawa.cypress.place import here, names_at
+from tawa.cypress.size import Int, Size, combine
+from tawa.cypress.tensor import Tensor
+from tawa.errors import MappingError, Place
+from tawa.language.dtypes import dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Make:
+    """A tensor that a variant makes; nothing is in it."""
+
+    tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """A task with its arguments."""
+
+    task: str
+    arguments: tuple[Tensor, ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """A loop over a box of indices: in order ("srange"), or in any ("prange")."""
+
+    kind: Literal["srange", "prange"]
+    indices: tuple[Size, ...]
+    extents: tuple[Int, ...]
+    body: tuple[Statement, ...]
+    place: Place
+
+    def __str__(self) -> str:
+        """Return the loop as errors name it."""
+        return f"{self.kind} over {', '.join(map(str, self.indices))}"
+
+
+Statement = Make | Launch | Loop
+
+
+@dataclass(slots=True)
+class _Tracer:
+    unique: Iterator[int]
+    bodies: list[list[Statement]] = field(default_factory=lambda: [[]])
+    left: Place | None = None
+
+
+_CURRENT: ContextVar[_Tracer] = ContextVar("tracer")
+
+
+def traced(variant: str, run: Callable[[], Any], unique: Iterator[int]) -> tuple[Statement, ...]:
+    """Return the statements of a variant, of which `run` is the body."""
+    tracer = _Tracer(unique)
+    token = _CURRENT.set(tracer)
+    try:
+        run()
+    finally:
+        _CURRENT.reset(token)
+    if tracer.left is not None or len(tracer.bodies) != 1:
+        raise MappingError(
+            f"{variant} leaves a loop early",
+            place=tracer.left,
+            why="a loop of a variant stands for all of its iterations: break and return end none",
+        )
+    return tuple(tracer.bodies[0])
+
+
+def _tracer(what: str) -> _Tracer:
+    tracer = _CURRENT.get(None)
+    if tracer is None:
+        raise MappingError(
+            f"cy.{what} outside of an inner variant",
+            place=here(),
+            why="variants are traced when a program is made; to run it, call the program",
+        )
+    return tracer
+
+
+def prange(*extents: Int) -> Iterator[Any]:
+    """Loop over a box whose iterations are independent: the mapping says what runs them."""
+    return _loop("prange", extents, here())
+
+
+def srange(extent: Int) -> Iterator[Any]:
+    """Loop from 0 to `extent` - 1, in order."""
+    return _loop("srange", (extent,), here())
+
+
+def _loop(kind: Literal["srange", "prange"], extents: Sequence[Int], place: Place) -> Iterator[Any]:
+    tracer = _tracer(kind)
+    if not extents:
+        raise MappingError(f"{kind} without an extent", place=place)
+    names = names_at(place, len(extents), "i")
+    indices = tuple(Size(f"{name}#{next(tracer.unique)}") for name in names)
+    body: list[Statement] = []
+    tracer.bodies.append(body)
+    done = False
+    try:
+        yield indices if len(extents) > 1 else next(iter(indices))
+        done = True
+    finally:
+        if not done:
+            tracer.left = place
+        tracer.bodies.pop()
+    whole = tuple(combine("+", extent, 0) for extent in extents)
+    tracer.bodies[-1].append(Loop(kind, indices, whole, tuple(body), place))
+
+
+def launch(task: str, *tensors: Any) -> None:
+    """Launch a task on tensors: parameters, made tensors, parts. The mapping says which variant."""
+    tracer, place = _tracer("launch"), here()
+    for number, tensor in enumerate(tensors):
+        if not isinstance(tensor, Tensor):
+            raise MappingError(
+                f"argument {number} of the launch of {task!r} is no tensor: {tensor!r}",
+                place=place,
+                remedy="pass a tensor or a part of a partition; numbers are tunables",
+            )
+    tracer.bodies[-1].append(Launch(task, tuple(tensors), place))
+
+
+def make_tensor(element: dtype, shape: Sequence[Int]) -> Tensor:
+    """Make a tensor of this variant; nothing is in it before a task writes it."""
+    tracer, place = _tracer("make_tensor"), here()
+    if not all(type(extent) is int and extent > 0 for extent in shape):
+        raise MappingError(
+            f"make_tensor of the shape {tuple(shape)}",
+            place=place,
+            why="what a variant makes has a size that is known when it is compiled",
+        )
+    (name,) = names_at(place, 1, "made")
+    tensor = Tensor(name, element, tuple(shape), place=place)
+    tracer.bodies[-1].append(Make(tensor))
+    return tensor

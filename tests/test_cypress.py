@@ -1,0 +1,231 @@
+"""Task programs under mappings: the simulator against the sequential oracle, bit for bit."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tawa.cypress as cy
+import tawa.language as tl
+from tawa.cypress import BLOCK, GLOBAL, HOST, SHARED, f16, f32
+from tawa.errors import ArgumentError, OverBudget
+
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "08_cypress.py"
+I, T16 = cy.Instance, cy.Tensor[f16, 2]
+
+
+@pytest.fixture(scope="module")
+def example():
+    return runpy.run_path(str(EXAMPLE))
+
+
+@pytest.fixture(scope="module")
+def mapping(example):
+    return example["mapping"]()
+
+
+def integers(*shape, seed=0):
+    return np.random.default_rng([seed, *shape]).integers(-2, 3, shape).astype(np.float16)
+
+
+def agree(program, m, n, k):
+    """Run a GEMM in the simulator and sequentially; return whether both are NumPy's product."""
+    a, b = integers(m, k), integers(k, n)
+    ours, wanted = np.full((m, n), 7, np.float16), np.full((m, n), 7, np.float16)
+    program(ours, a, b)
+    program.sequential(wanted, a, b)
+    np.testing.assert_array_equal(ours, wanted)
+    np.testing.assert_array_equal(ours, a.astype(int) @ b.astype(int))
+
+
+# --- the issue's GEMM -----------------------------------------------------------------------------
+
+
+def test_the_example_is_equal_under_its_mappings(example):
+    found = list(example["in_simulator"](np))
+    assert len(found) == 3
+    assert all(equal for _, equal in found)
+
+
+def test_emission_is_what_the_mapping_says(mapping):
+    program = cy.program(mapping)
+    made = program.compile()
+    assert made.proof.ok
+    assert str(made.plan) == program.show("plan")
+    assert "role load warps=4 registers=40\nrole mma warps=8 registers=232" in str(made.plan)
+    assert "aref A + B depth=3\n" in str(made.plan)
+    buffers = [name for name, _ in program.emitted.buffers]
+    assert buffers == ["A x 3 slots", "B x 3 slots", "stage of copy"]  # and no accumulator
+    assert "wgmma.mma_async.sync.aligned.m64n128k16" in made.asm["cuda"]
+    assert program.show("event").splitlines()[1:] == [
+        "  acc = call clear(acc)",
+        "  for k in ((A.shape[1] + 63) // 64)",
+        "    A: fp16[128, 64] = copy A[(i * 128):+128, (k * 64):+64] into SHARED",
+        "    B: fp16[64, 128] = copy B[(k * 64):+64, (j * 128):+128] into SHARED",
+        "    acc = call leaf(acc, A, B)",
+        "  C = call copy(C, acc)",
+        "  copy C by SHARED to C[(i * 128):+128, (j * 128):+128]",
+    ]
+    report = program.explain()
+    assert "spread like tile: 2 by rows over WARPGROUP, wgmma 64x128x16 C over WARP" in report
+    assert "shared memory 131,072 of 231,424 bytes" in report
+
+
+FREEDOMS = {
+    "U": lambda m: m.with_("host", U=256),
+    "V": lambda m: m.with_("host", V=64).with_("wg", N=64).with_("warp", N=64),
+    "W": lambda m: m.with_("block", W=32),
+    "WGS": lambda m: m.with_("tile", WGS=1).with_("host", U=64),
+    "specialize": lambda m: m.with_("block", specialize=False, persistent=False, pipeline=1),
+    "pipeline": lambda m: m.with_("block", pipeline=2),
+    "persistent": lambda m: m.with_("block", persistent=False),
+    "group": lambda m: m.with_("block", group=4),
+    "cluster": lambda m: m.with_("block", cluster=2),
+    "stage": lambda m: m.with_("copy", stage=None),
+}
+
+
+@pytest.mark.parametrize("freedom", FREEDOMS)
+def test_each_freedom_changes_the_code_and_no_result(mapping, freedom):
+    program = cy.program(FREEDOMS[freedom](mapping))
+    assert program.compile().asm["cuda"] != cy.program(mapping).compile().asm["cuda"]
+    agree(program, 136, 72, 80)
+
+
+@st.composite
+def mappings_drawn(draw, mapping):
+    groups = draw(st.sampled_from([1, 2, 3, 4]))
+    columns = draw(st.sampled_from([8, 16, 24, 64]))
+    block = {"W": draw(st.sampled_from([16, 32, 64]))}
+    if draw(st.booleans()):
+        block |= {"specialize": True, "pipeline": draw(st.integers(1, 8))}
+        block |= {"persistent": draw(st.booleans()), "group": draw(st.integers(1, 8))}
+    else:
+        block |= {"specialize": False, "pipeline": 1, "persistent": False}
+    drawn = mapping.with_("tile", WGS=groups).with_("block", **block)
+    drawn = drawn.with_("host", U=64 * groups * draw(st.integers(1, 2)), V=columns)
+    drawn = drawn.with_("wg", N=columns).with_("warp", N=columns)
+    return drawn.with_("copy", stage=draw(st.sampled_from([None, SHARED])))
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_a_mapping_changes_no_result(mapping, data):
+    program = cy.program(data.draw(mappings_drawn(mapping)))
+    m, n = (8 * data.draw(st.integers(1, 20)) for _ in range(2))
+    agree(program, m, n, 8 * data.draw(st.sampled_from([0, 1, 2, 8, 9, 20])))
+
+
+def test_a_mapping_prints_as_python(mapping, example):
+    edited = mapping.with_("tile", WGS=3).with_("host", U=192).with_("copy", stage=None)
+    for each in (mapping, edited):
+        read = eval(str(each), {**vars(cy), **example, "cy": cy})
+        assert read == each
+        assert str(read) == str(each)
+    assert edited != mapping
+
+
+def test_compiling_twice_is_one_compilation(mapping):
+    one, two = cy.program(mapping), cy.program(eval("m", {"m": mapping}))
+    assert one.compile().asm["cuda"] == two.compile().asm["cuda"]
+    assert one.compile() is one.compile()
+
+
+def test_importing_needs_no_arrays():
+    code = "import sys, tawa.cypress; assert not {'numpy', 'torch'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_only_what_is_declared_is_run(mapping):
+    program = cy.program(mapping)
+    a = np.zeros((64, 64), np.float16)
+    with pytest.raises(ArgumentError, match="gemm got 2 tensors"):
+        program(a, a)
+    with pytest.raises(ArgumentError, match="B is of f32 with 2 dimensions"):
+        program(a, a, a.astype(np.float32))
+    with pytest.raises(ArgumentError, match="B is of f16 with 1 dimensions"):
+        program.sequential(a, a, a[0])
+    with pytest.raises(ArgumentError, match="C and A lie in the same memory"):
+        program(a, a, a.copy())
+    with pytest.raises(ArgumentError, match="C and B lie in the same memory"):
+        program.sequential(a[:32], a.copy(), a)
+
+
+def test_the_ceiling_is_what_a_block_may_take(mapping):
+    with pytest.raises(OverBudget, match="needs 131,072 bytes of SHARED, the ceiling is 131,071"):
+        cy.program(cy.Mapping(mapping.instances, ceiling=131_071))
+    cy.program(cy.Mapping(mapping.instances, ceiling=131_072))
+
+
+# --- other programs -------------------------------------------------------------------------------
+
+
+@cy.inner("dual", reads="A B1 B2", writes="C")
+def dual_host(C: T16, A: T16, B1: T16, B2: T16, *, U: int, V: int):
+    c, a = cy.blocks(C, (U, V)), cy.blocks(A, (U, A.shape[1]))
+    b1, b2 = (cy.blocks(b, (b.shape[0], V)) for b in (B1, B2))
+    for i, j in cy.prange(*c.grid):
+        cy.launch("dual", c[i, j], a[i, 0], b1[0, j], b2[0, j])
+
+
+@cy.inner("dual", reads="A B1 B2", writes="C")
+def dual_block(C: T16, A: T16, B1: T16, B2: T16, *, W: int):
+    a = cy.blocks(A, (A.shape[0], W))
+    b1, b2 = (cy.blocks(b, (W, b.shape[1])) for b in (B1, B2))
+    acc = cy.make_tensor(f32, C.shape)
+    cy.launch("clear", acc)
+    for k in cy.srange(a.grid[1]):
+        cy.launch("mma", acc, a[0, k], b1[k, 0])
+        cy.launch("mma", acc, a[0, k], b2[k, 0])
+    cy.launch("copy", C, acc)
+
+
+@pytest.mark.parametrize(("groups", "depth"), [(1, 1), (2, 3)])
+def test_two_products_share_the_tile_of_a(groups, depth):
+    calls, how = ["clear", "tile", "copy"], {"specialize": True, "pipeline": depth}
+    rows = 64 * groups
+    host = I("host", dual_host, HOST, [GLOBAL] * 4, {"U": rows, "V": 64}, calls=["b"], entry=True)
+    block = I("b", dual_block, BLOCK, [GLOBAL] * 4, {"W": 32}, calls=calls, **how)
+    tree = cy.lib.mma("tile", WGS=groups, N=64)
+    ends = (*cy.lib.clear("clear", like="tile"), *cy.lib.copy("copy", like="tile", stage=SHARED))
+    dual = cy.program(cy.Mapping([host, block, *tree, *ends]))
+    assert dual.show("event").count("into SHARED") == 3
+    assert f"aref A + B1 + B2 depth={depth}\n" in dual.show("plan")
+    for m, n, k in ((72, 136, 40), (8, 8, 0)):
+        a, b1, b2 = integers(m, k), integers(k, n, seed=1), integers(k, n, seed=2)
+        ours, wanted = np.ones((m, n), np.float16), np.ones((m, n), np.float16)
+        dual(ours, a, b1, b2)
+        dual.sequential(wanted, a, b1, b2)
+        np.testing.assert_array_equal(ours, wanted)
+        np.testing.assert_array_equal(ours, a.astype(int) @ (b1.astype(int) + b2.astype(int)))
+
+
+@cy.inner("add", reads="A B", writes="C")
+def add_host(C: T16, A: T16, B: T16, *, U: int, V: int):
+    c, a, b = (cy.blocks(t, (U, V)) for t in (C, A, B))
+    for i, j in cy.prange(*c.grid):
+        cy.launch("add", c[i, j], a[i, j], b[i, j])
+
+
+@cy.leaf("add", reads="A B", writes="C")
+def add_leaf(C, A, B):
+    return tl.where(A > B, A - B, A + B) * 2
+
+
+def test_a_leaf_may_run_on_the_whole_tile():
+    host = I("host", add_host, HOST, [GLOBAL] * 3, {"U": 32, "V": 64}, calls=["l"], entry=True)
+    leaf = I("l", add_leaf, BLOCK, [GLOBAL, SHARED, SHARED])
+    add = cy.program(cy.Mapping([host, leaf]))
+    a, b = integers(40, 72), integers(40, 72, seed=1)
+    ours, wanted = np.zeros_like(a), np.zeros_like(a)
+    add(ours, a, b)
+    add.sequential(wanted, a, b)
+    np.testing.assert_array_equal(ours, wanted)
+    np.testing.assert_array_equal(ours, np.where(a > b, a - b, a + b) * 2)
