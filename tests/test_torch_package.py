@@ -144,6 +144,14 @@ def test_gradients_of_attention():
     assert worst(found, torch.autograd.grad(exact.mean(1).sum(), others)) < 1e-2
 
 
+@pytest.mark.parametrize("window", [5, (4, 4), [4, 4]])
+def test_a_window_is_one_with_and_without_gradients(window):
+    q = half(1, 1, 40, 64)
+    expected, _ = reference(*(each.detach() for each in doubles(q, q, q)), window=(4, 4))
+    near(tt.attention(q, q, q, window=window), expected)
+    near(tt.attention(q.clone().requires_grad_(), q, q, window=window), expected)
+
+
 def test_what_has_no_gradient_raises_by_name():
     q = half(1, 1, 8, 64, grad=True)
     lengths = torch.tensor([8], dtype=torch.int32)
@@ -355,6 +363,8 @@ def test_hugging_faces_attention(monkeypatch):
     near(out, expected.transpose(1, 2))
     mask = torch.zeros(1, 1, 12, 12).half().masked_fill(~torch.ones(12, 12).tril().bool(), -6e4)
     near(table["tawa"](layer, q, k, v, mask, scaling=0.125)[0], expected.transpose(1, 2))
+    with pytest.raises(ArgumentError, match="cu_seq_lens_q"):
+        table["tawa"](layer, q, k, v, None, cu_seq_lens_q=mask)
     one, _ = table["tawa"](layer, q[:, :, :1], k, v, None, scaling=0.125)
     near(one, F.scaled_dot_product_attention(q[:, :, :1], k, v, enable_gqa=True).transpose(1, 2))
 

@@ -56,7 +56,8 @@ def matmul(
     scales: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b}
     kinds: dict[str, Any] = {"out_dtype": out_dtype, "input_precision": input_precision}
     if _is_direct(a, b, bias, scale_a, scale_b):
-        a, b = ops.readable(a), ops.readable(b)
+        a, b, bias = ops.readable(a), ops.readable(b), ops.dense(bias)
+        scales = {name: ops.dense(each) for name, each in scales.items()}
         return _matmul(a, b, bias=bias, activation=activation, **scales, **kinds)
     return ops.matmul(a, b, bias, activation, scale_a, scale_b, out_dtype, input_precision)
 
@@ -93,26 +94,36 @@ def attention(
     """
     options = {"causal": causal, "scale": scale, "softcap": softcap, "bias": bias, "alibi": alibi}
     options |= {"sink": sink, "block_table": block_table, "lengths": lengths}
-    starts: Sequence[Any] = cu_seqlens if isinstance(cu_seqlens, tuple) else (cu_seqlens, None)
+    both = isinstance(cu_seqlens, Sequence)
+    starts: Sequence[Any] = cu_seqlens if both else (cu_seqlens, None)
+    left, right = _sides(window)
     if _is_direct(q, k, v, bias, alibi, sink, *starts, block_table, lengths):
         out = ops.result_of(q)
         made = _attention(
             *(ops.rows_of(each) for each in (q, k, v)),
             **options,
-            window=window,
-            cu_seqlens=cu_seqlens,
+            window=None if left is None and right is None else (left, right),
+            cu_seqlens=tuple(starts) if both else cu_seqlens,
             out=None if torch.is_autocast_enabled(q.device.type) else out,
             return_lse=return_lse,
         )
         return made
-    left, right = window if isinstance(window, tuple) else (None, None)
-    if isinstance(window, int):
-        left = right = window - 1
     out, lse = ops.attention(
         *(q, k, v, causal, scale, left, right, softcap, bias, alibi, sink),
         *(*starts, block_table, lengths),
     )
     return (out, lse) if return_lse else out
+
+
+def _sides(window: Any) -> tuple[int | None, int | None]:
+    """Return how many keys before and after its position a query sees; None: all of them."""
+    match window:
+        case None:
+            return None, None
+        case (left, right):
+            return left, right
+        case _:
+            return int(window) - 1, int(window) - 1
 
 
 def refuse_dropout(dropout: float) -> None:

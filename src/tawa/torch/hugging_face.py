@@ -13,6 +13,9 @@ from torch import Tensor
 from tawa.errors import ArgumentError
 from tawa.torch.functional import attention, bias_of, refuse_dropout
 
+# What a model may hand over that changes the result and is not computed here.
+_UNKNOWN = ("cu_seq_lens_q", "cu_seq_lens_k", "head_mask", "position_bias")
+
 
 def register() -> None:
     """Make "tawa" a name of an attention in transformers; masks are built as for "sdpa"."""
@@ -35,7 +38,7 @@ def tawa_attention(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
-    **_: Any,
+    **others: Any,
 ) -> tuple[Tensor, None]:
     """Return (out [batch, length, heads, dim], None) of query [batch, heads, length, dim].
 
@@ -43,6 +46,12 @@ def tawa_attention(
     except for one query, which sees every key.
     """
     refuse_dropout(dropout)
+    if given := [name for name in _UNKNOWN if others.get(name) is not None]:
+        raise ArgumentError(
+            f'attn_implementation="tawa" with {", ".join(given)}',
+            why="it would be left out: what hides keys comes as a mask",
+            remedy="train without it, or with another attn_implementation",
+        )
     if key.shape[-1] != value.shape[-1]:
         raise ArgumentError(
             f"value has head dim {value.shape[-1]}, key {key.shape[-1]}", why="they must be equal"

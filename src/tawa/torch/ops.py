@@ -42,7 +42,8 @@ def readable(matrix: Tensor) -> Tensor:
     return matrix if fits and matrix.dim() > 0 else matrix.contiguous()
 
 
-def _dense(array: Tensor | None) -> Tensor | None:
+def dense(array: Tensor | None) -> Tensor | None:
+    """Return an array as the kernels read vectors."""
     return None if array is None else array.contiguous()
 
 
@@ -70,10 +71,10 @@ def matmul(
     return _matmul.matmul(
         readable(a),
         readable(b),
-        bias=_dense(bias),
+        bias=dense(bias),
         activation=activation,
-        scale_a=_dense(scale_a),
-        scale_b=_dense(scale_b),
+        scale_a=dense(scale_a),
+        scale_b=dense(scale_b),
         out_dtype=out_dtype,
         input_precision=input_precision,
     )
@@ -258,11 +259,11 @@ def attention(
         window=_window(left, right),
         softcap=softcap,
         bias=_lines(bias),
-        alibi=_dense(alibi),
-        sink=_dense(sink),
+        alibi=dense(alibi),
+        sink=dense(sink),
         cu_seqlens=starts,
         block_table=block_table,
-        lengths=_dense(lengths),
+        lengths=dense(lengths),
         out=out,
         return_lse=True,
     )
@@ -364,10 +365,10 @@ def attention_backward(
         scale=scale,
         window=_window(left, right),
         softcap=softcap,
-        alibi=_dense(alibi),
+        alibi=dense(alibi),
         bias=_lines(bias),
         cu_seqlens=cu_seqlens if cu_seqlens_k is None else (cu_seqlens, cu_seqlens_k),
-        grad_lse=_dense(grad_lse),
+        grad_lse=dense(grad_lse),
     )
 
 
