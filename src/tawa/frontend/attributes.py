@@ -30,7 +30,7 @@ TENSOR_METHODS = frozenset(
         *("gather", "histogram", "squeeze", "unsqueeze"),
         *("trans", "permute", "split", "store", "advance", "logical_and", "logical_or"),
         *("atomic_cas", "atomic_xchg", "atomic_add", "atomic_max", "atomic_min"),
-        *("atomic_and", "atomic_or", "atomic_xor"),
+        *("atomic_and", "atomic_or", "atomic_xor", "atomic_load", "atomic_store"),
         *("abs", "exp", "exp2", "log", "log2", "sin", "cos", "erf", "sqrt", "sqrt_rn", "rsqrt"),
         *("floor", "ceil", "sigmoid", "softmax", "cdiv", "reduce", "associative_scan", "sum"),
         *("max", "min", "argmax", "argmin", "xor_sum", "reduce_or", "cumsum", "cumprod"),

@@ -25,6 +25,10 @@ _TYPES = {name: dtypes.dtype(name) for name in dtypes._TABLE}  # pyright: ignore
 
 # What Triton's language has and this one has not: why, and what to write instead.
 REFUSED: dict[str, tuple[str, str]] = {
+    "atomic_poll": (
+        "waiting with a limit of time is not compiled",
+        "wait in a loop: while tl.atomic_load(pointer) != value: pass",
+    ),
     "map_elementwise": (
         "functions of elements are compiled on whole tensors",
         "call the function on the tensor, with tl.where in place of its branches",

@@ -1,8 +1,8 @@
 """The tile language: ``import tawa.language as tl``.
 
-The names and the meaning are those of triton.language 3.6. The functions here are documentation
-and signatures; a kernel is compiled from its source, and calling one of them from host code is an
-error that says so.
+The names and the meaning are those of triton.language, 3.6 to 3.9. The functions here are
+documentation and signatures; a kernel is compiled from its source, and calling one of them from
+host code is an error that says so.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from tawa.language import annotation, extra, math
+from tawa.language.additions import atomic_load, atomic_store, expect_zero
 from tawa.language.atomics import (
     atomic_add,
     atomic_and,
@@ -181,9 +182,11 @@ __all__ = [
     "atomic_add",
     "atomic_and",
     "atomic_cas",
+    "atomic_load",
     "atomic_max",
     "atomic_min",
     "atomic_or",
+    "atomic_store",
     "atomic_xchg",
     "atomic_xor",
     "bfloat16",
@@ -214,6 +217,7 @@ __all__ = [
     "exp",
     "exp2",
     "expand_dims",
+    "expect_zero",
     "extra",
     "fdiv",
     "flip",

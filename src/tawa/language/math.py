@@ -158,8 +158,8 @@ def fma(x: T, y: Any, z: Any) -> T:
 
 
 @builtin
-def fdiv(x: T, y: Any, ieee_rounding: bool = False) -> T:
-    """Divide floats, fast; with `ieee_rounding` to nearest."""
+def fdiv(x: T, y: Any, ieee_rounding: bool = False, approx: bool = False) -> T:
+    """Divide floats, fast (2 units in the last place); with `ieee_rounding` to nearest."""
     ...
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tawa.language.atomics import atomic_or as atomic_or
+from tawa.language.atomics import atomic_xchg as atomic_xchg
 from tawa.language.constant import constexpr as constexpr
 from tawa.language.dtypes import bfloat16 as bfloat16
 from tawa.language.dtypes import float8e4nv as float8e4nv
@@ -29,12 +31,14 @@ from tawa.language.math import sqrt as sqrt
 from tawa.language.math import sqrt_rn as sqrt_rn
 from tawa.language.math import umulhi as umulhi
 from tawa.language.program import arange as arange
+from tawa.language.program import device_assert as device_assert
 from tawa.language.program import full as full
 from tawa.language.program import inline_asm_elementwise as inline_asm_elementwise
 from tawa.language.program import static_assert as static_assert
 from tawa.language.program import static_range as static_range
 from tawa.language.program import to_tensor as to_tensor
 from tawa.language.reduction import max as max
+from tawa.language.reduction import min as min
 from tawa.language.reduction import xor_sum as xor_sum
 from tawa.language.tensors import broadcast_to as broadcast_to
 from tawa.language.tensors import dot as dot

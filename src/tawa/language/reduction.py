@@ -113,6 +113,6 @@ def cumsum(input: T, axis: int = 0, reverse: bool = False, dtype: dtype_type | N
 
 
 @builtin
-def cumprod(input: T, axis: int = 0, reverse: bool = False) -> T:
+def cumprod(input: T, axis: int = 0, reverse: bool = False, dtype: dtype_type | None = None) -> T:
     """Give the running products along `axis`; bfloat16 is multiplied as float32."""
     ...

@@ -100,8 +100,10 @@ def sort(x, dim: tl.constexpr = None, descending: tl.constexpr = False):
 
 
 @Written
-def topk(x, k: tl.constexpr, dim: tl.constexpr = None):
-    """Give the `k` (2**m) largest elements along `dim`, the last dimension, largest first."""
+def topk(x, k: tl.constexpr, dim: tl.constexpr = None, descending: tl.constexpr = True):
+    """Give the `k` (2**m) largest elements along `dim`, the last dimension, largest first; without
+    `descending` the smallest, smallest first.
+    """
     rank: tl.constexpr = len(x.shape)
     tl.static_assert(_dimension(dim, rank) == rank - 1, "tl.topk works along the last dimension")
     tl.static_assert(_is_power(x.numel), "tl.topk takes 2**n elements along each dimension")
@@ -109,15 +111,15 @@ def topk(x, k: tl.constexpr, dim: tl.constexpr = None):
     tl.static_assert(k <= x.shape[rank - 1], "the k of tl.topk is at most the last extent")
     whole: tl.constexpr = _log2(x.shape[rank - 1])
     steps: tl.constexpr = _log2(k)
-    cube = _sort_runs(tl.reshape(x, [2] * _log2(x.numel)), steps, whole, True)
+    cube = _sort_runs(tl.reshape(x, [2] * _log2(x.numel)), steps, whole, descending)
     for left in tl.static_range(whole - steps):
-        # The larger half of two runs, one up and one down, is bitonic again.
+        # The larger (or smaller) half of two runs, one up and one down, is bitonic again.
         axis: tl.constexpr = len(cube.shape) - 1 - steps
-        cube = tl.max(cube, axis)
+        cube = tl.max(cube, axis) if descending else tl.min(cube, axis)
         if left + 1 < whole - steps:
             cube = _merge(cube, steps, _digit(cube, len(cube.shape) - 1 - steps))
         else:
-            cube = _merge(cube, steps, tl.full([1] * len(cube.shape), True, tl.int1))
+            cube = _merge(cube, steps, tl.full([1] * len(cube.shape), descending, tl.int1))
     return tl.reshape(cube, [*x.shape[: rank - 1], k]).to(x.dtype)
 
 

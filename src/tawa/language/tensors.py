@@ -95,8 +95,8 @@ def interleave(a: T, b: Any) -> T:
 
 
 @builtin
-def cat(input: T, other: Any, can_reorder: bool = False) -> T:
-    """Put two one-dimensional tensors of equal length one after the other."""
+def cat(input: T, other: Any, can_reorder: bool = False, dim: int = 0) -> T:
+    """Put two tensors of one shape one after the other along `dim`."""
     ...
 
 

@@ -107,7 +107,7 @@ def softmax(c: Context, value: Value, dim: Value, keep_dims: Value, ieee: Value)
     shifted = arithmetic.binary(c.builder, "-", tensor, largest)
     power = c.builder.elementwise("exp", _float(c, shifted, "softmax"))
     total = along(c, "add", power, axis, keep=True)
-    return fdiv(c, power, total, ieee)
+    return fdiv(c, power, total, ieee, Const(False))
 
 
 def fma(c: Context, one: Value, other: Value, third: Value) -> Value:
@@ -119,8 +119,10 @@ def fma(c: Context, one: Value, other: Value, third: Value) -> Value:
     return c.builder.elementwise("fma", left, right, addend)
 
 
-def fdiv(c: Context, one: Value, other: Value, ieee: Value) -> Value:
-    """Divide floats."""
+def fdiv(c: Context, one: Value, other: Value, ieee: Value, approx: Value) -> Value:
+    """Divide floats; the fast division serves as the approximate one."""
+    if arg.flag(c, ieee, "ieee_rounding") and arg.flag(c, approx, "approx"):
+        raise c.builder.error(TypeMismatch, "tl.fdiv rounds to nearest or approximates, not both")
     left, right = arithmetic.meet(c.builder, "fdiv", _known(c, one), other)
     if not left.dtype.is_floating():
         raise c.builder.error(

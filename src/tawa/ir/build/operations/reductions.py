@@ -268,9 +268,11 @@ def cumsum(c: Context, value: Value, axis: Value, reverse: Value, dtype: Value) 
     return _scan(c, [tensor], axis, _combine_with("add"), reverse)[0]
 
 
-def cumprod(c: Context, value: Value, axis: Value, reverse: Value) -> Value:
+def cumprod(c: Context, value: Value, axis: Value, reverse: Value, dtype: Value) -> Value:
     """Give running products."""
     tensor = _promoted(c, arg.tensor(c, value, "tl.cumprod"))
+    if not arg.is_none(dtype):
+        tensor = arithmetic.cast(c.builder, tensor, arg.element(c, dtype))
     return _scan(c, [tensor], axis, _combine_with("mul"), reverse)[0]
 
 

@@ -163,17 +163,20 @@ def interleave(c: Context, one: Value, other: Value) -> Value:
     return c.builder.reshape(joined, (*joined.shape[:-2], 2 * joined.shape[-2]))
 
 
-def cat(c: Context, one: Value, other: Value, can_reorder: Value) -> Value:
-    """Put two vectors of equal length one after the other, in order."""
+def cat(c: Context, one: Value, other: Value, can_reorder: Value, dim: Value) -> Value:
+    """Put two tensors of one shape one after the other along a dimension, in order."""
     left, right = (arg.tensor(c, value, "tl.cat") for value in (one, other))
-    if len(left.shape) != 1 or left.shape != right.shape:
+    if left.shape != right.shape:
         raise c.builder.error(
             TypeMismatch,
-            f"tl.cat takes two vectors of equal length, these are {describe(left)} and "
+            f"tl.cat takes two tensors of one shape, these are {describe(left)} and "
             f"{describe(right)}",
         )
-    joined = join(c, left, right)
-    return c.builder.reshape(c.builder.transpose(joined, (1, 0)), (2 * left.shape[0],))
+    rank = len(left.shape)
+    axis = arg.axis_of(c, dim, rank)
+    order = [*range(axis), rank, *range(axis, rank)]
+    extents = [(1 + (at == axis)) * extent for at, extent in enumerate(left.shape)]
+    return c.builder.reshape(c.builder.transpose(join(c, left, right), order), extents)
 
 
 def cast(c: Context, value: Value, dtype: Value, rounding: Value, bitcast: Value) -> Value:
