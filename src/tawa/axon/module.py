@@ -64,7 +64,7 @@ class Function:
     @cached_property
     def guards(self) -> list[Guard]:
         """The conditions as guards, each with the operation that asked for it first."""
-        from tawa.integers.text import render_condition
+        from tawa.integers.conditions import render_condition
 
         held = [c for c in self.inferred.scheme.constraints if isinstance(c, Holds)]
         found: list[Guard] = []

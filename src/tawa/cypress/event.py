@@ -114,6 +114,7 @@ def _where(tensor: Tensor) -> str:
 
 
 def outputs_of(body: tuple[Event, ...]) -> list[Slot]:
+    """Return the slots that the events of a body write, each once."""
     found: list[Slot] = []
     for event in body:
         match event:

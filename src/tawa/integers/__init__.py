@@ -10,7 +10,6 @@ value (a name, a value of an IR, a type variable), and what is known of symbols 
 | `expressions.py` | expressions, their normal form, substitution, evaluation |
 | `facts.py` | ranges and congruences of expressions |
 | `conditions.py` | conditions over expressions: decide, evaluate, negate |
-| `text.py` | expressions and conditions as text that Python, and so the host, evaluates |
 
 Division is floor division and the remainder has the divisor's sign, as in Python. An identity such
 as `(k*q + r)//k = q + r//k` is used for symbolic divisors too: an expression equals its normal form
@@ -43,10 +42,10 @@ from tawa.integers.expressions import (
     constant,
     maximum,
     minimum,
+    render,
     symbol,
 )
 from tawa.integers.facts import Congruence, Range, congruence_of, range_of
-from tawa.integers.text import render
 
 __all__ = [
     "FALSE",

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Any, TypeAlias
 
-from tawa.integers.expressions import Expr, Functions, Operand, Symbol, lift, make
+from tawa.integers.expressions import (
+    Expr,
+    Functions,
+    Names,
+    Operand,
+    Symbol,
+    factor_text,
+    lift,
+    make,
+    remainders,
+    render,
+)
 from tawa.integers.facts import EVERYTHING, Bounds, Range, range_of
 
 
@@ -18,8 +29,6 @@ class Equal:
     expr: Expr
 
     def __str__(self) -> str:
-        from tawa.integers.text import render_condition
-
         return render_condition(self)
 
 
@@ -30,8 +39,6 @@ class AtLeast:
     expr: Expr
 
     def __str__(self) -> str:
-        from tawa.integers.text import render_condition
-
         return render_condition(self)
 
 
@@ -42,8 +49,6 @@ class AllOf:
     parts: tuple[Condition, ...]
 
     def __str__(self) -> str:
-        from tawa.integers.text import render_condition
-
         return render_condition(self)
 
 
@@ -54,8 +59,6 @@ class AnyOf:
     parts: tuple[Condition, ...]
 
     def __str__(self) -> str:
-        from tawa.integers.text import render_condition
-
         return render_condition(self)
 
 
@@ -198,3 +201,45 @@ def symbols_of(condition: Condition) -> frozenset[Symbol]:
     found: set[Symbol] = set()
     found.update(*(expr.symbols for expr in expressions(condition)))
     return frozenset(found)
+
+
+def render_condition(condition: Condition, names: Names = None) -> str:
+    """Return a condition as text."""
+    match condition:
+        case Equal(expr):
+            return _relation(expr, "==", names)
+        case AtLeast(expr):
+            return _relation(expr, ">=", names)
+        case AllOf(()):
+            return "True"
+        case AnyOf(()):
+            return "False"
+        case AllOf(parts):
+            return " and ".join(_grouped(part, AnyOf, names) for part in parts)
+        case AnyOf(parts):
+            return " or ".join(_grouped(part, AllOf, names) for part in parts)
+
+
+def _grouped(part: Condition, other: type, names: Names) -> str:
+    text = render_condition(part, names)
+    return f"({text})" if isinstance(part, other) else text
+
+
+def _relation(expr: Expr, sign: str, names: Names) -> str:
+    """Write terms with a negative coefficient on the right; a remainder stays whole."""
+    if sign == "==":
+        for inner, count, by, rest in remainders(expr):
+            number = rest.value
+            if abs(count) == 1 and number is not None and 0 <= -number * count < by:
+                offset = inner.offset
+                left = f"{factor_text(inner - offset, names)} % {by}"
+                return f"{left} == {(-number * count - offset) % by}"
+    left = make({m: c for m, c in expr.terms.items() if c > 0})
+    right = make({m: -c for m, c in expr.terms.items() if c < 0})
+    if sign == ">=" and not left.terms:
+        return f"{render(right, names)} <= 0"
+    if sign == ">=" and left.value is not None:
+        return f"{render(right, names)} <= {left.value}"
+    if sign == "==" and (not left.terms or left.value is not None):
+        left, right = right, left
+    return f"{render(left, names)} {sign} {render(right, names)}"

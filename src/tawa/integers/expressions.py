@@ -5,7 +5,7 @@ Length: the three kinds of atoms, expressions and the rules of their normal form
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import reduce
 from math import gcd
 from typing import Any, TypeAlias
@@ -110,8 +110,6 @@ class Expr:
         return self._hash
 
     def __repr__(self) -> str:
-        from tawa.integers.text import render
-
         return render(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -489,3 +487,92 @@ def _value(atom: Atom, values: Mapping[Symbol, Any], functions: Functions) -> An
 
 def _broadcast(sizes: list[Any]) -> Any:
     return next((size for size in sizes if size != 1), 1)
+
+
+Names: TypeAlias = Mapping[Symbol, str] | None
+
+
+def render(expr: Expr, names: Names = None) -> str:
+    """Return `expr` as text; `names` replaces the names of symbols. Every value is printed the
+    same in every process.
+    """
+    return _sum(expr, names)
+
+
+def remainders(expr: Expr) -> Iterable[tuple[Expr, int, int, Expr]]:
+    """Yield (x, c, k, rest) where `expr` is `c*(x % k) + rest` and `rest` has fewer terms."""
+    for monomial, coefficient in expr.terms.items():
+        match monomial:
+            case (Quotient(dividend=dividend, divisor=divisor) as atom,):
+                by = divisor.value
+                if by is None or coefficient % by:
+                    continue
+                count = -(coefficient // by)
+                rest = expr - (dividend - of_atom(atom) * by) * count
+                if len(rest.terms) < len(expr.terms):
+                    yield dividend, count, by, rest
+            case _:
+                continue
+
+
+def _sum(expr: Expr, names: Names) -> str:
+    pieces: list[tuple[int, str, bool]] = []  # (coefficient, text, whether it is a // or %)
+    rest = expr
+    while (split := next(iter(remainders(rest)), None)) is not None:
+        inner, count, by, rest = split
+        pieces.append((count, f"{factor_text(inner, names)} % {by}", True))
+    for monomial in sorted(rest.terms, key=lambda m: _place(m, rest.terms[m])):
+        divided = len(monomial) == 1 and isinstance(monomial[0], Quotient)
+        pieces.append((rest.terms[monomial], _monomial(monomial, names), divided))
+    text = ""
+    for count, body, divided in pieces:
+        if divided and (abs(count) != 1 or (count < 0 and not text)):
+            body = f"({body})"
+        size = abs(count)
+        piece = str(size) if not body else body if size == 1 else f"{size}*{body}"
+        if text:
+            text += f" {'-' if count < 0 else '+'} {piece}"
+        else:
+            text = f"-{piece}" if count < 0 else piece
+    return text or "0"
+
+
+def _place(monomial: Monomial, coefficient: int) -> tuple[object, ...]:
+    """Sort what is positive first, then by degree, the constant last."""
+    return (
+        coefficient < 0,
+        -len(monomial),
+        tuple(atom.order for atom in monomial),
+    )
+
+
+def _monomial(monomial: Monomial, names: Names) -> str:
+    if len(monomial) == 1:
+        return _atom(monomial[0], names)
+    return "*".join(
+        f"({_atom(atom, names)})" if isinstance(atom, Quotient) else _atom(atom, names)
+        for atom in monomial
+    )
+
+
+def _atom(atom: Atom, names: Names) -> str:
+    match atom:
+        case Symbol():
+            return (names or {}).get(atom, atom.name)
+        case Quotient():
+            return f"{factor_text(atom.dividend, names)}//{factor_text(atom.divisor, names)}"
+        case Apply():
+            return f"{atom.function}({', '.join(_sum(item, names) for item in atom.inputs)})"
+
+
+def factor_text(expr: Expr, names: Names) -> str:
+    """Return text that can stand on either side of `//` and `%`."""
+    text = _sum(expr, names)
+    if (expr.value or 0) < 0:
+        return f"({text})"
+    simple = expr.value is not None or (
+        len(expr.terms) == 1
+        and all(c == 1 and len(m) == 1 for m, c in expr.terms.items())
+        and not any(isinstance(atom, Quotient) for atom in expr.atoms())
+    )
+    return text if simple else f"({text})"

@@ -12,7 +12,7 @@ from tawa.integers.expressions import (
     Expr,
     Quotient,
     Symbol,
-    of_atom,
+    remainders,
 )
 
 
@@ -92,22 +92,6 @@ def range_of(expr: Expr, bounds: Bounds, default: Range = EVERYTHING) -> Range:
         inner = Range(0, by - 1).scaled(count)
         found = found.meet(inner + range_of(rest, bounds, default))
     return found
-
-
-def remainders(expr: Expr) -> Iterable[tuple[Expr, int, int, Expr]]:
-    """Yield (x, c, k, rest) where `expr` is `c*(x % k) + rest` and `rest` has fewer terms."""
-    for monomial, coefficient in expr.terms.items():
-        match monomial:
-            case (Quotient(dividend=dividend, divisor=divisor) as atom,):
-                by = divisor.value
-                if by is None or coefficient % by:
-                    continue
-                count = -(coefficient // by)
-                rest = expr - (dividend - of_atom(atom) * by) * count
-                if len(rest.terms) < len(expr.terms):
-                    yield dividend, count, by, rest
-            case _:
-                continue
 
 
 def _of_atom(atom: Atom, bounds: Bounds, default: Range) -> Range:

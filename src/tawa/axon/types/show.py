@@ -26,8 +26,7 @@ from tawa.axon.types.kinds import (
     variables,
 )
 from tawa.integers import Condition, Expr, Symbol, render
-from tawa.integers.conditions import symbols_of
-from tawa.integers.text import render_condition
+from tawa.integers.conditions import render_condition, symbols_of
 
 _LETTERS = "defghijklmnopqrstuvwxyzabc"  # d for dimension
 
