@@ -17,9 +17,11 @@ import trust
 
 import tawa.language as tl
 from tawa import errors
+from tawa.frontend.inline import inline
 from tawa.frontend.names import REFUSED
-from tawa.ir import aref, hopper, tile
+from tawa.ir import aref, build, hopper, tile
 from tawa.language.extra import cuda, libdevice
+from tawa.runtime import program, tile_function
 
 DOCS = Path(__file__).resolve().parent
 SOURCE = DOCS.parent / "src" / "tawa"
@@ -113,7 +115,7 @@ def _home(thing: object) -> str:
     return getattr(getattr(thing, "fn", thing), "__module__", "").rpartition(".")[2]
 
 
-def _entry(name: str, thing: object) -> str:
+def _entry(name: str, thing: object, doc: str = "") -> str:
     written = getattr(thing, "fn", thing)
     signature = inspect.signature(written)
     plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
@@ -121,7 +123,57 @@ def _entry(name: str, thing: object) -> str:
         parameters=[p for p in plain if p.name != "self"], return_annotation=signature.empty
     )
     summary = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
-    return f"- `{name}{shown}`: {summary}"
+    return f"- `{name}{shown}`: {doc or summary}"
+
+
+def build_page() -> str:
+    """Return the page of the builder: every public method, in the order of the source."""
+    lines = ["# Building kernels without source", "", inspect.getdoc(build), ""]
+    parts = (
+        (build.KernelBuilder, "KernelBuilder(name, options=None)"),
+        (build.Value, "Value"),
+        (build.Desc, "Desc"),
+        (build.Loop, "Loop"),
+        (build.Branch, "Branch"),
+    )
+    for kind, title in parts:
+        lines += [f"## `{title}`", "", *_docs_of(kind), ""]
+        for home in reversed(kind.__mro__):
+            for name, member in vars(home).items():
+                if home.__module__.startswith(build.__name__) and _is_public(name, member):
+                    lines.append(_member(name, member))
+        lines.append("")
+    lines += ["## Compiling and launching", ""]
+    made = (inline, tile_function.compile_ir, program.Program, program.Step, program.Buffer)
+    for thing in (*made, tile_function.CompiledIr):
+        lines += [f"### `tawa.{thing.__name__}`", "", *_docs_of(thing), ""]
+    return "\n".join(lines)
+
+
+# What values ask of their builder: not for users, though of a public class.
+_INNER = ("apply", "operator", "unary", "index", "described", "name", "end")
+
+
+def _is_public(name: str, member: object) -> bool:
+    inner = name in _INNER and not isinstance(member, property)
+    return (
+        not name.startswith("_")
+        and not inner
+        and bool(inspect.getdoc(member))
+        and (callable(member) or isinstance(member, property))
+    )
+
+
+def _docs_of(thing: object) -> list[str]:
+    """Return a docstring with its example, which begins with >>>, as code."""
+    text, mark, example = (inspect.getdoc(thing) or "").partition("\n\n>>>")
+    shown = (mark.strip() + example).replace("  # doctest: +SKIP", "")
+    return [text, *(["", "```python", shown, "```"] if example else [])]
+
+
+def _member(name: str, member: object) -> str:
+    doc = " ".join((inspect.getdoc(member) or "").split())
+    return f"- `{name}`: {doc}" if isinstance(member, property) else _entry(name, member, doc)
 
 
 def passes_page() -> str:
@@ -144,6 +196,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
         "passes.md": passes_page(),
         "language.md": language_page(),
+        "build.md": build_page(),
         **{f"errors/{kind.__name__}.md": error_page(kind) for kind in kinds_of_errors()},
     }
 

@@ -150,7 +150,7 @@ def emulate(
     same: dict[int, int] = {}  # arguments that share memory go on sharing it
     for name, array in arrays.items():
         start[name] = same.setdefault(array.ctypes.data, place)
-        place += 4096 * (-(-array.nbytes // 4096)) + 4096
+        place += 4096 * (-(-spanned(array) // 4096)) + 4096
     named = scope(arguments, start)
     for parameter in source.parameters:
         offset = -1
@@ -173,14 +173,24 @@ def emulate(
     memory = bytearray(place)
     memory[: 128 * len(rows)] = b"".join(rows)
     for name, array in arrays.items():
-        memory[start[name] : start[name] + array.nbytes] = array.tobytes()
+        seen_in(memory, start[name], array)[...] = array
     launched = grid
     if source.persistent and blocks is not None:  # in whole clusters
         launched = (-(-blocks // source.cluster) * source.cluster, 1, 1)
     result = run(source, bytes(memory), offsets, launched, seed, among or [source])
     for name, array in arrays.items():
-        data = result[start[name] : start[name] + array.nbytes]
-        array[...] = np.frombuffer(data, array.dtype).reshape(array.shape)
+        array[...] = seen_in(result, start[name], array)
+
+
+def spanned(array: np.ndarray) -> int:
+    """The bytes from an array's first element to the end of its last."""
+    steps = ((n - 1) * step for n, step in zip(array.shape, array.strides))
+    return sum(steps) + array.itemsize if array.size else 0
+
+
+def seen_in(memory: bytes | bytearray, place: int, array: np.ndarray) -> np.ndarray:
+    """The array of this form that lies at a place in memory."""
+    return np.ndarray(array.shape, array.dtype, memory, place, array.strides)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def copied(arguments: Mapping[str, Any]) -> Arguments:
     made: dict[int, np.ndarray] = {}
 
     def copy(array: np.ndarray) -> np.ndarray:
-        return made.setdefault(array.ctypes.data, array.copy())
+        return made.setdefault(array.ctypes.data, twin(array))
 
     found: Arguments = {}
     for name, value in arguments.items():
@@ -95,6 +95,25 @@ def copied(arguments: Mapping[str, Any]) -> Arguments:
             case _:
                 found[name] = value
     return found
+
+
+def twin(array: np.ndarray) -> np.ndarray:
+    """A copy with the same strides, in memory to the end of the last 16 bytes."""
+    if min(array.strides, default=0) < 0 or array.size == 0:
+        return array.copy()
+    steps = sum((n - 1) * step for n, step in zip(array.shape, array.strides))
+    memory = np.zeros(-(-(steps + array.itemsize) // 16) * 16, np.uint8)
+    made = np.ndarray(array.shape, array.dtype, memory, strides=array.strides)
+    made[...] = array
+    return made
+
+
+def in_rows(array: np.ndarray) -> np.ndarray:
+    """A copy whose rows begin at multiples of 16 bytes, as TMA steps over them."""
+    unit = max(1, 16 // array.itemsize)
+    wide = np.zeros((*array.shape[:-1], -(-array.shape[-1] // unit) * unit), array.dtype)
+    wide[..., : array.shape[-1]] = array
+    return wide[..., : array.shape[-1]]
 
 
 def descriptor(array: np.ndarray, block: tuple[int, ...]) -> HostDescriptor:

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 import tawa.language as tl
+from kernel_subject import in_rows
 from tawa.frontend import build
 from tawa.frontend.signature import ConstantArg, DescriptorArg, PointerArg, ScalarArg
 from tawa.ir import tile
@@ -624,7 +625,7 @@ def fresh(case: Case) -> tuple[dict[str, np.ndarray], dict[str, object]]:
             case np.ndarray():  # first: NumPy 2.5 has arrays match sequences
                 arrays[name] = arguments[name] = value.copy()
             case (array, block):
-                arrays[name] = array.copy()
+                arrays[name] = in_rows(array)
                 strides = tuple(step // array.itemsize for step in arrays[name].strides)
                 arguments[name] = HostDescriptor(arrays[name], array.shape, strides, block)
             case _:

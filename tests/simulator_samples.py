@@ -9,6 +9,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from kernel_subject import in_rows
 from tawa import ir
 from tawa.errors import ProtocolError
 from tawa.simulator import simulate
@@ -38,7 +39,7 @@ def gemm(kernel, level: str, m: int, n: int, k: int, *, normal: bool = False, **
     rng = np.random.default_rng(m * 31 + n * 7 + k)
     make = rng.standard_normal if normal else lambda shape: rng.integers(-4, 5, shape)
     a, b = make((m, k)).astype(BF16), make((k, n)).astype(BF16)
-    c = np.full((m, n), np.nan, BF16)
+    c = in_rows(np.full((m, n), np.nan, BF16))
     arguments = {
         "a_desc": host(a, (128, 64)),
         "b_desc": host(b, (64, 256)),

@@ -344,7 +344,7 @@ TABLE = np.zeros((1, 2), np.int32)
         ({"cu_seqlens": STARTS, "bias": normal(1, 1, 128, 128)}, "bias beside"),
         ({"lengths": np.array([5, 6], np.int32)}, "lengths is i32 (2,)"),
         ({"block_table": TABLE[0]}, "block_table has shape"),
-        ({"block_table": TABLE.astype(np.int64)}, "block_table is i64"),
+        ({"block_table": TABLE.astype(np.uint32)}, "block_table is u32"),
         ({"block_table": np.zeros((2, 2), np.int32)}, "block_table is i32 (2, 2)"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",

@@ -214,7 +214,7 @@ def test_promotion_is_tritons():
     import triton.language as tl
     from triton.language.semantic import TritonSemantic
 
-    from tawa.frontend.promotion import PromotionError, promote
+    from tawa.ir.build.promotion import PromotionError, promote
 
     types = [name for name in ours.__all__ if type(getattr(ours, name)) is ours.dtype]
     names = [name for name in types if name != "void"]

@@ -167,10 +167,11 @@ def test_a_folder_that_cannot_be_written(monkeypatch, tmp_path):
     blocked.write_text("")
     monkeypatch.setenv("TAWA_CACHE_DIR", str(blocked))
     monkeypatch.setattr(pipeline, "TILE", (*pipeline.TILE, broken))
+    (tmp_path / "other").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "other"))
     with pytest.raises(InternalError) as caught:
         compile_product()
-    assert folder_of(caught.value).parent == tmp_path / "other" / "tawa-reports"
+    assert folder_of(caught.value).parent == tmp_path / "other"
     (tmp_path / "third").write_text("")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "third"))
     with pytest.raises(InternalError) as caught:
@@ -184,3 +185,21 @@ def test_tuning_does_not_pass_over_a_fault(monkeypatch):
     desc = tawa.TensorDescriptor.from_tensor(tawa.array((64, 64), "f16"), [64, 64])
     with pytest.raises(InternalError):
         tuned.compile(desc, desc, desc, 64)
+
+
+def test_reports_follow_no_links_and_names_lead_nowhere(monkeypatch, tmp_path):
+    """Of a folder that anybody may write, and of a kernel with a path for a name."""
+    cache, elsewhere = tmp_path / "cache", tmp_path / "elsewhere"
+    cache.mkdir(mode=0o700)
+    elsewhere.mkdir()
+    (cache / "reports").symlink_to(elsewhere)
+    monkeypatch.setenv("TAWA_CACHE_DIR", str(cache))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(pipeline, "TILE", (*pipeline.TILE, broken))
+    monkeypatch.setattr(product, "__name__", "../../../away")
+    with pytest.raises(InternalError) as caught:
+        compile_product()
+    folder = folder_of(caught.value)
+    assert folder.parent == tmp_path
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert list(elsewhere.iterdir()) == []

@@ -9,7 +9,7 @@ import pytest
 import tawa.language as tl
 from tawa.errors import UnsupportedSyntax
 from tawa.frontend.attributes import DESCRIPTOR_METHODS, TENSOR_METHODS
-from tawa.frontend.handlers import HANDLERS
+from tawa.ir.build.operations import OPERATIONS
 from tawa.language.written import Written
 
 # The names a kernel of Triton 3.6 may use and tawa has a meaning for.
@@ -58,7 +58,7 @@ def test_importing_the_language_imports_no_compiler():
 def test_every_function_is_documented_compiled_and_refused_outside(name):
     function = getattr(tl, name)
     assert inspect.getdoc(function)
-    assert name in HANDLERS or isinstance(function, Written)
+    assert name in OPERATIONS or isinstance(function, Written)
     values = [1 for _ in inspect.signature(function).parameters]
     with pytest.raises(UnsupportedSyntax, match=f"tl.{name} was called outside a kernel"):
         function(*values)
@@ -68,7 +68,7 @@ def test_handlers_take_what_the_documentation_says():
     for name in functions():
         if isinstance(getattr(tl, name), Written):
             continue  # its body is its own handler
-        handler = inspect.signature(HANDLERS[name]).parameters
+        handler = inspect.signature(OPERATIONS[name]).parameters
         stub = inspect.signature(getattr(tl, name)).parameters
         required = [p for p in handler.values() if p.default is p.empty]
         assert len(required) - 1 <= len(stub) <= len(handler) - 1, name
@@ -76,9 +76,9 @@ def test_handlers_take_what_the_documentation_says():
 
 def test_methods_are_functions_of_the_language():
     for name in TENSOR_METHODS - {"to", "logical_and", "logical_or"}:
-        assert name in HANDLERS or isinstance(getattr(tl, name), Written)
+        assert name in OPERATIONS or isinstance(getattr(tl, name), Written)
     for name in DESCRIPTOR_METHODS:
-        assert f"descriptor.{name}" in HANDLERS
+        assert f"descriptor.{name}" in OPERATIONS
         assert inspect.getdoc(getattr(tl.tensor_descriptor, name))
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
+from codegen_emulator import emulate, needs_compiler
 
 MASK = 0xFFFFFFFF
 
@@ -62,3 +63,66 @@ def test_dropout():
     dropout[8,](x, out, 1000, 0.5, 123, BLOCK=128)
     assert set(out.tolist()) == {0.0, 2.0}
     assert 400 < (out > 0).sum() < 600
+
+
+@tawa.jit
+def turned(u, cosine, sine, N: tl.constexpr):
+    i = tl.arange(0, N)
+    first, second = tl.pair_uniform_to_normal(i.to(tl.float32) * 0 + EXP_HALF, tl.load(u + i))
+    tl.store(cosine + i, first)
+    tl.store(sine + i, second)
+
+
+EXP_HALF = tl.constexpr(0.6065306597126334)  # sqrt(-2 log u) is 1
+
+
+def turns() -> np.ndarray:
+    edges = np.arange(33) / 32
+    near = [np.nextafter(np.float32(e), np.float32(d)) for e in edges for d in (-1, 2)]
+    many = np.random.default_rng(0).random(8192 - 99 - 3)
+    ends = [0.0, 2.0**-31, 1 - 2.0**-24]
+    return np.concatenate([edges, near, ends, many]).astype(np.float32)
+
+
+@pytest.mark.parametrize("run", ["simulated", pytest.param("emulated", marks=needs_compiler)])
+def test_sine_and_cosine_of_turns_are_near_those_of_exact_arithmetic(run):
+    u = np.abs(turns())
+    given = {"u": u, "cosine": np.zeros_like(u), "sine": np.zeros_like(u)}
+    if run == "simulated":
+        tawa.simulate(turned, *given.values(), N=u.size, grid=(1,), level="tile")
+    else:
+        compiled = turned.compile(*given.values(), N=u.size)
+        emulate(compiled.asm.program("hopper"), given, (1, 1, 1))
+    radius = np.sqrt(-2 * np.log(np.float64(np.float32(EXP_HALF.value))))
+    angle = 2 * np.pi * u.astype(np.float64)
+    for found, function in ((given["cosine"], np.cos), (given["sine"], np.sin)):
+        # 2e-7 of the functions, and the roundings of the radius and of the product.
+        assert np.abs(found - radius * function(angle)).max() < 4e-7
+
+
+@tawa.jit
+def noise(o, seed, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(o + i, tl.randn(seed, i))
+
+
+def test_normal_numbers_are_near_those_of_exact_arithmetic():
+    n = 4096
+    o = np.zeros(n, np.float32)
+    tawa.simulate(noise, o, 7, N=n, grid=(1,), level="tile")
+    words = np.array([philox(i, 7)[:2] for i in range(n)], np.uint32).view(np.int32)
+    u, v = np.where(words < 0, -words - 1, words).astype(np.float32).T * np.float32(
+        4.6566127342e-10
+    )
+    wanted = np.sqrt(-2 * np.log(np.maximum(u, np.float32(1e-7)).astype(np.float64)))
+    wanted *= np.cos(2 * np.pi * v.astype(np.float64))
+    assert np.abs(o - wanted).max() < 3e-6
+
+
+def test_they_need_no_slow_path():
+    """The reduction of any angle by pi keeps its digits in local memory."""
+    compiled = noise.compile(np.zeros(1024, np.float32), 5, N=1024)
+    if "cubin" not in compiled.asm.ready:
+        pytest.skip("needs NVRTC")
+    assert compiled.resources.stack == 0
+    assert "LDL" not in compiled.asm.text("sass")

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation
 
 import tawa.language as tl
+from kernel_subject import descriptor, in_rows
 from tawa.codegen import generate
 from tawa.errors import PlanError, ProtocolError
 from tawa.frontend import build
@@ -106,10 +107,7 @@ def _arguments(rows: int, columns: int, k: int, bm: int) -> dict[str, object]:
     }
     arrays["d_desc"] = np.full((rows, columns), np.nan, np.float16)
     return {
-        **{
-            name: HostDescriptor(array, array.shape, (array.shape[1], 1), blocks[name])
-            for name, array in arrays.items()
-        },
+        **{name: descriptor(in_rows(array), blocks[name]) for name, array in arrays.items()},
         "K": k,
     }
 

@@ -198,7 +198,7 @@ def test_numbers_of_a_loop_are_asked_not_to_wrap() -> None:
 
 
 def verdict(condition: str, grid: tuple[int, ...] = (4,), **numbers: int) -> bool:
-    kernel = SimpleNamespace(guards=(Guard(condition, ""),), signature={})
+    kernel = SimpleNamespace(name="k", guards=(Guard(condition, ""),), demands=(), signature={})
     order = tuple(numbers)
     held = Guards(kernel, Names(order, (), ()), order)  # pyright: ignore[reportArgumentType]
     values = tuple(numbers.values())

@@ -90,3 +90,24 @@ def test_the_source_distribution_builds_the_same_package(built, tmp_path):
     ]
     assert contents[0] == contents[1]
     assert (tree / "tests" / "test_packaging.py").exists()
+
+
+def test_the_package_works_from_a_zip(built, tmp_path):
+    """A wheel is one: the first compile, a library call, and a second process, from the disk."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import numpy as np, tawa, tawa.language as tl\n"
+        "from tawa.kernels.matmul import matmul\n"
+        "@tawa.jit\n"
+        "def draw(x, N: tl.constexpr):\n"
+        "    tl.store(x + tl.arange(0, N), tl.rand(0, tl.arange(0, N)))\n"
+        "x = np.zeros(8, np.float32)\n"
+        "draw[1,](x, N=8)\n"
+        "a = np.ones((64, 64), np.float16)\n"
+        "print(tawa.__file__, (x > 0).all(), matmul(a, a)[0, 0])\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(built[0]), "TAWA_CACHE_DIR": str(tmp_path / "c")}
+    for _ in range(2):
+        run = [sys.executable, str(program)]
+        done = subprocess.run(run, check=True, capture_output=True, text=True, env=environment)
+        assert done.stdout.split() == [f"{built[0]}/tawa/__init__.py", "True", "64.0"]

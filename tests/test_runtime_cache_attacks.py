@@ -5,6 +5,7 @@ folders removed and closed while they are in use, clocks set back, files in the 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -244,3 +245,50 @@ def test_what_another_program_wrote_under_our_key(tmp_path, head):
     assert len(compiler.requests) == 1
     build(request(), compiler, store)
     assert len(compiler.requests) == 1
+
+
+@posix
+@pytest.mark.parametrize("what", ["folder", "file"])
+@pytest.mark.parametrize("how", ["owner", "mode"])
+def test_what_others_could_have_written_is_not_read(tmp_path, monkeypatch, what, how):
+    """A file of another user's would run on our GPU; it is passed over, with one warning."""
+    store = DiskStore(tmp_path / "cache")
+    store.put("key", b"ours")
+    assert store.get("key") == b"ours"
+    path = store.path("key") if what == "file" else store.folder
+    kept = path.stat().st_mode
+    if how == "mode":
+        path.chmod(0o777)
+    else:
+        real = os.geteuid()
+        if what == "file" and real != 0:
+            pytest.skip("only root gives files away")
+        if real == 0:
+            os.chown(path, 4242, -1)
+        else:
+            monkeypatch.setattr(os, "geteuid", lambda: real + 1)
+    with pytest.warns(RuntimeWarning, match=re.escape(str(path))) as told:
+        found = [store.get("key") for _ in range(2)]
+    assert found == [None, None]
+    assert len(told) == 1
+    if what == "folder":
+        store.put("other", b"more")
+        assert not store.path("other").exists()
+    path.chmod(kept)
+    if how == "owner" and os.geteuid() == 0:
+        os.chown(path, 0, -1)
+    monkeypatch.undo()
+    assert store.get("key") == b"ours"
+
+
+@posix
+def test_folders_and_files_are_their_owners_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        store = DiskStore(tmp_path / "a" / "cache")
+        store.put("key", b"ours")
+    finally:
+        os.umask(before)
+    path = store.path("key")
+    modes = [each.stat().st_mode & 0o777 for each in (store.folder, path.parent, path)]
+    assert modes == [0o700, 0o700, 0o600]

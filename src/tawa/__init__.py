@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tawa import language as language
     from tawa import testing as testing
     from tawa.errors import TawaError as TawaError
+    from tawa.frontend.inline import inline as inline
     from tawa.language.constant import constexpr_function as constexpr_function
     from tawa.plan.plan import Plan as Plan
     from tawa.runtime.arrays import array as array
@@ -29,20 +30,29 @@ if TYPE_CHECKING:
     from tawa.runtime.jit import JitFunction as JitFunction
     from tawa.runtime.numbers import cdiv as cdiv
     from tawa.runtime.numbers import next_power_of_2 as next_power_of_2
+    from tawa.runtime.program import Buffer as Buffer
+    from tawa.runtime.program import Program as Program
+    from tawa.runtime.program import Step as Step
     from tawa.runtime.simulation import simulate as simulate
+    from tawa.runtime.tile_function import compile_ir as compile_ir
 
 _HOMES = {
+    "Buffer": "tawa.runtime.program",
     "CompiledKernel": "tawa.runtime.compiled",
     "Config": "tawa.runtime.config",
     "JitFunction": "tawa.runtime.jit",
     "Plan": "tawa.plan.plan",
+    "Program": "tawa.runtime.program",
+    "Step": "tawa.runtime.program",
     "TawaError": "tawa.errors",
     "TensorDescriptor": "tawa.runtime.descriptors",
     "array": "tawa.runtime.arrays",
     "autotune": "tawa.runtime.decorators",
     "cdiv": "tawa.runtime.numbers",
+    "compile_ir": "tawa.runtime.tile_function",
     "constexpr_function": "tawa.language.constant",
     "heuristics": "tawa.runtime.decorators",
+    "inline": "tawa.frontend.inline",
     "jit": "tawa.runtime.decorators",
     "next_power_of_2": "tawa.runtime.numbers",
     "simulate": "tawa.runtime.simulation",
@@ -50,18 +60,23 @@ _HOMES = {
 _MODULES = ("errors", "kernels", "language", "testing", "tools", "torch")
 
 __all__ = [
+    "Buffer",
     "CompiledKernel",
     "Config",
     "JitFunction",
     "Plan",
+    "Program",
+    "Step",
     "TawaError",
     "TensorDescriptor",
     "array",
     "autotune",
     "cdiv",
+    "compile_ir",
     "constexpr_function",
     "errors",
     "heuristics",
+    "inline",
     "jit",
     "language",
     "next_power_of_2",

@@ -162,6 +162,37 @@ class UnknownName(TawaError):  # noqa: N818
     """  # noqa: E501
 
 
+class DefinitionError(TawaError):
+    """Code that builds tile IR (`tawa.ir.build`) breaks the form of a kernel.
+
+    Why: Values exist from where they are made to the end of their region: what a loop or a branch
+    makes is seen outside only where it is yielded, and each iteration yields all that the loop
+    carries. Statements have different names, so that plans can speak of them.
+
+    Remedy: Carry the value through the loop (`carry=`, `yield_`), or yield it from both sides of
+    the branch, and use the result.
+
+    Example::
+
+        from tawa.ir.build import KernelBuilder
+
+        k = KernelBuilder("sums")
+        x, n = k.pointer("x", "f32"), k.scalar("n", "i32")
+        with k.range(0, n) as loop:
+            last = k.load(x + loop.index)
+        k.store(x, last)
+
+    Message::
+
+        fp32 is used outside of its region
+          at kernel.py:10
+            k.store(x, last)
+            ^^^^^^^^^^^^^^^^
+          why: it was made inside the region that ended before, at line 8
+          do:  yield it there, and use the result of the loop or branch
+    """
+
+
 class ShapeUnsupported(TawaError):  # noqa: N818
     """A shape of a tensor that no instruction takes.
 

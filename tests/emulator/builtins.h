@@ -47,6 +47,24 @@ inline unsigned __float_as_uint(float x) { return emu::bits<unsigned>(x); }
 inline int __float_as_int(float x) { return emu::bits<int>(x); }
 inline double __longlong_as_double(long long x) { return emu::bits<double>(x); }
 inline long long __double_as_longlong(double x) { return emu::bits<long long>(x); }
+// Towards zero, saturated; of NaN 0, or the highest bit where either type has 64 bits (PTX, "cvt").
+template <class T, class F>
+inline T __to_integer(F x) {
+  constexpr int bits = sizeof(T) * 8;
+  constexpr T least = std::numeric_limits<T>::min(), most = std::numeric_limits<T>::max();
+  if (x != x) return sizeof(T) == 8 || sizeof(F) == 8 ? (T)(1ull << (bits - 1)) : 0;
+  const F end = std::ldexp((F)1, std::is_signed_v<T> ? bits - 1 : bits);
+  if (x >= end) return most;
+  return x <= (F)least ? least : (T)x;
+}
+inline int __float2int_rz(float x) { return __to_integer<int>(x); }
+inline unsigned __float2uint_rz(float x) { return __to_integer<unsigned>(x); }
+inline long long __float2ll_rz(float x) { return __to_integer<long long>(x); }
+inline unsigned long long __float2ull_rz(float x) { return __to_integer<unsigned long long>(x); }
+inline int __double2int_rz(double x) { return __to_integer<int>(x); }
+inline unsigned __double2uint_rz(double x) { return __to_integer<unsigned>(x); }
+inline long long __double2ll_rz(double x) { return __to_integer<long long>(x); }
+inline unsigned long long __double2ull_rz(double x) { return __to_integer<unsigned long long>(x); }
 inline float __fdiv_rn(float x, float y) { return x / y; }
 inline int __mulhi(int x, int y) { return (int)((long long)x * y >> 32); }
 inline unsigned __umulhi(unsigned x, unsigned y) {

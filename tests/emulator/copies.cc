@@ -118,7 +118,10 @@ static void combine(const Map& map, unsigned char* to, const unsigned char* from
 }
 
 void tma_store(const void* target, unsigned from, Places places, Combine how) {
-  const Map map = *(const Map*)target;
+  Map map = *(const Map*)target;
+  // What lies outside is left out in pieces of 16 bytes: a row is written to the end of its last.
+  const long long bytes = map.extents[0] * map.element;
+  map.extents[0] = (bytes + 15) / 16 * 16 / map.element;
   if (from % 128) throw std::out_of_range("TMA reads from a multiple of 128 bytes on");
   std::vector<int> start(places);
   check_start(map, start[0]);

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tawa.analysis.bounds import Bounds, Refusal, bounds_of
 from tawa.analysis.coordinates import (
@@ -38,7 +38,7 @@ from tawa.analysis.polynomial import (
     is_host_value,
     place_of,
 )
-from tawa.ir.types import bit_width, element_type, shape_of
+from tawa.ir.types import DescType, PtrType, bit_width, element_type, shape_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,5 +292,10 @@ def ends_whole(block: Block) -> bool:
     columns of 16 bits, columns 92 to 95 became zero).
     """
     last = block.dims[-1].extent
-    size = bit_width(element_type(block.base.type).element) // 8  # pyright: ignore
-    return last == UNBOUNDED or is_multiple(last, 16 // min(size, 16))
+    return last == UNBOUNDED or is_multiple(last, columns_of_piece(block.base.type))
+
+
+def columns_of_piece(kind: Attribute) -> int:
+    """Return how many elements of a pointer's or descriptor's type TMA writes whole: 16 bytes."""
+    assert isinstance(kind, PtrType | DescType), "rows are reached through a pointer or descriptor"
+    return max(1, 16 * 8 // max(8, bit_width(kind.element)))

@@ -1,9 +1,11 @@
-"""Names of statements in the user's words: the variable a statement defines and its line.
+"""Names of statements, by which plans and pins speak of them: the attribute `label`.
 
-`a@12` is a load or a dot, `for k@10` a loop, `c_desc@16` a store through `c_desc`; `if@9` a branch,
-which messages name and no plan does. Where a helper function is called twice on one line, or a
-statement has no line, a number keeps names apart; it is kept in the operation's `label`, so that
-copies of a statement in several roles share its name.
+Who builds tile IR may give any (`tawa.ir.build`). A statement that has none is named in the words
+of its source: the variable that it defines and its line. `a@12` is a load or a dot, `for k@10` a
+loop, `c_desc@16` a store through `c_desc`; `if@9` a branch, which messages name and no plan does.
+Where a helper function is called twice on one line, or a statement has no line, a number keeps
+names apart. The attribute stands in the text of the IR, and copies of a statement in several roles
+share it.
 """
 
 from __future__ import annotations
@@ -13,13 +15,11 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import READS, WRITES, accessed
-from tawa.ir import hopper, line_of, tile
+from tawa.ir import LABEL, hopper, line_of, tile
 from tawa.ir.walk import walk
 
 NEXT_PROGRAM = "next_program"
 """The name of the ring through which the producer tells who computes which tile it has taken."""
-
-_LABEL = "label"
 
 
 def _hint(value: SSAValue) -> str:
@@ -57,11 +57,21 @@ def _base_name(operation: Operation) -> str:
 
 def name_of(operation: Operation) -> str:
     """Return the name of a store, a loop, a branch, or what gives a value."""
-    match operation.attributes.get(_LABEL):
+    match operation.attributes.get(LABEL):
         case StringAttr() as label:
             return label.data
         case _:
             return _base_name(operation)
+
+
+def inherit_name(new: Operation, old: Operation) -> None:
+    """Give a statement the name of the one that it stands for, if who wrote that named it.
+
+    A name by variable and line is made anew: the variable may be another one now.
+    """
+    label = old.attributes.get(LABEL)
+    if isinstance(label, StringAttr) and label.data.split("#")[0] != _base_name(old):
+        new.attributes[LABEL] = label
 
 
 def name_statements(kernel: tile.Kernel) -> dict[str, Operation]:
@@ -78,7 +88,6 @@ def name_statements(kernel: tile.Kernel) -> dict[str, Operation]:
         while name in statements:
             count += 1
             name = f"{base}#{count}"
-        if name != base:
-            operation.attributes[_LABEL] = StringAttr(name)
+        operation.attributes[LABEL] = StringAttr(name)
         statements[name] = operation
     return statements

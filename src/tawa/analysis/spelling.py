@@ -56,11 +56,38 @@ def asked(kernel: tile.Kernel, function: str, poly: Polynomial, *numbers: int) -
     (`tawa.runtime.guards`): a call with the number, what it is compared with, and start, end and
     step of the loops that count __trip0, __trip1 ...
     """
-    loops = loops_of(poly)
+    return _asked(kernel, function, spelled(kernel, poly), loops_of(poly), numbers)
+
+
+def asked_not_zero(kernel: tile.Kernel, poly: Polynomial) -> str:
+    """Return the condition that a number is never 0, as `asked` does."""
+    text = f"({spelled(kernel, poly)} == 0)"
+    return _asked(kernel, "always_within", text, loops_of(poly), (0, 0))
+
+
+def asked_to_end(kernel: tile.Kernel, loop: scf.ForOp, most: int) -> str:
+    """Return the condition that what a loop counts, upwards, never passes `most`, also after its
+    last trip. In 64 bits nothing is computed that 64 bits do not hold: room for a whole step.
+    """
+    loops = loops_of(*bounds_of(loop))
+    start, end, step = (_spelled(kernel, each, _names_of(loops)) for each in bounds_of(loop))
+    last = f"{start} - ({start} - {end}) // {step} * {step} > {most}"
+    if most >> 32:
+        last = f"{end} > {most + 1} - {step}"
+    text = f"(({end} > {start}) & ({last}))"
+    return _asked(kernel, "always_within", text, loops, (0, 0))
+
+
+def _asked(
+    kernel: tile.Kernel,
+    function: str,
+    text: str,
+    loops: tuple[scf.ForOp, ...],
+    numbers: tuple[int, ...],
+) -> str:
     names = _names_of(loops)
     walks = [", ".join(_spelled(kernel, each, names) for each in bounds_of(loop)) for loop in loops]
-    parts = [spelled(kernel, poly), *map(str, numbers), *(f"({walk})" for walk in walks)]
-    return f"{function}({', '.join(parts)})"
+    return f"{function}({', '.join([text, *map(str, numbers), *(f'({walk})' for walk in walks)])})"
 
 
 def _names_of(loops: tuple[scf.ForOp, ...]) -> dict[Trip, str]:

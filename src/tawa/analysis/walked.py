@@ -19,10 +19,10 @@ def bounds_of(loop: scf.ForOp) -> tuple[Polynomial, Polynomial, Polynomial]:
     return polynomial(loop.lb), polynomial(loop.ub), polynomial(loop.step)
 
 
-def loops_of(poly: Polynomial) -> tuple[scf.ForOp, ...]:
-    """Return the loops whose trips a number depends on, also through their bounds, outer first."""
+def loops_of(*polys: Polynomial) -> tuple[scf.ForOp, ...]:
+    """Return the loops whose trips numbers depend on, also through their bounds, outer first."""
     found: dict[Trip, None] = {}
-    pending = [poly]
+    pending = [*polys]
     while pending:
         for leaf in pending.pop().leaves:
             if isinstance(leaf, Trip) and leaf not in found:

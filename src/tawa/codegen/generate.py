@@ -19,12 +19,12 @@ from tawa.codegen.emit.emitter import Emitter, variable_type
 from tawa.codegen.emit.module import Module, RoleShape
 from tawa.codegen.emit.values import BarrierArray, Buffer, Map, Scalar, Value
 from tawa.codegen.inputs import collect
-from tawa.codegen.names import RESERVED, Names, identifier
+from tawa.codegen.names import PREDECLARED, RESERVED, Names, identifier
 from tawa.codegen.source import CudaSource
 from tawa.codegen.storage import Storage, allocate
 from tawa.codegen.wrappers import NAMES
 from tawa.codegen.wrappers import barriers as w
-from tawa.codegen.wrappers.arithmetic import UNIFORM
+from tawa.codegen.wrappers.arithmetic import UNIFORM, widen
 from tawa.codegen.wrappers.core import PRELUDE, closure
 from tawa.codegen.wrappers.tma import PREFETCH_MAP
 from tawa.errors import InternalError
@@ -69,8 +69,10 @@ class _Generator:
         self.persistent = _flag(launch, "persistent")
         self.blocks = _integer(launch, "blocks", 1)
         self.early = bool(_integer(launch, "early", 0))
-        # A kernel may be called `double`: the entry gets a name C++ can take.
-        self.entry = Names(RESERVED | NAMES).fresh(kernel.sym_name.data, "kernel")
+        # A kernel may be called `double` or `exp`: the entry gets a name that C++ can take and that
+        # nothing has at file scope.
+        taken = RESERVED | PREDECLARED | NAMES
+        self.entry = Names(taken).fresh(kernel.sym_name.data, "kernel")
         self.module = Module(Names(RESERVED | NAMES | {self.entry}), lines=lines)
         self.values: dict[SSAValue, Value] = {}
         self.rings: list[str] = []
@@ -91,6 +93,10 @@ class _Generator:
             Storage(),
             self.module.names.child(),
         )
+        for item in self.inputs:
+            if item.bits and isinstance(item.meaning, Scalar):
+                widened = setup.call(widen(item.meaning.element.name), item.bits)
+                setup.line(f"const float {item.name} = {widened};")
         roles = [op for op in ops if isinstance(op, hopper.Role)]
         self._setup(setup, [op for op in ops if not isinstance(op, hopper.Role)], roles)
         self.values = setup.values

@@ -6,7 +6,7 @@ arguments alone is described to it by expressions in Python over the arguments' 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
@@ -31,13 +31,18 @@ from tawa.ir.walk import walk
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One CUDA parameter: what is passed, its declaration, and the values it stands for."""
+    """One CUDA parameter: what is passed, its declaration, and the values it stands for.
+
+    A number of a narrow float type is passed as its `bits`, the name of the parameter; the kernel
+    widens it once, to the variable `name`.
+    """
 
     name: str
     parameter: Parameter
     declaration: str
     meaning: Map | Scalar
     values: tuple[SSAValue, ...]
+    bits: str = ""
 
 
 def collect(kernel: tile.Kernel, names: Names) -> list[Input]:
@@ -66,14 +71,16 @@ def _argument(value: SSAValue, name: str, names: Names) -> Input:
     unique = names.fresh(name)
     if isinstance(value.type, PtrType):
         return _scalar(unique, PointerParameter(name), (value,))
-    return _scalar(unique, ScalarParameter(name, spell(value.type)), (value,))
+    made = _scalar(unique, ScalarParameter(name, spell(value.type)), (value,))
+    if not element_of(value.type).is_small_float:
+        return made
+    bits = names.fresh(f"{name}_bits")
+    return replace(made, declaration=f"const {element_of(value.type).storage} {bits}", bits=bits)
 
 
 def _scalar(name: str, parameter: Parameter, values: tuple[SSAValue, ...]) -> Input:
     element = element_of(values[0].type)
-    declaration = f"const {element.storage} {name}"
-    text = f"{element.name}_to_float({name})" if element.is_small_float else name
-    return Input(name, parameter, declaration, Scalar(text, element), values)
+    return Input(name, parameter, f"const {element.storage} {name}", Scalar(name, element), values)
 
 
 def _tensor_map(op: hopper.TensorMap, arguments: dict[SSAValue, str], names: Names) -> Input:

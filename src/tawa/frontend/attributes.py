@@ -9,8 +9,9 @@ from typing import Any
 import tawa.language as tl
 from tawa.errors import TypeMismatch, UnknownName
 from tawa.frontend.context import Context
-from tawa.frontend.names import REFUSED, Builtin, NotConstant, lift, suggest
-from tawa.frontend.values import (
+from tawa.frontend.names import REFUSED, Builtin, NotConstant, lift
+from tawa.ir.build.binding import suggest
+from tawa.ir.build.values import (
     BlockPointer,
     Const,
     Descriptor,
@@ -20,8 +21,6 @@ from tawa.frontend.values import (
     Value,
     describe,
 )
-from tawa.ir import tile
-from tawa.ir.types import i32, i64
 from tawa.language.dtypes import block_type, pointer_type
 
 # The functions of the language that take a tensor first and may be written as its methods.
@@ -116,20 +115,11 @@ def _of_descriptor(c: Context, value: Descriptor, name: str) -> Value | None:
         case "block_type" | "type":
             return Const(block_type(value.dtype, value.block_shape))
         case "shape":
-            return Tuple(value.extents or _ask(c, value, "extent"))
+            return Tuple(c.builder.extents(value))
         case "strides":
-            return Tuple(value.strides or _ask(c, value, "stride"))
+            return Tuple(c.builder.strides(value))
         case _:
             return None
-
-
-def _ask(c: Context, value: Descriptor, what: str) -> tuple[Tensor, ...]:
-    """Ask a descriptor for its extents (int32) or strides (int64)."""
-    kind = i32 if what == "extent" else i64
-    return tuple(
-        c.builder.make(tile.DescExtent.of(value.ssa, what, axis, kind))
-        for axis in range(len(value.block_shape))
-    )
 
 
 def _of_tuple(value: Tuple, name: str) -> Value | None:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from types import BuiltinFunctionType, MethodType
+from enum import Enum
+from types import (
+    BuiltinFunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import tawa.language as tl
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic
 from tawa.frontend.attributes import get_attribute
 from tawa.frontend.context import Context
-from tawa.frontend.handlers import HANDLERS
-from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift, suggest
-from tawa.frontend.values import (
+from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift
+from tawa.ir.build import arithmetic
+from tawa.ir.build.binding import bind
+from tawa.ir.build.operations import OPERATIONS
+from tawa.ir.build.values import (
     BlockPointer,
     Const,
     Descriptor,
@@ -94,7 +102,7 @@ def _call_builtin(
 ) -> Value:
     match name:
         case "range" | "static_range":
-            return _trips(name, _bind(c, f"tl.{name}", stub, positional, named))
+            return _trips(name, bind(c.builder, f"tl.{name}", stub, positional, named, lift))
         case "constexpr" | "condition":
             return positional[0] if positional else Const(None)
         case "pointer_type" | "block_type" | "dtype":
@@ -113,57 +121,11 @@ def _call_handler(
     positional: Sequence[Value],
     named: Mapping[str, Value],
 ) -> Value:
-    if (handler := HANDLERS.get(key)) is None:
+    if (handler := OPERATIONS.get(key)) is None:
         raise c.unsupported(
             f"tl.{key} cannot be called in a kernel", why="it is a type, or has no tile operation"
         )
-    return handler(c, *_bind(c, f"tl.{key}", stub, positional, named).values())
-
-
-def _bind(
-    c: Context,
-    name: str,
-    stub: Callable[..., object],
-    positional: Sequence[Value],
-    named: Mapping[str, Value],
-) -> dict[str, Value]:
-    """Bind arguments against the signature of a documented function, defaults filled in."""
-    signature = _signature(stub)
-    try:
-        bound = signature.bind(*positional, **named)
-    except TypeError as error:
-        raise c.builder.error(
-            TypeMismatch,
-            f"{name}: {error}",
-            why=f"its parameters are {_without_types(signature)}",
-            remedy="; ".join(
-                suggest(word, signature.parameters, f"leave {word} out")
-                for word in named
-                if word not in signature.parameters
-            ),
-        ) from None
-    values: dict[str, Value] = {}
-    for parameter in signature.parameters.values():
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            values[parameter.name] = Tuple(tuple(bound.arguments.get(parameter.name, ())))
-        elif parameter.name in bound.arguments:
-            values[parameter.name] = bound.arguments[parameter.name]
-        else:
-            values[parameter.name] = lift(parameter.default)
-    return values
-
-
-def _without_types(signature: inspect.Signature) -> str:
-    """Return the names and defaults of parameters."""
-    parameters = signature.parameters.values()
-    plain = [parameter.replace(annotation=parameter.empty) for parameter in parameters]
-    return str(signature.replace(parameters=plain, return_annotation=signature.empty))
-
-
-@cache
-def _signature(stub: Callable[..., object]) -> inspect.Signature:
-    """Return the signature of a function of the language."""
-    return inspect.signature(stub)
+    return handler(c, *bind(c.builder, f"tl.{key}", stub, positional, named, lift).values())
 
 
 def _trips(name: str, bound: Mapping[str, Value]) -> Const:
@@ -224,29 +186,68 @@ def _call_python(
 ) -> Value:
     """Call one of Python's builtins, or a method of a constant."""
     tile_name = {min: "minimum", max: "maximum", abs: "abs", print: "device_print"}
+    known = function if isinstance(function, BuiltinFunctionType) else None  # none has its own ==
     match function:
         case _ if function is len:
             return _length(c, positional)
-        case _ if function in (isinstance, getattr, hasattr):
+        case _ if known in (isinstance, getattr, hasattr):
             return _introspect(c, function, positional)
         case _ if function is print:
             return call(c, Const(Builtin("device_print")), positional, named)
-        case _ if function in tile_name and not all(map(_is_constant, positional)):
+        case _ if known in tile_name and not all(map(_is_constant, positional)):
             return _fold_calls(c, tile_name[function], positional)
-        case BuiltinFunctionType() | MethodType():
-            return _run_in_python(c, function, positional, named)
-        case _ if type(function).__name__ in ("method-wrapper", "method_descriptor"):
+        case _ if _may_run(function) and all(map(_is_plain, (*positional, *named.values()))):
             return _run_in_python(c, function, positional, named)
         case _:
             name = getattr(function, "__name__", "")
             raise c.unsupported(
                 f"{name or function!s} cannot be called in a kernel",
-                why="it is neither a function of the language, nor a helper, nor a builtin",
+                why="while a kernel is compiled only these run: functions of the language, "
+                "helpers, the builtins of Python and the functions of math that compute with "
+                "numbers, texts and types and do nothing else, and methods of such values",
                 remedy=f"use tl.{name}"
-                if name in HANDLERS
+                if name in OPERATIONS
                 else "decorate it with @tawa.jit, or with @tl.constexpr_function to run it "
                 "at compile time",
             )
+
+
+_PURE = frozenset(
+    (
+        *(abs, all, any, ascii, bin, callable, chr, divmod, format, hash, hex, issubclass, len),
+        *(max, min, oct, ord, pow, repr, round, sorted, sum),
+    )
+)
+_PLAIN = (bool, int, float, complex, str, bytes, tuple, tl.dtype, Enum, type(None))
+
+
+def _may_run(function: Any) -> bool:
+    """Tell whether a function of Python's computes a value and does nothing else, so that it may
+    run while a kernel is compiled, on plain values.
+    """
+    owner = getattr(function, "__self__", None)
+    match function:
+        case _ if isinstance(owner, ModuleType):  # a function of a module written in C
+            return function in _PURE or getattr(math, function.__name__, None) is function
+        case BuiltinFunctionType() | MethodType() | MethodWrapperType():
+            return isinstance(owner, _PLAIN) or any(owner is kind for kind in _PLAIN)
+        case MethodDescriptorType() | WrapperDescriptorType():
+            return issubclass(function.__objclass__, _PLAIN)
+        case _:
+            return False
+
+
+def _is_plain(value: Value) -> bool:
+    """Tell whether a value is data of Python's own or of the language, whose methods do no more
+    than compute. What is known only at run time counts: the call says what is wrong with it.
+    """
+    match value:
+        case Tuple():
+            return all(map(_is_plain, value.items))
+        case Const():
+            return isinstance(value.value, (*_PLAIN, type, Builtin))
+        case _:
+            return True
 
 
 def _fold_calls(c: Context, name: str, values: Sequence[Value]) -> Value:
@@ -325,13 +326,16 @@ def _named_tuple(
     return Tuple(tuple(items), fields)
 
 
+_CONVERSIONS = {kind: kind.__name__ for kind in (range, list, tuple, bool, int, float, str)}
+
+
 def _call_type(
     c: Context, kind: type, positional: Sequence[Value], named: Mapping[str, Value]
 ) -> Value:
     """Call a Python type: conversions of constants, range, and named tuples."""
     if fields := tuple(str(name) for name in getattr(kind, "_fields", ())):
         return _named_tuple(c, kind, fields, {**dict(zip(fields, positional)), **named})
-    match kind.__name__, positional:
+    match _CONVERSIONS.get(kind, ""), positional:
         case "range", _:
             names = ("arg1", "arg2", "step")
             bound: dict[str, Value] = {name: Const(None) for name in names}
@@ -342,7 +346,7 @@ def _call_type(
             return positional[0]
         case "bool", [Tensor() as value]:
             return arithmetic.to_bool(c.builder, value)
-        case "int" | "float" | "bool" | "str", _:
+        case "int" | "float" | "bool" | "str", _ if all(map(_is_plain, positional)):
             return _run_in_python(c, kind, positional, named)
         case _:
             raise c.unsupported(

@@ -9,12 +9,14 @@ from types import FunctionType
 
 from xdsl.ir import Operation, SSAValue
 
-from tawa.errors import Place, UnsupportedSyntax
-from tawa.frontend.builder import Builder
+from tawa.errors import Place
 from tawa.frontend.liveness import Liveness
+from tawa.frontend.names import Builtin, Helper
 from tawa.frontend.source import Source
-from tawa.frontend.values import Value, leaves, name_value
 from tawa.ir import tile
+from tawa.ir.build.context import Context as Operations
+from tawa.ir.build.context import Elements
+from tawa.ir.build.values import Const, Tensor, Value, leaves, name_value
 from tawa.ir.types import shape_of
 
 
@@ -42,16 +44,14 @@ class Frame:
 
 
 @dataclass(slots=True)
-class Context:
-    """Everything a handler needs: emit, look up, call a helper.
+class Context(Operations):
+    """Everything that reading a statement needs: emit, look up, call a helper.
 
     `stack` are the functions being compiled, outermost first; `inline` compiles a call of a helper
-    (it stands here because handlers call it and it needs the handlers).
+    (it stands here because reductions call it and it needs the statements).
     """
 
-    builder: Builder
     frame: Frame
-    options: Mapping[str, object]
     stack: tuple[FunctionType, ...]
     inline: Callable[[Context, FunctionType, Sequence[Value], Mapping[str, Value]], Value]
 
@@ -64,9 +64,29 @@ class Context:
         self.frame.names[name] = Binding(value, self.frame.source.place(node))
         self.frame.gone.pop(name, None)
 
-    def unsupported(self, what: str, *, why: str = "", remedy: str = "") -> UnsupportedSyntax:
-        """Make an UnsupportedSyntax error at the current expression."""
-        return self.builder.error(UnsupportedSyntax, what, why=why, remedy=remedy)
+    def means_to_wrap(self) -> bool:
+        """Tell whether the current function is of the language: as those of random numbers."""
+        return self.stack[-1].__module__.startswith("tawa.language")
+
+    def in_loop(self) -> bool:
+        """Tell whether the current statement is in a loop of its function."""
+        return self.frame.loop is not None
+
+    def replace(self, value: Tensor, other: Tensor) -> None:
+        """Let the variables that stand for `value` stand for `other` from here on."""
+        for variable, binding in self.frame.names.items():
+            if binding.value == value:
+                self.frame.names[variable] = replace(binding, value=other)
+
+    def function_of(self, value: Value) -> str | Elements | None:
+        """Return the function that a value is: a helper is compiled where it is called."""
+        match value:
+            case Const(value=Builtin(name=name)):
+                return name
+            case Const(value=Helper(function=helper)):
+                return lambda elements: self.inline(self, helper, elements, {})
+            case _:
+                return None
 
     def finish_statement(self, name: str = "", value: Value | None = None) -> None:
         """Name the values that the current statement made, so that a plan can speak of them.

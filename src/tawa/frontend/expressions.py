@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from xdsl.ir import Block
 
 from tawa.errors import TypeMismatch, UnknownName
-from tawa.frontend import arithmetic
 from tawa.frontend.attributes import get_attribute
 from tawa.frontend.calls import call
 from tawa.frontend.context import Context
-from tawa.frontend.names import NotConstant, lift, resolve, suggest
+from tawa.frontend.names import NotConstant, lift, resolve
 from tawa.frontend.operators import binary, both, compare, static_items, truth, unary
-from tawa.frontend.regions import emit_if, only_computes, splice
 from tawa.frontend.subscripts import subscript
-from tawa.frontend.values import Const, Tensor, Tuple, Value, describe, leaves, rebuild, same_form
+from tawa.ir.build import arithmetic
+from tawa.ir.build.binding import suggest
+from tawa.ir.build.regions import emit_if, only_computes, splice
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, leaves, rebuild, same_form
 
 
 def evaluate(c: Context, node: ast.expr) -> Value:

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from functools import reduce
 
-from xdsl.dialects import scf
-from xdsl.dialects.builtin import BoolAttr, IntAttr
-from xdsl.ir import Attribute, Block, Region
+from xdsl.ir import Block
 
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic
 from tawa.frontend.calls import Trips
 from tawa.frontend.context import Binding, Context
 from tawa.frontend.expressions import evaluate
 from tawa.frontend.liveness import assigned
 from tawa.frontend.operators import static_items, truth
-from tawa.frontend.promotion import promote_integers
-from tawa.frontend.regions import Carried, take, types_of
-from tawa.frontend.types import ir_scalar
-from tawa.frontend.values import (
+from tawa.ir.build.loops import bounds, end_for, end_while
+from tawa.ir.build.regions import Carried
+from tawa.ir.build.types import ir_scalar
+from tawa.ir.build.values import (
     Const,
     Tensor,
     Value,
@@ -34,7 +30,6 @@ from tawa.frontend.values import (
     rebuild,
     same_form,
 )
-from tawa.language.dtypes import dtype, int32, int64
 
 Body = Callable[[Context, Sequence[ast.stmt]], None]
 
@@ -74,77 +69,22 @@ def _parts(item: Value) -> tuple[Value, ...]:
 
 
 def _run_range(c: Context, loop: ast.For, target: str, trips: Trips, body: Body) -> None:
-    start, end, step, kind = _bounds(c, trips)
-    backwards = None
-    if isinstance(trips.step, Const) and (arithmetic.as_number(trips.step) or 0) < 0:
-        # scf.for counts up: run from the far end and mirror the index.
-        start, end = end, start
-        backwards = arithmetic.binary(c.builder, "+", start, end)
+    over = bounds(c.builder, trips.start, trips.end, trips.step)
     names = _carried_names(c, loop)
     before, place = dict(c.frame.names), c.builder.place
-    block = Block(arg_types=[ir_scalar(kind)])
+    block = Block(arg_types=[ir_scalar(over.kind)])
     name_value(block.args[0], target)
     carried = _enter(c, names, block)
     with c.builder.into(block):
-        index = Tensor(block.args[0])
-        if backwards is not None:
-            index = arithmetic.binary(c.builder, "-", backwards, index)
-        c.bind(target, _narrowed(c, index, trips, kind), loop.target)
+        c.bind(target, over.index(c.builder, Tensor(block.args[0])), loop.target)
         _run_inside(c, loop.body, body)
     after = c.frame.names
     c.builder.place = place
     _yielded(c, loop, names, before, after, carried)
-    left = carried.drop_invariant()
-    block.add_op(scf.YieldOp(*take(carried.yielded, left)))
-    made = scf.ForOp(start.ssa, end.ssa, step.ssa, take(carried.initial, left), block)
-    made.attributes.update(_wishes(trips))
-    c.builder.emit(made)
-    _leave(c, loop, names, before, carried, dict(zip(left, made.results)))
+    results = end_for(c.builder, over, block, carried, trips.wishes)
+    _leave(c, loop, names, before, results)
     c.frame.names.pop(target, None)
     c.frame.gone[target] = f"it is the index of the loop at line {place.line}, which has ended"
-
-
-def _bounds(c: Context, trips: Trips) -> tuple[Tensor, Tensor, Tensor, dtype]:
-    """Return start, end and a positive step of one signless type, and that type."""
-    step = arithmetic.as_number(trips.step)
-    if step == 0:
-        raise c.builder.error(TypeMismatch, "the step of this loop is 0", why="it never ends")
-    size: Value = Const(abs(step)) if step is not None else trips.step
-    values = [arithmetic.to_tensor(c.builder, v) for v in (trips.start, trips.end, size)]
-    for value in values:
-        if value.is_block or not value.dtype.is_int():
-            raise c.builder.error(
-                TypeMismatch,
-                f"a bound of this loop is {describe(value)}",
-                why="start, end and step are integer scalars",
-            )
-    kind = reduce(promote_integers, (value.dtype for value in values))
-    if kind.is_int_unsigned() or kind.int_bitwidth < 32:
-        # scf.for counts signed integers; 64 bits hold every uint32.
-        kind = int64 if kind.is_int_unsigned() and kind.int_bitwidth >= 32 else int32
-    start, end, width = (
-        arithmetic.to_type(c.builder, v, kind) for v in (trips.start, trips.end, size)
-    )
-    return start, end, width, kind
-
-
-def _narrowed(c: Context, index: Tensor, trips: Trips, kind: dtype) -> Tensor:
-    """Give the index the type Triton gives it: that of the bounds."""
-    values = (trips.start, trips.end, trips.step)
-    kinds = [value.dtype for value in values if isinstance(value, Tensor)]
-    natural = reduce(promote_integers, kinds, int32) if kinds else int32
-    return arithmetic.cast(c.builder, index, natural) if natural != kind else index
-
-
-def _wishes(trips: Trips) -> dict[str, Attribute]:
-    """Return what the author wished for the loop, as attributes; unset ones are left out."""
-    found: dict[str, Attribute] = {}
-    for name, wish in trips.wishes.items():
-        if isinstance(wish, bool):
-            found |= {name: BoolAttr.from_bool(True)} if wish else {}
-        elif isinstance(wish, int):
-            found[name] = IntAttr(wish)
-    return found
 
 
 def _carried_names(c: Context, loop: ast.For | ast.While) -> list[str]:
@@ -226,14 +166,12 @@ def _leave(
     loop: ast.For | ast.While,
     names: Sequence[str],
     before: dict[str, Binding],
-    carried: Carried,
-    results: dict[int, object],
+    results: Sequence[object],
 ) -> None:
     """Bind the carried variables to the loop's results, and forget what only the body knew."""
     inner = c.frame.names
     c.frame.names = dict(before)
-    values = [results.get(i, initial) for i, initial in enumerate(carried.initial)]
-    _bind_results(c, names, values, inner)
+    _bind_results(c, names, results, inner)
     line = c.frame.source.place(loop).line
     for name in assigned(loop.body) - set(before):
         c.frame.gone[name] = (
@@ -279,10 +217,5 @@ def run_while(c: Context, loop: ast.While, body: Body) -> None:
     after = c.frame.names
     c.builder.place = place
     _yielded(c, loop, names, before, after, carried)
-    left = carried.drop_invariant()
-    test.add_op(scf.ConditionOp(condition.ssa, *test.args))
-    block.add_op(scf.YieldOp(*take(carried.yielded, left)))
-    initial = take(carried.initial, left)
-    made = scf.WhileOp(initial, types_of(initial), Region([test]), Region([block]))
-    c.builder.emit(made)
-    _leave(c, loop, names, before, carried, dict(zip(left, made.results)))
+    results = end_while(c.builder, condition, test, block, carried)
+    _leave(c, loop, names, before, results)

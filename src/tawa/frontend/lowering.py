@@ -10,19 +10,10 @@ import inspect
 from collections.abc import Mapping, Sequence
 from types import FunctionType
 
-from xdsl.dialects.builtin import (
-    ArrayAttr,
-    BoolAttr,
-    DictionaryAttr,
-    IntAttr,
-    StringAttr,
-    TensorType,
-)
-from xdsl.ir import Attribute, Block, Operation, Region
-from xdsl.traits import is_side_effect_free
+from xdsl.dialects.builtin import DictionaryAttr, TensorType
+from xdsl.ir import Block
 
 from tawa.errors import ArgumentError, TypeMismatch, UnsupportedSyntax
-from tawa.frontend.builder import Builder
 from tawa.frontend.context import Binding, Context, Frame
 from tawa.frontend.liveness import analyse
 from tawa.frontend.names import lift
@@ -37,9 +28,11 @@ from tawa.frontend.signature import (
 )
 from tawa.frontend.source import Source, read_source
 from tawa.frontend.statements import is_constexpr, run
-from tawa.frontend.values import Const, Descriptor, Tensor, Tuple, Value, describe, name_value
-from tawa.ir import tile, verify
-from tawa.ir.types import SCALARS, DescType, PtrType, Real
+from tawa.ir import tile
+from tawa.ir.build.builder import Builder
+from tawa.ir.build.finish import facts_of, finish
+from tawa.ir.build.values import Const, Descriptor, Tensor, Tuple, Value, describe, name_value
+from tawa.ir.types import SCALARS, DescType, PtrType
 
 
 def lower(function: object, signature: Signature, options: Mapping[str, object]) -> tile.Kernel:
@@ -48,7 +41,7 @@ def lower(function: object, signature: Signature, options: Mapping[str, object])
     block = Block()
     builder = Builder(block, source.place(source.tree))
     frame = Frame(source, analyse(source.tree))
-    context = Context(builder, frame, options, (source.function,), _inline)
+    context = Context(builder, options, frame, (source.function,), inline_call)
     _refuse_variadic(context, source)
     facts = _bind_parameters(context, signature)
     result = run(context, source.tree.body)
@@ -59,40 +52,7 @@ def lower(function: object, signature: Signature, options: Mapping[str, object])
             why="a kernel gives its results through memory",
             remedy="store the value, or call the function from a kernel as a helper",
         )
-    remove_dead(block)
-    kernel = tile.Kernel(
-        attributes={
-            "sym_name": StringAttr(source.name),
-            "arguments": ArrayAttr(facts),
-            "options": DictionaryAttr(_option_attributes(options)),
-        },
-        regions=[Region([block])],
-    )
-    verify(kernel)
-    return kernel
-
-
-def _option_attributes(options: Mapping[str, object]) -> dict[str, Attribute]:
-    """Return Triton's options as attributes; None ones are left out."""
-    found: dict[str, Attribute] = {}
-    for name, value in options.items():
-        match value:
-            case None:
-                pass
-            case bool():
-                found[name] = BoolAttr.from_bool(value)
-            case int():
-                found[name] = IntAttr(value)
-            case float():
-                found[name] = Real(value)
-            case str():
-                found[name] = StringAttr(value)
-            case _:
-                raise ArgumentError(
-                    f"the option {name} is {value!r}",
-                    why="options are numbers, truth values and strings",
-                )
-    return found
+    return finish(source.name, block, facts, options)
 
 
 def _refuse_variadic(c: Context, source: Source) -> None:
@@ -173,31 +133,30 @@ def _value_of(
         case PointerArg():
             kind = PtrType(SCALARS[argument.dtype])
         case DescriptorArg():
-            kind = DescType(TensorType(SCALARS[argument.dtype], list(argument.block_shape)))
+            element = "i8" if argument.dtype == "i1" else argument.dtype  # as memory holds it
+            kind = DescType(TensorType(SCALARS[element], list(argument.block_shape)))
     made = c.builder.block.insert_arg(kind, len(c.builder.block.args))
     name_value(made, name)
     facts.append(_facts(name, argument))
     if isinstance(argument, DescriptorArg):
-        return Descriptor(made, padding=argument.padding)
+        return Descriptor(made, padding=argument.padding, truths=argument.dtype == "i1")
     return Tensor(made)
 
 
 def _facts(name: str, argument: Argument) -> DictionaryAttr:
     """Return what the specialization key says about a run-time argument."""
-    found: dict[str, Attribute] = {"name": StringAttr(name)}
     match argument:
         case ScalarArg(divisible=True) | PointerArg(divisible=True):
-            found["divisible"] = IntAttr(16)
+            return facts_of(name, 16)
         case ScalarArg(by_eight=True):
-            found["divisible"] = IntAttr(8)
-        case DescriptorArg(padding="nan"):
-            found["padding"] = StringAttr("nan")
+            return facts_of(name, 8)
+        case DescriptorArg():
+            return facts_of(name, padding=argument.padding, ragged=argument.ragged)
         case _:
-            pass
-    return DictionaryAttr(found)
+            return facts_of(name)
 
 
-def _inline(
+def inline_call(
     c: Context,
     function: FunctionType,
     positional: Sequence[Value],
@@ -242,20 +201,3 @@ def _bind_call(
         if name not in values:
             values[name] = lift(parameter.default)
     return values
-
-
-def remove_dead(block: Block) -> None:
-    """Remove operations that compute what nothing reads, last first, in nested blocks too."""
-    for operation in reversed(list(block.ops)):
-        for region in operation.regions:
-            for inner in region.blocks:
-                remove_dead(inner)
-        if _is_dead(operation):
-            operation.detach()
-            operation.erase()
-
-
-def _is_dead(operation: Operation) -> bool:
-    if not operation.results or any(result.first_use for result in operation.results):
-        return False
-    return is_side_effect_free(operation)

@@ -6,16 +6,15 @@ builtin by qualified name, a dtype by ``.name``, a constexpr by ``.value``, a he
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import EnumType
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 import tawa.language as tl
 from tawa.frontend.source import Source, underlying
-from tawa.frontend.values import Const, Tuple, Value
+from tawa.ir.build.values import Const, Tuple, Value
 from tawa.language import dtypes
 from tawa.language.written import Written
 
@@ -36,13 +35,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     "globaltimer": ("the simulator has no clock", "time the launch from the host"),
     "smid": ("programs do not know their multiprocessor", "use tl.program_id"),
 }
-
-
-def suggest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Return what to do about an unknown name: the names like it, else `otherwise`."""
-    public = [item for item in known if not item.startswith("_")]
-    near = get_close_matches(name, public, cutoff=0.75)
-    return f"did you mean {' or '.join(near)}?" if near else otherwise
 
 
 @dataclass(frozen=True, slots=True)

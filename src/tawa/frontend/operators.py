@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tawa.errors import TypeMismatch
-from tawa.frontend import arithmetic, overflow
 from tawa.frontend.calls import Trips
 from tawa.frontend.context import Context
 from tawa.frontend.names import lift
-from tawa.frontend.values import Const, Tensor, Tuple, Value, describe, same_form
+from tawa.ir.build import arithmetic, overflow
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, same_form
 
 Fold = Callable[[Any, Any], Any]
 

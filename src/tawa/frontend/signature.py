@@ -33,11 +33,14 @@ class PointerArg:
 
 @dataclass(frozen=True, slots=True)
 class DescriptorArg:
-    """A host descriptor: element type, block shape, padding ("zero" or "nan")."""
+    """A host descriptor: element type, block shape, padding ("zero" or "nan"); `ragged`: its rows
+    end inside 16 bytes, which TMA writes whole.
+    """
 
     dtype: str
     block_shape: tuple[int, ...]
     padding: str = "zero"
+    ragged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,16 @@ from collections.abc import Sequence
 from xdsl.ir import Block
 
 from tawa.errors import Place, TypeMismatch
-from tawa.frontend import arithmetic
 from tawa.frontend.context import Binding, Context
 from tawa.frontend.expressions import evaluate
-from tawa.frontend.handlers.program import device_assert, static_assert
 from tawa.frontend.liveness import assigned, returns
 from tawa.frontend.loops import run_for, run_while
 from tawa.frontend.names import Builtin
 from tawa.frontend.operators import binary, truth
-from tawa.frontend.regions import emit_if
-from tawa.frontend.values import (
+from tawa.ir.build import arithmetic
+from tawa.ir.build.operations.program import device_assert, static_assert
+from tawa.ir.build.regions import emit_if
+from tawa.ir.build.values import (
     Const,
     Tensor,
     Tuple,

@@ -7,7 +7,8 @@ from typing import Any
 from tawa.errors import TypeMismatch
 from tawa.frontend.context import Context
 from tawa.frontend.names import lift
-from tawa.frontend.values import Const, Tensor, Tuple, Value, describe
+from tawa.ir.build.operations.shapes import new_axes
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
 
 
 def subscript(c: Context, value: Value, index: Value) -> Value:
@@ -49,42 +50,5 @@ def _constant_item(c: Context, value: Any, index: Any) -> Value:
 
 
 def _new_axes(c: Context, value: Tensor, index: Value) -> Tensor:
-    marks = [
-        mark.value if isinstance(mark, Const) else mark
-        for mark in (index.items if isinstance(index, Tuple) else (index,))
-    ]
-    marks = _fill_ellipsis(marks, len(value.shape))
-    kept = sum(mark == slice(None) for mark in marks)
-    if any(mark is not None and mark != slice(None) for mark in marks):
-        if value.dtype.is_ptr() and not value.is_block:
-            raise c.builder.error(
-                TypeMismatch,
-                f"a {describe(value)} is not indexed",
-                why="an array is the address of its first element in a kernel",
-                remedy="read through tl.load(pointer + offsets), write through tl.store",
-            )
-        raise c.builder.error(
-            TypeMismatch,
-            "a tensor is indexed by None, `:` and `...` only",
-            why="its elements lie in the registers of many threads",
-            remedy="load the part you need, or select it with tl.where and a reduction",
-        )
-    if kept > len(value.shape):
-        raise c.builder.error(
-            TypeMismatch,
-            f"{kept} dimensions are indexed, {describe(value)} has {len(value.shape)}",
-        )
-    for axis, mark in enumerate(marks):
-        if mark is None:
-            value = c.builder.expand_dims(value, axis)
-    return value
-
-
-def _fill_ellipsis(marks: list[Any], rank: int) -> list[Any]:
-    """Replace ``...`` by as many ``:`` as make up the rank."""
-    for position, mark in enumerate(marks):
-        if mark is Ellipsis:
-            named = sum(other is not None and other is not Ellipsis for other in marks)
-            fill = [slice(None)] * max(0, rank - named)
-            return [*marks[:position], *fill, *marks[position + 1 :]]
-    return marks
+    marks = index.items if isinstance(index, Tuple) else (index,)
+    return new_axes(c, value, [mark.value if isinstance(mark, Const) else mark for mark in marks])

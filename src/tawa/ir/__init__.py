@@ -13,6 +13,9 @@ from xdsl.parser import Parser
 
 from tawa.ir import aref, hopper, tile
 
+LABEL = "label"
+"""The attribute that names a statement: what plans, pins and messages call it."""
+
 
 def make_context() -> Context:
     """Return a context that knows every dialect of the pipeline."""
@@ -22,9 +25,19 @@ def make_context() -> Context:
     return context
 
 
+class _Parser(Parser):
+    """Reads each string as text: xDSL takes one with other characters than ASCII for bytes."""
+
+    def parse_optional_str_literal(self) -> str | None:
+        if (text := super().parse_optional_str_literal()) is not None:
+            return text
+        found = self.parse_optional_bytes_literal()
+        return None if found is None else found.decode()
+
+
 def parse(text: str) -> tile.Kernel:
     """Read one kernel back from its text at any level."""
-    module = Parser(make_context(), text).parse_module()
+    module = _Parser(make_context(), text).parse_module()
     module.verify()
     kernel = next(iter(module.body.block.ops))
     if not isinstance(kernel, tile.Kernel):
@@ -63,6 +76,7 @@ def _location(file: str, line: int, column: int) -> FileLineColLoc:
 
 
 __all__ = [
+    "LABEL",
     "IntAttr",
     "UnknownLoc",
     "aref",

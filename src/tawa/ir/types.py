@@ -190,9 +190,18 @@ def parse_layout(text: str) -> RegisterLayout:
 
 @irdl_attr_definition
 class Real(Data[float]):
-    """A floating-point number; infinities and NaN too, which builtin float data cannot print."""
+    """A floating-point number; infinities and NaN too, which builtin float data cannot print.
+
+    Equal where all bits are: 0.0 and -0.0 are two constants, a NaN is one.
+    """
 
     name = "tile.real"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Real) and repr(self.data) == repr(other.data)
+
+    def __hash__(self) -> int:
+        return hash(repr(self.data))
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> float:

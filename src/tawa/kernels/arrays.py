@@ -7,15 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from threading import get_ident
-from typing import Any, cast
+from typing import Any
 
 from tawa.errors import ArgumentError
-from tawa.runtime.arrays import Placeholder, View, is_tensor, look, row_major
-from tawa.runtime.arrays import array as placeholder
+from tawa.runtime.arrays import (
+    Placeholder,
+    View,
+    empty_beside,
+    is_tensor,
+    look,
+    maker_beside,
+    row_major,
+)
 from tawa.runtime.counters import PER_THREAD
 from tawa.runtime.dispatch import current_stream
 from tawa.runtime.driver import connect
-from tawa.runtime.dtypes import BYTES, numpy_dtype
+from tawa.runtime.dtypes import BYTES
 
 PRODUCTS = ("f16", "bf16", "f32", "f8e4m3", "f8e5m2")
 """The element types tensor cores multiply with float32 accumulation (f32 through tf32)."""
@@ -67,32 +74,6 @@ def fits_tma(view: View, strides: tuple[int, ...]) -> bool:
     return view.address % 16 == 0 and not any(
         step % 16 or not 0 <= step < 1 << 40 for step in steps
     )
-
-
-def empty_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    """Return a new array of `array`'s library and device, with element type `dtype` ("bf16")."""
-    return maker_beside(array, shape, dtype)(array)
-
-
-def maker_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Callable[[Any], Any]:
-    """Return what makes such arrays beside any array of `array`'s class and device."""
-    if isinstance(array, Placeholder):
-        return lambda _: placeholder(shape, dtype)
-    kind: Any = numpy_dtype(dtype)
-    if is_tensor(array):
-        torch: Any = sys.modules["torch"]
-        element, device, strides = getattr(torch, kind.name), array.device, row_major(shape)
-        make = torch.empty_strided  # the fastest of torch's ways by a third
-        return lambda _: make(shape, strides, dtype=element, device=device)
-    library: Any = sys.modules.get("cupy" if look(array).device.kind == "cuda" else "numpy")
-    if library is None:
-        kind_of = cast("object", type(array))
-        raise ArgumentError(
-            f"no array can be made beside a {getattr(kind_of, '__name__', kind_of)}",
-            why="what a call returns is made by torch, CuPy or NumPy, and CuPy is not loaded",
-            remedy="pass arrays of torch, CuPy or NumPy (torch.from_dlpack(array) copies nothing)",
-        )
-    return lambda _: library.empty(shape, dtype=kind)
 
 
 @dataclass(frozen=True, slots=True)

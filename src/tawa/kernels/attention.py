@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
 from tawa.kernels import attention_launches
 from tawa.kernels import tuner as tuning
-from tawa.kernels.arrays import BYTES
+from tawa.kernels.arrays import BYTES, look
 from tawa.kernels.attention_launches import (
     CHOSEN,
     Variant,
@@ -27,9 +28,11 @@ from tawa.kernels.attention_launches import (
 )
 from tawa.kernels.attention_operands import Operands, Problem, Window, bind
 from tawa.kernels.attention_order import side_by_side
+from tawa.kernels.attention_values import check_values
 from tawa.kernels.flash import attention_forward
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
+from tawa.runtime.arrays import CPU
 from tawa.runtime.store import DiskStore
 from tawa.runtime.tensors import cast_automatically, casts, opaque
 
@@ -135,10 +138,12 @@ def attention(
         sink: f32 [heads], the logit of one more key, which has no value.
         cu_seqlens: int32 [sequences + 1], where each sequence starts along the third axis of q, k
             and v, whose batch is 1, and the end; or such an array for q and one for k and v.
-        block_table: int32 [batch, pages of a sequence]: k and v are pages, [pages, kv_heads, rows
-            of a page, head_dim], and row j of a batch is row j % rows of page table[batch, j //
-            rows]. What pages hold past the length must be finite numbers.
-        lengths: int32 [batch], how many keys a batch has, where not all (a cache).
+        block_table: int32 or int64 [batch, pages of a sequence]: k and v are pages, [pages,
+            kv_heads, rows of a page, head_dim], and row j of a batch is row j % rows of page
+            table[batch, j // rows]. What pages hold past the length must be finite numbers. A page
+            that is not there is refused on the CPU; on a GPU the rows that see it become NaN.
+        lengths: int32 or int64 [batch], how many keys a batch has, where not all (a cache). More
+            than there are is refused on the CPU; on a GPU all there are count.
         descale: what the elements of 8-bit q, k and v are multiplied by, one number each.
         out: like `q`, made here if not given; bf16 or f16 where q is f8e4m3.
         return_lse: return (out, lse) with the natural logarithm of each row's sum of exponentials,
@@ -179,6 +184,14 @@ def attention(
         held = symbols(arrays)
         operands = bind(**held, **options)
         writer = Writer(held, q, launch_pdl)
+        keyed = lengths is not None or block_table is not None
+        if keyed and look(q).device == CPU:
+            page, places = operands.problem.options.page, look(operands.k).shape[0]
+            writer.work(
+                partial(check_values, operands.problem.keys, page, places),
+                operands.extras.lengths,
+                operands.extras.table,
+            )
         if 0 in operands.shape:
             return writer.finish(operands.out, operands.lse)
         if operands.problem.keys == 0:

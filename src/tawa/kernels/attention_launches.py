@@ -340,6 +340,7 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         *settled(look(operands.k))[:3],
         *settled(look(operands.v))[:3],
         problem.head_dim,
+        look(operands.k).shape[0],
     )
     constants = {
         "GROUP": problem.groups,

@@ -295,12 +295,11 @@ def _softcap(softcap: float | None) -> float:
     return float(softcap or 0.0)
 
 
-def _check_array(name: str, view: View, shape: tuple[int, ...], dtype: str) -> None:
+def _check_array(name: str, view: View, shape: tuple[int, ...], *dtypes: str) -> None:
     """Check a dense array of an option."""
-    if view.dtype != dtype or tuple(view.shape) != shape:
-        raise ArgumentError(
-            f"{name} is {view.dtype} {tuple(view.shape)}", why=f"it must be {dtype} {shape}"
-        )
+    if view.dtype not in dtypes or tuple(view.shape) != shape:
+        said = f"{name} is {view.dtype} {tuple(view.shape)}"
+        raise ArgumentError(said, why=f"it must be {' or '.join(dtypes)} {shape}")
     if view.strides and view.strides[-1] != 1 and view.shape[-1] > 1:
         raise ArgumentError(
             f"{name} has strides {tuple(view.strides)}",
@@ -317,7 +316,7 @@ def _per_head(name: str, array: Any, heads: int) -> Any:
 
 def _lengths(lengths: Any, batch: int) -> Any:
     if lengths is not None:
-        _check_array("lengths", look(lengths), (batch,), "i32")
+        _check_array("lengths", look(lengths), (batch,), "i32", "i64")
     return lengths
 
 
@@ -328,7 +327,7 @@ def _pages(block_table: Any, batch: int, page: int) -> int:
         raise ArgumentError(
             f"block_table has shape {tuple(view.shape)}", why="it is [batch, pages of a sequence]"
         )
-    _check_array("block_table", view, (batch, view.shape[1]), "i32")
+    _check_array("block_table", view, (batch, view.shape[1]), "i32", "i64")
     if page % 64 and page not in (16, 32):
         raise ArgumentError(
             f"a page has {page} rows",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
-from tawa.kernels.flash_scores import LOG2_E, attend, span
+from tawa.kernels.flash_scores import LOG2_E, attend, named_pages, span
 
 
 @tawa.jit
@@ -21,7 +21,7 @@ def attention_split(
     q_desc, k_desc, v_desc, o_desc, o_ptr, lse_ptr, parts_ptr, sums_ptr, count_ptr,
     sink_ptr, slopes_ptr, table_ptr, lengths_ptr,
     queries, keys, kv_heads, splits, factor, cap, left, right, table_step,
-    o_batch, o_head, o_step, k_page, k_head, k_step, v_page, v_head, v_step, dim,
+    o_batch, o_head, o_step, k_page, k_head, k_step, v_page, v_head, v_step, dim, places,
     GROUP: tl.constexpr,
     PACK: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -47,8 +47,9 @@ def attention_split(
     `q_desc` and `o_desc` have shape (batch, kv_heads, queries, GROUP, dim), the others (batch,
     kv_heads, keys, dim), with `PAGE`, a multiple of `BLOCK_N`, (pages, kv_heads, PAGE, dim): key j
     is row j % PAGE of the page table[batch, j // PAGE].
-    With `GATHER`, for smaller pages, k_desc and v_desc are pointers, with strides before the last.
-    `LENGTHS`: a batch has lengths_ptr[batch] keys.
+    There are `places` pages. With `GATHER`, for smaller ones, k_desc and v_desc are pointers, with
+    strides before the last.
+    `LENGTHS`: a batch has lengths_ptr[batch] keys, of those there are.
     `ROWS`, not 0 where there are several parts: so many rows of a block, a power of two, hold
     queries. A part leaves its rows, normalised, in `parts_ptr`, f32 [kv_heads * batch * blocks,
     splits, ROWS, HEAD_DIM], their log-sum-exp in base two in `sums_ptr`, f32 of that shape but the
@@ -61,7 +62,7 @@ def attention_split(
     batch = pair // kv_heads
     head = pair - batch * kv_heads
     if LENGTHS:
-        keys = tl.load(lengths_ptr + batch)
+        keys = tl.maximum(0, tl.minimum(tl.load(lengths_ptr + batch), keys)).to(tl.int32)
     if PAGE:
         table_ptr = table_ptr + batch.to(tl.int64) * table_step
     if GATHER:
@@ -82,6 +83,8 @@ def attention_split(
     share = tl.cdiv(tl.cdiv(high - low, BLOCK_N), splits) * BLOCK_N
     begin = low + split * share
     end = tl.minimum(high, begin + share)
+    if GATHER:
+        factor = tl.where(named_pages(table_ptr, begin, end, places, PAGE), factor, float("nan"))
 
     query_heads = head * GROUP + members
     q = q_desc.load([batch, head, first, member, 0]).reshape(BLOCK_M, HEAD_DIM)
@@ -102,7 +105,7 @@ def attention_split(
         acc, total, top, q, k_desc, v_desc, table_ptr, batch, head, 0,
         begin, end, whole_low, whole_high, rows, keys, left, right, factor, cap,
         slopes, None, 0, queries, 0, k_page, k_step, v_page, v_step, dim,
-        BLOCK_M, BLOCK_N, HEAD_DIM, PAGE, GATHER,
+        places, BLOCK_M, BLOCK_N, HEAD_DIM, PAGE, GATHER,
         "edge", LEFT, RIGHT, True, CAP, SLOPES, False,
     )  # fmt: skip
     acc = acc / tl.where(total > 0, total, 1.0)[:, None]

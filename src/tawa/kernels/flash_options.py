@@ -109,26 +109,26 @@ def attention_options(
             acc, total, top = attend(
                 acc, total, top, q, k_desc, v_desc, None, batch, keep, k_start,
                 low, whole_low, whole_low, whole_high, rows, keys, left, right, factor, cap,
-                slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim,
+                slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim, 0,
                 BLOCK_M, BLOCK_N, HEAD_DIM, 0, False, "all", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
             )  # fmt: skip
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, None, batch, keep, k_start,
             whole_low, whole_high, whole_low, whole_high, rows, keys, left, right, factor, cap,
-            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim,
+            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim, 0,
             BLOCK_M, BLOCK_N, HEAD_DIM, 0, False, "", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
         )  # fmt: skip
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, None, batch, keep, k_start,
             whole_high, high, whole_low, whole_high, rows, keys, left, right, factor, cap,
-            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim,
+            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim, 0,
             BLOCK_M, BLOCK_N, HEAD_DIM, 0, False, "all", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
         )  # fmt: skip
     else:
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, None, batch, keep, k_start,
             low, high, whole_low, whole_high, rows, keys, left, right, factor, cap,
-            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim,
+            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim, 0,
             BLOCK_M, BLOCK_N, HEAD_DIM, 0, False,
             "edge" if LEFT or RIGHT or TAIL else "", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
         )  # fmt: skip

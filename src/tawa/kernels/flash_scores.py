@@ -73,7 +73,7 @@ def weigh(
 def attend(
     acc, total, top, q, k_desc, v_desc, table_ptr, batch, head, base,
     low, high, whole_low, whole_high, rows, keys, left, right, factor, cap,
-    slopes, bias_ptr, bias_step, queries, first, k_page, k_step, v_page, v_step, dim,
+    slopes, bias_ptr, bias_step, queries, first, k_page, k_step, v_page, v_step, dim, places,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -93,19 +93,24 @@ def attend(
     where each is masked, "edge" where tiles are asked. Keys lie from row `base` of `batch`, or with
     `PAGE` in the pages that `table_ptr` names; with `GATHER` a tile has rows of several pages, and
     k_desc and v_desc are pointers to the head in page 0, with steps from page to page and row to
-    row, and `dim` columns.
+    row, and `dim` columns; the caller looks whether pages are there (`named_pages`). Without
+    `GATHER` what lies in none of the `places` pages there are makes its rows NaN.
     """
     for start in range(low, high, BLOCK_N):
+        scaled = factor
         if GATHER:
             spots = start + tl.arange(0, BLOCK_N)
             columns = tl.arange(0, HEAD_DIM)
             there = (spots < keys)[:, None] & (columns < dim)[None, :]
             pages = tl.load(table_ptr + spots // PAGE, mask=spots < keys, other=0).to(tl.int64)
+            pages = tl.maximum(tl.minimum(pages, places - 1), 0)
             lines = pages * k_page + spots % PAGE * k_step
             k = tl.load(k_desc + lines[:, None] + columns[None, :], mask=there, other=0.0)
         else:
             if PAGE:
-                where = tl.load(table_ptr + start // PAGE)
+                page = tl.load(table_ptr + start // PAGE)
+                scaled = tl.where((page >= 0) & (page < places), factor, float("nan"))
+                where = page.to(tl.int32)
                 line = start % PAGE
             else:
                 where = batch
@@ -114,7 +119,7 @@ def attend(
         scores = tl.dot(q, k.T)
         if CAP or SLOPES or BIAS:
             scores = weigh(
-                scores, rows, start, keys, factor, cap, slopes, bias_ptr, bias_step, queries,
+                scores, rows, start, keys, scaled, cap, slopes, bias_ptr, bias_step, queries,
                 first, BLOCK_M, BLOCK_N, CAP, SLOPES, BIAS,
             )  # fmt: skip
         if MASK == "all":
@@ -126,7 +131,7 @@ def attend(
             above = tl.maximum(top, tl.max(scores, 1))
             weights = tl.exp2(scores - above[:, None])
         else:
-            last = cap if CAP else factor
+            last = cap if CAP else scaled
             above = tl.maximum(top, tl.max(scores, 1) * last)
             weights = tl.exp2(scores * last - above[:, None])
         rescale = tl.exp2(top - above)
@@ -140,6 +145,18 @@ def attend(
         acc = tl.dot(weights.to(v.dtype), v, acc)
         top = above
     return acc, total, top
+
+
+@tawa.jit
+def named_pages(table_ptr, begin, end, places, PAGE: tl.constexpr):
+    """Return whether the keys begin .. end-1 all lie in pages that there are."""
+    last = tl.cdiv(end, PAGE)
+    wrong = tl.zeros((128,), tl.int32)
+    for first in range(begin // PAGE, last, 128):
+        spots = first + tl.arange(0, 128)
+        pages = tl.load(table_ptr + spots, mask=spots < last, other=0)
+        wrong |= ((pages < 0) | (pages >= places)).to(tl.int32)
+    return tl.max(wrong, 0) == 0
 
 
 @tawa.jit

@@ -45,7 +45,10 @@ def max(
     return_indices_tie_break_left: bool = True,
     keep_dims: bool = False,
 ) -> Any:
-    """Take the largest element along `axis`; types under 32 bits give float32 or int32."""
+    """Take the largest element along `axis`; types under 32 bits give float32 or int32.
+
+    NaN is passed over. `return_indices` gives (element, index as `argmax`).
+    """
     ...
 
 
@@ -57,19 +60,28 @@ def min(
     return_indices_tie_break_left: bool = True,
     keep_dims: bool = False,
 ) -> Any:
-    """Take the smallest element along `axis`; types under 32 bits give float32 or int32."""
+    """Take the smallest element along `axis`; types under 32 bits give float32 or int32.
+
+    NaN is passed over. `return_indices` gives (element, index as `argmin`).
+    """
     ...
 
 
 @builtin
 def argmax(input: T, axis: int, tie_break_left: bool = True, keep_dims: bool = False) -> T:
-    """Give the int32 index of the largest element along `axis`."""
+    """Give the int32 index of the largest element along `axis`, of several the lowest.
+
+    NaN is passed over; where there is nothing else, index 0.
+    """
     ...
 
 
 @builtin
 def argmin(input: T, axis: int, tie_break_left: bool = True, keep_dims: bool = False) -> T:
-    """Give the int32 index of the smallest element along `axis`."""
+    """Give the int32 index of the smallest element along `axis`, of several the lowest.
+
+    NaN is passed over; where there is nothing else, index 0.
+    """
     ...
 
 

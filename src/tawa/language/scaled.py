@@ -10,7 +10,7 @@ every e8m0 scale but 2**-127 is exact in bfloat16.
 
 from __future__ import annotations
 
-import tawa.language as tl
+from tawa.language import primitives as tl
 from tawa.language.constant import constexpr_function
 from tawa.language.written import Written
 

@@ -10,7 +10,7 @@ are compared, and swapped as bits, so that nothing is lost: NaN stays, wherever 
 
 from __future__ import annotations
 
-import tawa.language as tl
+from tawa.language import primitives as tl
 from tawa.language.constant import constexpr_function
 from tawa.language.dtypes import dtype
 from tawa.language.written import Written
@@ -37,6 +37,12 @@ def _log2(number):
 
 
 @constexpr_function
+def _is_power(number):
+    """Tell whether a number is a power of two."""
+    return isinstance(number, int) and number > 0 and not number & (number - 1)
+
+
+@constexpr_function
 def _dimension(dim, rank):
     """Return the dimension that `dim` names, counted from the front; the last without it."""
     return (rank - 1 if dim is None else dim) % rank
@@ -45,8 +51,9 @@ def _dimension(dim, rank):
 @Written
 def _other_half(x, axis: tl.constexpr):
     """Exchange the two halves along an axis of extent 2."""
-    bits = x.to(_bits_of(x.dtype), bitcast=True)
-    return (bits ^ tl.xor_sum(bits, axis, keep_dims=True)).to(x.dtype, bitcast=True)
+    as_bits: tl.constexpr = x.dtype != tl.int1  # a bool is 0 or 1 in a byte
+    bits = x.to(_bits_of(x.dtype), bitcast=as_bits)
+    return (bits ^ tl.xor_sum(bits, axis, keep_dims=True)).to(x.dtype, bitcast=as_bits)
 
 
 @Written
@@ -86,6 +93,7 @@ def sort(x, dim: tl.constexpr = None, descending: tl.constexpr = False):
     """Sort along `dim`, the last dimension, of 2**n elements."""
     rank: tl.constexpr = len(x.shape)
     tl.static_assert(_dimension(dim, rank) == rank - 1, "tl.sort sorts along the last dimension")
+    tl.static_assert(_is_power(x.numel), "tl.sort takes 2**n elements along each dimension")
     steps: tl.constexpr = _log2(x.shape[rank - 1])
     cube = tl.reshape(x, [2] * _log2(x.numel))
     return tl.reshape(_sort_runs(cube, steps, steps, descending), x.shape)
@@ -96,6 +104,9 @@ def topk(x, k: tl.constexpr, dim: tl.constexpr = None):
     """Give the `k` (2**m) largest elements along `dim`, the last dimension, largest first."""
     rank: tl.constexpr = len(x.shape)
     tl.static_assert(_dimension(dim, rank) == rank - 1, "tl.topk works along the last dimension")
+    tl.static_assert(_is_power(x.numel), "tl.topk takes 2**n elements along each dimension")
+    tl.static_assert(_is_power(k), "the k of tl.topk is a power of two: 1, 2, 4 ...")
+    tl.static_assert(k <= x.shape[rank - 1], "the k of tl.topk is at most the last extent")
     whole: tl.constexpr = _log2(x.shape[rank - 1])
     steps: tl.constexpr = _log2(k)
     cube = _sort_runs(tl.reshape(x, [2] * _log2(x.numel)), steps, whole, True)
@@ -115,6 +126,7 @@ def bitonic_merge(x, dim: tl.constexpr = None, descending: tl.constexpr = False)
     """Sort bitonic rows along `dim`, the last dimension, of 2**n elements."""
     rank: tl.constexpr = len(x.shape)
     tl.static_assert(_dimension(dim, rank) == rank - 1, "the last dimension is merged")
+    tl.static_assert(_is_power(x.numel), "runs of 2**n elements are merged")
     cube = tl.reshape(x, [2] * _log2(x.numel))
     order = tl.full([1] * len(cube.shape), descending, tl.int1)
     return tl.reshape(_merge(cube, _log2(x.shape[rank - 1]), order), x.shape)
@@ -124,6 +136,7 @@ def bitonic_merge(x, dim: tl.constexpr = None, descending: tl.constexpr = False)
 def flip(x, dim: tl.constexpr = None):
     """Turn the order of the elements along `dim` (2**n of them) round; the last without it."""
     at: tl.constexpr = _dimension(dim, len(x.shape))
+    tl.static_assert(_is_power(x.shape[at]), "tl.flip turns 2**n elements round")
     steps: tl.constexpr = _log2(x.shape[at])
     cube = tl.reshape(x, [*x.shape[:at], *([2] * steps), *x.shape[at + 1 :]])
     for step in tl.static_range(steps):

@@ -36,7 +36,7 @@ from tawa.analysis.coordinates import Dim
 from tawa.analysis.copies import is_zero
 from tawa.analysis.effects import accessed, enclosing_loops, is_volatile
 from tawa.analysis.memory import roots_of, synchronizers, writers
-from tawa.analysis.naming import name_of
+from tawa.analysis.naming import inherit_name, name_of
 from tawa.analysis.polynomial import (
     ONE,
     Call,
@@ -197,6 +197,7 @@ def _replace_load(op: tile.Load, desc: SSAValue, offsets: list[SSAValue], block:
         result_types=[TensorType(element, stored)],
     )
     load.location = op.location
+    inherit_name(load, op)
     builder.insert(load)
     value: SSAValue = load.result
     order = _memory_order(block)
@@ -253,6 +254,7 @@ def _replace_store(op: tile.Store, desc: SSAValue, offsets: list[SSAValue], bloc
     value = _reshaped(builder, value, [dim.block for dim in block.dims])
     store = tile.DescStore(operands=[desc, offsets, value])
     store.location = op.location
+    inherit_name(store, op)
     builder.insert(store)
     op.detach()
     op.erase()

@@ -18,6 +18,7 @@ from tawa.passes.ask_bounds import ask_bounds
 from tawa.passes.ask_masks import ask_masks
 from tawa.passes.coarse import overlap_products
 from tawa.passes.copy_ahead import copy_ahead
+from tawa.passes.counts import count_loops, count_loops_plain
 from tawa.passes.defer import defer_sums
 from tawa.passes.descriptors import promote, promote_always
 from tawa.passes.distribute import distribute
@@ -28,6 +29,7 @@ from tawa.passes.lower import lower
 from tawa.passes.open_descriptors import open_descriptors
 from tawa.passes.persist import persist
 from tawa.passes.prefetch import prefetch
+from tawa.passes.row_ends import end_rows, end_rows_plain
 from tawa.passes.simplify import simplify
 from tawa.passes.split_products import split_products
 from tawa.plan.plan import Declined, Plan
@@ -39,6 +41,8 @@ Pass: TypeAlias = Callable[[tile.Kernel, Plan, Target], tuple[Declined, ...]]
 TILE: tuple[Pass, ...] = (
     open_descriptors,
     simplify,
+    count_loops,  # before all that takes loops to count upwards
+    end_rows,  # before promotion, which makes no such store
     promote,  # after simplify: equal strides must be one value for a stride of 1 to show
     ask_masks,
     ask_alignment,  # after promotion: what goes by TMA asks nothing
@@ -50,7 +54,15 @@ TILE: tuple[Pass, ...] = (
 TILE_BY_TMA: tuple[Pass, ...] = tuple(promote_always if each is promote else each for each in TILE)
 
 # The same without promotion and bounds: what runs where a guard does not hold.
-TILE_PLAIN: tuple[Pass, ...] = (open_descriptors, simplify, ask_masks, ask_alignment, simplify)
+TILE_PLAIN: tuple[Pass, ...] = (
+    open_descriptors,
+    simplify,
+    count_loops_plain,
+    end_rows_plain,
+    ask_masks,
+    ask_alignment,
+    simplify,
+)
 
 # What changes the order of sums; not run under `strict`.
 REASSOCIATE: tuple[Pass, ...] = (

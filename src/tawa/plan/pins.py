@@ -14,6 +14,7 @@ from typing import Any, Literal, cast, get_args
 
 from tawa.errors import PlanError
 from tawa.plan.plan import Arrangement, Grouped, Plan, Schedule, Walk
+from tawa.syntax import in_ascii
 
 ByName = int | Mapping[str, int] | tuple[tuple[str, int], ...] | None
 StoreWay = Literal["tma", "slot", "registers"]
@@ -214,7 +215,7 @@ def pick(pins: ByName, names: tuple[str, ...], what: str) -> int | None:
 
 def fits(key: str, name: str) -> bool:
     """Tell whether a key of a pin speaks of a statement's name."""
-    return key in (name, name.split("@")[0], name.split("#")[0])
+    return in_ascii(key) in (name, name.split("@")[0], name.split("#")[0])
 
 
 def check_keys(pins: ByName, names: tuple[str, ...], what: str) -> None:

@@ -121,11 +121,8 @@ class Plan:
     guards: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        """Return the plan's text, which `plan=` reads back."""
-        # The text's module stands above this one: it builds plans.
-        from tawa.plan.text import print_plan
-
-        return print_plan(self)
+        """Return the plan's text, which `plan=` and `tawa.plan.text.parse_plan` read back."""
+        return _text(self)
 
     @property
     def consumers(self) -> tuple[RolePlan, ...]:
@@ -136,3 +133,37 @@ class Plan:
     def specialized(self) -> bool:
         """Whether the kernel is split into roles."""
         return bool(self.roles)
+
+
+def _text(plan: Plan) -> str:
+    """Return the text of a plan."""
+    kind = "specialized" if plan.specialized else "ordinary"
+    walk = f" walk={plan.walk}" if plan.walk != "forward" else ""
+    grouped = f" grouped={plan.grouped}" if plan.grouped != "rows" else ""
+    blocks = f" blocks={plan.blocks}" if plan.blocks != 1 else ""
+    sharing = " sharing=yes" if plan.sharing else ""
+    eviction = f" load_eviction={plan.load_eviction}" if plan.load_eviction else ""
+    lines = [
+        f"plan {kind} warps={plan.warps} arrangement={plan.arrangement} "
+        f"persistent={'yes' if plan.persistent else 'no'} group={plan.group} "
+        f"cluster={plan.cluster}{grouped}{walk}{eviction}{blocks}{sharing}"
+    ]
+    for role in plan.roles:
+        copies = f" instances={role.instances}" if role.instances != 1 else ""
+        lines.append(f"role {role.label} warps={role.warps} registers={role.registers}{copies}")
+    for ring in plan.arefs:
+        payloads = " = ".join(" + ".join(payload) for payload in (ring.payload, *ring.also))
+        via = f" via={ring.via}" if ring.via != "tma" else ""
+        via += " interleaved=yes" if ring.interleaved else ""
+        lines.append(f"aref {payloads} depth={ring.depth}{via}")
+    for loop in plan.loops:
+        pins = " pins=yes" if loop.pins else ""
+        lines.append(f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}{pins}")
+    for store in plan.stores:
+        more = f" places={store.places}" if store.places > 1 else ""
+        more += f" eviction={store.eviction}" if store.eviction else ""
+        more += f" stage={store.stage}" if store.stage else ""
+        lines.append(f"store {store.store} via={store.via} parts={store.parts}{more}")
+    lines.extend(f"guard {read}, {written}" for read, written in plan.guards)
+    lines.extend(f"declined {item.feature}: {item.reason}" for item in plan.declined)
+    return "\n".join(lines) + "\n"

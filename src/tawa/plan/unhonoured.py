@@ -67,9 +67,9 @@ def refuse_stores(problem: Problem, notes: Iterable[Declined]) -> None:
             case tile.DescStore() | tile.DescAtomic():
                 refused[name] = "its descriptor is made from values of the run"
             case tile.Store():
-                why = reasons.get(
-                    f"descriptor for {name.partition('#')[0]}", "it stores one element"
-                )
+                base = name.partition("#")[0]
+                why = reasons.get(f"descriptor for {base}", "it stores one element")
+                why = reasons.get(f"TMA for {base}", why)
                 refused[name] = f"it goes through pointers ({why})"
             case _:
                 pass

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from tawa.constants import freeze
 from tawa.errors import (
     ArgumentError,
     InternalError,
@@ -61,6 +62,7 @@ class Autotuner(Launchable):
     ) -> None:
         self.fn = fn
         self.configs = [Config.of(config) for config in configs] or [Config({})]
+        self._taken = frozenset(name for config in self.configs for name in config.all_kwargs())
         self.keys = list(key)
         self.arg_names = fn.arg_names
         self.tunings: dict[tuple[Any, ...], Tuning] = {}
@@ -112,6 +114,7 @@ class Autotuner(Launchable):
 
     def run(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
         """Launch with the best configuration for the key of this call, tuning when it is new."""
+        self._check_given(keywords)
         tuning = self._tuning(grid, args, keywords)
         config = self.best_config = tuning.best
         meta = {**keywords, **config.all_kwargs()}
@@ -130,6 +133,7 @@ class Autotuner(Launchable):
         return self._build(args, meta, best, self.fn.compile_plain)
 
     def _without_launch(self, args: Sequence[Any], meta: Mapping[str, Any]) -> Tuning:
+        self._check_given(meta)
         known = self.tunings.get(self._key(args, meta))
         return known or self._first_feasible(args, meta, "compiled without a launch")
 
@@ -144,6 +148,17 @@ class Autotuner(Launchable):
             config.pre_hook(self._named(args, keywords, config))
         return (compile or self.fn.compile)(*args, **{**keywords, **config.all_kwargs()})
 
+    def _check_given(self, keywords: Mapping[str, Any]) -> None:
+        """Raise ArgumentError for what a launch gives and its configuration does as well."""
+        if self._taken.isdisjoint(keywords):
+            return
+        twice = ", ".join(name for name in keywords if name in self._taken)
+        raise ArgumentError(
+            f"{self.name} got {twice} at a launch",
+            why="its configurations say what that is, and the fastest of them is used",
+            remedy=f"leave {twice} out, or out of the configurations",
+        )
+
     def _named(
         self, args: Sequence[Any], keywords: Mapping[str, Any], config: Config | None = None
     ) -> dict[str, Any]:
@@ -152,7 +167,7 @@ class Autotuner(Launchable):
 
     def _key(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
         named = self._named(args, keywords)
-        values = [named[name] for name in self.keys if name in named]
+        values = [freeze(named[name]) for name in self.keys if name in named]
         dtypes = [value.dtype for value in named.values() if hasattr(value, "dtype")]
         dtypes += [
             base.dtype

@@ -11,18 +11,22 @@ import struct
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from tawa.constants import freeze
 from tawa.frontend.signature import ConstantArg, Signature
 from tawa.plan.pins import Pins
 from tawa.runtime.codec import decode, encode
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.cubins import nvrtc_version
 from tawa.runtime.fingerprint import NAMELESS, compiler_digest, describe
-from tawa.runtime.specialize import freeze, signature_key
+from tawa.runtime.specialize import signature_key
 from tawa.runtime.stages import with_later
 from tawa.runtime.store import DiskStore
 from tawa.target import Target
+
+if TYPE_CHECKING:
+    from tawa.ir import tile
 
 
 class Compiler(Protocol):
@@ -30,7 +34,7 @@ class Compiler(Protocol):
 
     def __call__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., Any] | tile.Kernel,
         signature: Signature,
         options: Mapping[str, Any],
         pins: Pins,
@@ -52,9 +56,9 @@ def default_compiler(*args: Any, **options: Any) -> CompiledKernel:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Everything one compilation depends on."""
+    """Everything one compilation depends on; `text` is that of `function`, a Python one or IR."""
 
-    function: Callable[..., Any]
+    function: Callable[..., Any] | tile.Kernel
     text: str
     signature: Signature
     options: Mapping[str, Any]

@@ -23,6 +23,7 @@ from tawa.frontend.signature import Argument
 from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan
 from tawa.runtime.compiled import (
     CompiledKernel,
+    Demand,
     Guard,
     LaunchShape,
     Proof,
@@ -38,6 +39,7 @@ _CLASSES: dict[str, type] = {
         ArefPlan,
         CounterParameter,
         Declined,
+        Demand,
         GridParameter,
         Guard,
         LaunchShape,
@@ -65,6 +67,7 @@ _FACTS = (
     "timings",
     "declined",
     "guards",
+    "demands",
 )
 _LENGTH = struct.Struct("<I")
 

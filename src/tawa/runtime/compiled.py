@@ -101,6 +101,14 @@ class Guard:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A condition, as a guard's, of every launch; `refusal` says why one is refused otherwise."""
+
+    condition: str
+    refusal: str
+
+
 def places_at(level: str) -> str:
     """Return the name of what tells the places of a stage's operations."""
     return f"{level} places"
@@ -189,6 +197,7 @@ class CompiledKernel:
     timings: Mapping[str, float] = field(default_factory=dict[str, float])
     declined: tuple[Declined, ...] = ()
     guards: tuple[Guard, ...] = ()
+    demands: tuple[Demand, ...] = ()
 
     @property
     def cubin(self) -> bytes:
@@ -241,7 +250,8 @@ def spell_argument(argument: Argument) -> str:
             return f"= {getattr(value, '__name__', None) or repr(value)}"
         case DescriptorArg():
             block = "x".join(map(str, argument.block_shape))
-            return f"descriptor of {argument.dtype}[{block}]"
+            ends = " (rows end inside 16 bytes)" if argument.ragged else ""
+            return f"descriptor of {argument.dtype}[{block}]{ends}"
         case TupleArg():
             return f"({', '.join(argument.items)})"
         case PointerArg():

@@ -1,4 +1,4 @@
-"""From a Python function and a signature to a proved kernel: the compile driver.
+"""From a Python function, or tile IR, and a signature to a proved kernel: the compile driver.
 
 The planner ranks plans; the first of at most `ATTEMPTS` that lowers within budget, is proved and
 builds is taken, and each rejection is kept for `explain`. Nothing falls back in silence: when a
@@ -15,8 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from xdsl.dialects.builtin import ArrayAttr, StringAttr
-
+from tawa.analysis.naming import name_statements
 from tawa.codegen import CudaSource, generate
 from tawa.collector import at_rest
 from tawa.errors import (
@@ -42,7 +41,6 @@ from tawa.plan.unhonoured import refuse_declined
 from tawa.runtime import crash, cubins, nvrtc
 from tawa.runtime.compiled import (
     CompiledKernel,
-    Guard,
     LaunchShape,
     Proof,
     Resources,
@@ -50,6 +48,7 @@ from tawa.runtime.compiled import (
     SharedBuffer,
     Stage,
 )
+from tawa.runtime.conditions import demands_of, guards_of
 from tawa.runtime.crash import Steps
 from tawa.runtime.resident import less_local, more_resident
 from tawa.runtime.stages import stage_of, with_later
@@ -63,13 +62,6 @@ FEW = 16
 REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProtocol)
 """What makes the driver try the next plan. Of ProtocolError it is the subclass alone that says
 "not proved": a violated protocol is a fault of the compiler and is never passed over."""
-
-_REASONS = {
-    "guards": "pointer accesses became descriptor accesses",
-    "bounds": "numbers of elements were taken not to wrap",
-    "cluster_guards": "the blocks of a cluster share loads",
-}
-"""Attributes of a kernel that hold conditions of its launch, and why."""
 
 
 class Stopwatch:
@@ -93,7 +85,7 @@ class Stopwatch:
 
 
 def compile_kernel(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | tile.Kernel,
     signature: Signature,
     options: Mapping[str, Any],
     pins: Pins,
@@ -102,7 +94,7 @@ def compile_kernel(
     descriptors: bool = True,
     strict: bool = False,
 ) -> CompiledKernel:
-    """Compile `function` for `signature`.
+    """Compile `function` for `signature`; tile IR has its signature and options already.
 
     `descriptors` False keeps pointer accesses as they are (the launcher's way out when a guard does
     not hold); `strict` forbids re-association. Raises the errors of `tawa.errors`, all before
@@ -160,7 +152,7 @@ def _again(attempt: Callable[[Steps], object]) -> Steps:
 
 
 def _compile(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | tile.Kernel,
     signature: Signature,
     options: Mapping[str, Any],
     pins: Pins,
@@ -175,7 +167,11 @@ def _compile(
     roles, or without, are tried: of kernels that all do, the one that does so least is taken.
     """
     with watch.phase("frontend"):
-        kernel = build_tile(function, signature, options)
+        if isinstance(function, tile.Kernel):
+            kernel = function.clone()
+        else:
+            kernel = build_tile(function, signature, options)
+        name_statements(kernel)
     stages = stage_of("tile", kernel)
     begin = watch.steps.begin
     with watch.phase("tile passes"):
@@ -314,28 +310,9 @@ def _carry_out(
         proof=Proof(proof.ok, proof.states, proof.verdict),
         timings=dict(watch.seconds),
         declined=tuple(dict.fromkeys((*notes, *rejected))),
-        guards=_guards(work, plan),
+        guards=guards_of(work, plan),
+        demands=demands_of(work),
     )
-
-
-def _guards(kernel: tile.Kernel, plan: Plan) -> tuple[Guard, ...]:
-    """Return what only a launch can decide, as conditions over its arguments and grid."""
-    found = [
-        Guard(
-            f"disjoint({first}, {stored})",
-            f"{first} is accessed out of order with stores to {stored}",
-        )
-        for first, stored in plan.guards
-    ]
-    for name, reason in _REASONS.items():
-        match kernel.attributes.get(name):
-            case ArrayAttr() as texts:
-                found += [
-                    Guard(text.data, reason) for text in texts if isinstance(text, StringAttr)
-                ]
-            case _:
-                pass
-    return tuple(found)
 
 
 def _resources(

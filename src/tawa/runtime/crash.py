@@ -8,8 +8,10 @@ Its name is a hash of the failure, so that the same one is written once.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import platform
+import re
 import tempfile
 import textwrap
 import traceback
@@ -25,14 +27,14 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation, SSAValue
 
 from tawa.errors import InternalError, Place
-from tawa.frontend.builder import Builder
 from tawa.frontend.context import Context
 from tawa.frontend.source import source_of, underlying
 from tawa.ir import tile
+from tawa.ir.build.builder import Builder
 from tawa.plan.plan import Plan
 from tawa.runtime.compiled import spell_signature
 from tawa.runtime.fingerprint import functions_of
-from tawa.runtime.store import cache_folder
+from tawa.runtime.store import UntrustedError, cache_folder, make_private, write_whole
 from tawa.version import __version__
 
 _PACKAGES = ("xdsl", "numpy", "cuda-bindings", "nvidia-cuda-nvrtc")
@@ -71,6 +73,8 @@ class Request:
     @property
     def name(self) -> str:
         """The kernel's name."""
+        if isinstance(self.function, tile.Kernel):
+            return self.function.sym_name.data
         return getattr(underlying(self.function), "__name__", "kernel")
 
     @property
@@ -109,20 +113,34 @@ def save(error: Exception, request: Request, steps: Steps) -> Path | None:
     files = {
         "report.txt": _report(trace, request, steps),
         "kernel.py": _source(request.function),
+        "kernel.mlir": str(request.function) if isinstance(request.function, tile.Kernel) else "",
         "before.mlir": steps.ir,
         "plan.txt": steps.plan,
     }
     digest = hashlib.sha256("\0".join(files.values()).encode(), usedforsecurity=False).hexdigest()
-    name = f"{request.name}-{digest[:12]}"
-    for parent in (cache_folder() / "reports", Path(tempfile.gettempdir()) / "tawa-reports"):
+    called = re.sub(r"\W+", "_", request.name)[:80]  # a kernel's name may be anything
+    for folder in (
+        lambda: _private(cache_folder(), "reports", f"{called}-{digest[:12]}"),
+        lambda: Path(tempfile.mkdtemp(prefix=f"tawa-{called}-")),  # a new one: links lead nowhere
+    ):
         with suppress(OSError):
-            folder = parent / name
-            folder.mkdir(parents=True, exist_ok=True)
+            made = folder()
             for file, text in files.items():
                 if text:
-                    (folder / file).write_text(text, encoding="utf-8")
-            return folder
+                    write_whole(made / file, text.encode("utf-8", "backslashreplace"))
+            return made
     return None
+
+
+def _private(folder: Path, *parts: str) -> Path:
+    """Return a folder inside another, each that is below it for its owner only."""
+    make_private(folder)
+    for part in parts:
+        folder = folder / part
+        if folder.is_symlink():
+            raise UntrustedError(errno.EPERM, "it is a link", str(folder))
+        make_private(folder)
+    return folder
 
 
 def _report(trace: str, request: Request, steps: Steps) -> str:

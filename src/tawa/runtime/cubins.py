@@ -7,6 +7,7 @@ the generated CUDA did not, NVRTC is not run again.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import os
 import struct
@@ -17,7 +18,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from tawa.codegen.source import CudaSource
@@ -98,7 +98,7 @@ def _key(text: str, name: str, arch: str) -> str:
 @cache
 def _build_digest() -> str:
     """Return a hash of the module that calls NVRTC: its options and what it checks."""
-    content = Path(nvrtc.__file__).read_bytes()
+    content = inspect.getsource(nvrtc).encode()
     return hashlib.sha256(content, usedforsecurity=False).hexdigest()
 
 

@@ -168,6 +168,8 @@ def wrap(function: Any, **options: Any) -> Launchable:
                 remedy="give them where the function itself is decorated",
             )
         return function
+    if isinstance(inner := getattr(function, "function", None), Launchable):  # of compile_ir
+        return wrap(inner, **options)
     if is_autotuner(function):
         return Autotuner.of(function, wrap(function.fn, **options))
     if is_heuristics(function):

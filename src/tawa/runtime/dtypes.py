@@ -7,7 +7,10 @@ NumPy and ml_dtypes have ``.name``, Triton's and our own language dtypes have ``
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
 
 from tawa.errors import ArgumentError
 
@@ -87,10 +90,12 @@ PACK = {
     "u64": "Q",
     "f16": "e",
     "bf16": "H",
+    "f8e4m3": "B",
+    "f8e5m2": "B",
     "f32": "f",
     "f64": "d",
 }
-"""The `struct` letter that packs a scalar parameter of each type; bf16 goes through `bf16_bits`."""
+"""The `struct` letter that packs a scalar parameter of each type; some go through `BITS`."""
 
 
 def bf16_bits(value: float) -> int:
@@ -99,3 +104,26 @@ def bf16_bits(value: float) -> int:
     if bits & 0x7FFFFFFF > 0x7F800000:
         return bits >> 16 | 0x40  # a NaN stays a NaN
     return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+
+
+def f8e4m3_bits(value: float) -> int:
+    """Return the 8 bits of `value` rounded to the nearest float8e4nv, ties to even."""
+    return _fp8_bits(value, "f8e4m3")
+
+
+def f8e5m2_bits(value: float) -> int:
+    """Return the 8 bits of `value` rounded to the nearest float8e5, ties to even."""
+    return _fp8_bits(value, "f8e5m2")
+
+
+def _fp8_bits(value: float, name: str) -> int:
+    import numpy as np
+
+    dtype: Any = numpy_dtype(name)
+    return int(np.asarray(value, np.float32).astype(dtype).view(np.uint8))
+
+
+BITS: Mapping[str, Callable[[float], int]] = MappingProxyType(
+    {"bf16": bf16_bits, "f8e4m3": f8e4m3_bits, "f8e5m2": f8e5m2_bits}
+)
+"""What makes the bits of a number of a type that `struct` does not know."""

@@ -28,7 +28,7 @@ from tawa.version import __version__
 
 NAMELESS = "(nameless)"
 """In the text of what has no other name than its address: it means nothing to other processes."""
-_BESIDE = ("kernels", "tools", "__pycache__")
+_BESIDE = ("axon", "cypress", "kernels", "ppl", "tools", "__pycache__")
 """Folders of the package that no compilation reads; kernels are told by their own text."""
 _LIBRARIES = ("triton", "tawa")
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -322,9 +322,15 @@ def compiler_digest() -> str:
     """Return a hash of the version and of the compiler's own sources (computed once a process).
 
     A source is told by path, size and time of change: reading all of them would cost more than the
-    rest of a cache hit.
+    rest of a cache hit. Imported from an archive, the archive is.
     """
-    todo, found = [str(Path(__file__).parent.parent)], list[str]()
+    top = Path(__file__).parent.parent
+    if not top.is_dir():
+        archive = next(each for each in top.parents if each.is_file())
+        facts = archive.stat()
+        text = f"{__version__}\n{archive} {facts.st_size} {facts.st_mtime_ns}"
+        return hashlib.sha256(text.encode(), usedforsecurity=False).hexdigest()
+    todo, found = [str(top)], list[str]()
     while todo:
         folder = todo.pop()
         for name in os.listdir(folder):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tawa.constants import freeze
 from tawa.errors import ArgumentError
 from tawa.frontend.source import UNSET, contents
 from tawa.runtime.arrays import is_array, is_tensor
@@ -139,6 +140,7 @@ def make_form(
 
     namespace: dict[str, Any] = {
         "__table": table,
+        "__freeze": freeze,
         "__specialize": specialize,
         "__look": look,
         "__ArgumentError": ArgumentError,
@@ -249,7 +251,7 @@ def _facts(parameter: Parameter, value: Any) -> _Facts:
     if is_array(value):
         return _array_facts(parameter, is_tensor(value))
     if is_jit(value) or type(value).__name__ in ("constexpr", "dtype"):
-        return _Facts(key=(name,))
+        return _Facts(key=(f"__freeze({name})",))
     return _number_facts(parameter, value)
 
 
@@ -285,7 +287,9 @@ def _descriptor_facts(name: str) -> _Facts:
         f"{name}__shape = tuple({name}.shape)",
         f"{name}__strides = tuple({name}.strides)",
     )
-    return _Facts(reads, (f"__kind_{name}", f"tuple({name}.block_shape)", f"{name}.padding"))
+    ragged = f"{name}__shape and {name}__shape[-1] & 15"  # where rows end, of elements of any size
+    facts = (f"__kind_{name}", f"tuple({name}.block_shape)", f"{name}.padding", ragged)
+    return _Facts(reads, facts)
 
 
 def _number_facts(parameter: Parameter, value: Any) -> _Facts:

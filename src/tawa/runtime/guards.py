@@ -18,9 +18,9 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import Any, TypeAlias
 
-from tawa.errors import InternalError
+from tawa.errors import InternalError, LaunchError
 from tawa.frontend.signature import ConstantArg
 from tawa.runtime.arrays import View, look
 from tawa.runtime.compiled import CompiledKernel
@@ -34,6 +34,8 @@ _GRID = ("grid0", "grid1", "grid2")
 _KEPT = 4096
 # Trips worth a list: a fifth of a second at most, once for sizes that are new.
 _LISTED = 1 << 18
+_Check: TypeAlias = Callable[[dict[str, Any]], bool | None]
+"""Tells whether a condition holds; None where there is more to look at than is worth it."""
 _FUNCTIONS = ("divide", "remainder", "minimum", "maximum", "where")
 
 
@@ -84,13 +86,19 @@ class Guards:
         self.verdicts: dict[tuple[Any, ...], bool] = {}
         self._pairs: list[tuple[str, str]] = []
         self._checks: list[Callable[[dict[str, Any]], bool]] = []
+        self._demands: list[tuple[_Check, str]] = []
+        self._kernel = kernel.name
         self._checked: dict[tuple[Any, ...], bool] = {}
         self._used: set[str] = set()
         numbers = Names(
             {*names.numbers, *_PROGRAMS, *_GRID, *_FUNCTIONS}, names.arrays, names.descriptors
         )
         for guard in kernel.guards:
-            self._add(guard.condition, numbers)
+            if (check := self._check(guard.condition, numbers)) is not None:
+                self._checks.append(lambda scope, check=check: check(scope) is True)
+        for demand in kernel.demands:
+            if (check := self._check(demand.condition, numbers)) is not None:
+                self._demands.append((check, demand.refusal))
         self._read = tuple(name for name in self._order if name in self._used)
         self.facts = self._deciding(kernel, names)
 
@@ -106,22 +114,25 @@ class Guards:
         over = self._used.intersection(_PROGRAMS + _GRID)
         return *(fact for fact in facts if fact in own), *(("__x", "__y", "__z") if over else ())
 
-    def _add(self, condition: str, names: Names) -> None:
+    def _check(self, condition: str, names: Names) -> _Check | None:
+        """Return the check of a condition; one of memory becomes a pair."""
         match parse(condition, "eval").body:
             case ast.Call(func=ast.Name("disjoint"), args=[ast.Name(first), ast.Name(second)]):
                 self._pairs.append((first, second))
+                return None
             case ast.Call(func=ast.Name("never_negative"), args=[inner, *walks]):
-                self._ask(inner, walks, names, lambda found: found >= 0)
+                return self._ask(inner, walks, names, lambda found: found >= 0)
             case ast.Call(
                 func=ast.Name("always_multiple"), args=[inner, ast.Constant(int(unit)), *walks]
             ):
-                self._ask(inner, walks, names, lambda found: found % unit == 0)
+                return self._ask(inner, walks, names, lambda found: found % unit == 0)
             case ast.Call(func=ast.Name("always_within"), args=[inner, least, most, *walks]):
                 low, high = map(ast.literal_eval, (least, most))
-                self._ask(inner, walks, names, lambda found: (low <= found) & (found <= high))
+                within: Callable[[Any], Any] = lambda found: (low <= found) & (found <= high)  # noqa: E731
+                return self._ask(inner, walks, names, within)
             case whole:
                 code = self._code(whole, names)
-                self._checks.append(lambda scope: bool(eval(code, {}, scope)))
+                return lambda scope: bool(eval(code, {}, scope))
 
     def _ask(
         self,
@@ -129,8 +140,8 @@ class Guards:
         walks: Sequence[ast.expr],
         names: Names,
         holds: Callable[[Any], Any],
-    ) -> None:
-        """Add the check that a number holds in every program and in every trip of some loops."""
+    ) -> _Check:
+        """Return the check that a number holds in every program and in every trip of some loops."""
         numbered = Names(
             {*names.numbers, *map(_trip, range(len(walks)))}, names.arrays, names.descriptors
         )
@@ -141,11 +152,11 @@ class Guards:
             start, end, step = (self._code(bound, numbered) for bound in walk.elts)
             loops.append((start, end, step))
 
-        def check(scope: Mapping[str, Any]) -> bool:
+        def check(scope: Mapping[str, Any]) -> bool | None:
             found = _listed(code, loops, scope)
-            return found is not None and bool(holds(found).all())
+            return None if found is None else bool(holds(found).all())
 
-        self._checks.append(check)
+        return check
 
     def _code(self, expression: ast.expr, names: Names) -> CodeType:
         code = compiled(expression, names)
@@ -155,12 +166,13 @@ class Guards:
     @property
     def any(self) -> bool:
         """Whether there is anything to decide."""
-        return bool(self._pairs or self._checks)
+        return bool(self._pairs or self._checks or self._demands)
 
     def hold(self, facts: tuple[Any, ...], given: Sequence[Any], grid: Sequence[int]) -> bool:
         """Decide for a launch; `facts` are its numbers and addresses, the key of the verdict.
 
-        `given` are the values a launcher gets, in its order.
+        `given` are the values a launcher gets, in its order. Raises LaunchError where the kernel
+        may run but for what it demands.
         """
         if (known := self.verdicts.get(facts)) is not None:
             return known
@@ -185,8 +197,21 @@ class Guards:
         if len(self._checked) >= _KEPT:
             self._checked.clear()
         full = {**scope, **dict(zip(_GRID, extents))}
-        verdict = self._checked[key] = all(check(full) for check in self._checks)
+        verdict = all(check(full) for check in self._checks)
+        if verdict:
+            self._refuse(full)
+        self._checked[key] = verdict
         return verdict
+
+    def _refuse(self, scope: dict[str, Any]) -> None:
+        for check, refusal in self._demands:
+            if check(scope) is False:
+                numbers = (f"{name}={scope[name]}" for name in self._read)
+                raise LaunchError(
+                    f"{self._kernel}: {refusal}",
+                    why=f"the launch has {', '.join(numbers)}",
+                    remedy="pass other bounds; int64 ones, as n.to(tl.int64), count further",
+                )
 
 
 def _listed(

@@ -4,7 +4,7 @@
 runs when that code meets something new: it derives the signature, compiles, and makes the launcher
 for the device that holds the data.
 
-Length: one class, all of whose methods share its locks and tables.
+Length: one class follows a launch from the user's brackets to the launcher.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sys import modules
 from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
+from tawa.constants import freeze, is_exact
 from tawa.errors import ArgumentError, InternalError
 from tawa.frontend.source import lines_of, unwrapped
 from tawa.plan.pins import Pins
@@ -39,7 +40,7 @@ from tawa.runtime.fingerprint import Binding, Fingerprint, fingerprint
 from tawa.runtime.forms import MISSING, make_binder, make_form
 from tawa.runtime.kernel import KernelFunction
 from tawa.runtime.locks import Lock
-from tawa.runtime.specialize import Call, bind, derive_signature, freeze
+from tawa.runtime.specialize import Call, bind, derive_signature
 from tawa.runtime.store import DiskStore, cache_folder, store_at
 from tawa.runtime.tensors import DYNAMO, keep_out, opaque, undisturbed
 from tawa.runtime.tuples import spread_kernel, spread_values, tuples_of
@@ -137,6 +138,7 @@ class JitFunction(Launchable, Generic[P, R]):
         self._under_way: dict[object, Future[GpuKernel]] = {}
         self._text: Fingerprint | None = None
         self._forms: dict[Any, Launcher] = {}
+        self._by_bits: dict[Any, Launcher] = {}
         self._binder: Launcher = self._first_launch
         self._spread: dict[object, JitFunction[..., Any]] = {}
         self._entered: dict[object, Launcher] = {}
@@ -193,7 +195,7 @@ class JitFunction(Launchable, Generic[P, R]):
         """Read the kernel's text and generate the binder that watches its variables."""
         with self._lock:
             self._text = self._read_text()
-            self._forms = {}
+            self._forms, self._by_bits = {}, {}
             self._binder = make_binder(
                 self.kernel, self._text.bindings, self._forms, self._learn, self._launch_anew
             ).function
@@ -240,14 +242,14 @@ class JitFunction(Launchable, Generic[P, R]):
         """Return the form of a call that was not seen yet (or whose constants do not hash)."""
         frozen = freeze(key)
         with suppress(TypeError):
-            if (known := self._forms.get(frozen)) is not None:
+            if (known := self._by_bits.get(frozen)) is not None:
                 return known
         if more:
             bind(self.kernel, (*values, *more), options)
         given = {n: v for n, v in zip(self.kernel.names, values) if v is not MISSING}
         call = bind(self.kernel, (), {**given, **options})
         if tuples_of(self.kernel, call.values):
-            return self._forms.setdefault(frozen, self._launch_spread)
+            return self._keep(key, frozen, options, values, self._launch_spread)
         try:
             hash(frozen)
         except TypeError as error:
@@ -258,7 +260,35 @@ class JitFunction(Launchable, Generic[P, R]):
             ) from error
         table: dict[Any, Launcher] = {}
         form = make_form(self.kernel, call.values, table, partial(self._specialize, table))
-        return self._forms.setdefault(frozen, form.function)
+        return self._keep(key, frozen, options, values, form.function)
+
+    def _keep(
+        self,
+        key: tuple[Any, ...],
+        frozen: Any,
+        options: Mapping[str, Any],
+        values: Sequence[Any],
+        form: Launcher,
+    ) -> Launcher:
+        """Keep and return the form of a call. Where equal constants need not be the same, what a
+        launch finds by them looks at their bits first.
+        """
+        form = self._by_bits.setdefault(frozen, form)
+        constants = [v for p, v in zip(self.kernel.parameters, values) if p.constexpr]
+        exact = all(map(is_exact, (*constants, *options.values())))
+        with suppress(TypeError):  # no launch finds what does not hash
+            self._forms[key] = form if exact else self._launch_by_bits
+        return form
+
+    def _launch_by_bits(
+        self, grid: Any, options: Mapping[str, Any], *values: Any
+    ) -> CompiledKernel:
+        """Launch with constants such as 0.0 or (1, 2), which are equal to others."""
+        key: list[Any] = []
+        for parameter, value in zip(self.kernel.parameters, values):
+            key += (type(value), value) if parameter.constexpr else (type(value),)
+        form = self._learn((*key, *options.items()), options, values, ())
+        return form(grid, options, *values)
 
     def _launch_spread(self, grid: Any, options: Mapping[str, Any], *values: Any) -> CompiledKernel:
         """Launch with tuples among the arguments."""

@@ -81,6 +81,15 @@ class KernelFunction:
         made.parameters, made.groups = tuple(parameters), groups
         return made
 
+    @classmethod
+    def without_source(cls, name: str, parameters: Iterable[Parameter]) -> KernelFunction:
+        """Return what a launch reads of a kernel that no Python function made."""
+
+        def launched() -> None: ...
+
+        launched.__name__ = launched.__qualname__ = name
+        return cls(launched).with_parameters(parameters, {})
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The parameters' names."""
@@ -90,6 +99,9 @@ class KernelFunction:
     def by_name(self) -> Mapping[str, Parameter]:
         """The parameters by name."""
         return {parameter.name: parameter for parameter in self.parameters}
+
+
+_LAUNCHER = ("__at", "__shape", "__strides")  # what launchers call the facts of an argument
 
 
 def _parameter(
@@ -104,6 +116,14 @@ def _parameter(
             f"the kernel {kernel} has a parameter *{parameter.name}",
             why="the number of a kernel's parameters is fixed when it is compiled",
             remedy="name each parameter",
+        )
+    if parameter.name.startswith("__") or parameter.name.endswith(_LAUNCHER):
+        raise ArgumentError(
+            f"the kernel {kernel} has a parameter called {parameter.name}",
+            why="names that begin with two underscores, or end in "
+            + ", ".join(_LAUNCHER)
+            + ", are those of the code that launches it",
+            remedy="call it otherwise",
         )
     constexpr, dtype = _annotation(parameter.annotation)
     return Parameter(

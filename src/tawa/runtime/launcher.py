@@ -26,7 +26,7 @@ from tawa.codegen.parameters import (
 )
 from tawa.runtime.compiled import CompiledKernel, LaunchShape
 from tawa.runtime.counters import Counters
-from tawa.runtime.dtypes import PACK, bf16_bits
+from tawa.runtime.dtypes import BITS, PACK
 from tawa.runtime.expressions import Names, rewrite
 from tawa.runtime.forms import Generated, generate, launch_names
 from tawa.runtime.grid import launches, resolve_grid
@@ -34,7 +34,7 @@ from tawa.runtime.guards import Guards, facts_of
 from tawa.runtime.maps import spell_map
 from tawa.runtime.recent import Recent
 from tawa.runtime.refusals import fail, refuse
-from tawa.runtime.tensor_map import MapBuffer, Tensor, encode
+from tawa.runtime.tensor_map import MapBuffer, describe, encode
 from tawa.target import PROGRAMS, WALKED
 
 _MAPS_KEPT = 4096
@@ -126,9 +126,11 @@ class MapCache:
     places: dict[tuple[Any, ...], int] = field(default_factory=dict[Any, int])
     _maps: list[MapBuffer] = field(default_factory=list[MapBuffer])
 
-    def make(self, address: int, extents: Sequence[int], strides: Sequence[int]) -> int:
+    def make(
+        self, address: int, extents: Sequence[int], strides: Sequence[int], value: Any = None
+    ) -> int:
         """Encode and keep a map; return its address."""
-        tensor = Tensor(self.name, address, _integers(extents), _integers(strides))
+        tensor = describe(self.name, address, extents, strides, value)
         buffer = encode(self.parameter, tensor, self.encode_tiled)
         if len(self._maps) >= _MAPS_KEPT:
             self.places.clear()
@@ -136,10 +138,6 @@ class MapCache:
         self._maps.append(buffer)
         self.places[address, extents, strides] = buffer.address
         return buffer.address
-
-
-def _integers(values: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(int(value) for value in values)
 
 
 class _Writer:
@@ -170,9 +168,9 @@ class _Writer:
                 self._map(index, parameter)
 
     def _value(self, text: str, dtype: str) -> None:
-        if dtype == "bf16":
-            self.namespace["__bf16"] = bf16_bits
-            text = f"__bf16({text})"
+        if (bits := BITS.get(dtype)) is not None:
+            self.namespace[f"__{dtype}"] = bits
+            text = f"__{dtype}({text})"
         letter = PACK[dtype]
         self.layout += f"{letter}{8 - struct.calcsize('<' + letter)}x"
         self.packed.append(text)
@@ -187,7 +185,8 @@ class _Writer:
         maps = MapCache(parameter, text.name, self.machine.encode_tiled)
         self.namespace |= {f"__map{index}": maps.places.get, f"__make{index}": maps.make}
         facts = f"{address}, {shape}, {strides}"
-        self.inside += [f"__slots[{index}] = __map{index}(({facts})) or __make{index}({facts})"]
+        made = f"__make{index}({facts}, {text.value})"
+        self.inside += [f"__slots[{index}] = __map{index}(({facts})) or {made}"]
 
     def values_layout(self) -> struct.Struct:
         """Return the layout of the packed values."""

@@ -10,7 +10,7 @@ from tawa.codegen.parameters import ScalarParameter
 from tawa.errors import ArgumentError
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.driver import launch_error
-from tawa.runtime.dtypes import PACK, bf16_bits
+from tawa.runtime.dtypes import BITS, PACK
 from tawa.runtime.grid import resolve_grid
 from tawa.runtime.recent import Recent
 
@@ -41,7 +41,8 @@ def refuse(reason: Exception, kernel: CompiledKernel, grid: Any, values: Mapping
 
 
 def _check_scalar(kernel: str, parameter: ScalarParameter, value: Any) -> None:
-    bits = bf16_bits(value) if parameter.dtype == "bf16" else value
+    made = BITS.get(parameter.dtype)
+    bits = value if made is None else made(value)
     try:
         struct.pack("<" + PACK[parameter.dtype], bits)
     except (struct.error, OverflowError) as error:

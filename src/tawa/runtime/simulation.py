@@ -70,6 +70,7 @@ def simulate(
     # The tile stage is the program as it was written: it relies on nothing.
     if level != "tile" and not guards_hold(compiled, arguments, extents):
         compiled = launchable.compile_plain(*args, grid=grid, **meta)
+        guards_hold(compiled, arguments, extents)  # refuses a launch that it cannot run
     if level != "tile":
         launches(compiled, extents)  # raises for a grid that no launch takes
     program = compiled.asm.program(level)

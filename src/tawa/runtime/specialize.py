@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from tawa.constants import freeze
 from tawa.errors import ArgumentError
 from tawa.frontend.signature import (
     Argument,
@@ -23,7 +24,7 @@ from tawa.frontend.signature import (
 from tawa.plan.pins import Pins
 from tawa.runtime.arrays import is_array, look
 from tawa.runtime.descriptors import is_descriptor
-from tawa.runtime.dtypes import dtype_name
+from tawa.runtime.dtypes import BYTES, dtype_name
 from tawa.runtime.kernel import KernelFunction, Parameter, is_jit, unwrap_constant
 
 WISHES = frozenset(
@@ -222,31 +223,15 @@ def _descriptor(name: str, value: Any) -> DescriptorArg:
             f"the descriptor '{name}' has block_shape={list(block)}",
             why="it has 1 to 5 dimensions, each of at least one element",
         )
-    return DescriptorArg(dtype, block, getattr(value, "padding", "zero"))
+    ragged = bool(int(value.shape[-1]) * BYTES[dtype] % 16)
+    return DescriptorArg(dtype, block, getattr(value, "padding", "zero"), ragged)
 
 
 def signature_key(signature: Signature) -> tuple[object, ...]:
-    """Return a hashable key in which the constants 1, 1.0 and True differ."""
+    """Return a hashable key in which constants differ by type and bits."""
     return tuple(
         (name, type(argument.value), freeze(argument.value))
         if isinstance(argument, ConstantArg)
         else (name, argument)
         for name, argument in signature.items()
     )
-
-
-_NESTED = (dict, list, tuple, set)
-
-
-def freeze(value: Any) -> Any:
-    """Return a hashable twin of a value made of dicts, lists and sets."""
-    match value:
-        case dict():
-            return tuple(sorted((str(k), freeze(v)) for k, v in value.items()))  # pyright: ignore
-        case list() | tuple() | set():
-            # Most entries of a key are neither; they are not worth a call.
-            return tuple(
-                [freeze(item) if isinstance(item, _NESTED) else item for item in value]  # pyright: ignore
-            )
-        case _:
-            return value

@@ -42,9 +42,32 @@ def cache_folder() -> Path:
     return (Path(base) if base else home / ".cache") / "tawa"
 
 
-def _write_whole(path: Path, content: bytes) -> None:
+class UntrustedError(OSError):
+    """A file or folder that somebody else owns or may write."""
+
+
+def check_owner(path: Path, facts: os.stat_result) -> None:
+    """Raise UntrustedError unless the user or root owns what `facts` are of, and nobody else may
+    write it: what is read from there runs on the GPU. OpenSSH asks the same (StrictModes).
+    """
+    if os.name != "posix":
+        return
+    if facts.st_uid not in (0, os.geteuid()):
+        raise UntrustedError(errno.EPERM, f"user {facts.st_uid} owns it", str(path))
+    if facts.st_mode & 0o022:
+        mode = stat.S_IMODE(facts.st_mode)
+        raise UntrustedError(errno.EPERM, f"others may write it (mode {mode:04o})", str(path))
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that only its owner enters; one that is there must pass `check_owner`."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_owner(folder, folder.stat())
+
+
+def write_whole(path: Path, content: bytes) -> None:
     """Write a file beside `path`, for its owner only, and rename it into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     draft = path.with_name(f"{_DRAFT}{os.urandom(8).hex()}")  # processes of other machines too
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -65,6 +88,11 @@ def _read_whole(path: Path) -> bytes:
     flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     handle = os.open(path, os.O_RDONLY | flags)
     facts = os.fstat(handle)
+    try:
+        check_owner(path, facts)
+    except UntrustedError:
+        os.close(handle)
+        raise
     if not stat.S_ISREG(facts.st_mode) or facts.st_size > _LARGEST:
         os.close(handle)
         raise OSError(errno.EINVAL, "no plain file of a kernel", str(path))
@@ -88,6 +116,7 @@ class DiskStore:
         self._lock = Lock()
         self._writes = 0
         self._writable = True
+        self._told = False
 
     def path(self, key: str) -> Path:
         """Return the file of a key."""
@@ -98,7 +127,12 @@ class DiskStore:
         """Return the bytes stored under `key`, or None when absent, damaged or another key's."""
         path = self.path(key)
         try:
+            for folder in (self.folder, path.parent):
+                check_owner(folder, folder.stat())
             content = _read_whole(path)
+        except UntrustedError as error:
+            self._pass_over(error)
+            return None
         except OSError:
             return None
         body = content[32:]
@@ -116,16 +150,33 @@ class DiskStore:
             return
         path, content = self.path(key), _digest(key, body) + body
         try:
+            make_private(self.folder)
             try:
-                _write_whole(path, content)
+                write_whole(path, content)
             except FileNotFoundError:  # no folder yet, or somebody removes it: perhaps again
-                _write_whole(path, content)
+                write_whole(path, content)
+        except UntrustedError as error:
+            self._pass_over(error)
+            return
         except IsADirectoryError:  # somebody's folder stands there; the others can be written
             return
         except OSError as error:
             self._give_up(error)
             return
         self._sweep_sometimes()
+
+    def _pass_over(self, error: UntrustedError) -> None:
+        """Say once that something of the cache is not used, since others could have written it."""
+        with self._lock:
+            told, self._told = self._told, True
+        if told:
+            return
+        warnings.warn(
+            f"{error.filename} is not used for compiled kernels: {error.strerror}. Remove it, or"
+            " chmod it to 0700, or set TAWA_CACHE_DIR to a folder of your own",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
     def _give_up(self, error: OSError) -> None:
         with self._lock:

@@ -13,6 +13,8 @@ from typing import Any
 
 from tawa.codegen.parameters import TensorMapParameter
 from tawa.errors import DescriptorError
+from tawa.runtime.arrays import View, look
+from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.dtypes import BYTES
 
 MAP_BYTES = 128
@@ -39,17 +41,32 @@ _FILL_ZERO, _FILL_NAN = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """What a map describes: `extents` and `strides` in elements, slowest first, at `address`."""
+    """What a map describes: `extents` and `strides` in elements, slowest first, at `address`.
+
+    `array` is the array of a descriptor argument; a kernel's own descriptors are of pointers.
+    """
 
     name: str
     address: int
     extents: tuple[int, ...]
     strides: tuple[int, ...]
+    array: View | None = None
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing to load or store."""
         return 0 in self.extents
+
+
+def describe(
+    name: str, address: int, extents: Sequence[Any], strides: Sequence[Any], value: Any = None
+) -> Tensor:
+    """Return what a map describes; `value` is the argument that a descriptor was passed as: the
+    descriptor, or, where its form is known from before, its array alone.
+    """
+    array = None if value is None else look(value.base if is_descriptor(value) else value)
+    sizes, steps = (tuple(int(number) for number in numbers) for numbers in (extents, strides))
+    return Tensor(name, address, sizes, steps, array)
 
 
 def check(parameter: TensorMapParameter, tensor: Tensor) -> None:
@@ -72,6 +89,7 @@ def check(parameter: TensorMapParameter, tensor: Tensor) -> None:
         )
     _check_extents(tensor)
     _check_strides(parameter, tensor)
+    _check_array(tensor)
 
 
 def _check_box(parameter: TensorMapParameter, name: str) -> None:
@@ -137,6 +155,30 @@ def _check_strides(parameter: TensorMapParameter, tensor: Tensor) -> None:
                 f"{tensor.name}: TMA takes strides from 0 up to 2^40 - 1 bytes, got {size} along"
                 f" dimension {axis}",
             )
+
+
+def _check_array(tensor: Tensor) -> None:
+    """Raise DescriptorError for a descriptor of more than its array: TMA would go beyond it."""
+    if (array := tensor.array) is None:
+        return
+    own, said = _reach(array.shape, array.strides), _reach(tensor.extents, tensor.strides)
+    if said.start < own.start or own.stop < said.stop:
+        raise DescriptorError(
+            f"{tensor.name}: the descriptor has shape {list(tensor.extents)} and strides"
+            f" {list(tensor.strides)}, its array shape {list(array.shape)} and strides"
+            f" {list(array.strides)}",
+            why=f"it describes elements {said.start} to {said.stop - 1} from the array's first one,"
+            f" and the array has elements {own.start} to {own.stop - 1}",
+            remedy="describe what the array has, or pass the larger array",
+        )
+
+
+def _reach(extents: Sequence[int], strides: Sequence[int]) -> range:
+    """Return the places, in elements from the first, from the lowest to the highest element."""
+    if 0 in extents:
+        return range(0)
+    steps = [(extent - 1) * stride for extent, stride in zip(extents, strides)]
+    return range(sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + 1)
 
 
 def byte_strides(parameter: TensorMapParameter, tensor: Tensor) -> tuple[int, ...]:

@@ -44,8 +44,30 @@ def _bind(name: str, kind: Any, value: Any, memory: GlobalMemory) -> Any:
                     f"argument {name} is a {type(value).__name__}",
                     why=f"the kernel takes a number of type {spell(kind)}",
                 )
-            dtype = dtype_of(kind)
-            return convert(np.asarray(value), dtype)[()] if dtype in FLOATS else dtype.type(value)
+            return _number(name, kind, value)
+
+
+def _number(name: str, kind: Any, value: Any) -> Any:
+    """Return a number as the kernel gets it; raises ArgumentError for one that its type lacks."""
+    dtype = dtype_of(kind)
+    plain: Any = value.item() if hasattr(value, "item") else value
+    made: Any
+    try:
+        if dtype in FLOATS:
+            with np.errstate(over="ignore"):
+                made = convert(np.asarray(float(plain)), dtype)[()]
+            fits = bool(np.isfinite(made)) or not np.isfinite(float(plain))
+        else:
+            made = dtype.type(plain)
+            fits = dtype.kind == "b" or bool(made == plain)
+    except (OverflowError, ValueError):
+        made, fits = None, False
+    if not fits:
+        raise ArgumentError(
+            f"argument {name} = {value!r} does not fit {spell(kind)}",
+            remedy=f"pass a number that {spell(kind)} holds, or annotate {name} with another type",
+        )
+    return made
 
 
 def _bind_descriptor(name: str, kind: DescType, value: Any, memory: GlobalMemory) -> Descriptor:
@@ -65,9 +87,11 @@ def _bind_descriptor(name: str, kind: DescType, value: Any, memory: GlobalMemory
             f"argument {name} has {len(value.shape)} extents and {len(value.strides)} strides",
             why=f"its blocks have {rank} dimensions",
         )
-    dtype = dtype_of(kind.element)
+    dtype, base = dtype_of(kind.element), value.base
+    if dtype == np.int8 and getattr(base, "dtype", None) == np.bool_:
+        base = base.view(dtype)  # the bytes that bools are
     return Descriptor(
-        int(memory.bind(name, value.base, dtype)),
+        int(memory.bind(name, base, dtype)),
         dtype,
         tuple(int(extent) for extent in value.shape),
         tuple(int(stride) for stride in value.strides),

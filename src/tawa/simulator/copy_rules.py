@@ -205,7 +205,7 @@ def _start_store(
         scheduler.post(f"store of {tile.label} by {role.where}", lambda: write(data))
 
     def write(data: Array) -> None:
-        role.memory.write_block(desc, at, data, operation, watch, combine)
+        role.memory.write_block(desc, at, data, operation, watch, combine, by_tma=True)
         flight.has_written = True
         scheduler.wake(role.queue)
 

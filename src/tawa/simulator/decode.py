@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.errors import InternalError
+from tawa.errors import InternalError, LaunchError
 from tawa.ir import tile
 from tawa.simulator import standstill
-from tawa.simulator.values import dtype_of
+from tawa.simulator.values import dtype_of, place_of
 
 
 @dataclass(slots=True)
@@ -204,8 +204,10 @@ def _move(values: list[Any], targets: tuple[int, ...], sources: tuple[int, ...])
         values[target] = value
 
 
-def decode_for(decoder: Decoder, loop: scf.ForOp) -> Step:
-    """scf.for: the bounds are read once; a step of zero or less is refused."""
+def decode_for(decoder: Decoder, loop: scf.ForOp, *, as_written: bool = False) -> Step:
+    """scf.for: the bounds are read once; a step of zero or less is refused. `as_written`: what the
+    user wrote, which counts as Python does; of zero only the user hears.
+    """
     low, high, by = decoder.numbered((loop.lb, loop.ub, loop.step))
     initial = decoder.numbered(loop.iter_args)
     body = decoder.body(loop.body.block)
@@ -214,7 +216,13 @@ def decode_for(decoder: Decoder, loop: scf.ForOp) -> Step:
     scalar = dtype_of(loop.lb.type).type
 
     def trips(values: list[Any]) -> range:
-        if values[by] <= 0:
+        if as_written and values[by] == 0:
+            raise LaunchError(
+                "a loop that never ends: its step is 0",
+                place=place_of(loop),
+                remedy="pass a step that is not 0",
+            )
+        if values[by] <= 0 and not as_written:
             raise InternalError(f"scf.for with step {values[by]}", why="steps are positive")
         return range(int(values[low]), int(values[high]), int(values[by]))
 

@@ -5,12 +5,14 @@ the array's own memory, so that two arguments on one memory alias as on the devi
 int64 address whose high bits name the segment and whose low bits are the byte offset from the first
 element; pointers of one tensor may thus come from several arguments, and an access out of bounds
 names the argument the pointer was made from.
+
+Length: one class holds every way to reach memory, with the checks that all of them share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +22,7 @@ from tawa.errors import ArgumentError, LaunchError
 from tawa.ir import line_of
 from tawa.simulator.open_loads import undefined_sources
 from tawa.simulator.scheduler import Task
-from tawa.simulator.segments import Segment, bytes_of
+from tawa.simulator.segments import CHUNK, Segment, bytes_of
 from tawa.simulator.values import F32, FLOATS, Array, DType, convert, is_array, place_of, poison
 
 _SHIFT = 40  # bytes an offset may span, as a power of two
@@ -88,9 +90,9 @@ class GlobalMemory:
                 f"argument {name} holds {array.dtype}, the kernel was compiled for {element}",
                 remedy=f"pass {name} as {element}, or compile for {array.dtype}",
             )
-        data, low = bytes_of(array)
+        data, low, beyond = bytes_of(array)
         self.segments.append(
-            Segment(name, low, element.itemsize, data, bool(array.flags.writeable))
+            Segment(name, low, element.itemsize, data, beyond, bool(array.flags.writeable))
         )
         return np.int64((len(self.segments) << _SHIFT) + _MIDDLE)
 
@@ -119,10 +121,18 @@ class GlobalMemory:
             chosen = numbers == number
             yield self.segment(int(addresses[chosen][0]), operation), chosen
 
-    def _index(self, segment: Segment, at: Array, dtype: DType, operation: Operation) -> Array:
-        """Return element indices into `segment.typed(dtype)`, checked."""
+    def _index(
+        self,
+        segment: Segment,
+        at: Array,
+        dtype: DType,
+        operation: Operation,
+        *,
+        beyond: bool = False,
+    ) -> Array:
+        """Return element indices into `segment.typed(dtype, beyond=beyond)`, checked."""
         offset = (at & ((1 << _SHIFT) - 1)) - _MIDDLE
-        view, first = segment.typed(dtype)
+        view, first = segment.typed(dtype, beyond=beyond)
         index, rest = np.divmod(offset, dtype.itemsize)
         index = index + first
         if rest.any():
@@ -262,8 +272,13 @@ class GlobalMemory:
         offsets: tuple[int, ...],
         shape: tuple[int, ...],
         operation: Operation,
+        *,
+        beyond: bool = False,
     ) -> tuple[Segment, Array, tuple[slice, ...], Array] | None:
-        """Return the part of a block that lies in its tensor: memory, tile slices, first index."""
+        """Return the part of a block that lies in its tensor: memory, tile slices, first index.
+
+        `beyond`: memory may follow that of the argument, as far as its base array goes.
+        """
         low = [max(0, -at) for at in offsets]
         high = [min(n, extent - at) for n, extent, at in zip(shape, desc.extents, offsets)]
         if any(stop <= start for start, stop in zip(low, high)):
@@ -281,8 +296,8 @@ class GlobalMemory:
             ]
         )
         segment = self.segment(desc.address, operation)
-        index = self._index(segment, ends, desc.dtype, operation)
-        view, _ = segment.typed(desc.dtype)
+        index = self._index(segment, ends, desc.dtype, operation, beyond=beyond)
+        view, _ = segment.typed(desc.dtype, beyond=beyond)
         start = int(index[0]) - sum(span for span in spans if span < 0) // size
         # Through integers of the size: NumPy's interface has no name for some 8-bit floats.
         window = np.lib.stride_tricks.as_strided(
@@ -329,9 +344,19 @@ class GlobalMemory:
         operation: Operation,
         watch: Watch | None = None,
         combine: Callable[[Any, Any], Any] | None = None,
+        *,
+        by_tma: bool = False,
     ) -> None:
-        """Store a block at `offsets`, or combine it with memory; the part outside is dropped."""
-        if (found := self._inside(desc, offsets, value.shape, operation)) is None:
+        """Store a block at `offsets`, or combine it with memory; the part outside is dropped.
+
+        TMA drops what is outside in `CHUNK`s: it writes to the end of the last one of each row.
+        """
+        if by_tma:
+            unit = CHUNK // desc.dtype.itemsize
+            *slow, last = desc.extents
+            desc = replace(desc, extents=(*slow, -(-last // unit) * unit))
+        found = self._inside(desc, offsets, value.shape, operation, beyond=by_tma)
+        if found is None:
             return
         segment, window, slices, start = found
         self._writable(segment, operation)

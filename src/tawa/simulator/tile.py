@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import numpy as np
+from xdsl.dialects import scf
 from xdsl.ir import Operation
 
 from tawa.errors import ArgumentError
 from tawa.ir import tile
 from tawa.simulator.arguments import bind_arguments
-from tawa.simulator.decode import Decoder
+from tawa.simulator.decode import Decoder, decode_for
 from tawa.simulator.memory import GlobalMemory, Watch
 from tawa.simulator.rules import RULES
 from tawa.simulator.scheduler import Scheduler, Task
 from tawa.target import PROGRAMS
+
+_RULES = {**RULES, scf.ForOp: partial(decode_for, as_written=True)}
 
 
 @dataclass(slots=True)
@@ -63,7 +67,7 @@ def run_tile(
     shape = checked_grid(grid)
     scheduler = Scheduler()
     memory = GlobalMemory(scheduler.wake, defined)
-    decoder = Decoder(RULES)
+    decoder = Decoder(_RULES)
     parameters = decoder.numbered(kernel.body.block.args)
     for number, value in zip(parameters, bind_arguments(kernel, arguments, memory)):
         decoder.template[number] = value

@@ -104,8 +104,8 @@ def convert(value: Any, dtype: DType) -> Any:
     """Convert elements as the device does.
 
     Floats round to nearest even; fp8 saturates to its largest finite value (cvt.satfinite); a float
-    becomes an integer towards zero and saturates, NaN becomes 0 (PTX ISA, "cvt"); integers wrap;
-    anything becomes i1 by comparison with zero.
+    becomes an integer towards zero and saturates (`_to_integer`); integers wrap; anything becomes
+    i1 by comparison with zero.
     """
     source: DType = value.dtype
     if source == dtype:
@@ -132,13 +132,24 @@ def _narrow(value: Any, dtype: DType) -> Any:
 
 
 def _to_integer(value: Any, dtype: DType) -> Any:
+    """Convert floats to integers towards zero, saturated. Of 8 and 16 bits there is no conversion:
+    the low bits of one to i32 are kept.
+
+    NaN becomes 0; where either type has 64 bits, the number whose highest bit alone is set
+    (PTX ISA, "cvt").
+    """
+    if dtype.itemsize < 4:
+        return _to_integer(value, np.dtype(np.int32)).astype(dtype)
+    limits = np.iinfo(dtype)
+    wide_types = value.dtype == F64 or dtype.itemsize == 8
+    of_nan = (limits.min or 1 << limits.bits - 1) if wide_types else 0
     exact = np.asarray(value).astype(np.float64)
     wide = np.trunc(np.where(np.isnan(exact), 0.0, exact))
-    limits = np.iinfo(dtype)
     low, high = float(limits.min), float(limits.max)
     inside = np.where((wide > low) & (wide < high), wide, 0.0).astype(dtype)
     bounded = np.where(wide <= low, dtype.type(limits.min), inside)
-    return np.where(wide >= high, dtype.type(limits.max), bounded)[()]
+    bounded = np.where(wide >= high, dtype.type(limits.max), bounded)
+    return np.where(np.isnan(exact), dtype.type(of_nan), bounded)[()]
 
 
 def reinterpret(value: Any, dtype: DType) -> Any:

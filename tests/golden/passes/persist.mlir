@@ -14,12 +14,12 @@
     %zero = tile.constant {value = #builtin.int<0>} : tensor<16x16xf32>
     %m = tile.elementwise "mul"(%pid, %c16) : (i32, i32) -> i32
     %acc = scf.for %k = %c0 to %K step %c16 iter_args(%acc1 = %zero) -> (tensor<16x16xf32>) : i32 {
-      %a = tile.desc_load %x[%m, %k] : (!tile.desc<tensor<16x16xf16>>, i32, i32) -> tensor<16x16xf16>
-      %b = tile.desc_load %y[%k, %c0] : (!tile.desc<tensor<16x16xf16>>, i32, i32) -> tensor<16x16xf16>
-      %acc2 = tile.dot %a, %b, %acc1 {precision = "tf32", max_imprecise = #builtin.int<0>} : (tensor<16x16xf16>, tensor<16x16xf16>, tensor<16x16xf32>) -> tensor<16x16xf32>
+      %a = tile.desc_load %x[%m, %k] {label = "a"} : (!tile.desc<tensor<16x16xf16>>, i32, i32) -> tensor<16x16xf16>
+      %b = tile.desc_load %y[%k, %c0] {label = "b"} : (!tile.desc<tensor<16x16xf16>>, i32, i32) -> tensor<16x16xf16>
+      %acc2 = tile.dot %a, %b, %acc1 {precision = "tf32", max_imprecise = #builtin.int<0>, label = "acc2"} : (tensor<16x16xf16>, tensor<16x16xf16>, tensor<16x16xf32>) -> tensor<16x16xf32>
       scf.yield %acc2 : tensor<16x16xf32>
-    }
+    } {label = "for k"}
     %result = tile.cast %acc : (tensor<16x16xf32>) -> tensor<16x16xf16>
-    tile.desc_store %out[%m, %c0], %result : !tile.desc<tensor<16x16xf16>>, i32, i32, tensor<16x16xf16>
-  }
+    tile.desc_store %out[%m, %c0], %result {label = "out"} : !tile.desc<tensor<16x16xf16>>, i32, i32, tensor<16x16xf16>
+  } {label = "for program"}
 }) {sym_name = "gemm", arguments = [{name = "x"}, {name = "y"}, {name = "out"}, {name = "K"}], options = {}} : () -> ()

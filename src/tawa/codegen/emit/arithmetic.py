@@ -256,7 +256,19 @@ def convert(text: str, source: Element, target: Element) -> str:
         return text if source.compute == "float" else f"(float){atom(text)}"
     if target.is_float:
         return text if source.compute == target.compute else f"({target.compute}){atom(text)}"
+    if source.is_float:
+        return _to_integer(text, source, target)
     return f"({target.storage}){atom(text)}"
+
+
+def _to_integer(text: str, source: Element, target: Element) -> str:
+    """Return a float as an integer by the device's function: C++ leaves out what is out of range.
+
+    There is none for 8 and 16 bits: the low bits of an int are kept.
+    """
+    wide = {"u32": "uint", "i64": "ll", "u64": "ull"}.get(target.compute, "int")
+    whole = f"__{source.compute}2{wide}_rz({text})"
+    return whole if target.bits >= 32 else f"({target.storage}){whole}"
 
 
 def cast(e: Emitter, op: Operation) -> None:

@@ -66,7 +66,11 @@ class Elementwise(TawaOperation):
 
 @irdl_op_definition
 class Cast(TawaOperation):
-    """Convert each element to another type (nearest even; integers wrap, fp8 saturates)."""
+    """Convert each element to another type (nearest even; integers wrap, fp8 saturates).
+
+    A float becomes an integer towards zero, saturated, NaN 0; of 8 and 16 bits the low ones of
+    that to i32. Of NaN and a type of 64 bits: the integer's highest bit alone (PTX ISA, "cvt").
+    """
 
     name = "tile.cast"
     value = operand_def()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import tawa.language as tl
+from tawa.language import primitives as tl
 from tawa.language.math import (
     abs,
     ceil,

@@ -13,8 +13,10 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
+from tawa.analysis.effects import enclosing_loops
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, shape_of
+from tawa.ir.walk import walk
 from tawa.layouts import fragments
 from tawa.layouts.convert import register_map
 from tawa.layouts.register import Axis, RegisterLayout
@@ -22,6 +24,7 @@ from tawa.passes.lower.access import contiguous_axis
 from tawa.passes.lower.relate import is_tensor, propose, ties
 
 _VECTOR = 16  # bytes: the widest access of one thread
+_SECTOR = 32  # bytes: the unit of global memory traffic
 
 
 @dataclass(slots=True)
@@ -247,6 +250,32 @@ def count_seeds(
             chosen.at[operation] = layout
             yield from ((value, layout) for value in operation.operands)
             yield operation.result, count_layout(shape_of(operation.result.type), chosen.warps)
+
+
+def row_seeds(
+    chosen: Assignment, operations: list[Operation]
+) -> Iterator[tuple[SSAValue, RegisterLayout]]:
+    """Reductions in loops along an axis so short that a sector of memory holds all of it: one
+    thread does, or its neighbours, of these tensors and of others of their shape in the loop, so
+    that no trip meets at a barrier. Accesses fill sectors still.
+    """
+    for operation in operations:
+        if not isinstance(operation, tile.Reduce) or not (loops := enclosing_loops(operation)):
+            continue
+        shape, axis = shape_of(operation.inputs[0].type), operation.axis.data
+        bits = max(max(8, bit_width(element_type(value.type))) for value in operation.inputs)
+        if shape[axis] * bits > _SECTOR * 8 or len(shape) < 2:
+            continue
+        share = max(1, prod(shape) // (32 * chosen.warps))
+        order = (*(dim for dim in range(len(shape)) if dim != axis), axis)
+        layout = fragments.blocked(shape, chosen.warps, share, order)
+        yield from ((value, layout) for value in operation.inputs)
+        beside = (value for other in walk(loops[0]) for value in other.results)
+        yield from ((value, layout) for value in beside if shape_of(value.type) == shape)
+        if all(value in chosen.cheap for value in operation.inputs):
+            chosen.at[operation] = layout
+            over = fragments.without_dimension(layout, axis)
+            yield from ((value, over) for value in operation.res)
 
 
 def count_layout(shape: tuple[int, ...], warps: int) -> RegisterLayout:

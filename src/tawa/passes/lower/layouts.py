@@ -5,9 +5,10 @@ Before -> after: ``tensor<128x256xf32>`` -> ``tensor<128x256xf32, #hopper.layout
 are set by `convert`, which also inserts the conversions between neighbours that disagree).
 Anchors, strongest first: 8-bit register operands that an accumulator's threads hold already, up to
 their conversion from wider elements; accumulators of products; register operands of products;
-matrices to be turned round; scans and histograms; loads, then stores (coalesced); all else
-(`anchors`). A row that is repeated along a tile is read as the tile's threads need it where that
-takes each a few accesses: to read it once and hand it round would take two barriers.
+matrices to be turned round; scans and histograms; reductions in loops along short axes; loads,
+then stores (coalesced); all else (`anchors`). A row that is repeated along a tile is read as the
+tile's threads need it where that takes each a few accesses: to read it once and hand it round would
+take two barriers.
 From each anchor its layout floods through element functions, reshapes and loop-carried values to
 all that have none yet. *Cheap* values (constants, ranges, splats and functions of them) get none:
 they are recomputed in whatever layout a user wants.
@@ -37,6 +38,7 @@ from tawa.passes.lower.anchors import (
     operand_seeds,
     packed_operands,
     product_seeds,
+    row_seeds,
     scan_seeds,
     store_seeds,
 )
@@ -73,7 +75,7 @@ def assign_layouts(lowering: Lowering, role: hopper.Role) -> Assignment:
         _flood(chosen, value, layout)
     for value, layout in operand_seeds(chosen, operations):
         _flood(chosen, value, layout)
-    for seeds in (turn_seeds, copy_seeds, scan_seeds, count_seeds):
+    for seeds in (turn_seeds, copy_seeds, scan_seeds, count_seeds, row_seeds):
         for value, layout in seeds(chosen, operations):
             _flood(chosen, value, layout)
     late = {load for load in spread_loads(operations) if load.result not in chosen.of}

@@ -1,0 +1,222 @@
+"""Emits tile IR at the current place of the user's source.
+
+The emitter that the frontend and `KernelBuilder` share. It knows nothing about Python or Triton: it
+appends operations to the current block, gives each its location, keeps one copy of each scalar
+constant per block, and raises errors that point at the expression being compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from os.path import dirname, join
+from typing import TypeVar
+
+from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+
+from tawa.errors import Place, TawaError
+from tawa.ir import at_line, tile
+from tawa.ir.build.types import ir_type
+from tawa.ir.build.values import Const, Descriptor, Tensor
+from tawa.ir.functions import FUNCTIONS
+from tawa.ir.types import Real, i1, i32, i64, int_array, with_shape
+from tawa.language import dtypes
+from tawa.language.dtypes import dtype
+
+Number = bool | int | float
+_LANGUAGE = join(dirname(dtypes.__file__), "")
+E = TypeVar("E", bound=TawaError)
+
+
+@dataclass(slots=True)
+class Builder:
+    """Where operations go and where in the source they come from.
+
+    `fresh` lists the operations of the statement being compiled, so that the variable it defines
+    can name them; `calls` are the places of the helper calls around the current one, inmost first.
+    `isolated`: the block is the body of a reduction, which combines values and has no effects.
+    `around` are the blocks whose values can be used here, the current one last.
+    """
+
+    block: Block
+    place: Place
+    calls: tuple[Place, ...] = ()
+    isolated: bool = False
+    fresh: set[Operation] = field(default_factory=set[Operation])
+    around: tuple[Block, ...] = ()
+    _constants: list[dict[tuple[object, ...], SSAValue]] = field(
+        default_factory=lambda: [dict[tuple[object, ...], SSAValue]()]
+    )
+
+    def __post_init__(self) -> None:
+        self.around = (self.block,)
+
+    def error(self, kind: type[E], what: str, *, why: str = "", remedy: str = "") -> E:
+        """Make an error that points at the current expression; the caller raises it.
+
+        Inside of a function of the language that is written in it, at the user's call of that.
+        """
+        places = (self.place, *self.calls)
+        theirs = [place for place in places if not place.file.startswith(_LANGUAGE)]
+        place, *calls = theirs or places
+        return kind(what, place=place, calls=tuple(calls), why=why, remedy=remedy)
+
+    @contextmanager
+    def at(self, place: Place) -> Generator[None]:
+        """Compile the body at another place of the source.
+
+        After an error the place is left where it was, so that an outer handler can still point.
+        """
+        before = self.place
+        self.place = place
+        yield
+        self.place = before
+
+    @contextmanager
+    def into(self, block: Block, isolated: bool = False) -> Generator[None]:
+        """Emit the body into `block`; `isolated` blocks repeat the constants they use."""
+        before = self.block, self._constants, self.isolated, self.around
+        self.block, self.isolated = block, self.isolated or isolated
+        self._constants = [{}] if isolated else [*self._constants, {}]
+        self.around = (block,) if isolated else (*self.around, block)
+        yield
+        self.block, self._constants, self.isolated, self.around = before
+
+    def emit(self, operation: Operation) -> Operation:
+        """Append an operation at the current place."""
+        at_line(operation, self.place.file, self.place.line, self.place.column)
+        self.block.add_op(operation)
+        self.fresh.add(operation)
+        return operation
+
+    def make(self, operation: Operation) -> Tensor:
+        """Append an operation and return its only result."""
+        return Tensor(self.emit(operation).results[0])
+
+    def op(
+        self,
+        kind: Callable[..., Operation],
+        operands: Sequence[Tensor | Sequence[Tensor]],
+        result: Attribute,
+        attributes: Mapping[str, Attribute | None] | None = None,
+    ) -> Tensor:
+        """Append an operation of class `kind` with one result of type `result`."""
+        return self.make(
+            kind(operands=_ssa(operands), result_types=[result], attributes=attributes)
+        )
+
+    def effect(
+        self,
+        kind: Callable[..., Operation],
+        operands: Sequence[Tensor | Sequence[Tensor]],
+        attributes: Mapping[str, Attribute | None] | None = None,
+    ) -> None:
+        """Append an operation of class `kind` without result."""
+        self.emit(kind(operands=_ssa(operands), attributes=attributes))
+
+    def constant(self, value: Number, element: dtype, shape: Sequence[int] = ()) -> Tensor:
+        """Return a constant; equal scalars are one value where it is visible."""
+        kind = ir_type(element, shape)
+        number = Real(float(value)) if element.is_floating() else IntAttr(int(value))
+        if shape:
+            # A shared tensor would stay in registers from its first use to its last.
+            return self.op(tile.Constant, [], kind, {"value": number})
+        # str tells 0.0 from -0.0 and makes NaN equal to itself.
+        key = (str(number), kind)
+        for frame in reversed(self._constants):
+            if (known := frame.get(key)) is not None:
+                return Tensor(known)
+        made = self.op(tile.Constant, [], kind, {"value": number})
+        self._constants[-1][key] = made.ssa
+        return made
+
+    def elementwise(self, function: str, *inputs: Tensor) -> Tensor:
+        """Apply a row of the function table; operands have one shape and fitting types."""
+        match FUNCTIONS[function].result:
+            case "same":
+                result = inputs[0].type
+            case "bool":
+                result = with_shape(inputs[0].shape, i1)
+            case "select":
+                result = inputs[1].type
+        name = {"function": StringAttr(function)}
+        return self.op(tile.Elementwise, [list(inputs)], result, name)
+
+    def splat(self, value: Tensor, shape: Sequence[int]) -> Tensor:
+        """Fill a tensor with a scalar; a constant becomes a constant tensor."""
+        if not shape:
+            return value
+        kind = ir_type(value.dtype, shape)
+        if isinstance(owner := value.ssa.owner, tile.Constant):
+            return self._constant_like(owner, kind)
+        return self.op(tile.Splat, [value], kind)
+
+    def _constant_like(self, owner: tile.Constant, kind: Attribute) -> Tensor:
+        return self.op(tile.Constant, [], kind, {"value": owner.value})
+
+    def reshape(self, value: Tensor, shape: Sequence[int]) -> Tensor:
+        """Give a tensor another shape with as many elements; none for a scalar."""
+        if tuple(shape) == value.shape:
+            return value
+        if not value.is_block:
+            return self.splat(value, shape)
+        if not shape:
+            return self._only(self.reshape(value, (1,)))
+        return self.op(tile.Reshape, [value], ir_type(value.dtype, shape))
+
+    def _only(self, value: Tensor) -> Tensor:
+        """Take the element of a vector of one: reduced, it is that element."""
+        kind = ir_type(value.dtype)
+        body = Block(arg_types=[kind, kind])
+        body.add_op(tile.Yield(operands=[[body.args[0]]]))
+        return self.make(
+            tile.Reduce(
+                operands=[[value.ssa]],
+                attributes={"axis": IntAttr(0)},
+                result_types=[[kind]],
+                regions=[Region(body)],
+            )
+        )
+
+    def transpose(self, value: Tensor, permutation: Sequence[int]) -> Tensor:
+        """Permute the dimensions of a tensor."""
+        if list(permutation) == sorted(permutation):
+            return value
+        shape = [value.shape[axis] for axis in permutation]
+        attributes = {"permutation": int_array(permutation)}
+        return self.op(tile.Transpose, [value], ir_type(value.dtype, shape), attributes)
+
+    def expand_dims(self, value: Tensor, axis: int) -> Tensor:
+        """Insert a dimension of extent 1 at `axis`; a scalar becomes a tensor of one element."""
+        shape = [*value.shape[:axis], 1, *value.shape[axis:]]
+        if not value.is_block:
+            return self.splat(value, shape)
+        kind = ir_type(value.dtype, shape)
+        return self.op(tile.ExpandDims, [value], kind, {"axis": IntAttr(axis)})
+
+    def extents(self, desc: Descriptor) -> tuple[Const | Tensor, ...]:
+        """Return a descriptor's extents (int32), those it was made from where they are known."""
+        return desc.extents or self._ask(desc, "extent", i32)
+
+    def strides(self, desc: Descriptor) -> tuple[Const | Tensor, ...]:
+        """Return a descriptor's strides in elements (int64), as `extents`."""
+        return desc.strides or self._ask(desc, "stride", i64)
+
+    def _ask(self, desc: Descriptor, what: str, kind: Attribute) -> tuple[Tensor, ...]:
+        axes = range(len(desc.block_shape))
+        return tuple(self.make(tile.DescExtent.of(desc.ssa, what, axis, kind)) for axis in axes)
+
+    def broadcast(self, value: Tensor, shape: Sequence[int]) -> Tensor:
+        """Repeat a tensor along its dimensions of extent 1; the ranks are equal."""
+        if value.shape == tuple(shape):
+            return value
+        return self.op(tile.Broadcast, [value], ir_type(value.dtype, shape))
+
+
+def _ssa(operands: Sequence[Tensor | Sequence[Tensor]]) -> list[SSAValue | list[SSAValue]]:
+    return [
+        operand.ssa if isinstance(operand, Tensor) else [part.ssa for part in operand]
+        for operand in operands
+    ]

@@ -1,0 +1,231 @@
+"""Values and descriptors in the hands of who builds a kernel: they compute by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, cast
+
+from tawa.ir.build.builder import Number
+from tawa.ir.build.values import Descriptor, Tensor, describe
+from tawa.language.dtypes import dtype
+
+
+class Maker(Protocol):
+    """What values ask of the builder that made them: to apply a function or an operator."""
+
+    def call(self, function: str, *arguments: Any, name: str = "", **named: Any) -> Any:
+        """Apply a function of the language by name."""
+        ...
+
+    def operator(self, symbol: str, one: Any, other: Any) -> Value:
+        """Apply a binary operator of Python."""
+        ...
+
+    def unary(self, symbol: str, value: Value) -> Value:
+        """Apply ``-`` or ``~``."""
+        ...
+
+    def index(self, value: Value, marks: Sequence[Any]) -> Value:
+        """Insert dimensions."""
+        ...
+
+    def described(self, desc: Desc, what: str) -> tuple[Any, ...]:
+        """Return the extents or strides of a descriptor."""
+        ...
+
+    def name(self, value: Value, name: str) -> Value:
+        """Name a value."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value(Tensor):
+    """A scalar, a pointer or a tensor of a kernel that is being built.
+
+    Operators, methods and their rules of types and broadcasting are those of the language:
+    ``x == y`` is a tensor of truth values.
+    """
+
+    maker: Maker = field(repr=False)
+    __array_ufunc__ = None  # a number of NumPy's on the left leaves the operator to the value
+
+    def __repr__(self) -> str:
+        return f"<{describe(self)} {self.ssa.name_hint or 'value'}>"
+
+    def __add__(self, other: Operand) -> Value:
+        return self.maker.operator("+", self, other)
+
+    def __radd__(self, other: Number) -> Value:
+        return self.maker.operator("+", other, self)
+
+    def __sub__(self, other: Operand) -> Value:
+        return self.maker.operator("-", self, other)
+
+    def __rsub__(self, other: Number) -> Value:
+        return self.maker.operator("-", other, self)
+
+    def __mul__(self, other: Operand) -> Value:
+        return self.maker.operator("*", self, other)
+
+    def __rmul__(self, other: Number) -> Value:
+        return self.maker.operator("*", other, self)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return self.maker.operator("/", self, other)
+
+    def __rtruediv__(self, other: Number) -> Value:
+        return self.maker.operator("/", other, self)
+
+    def __floordiv__(self, other: Operand) -> Value:
+        return self.maker.operator("//", self, other)
+
+    def __rfloordiv__(self, other: Number) -> Value:
+        return self.maker.operator("//", other, self)
+
+    def __mod__(self, other: Operand) -> Value:
+        return self.maker.operator("%", self, other)
+
+    def __rmod__(self, other: Number) -> Value:
+        return self.maker.operator("%", other, self)
+
+    def __and__(self, other: Operand) -> Value:
+        return self.maker.operator("&", self, other)
+
+    def __rand__(self, other: Number) -> Value:
+        return self.maker.operator("&", other, self)
+
+    def __or__(self, other: Operand) -> Value:
+        return self.maker.operator("|", self, other)
+
+    def __ror__(self, other: Number) -> Value:
+        return self.maker.operator("|", other, self)
+
+    def __xor__(self, other: Operand) -> Value:
+        return self.maker.operator("^", self, other)
+
+    def __rxor__(self, other: Number) -> Value:
+        return self.maker.operator("^", other, self)
+
+    def __lshift__(self, other: Operand) -> Value:
+        return self.maker.operator("<<", self, other)
+
+    def __rlshift__(self, other: Number) -> Value:
+        return self.maker.operator("<<", other, self)
+
+    def __rshift__(self, other: Operand) -> Value:
+        return self.maker.operator(">>", self, other)
+
+    def __rrshift__(self, other: Number) -> Value:
+        return self.maker.operator(">>", other, self)
+
+    def __lt__(self, other: Operand) -> Value:
+        return self.maker.operator("<", self, other)
+
+    def __le__(self, other: Operand) -> Value:
+        return self.maker.operator("<=", self, other)
+
+    def __gt__(self, other: Operand) -> Value:
+        return self.maker.operator(">", self, other)
+
+    def __ge__(self, other: Operand) -> Value:
+        return self.maker.operator(">=", self, other)
+
+    def __eq__(self, other: Operand) -> Value:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.maker.operator("==", self, other)
+
+    def __ne__(self, other: Operand) -> Value:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.maker.operator("!=", self, other)
+
+    def __hash__(self) -> int:
+        return hash(self.ssa)
+
+    def __neg__(self) -> Value:
+        return self.maker.unary("-", self)
+
+    def __invert__(self) -> Value:
+        return self.maker.unary("~", self)
+
+    def __bool__(self) -> bool:
+        """Raise DefinitionError: what a value is, only the run knows."""
+        return bool(self.maker.unary("bool", self))
+
+    def __getitem__(self, index: Any) -> Value:
+        """Insert dimensions of extent 1 at None, as in ``x[:, None]``."""
+        many = isinstance(index, tuple)
+        return self.maker.index(self, cast("tuple[Any, ...]", index) if many else (index,))
+
+    def to(self, element: dtype | str, bitcast: bool = False) -> Value:
+        """Convert elements to a type, or read their bits as one."""
+        return self.maker.call("cast", self, element, bitcast=bitcast)
+
+    @property
+    def T(self) -> Value:  # noqa: N802
+        """The transposed matrix."""
+        return self.maker.call("trans", self)
+
+    def permute(self, *dims: int) -> Value:
+        """Reorder dimensions: dimension i of the result is `dims[i]` of this."""
+        return self.maker.call("permute", self, *dims)
+
+    def reshape(self, *shape: int) -> Value:
+        """Give the same elements, in row-major order, another shape."""
+        return self.maker.call("reshape", self, *shape)
+
+    def broadcast_to(self, *shape: int) -> Value:
+        """Repeat along dimensions of extent 1."""
+        return self.maker.call("broadcast_to", self, *shape)
+
+    def expand_dims(self, axis: int) -> Value:
+        """Insert a dimension of extent 1."""
+        return self.maker.call("expand_dims", self, axis)
+
+    def sum(self, axis: int | None = None, *, name: str = "") -> Value:
+        """Add up along an axis, or all."""
+        return self.maker.call("sum", self, axis, name=name)
+
+    def max(self, axis: int | None = None, *, name: str = "") -> Value:
+        """Take the largest along an axis, or of all."""
+        return self.maker.call("max", self, axis, name=name)
+
+    def min(self, axis: int | None = None, *, name: str = "") -> Value:
+        """Take the smallest along an axis, or of all."""
+        return self.maker.call("min", self, axis, name=name)
+
+    def named(self, name: str) -> Value:
+        """Call this value so in the text of the IR and of the CUDA code; returns it."""
+        return self.maker.name(self, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Desc(Descriptor):
+    """A tensor in global memory that a kernel accesses in tiles of `block_shape`."""
+
+    maker: Maker = field(kw_only=True, compare=False, repr=False)
+
+    def load(self, offsets: Sequence[Operand], *, name: str = "") -> Value:
+        """Load the tile at `offsets` (elements); what lies outside reads as the padding."""
+        return self.maker.call("descriptor.load", self, offsets, name=name)
+
+    def store(self, offsets: Sequence[Operand], value: Operand, *, name: str = "") -> None:
+        """Store a tile at `offsets`, converted to the descriptor's type."""
+        self.maker.call("descriptor.store", self, offsets, value, name=name)
+
+    def atomic(
+        self, function: str, offsets: Sequence[Operand], value: Operand, *, name: str = ""
+    ) -> None:
+        """Combine a tile into memory by add, max, min, and, or, xor; nothing is returned."""
+        self.maker.call(f"descriptor.atomic_{function}", self, offsets, value, name=name)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The extents of the tensor: values (int32), or numbers where it was made from them."""
+        return self.maker.described(self, "shape")
+
+    @property
+    def pitches(self) -> tuple[Any, ...]:
+        """The strides of the tensor in elements (int64), as `shape`."""
+        return self.maker.described(self, "strides")
+
+
+Operand: TypeAlias = Value | Number

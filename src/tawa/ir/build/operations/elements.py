@@ -1,0 +1,200 @@
+"""Functions of elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tawa.errors import TypeMismatch
+from tawa.ir.build import arithmetic, overflow
+from tawa.ir.build.context import Context
+from tawa.ir.build.operations import arguments as arg
+from tawa.ir.build.operations.reductions import along
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
+from tawa.language.dtypes import float32, float64
+
+
+def _operator(symbol: str, c: Context, one: Value, other: Value, sanitize: Value) -> Value:
+    checked = arg.flag(c, sanitize, "sanitize_overflow")
+    return overflow.binary(c, symbol, _known(c, one), other, sanitize=checked)
+
+
+def _known(c: Context, value: Value) -> Value:
+    return arithmetic.to_tensor(c.builder, value)
+
+
+def _propagates(c: Context, value: Value) -> bool:
+    """Whether NaN wins; the enumeration may be Triton's, so it is read by name."""
+    if isinstance(value, Const) and getattr(value.value, "name", "") in ("ALL", "NONE"):
+        return getattr(value.value, "name", "") == "ALL"
+    raise c.builder.error(
+        TypeMismatch,
+        f"propagate_nan is {describe(value)}",
+        why="it is tl.PropagateNan.ALL or tl.PropagateNan.NONE",
+    )
+
+
+def _extremum(function: str, c: Context, one: Value, other: Value, nan: Value) -> Value:
+    return arithmetic.minimum_maximum(c.builder, function, one, other, _propagates(c, nan))
+
+
+def clamp(c: Context, value: Value, low: Value, high: Value, nan: Value) -> Value:
+    """Bring a value into a range."""
+    wins = _propagates(c, nan)
+    raised = arithmetic.minimum_maximum(c.builder, "max", value, low, wins)
+    return arithmetic.minimum_maximum(c.builder, "min", raised, high, wins)
+
+
+def cdiv(c: Context, value: Value, divisor: Value) -> Value:
+    """Divide integers and round up."""
+    numbers = [arithmetic.as_number(part) for part in (value, divisor)]
+    match numbers:
+        case [int() as one, int() as other] if other:
+            return arithmetic.to_tensor(c.builder, Const(-(-one // other)))
+        case [_, int() as other]:
+            less: Value = Const(other - 1)
+        case _:
+            less = arithmetic.binary(c.builder, "-", divisor, Const(1))
+    return arithmetic.binary(
+        c.builder, "//", arithmetic.binary(c.builder, "+", value, less), divisor
+    )
+
+
+def absolute(c: Context, value: Value) -> Value:
+    """Take the absolute value."""
+    tensor = arithmetic.to_tensor(c.builder, value)
+    if tensor.dtype.is_ptr():
+        raise c.builder.error(TypeMismatch, f"tl.abs does not take {describe(tensor)}")
+    return tensor if tensor.dtype.is_int_unsigned() else c.builder.elementwise("abs", tensor)
+
+
+def _float(c: Context, value: Value, name: str, double: bool = True) -> Tensor:
+    """Return a float32 (or float64) tensor; raises TypeMismatch for other types."""
+    tensor = arithmetic.to_tensor(c.builder, value)
+    if tensor.dtype == float32 or (double and tensor.dtype == float64):
+        return tensor
+    raise c.builder.error(
+        TypeMismatch,
+        f"tl.{name} takes float32{' or float64' * double}, this is {describe(tensor)}",
+        why="the hardware has the function for 32-bit floats only",
+        remedy="cast with .to(tl.float32), and back afterwards",
+    )
+
+
+def _unary(name: str, row: str, c: Context, value: Value) -> Value:
+    double = row != "sqrt_rn" and not name.startswith("fast_")
+    return c.builder.elementwise(row, _float(c, value, name, double))
+
+
+def sigmoid(c: Context, value: Value) -> Value:
+    """Compute the logistic function."""
+    tensor = _float(c, value, "sigmoid")
+    power = c.builder.elementwise("exp", arithmetic.negate(c.builder, tensor))
+    below = arithmetic.binary(c.builder, "+", Const(1), power)
+    return arithmetic.binary(c.builder, "/", Const(1), below)
+
+
+def softmax(c: Context, value: Value, dim: Value, keep_dims: Value, ieee: Value) -> Value:
+    """Compute the softmax along an axis."""
+    tensor = arg.tensor(c, value, "tl.softmax")
+    axis = Const(0) if arg.is_none(dim) else dim
+    largest = along(c, "max", tensor, axis, keep=True)
+    shifted = arithmetic.binary(c.builder, "-", tensor, largest)
+    power = c.builder.elementwise("exp", _float(c, shifted, "softmax"))
+    total = along(c, "add", power, axis, keep=True)
+    return fdiv(c, power, total, ieee)
+
+
+def fma(c: Context, one: Value, other: Value, third: Value) -> Value:
+    """Multiply and add with one rounding."""
+    left, right = arithmetic.meet(c.builder, "fma", _known(c, one), other)
+    addend, left = arithmetic.meet(c.builder, "fma", third, left)
+    addend, right = arithmetic.meet(c.builder, "fma", addend, right)
+    left, right = arithmetic.meet(c.builder, "fma", left, right)
+    return c.builder.elementwise("fma", left, right, addend)
+
+
+def fdiv(c: Context, one: Value, other: Value, ieee: Value) -> Value:
+    """Divide floats."""
+    left, right = arithmetic.meet(c.builder, "fdiv", _known(c, one), other)
+    if not left.dtype.is_floating():
+        raise c.builder.error(
+            TypeMismatch, f"tl.fdiv takes floats, these are {describe(one)} and {describe(other)}"
+        )
+    function = "div_rn" if arg.flag(c, ieee, "ieee_rounding") else "div"
+    return c.builder.elementwise(function, left, right)
+
+
+def div_rn(c: Context, one: Value, other: Value) -> Value:
+    """Divide float32, rounded to nearest."""
+    left, right = arithmetic.meet(c.builder, "div_rn", _known(c, one), other)
+    return c.builder.elementwise("div_rn", _float(c, left, "div_rn", False), right)
+
+
+def _binary(name: str, row: str, c: Context, one: Value, other: Value) -> Value:
+    left, right = arithmetic.meet(c.builder, name, _known(c, one), other)
+    return c.builder.elementwise(row, _float(c, left, name), right)
+
+
+def umulhi(c: Context, one: Value, other: Value) -> Value:
+    """Give the high half of an unsigned product."""
+    left, right = arithmetic.meet(c.builder, "umulhi", _known(c, one), other)
+    result = left.dtype
+    if not result.is_int() or result.primitive_bitwidth < 32:
+        raise c.builder.error(
+            TypeMismatch, f"tl.umulhi takes 32- or 64-bit integers, this is {describe(left)}"
+        )
+    unsigned = arithmetic.unsigned_of(result)
+    parts = [arithmetic.bitcast(c.builder, part, unsigned) for part in (left, right)]
+    return arithmetic.bitcast(c.builder, c.builder.elementwise("mulhi", *parts), result)
+
+
+def swizzle2d(c: Context, i: Value, j: Value, size_i: Value, size_j: Value, size_g: Value) -> Value:
+    """Renumber a tile so that groups of rows are walked by column."""
+    step = partial(arithmetic.binary, c.builder)
+    row = step("+", step("*", _known(c, i), size_j), j)
+    in_group = step("*", _known(c, size_g), size_j)
+    first = step("*", step("//", row, in_group), size_g)
+    rows_left = step("-", _known(c, size_i), first)
+    rows = arithmetic.minimum_maximum(c.builder, "min", rows_left, size_g)
+    place = step("%", row, in_group)
+    return Tuple((step("+", first, step("%", place, rows)), step("//", place, rows)))
+
+
+_UNARY = (
+    *("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc"),
+    *("lgamma", "tgamma"),
+    *("sin", "cos", "tan", "asin", "acos", "atan"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
+    *("sqrt", "sqrt_rn", "rsqrt", "cbrt", "floor", "ceil", "trunc", "rint", "round"),
+)
+_BINARY = ("pow", "atan2", "hypot", "copysign", "nextafter", "remainder")
+# What goes by another name in the table of functions.
+_OTHER_UNARY = {
+    "nearbyint": "rint",
+    **{f"fast_{row}f": row for row in ("exp", "exp10", "log", "log2", "log10")},
+    **{f"fast_{row}f": row for row in ("sin", "cos", "tan", "tanh")},
+}
+_OTHER_BINARY = {"fmod": "frem", "fast_dividef": "div", "fast_powf": "pow"}
+
+OPERATIONS: dict[str, Callable[..., Value]] = {
+    "add": partial(_operator, "+"),
+    "sub": partial(_operator, "-"),
+    "mul": partial(_operator, "*"),
+    "minimum": partial(_extremum, "min"),
+    "maximum": partial(_extremum, "max"),
+    "clamp": clamp,
+    "cdiv": cdiv,
+    "abs": absolute,
+    "sigmoid": sigmoid,
+    "softmax": softmax,
+    "fma": fma,
+    "fdiv": fdiv,
+    "div_rn": div_rn,
+    "umulhi": umulhi,
+    "swizzle2d": swizzle2d,
+    **{name: partial(_unary, name, name) for name in _UNARY},
+    **{name: partial(_unary, name, row) for name, row in _OTHER_UNARY.items()},
+    **{name: partial(_binary, name, name) for name in _BINARY},
+    **{name: partial(_binary, name, row) for name, row in _OTHER_BINARY.items()},
+}

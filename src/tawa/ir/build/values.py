@@ -1,0 +1,222 @@
+"""What a name of a kernel can stand for while its source is read.
+
+`Const` is known now; `Tensor` (a scalar when it has no shape) and `Descriptor` are values of the
+program; `BlockPointer` and `Tuple` are made of others and exist only here: control flow carries
+their leaves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.ir import Attribute, SSAValue
+
+from tawa.constants import freeze
+from tawa.ir.build.types import dtype_of
+from tawa.ir.types import DescType, element_type, shape_of
+from tawa.language.dtypes import dtype, int1
+from tawa.syntax import in_ascii
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A Python value known at compile time: a number, a dtype, None, a function, a module."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A value of the program: a scalar, a pointer, or a tensor of either."""
+
+    ssa: SSAValue
+
+    @property
+    def type(self) -> Attribute:
+        """IR type."""
+        return self.ssa.type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents; () for a scalar."""
+        return shape_of(self.ssa.type)
+
+    @property
+    def dtype(self) -> dtype:
+        """Element type."""
+        return dtype_of(element_type(self.ssa.type))
+
+    @property
+    def is_block(self) -> bool:
+        """Whether the value has a shape."""
+        return isinstance(self.ssa.type, TensorType)
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A tensor in global memory accessed in tiles.
+
+    `extents` and `strides` are the values it was made from, or () when they must be asked of it;
+    `padding` is what stands outside it, "zero" or "nan". `truths`: its bytes are bools.
+    """
+
+    ssa: SSAValue
+    extents: tuple[Const | Tensor, ...] = ()
+    strides: tuple[Const | Tensor, ...] = ()
+    padding: str = "zero"
+    truths: bool = False
+
+    @property
+    def type(self) -> DescType:
+        """IR type."""
+        kind = self.ssa.type
+        if not isinstance(kind, DescType):
+            raise TypeError(f"not a descriptor: {kind}")
+        return kind
+
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        """Shape of one access."""
+        return self.type.block_shape
+
+    @property
+    def dtype(self) -> dtype:
+        """Element type."""
+        return int1 if self.truths else dtype_of(self.type.element)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPointer:
+    """The block at `offsets` (i32) of a tensor with `extents` and `strides` (i64)."""
+
+    base: Tensor
+    extents: tuple[Tensor, ...]
+    strides: tuple[Tensor, ...]
+    offsets: tuple[Tensor, ...]
+    block_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuple:
+    """Values side by side, with field names when they come from a named tuple."""
+
+    items: tuple[Value, ...]
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A function of the language bound to the value before the dot."""
+
+    receiver: Value
+    name: str
+
+
+Value: TypeAlias = Const | Tensor | Descriptor | BlockPointer | Tuple | Method
+
+
+def name_value(value: SSAValue, name: str) -> None:
+    """Call a value as the user's variable in IR text and plans, unless it has a name.
+
+    xDSL numbers values of one name by suffixes like ``_1``, so names have none of their own; what
+    has no other name is called ``v``.
+    """
+    if value.name_hint is None and name:
+        rest = re.sub(r"(_\d+)+$", "", in_ascii(name))
+        value.name_hint = rest if rest.strip("_0123456789") or name == "_" else "v"
+
+
+def leaves(value: Value) -> Iterator[SSAValue]:
+    """Give the IR values that a value is made of, in a fixed order."""
+    match value:
+        case Tensor() | Descriptor():
+            yield value.ssa
+        case BlockPointer():
+            for part in (value.base, *value.extents, *value.strides, *value.offsets):
+                yield part.ssa
+        case Tuple():
+            for item in value.items:
+                yield from leaves(item)
+        case Method():
+            yield from leaves(value.receiver)
+        case Const():
+            return
+
+
+def rebuild(value: Value, source: Iterator[SSAValue]) -> Value:
+    """Make a value of the same form from other leaves."""
+    match value:
+        case Tensor():
+            return Tensor(next(source))
+        case Descriptor():
+            ssa = next(source)
+            if ssa is value.ssa:
+                return value
+            return Descriptor(ssa, padding=value.padding, truths=value.truths)
+        case BlockPointer():
+            return BlockPointer(
+                Tensor(next(source)),
+                tuple(Tensor(next(source)) for _ in value.extents),
+                tuple(Tensor(next(source)) for _ in value.strides),
+                tuple(Tensor(next(source)) for _ in value.offsets),
+                value.block_shape,
+            )
+        case Tuple():
+            return Tuple(tuple(rebuild(item, source) for item in value.items), value.fields)
+        case Method():
+            return Method(rebuild(value.receiver, source), value.name)
+        case Const():
+            return value
+
+
+def same_form(one: Value, other: Value) -> bool:
+    """Tell whether control flow can join two values: same kinds, IR types and constants."""
+    match one, other:
+        case Tensor(), Tensor():
+            return one.type == other.type
+        case Descriptor(), Descriptor():
+            alike = one.padding == other.padding and one.truths == other.truths
+            return alike and one.type == other.type
+        case BlockPointer(), BlockPointer():
+            types = [leaf.type for leaf in leaves(one)] == [leaf.type for leaf in leaves(other)]
+            return types and one.block_shape == other.block_shape
+        case Tuple(), Tuple():
+            pairs = zip(one.items, other.items)
+            return len(one.items) == len(other.items) and all(same_form(a, b) for a, b in pairs)
+        case Method(), Method():
+            return one.name == other.name and same_form(one.receiver, other.receiver)
+        case Const(), Const():
+            return _same_constant(one.value, other.value)
+        case _:
+            return False
+
+
+def _same_constant(one: object, other: object) -> bool:
+    return one is other or freeze(one) == freeze(other)
+
+
+def describe(value: Value) -> str:
+    """Name the type of a value as users read it: ``fp32[128, 64]``, ``int32``, ``constant 3``."""
+    match value:
+        case Tensor():
+            return spell_type(value.dtype, value.shape)
+        case Descriptor():
+            padding = f" padded with {value.padding}" if value.padding != "zero" else ""
+            return f"descriptor of {spell_type(value.dtype, value.block_shape)}{padding}"
+        case BlockPointer():
+            return f"block pointer to {value.base.dtype.name}{list(value.block_shape)}"
+        case Tuple():
+            return f"({', '.join(describe(item) for item in value.items)})"
+        case Method():
+            return f"method {value.name}"
+        case Const():
+            return f"constant {value.value!r}"
+
+
+def spell_type(element: dtype, shape: Sequence[int]) -> str:
+    """Spell an element type with a shape: ``bf16[128, 64]``."""
+    return f"{element.name}{list(shape)}" if shape else element.name

@@ -1,0 +1,114 @@
+"""Purpose: loops count as Python's `range` does, whatever their steps are at run time.
+
+Before -> after, where nobody knows the sign of the step::
+
+                                       %trips = max(0, ceil((%end - %start) / %step))    i64
+    scf.for %k = %start to %end        scf.for %n = 0 to %trips step 1 {
+        step %step {             ->      %k = %start + %n * %step
+      ..                                 ..
+    }                                  }
+
+On the GPU a loop counts upwards. A launch that knows the step is asked whether it is positive
+(attribute `steps`, conditions for `tawa.runtime.guards`); where it is not, the kernel compiled
+plainly runs, in which such loops are counted. A step of zero is refused: by the launch (attribute
+`demands`, pairs of a condition and what is said where it does not hold), or by an assertion where
+only the kernel knows it. So is a counter that passes the end of its type on its last step, and
+would go on from the other end.
+Requires: tile IR. Ensures: every `scf.for` has a positive step and ends, as far as the launch can
+tell: bounds that are read from memory must leave room for a step. Declines: never.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
+from xdsl.ir import Attribute, SSAValue
+
+from tawa.analysis.polynomial import polynomial
+from tawa.analysis.ranges import range_of, range_of_type
+from tawa.analysis.spelling import asked, asked_not_zero, asked_to_end
+from tawa.analysis.walked import bounds_of, is_listed
+from tawa.ir import line_of, tile
+from tawa.ir.types import bit_width, i64
+from tawa.ir.walk import all_of
+from tawa.passes.lower.emit import Emitter
+from tawa.plan.plan import Declined, Plan
+from tawa.target import Target
+
+
+def count_loops(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Ask a launch whether steps are positive; count the loops whose steps it does not know."""
+    return _count_each(kernel, ask=True)
+
+
+def count_loops_plain(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Count the loops whose steps may be negative."""
+    return _count_each(kernel, ask=False)
+
+
+def _count_each(kernel: tile.Kernel, *, ask: bool) -> tuple[Declined, ...]:
+    steps: list[Attribute] = []
+    demands: list[Attribute] = []
+    for loop in all_of(kernel, scf.ForOp):
+        step, listed = polynomial(loop.step), is_listed(polynomial(loop.step))
+        most = range_of_type(loop.lb.type).high
+        if range_of(loop.step).low < 1:
+            if listed and ask:
+                steps.append(StringAttr(asked(kernel, "always_within", step, 1, most)))
+            else:
+                if listed:
+                    demands.append(_demand(asked_not_zero(kernel, step), loop, _ZERO))
+                _count(loop, known=listed)
+                continue
+        if range_of(loop.ub).high + range_of(loop.step).high - 1 <= most:
+            continue
+        if all(map(is_listed, bounds_of(loop))):
+            wraps = f"its counter passes {most}, the last number of int{bit_width(loop.lb.type)}"
+            demands.append(_demand(asked_to_end(kernel, loop, most), loop, wraps))
+    for name, found in (("steps", steps), ("demands", demands)):
+        if found:
+            kernel.attributes[name] = ArrayAttr(list(dict.fromkeys(found)))
+    return ()
+
+
+_ZERO = "its step is 0"
+
+
+def _demand(condition: str, loop: scf.ForOp, otherwise: str) -> Attribute:
+    said = f"the loop at line {line_of(loop)} never ends: {otherwise}"
+    return ArrayAttr([StringAttr(condition), StringAttr(said)])
+
+
+def _count(loop: scf.ForOp, *, known: bool) -> None:
+    """Let a loop count its trips, and compute from that what it counted. `known`: a launch refuses
+    a step of zero.
+    """
+    emitter, kind = Emitter.before(loop), loop.lb.type
+    apply, number = emitter.apply, emitter.constant
+    start, end, step = (_cast(emitter, value, i64) for value in (loop.lb, loop.ub, loop.step))
+    zero, one = number(0, i64), number(1, i64)
+    if not known:
+        message = StringAttr(f"the step of the loop at line {line_of(loop)} is 0")
+        holds = apply("ne", step, zero)
+        emitter.put(tile.Assert(operands=[holds], attributes={"message": message}))
+    upwards = apply("gt", step, zero)
+    span = apply("select", upwards, apply("sub", end, start), apply("sub", start, end))
+    size = apply("max", apply("abs", step), one)
+    trips = apply("idiv", apply("sub", apply("add", span, size), one), size)
+    first, by = loop.lb, loop.step
+    block = loop.body.block
+    counter = block.args[0]
+    trip = block.insert_arg(i64, 0)
+    inside = Emitter.at_start(block)
+    index = inside.apply("add", first, inside.apply("mul", _cast(inside, trip, kind), by))
+    index.name_hint = counter.name_hint
+    counter.replace_all_uses_with(index)
+    block.erase_arg(counter)
+    for place, bound in enumerate((zero, trips, one)):
+        loop.operands[place] = bound
+
+
+def _cast(emitter: Emitter, value: SSAValue, kind: Attribute) -> SSAValue:
+    if value.type == kind:
+        return value
+    return emitter.put(tile.Cast(operands=[value], result_types=[kind])).result
