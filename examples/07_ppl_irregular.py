@@ -1,6 +1,6 @@
 """Programs whose structure is random: a birth-death tree by recursion, a filter by SMC.
 
-Run: python examples/06_ppl_irregular.py (needs the extra: pip install 'tawa[ppl]')
+Run: python examples/07_ppl_irregular.py (needs the extra: pip install 'tawa[ppl]')
 """
 
 import numpy as np

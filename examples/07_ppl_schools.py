@@ -1,6 +1,6 @@
 """Eight schools with tawa.ppl: NUTS, one chain a lane, on the CPU (or device="cuda").
 
-Run: python examples/05_ppl_schools.py (needs the extra: pip install 'tawa[ppl]')
+Run: python examples/07_ppl_schools.py (needs the extra: pip install 'tawa[ppl]')
 """
 
 import numpy as np
