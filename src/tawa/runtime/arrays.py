@@ -306,14 +306,9 @@ def maker_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Callable[[An
         element, device, strides = getattr(torch, kind.name), array.device, row_major(shape)
         make = torch.empty_strided  # the fastest of torch's ways by a third
         return lambda _: make(shape, strides, dtype=element, device=device)
-<<<<<<< HEAD
     library: Any = sys.modules.get("cupy" if look(array).device.kind == "cuda" else "numpy")
     if library is None:
         kind_of = cast("object", type(array))
-=======
-    on_gpu = look(array).device.kind == "cuda"
-    if (library := sys.modules.get("cupy" if on_gpu else "numpy")) is None:
->>>>>>> torch
         raise ArgumentError(
             f"no array can be made beside a {getattr(kind_of, '__name__', kind_of)}",
             why="what a call returns is made by torch, CuPy or NumPy, and CuPy is not loaded",
