@@ -114,6 +114,7 @@ def _where(tensor: Tensor) -> str:
 
 
 def outputs_of(body: tuple[Event, ...]) -> list[Slot]:
+    """Return the slots that events change."""
     found: list[Slot] = []
     for event in body:
         match event:
