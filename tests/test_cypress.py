@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tawa.cypress as cy
 import tawa.language as tl
-from tawa.cypress import BLOCK, GLOBAL, HOST, SHARED, f16, f32
+from tawa.cypress import BLOCK, GLOBAL, HOST, NONE, REGISTER, SHARED, WARPGROUP, f16, f32
 from tawa.errors import ArgumentError, OverBudget
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "08_cypress.py"
@@ -115,7 +115,7 @@ def mappings_drawn(draw, mapping):
     return drawn.with_("copy", stage=draw(st.sampled_from([None, SHARED])))
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_mapping_changes_no_result(mapping, data):
     program = cy.program(data.draw(mappings_drawn(mapping)))
@@ -229,3 +229,96 @@ def test_a_leaf_may_run_on_the_whole_tile():
     add.sequential(wanted, a, b)
     np.testing.assert_array_equal(ours, wanted)
     np.testing.assert_array_equal(ours, np.where(a > b, a - b, a + b) * 2)
+
+
+# --- GEMM and the sums of the rows of A, at every tile of a row -----------------------------------
+
+R32, T32 = cy.Tensor[f32, 1], cy.Tensor[f32, 2]
+
+
+@cy.inner("gs", reads="A B", writes="C Y")
+def sums_host(C: T16, Y: T32, A: T16, B: T16, *, U: int, V: int):
+    c, a, y = cy.blocks(C, (U, V)), cy.blocks(A, (U, A.shape[1])), cy.blocks(Y, (1, U))
+    b = cy.blocks(B, (B.shape[0], V))
+    for i, j in cy.prange(*c.grid):
+        cy.launch("gs", c[i, j], y[j, i], a[i, 0], b[0, j])
+
+
+@cy.inner("gs", reads="A B", writes="C Y")
+def sums_block(C: T16, Y: T32, A: T16, B: T16, *, W: int):
+    a, b = cy.blocks(A, (A.shape[0], W)), cy.blocks(B, (W, B.shape[1]))
+    acc = cy.make_tensor(f32, C.shape)
+    total = cy.make_tensor(f32, (Y.shape[1],))
+    cy.launch("clear", acc)
+    cy.launch("clear", total)
+    for k in cy.srange(a.grid[1]):
+        cy.launch("mma", acc, a[0, k], b[k, 0])
+        cy.launch("sum", total, a[0, k])
+    cy.launch("copy", C, acc)
+    cy.launch("row", Y, total)
+
+
+@cy.inner("sum", reads="R A", writes="R")
+def sum_tile(R: R32, A: T16, *, WGS: int):
+    r = cy.blocks(R, (R.shape[0] // WGS,))
+    a = cy.blocks(A, (A.shape[0] // WGS, A.shape[1]))
+    for i in cy.prange(WGS):
+        cy.launch("sum", r[i], a[i, 0])
+
+
+@cy.leaf("sum", reads="R A", writes="R")
+def sum_leaf(R, A):
+    return R + tl.sum(A.to(tl.float32), 1)
+
+
+@cy.inner("row", reads="R", writes="Y")
+def row_tile(Y: T32, R: R32, *, WGS: int):
+    y, r = cy.blocks(Y, (1, Y.shape[1] // WGS)), cy.blocks(R, (R.shape[0] // WGS,))
+    for i in cy.prange(WGS):
+        cy.launch("row", y[0, i], r[i])
+
+
+@cy.leaf("row", reads="R", writes="Y")
+def row_leaf(Y, R):
+    return R[None, :]
+
+
+def sums_mapping(groups, **how):
+    names = ["clear", "clear_sum", "tile", "sum", "copy", "row"]
+    rows = 64 * groups
+    wgs = {"WGS": groups}
+    return cy.Mapping(
+        [
+            I("h", sums_host, HOST, [GLOBAL] * 4, {"U": rows, "V": 64}, calls=["b"], entry=True),
+            I("b", sums_block, BLOCK, [GLOBAL] * 4, {"W": 32}, calls=names, **how),
+            *cy.lib.mma("tile", WGS=groups, N=64),
+            I("sum", sum_tile, BLOCK, [NONE, SHARED], wgs, calls=["sum_leaf"]),
+            I("sum_leaf", sum_leaf, WARPGROUP, [REGISTER, SHARED]),
+            *cy.lib.clear("clear", like="tile"),
+            *cy.lib.clear("clear_sum", like="sum"),
+            *cy.lib.copy("copy", like="tile", stage=SHARED),
+            I("row", row_tile, BLOCK, [GLOBAL, NONE], wgs, calls=["row_leaf"]),
+            I("row_leaf", row_leaf, WARPGROUP, [GLOBAL, REGISTER]),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("groups", "how"),
+    [
+        (1, {}),
+        (2, {"specialize": True, "pipeline": 2}),
+        (3, {"specialize": True, "pipeline": 3, "persistent": True}),
+    ],
+)
+def test_sums_of_rows_beside_a_product(groups, how):
+    program = cy.program(sums_mapping(groups, **how))
+    for m, n, k in ((200, 136, 40), (8, 8, 0)):
+        a, b = integers(m, k), integers(k, n)
+        outs = [(np.ones((m, n), np.float16), np.ones((-(-n // 64), m), np.float32)) for _ in "12"]
+        program(*outs[0], a, b)
+        program.sequential(*outs[1], a, b)
+        for ours, wanted in zip(*outs, strict=True):
+            np.testing.assert_array_equal(ours, wanted)
+        np.testing.assert_array_equal(outs[0][0], a.astype(int) @ b.astype(int))
+        np.testing.assert_array_equal(outs[0][1], [a.astype(int).sum(1)] * -(-n // 64))

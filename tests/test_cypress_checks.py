@@ -344,3 +344,60 @@ def test_shared_memory_has_a_ceiling(mapping, pipeline, rows, fits):
         with pytest.raises(OverBudget, match=r"needs 262,144 bytes of SHARED") as caught:
             cy.program(edited)
         assert "A x 7 slots: 114,688" in str(caught.value)
+
+
+def maximum(a, b):
+    return tl.maximum(a, b)
+
+
+# --- the end of tensors ---------------------------------------------------------------------------
+
+
+@cy.leaf("move", reads="A", writes="C")
+def largest(C, A):
+    return A - tl.max(A, 1)[:, None]
+
+
+@cy.leaf("move", reads="A", writes="C")
+def shifted(C, A):
+    return A - tl.sum(A + 1, 1)[:, None]
+
+
+@cy.leaf("move", reads="A", writes="C")
+def running(C, A):
+    return tl.cumsum(A, 1)
+
+
+@cy.leaf("move", reads="A", writes="C")
+def rising(C, A):
+    return tl.associative_scan(A, 1, maximum, True)
+
+
+@cy.leaf("move", reads="A", writes="C")
+def exponents(C, A):
+    return A - tl.sum(tl.exp(A.to(tl.float32)), 1)[:, None].to(tl.float16)
+
+
+@cy.leaf("move", reads="A", writes="C")
+def squares(C, A):
+    return A - tl.dot((A + 1).T, A + 1).to(tl.float16)
+
+
+@cy.leaf("move", reads="A", writes="C")
+def centred(C, A):
+    return A + 1 - tl.sum(tl.where(A > 0, A, -A) * 2 + tl.abs(A), 1)[:, None]
+
+
+@pytest.mark.parametrize("leaf", [largest, shifted, rising, exponents])
+def test_what_is_past_the_end_may_not_show(leaf):
+    refused("depends on elements past the end", lambda: moved(straight, leaf=leaf), caret=False)
+
+
+def test_sums_of_zeros_may():
+    moved(straight, leaf=running)
+    program = moved(straight, leaf=centred)
+    a = (np.arange(24 * 72) % 5 - 2).astype(np.float16).reshape(24, 72)
+    ours, wanted = np.zeros_like(a), np.zeros_like(a)
+    program(ours, a)
+    program.sequential(wanted, a)
+    np.testing.assert_array_equal(ours, wanted)

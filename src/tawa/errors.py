@@ -309,7 +309,7 @@ class MappingError(TawaError):
     Message::
 
         prange over i writes overlapping parts of C
-          at kernel.py:10
+          at kernel.py:13
                     cy.launch("twice", c[i // 2, 0], a[i, 0])
                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
           why: c[(i // 2), 0] is the same block for i = 0 and i = 1

@@ -22,14 +22,18 @@ Needs = dict[str, tuple[int | None, ...]]
 """Of each parameter, for each of its dimensions: the result's dimension that it goes along with, or
 None where the result needs all of it. The parameter "" stands for the place in the tensor."""
 
+_ZERO_AT_ZERO = ("add", "sub", "neg", "abs", "sqrt", "max", "min")
 _KEPT = ("tile.elementwise", "tile.cast", "tile.bitcast", "tile.broadcast", "tile.splat")
 
 
 @dataclass(frozen=True, slots=True)
 class LeafFacts:
-    """The types of a leaf's results, what each depends on, and whether it multiplies matrices."""
+    """What each result depends on, whether it is zero where all tensors have ended, and whether the
+    leaf multiplies matrices.
+    """
 
     needs: tuple[Needs, ...]
+    zeros: tuple[bool, ...]
     products: bool
 
 
@@ -60,9 +64,15 @@ def call_leaf(k: KernelBuilder, leaf: Instance, values: Sequence[Value]) -> tupl
 
 
 def facts_of(
-    leaf: Instance, shapes: Sequence[tuple[int, ...]], elements: Sequence[dtype]
+    leaf: Instance,
+    shapes: Sequence[tuple[int, ...]],
+    elements: Sequence[dtype],
+    zeros: Sequence[bool],
 ) -> LeafFacts:
-    """Return what a leaf does on tensors of these shapes."""
+    """Return what a leaf does on tensors of these shapes; of `zeros`, what is past the end is zero.
+
+    Raises MappingError where a result depends on elements past the end.
+    """
     k = KernelBuilder("leaf")
     variant = leaf.variant
     given = zip(variant.parameters, elements, shapes, strict=True)
@@ -73,6 +83,7 @@ def facts_of(
         value.ssa: {name: tuple(range(len(value.shape)))}
         for name, value in zip(variant.parameters, values, strict=True)
     }
+    ended: dict[Any, bool] = {v.ssa: zero for v, zero in zip(values, zeros, strict=True)}
     first = values[0].ssa.owner
     products = False
     block: Any = first.parent  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
@@ -81,7 +92,53 @@ def facts_of(
         if not any(result in state for result in operation.results):
             needs = _needs(operation, state)
             state.update(dict.fromkeys(operation.results, needs))
-    return LeafFacts(tuple(state[result.ssa] for result in results), products)
+            ended.update(dict.fromkeys(operation.results, _ended(leaf, operation, ended, needs)))
+    given = [result.ssa for result in results]
+    return LeafFacts(tuple(state[g] for g in given), tuple(ended[g] for g in given), products)
+
+
+def _ended(leaf: Instance, operation: Any, ended: dict[Any, bool], needs: Needs) -> bool:
+    """Tell whether a value is zero where the tensors it comes from have ended.
+
+    Raises MappingError where an element inside would depend on such ones: a sum of zeros does not.
+    """
+    inputs = [ended.get(value, False) for value in operation.operands]
+    function = getattr(getattr(operation, "function", None), "data", "")
+    match operation.name:
+        case "tile.constant":
+            value = getattr(operation.value, "data", None)
+            return value is not None and float(value) == 0
+        case "tile.elementwise" if function == "mul":
+            return any(inputs)
+        case "tile.elementwise" if function == "select":
+            return all(inputs[1:])
+        case "tile.elementwise":
+            return function in _ZERO_AT_ZERO and all(inputs)
+        case "tile.dot":
+            shows = not any(inputs[:2])
+            zero = all(inputs)
+        case "tile.reduce" | "tile.scan":
+            body = [each for each in operation.body.block.ops if each.name == "tile.elementwise"]
+            function = body[0].function.data if len(body) == 1 else "reduction"
+            # A prefix has nothing of what comes after it.
+            ahead = operation.name == "tile.scan" and not operation.reverse
+            shows = not ahead and not (function == "add" and all(inputs))
+            zero = operation.name == "tile.reduce" and all(inputs)
+        case name:
+            zero = name in (*_KEPT, "tile.expand_dims", "tile.transpose") and all(inputs)
+            shows = "" in needs
+            function = name.removeprefix("tile.")
+    named = ", ".join(name for name in needs if name)
+    if shows and named:
+        raise MappingError(
+            f'"{leaf.name}": the {function or "product"} of {named} depends on elements past the'
+            " end",
+            place=leaf.variant.place,
+            why="blocks are whole: what a tensor lacks reads as zero, and adds nothing to sums and "
+            "products of what was read, but shows in the rest",
+            remedy="reduce by sums of what is zero at the end",
+        )
+    return zero
 
 
 def _needs(operation: Any, state: dict[Any, Needs]) -> Needs:

@@ -59,6 +59,7 @@ class _Lowering:
     root: Node
     body: list[Event] = field(default_factory=list[Event])
     slots: dict[int, Slot] = field(default_factory=dict[int, Slot])
+    nonzero: set[int] = field(default_factory=set[int])
     made: set[int] = field(default_factory=set[int])
     filled: set[int] = field(default_factory=set[int])
     copied: dict[str, Slot] = field(default_factory=dict[str, Slot])
@@ -208,13 +209,16 @@ class _Lowering:
                 self._check_local(leaf, name, tensor, slot, nearest, " ".join(map(str, parts)))
             slots.append(slot)
         shapes = [slot.shape for slot in slots]
-        facts = facts_of(leaf, shapes, [slot.element for slot in slots])
+        ended = [id(slot) not in self.nonzero for slot in slots]
+        facts = facts_of(leaf, shapes, [slot.element for slot in slots], ended)
         check_leaf(spread, facts)
         outputs: list[Slot] = []
         for n, name in enumerate(variant.parameters):
             if name in variant.writes:
                 # A copy that is written is another value from then on.
                 self.copied = {at: s for at, s in self.copied.items() if s is not slots[n]}
+                if not facts.zeros[len(outputs)]:
+                    self.nonzero.add(id(slots[n]))
                 outputs.append(slots[n])
                 self.filled.add(id(slots[n]))
         self.body.append(Call(spread, facts, tuple(slots), tuple(outputs)))

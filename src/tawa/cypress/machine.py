@@ -45,13 +45,12 @@ REGISTER, NONE = Memory("REGISTER"), Memory("NONE")
 class Machine:
     """Levels from the outermost in, and of each memory the levels that see it.
 
-    `inside` counts the processors of a level in one of the level above, where that is fixed.
+    What a warpgroup or a warp sees of registers is what its threads hold together.
     """
 
     name: str
     levels: tuple[Level, ...]
     seen: tuple[tuple[Memory, tuple[Level, ...]], ...]
-    inside: tuple[tuple[Level, int], ...]
 
     def sees(self, level: Level, memory: Memory) -> bool:
         """Tell whether a processor of `level` reads and writes `memory`."""
@@ -68,7 +67,6 @@ HOPPER = Machine(
     (
         (GLOBAL, (HOST, BLOCK, WARPGROUP, WARP, THREAD)),
         (SHARED, (BLOCK, WARPGROUP, WARP, THREAD)),
-        (REGISTER, (THREAD,)),
+        (REGISTER, (WARPGROUP, WARP, THREAD)),
     ),
-    ((WARP, 4), (THREAD, 32)),
 )

@@ -255,9 +255,10 @@ class Mapping:
         return replace_instances(self, [new if each is old else each for each in self.instances])
 
     def __str__(self) -> str:
-        """Return the mapping as Python; `I` is `cy.Instance`, variants go by their names."""
+        """Return the mapping as Python; `I` is `cy.Instance`, all else goes by its name."""
         lines = "".join(f"    {each},\n" for each in self.instances)
-        return f"cy.Mapping([\n{lines}], ceiling={self.ceiling})"
+        machine = f", machine={self.machine.name}" if self.machine != HOPPER else ""
+        return f"cy.Mapping([\n{lines}], ceiling={self.ceiling}{machine})"
 
 
 def replace_instances(mapping: Mapping, instances: Iterable[Instance]) -> Mapping:
