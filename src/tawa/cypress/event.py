@@ -114,11 +114,7 @@ def _where(tensor: Tensor) -> str:
 
 
 def outputs_of(body: tuple[Event, ...]) -> list[Slot]:
-<<<<<<< HEAD
-    """Return the slots that the events of a body write, each once."""
-=======
     """Return the slots that events change."""
->>>>>>> cypress
     found: list[Slot] = []
     for event in body:
         match event:
