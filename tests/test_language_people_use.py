@@ -9,7 +9,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.errors import ArgumentError, TypeMismatch, UnknownName
+from tawa.errors import ArgumentError, TypeMismatch, UnknownName, UnsupportedSyntax
 
 
 @tawa.jit
@@ -155,3 +155,24 @@ for name in ("codegen", "frontend", "simulator", "runtime", "kernels", "passes",
         assert public not in {m.name for m in pkgutil.iter_modules(package.__path__)}, public
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def tritons(x):
+    return x.no_such_attribute
+
+
+tritons.__module__ = "triton.language.extra.cuda.utils"
+tritons = tawa.jit(tritons)
+
+
+@tawa.jit
+def calls_tritons(x):
+    tl.store(x, tritons(tl.load(x)))
+
+
+def test_text_of_triton_that_does_not_compile_is_refused_at_the_users_call():
+    with pytest.raises(UnsupportedSyntax, match=r"utils\.tritons cannot be called so") as caught:
+        calls_tritons.compile(tawa.array((4,), "i32"))
+    said = str(caught.value).splitlines()
+    assert "tl.store(x, tritons(tl.load(x)))" in said[2]
+    assert any("has no attribute no_such_attribute" in line for line in said)

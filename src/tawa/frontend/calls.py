@@ -17,7 +17,7 @@ from types import (
 from typing import Any
 
 import tawa.language as tl
-from tawa.errors import TypeMismatch
+from tawa.errors import TawaError, TypeMismatch, UnsupportedSyntax
 from tawa.frontend.attributes import get_attribute
 from tawa.frontend.context import Context
 from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift
@@ -64,6 +64,10 @@ def call(
             return _call_builtin(c, name, stub, [receiver, *positional], named)
         case Const(value=Builtin(name=name)):
             return _call_builtin(c, name, _stub(c, name), positional, named)
+        case Const(value=Helper(function=helper)) if _is_tritons(helper) and not _is_tritons(
+            c.frame.source.function
+        ):
+            return _inline_tritons(c, helper, positional, named)
         case Const(value=Helper(function=helper)):
             return c.inline(c, helper, positional, named)
         case Const(value=HostFunction(function=host)):
@@ -74,6 +78,28 @@ def call(
             return _call_type(c, kind, positional, named)
         case _:
             raise c.unsupported(f"{describe(function)} cannot be called in a kernel")
+
+
+def _is_tritons(function: Any) -> bool:
+    return str(function.__module__).startswith("triton.")
+
+
+def _inline_tritons(
+    c: Context, helper: Any, positional: Sequence[Value], named: Mapping[str, Value]
+) -> Value:
+    """Compile a function of Triton's library; where it does not, say so of the user's call."""
+    place, calls = c.builder.place, c.builder.calls
+    try:
+        return c.inline(c, helper, positional, named)
+    except TawaError as error:
+        where = f" ({error.place.file}:{error.place.line})" if error.place is not None else ""
+        raise UnsupportedSyntax(
+            f"{helper.__module__}.{helper.__name__} cannot be called so in a kernel",
+            place=place,
+            calls=calls,
+            why=f"Triton's own text of it does not compile here: {error.what}{where}",
+            remedy="use functions of tl, or inline PTX",
+        ) from error
 
 
 _ALIASES = {"to": "cast", "logical_and": "add", "logical_or": "add"}
