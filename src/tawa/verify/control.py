@@ -1,0 +1,128 @@
+"""H1 and H2 at barriers: what roles give and what they wait for is the same, for every input."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from xdsl.ir import Operation, SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.ir.walk import all_of
+from tawa.verify.counts import Count, Counts
+from tawa.verify.events import Event, Reader
+from tawa.verify.rules import Refused, rule
+from tawa.verify.values import Received, Values, loops_around
+
+Events = dict[hopper.Role, dict[Event, Count]]
+
+
+def check_control(kernel: tile.Kernel, values: Values, counts: Counts) -> Events:
+    """Count what each role does at each barrier. Raises Refused where roles do not agree."""
+    cluster = kernel.launch.data["cluster"].data if "cluster" in kernel.launch.data else 1
+    reader = Reader(values, counts, cluster)
+    roles = {role: reader.role(role) for role in all_of(kernel, hopper.Role)}
+    for barriers in all_of(kernel, hopper.Barriers):
+        _check_barrier(barriers, roles, counts)
+    _check_meetings(roles, counts)
+    for received in list(values.obligations.values()):
+        _check_received(received, values, counts, reader)
+    return roles
+
+
+def _check_barrier(barriers: hopper.Barriers, roles: Events, counts: Counts) -> None:
+    """Phases complete as often as each role that waits asks for one; instances share the waits."""
+    at = barriers.result
+    zero = counts.constant(0)
+
+    def all_in(kind: str) -> Count:
+        return counts.sum((each.get((kind, at), zero), 1) for each in roles.values())  # pyright: ignore[reportArgumentType]
+
+    given, needed = all_in("arrive"), barriers.arrivals.data
+    waits = {role: each[("wait", at)] for role, each in roles.items() if ("wait", at) in each}
+    shared = counts.sum((each, 1) for each in waits.values())
+    whole = all(counts.same(given, _times(counts, each, needed)) for each in waits.values())
+    if not whole and not counts.same(given, _times(counts, shared, needed)):
+        label = barriers.label.data
+        asked = "; ".join(
+            f"{role.label.data} waits for {counts.text(each)} phases"
+            for role, each in waits.items()
+        )
+        by = "; ".join(
+            f"{role.label.data} gives {counts.text(each[('arrive', at)])} arrivals"
+            for role, each in roles.items()
+            if ("arrive", at) in each
+        )
+        raise Refused(
+            rule("one control"),
+            f"the roles at {label} are not shown to agree for every input: {asked}; {by}, of which "
+            f"{needed} complete a phase",
+            _first_use(at),
+        )
+    expected, copied = all_in("expected"), all_in("copied")
+    if not counts.same(expected, copied):
+        raise Refused(
+            rule("bytes"),
+            f"{barriers.label.data} expects {counts.text(expected)} bytes and gets "
+            f"{counts.text(copied)}",
+            _first_use(at),
+        )
+
+
+def _times(counts: Counts, count: Count, times: int) -> Count:
+    return counts.sum([(count, times)])
+
+
+def _check_meetings(roles: Events, counts: Counts) -> None:
+    met: dict[object, dict[hopper.Role, Count]] = {}
+    for role, each in roles.items():
+        for (kind, what), count in each.items():
+            if kind == "meet":
+                met.setdefault(what, {})[role] = count
+    for what, by in met.items():
+        match what:
+            case (hopper.Role(), _, "take"):
+                role, number, _ = what
+                passes = met.get((role, number, "pass"), {})
+                pairs = [(role, by[role], passes.get(role, counts.constant(0)))]
+            case (hopper.Role(), _, _):
+                continue
+            case _:
+                pairs = [(b, x, y) for (_, x), (b, y) in pairwise(by.items())]
+        for role, one, other in pairs:
+            if not counts.same(one, other):
+                raise Refused(
+                    rule("meetings"),
+                    f"a barrier is met {counts.text(one)} times by one side and "
+                    f"{counts.text(other)} times by the other",
+                    role,
+                )
+
+
+def _check_received(received: Received, values: Values, counts: Counts, reader: Reader) -> None:
+    """What a role takes from a ring was put in the same iteration: the barrier that pairs the two
+    completes once in each iteration of the loops around them, in both roles alike.
+    """
+    one = counts.constant(1)
+    for operation, kind in ((received.store, "arrive"), (received.load, "wait")):
+        loops = loops_around(operation)
+        role: Operation | None = operation
+        while role is not None and not isinstance(role, hopper.Role):
+            role = role.parent_op()
+        assert isinstance(role, hopper.Role)
+        count = reader.role(role).get((kind, received.filled))
+        expected = one
+        for loop in loops:
+            expected = reader.around(loop, expected)
+        if count is None or not counts.same(count, expected):
+            raise Refused(
+                rule("received"),
+                "a number is taken from a ring that is not filled once in each iteration",
+                received.load,
+            )
+
+
+def _first_use(value: SSAValue) -> Operation | None:
+    return next((use.operation for use in value.uses if hasattr(use.operation, "slot")), None)
+
+
+__all__ = ["Events", "check_control"]

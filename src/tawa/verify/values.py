@@ -1,0 +1,450 @@
+"""H1, one control: what scalars of different roles are the same function of the launch.
+
+Each scalar becomes a term over arguments, the block, words of memory that nobody writes, and the
+numbers of the iterations around it. A scalar that a loop carries is a recurrence: its start, and
+what an iteration makes of it. Where that adds a constant it is a sum, where it closes over itself
+it is an atom of both, so that two roles with the same recurrence have the same term. A scalar that
+a role takes out of shared memory is the one that its only store has put there (`_received`): of a
+ring, what the other role put in the same iteration, which the counts of the ring's barriers bear
+out (`obligations`).
+
+A term says nothing of who computes it: two equal terms are equal numbers at equal iterations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr, IntegerType, Signedness
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from tawa.analysis.effects import WRITES, accessed, is_volatile
+from tawa.analysis.memory import roots_of
+from tawa.ir import hopper, tile
+from tawa.ir.control import yielded
+from tawa.ir.types import element_type, shape_of
+from tawa.ir.walk import all_of, walk
+from tawa.verify.terms import Key, Leaf, Term, Terms
+
+_COMMUTE = frozenset({"and", "or", "xor", "min", "max", "eq", "ne", "mulhi"})
+_LOOPS = (scf.ForOp, scf.WhileOp)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How often a loop over numbers iterates: while `length - step * i > 0`, for i = 0, 1, ...
+
+    Of the iterations only those with i mod `share` = `part` are this role's: an instance takes each
+    second tile, and numbers its iterations as the loop over all tiles does.
+    """
+
+    length: Term
+    step: Term
+    share: int = 1
+    part: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A scalar taken from a ring: the store and the load, each in one iteration of the loops around
+    it, and the barriers that pair them. The pairing holds if `filled` completes once an iteration.
+    """
+
+    store: Operation
+    load: Operation
+    filled: SSAValue
+
+
+@dataclass(slots=True)
+class Values:
+    """The terms of the scalars of one kernel."""
+
+    kernel: tile.Kernel
+    terms: Terms = field(default_factory=Terms)
+    obligations: dict[Operation, Received] = field(default_factory=dict[Operation, Received])
+    _known: dict[SSAValue, Term] = field(default_factory=dict[SSAValue, Term])
+    _open: list[SSAValue] = field(default_factory=list[SSAValue])
+    _spans: dict[Operation, Span] = field(default_factory=dict[Operation, Span])
+    _stores: dict[SSAValue, list[hopper.SharedStore]] | None = None
+    _written: list[frozenset[int] | None] = field(default_factory=list[frozenset[int] | None])
+
+    def of(self, value: SSAValue) -> Term:
+        """Return the term of a scalar."""
+        known = self._known.get(value)
+        if known is not None:
+            return known
+        term = self._find(value)
+        if not any(kind == "self" for kind, _ in self.terms.support(term)):
+            self._known[value] = term
+        return term
+
+    def _atom(self, key: Key, *parts: Term, leaves: frozenset[Leaf] = frozenset()) -> Term:
+        return self.terms.atom(key, leaves | self.terms.support_of(parts))
+
+    def _unknown(self, value: SSAValue) -> Term:
+        """A number of which nothing is known: it is equal to nothing else, at any iteration."""
+        depth = len(loops_around(value.owner if isinstance(value, OpResult) else value.block))
+        leaves = frozenset(("iteration", each) for each in range(depth))
+        return self.terms.atom(("unknown", value), leaves)
+
+    def _find(self, value: SSAValue) -> Term:
+        if isinstance(value, BlockArgument):
+            return self._argument(value)
+        operation = value.owner
+        assert isinstance(operation, Operation)
+        match operation:
+            case tile.Constant(value=IntAttr(data=number)):
+                return self.terms.constant(number)
+            case tile.Elementwise() if _is_one(value):
+                return self._function(operation)
+            case tile.Cast() if _is_one(value):
+                inner = self.of(operation.value)
+                return self._atom(
+                    (
+                        "cast",
+                        str(element_type(operation.value.type)),
+                        str(element_type(value.type)),
+                        inner,
+                    ),
+                    inner,
+                )
+            case tile.Splat() if _is_one(value):
+                return self.of(operation.value)
+            case tile.Reduce() if len(operation.inputs) == 1 and _is_one(operation.inputs[0]):
+                return self.of(operation.inputs[0])  # one element: nothing is combined
+            case hopper.BlockId() | hopper.NumBlocks() | hopper.GridExtent():
+                return self.terms.atom(("launch", operation.name[7:], operation.axis.data))
+            case tile.ProgramId() | tile.NumPrograms():
+                return self.terms.atom(("launch", operation.name[5:], operation.axis.data))
+            case hopper.Counter() | hopper.ClusterRank():
+                return self.terms.atom(("launch", operation.name[7:]))
+            case tile.DescExtent():
+                inner = self.of(operation.desc)
+                what = operation.what.data, operation.axis.data
+                return self._atom(("extent", *what, inner), inner)
+            case tile.PtrAdd() if _is_one(value):
+                parts = self.of(operation.pointer), self.of(operation.offset)
+                return self._atom(("pointer", str(value.type), *parts), *parts)
+            case tile.Load() if _is_one(value):
+                return self._load(operation)
+            case hopper.SharedLoad() if _is_one(value):
+                return self._received(operation)
+            case scf.IfOp():
+                return self._chosen(operation, value)
+            case scf.ForOp() | scf.WhileOp():
+                return self._last(operation, value)
+            case _:
+                return self._unknown(value)
+
+    def _argument(self, value: BlockArgument) -> Term:
+        owner = value.block.parent_op()
+        match owner:
+            case tile.Kernel():
+                return self.terms.atom(("argument", value.name_hint or "", value.index))
+            case scf.ForOp() if value.index == 0:
+                span, first = self.span(owner), self.of(owner.lb)
+                if span.share > 1:
+                    first = self.terms.add(first, span.step, -span.part)
+                at = self.iteration(owner)
+                return self.terms.add(first, self.terms.mul(span.step, at))
+            case scf.ForOp():
+                return self._carried(
+                    value, owner.iter_args[value.index - 1], yielded(value.block, value.index - 1)
+                )
+            case scf.WhileOp() if value.block is owner.before_region.block:
+                follows = yielded(owner.after_region.block, value.index)
+                return self._carried(value, owner.operands[value.index], follows)
+            case scf.WhileOp():
+                return self.of(yielded(owner.before_region.block, value.index + 1))
+            case _:
+                return self._unknown(value)
+
+    def iteration(self, loop: Operation) -> Term:
+        """Return the number of the iteration of a loop: 0 in the first."""
+        depth = len(loops_around(loop))
+        return self.terms.atom(("iteration", depth), frozenset({("iteration", depth)}))
+
+    def span(self, loop: scf.ForOp) -> Span:
+        """Return how often a loop iterates, and which iterations of a loop over tiles these are."""
+        found = self._spans.get(loop)
+        if found is None:
+            terms = self.terms
+            first, step = self.of(loop.lb), self.of(loop.step)
+            unit, share = terms.primitive(step)
+            part = terms.multiple_in(first, unit) if share > 1 else 0
+            if share > 1 and 0 <= part < share:
+                length = terms.sub(self.of(loop.ub), terms.add(first, unit, -part))
+                found = Span(length, unit, share, part)
+            else:
+                found = Span(terms.sub(self.of(loop.ub), first), step)
+            if not any(kind == "self" for kind, _ in terms.support_of((found.length, found.step))):
+                self._spans[loop] = found
+        return found
+
+    # --- functions --------------------------------------------------------------------------------
+
+    def _function(self, operation: tile.Elementwise) -> Term:
+        terms, name = self.terms, operation.function.data
+        inputs = [self.of(each) for each in operation.inputs]
+        kind = element_type(operation.inputs[-1].type)
+        if not isinstance(kind, IntegerType):
+            key = ("function", name, str(kind), tuple(inputs))
+            return self._atom(key, *inputs)
+        match name, inputs:
+            case "add", [a, b]:
+                return terms.add(a, b)
+            case "sub", [a, b]:
+                return terms.sub(a, b)
+            case "mul", [a, b]:
+                return terms.mul(a, b)
+            case "neg", [a]:
+                return terms.scale(a, -1)
+            case (("min" | "max"), [a, b]) if a == b:
+                return a
+            case "select", [_, a, b] if a == b:
+                return a
+            case _:
+                pass
+        if name in _COMMUTE:
+            inputs.sort()
+        signed = kind.signedness.data != Signedness.UNSIGNED
+        tag = f"i{kind.width.data}" if signed else f"u{kind.width.data}"
+        return self._atom(("function", name, tag, tuple(inputs)), *inputs)
+
+    def _chosen(self, branch: scf.IfOp, value: OpResult) -> Term:
+        sides = [
+            self.of(yielded(region.block, value.index))
+            for region in (branch.true_region, branch.false_region)
+        ]
+        if sides[0] == sides[1]:
+            return sides[0]
+        inputs = (self.of(branch.cond), *sides)
+        kind = element_type(value.type)
+        tag = f"i{kind.width.data}" if isinstance(kind, IntegerType) else str(kind)
+        return self._atom(("function", "select", tag, inputs), *inputs)
+
+    # --- loops ------------------------------------------------------------------------------------
+
+    def _carried(self, value: BlockArgument, first: SSAValue, follows: SSAValue) -> Term:
+        """A recurrence, closed over itself. What is open already refers to itself by its place."""
+        terms = self.terms
+        if not _is_one(value):
+            return self._unknown(value)
+        if value in self._open:
+            place = self._open.index(value)
+            return terms.atom(("self", place), frozenset({("self", place)}))
+        loop = value.block.parent_op()
+        assert loop is not None
+        if isinstance(loop, scf.ForOp) and self.span(loop).share > 1:
+            # An instance counts iterations of its own: only what stays the same has a term.
+            return self.of(first) if follows is value else self._unknown(value)
+        place = len(self._open)
+        start = self.of(first)
+        self._open.append(value)
+        after = self.of(follows)
+        self._open.pop()
+        own = ("self", place)
+        itself = terms.atom(own, frozenset({own}))
+        depth = len(loops_around(loop))
+        change = terms.sub(after, itself)
+        if not terms.support(change) & {own, ("iteration", depth)}:
+            term = terms.add(start, terms.mul(change, self.iteration(loop)))
+        elif own not in terms.support(after) and after == start:
+            term = start
+        else:
+            leaves = (terms.support(after) - {own}) | terms.support(start)
+            leaves |= {("iteration", depth)}
+            term = terms.atom(("carried", depth, place, start, after), frozenset(leaves))
+        if place and not any(kind == "self" for kind, _ in terms.support(term)):
+            # It does not depend on what is open: name it as it is named from anywhere else.
+            kept, self._open = self._open, []
+            term = self._carried(value, first, follows)
+            self._open = kept
+        return term
+
+    def _last(self, loop: scf.ForOp | scf.WhileOp, value: OpResult) -> Term:
+        """What a loop leaves: what it carries, at the iteration that it does not make."""
+        terms = self.terms
+        if not _is_one(value):
+            return self._unknown(value)
+        depth = len(loops_around(loop))
+        if isinstance(loop, scf.WhileOp):
+            inside = self.of(yielded(loop.before_region.block, value.index + 1))
+            trips = self.of(yielded(loop.before_region.block, 0))
+            if ("iteration", depth) not in terms.support(inside):
+                return inside
+        else:
+            inside = self.of(loop.body.block.args[value.index + 1])
+            if ("iteration", depth) not in terms.support(inside):
+                return inside
+            span = self.span(loop)
+            if span.share > 1:
+                return self._unknown(value)
+            trips = self._atom(("trips", span.length, span.step), span.length, span.step)
+            parts = terms.linear(inside, self.iteration(loop))
+            if parts is not None and ("iteration", depth) not in terms.support_of(parts):
+                return terms.add(parts[0], terms.mul(parts[1], trips))
+        leaves = terms.support_of((inside, trips)) - {("iteration", depth)}
+        return terms.atom(("last", depth, inside, trips), leaves)
+
+    # --- memory -----------------------------------------------------------------------------------
+
+    def _load(self, load: tile.Load) -> Term:
+        """A word of memory that nobody writes while the kernel runs is a function of its place."""
+        roots = roots_of(load.pointer)
+        if not self._written:
+            self._written.append(_written(self.kernel))
+        written = self._written[0]
+        if is_volatile(load) or roots is None or written is None or roots & written:
+            return self._unknown(load.result)
+        inputs = [self.of(each) for each in load.operands]
+        shape = load.mask is not None, load.other is not None
+        return self._atom(("load", *inputs, *shape, str(load.result.type)), *inputs)
+
+    def _received(self, load: hopper.SharedLoad) -> Term:
+        """What a role takes out of shared memory is what its only store has put there."""
+        slot = load.view.owner
+        if not isinstance(slot, hopper.Slot):
+            return self._unknown(load.result)
+        if self._stores is None:
+            self._stores = _stores(self.kernel)
+        stores = self._stores.get(slot.buffer)
+        if stores is None or len(stores) != 1:
+            return self._unknown(load.result)
+        (store,) = stores
+        if not _is_one(store.value) or element_type(store.value.type) != element_type(
+            load.result.type
+        ):
+            return self._unknown(load.result)
+        put = store.view.owner
+        if _told_before(store, load):
+            same = isinstance(put, hopper.Slot) and self.of(put.index) == self.of(slot.index)
+            return self.of(store.value) if same else self._unknown(load.result)
+        paired = _paired(store, load)
+        if paired is None:
+            return self._unknown(load.result)
+        self.obligations[load] = paired
+        return self.of(store.value)
+
+
+def _is_one(value: SSAValue) -> bool:
+    """Tell whether a value is a scalar, or a tensor of one element that stands for it."""
+    return prod(shape_of(value.type)) == 1
+
+
+def loops_around(inside: Operation | Block) -> list[Operation]:
+    """Return the loops around an operation within its role, the innermost first."""
+    found: list[Operation] = []
+    parent = inside.parent_op()
+    while parent is not None and not isinstance(parent, (hopper.Role, tile.Kernel)):
+        if isinstance(parent, _LOOPS):
+            found.append(parent)
+        parent = parent.parent_op()
+    return found
+
+
+def _role_of(operation: Operation) -> Operation | None:
+    parent: Operation | None = operation
+    while parent is not None and not isinstance(parent, hopper.Role):
+        parent = parent.parent_op()
+    return parent
+
+
+def _written(kernel: tile.Kernel) -> frozenset[int] | None:
+    """Return the arguments that a kernel writes through; None where that is not known."""
+    found: frozenset[int] = frozenset()
+    for operation in walk(kernel):
+        if isinstance(operation, hopper.TmaStore):
+            source = operation.map.owner
+            roots = roots_of(source.desc) if isinstance(source, hopper.TensorMap) else None
+        elif isinstance(operation, WRITES):
+            roots = roots_of(accessed(operation))
+        else:
+            continue
+        if roots is None:
+            return None
+        found |= roots
+    return found
+
+
+def _stores(kernel: tile.Kernel) -> dict[SSAValue, list[hopper.SharedStore]]:
+    """Return the stores to each buffer of which nothing but whole slots is stored and loaded, and
+    which overlaps no other buffer.
+    """
+    found: dict[SSAValue, list[hopper.SharedStore]] = {}
+    buffers = all_of(kernel, hopper.Shared)
+    for buffer in buffers:
+        stores: list[hopper.SharedStore] = []
+        for use in buffer.result.uses:
+            slot = use.operation
+            if not isinstance(slot, hopper.Slot):
+                break
+            users = [each.operation for each in slot.result.uses]
+            if not all(isinstance(each, (hopper.SharedStore, hopper.SharedLoad)) for each in users):
+                break
+            stores += [each for each in users if isinstance(each, hopper.SharedStore)]
+        else:
+            found[buffer.result] = stores
+    return found
+
+
+def _told_before(store: hopper.SharedStore, load: hopper.SharedLoad) -> bool:
+    """Tell whether a store of the same role stands before a load in its block, once each time, for
+    all threads: in the block itself or in what one thread does there.
+    """
+    top: Operation | None = store
+    while top is not None and top.parent is not load.parent:
+        top = top.parent_op()
+        if top is not None and not isinstance(top, hopper.OneThread):
+            return False
+    return top is not None and top.is_before_in_block(load)
+
+
+def _paired(store: hopper.SharedStore, load: hopper.SharedLoad) -> Received | None:
+    """Find the barriers that pair a store of one role with a load of another.
+
+    The load stands after a wait for slot s of `filled` in its block, and takes slot s; the store
+    stands before an arrival at slot r of `filled` in its block, and fills slot r. Neither stands
+    under a condition.
+    """
+    if _role_of(store) is _role_of(load) or not (_always(store) and _always(load)):
+        return None
+    put, got = store.view.owner, load.view.owner
+    if not isinstance(put, hopper.Slot) or not isinstance(got, hopper.Slot):
+        return None
+    wait = load.prev_op
+    while wait is not None and not (isinstance(wait, hopper.Wait) and wait.slot is got.index):
+        wait = wait.prev_op
+    arrive = store.next_op
+    while arrive is not None and not isinstance(arrive, hopper.Arrive):
+        arrive = arrive.next_op
+    if not isinstance(wait, hopper.Wait) or arrive is None:
+        return None
+    if arrive.barriers is not wait.barriers or arrive.slot is not put.index:
+        return None
+    if len(loops_around(store)) != len(loops_around(load)):
+        return None
+    return Received(store, load, wait.barriers)
+
+
+def _always(operation: Operation) -> bool:
+    """Tell whether an operation runs once in each iteration of the loops around it."""
+    parent = operation.parent_op()
+    while parent is not None and not isinstance(parent, hopper.Role):
+        if isinstance(parent, scf.IfOp):
+            return False
+        if isinstance(parent, scf.WhileOp) and operation_in(parent.before_region.block, operation):
+            return False
+        parent = parent.parent_op()
+    return True
+
+
+def operation_in(block: Block, operation: Operation) -> bool:
+    """Tell whether an operation stands in a block or in what is inside of it."""
+    here: Block | None = operation.parent
+    while here is not None and here is not block:
+        parent = here.parent_op()
+        here = parent.parent if parent is not None else None
+    return here is block
