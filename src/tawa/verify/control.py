@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
+from xdsl.dialects.builtin import DictionaryAttr, IntAttr
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.walk import all_of
 from tawa.verify.counts import Count, Counts
-from tawa.verify.events import Event, Reader
+from tawa.verify.events import Event, Kind, Meeting, Reader
 from tawa.verify.rules import Refused, rule
 from tawa.verify.values import Received, Values, loops_around
 
@@ -18,8 +20,7 @@ Events = dict[hopper.Role, dict[Event, Count]]
 
 def check_control(kernel: tile.Kernel, values: Values, counts: Counts) -> Events:
     """Count what each role does at each barrier. Raises Refused where roles do not agree."""
-    cluster = kernel.launch.data["cluster"].data if "cluster" in kernel.launch.data else 1
-    reader = Reader(values, counts, cluster)
+    reader = Reader(values, counts, _cluster(kernel))
     roles = {role: reader.role(role) for role in all_of(kernel, hopper.Role)}
     for barriers in all_of(kernel, hopper.Barriers):
         _check_barrier(barriers, roles, counts)
@@ -34,8 +35,8 @@ def _check_barrier(barriers: hopper.Barriers, roles: Events, counts: Counts) -> 
     at = barriers.result
     zero = counts.constant(0)
 
-    def all_in(kind: str) -> Count:
-        return counts.sum((each.get((kind, at), zero), 1) for each in roles.values())  # pyright: ignore[reportArgumentType]
+    def all_in(kind: Kind) -> Count:
+        return counts.sum((each.get((kind, at), zero), 1) for each in roles.values())
 
     given, needed = all_in("arrive"), barriers.arrivals.data
     waits = {role: each[("wait", at)] for role, each in roles.items() if ("wait", at) in each}
@@ -73,29 +74,22 @@ def _times(counts: Counts, count: Count, times: int) -> Count:
 
 
 def _check_meetings(roles: Events, counts: Counts) -> None:
-    met: dict[object, dict[hopper.Role, Count]] = {}
+    met: dict[Meeting, dict[hopper.Role, Count]] = {}
     for role, each in roles.items():
         for (kind, what), count in each.items():
-            if kind == "meet":
+            if kind == "meet" and isinstance(what, Meeting):
                 met.setdefault(what, {})[role] = count
     for what, by in met.items():
-        match what:
-            case (hopper.Role(), _, "take"):
-                role, number, _ = what
-                passes = met.get((role, number, "pass"), {})
-                pairs = [(role, by[role], passes.get(role, counts.constant(0)))]
-            case (hopper.Role(), _, _):
-                continue
-            case _:
-                pairs = [(b, x, y) for (_, x), (b, y) in pairwise(by.items())]
-        for role, one, other in pairs:
-            if not counts.same(one, other):
-                raise Refused(
-                    rule("meetings"),
-                    f"a barrier is met {counts.text(one)} times by one side and "
-                    f"{counts.text(other)} times by the other",
-                    role,
-                )
+        if what.kind == "take":  # of a turn, as often as it is passed on
+            passes = met.get(replace(what, kind="pass"), {})
+            sides = [(count, passes.get(role, counts.constant(0))) for role, count in by.items()]
+        elif what.kind in ("open", "close", "pass"):
+            continue
+        else:
+            sides = list(pairwise(by.values()))
+        if not all(counts.same(one, other) for one, other in sides):
+            told = "; ".join(f"{role.label.data} {counts.text(each)}" for role, each in by.items())
+            raise Refused(rule("meetings"), f"{what.name} is met unlike often: {told}")
 
 
 def _check_received(received: Received, values: Values, counts: Counts, reader: Reader) -> None:
@@ -103,7 +97,11 @@ def _check_received(received: Received, values: Values, counts: Counts, reader: 
     completes once in each iteration of the loops around them, in both roles alike.
     """
     one = counts.constant(1)
-    for operation, kind in ((received.store, "arrive"), (received.load, "wait")):
+    sides: tuple[tuple[Operation, Kind], ...] = (
+        (received.store, "arrive"),
+        (received.load, "wait"),
+    )
+    for operation, kind in sides:
         loops = loops_around(operation)
         role: Operation | None = operation
         while role is not None and not isinstance(role, hopper.Role):
@@ -119,6 +117,18 @@ def _check_received(received: Received, values: Values, counts: Counts, reader: 
                 "a number is taken from a ring that is not filled once in each iteration",
                 received.load,
             )
+
+
+def _cluster(kernel: tile.Kernel) -> int:
+    match kernel.launch:
+        case DictionaryAttr(data=launch):
+            match launch.get("cluster"):
+                case IntAttr(data=blocks):
+                    return blocks
+                case _:
+                    return 1
+        case _:
+            return 1
 
 
 def _first_use(value: SSAValue) -> Operation | None:

@@ -20,9 +20,21 @@ from tawa.verify.rules import Refused, rule
 from tawa.verify.values import Values, loops_around
 
 Kind: TypeAlias = Literal["wait", "arrive", "expected", "copied", "meet"]
-Event: TypeAlias = tuple[Kind, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Turns of the warpgroups of a role, or the barrier of the cluster."""
+
+    name: str
+    kind: str = ""
+    within: hopper.Role | None = None
+
+
+Event: TypeAlias = tuple[Kind, SSAValue | Meeting]
 """What is counted: waits and arrivals at an array of mbarriers, the bytes that are expected there
-and those that copies bring, and meetings at a barrier of the hardware or of the cluster."""
+and those that copies bring, and meetings: turns and the barrier of the cluster. What instances
+tell one another at a named barrier goes over from tile to tile and is left to the older proof."""
 
 SYNCHRONIZES = (
     hopper.Wait,
@@ -30,7 +42,6 @@ SYNCHRONIZES = (
     hopper.Expect,
     hopper.TmaLoad,
     hopper.CopyAsyncArrive,
-    hopper.NamedBarrier,
     hopper.Turn,
     hopper.ClusterSync,
 )
@@ -163,12 +174,11 @@ class Reader:
                 return [(("copied", operation.barriers), _bytes(operation.view))]
             case hopper.CopyAsyncArrive():
                 return [(("arrive", operation.barriers), 1 if alone else 32 * role.warps.data)]
-            case hopper.NamedBarrier(scope=scope) if scope.data == "roles":
-                return [(("meet", ("named", operation.id.data, operation.kind.data)), 1)]
             case hopper.Turn():
-                return [(("meet", (role, operation.id.data, operation.kind.data)), 1)]
+                turn = Meeting(f"turn {operation.id.data}", operation.kind.data, role)
+                return [(("meet", turn), 1)]
             case hopper.ClusterSync():
-                return [(("meet", "cluster"), 1)]
+                return [(("meet", Meeting("the cluster")), 1)]
             case _:
                 return []
 
@@ -192,4 +202,4 @@ def _bytes(view: SSAValue) -> int:
     return kind.layout.data.bytes
 
 
-__all__ = ["SYNCHRONIZES", "Event", "Reader"]
+__all__ = ["SYNCHRONIZES", "Event", "Kind", "Meeting", "Reader"]

@@ -31,7 +31,10 @@ _RULES = {
             "the bytes that a barrier expects are those of the copies that complete on it, for "
             "every input",
         ),
-        Rule("meetings", "roles that meet at a barrier of the hardware come equally often"),
+        Rule(
+            "meetings",
+            "turns are taken as often as they are passed on, and all blocks' roles meet alike",
+        ),
         Rule(
             "received",
             "a number that a role takes from a ring is the one put in the same iteration: the "

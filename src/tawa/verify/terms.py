@@ -9,7 +9,7 @@ docs/design/verify.md.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 Term: TypeAlias = int
@@ -186,14 +186,18 @@ class Terms:
                 return " ".join(str(item) for item in name)
             case ("iteration", int(depth)):
                 return f"iteration{depth}"
-            case ("function", str(name), _, tuple(inputs)):
-                return f"{name}({', '.join(self.text(each) for each in inputs)})"
+            case ("function", str(name), _, *inputs):
+                return f"{name}({', '.join(self.text(each) for each in _terms(inputs))})"
             case ("load", int(pointer), *_):
                 return f"load({self.text(pointer)})"
             case ("trips", int(length), int(step), *_):
                 return f"count({self.text(length)}, step {self.text(step)})"
             case key:
                 return f"{key[0]}#{atom}"
+
+
+def _terms(parts: Iterable[Hashable]) -> Iterator[Term]:
+    return (each for each in parts if isinstance(each, int))
 
 
 __all__ = ["Atom", "Key", "Leaf", "Term", "Terms"]

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from math import prod
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, IntegerType, Signedness
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.dialects.builtin import IntAttr, IntegerType
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import WRITES, accessed, is_volatile
 from tawa.analysis.memory import roots_of
 from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
-from tawa.ir.types import element_type, shape_of
+from tawa.ir.types import bit_width, element_type, is_signed, shape_of
 from tawa.ir.walk import all_of, walk
 from tawa.verify.terms import Key, Leaf, Term, Terms
 
@@ -85,7 +85,8 @@ class Values:
 
     def _unknown(self, value: SSAValue) -> Term:
         """A number of which nothing is known: it is equal to nothing else, at any iteration."""
-        depth = len(loops_around(value.owner if isinstance(value, OpResult) else value.block))
+        inside = value.block if isinstance(value, BlockArgument) else value.owner
+        depth = len(loops_around(inside))
         leaves = frozenset(("iteration", each) for each in range(depth))
         return self.terms.atom(("unknown", value), leaves)
 
@@ -189,8 +190,8 @@ class Values:
         terms, name = self.terms, operation.function.data
         inputs = [self.of(each) for each in operation.inputs]
         kind = element_type(operation.inputs[-1].type)
-        if not isinstance(kind, IntegerType):
-            key = ("function", name, str(kind), tuple(inputs))
+        if type(kind) is not IntegerType:
+            key = ("function", name, str(kind), *inputs)
             return self._atom(key, *inputs)
         match name, inputs:
             case "add", [a, b]:
@@ -209,11 +210,11 @@ class Values:
                 pass
         if name in _COMMUTE:
             inputs.sort()
-        signed = kind.signedness.data != Signedness.UNSIGNED
-        tag = f"i{kind.width.data}" if signed else f"u{kind.width.data}"
-        return self._atom(("function", name, tag, tuple(inputs)), *inputs)
+        tag = _tag(kind)
+        return self._atom(("function", name, tag, *inputs), *inputs)
 
-    def _chosen(self, branch: scf.IfOp, value: OpResult) -> Term:
+    def _chosen(self, branch: scf.IfOp, value: SSAValue) -> Term:
+        assert isinstance(value, OpResult)
         sides = [
             self.of(yielded(region.block, value.index))
             for region in (branch.true_region, branch.false_region)
@@ -221,9 +222,8 @@ class Values:
         if sides[0] == sides[1]:
             return sides[0]
         inputs = (self.of(branch.cond), *sides)
-        kind = element_type(value.type)
-        tag = f"i{kind.width.data}" if isinstance(kind, IntegerType) else str(kind)
-        return self._atom(("function", "select", tag, inputs), *inputs)
+        tag = _tag(element_type(value.type))
+        return self._atom(("function", "select", tag, *inputs), *inputs)
 
     # --- loops ------------------------------------------------------------------------------------
 
@@ -264,10 +264,10 @@ class Values:
             self._open = kept
         return term
 
-    def _last(self, loop: scf.ForOp | scf.WhileOp, value: OpResult) -> Term:
+    def _last(self, loop: scf.ForOp | scf.WhileOp, value: SSAValue) -> Term:
         """What a loop leaves: what it carries, at the iteration that it does not make."""
         terms = self.terms
-        if not _is_one(value):
+        if not _is_one(value) or not isinstance(value, OpResult):
             return self._unknown(value)
         depth = len(loops_around(loop))
         if isinstance(loop, scf.WhileOp):
@@ -327,6 +327,14 @@ class Values:
             return self._unknown(load.result)
         self.obligations[load] = paired
         return self.of(store.value)
+
+
+def _tag(kind: Attribute) -> str:
+    """Return a short name of a type: i for signed integers and conditions, u for unsigned ones."""
+    if type(kind) is not IntegerType:
+        return str(kind)
+    width = bit_width(kind)
+    return f"i{width}" if width == 1 or is_signed(kind) else f"u{width}"
 
 
 def _is_one(value: SSAValue) -> bool:
