@@ -23,6 +23,7 @@ ORDER = (
     "plan",
     "passes",
     "codegen",
+    "verify",
     "simulator",
     "runtime",
     "testing",

@@ -1,10 +1,16 @@
-"""The check of lowered kernels against a theorem about projection (docs/design/verify.md).
+"""The check of lowered kernels for all inputs at once (docs/design/verify.md).
 
-verify(kernel, target)      # raises Refused with the rule and the place
+    verify(kernel)      # raises UnprovedProtocol with the rule and the place
+
+No search, no sampled input: what is decided is that two expressions are one.
 """
 
 from __future__ import annotations
 
+from xdsl.dialects.builtin import FileLineColLoc
+from xdsl.ir import Operation
+
+from tawa.errors import Place, UnprovedProtocol
 from tawa.ir import tile
 from tawa.verify.control import check_control
 from tawa.verify.counts import Counts
@@ -13,9 +19,32 @@ from tawa.verify.values import Values
 
 
 def verify(kernel: tile.Kernel) -> None:
-    """Check that the roles of a kernel in hopper IR have one control. Raises Refused."""
+    """Check that all roles of a kernel in hopper IR have one control.
+
+    Raises `UnprovedProtocol` where that is not shown for every input.
+    """
+    try:
+        check(kernel)
+    except Refused as found:
+        raise UnprovedProtocol(
+            f"{kernel.sym_name.data} is not proved: {found.sentence}",
+            place=_place(found.operation),
+            why=f'rule "{found.rule.name}": {found.rule.holds}.',
+            remedy="compile it with specialize=False, which leaves less to prove, or split it.",
+        ) from None
+
+
+def check(kernel: tile.Kernel) -> None:
+    """Do the same. Raises `Refused`, which names the rule."""
     values = Values(kernel)
     check_control(kernel, values, Counts(values.terms))
 
 
-__all__ = ["Refused", "Rule", "verify"]
+def _place(operation: Operation | None) -> Place | None:
+    if operation is None or not isinstance(operation.location, FileLineColLoc):
+        return None
+    where = operation.location
+    return Place(where.filename.data, where.line.data, where.column.data)
+
+
+__all__ = ["Refused", "Rule", "check", "verify"]
