@@ -12,8 +12,9 @@ from tawa.ir import hopper, tile
 from tawa.ir.walk import all_of
 from tawa.verify.counts import Count, Counts
 from tawa.verify.events import Event, Kind, Meeting, Reader
+from tawa.verify.forwarded import Received, loops_around, role_of
 from tawa.verify.rules import Refused, rule
-from tawa.verify.values import Received, Values, loops_around
+from tawa.verify.values import Values
 
 Events = dict[hopper.Role, dict[Event, Count]]
 
@@ -26,7 +27,7 @@ def check_control(kernel: tile.Kernel, values: Values, counts: Counts) -> Events
         _check_barrier(barriers, roles, counts)
     _check_meetings(roles, counts)
     for received in list(values.obligations.values()):
-        _check_received(received, values, counts, reader)
+        _check_received(received, roles, counts, reader)
     return roles
 
 
@@ -92,7 +93,7 @@ def _check_meetings(roles: Events, counts: Counts) -> None:
             raise Refused(rule("meetings"), f"{what.name} is met unlike often: {told}")
 
 
-def _check_received(received: Received, values: Values, counts: Counts, reader: Reader) -> None:
+def _check_received(received: Received, roles: Events, counts: Counts, reader: Reader) -> None:
     """What a role takes from a ring was put in the same iteration: the barrier that pairs the two
     completes once in each iteration of the loops around them, in both roles alike.
     """
@@ -103,11 +104,9 @@ def _check_received(received: Received, values: Values, counts: Counts, reader: 
     )
     for operation, kind in sides:
         loops = loops_around(operation)
-        role: Operation | None = operation
-        while role is not None and not isinstance(role, hopper.Role):
-            role = role.parent_op()
+        role = role_of(operation)
         assert isinstance(role, hopper.Role)
-        count = reader.role(role).get((kind, received.filled))
+        count = roles[role].get((kind, received.filled))
         expected = one
         for loop in loops:
             expected = reader.around(loop, expected)

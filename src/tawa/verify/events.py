@@ -16,8 +16,9 @@ from tawa.ir import hopper
 from tawa.ir.types import ViewType
 from tawa.ir.walk import walk
 from tawa.verify.counts import Count, Counts
+from tawa.verify.forwarded import loops_around
 from tawa.verify.rules import Refused, rule
-from tawa.verify.values import Values, loops_around
+from tawa.verify.values import Values
 
 Kind: TypeAlias = Literal["wait", "arrive", "expected", "copied", "meet"]
 

@@ -18,18 +18,24 @@ from math import prod
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
-from tawa.analysis.effects import WRITES, accessed, is_volatile
+from tawa.analysis.effects import is_volatile
 from tawa.analysis.memory import roots_of
 from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
 from tawa.ir.types import bit_width, element_type, is_signed, shape_of
-from tawa.ir.walk import all_of, walk
+from tawa.verify.forwarded import (
+    Received,
+    loops_around,
+    only_stores,
+    paired,
+    told_before,
+    written_arguments,
+)
 from tawa.verify.terms import Key, Leaf, Term, Terms
 
 _COMMUTE = frozenset({"and", "or", "xor", "min", "max", "eq", "ne", "mulhi"})
-_LOOPS = (scf.ForOp, scf.WhileOp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +50,6 @@ class Span:
     step: Term
     share: int = 1
     part: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A scalar taken from a ring: the store and the load, each in one iteration of the loops around
-    it, and the barriers that pair them. The pairing holds if `filled` completes once an iteration.
-    """
-
-    store: Operation
-    load: Operation
-    filled: SSAValue
 
 
 @dataclass(slots=True)
@@ -295,7 +290,7 @@ class Values:
         """A word of memory that nobody writes while the kernel runs is a function of its place."""
         roots = roots_of(load.pointer)
         if not self._written:
-            self._written.append(_written(self.kernel))
+            self._written.append(written_arguments(self.kernel))
         written = self._written[0]
         if is_volatile(load) or roots is None or written is None or roots & written:
             return self._unknown(load.result)
@@ -309,7 +304,7 @@ class Values:
         if not isinstance(slot, hopper.Slot):
             return self._unknown(load.result)
         if self._stores is None:
-            self._stores = _stores(self.kernel)
+            self._stores = only_stores(self.kernel)
         stores = self._stores.get(slot.buffer)
         if stores is None or len(stores) != 1:
             return self._unknown(load.result)
@@ -319,13 +314,13 @@ class Values:
         ):
             return self._unknown(load.result)
         put = store.view.owner
-        if _told_before(store, load):
+        if told_before(store, load):
             same = isinstance(put, hopper.Slot) and self.of(put.index) == self.of(slot.index)
             return self.of(store.value) if same else self._unknown(load.result)
-        paired = _paired(store, load)
-        if paired is None:
+        pair = paired(store, load)
+        if pair is None:
             return self._unknown(load.result)
-        self.obligations[load] = paired
+        self.obligations[load] = pair
         return self.of(store.value)
 
 
@@ -342,117 +337,4 @@ def _is_one(value: SSAValue) -> bool:
     return prod(shape_of(value.type)) == 1
 
 
-def loops_around(inside: Operation | Block) -> list[Operation]:
-    """Return the loops around an operation within its role, the innermost first."""
-    found: list[Operation] = []
-    parent = inside.parent_op()
-    while parent is not None and not isinstance(parent, (hopper.Role, tile.Kernel)):
-        if isinstance(parent, _LOOPS):
-            found.append(parent)
-        parent = parent.parent_op()
-    return found
-
-
-def _role_of(operation: Operation) -> Operation | None:
-    parent: Operation | None = operation
-    while parent is not None and not isinstance(parent, hopper.Role):
-        parent = parent.parent_op()
-    return parent
-
-
-def _written(kernel: tile.Kernel) -> frozenset[int] | None:
-    """Return the arguments that a kernel writes through; None where that is not known."""
-    found: frozenset[int] = frozenset()
-    for operation in walk(kernel):
-        if isinstance(operation, hopper.TmaStore):
-            source = operation.map.owner
-            roots = roots_of(source.desc) if isinstance(source, hopper.TensorMap) else None
-        elif isinstance(operation, WRITES):
-            roots = roots_of(accessed(operation))
-        else:
-            continue
-        if roots is None:
-            return None
-        found |= roots
-    return found
-
-
-def _stores(kernel: tile.Kernel) -> dict[SSAValue, list[hopper.SharedStore]]:
-    """Return the stores to each buffer of which nothing but whole slots is stored and loaded, and
-    which overlaps no other buffer.
-    """
-    found: dict[SSAValue, list[hopper.SharedStore]] = {}
-    buffers = all_of(kernel, hopper.Shared)
-    for buffer in buffers:
-        stores: list[hopper.SharedStore] = []
-        for use in buffer.result.uses:
-            slot = use.operation
-            if not isinstance(slot, hopper.Slot):
-                break
-            users = [each.operation for each in slot.result.uses]
-            if not all(isinstance(each, (hopper.SharedStore, hopper.SharedLoad)) for each in users):
-                break
-            stores += [each for each in users if isinstance(each, hopper.SharedStore)]
-        else:
-            found[buffer.result] = stores
-    return found
-
-
-def _told_before(store: hopper.SharedStore, load: hopper.SharedLoad) -> bool:
-    """Tell whether a store of the same role stands before a load in its block, once each time, for
-    all threads: in the block itself or in what one thread does there.
-    """
-    top: Operation | None = store
-    while top is not None and top.parent is not load.parent:
-        top = top.parent_op()
-        if top is not None and not isinstance(top, hopper.OneThread):
-            return False
-    return top is not None and top.is_before_in_block(load)
-
-
-def _paired(store: hopper.SharedStore, load: hopper.SharedLoad) -> Received | None:
-    """Find the barriers that pair a store of one role with a load of another.
-
-    The load stands after a wait for slot s of `filled` in its block, and takes slot s; the store
-    stands before an arrival at slot r of `filled` in its block, and fills slot r. Neither stands
-    under a condition.
-    """
-    if _role_of(store) is _role_of(load) or not (_always(store) and _always(load)):
-        return None
-    put, got = store.view.owner, load.view.owner
-    if not isinstance(put, hopper.Slot) or not isinstance(got, hopper.Slot):
-        return None
-    wait = load.prev_op
-    while wait is not None and not (isinstance(wait, hopper.Wait) and wait.slot is got.index):
-        wait = wait.prev_op
-    arrive = store.next_op
-    while arrive is not None and not isinstance(arrive, hopper.Arrive):
-        arrive = arrive.next_op
-    if not isinstance(wait, hopper.Wait) or arrive is None:
-        return None
-    if arrive.barriers is not wait.barriers or arrive.slot is not put.index:
-        return None
-    if len(loops_around(store)) != len(loops_around(load)):
-        return None
-    return Received(store, load, wait.barriers)
-
-
-def _always(operation: Operation) -> bool:
-    """Tell whether an operation runs once in each iteration of the loops around it."""
-    parent = operation.parent_op()
-    while parent is not None and not isinstance(parent, hopper.Role):
-        if isinstance(parent, scf.IfOp):
-            return False
-        if isinstance(parent, scf.WhileOp) and operation_in(parent.before_region.block, operation):
-            return False
-        parent = parent.parent_op()
-    return True
-
-
-def operation_in(block: Block, operation: Operation) -> bool:
-    """Tell whether an operation stands in a block or in what is inside of it."""
-    here: Block | None = operation.parent
-    while here is not None and here is not block:
-        parent = here.parent_op()
-        here = parent.parent if parent is not None else None
-    return here is block
+__all__ = ["Span", "Values"]
