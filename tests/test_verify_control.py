@@ -116,6 +116,25 @@ def test_a_refusal_names_roles_rule_and_counts() -> None:
         assert part in str(found.value)
 
 
+def test_blocks_of_a_cluster_have_one_control() -> None:
+    """All roles of a block agree, and the blocks do not: who waits for all others waits on."""
+    source = text("sample gemm_cluster")
+    bounds = [line for line in source.splitlines() if "scf.for" in line and "%K step" in line]
+    assert len(bounds) == 2
+    for line in bounds:
+        own = "_own" + str(bounds.index(line))
+        more = (
+            f"%rank{own} = hopper.cluster_rank : i32\n%unit{own} = tile.constant "
+            f"{{value = #builtin.int<64>}} : i32\n%more{own} = tile.elementwise "
+            f'"mul"(%rank{own}, %unit{own}) : (i32, i32) -> i32\n%end{own} = tile.elementwise '
+            f'"add"(%K, %more{own}) : (i32, i32) -> i32\n'
+        )
+        source = source.replace(line, more + line.replace("%K step", f"%end{own} step"))
+    check(ir.parse(text("sample gemm_cluster")))
+    with pytest.raises(Refused, match="blocks of a cluster are not shown to agree"):
+        check(ir.parse(source))
+
+
 # --- counts against the loops themselves ----------------------------------------------------------
 
 GUARDS = ("always", "ahead", "after", "before", "at")

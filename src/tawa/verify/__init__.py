@@ -12,7 +12,7 @@ from xdsl.ir import Operation
 
 from tawa.errors import Place, UnprovedProtocol
 from tawa.ir import tile
-from tawa.verify.control import check_control
+from tawa.verify.control import check_control, cluster_of
 from tawa.verify.counts import Counts
 from tawa.verify.rules import Refused, Rule
 from tawa.verify.values import Values
@@ -36,7 +36,7 @@ def verify(kernel: tile.Kernel) -> None:
 
 def check(kernel: tile.Kernel) -> None:
     """Do the same. Raises `Refused`, which names the rule."""
-    values = Values(kernel)
+    values = Values(kernel, cluster_of(kernel))
     check_control(kernel, values, Counts(values.terms))
 
 

@@ -14,6 +14,7 @@ from tawa.verify.counts import Count, Counts
 from tawa.verify.events import Event, Kind, Meeting, Reader
 from tawa.verify.forwarded import Received, loops_around, role_of
 from tawa.verify.rules import Refused, rule
+from tawa.verify.terms import RANK
 from tawa.verify.values import Values
 
 Events = dict[hopper.Role, dict[Event, Count]]
@@ -21,10 +22,12 @@ Events = dict[hopper.Role, dict[Event, Count]]
 
 def check_control(kernel: tile.Kernel, values: Values, counts: Counts) -> Events:
     """Count what each role does at each barrier. Raises Refused where roles do not agree."""
-    reader = Reader(values, counts, _cluster(kernel))
+    reader = Reader(values, counts)
     roles = {role: reader.role(role) for role in all_of(kernel, hopper.Role)}
     for barriers in all_of(kernel, hopper.Barriers):
         _check_barrier(barriers, roles, counts)
+        if barriers.result in reader.shared:
+            _check_blocks(barriers, roles, counts)
     _check_meetings(roles, counts)
     for received in list(values.obligations.values()):
         _check_received(received, roles, counts, reader)
@@ -70,6 +73,19 @@ def _check_barrier(barriers: hopper.Barriers, roles: Events, counts: Counts) -> 
         )
 
 
+def _check_blocks(barriers: hopper.Barriers, roles: Events, counts: Counts) -> None:
+    """What blocks of a cluster do for one another is no function of their rank in it."""
+    for role, each in roles.items():
+        for (_, at), count in each.items():
+            if at is barriers.result and counts.count_depends(count, RANK):
+                raise Refused(
+                    rule("one control"),
+                    f"blocks of a cluster are not shown to agree: {role.label.data} comes "
+                    f"{counts.text(count)} times to {barriers.label.data}",
+                    _first_use(barriers.result),
+                )
+
+
 def _times(counts: Counts, count: Count, times: int) -> Count:
     return counts.sum([(count, times)])
 
@@ -102,6 +118,13 @@ def _check_received(received: Received, roles: Events, counts: Counts, reader: R
         (received.store, "arrive"),
         (received.load, "wait"),
     )
+    around = [[reader.course(loop) for loop in loops_around(each)] for each, _ in sides]
+    if around[0] != around[1]:
+        raise Refused(
+            rule("received"),
+            "a number is taken from a ring in a loop that is not the one in which it is put",
+            received.load,
+        )
     for operation, kind in sides:
         loops = loops_around(operation)
         role = role_of(operation)
@@ -118,7 +141,8 @@ def _check_received(received: Received, roles: Events, counts: Counts, reader: R
             )
 
 
-def _cluster(kernel: tile.Kernel) -> int:
+def cluster_of(kernel: tile.Kernel) -> int:
+    """Return how many blocks of a launch make a cluster."""
     match kernel.launch:
         case DictionaryAttr(data=launch):
             match launch.get("cluster"):
@@ -134,4 +158,4 @@ def _first_use(value: SSAValue) -> Operation | None:
     return next((use.operation for use in value.uses if hasattr(use.operation, "slot")), None)
 
 
-__all__ = ["Events", "check_control"]
+__all__ = ["Events", "check_control", "cluster_of"]

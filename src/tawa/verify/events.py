@@ -13,12 +13,14 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper
+from tawa.ir.control import yielded
 from tawa.ir.types import ViewType
 from tawa.ir.walk import walk
 from tawa.verify.counts import Count, Counts
 from tawa.verify.forwarded import loops_around
 from tawa.verify.rules import Refused, rule
-from tawa.verify.values import Values
+from tawa.verify.terms import Term
+from tawa.verify.values import Span, Values
 
 Kind: TypeAlias = Literal["wait", "arrive", "expected", "copied", "meet"]
 
@@ -54,7 +56,8 @@ class Reader:
 
     values: Values
     counts: Counts
-    cluster: int = 1
+    shared: set[SSAValue] = field(default_factory=set[SSAValue])
+    """Barriers that other blocks of the cluster arrive at, or send bytes to."""
     _speaks: set[Operation] = field(default_factory=set[Operation])
 
     def role(self, role: hopper.Role) -> dict[Event, Count]:
@@ -126,15 +129,21 @@ class Reader:
             raise Refused(rule("form"), "what decides whether a loop goes on synchronizes", control)
         return total
 
+    def course(self, loop: Operation) -> Span | Term:
+        """Return what decides how often a loop iterates."""
+        if isinstance(loop, scf.ForOp):
+            return self.values.span(loop)
+        assert isinstance(loop, scf.WhileOp)
+        return self.values.of(yielded(loop.before_region.block, 0))
+
     def around(self, loop: Operation, count: Count) -> Count:
         """Return the sum of a count over the iterations of a loop."""
         depth = len(loops_around(loop))
         if isinstance(loop, scf.ForOp):
             return self.counts.over(self.values.span(loop), depth, count)
         assert isinstance(loop, scf.WhileOp)
-        last = loop.before_region.block.last_op
-        assert last is not None
-        return self.counts.until(depth, self.values.of(last.operands[0]), count)
+        condition = self.values.of(yielded(loop.before_region.block, 0))
+        return self.counts.until(depth, condition, count)
 
     def _events(
         self, operation: Operation, role: hopper.Role, alone: bool
@@ -145,14 +154,17 @@ class Reader:
             case hopper.Arrive():
                 number = _arrivals(operation.by.data, role, alone)
                 if operation.cluster is not None:
-                    if operation.cluster.data != self.cluster:
+                    if operation.cluster.data != self.values.cluster:
                         raise Refused(
                             rule("arrivals"),
                             f"an arrival goes to {operation.cluster.data} blocks of a cluster of "
-                            f"{self.cluster}",
+                            f"{self.values.cluster}",
                             operation,
                         )
-                    number *= self.cluster  # each block of the cluster gets one of each block
+                    self.shared.add(operation.barriers)
+                    number *= (
+                        self.values.cluster
+                    )  # each block of the cluster gets one of each block
                 return [(("arrive", operation.barriers), number)]
             case hopper.Expect():
                 if not alone:
@@ -164,13 +176,18 @@ class Reader:
                     (("expected", operation.barriers), operation.bytes.data),
                 ]
             case hopper.TmaLoad():
-                if operation.multicast is not None and operation.multicast.data != self.cluster:
+                if (
+                    operation.multicast is not None
+                    and operation.multicast.data != self.values.cluster
+                ):
                     raise Refused(
                         rule("bytes"),
                         f"a copy goes to {operation.multicast.data} blocks of a cluster of "
-                        f"{self.cluster}",
+                        f"{self.values.cluster}",
                         operation,
                     )
+                if operation.multicast is not None:
+                    self.shared.add(operation.barriers)
                 # Of a multicast copy each block sends a part to all: each gets the whole.
                 return [(("copied", operation.barriers), _bytes(operation.view))]
             case hopper.CopyAsyncArrive():
@@ -194,7 +211,7 @@ def _arrivals(by: str, role: hopper.Role, alone: bool) -> int:
     if alone or by in ("thread", "role"):
         return 1
     warps = role.warps.data
-    return {"warp": warps, "warpgroup": warps // 4, "all": 32 * warps}[by]
+    return {"warp": warps, "warpgroup": -(-warps // 4), "all": 32 * warps}[by]
 
 
 def _bytes(view: SSAValue) -> int:

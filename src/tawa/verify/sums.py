@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tawa.verify.terms import Term, Terms
+from tawa.verify.terms import Leaf, Term, Terms
 from tawa.verify.values import Span
 
 
@@ -212,7 +212,7 @@ class Sums:
         """Return the sum of a count over the iterations of a loop `depth` loops deep."""
         total: dict[Product, int] = {}
         for product, times in count:
-            inside = frozenset(f for f in product if self._depends(f, depth))
+            inside = frozenset(f for f in product if self.depends(f, ("iteration", depth)))
             for made, factor in self._summed(span, depth, inside):
                 for joined, z in self.join(made | (product - inside)):
                     total[joined] = total.get(joined, 0) + times * factor * z
@@ -283,14 +283,14 @@ class Sums:
         """Return the sum of a count over the iterations of a loop that a condition ends."""
         total: dict[Product, int] = {}
         for product, times in count:
-            inside = frozenset(f for f in product if self._depends(f, depth))
+            inside = frozenset(f for f in product if self.depends(f, ("iteration", depth)))
             factor = Until(depth, condition, frozenset({(inside, 1)}))
             for joined, z in self.join(frozenset({factor}) | (product - inside)):
                 total[joined] = total.get(joined, 0) + times * z
         return kept(total)
 
-    def _depends(self, factor: Factor, depth: int) -> bool:
-        leaf = ("iteration", depth)
+    def depends(self, factor: Factor, leaf: Leaf) -> bool:
+        """Tell whether a factor depends on an iteration around it, or on the block's rank."""
         match factor:
             case Holds(_, x):
                 return leaf in self.terms.support(x)
@@ -298,14 +298,17 @@ class Sums:
                 return leaf in self.terms.support_of((span.length, span.step))
             case Over(span, own, count):
                 around = self.terms.support_of((span.length, span.step))
-                return leaf in around or (own != depth and self._count_depends(count, depth))
+                return leaf in around or (
+                    leaf != ("iteration", own) and self.count_depends(count, leaf)
+                )
             case Until(own, condition, count):
-                if own == depth:
+                if leaf == ("iteration", own):
                     return False
-                return leaf in self.terms.support(condition) or self._count_depends(count, depth)
+                return leaf in self.terms.support(condition) or self.count_depends(count, leaf)
 
-    def _count_depends(self, count: Count, depth: int) -> bool:
-        return any(self._depends(factor, depth) for product, _ in count for factor in product)
+    def count_depends(self, count: Count, leaf: Leaf) -> bool:
+        """Tell whether a count depends on an iteration around it, or on the block's rank."""
+        return any(self.depends(factor, leaf) for product, _ in count for factor in product)
 
 
 def once(factor: Factor) -> Count:

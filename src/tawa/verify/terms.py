@@ -16,7 +16,11 @@ Term: TypeAlias = int
 Atom: TypeAlias = int
 Key: TypeAlias = tuple[Hashable, ...]
 Leaf: TypeAlias = tuple[str, int]
-"""What a term depends on besides the launch: ("iteration", depth) or ("self", place)."""
+"""What a term depends on besides the launch: ("iteration", depth), ("self", place) of a recurrence
+that is not closed yet, or `RANK`: the block, where other blocks of its cluster may find otherwise.
+"""
+
+RANK: Leaf = ("rank", 0)
 
 _Poly: TypeAlias = tuple[tuple[tuple[Atom, ...], int], ...]
 
@@ -200,4 +204,4 @@ def _terms(parts: Iterable[Hashable]) -> Iterator[Term]:
     return (each for each in parts if isinstance(each, int))
 
 
-__all__ = ["Atom", "Key", "Leaf", "Term", "Terms"]
+__all__ = ["RANK", "Atom", "Key", "Leaf", "Term", "Terms"]

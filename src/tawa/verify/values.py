@@ -33,8 +33,9 @@ from tawa.verify.forwarded import (
     told_before,
     written_arguments,
 )
-from tawa.verify.terms import Key, Leaf, Term, Terms
+from tawa.verify.terms import RANK, Key, Leaf, Term, Terms
 
+_BLOCK = ("launch", "block_id", 0)
 _COMMUTE = frozenset({"and", "or", "xor", "min", "max", "eq", "ne", "mulhi"})
 
 
@@ -57,6 +58,7 @@ class Values:
     """The terms of the scalars of one kernel."""
 
     kernel: tile.Kernel
+    cluster: int = 1
     terms: Terms = field(default_factory=Terms)
     obligations: dict[Operation, Received] = field(default_factory=dict[Operation, Received])
     _known: dict[SSAValue, Term] = field(default_factory=dict[SSAValue, Term])
@@ -82,7 +84,7 @@ class Values:
         """A number of which nothing is known: it is equal to nothing else, at any iteration."""
         inside = value.block if isinstance(value, BlockArgument) else value.owner
         depth = len(loops_around(inside))
-        leaves = frozenset(("iteration", each) for each in range(depth))
+        leaves = frozenset(("iteration", each) for each in range(depth)) | {RANK}
         return self.terms.atom(("unknown", value), leaves)
 
     def _find(self, value: SSAValue) -> Term:
@@ -110,11 +112,15 @@ class Values:
                 return self.of(operation.value)
             case tile.Reduce() if len(operation.inputs) == 1 and _is_one(operation.inputs[0]):
                 return self.of(operation.inputs[0])  # one element: nothing is combined
+            case hopper.BlockId(axis=IntAttr(data=0)):
+                return self.terms.atom(_BLOCK, frozenset({RANK}))
             case hopper.BlockId() | hopper.NumBlocks() | hopper.GridExtent():
                 return self.terms.atom(("launch", operation.name[7:], operation.axis.data))
             case tile.ProgramId() | tile.NumPrograms():
                 return self.terms.atom(("launch", operation.name[5:], operation.axis.data))
-            case hopper.Counter() | hopper.ClusterRank():
+            case hopper.ClusterRank():
+                return self.terms.atom(("launch", "cluster_rank"), frozenset({RANK}))
+            case hopper.Counter():
                 return self.terms.atom(("launch", operation.name[7:]))
             case tile.DescExtent():
                 inner = self.of(operation.desc)
@@ -201,6 +207,8 @@ class Values:
                 return a
             case "select", [_, a, b] if a == b:
                 return a
+            case "idiv", [a, b] if terms.key(a) == _BLOCK and terms.number(b) == self.cluster:
+                return terms.atom(("launch", "cluster_id", 0))  # of all blocks of the cluster
             case _:
                 pass
         if name in _COMMUTE:
