@@ -8,7 +8,13 @@ from collections.abc import Sequence
 import pytest
 import z3
 
+from proof_kernels import KERNELS, text
+from tawa import ir
+from tawa.verify.control import cluster_of
+from tawa.verify.counts import Counts
 from tawa.verify.order import Shifted, Site, edges, tight_cycle
+from tawa.verify.regions import Region, regions
+from tawa.verify.values import Values
 
 Role = list[Shifted]
 
@@ -30,6 +36,7 @@ def hangs(roles: Sequence[Role], depths: Sequence[int], trips: int) -> bool:
     filled: list[list[tuple[int, int]]] = [[] for _ in depths]
     held: list[list[tuple[int, int]]] = [[] for _ in depths]
     used = [0] * len(depths)
+    apart = {each.site.ring for body in roles for each in body if each.site.kind == "fill"}
     moved = True
     while moved:
         moved = False
@@ -40,6 +47,9 @@ def hangs(roles: Sequence[Role], depths: Sequence[int], trips: int) -> bool:
                     if used[ring] == depths[ring]:
                         break
                     used[ring] += 1
+                    if ring not in apart:
+                        filled[ring].append(number)
+                elif kind == "fill":
                     filled[ring].append(number)
                 elif kind == "get":
                     if not filled[ring]:
@@ -127,6 +137,48 @@ def test_roles_are_judged_together() -> None:
 def test_unlike_many_puts_and_gets_are_no_system() -> None:
     with pytest.raises(ValueError, match="unlike often"):
         edges([[Shifted(Site("put", 0))], [Shifted(Site("get", 0))]], [1])
+
+
+# --- the loops of kernels ---------------------------------------------------------------------
+
+
+def regions_of(name: str) -> list[Region]:
+    kernel = ir.parse(text(name))
+    values = Values(kernel, cluster_of(kernel))
+    return regions(kernel, values, Counts(values.terms))
+
+
+def test_loops_of_kernels_have_no_tight_cycle() -> None:
+    """Every twentieth kernel here, all of them behind `long`."""
+    assert followed(list(KERNELS)[::20]) >= 4
+
+
+@pytest.mark.long
+def test_all_loops_of_kernels_have_no_tight_cycle() -> None:
+    assert followed(list(KERNELS)) >= 110
+
+
+def followed(names: list[str]) -> int:
+    count = 0
+    for name in names:
+        for region in regions_of(name):
+            if region.followed:
+                count += 1
+                assert not tight_cycle(edges(region.roles, region.depths)), name
+    return count
+
+
+@pytest.mark.parametrize("name", ["turns attention coarse", "flash 64", "many tiles split"])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_loops_of_kernels_with_other_depths_are_judged_as_they_run(name: str, depth: int) -> None:
+    (region,) = regions_of(name)
+    lowest = min(each.shift for body in region.roles for each in body)
+    roles = [[Shifted(each.site, each.shift - lowest) for each in body] for body in region.roles]
+    depths = [depth] * len(region.depths)
+    found = tight_cycle(edges(region.roles, depths))
+    assert bool(found) == any(hangs(roles, depths, trips) for trips in range(12))
+    if name == "many tiles split":  # frees are an iteration late
+        assert bool(found) == (depth == 1)
 
 
 # --- lemmas as queries ----------------------------------------------------------------------------

@@ -17,12 +17,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["put", "get", "free"]
+Kind: TypeAlias = Literal["put", "fill", "get", "free"]
+
+
+_TAKEN: tuple[Kind, ...] = ("get", "free")
+_FILLED: tuple[Kind, ...] = ("put", "fill")
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One operation on a ring in the body of a loop: the `place`-th of its kind in an iteration."""
+    """One operation on a ring in the body of a loop: the `place`-th of its kind in an iteration.
+
+    A "put" takes a slot, and fills it as well where no "fill" of its ring does so later on.
+    """
 
     kind: Kind
     ring: int
@@ -65,19 +72,23 @@ def edges(roles: Sequence[Sequence[Shifted]], depths: Sequence[int]) -> list[Edg
         if body:
             found.append(Edge(body[-1].site, body[0].site, 1))
     for ring, depth in enumerate(depths):
-        found += _of_ring([site for site in shifts if site.ring == ring], depth, shifts)
+        if sites := [site for site in shifts if site.ring == ring]:
+            found += _of_ring(sites, depth, shifts)
     return found
 
 
 def _of_ring(sites: Sequence[Site], depth: int, shifts: Mapping[Site, int]) -> Iterable[Edge]:
     puts = sum(site.kind == "put" for site in sites)
-    consumers = {site.consumer for site in sites if site.kind != "put"}
-    wanted = {Site("put", sites[0].ring, place) for place in range(puts)} if sites else set[Site]()
+    consumers = {site.consumer for site in sites if site.kind in ("get", "free")}
+    filled: Kind = "fill" if any(site.kind == "fill" for site in sites) else "put"
+    wanted = {
+        Site(kind, sites[0].ring, place)
+        for kind in (_FILLED if filled == "fill" else _FILLED[:1])
+        for place in range(puts)
+    }
     for consumer in consumers:
         wanted |= {
-            Site(kind, sites[0].ring, place, consumer)
-            for kind in ("get", "free")
-            for place in range(puts)
+            Site(kind, sites[0].ring, place, consumer) for kind in _TAKEN for place in range(puts)
         }
     if wanted != set(sites):
         raise ValueError("a ring is put, got and freed unlike often in an iteration")
@@ -91,7 +102,9 @@ def _of_ring(sites: Sequence[Site], depth: int, shifts: Mapping[Site, int]) -> I
         if follows != site:
             yield edge(site, follows, int(site.place + 1 == puts))
         match site.kind:
-            case "put":
+            case "put" if filled == "fill":
+                yield edge(site, Site("fill", site.ring, site.place), 0)
+            case "put" | "fill":
                 for consumer in consumers:
                     yield edge(site, Site("get", site.ring, site.place, consumer), 0)
             case "get":
