@@ -55,6 +55,7 @@ from tawa.runtime.resident import less_local, more_resident
 from tawa.runtime.stages import stage_of, with_later
 from tawa.simulator.proof import prove
 from tawa.target import Target
+from tawa.verify import verify
 
 ATTEMPTS = 7
 _FRAMES = 12_000
@@ -280,6 +281,7 @@ def _carry_out(
     building = cubins.start(source, arch=target.arch, strict=not plan.sharing)
     with watch.phase("proof", work, plan):
         proof = prove(work, target)
+        verify(work)  # for every input what the proof's runs show for some: the roles agree
     cubin: nvrtc.Cubin | None = None
     if building is not None:
         with watch.phase("nvrtc", work, plan):  # what is left of it

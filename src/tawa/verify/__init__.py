@@ -1,0 +1,50 @@
+"""The check of lowered kernels for all inputs at once (docs/design/verify.md).
+
+    verify(kernel)      # raises UnprovedProtocol with the rule and the place
+
+No search, no sampled input: what is decided is that two expressions are one.
+"""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import FileLineColLoc
+from xdsl.ir import Operation
+
+from tawa.errors import Place, UnprovedProtocol
+from tawa.ir import tile
+from tawa.verify.control import check_control, cluster_of
+from tawa.verify.counts import Counts
+from tawa.verify.rules import Refused, Rule
+from tawa.verify.values import Values
+
+
+def verify(kernel: tile.Kernel) -> None:
+    """Check that all roles of a kernel in hopper IR have one control.
+
+    Raises `UnprovedProtocol` where that is not shown for every input.
+    """
+    try:
+        check(kernel)
+    except Refused as found:
+        raise UnprovedProtocol(
+            f"{kernel.sym_name.data} is not proved: {found.sentence}",
+            place=_place(found.operation),
+            why=f'rule "{found.rule.name}": {found.rule.holds}.',
+            remedy="compile it with specialize=False, which leaves less to prove, or split it.",
+        ) from None
+
+
+def check(kernel: tile.Kernel) -> None:
+    """Do the same. Raises `Refused`, which names the rule."""
+    values = Values(kernel, cluster_of(kernel))
+    check_control(kernel, values, Counts(values.terms))
+
+
+def _place(operation: Operation | None) -> Place | None:
+    if operation is None or not isinstance(operation.location, FileLineColLoc):
+        return None
+    where = operation.location
+    return Place(where.filename.data, where.line.data, where.column.data)
+
+
+__all__ = ["Refused", "Rule", "check", "verify"]

@@ -1,0 +1,170 @@
+"""Scalars that go through memory: which store a load takes its number from, and what is written.
+
+A load of shared memory is given the value of the one store of its buffer: in the same role where
+that stands before it in its block, of another role where the barriers of a ring pair the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
+
+from tawa.analysis.effects import WRITES, accessed
+from tawa.analysis.memory import roots_of
+from tawa.ir import hopper, tile
+from tawa.ir.types import BufferType
+from tawa.ir.walk import all_of, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A scalar taken from a ring: the store and the load, each in one iteration of the loops around
+    it, and the barriers that pair them. The pairing holds if `filled` completes once an iteration.
+    """
+
+    store: Operation
+    load: Operation
+    filled: SSAValue
+
+
+def loops_around(inside: Operation | Block) -> list[Operation]:
+    """Return the loops around an operation within its role, the innermost first."""
+    found: list[Operation] = []
+    parent = inside.parent_op()
+    while parent is not None and not isinstance(parent, (hopper.Role, tile.Kernel)):
+        if isinstance(parent, scf.ForOp | scf.WhileOp):
+            found.append(parent)
+        parent = parent.parent_op()
+    return found
+
+
+def role_of(operation: Operation) -> Operation | None:
+    """Return the role that an operation is part of."""
+    parent: Operation | None = operation
+    while parent is not None and not isinstance(parent, hopper.Role):
+        parent = parent.parent_op()
+    return parent
+
+
+def written_arguments(kernel: tile.Kernel) -> frozenset[int] | None:
+    """Return the arguments that a kernel writes through; None where that is not known."""
+    found: frozenset[int] = frozenset()
+    for operation in walk(kernel):
+        if isinstance(operation, hopper.TmaStore):
+            source = operation.map.owner
+            roots = roots_of(source.desc) if isinstance(source, hopper.TensorMap) else None
+        elif isinstance(operation, WRITES):
+            roots = roots_of(accessed(operation))
+        else:
+            continue
+        if roots is None:
+            return None
+        found |= roots
+    return found
+
+
+def only_stores(kernel: tile.Kernel) -> dict[SSAValue, list[hopper.SharedStore]]:
+    """Return the stores to each buffer of which nothing but whole slots is stored and loaded, and
+    which overlaps no other buffer.
+    """
+    found: dict[SSAValue, list[hopper.SharedStore]] = {}
+    buffers = all_of(kernel, hopper.Shared)
+    for buffer in buffers:
+        if any(_overlap(buffer, other) for other in buffers if other is not buffer):
+            continue
+        stores: list[hopper.SharedStore] = []
+        for use in buffer.result.uses:
+            slot = use.operation
+            if not isinstance(slot, hopper.Slot):
+                break
+            users = [each.operation for each in slot.result.uses]
+            if not all(isinstance(each, (hopper.SharedStore, hopper.SharedLoad)) for each in users):
+                break
+            stores += [each for each in users if isinstance(each, hopper.SharedStore)]
+        else:
+            found[buffer.result] = stores
+    return found
+
+
+def _overlap(one: hopper.Shared, other: hopper.Shared) -> bool:
+    first, second = one.offset.data, other.offset.data
+    return first < second + _size(other) and second < first + _size(one)
+
+
+def _size(buffer: hopper.Shared) -> int:
+    kind = buffer.result.type
+    assert isinstance(kind, BufferType)
+    return kind.bytes
+
+
+def told_before(store: hopper.SharedStore, load: hopper.SharedLoad) -> bool:
+    """Tell whether a store of the same role stands before a load in its block, once each time, for
+    all threads: in the block itself or in what one thread does there.
+    """
+    top: Operation | None = store
+    while top is not None and top.parent is not load.parent:
+        top = top.parent_op()
+        if top is not None and not isinstance(top, hopper.OneThread):
+            return False
+    return top is not None and top.is_before_in_block(load)
+
+
+def paired(store: hopper.SharedStore, load: hopper.SharedLoad) -> Received | None:
+    """Find the barriers that pair a store of one role with a load of another.
+
+    The load stands after a wait for slot s of `filled` in its block, and takes slot s; the store
+    stands before an arrival at slot r of `filled` in its block, and fills slot r. Neither stands
+    under a condition.
+    """
+    if role_of(store) is role_of(load) or not (_always(store) and _always(load)):
+        return None
+    put, got = store.view.owner, load.view.owner
+    if not isinstance(put, hopper.Slot) or not isinstance(got, hopper.Slot):
+        return None
+    wait = load.prev_op
+    while wait is not None and not (isinstance(wait, hopper.Wait) and wait.slot is got.index):
+        wait = wait.prev_op
+    arrive = store.next_op
+    while arrive is not None and not isinstance(arrive, hopper.Arrive):
+        arrive = arrive.next_op
+    if not isinstance(wait, hopper.Wait) or arrive is None:
+        return None
+    if arrive.barriers is not wait.barriers or arrive.slot is not put.index:
+        return None
+    if len(loops_around(store)) != len(loops_around(load)):
+        return None
+    return Received(store, load, wait.barriers)
+
+
+def _always(operation: Operation) -> bool:
+    """Tell whether an operation runs once in each iteration of the loops around it."""
+    parent = operation.parent_op()
+    while parent is not None and not isinstance(parent, hopper.Role):
+        if isinstance(parent, scf.IfOp):
+            return False
+        if isinstance(parent, scf.WhileOp) and _is_inside(parent.before_region.block, operation):
+            return False
+        parent = parent.parent_op()
+    return True
+
+
+def _is_inside(block: Block, operation: Operation) -> bool:
+    """Tell whether an operation stands in a block or in what is inside of it."""
+    here: Block | None = operation.parent
+    while here is not None and here is not block:
+        parent = here.parent_op()
+        here = parent.parent if parent is not None else None
+    return here is block
+
+
+__all__ = [
+    "Received",
+    "loops_around",
+    "only_stores",
+    "paired",
+    "role_of",
+    "told_before",
+    "written_arguments",
+]

@@ -1,0 +1,207 @@
+"""Integer terms in normal form: polynomials over atoms, each term made once.
+
+A term is a number of a `Terms` table. Two terms are one exactly where their normal forms are: sums
+of products of *atoms*, and an atom is a kind with a key (a function of terms, an argument, the
+number of an iteration). So equality of what two roles compute is equality of two integers. Sums
+and products follow the ring of integers; that no machine number wraps is hypothesis H3 of
+docs/design/verify.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+Term: TypeAlias = int
+Atom: TypeAlias = int
+Key: TypeAlias = tuple[Hashable, ...]
+Leaf: TypeAlias = tuple[str, int]
+"""What a term depends on besides the launch: ("iteration", depth), ("self", place) of a recurrence
+that is not closed yet, or `RANK`: the block, where other blocks of its cluster may find otherwise.
+"""
+
+RANK: Leaf = ("rank", 0)
+
+_Poly: TypeAlias = tuple[tuple[tuple[Atom, ...], int], ...]
+
+
+class Terms:
+    """The terms of one kernel."""
+
+    def __init__(self) -> None:
+        self._polys: list[_Poly] = []
+        self._numbers: dict[_Poly, Term] = {}
+        self._keys: list[Key] = []
+        self._atoms: dict[Key, Atom] = {}
+        self._leaves: list[frozenset[Leaf]] = []
+        self._supports: dict[Term, frozenset[Leaf]] = {}
+        self.zero, self.one = self.constant(0), self.constant(1)
+
+    def _take(self, poly: Mapping[tuple[Atom, ...], int]) -> Term:
+        kept = tuple(sorted(item for item in poly.items() if item[1]))
+        number = self._numbers.get(kept)
+        if number is None:
+            number = self._numbers[kept] = len(self._polys)
+            self._polys.append(kept)
+        return number
+
+    def constant(self, value: int) -> Term:
+        """Return the term of a number."""
+        return self._take({(): value})
+
+    def atom(self, key: Key, leaves: frozenset[Leaf] = frozenset()) -> Term:
+        """Return the term of an atom; `leaves` is what it depends on."""
+        number = self._atoms.get(key)
+        if number is None:
+            number = self._atoms[key] = len(self._keys)
+            self._keys.append(key)
+            self._leaves.append(leaves)
+        return self._take({(number,): 1})
+
+    def add(self, a: Term, b: Term, times: int = 1) -> Term:
+        """Return a + times * b."""
+        total = dict(self._polys[a])
+        for monomial, factor in self._polys[b]:
+            total[monomial] = total.get(monomial, 0) + times * factor
+        return self._take(total)
+
+    def sub(self, a: Term, b: Term) -> Term:
+        """Return a - b."""
+        return self.add(a, b, -1)
+
+    def scale(self, a: Term, times: int) -> Term:
+        """Return times * a."""
+        return self.add(self.zero, a, times)
+
+    def mul(self, a: Term, b: Term) -> Term:
+        """Return a * b."""
+        total: dict[tuple[Atom, ...], int] = {}
+        for one, x in self._polys[a]:
+            for other, y in self._polys[b]:
+                monomial = tuple(sorted(one + other))
+                total[monomial] = total.get(monomial, 0) + x * y
+        return self._take(total)
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def number(self, term: Term) -> int | None:
+        """Return the number that a term is, if it is one."""
+        match self._polys[term]:
+            case ():
+                return 0
+            case (((), value),):
+                return value
+            case _:
+                return None
+
+    def offset(self, term: Term) -> int:
+        """Return the constant part of a term."""
+        return next((factor for monomial, factor in self._polys[term] if not monomial), 0)
+
+    def key(self, term: Term) -> Key | None:
+        """Return the key of a term that is one atom."""
+        match self._polys[term]:
+            case (((atom,), 1),):
+                return self._keys[atom]
+            case _:
+                return None
+
+    def atoms(self, term: Term) -> set[Atom]:
+        """Return the atoms of a term."""
+        return {atom for monomial, _ in self._polys[term] for atom in monomial}
+
+    def support(self, term: Term) -> frozenset[Leaf]:
+        """Return the iteration numbers and open recurrences that a term depends on."""
+        found = self._supports.get(term)
+        if found is None:
+            found = self._supports[term] = frozenset[Leaf]().union(
+                *(self._leaves[atom] for atom in self.atoms(term))
+            )
+        return found
+
+    def support_of(self, terms: Iterable[Term]) -> frozenset[Leaf]:
+        """Return what any of `terms` depends on."""
+        return frozenset[Leaf]().union(*map(self.support, terms))
+
+    def linear(self, term: Term, atom: Term) -> tuple[Term, Term] | None:
+        """Split a term into (rest, factor) with term = rest + factor * atom, neither of which has
+        the atom; None where it has it squared, or inside of another atom.
+        """
+        (((found,), _),) = self._polys[atom]
+        rest: dict[tuple[Atom, ...], int] = {}
+        factor: dict[tuple[Atom, ...], int] = {}
+        for monomial, times in self._polys[term]:
+            if found not in monomial:
+                rest[monomial] = times
+            else:
+                place = monomial.index(found)
+                factor[monomial[:place] + monomial[place + 1 :]] = times
+        parts = self._take(rest), self._take(factor)
+        leaves = self._leaves[found]
+        return None if leaves & self.support_of(parts) or found in self.atoms(parts[1]) else parts
+
+    def ratio(self, term: Term, unit: Term) -> int | None:
+        """Return the whole number n with term = n * unit, if there is one."""
+        if term == self.zero:
+            return 0
+        left, right = self._polys[term], self._polys[unit]
+        if not right or len(left) != len(right) or left[0][1] % right[0][1]:
+            return None
+        times = left[0][1] // right[0][1]
+        return times if self.scale(unit, times) == term else None
+
+    def primitive(self, step: Term) -> tuple[Term, int]:
+        """Split a step that is no number into (unit, how many units): 2 * blocks is 2 of blocks."""
+        poly = self._polys[step]
+        if len(poly) != 1 or not poly[0][0] or poly[0][1] < 1:
+            return step, 1
+        return self._take({poly[0][0]: 1}), poly[0][1]
+
+    def multiple_in(self, term: Term, unit: Term) -> int:
+        """Return how often the one product `unit` stands in a sum."""
+        ((product, _),) = self._polys[unit] or (((), 0),)
+        return dict(self._polys[term]).get(product, 0)
+
+    def leading(self, term: Term) -> int:
+        """Return the factor of the first product of a term that is no number."""
+        return self._polys[term][0][1]
+
+    def divided(self, term: Term, times: int) -> Term:
+        """Return term / times, which is whole."""
+        return self._take({product: n // times for product, n in self._polys[term]})
+
+    # --- telling ----------------------------------------------------------------------------------
+
+    def text(self, term: Term) -> str:
+        """Return a term as a reader sees it."""
+        parts: list[str] = []
+        for monomial, factor in sorted(self._polys[term], key=lambda item: -len(item[0])):
+            names = " * ".join(self._atom_text(atom) for atom in monomial)
+            sign = "- " if factor < 0 else "+ "
+            size = "" if abs(factor) == 1 and names else str(abs(factor))
+            parts.append(sign + " * ".join(filter(None, (size, names))))
+        return " ".join(parts).removeprefix("+ ") or "0"
+
+    def _atom_text(self, atom: Atom) -> str:
+        match self._keys[atom]:
+            case ("argument", str(name)):
+                return name
+            case ("launch", *name):
+                return " ".join(str(item) for item in name)
+            case ("iteration", int(depth)):
+                return f"iteration{depth}"
+            case ("function", str(name), _, *inputs):
+                return f"{name}({', '.join(self.text(each) for each in _terms(inputs))})"
+            case ("load", int(pointer), *_):
+                return f"load({self.text(pointer)})"
+            case ("trips", int(length), int(step), *_):
+                return f"count({self.text(length)}, step {self.text(step)})"
+            case key:
+                return f"{key[0]}#{atom}"
+
+
+def _terms(parts: Iterable[Hashable]) -> Iterator[Term]:
+    return (each for each in parts if isinstance(each, int))
+
+
+__all__ = ["RANK", "Atom", "Key", "Leaf", "Term", "Terms"]

@@ -1,0 +1,348 @@
+"""H1, one control: what scalars of different roles are the same function of the launch.
+
+Each scalar becomes a term over arguments, the block, words of memory that nobody writes, and the
+numbers of the iterations around it. A scalar that a loop carries is a recurrence: its start, and
+what an iteration makes of it. Where that adds a constant it is a sum, where it closes over itself
+it is an atom of both, so that two roles with the same recurrence have the same term. A scalar that
+a role takes out of shared memory is the one that its only store has put there (`_received`): of a
+ring, what the other role put in the same iteration, which the counts of the ring's barriers bear
+out (`obligations`).
+
+A term says nothing of who computes it: two equal terms are equal numbers at equal iterations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr, IntegerType
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
+
+from tawa.analysis.effects import is_volatile
+from tawa.analysis.memory import roots_of
+from tawa.ir import hopper, tile
+from tawa.ir.control import yielded
+from tawa.ir.types import bit_width, element_type, is_signed, shape_of
+from tawa.verify.forwarded import (
+    Received,
+    loops_around,
+    only_stores,
+    paired,
+    told_before,
+    written_arguments,
+)
+from tawa.verify.terms import RANK, Key, Leaf, Term, Terms
+
+_BLOCK = ("launch", "block_id", 0)
+_COMMUTE = frozenset({"and", "or", "xor", "min", "max", "eq", "ne", "mulhi"})
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How often a loop over numbers iterates: while `length - step * i > 0`, for i = 0, 1, ...
+
+    Of the iterations only those with i mod `share` = `part` are this role's: an instance takes each
+    second tile, and numbers its iterations as the loop over all tiles does.
+    """
+
+    length: Term
+    step: Term
+    share: int = 1
+    part: int = 0
+
+
+@dataclass(slots=True)
+class Values:
+    """The terms of the scalars of one kernel."""
+
+    kernel: tile.Kernel
+    cluster: int = 1
+    terms: Terms = field(default_factory=Terms)
+    obligations: dict[Operation, Received] = field(default_factory=dict[Operation, Received])
+    _known: dict[SSAValue, Term] = field(default_factory=dict[SSAValue, Term])
+    _open: list[SSAValue] = field(default_factory=list[SSAValue])
+    _spans: dict[Operation, Span] = field(default_factory=dict[Operation, Span])
+    _stores: dict[SSAValue, list[hopper.SharedStore]] | None = None
+    _written: list[frozenset[int] | None] = field(default_factory=list[frozenset[int] | None])
+
+    def of(self, value: SSAValue) -> Term:
+        """Return the term of a scalar."""
+        known = self._known.get(value)
+        if known is not None:
+            return known
+        term = self._find(value)
+        if not any(kind == "self" for kind, _ in self.terms.support(term)):
+            self._known[value] = term
+        return term
+
+    def _atom(self, key: Key, *parts: Term, leaves: frozenset[Leaf] = frozenset()) -> Term:
+        return self.terms.atom(key, leaves | self.terms.support_of(parts))
+
+    def _unknown(self, value: SSAValue) -> Term:
+        """A number of which nothing is known: it is equal to nothing else, at any iteration."""
+        inside = value.block if isinstance(value, BlockArgument) else value.owner
+        depth = len(loops_around(inside))
+        leaves = frozenset(("iteration", each) for each in range(depth)) | {RANK}
+        return self.terms.atom(("unknown", value), leaves)
+
+    def _find(self, value: SSAValue) -> Term:
+        if isinstance(value, BlockArgument):
+            return self._argument(value)
+        operation = value.owner
+        assert isinstance(operation, Operation)
+        match operation:
+            case tile.Constant(value=IntAttr(data=number)):
+                return self.terms.constant(number)
+            case tile.Elementwise() if _is_one(value):
+                return self._function(operation)
+            case tile.Cast() if _is_one(value):
+                inner = self.of(operation.value)
+                return self._atom(
+                    (
+                        "cast",
+                        str(element_type(operation.value.type)),
+                        str(element_type(value.type)),
+                        inner,
+                    ),
+                    inner,
+                )
+            case tile.Splat() if _is_one(value):
+                return self.of(operation.value)
+            case tile.Reduce() if len(operation.inputs) == 1 and _is_one(operation.inputs[0]):
+                return self.of(operation.inputs[0])  # one element: nothing is combined
+            case hopper.BlockId(axis=IntAttr(data=0)):
+                return self.terms.atom(_BLOCK, frozenset({RANK}))
+            case hopper.BlockId() | hopper.NumBlocks() | hopper.GridExtent():
+                return self.terms.atom(("launch", operation.name[7:], operation.axis.data))
+            case tile.ProgramId() | tile.NumPrograms():
+                return self.terms.atom(("launch", operation.name[5:], operation.axis.data))
+            case hopper.ClusterRank():
+                return self.terms.atom(("launch", "cluster_rank"), frozenset({RANK}))
+            case hopper.Counter():
+                return self.terms.atom(("launch", operation.name[7:]))
+            case tile.DescExtent():
+                inner = self.of(operation.desc)
+                what = operation.what.data, operation.axis.data
+                return self._atom(("extent", *what, inner), inner)
+            case tile.PtrAdd() if _is_one(value):
+                parts = self.of(operation.pointer), self.of(operation.offset)
+                return self._atom(("pointer", str(value.type), *parts), *parts)
+            case tile.Load() if _is_one(value):
+                return self._load(operation)
+            case hopper.SharedLoad() if _is_one(value):
+                return self._received(operation)
+            case scf.IfOp():
+                return self._chosen(operation, value)
+            case scf.ForOp() | scf.WhileOp():
+                return self._last(operation, value)
+            case _:
+                return self._unknown(value)
+
+    def _argument(self, value: BlockArgument) -> Term:
+        owner = value.block.parent_op()
+        match owner:
+            case tile.Kernel():
+                return self.terms.atom(("argument", value.name_hint or "", value.index))
+            case scf.ForOp() if value.index == 0:
+                span, first = self.span(owner), self.of(owner.lb)
+                if span.share > 1:
+                    first = self.terms.add(first, span.step, -span.part)
+                at = self.iteration(owner)
+                return self.terms.add(first, self.terms.mul(span.step, at))
+            case scf.ForOp():
+                return self._carried(
+                    value, owner.iter_args[value.index - 1], yielded(value.block, value.index - 1)
+                )
+            case scf.WhileOp() if value.block is owner.before_region.block:
+                follows = yielded(owner.after_region.block, value.index)
+                return self._carried(value, owner.operands[value.index], follows)
+            case scf.WhileOp():
+                return self.of(yielded(owner.before_region.block, value.index + 1))
+            case _:
+                return self._unknown(value)
+
+    def iteration(self, loop: Operation) -> Term:
+        """Return the number of the iteration of a loop: 0 in the first."""
+        depth = len(loops_around(loop))
+        return self.terms.atom(("iteration", depth), frozenset({("iteration", depth)}))
+
+    def span(self, loop: scf.ForOp) -> Span:
+        """Return how often a loop iterates, and which iterations of a loop over tiles these are."""
+        found = self._spans.get(loop)
+        if found is None:
+            terms = self.terms
+            first, step = self.of(loop.lb), self.of(loop.step)
+            unit, share = terms.primitive(step)
+            part = terms.multiple_in(first, unit) if share > 1 else 0
+            if share > 1 and 0 <= part < share:
+                length = terms.sub(self.of(loop.ub), terms.add(first, unit, -part))
+                found = Span(length, unit, share, part)
+            else:
+                found = Span(terms.sub(self.of(loop.ub), first), step)
+            if not any(kind == "self" for kind, _ in terms.support_of((found.length, found.step))):
+                self._spans[loop] = found
+        return found
+
+    # --- functions --------------------------------------------------------------------------------
+
+    def _function(self, operation: tile.Elementwise) -> Term:
+        terms, name = self.terms, operation.function.data
+        inputs = [self.of(each) for each in operation.inputs]
+        kind = element_type(operation.inputs[-1].type)
+        if type(kind) is not IntegerType:
+            key = ("function", name, str(kind), *inputs)
+            return self._atom(key, *inputs)
+        match name, inputs:
+            case "add", [a, b]:
+                return terms.add(a, b)
+            case "sub", [a, b]:
+                return terms.sub(a, b)
+            case "mul", [a, b]:
+                return terms.mul(a, b)
+            case "neg", [a]:
+                return terms.scale(a, -1)
+            case (("min" | "max"), [a, b]) if a == b:
+                return a
+            case "select", [_, a, b] if a == b:
+                return a
+            case "idiv", [a, b] if terms.key(a) == _BLOCK and terms.number(b) == self.cluster:
+                return terms.atom(("launch", "cluster_id", 0))  # of all blocks of the cluster
+            case _:
+                pass
+        if name in _COMMUTE:
+            inputs.sort()
+        tag = _tag(kind)
+        return self._atom(("function", name, tag, *inputs), *inputs)
+
+    def _chosen(self, branch: scf.IfOp, value: SSAValue) -> Term:
+        assert isinstance(value, OpResult)
+        sides = [
+            self.of(yielded(region.block, value.index))
+            for region in (branch.true_region, branch.false_region)
+        ]
+        if sides[0] == sides[1]:
+            return sides[0]
+        inputs = (self.of(branch.cond), *sides)
+        tag = _tag(element_type(value.type))
+        return self._atom(("function", "select", tag, *inputs), *inputs)
+
+    # --- loops ------------------------------------------------------------------------------------
+
+    def _carried(self, value: BlockArgument, first: SSAValue, follows: SSAValue) -> Term:
+        """A recurrence, closed over itself. What is open already refers to itself by its place."""
+        terms = self.terms
+        if not _is_one(value):
+            return self._unknown(value)
+        if value in self._open:
+            place = self._open.index(value)
+            return terms.atom(("self", place), frozenset({("self", place)}))
+        loop = value.block.parent_op()
+        assert loop is not None
+        if isinstance(loop, scf.ForOp) and self.span(loop).share > 1:
+            # An instance counts iterations of its own: only what stays the same has a term.
+            return self.of(first) if follows is value else self._unknown(value)
+        place = len(self._open)
+        start = self.of(first)
+        self._open.append(value)
+        after = self.of(follows)
+        self._open.pop()
+        own = ("self", place)
+        itself = terms.atom(own, frozenset({own}))
+        depth = len(loops_around(loop))
+        change = terms.sub(after, itself)
+        if not terms.support(change) & {own, ("iteration", depth)}:
+            term = terms.add(start, terms.mul(change, self.iteration(loop)))
+        elif own not in terms.support(after) and after == start:
+            term = start
+        else:
+            leaves = (terms.support(after) - {own}) | terms.support(start)
+            leaves |= {("iteration", depth)}
+            term = terms.atom(("carried", depth, place, start, after), frozenset(leaves))
+        if place and not any(kind == "self" for kind, _ in terms.support(term)):
+            # It does not depend on what is open: name it as it is named from anywhere else.
+            kept, self._open = self._open, []
+            term = self._carried(value, first, follows)
+            self._open = kept
+        return term
+
+    def _last(self, loop: scf.ForOp | scf.WhileOp, value: SSAValue) -> Term:
+        """What a loop leaves: what it carries, at the iteration that it does not make."""
+        terms = self.terms
+        if not _is_one(value) or not isinstance(value, OpResult):
+            return self._unknown(value)
+        depth = len(loops_around(loop))
+        if isinstance(loop, scf.WhileOp):
+            inside = self.of(yielded(loop.before_region.block, value.index + 1))
+            trips = self.of(yielded(loop.before_region.block, 0))
+            if ("iteration", depth) not in terms.support(inside):
+                return inside
+        else:
+            inside = self.of(loop.body.block.args[value.index + 1])
+            if ("iteration", depth) not in terms.support(inside):
+                return inside
+            span = self.span(loop)
+            if span.share > 1:
+                return self._unknown(value)
+            trips = self._atom(("trips", span.length, span.step), span.length, span.step)
+            parts = terms.linear(inside, self.iteration(loop))
+            if parts is not None and ("iteration", depth) not in terms.support_of(parts):
+                return terms.add(parts[0], terms.mul(parts[1], trips))
+        leaves = terms.support_of((inside, trips)) - {("iteration", depth)}
+        return terms.atom(("last", depth, inside, trips), leaves)
+
+    # --- memory -----------------------------------------------------------------------------------
+
+    def _load(self, load: tile.Load) -> Term:
+        """A word of memory that nobody writes while the kernel runs is a function of its place."""
+        roots = roots_of(load.pointer)
+        if not self._written:
+            self._written.append(written_arguments(self.kernel))
+        written = self._written[0]
+        if is_volatile(load) or roots is None or written is None or roots & written:
+            return self._unknown(load.result)
+        inputs = [self.of(each) for each in load.operands]
+        shape = load.mask is not None, load.other is not None
+        return self._atom(("load", *inputs, *shape, str(load.result.type)), *inputs)
+
+    def _received(self, load: hopper.SharedLoad) -> Term:
+        """What a role takes out of shared memory is what its only store has put there."""
+        slot = load.view.owner
+        if not isinstance(slot, hopper.Slot):
+            return self._unknown(load.result)
+        if self._stores is None:
+            self._stores = only_stores(self.kernel)
+        stores = self._stores.get(slot.buffer)
+        if stores is None or len(stores) != 1:
+            return self._unknown(load.result)
+        (store,) = stores
+        if not _is_one(store.value) or element_type(store.value.type) != element_type(
+            load.result.type
+        ):
+            return self._unknown(load.result)
+        put = store.view.owner
+        if told_before(store, load):
+            same = isinstance(put, hopper.Slot) and self.of(put.index) == self.of(slot.index)
+            return self.of(store.value) if same else self._unknown(load.result)
+        pair = paired(store, load)
+        if pair is None:
+            return self._unknown(load.result)
+        self.obligations[load] = pair
+        return self.of(store.value)
+
+
+def _tag(kind: Attribute) -> str:
+    """Return a short name of a type: i for signed integers and conditions, u for unsigned ones."""
+    if type(kind) is not IntegerType:
+        return str(kind)
+    width = bit_width(kind)
+    return f"i{width}" if width == 1 or is_signed(kind) else f"u{width}"
+
+
+def _is_one(value: SSAValue) -> bool:
+    """Tell whether a value is a scalar, or a tensor of one element that stands for it."""
+    return prod(shape_of(value.type)) == 1
+
+
+__all__ = ["Span", "Values"]
