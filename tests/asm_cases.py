@@ -150,6 +150,16 @@ def below(a: float, b: float) -> float:
     return min((a, b), key=lambda v: (v, math.copysign(1, v)))
 
 
+def to_tf32(value: float) -> float:
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    return struct.unpack("<f", struct.pack("<I", (bits + 0x1000) & 0xFFFFE000))[0]
+
+
+def towards_zero(value: float) -> float:
+    near = np.float16(value)
+    return float(np.nextafter(near, np.float16(0)) if abs(float(near)) > abs(value) else near)
+
+
 def to_e4m3(value: float) -> float:
     return float(ml_dtypes.float8_e4m3fn(max(-448.0, min(448.0, value))))
 
@@ -193,6 +203,24 @@ CASES = [
     Case("popc", "popc.b64 $0, $1;", "=r,l", "u64", "i32", 1, int.bit_count),
     Case("clz", "clz.b32 $0, $1;", "=r,r", "u32", "i32", 1, lambda a: 32 - a.bit_length()),
     Case("brev", "brev.b32 $0, $1;", "=r,r", "u32", "u32", 1, lambda a: int(f"{a:032b}"[::-1], 2)),
+    Case("bfind", "bfind.s32 $0, $1;", "=r,r", "i32", "i32", 1,
+         lambda a: (~a if a < 0 else a).bit_length() - 1),
+    Case("shiftamt", "bfind.shiftamt.u32 $0, $1;", "=r,r", "u32", "u32", 1,
+         lambda a: 32 - a.bit_length() if a else 0xFFFFFFFF),
+    Case("slct", "slct.s32.s32 $0, $1, $2, $3;", "=r,r,r,r", "i32", "i32", 3,
+         lambda a, b, c: a if c >= 0 else b),
+    Case("bytes from one on", "prmt.b32.f4e $0, $1, $2, $3;", "=r,r,r,r", "u32", "u32", 3,
+         lambda a, b, c: (b << 32 | a) >> 8 * (c & 3)),
+    Case("bytes from one back", "prmt.b32.b4e $0, $1, $2, $3;", "=r,r,r,r", "u32", "u32", 3,
+         lambda a, b, c: prmt(a, b, (0x5670, 0x6701, 0x7012, 0x0123)[c & 3])),
+    Case("a byte", "prmt.b32.rc8 $0, $1, $2, $3;", "=r,r,r,r", "u32", "u32", 3,
+         lambda a, b, c: (a >> 8 * (c & 3) & 255) * 0x01010101),
+    Case("clamped left", "prmt.b32.ecl $0, $1, $2, $3;", "=r,r,r,r", "u32", "u32", 3,
+         lambda a, b, c: prmt(a, b, (0x3210, 0x3211, 0x3222, 0x3333)[c & 3])),
+    Case("clamped right", "prmt.b32.ecr $0, $1, $2, $3;", "=r,r,r,r", "u32", "u32", 3,
+         lambda a, b, c: prmt(a, b, (0x0000, 0x1110, 0x2210, 0x3210)[c & 3])),
+    Case("a half", "prmt.b32.rc16 $0, $1, $2, $3;", "=r,r,r,r", "u32", "u32", 3,
+         lambda a, b, c: prmt(a, b, (0x1010, 0x3232, 0x1010, 0x3232)[c & 3])),
     Case("scoped", _SCOPED, "=r,r,r", "i32", "i32", 2, max),
     Case("two", "min.s32 $0, $2, $3; max.s32 $1, $2, $3;", "=r,=r,r,r", "i32", "i32", 2,
          lambda a, b: (min(a, b), max(a, b)), results=2),
@@ -234,6 +262,22 @@ CASES = [
          pack=2),
     Case("from fp8", "cvt.rn.f16x2.e5m2x2 $0, $1;", "=r,h", "e5m2", "f16", 1, float, pack=2),
     Case("swap", _HALVES, "=r,r", "u32", "u32", 1, lambda a: (a >> 16 | a << 16)),
+    Case("tf32", "cvt.rna.tf32.f32 $0, $1;", "=r,f", "f32", "f32", 1, to_tf32),
+    Case("towards zero", "cvt.rz.f16.f32 $0, $1;", "=h,f", "f32", "f16", 1, towards_zero),
+    Case("widened", "cvt.f32.bf16 $0, $1;", "=f,h", "bf16", "f32", 1, float),
+    Case("whole", "cvt.rn.f32.u32 $0, $1;", "=f,r", "u32", "f32", 1, float),
+    Case("rcp", "abs.f32 $0, $1; add.f32 $0, $0, 1.0; rcp.approx.ftz.f32 $0, $0;", "=f,f", "f32",
+         "f32", 1, lambda a: 1 / (abs(a) + 1), rel=2**-22),
+    Case("root", "abs.f32 $0, $1; sqrt.rn.f32 $0, $0;", "=f,f", "f32", "f32", 1,
+         lambda a: math.sqrt(abs(a))),
+    Case("divided", "abs.f32 $0, $2; add.f32 $0, $0, 1.0; div.rn.f32 $0, $1, $0;", "=&f,f,f",
+         "f32", "f32", 2, lambda a, b: a / f32(abs(b) + 1)),
+    Case("tested", "{ .reg .pred p; testp.normal.f32 p, $1; selp.f32 $0, $1, 0f40000000, p; }",
+         "=f,f", "f32", "f32", 1, lambda a: a if abs(a) >= 2.0**-126 else 2.0),
+    Case("sad", "sad.s32 $0, $1, $2, $3;", "=r,r,r,r", "i32", "i32", 3,
+         lambda a, b, c: abs(a - b) + c),
+    Case("bfi", "bfi.b32 $0, $1, $2, 4, 8;", "=r,r,r", "u32", "u32", 2,
+         lambda a, b: (b & ~0xFF0) | (a & 0xFF) << 4),
     Case("dp4a", "dp4a.s32.s32 $0, $1, $2, $3;", "=r,r,r,r", "i32", "i32", 3,
          lambda a, b, c: c + sum(signed(a >> 8 * i, 8) * signed(b >> 8 * i, 8) for i in range(4))),
     Case("copysign", "copysign.f32 $0, $1, $2;", "=f,f,f", "f32", "f32", 2,

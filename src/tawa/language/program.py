@@ -59,7 +59,8 @@ def inline_asm_elementwise(
     of less than 32 bits side by side in a register. `dtype` is the type of the result, or a tuple
     of them. With `is_pure` the text may be dropped or repeated.
 
-    The simulator runs the common instructions, and says which one it does not know.
+    The simulator runs the common instructions, and says which one it does not know. What the text
+    does to memory nobody checks: neither the proof nor the simulator sees it.
     """
     ...
 

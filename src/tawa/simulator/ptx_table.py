@@ -243,21 +243,59 @@ def _lop3(types: Sequence[Kind], marks: Sequence[str]) -> Meaning | None:
     return None if marks else Meaning((_U32,) * 4, (_U32,), run)
 
 
+_BYTES: dict[str, Callable[[int, int], int]] = {
+    "f4e": lambda first, place: first + place,
+    "b4e": lambda first, place: (first - place) % 8,
+    "rc8": lambda first, _: first,
+    "ecl": max,
+    "ecr": min,
+    "rc16": lambda first, place: 2 * (first % 2) + place % 2,
+}
+"""The byte that stands at a place, by the last two bits of the selection (PTX ISA, "prmt")."""
+
+
 def _permute(types: Sequence[Kind], marks: Sequence[str]) -> Meaning | None:
-    """prmt: four of eight bytes, each as it is or as its sign repeated."""
+    """prmt: four of eight bytes, each as it is or as its sign repeated, or by one of the modes."""
+    table = [
+        [_BYTES[mark](first, place) for place in range(4)] for mark in marks for first in range(4)
+    ]
 
     def run(a: Any, b: Any, chosen: Any) -> Any:
         whole = b.astype(np.uint64) << np.uint64(32) | a.astype(np.uint64)
         found = np.zeros_like(a)
         for place in range(4):
             each = (chosen >> np.uint32(4 * place)).astype(np.uint64)
+            if table:
+                each = np.array([table[int(first) & 3][place] for first in chosen], np.uint64)
             byte = whole >> (np.uint64(8) * (each & np.uint64(7))) & np.uint64(0xFF)
             sign = np.where(byte & np.uint64(0x80), np.uint64(0xFF), np.uint64(0))
             byte = np.where(each & np.uint64(8), sign, byte)
             found |= byte.astype(np.uint32) << np.uint32(8 * place)
         return found
 
-    return None if marks else Meaning((_U32,) * 3, (_U32,), run)
+    return Meaning((_U32,) * 3, (_U32,), run) if len(marks) < 2 else None
+
+
+def _highest(types: Sequence[Kind], marks: Sequence[str]) -> Meaning | None:
+    """bfind: the place of the highest bit that is not the sign, all ones without one."""
+    (kind,) = types
+
+    def one(number: int) -> int:
+        length = (~number if number < 0 else number).bit_length()
+        return length - 1 if not marks or not length else kind.bits - length
+
+    def run(a: Any) -> Any:
+        return _wrapped([one(int(item)) for item in a], _U32)
+
+    return Meaning((kind,), (_U32,), run) if list(marks) in ([], ["shiftamt"]) else None
+
+
+def _by_sign(types: Sequence[Kind], marks: Sequence[str]) -> Meaning | None:
+    """slct: the first of two where the third operand is not negative."""
+    kind, sign = types
+    if set(marks) - {"ftz"}:
+        return None
+    return Meaning((kind, kind, sign), (kind,), lambda a, b, c: np.where(c >= 0, a, b))
 
 
 def _counted(function: Callable[[int, int], int]) -> Maker:
@@ -498,6 +536,7 @@ _INSTRUCTIONS: dict[str, Maker] = {
     "popc": _counted(lambda x, _: x.bit_count()),
     "clz": _counted(lambda x, bits: bits - x.bit_length()),
     "brev": _reverse,
+    "bfind": _highest,
     "bfe": _extract,
     "bfi": _insert,
     "dp4a": _dot4,
@@ -512,6 +551,7 @@ _INSTRUCTIONS: dict[str, Maker] = {
     ),
     "setp": _set_predicate,
     "selp": _select,
+    "slct": _by_sign,
     "testp": _test,
     "copysign": _floats(lambda a, b: np.copysign(b, a), 2, ""),
     "ex2": _approximate(np.exp2),
