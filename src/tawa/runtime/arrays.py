@@ -11,7 +11,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from tawa.errors import ArgumentError
 from tawa.runtime.dtypes import BYTES, dtype_name

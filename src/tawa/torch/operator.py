@@ -12,16 +12,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from tawa.errors import ArgumentError, TawaError
-from tawa.frontend import build
-from tawa.frontend.signature import Argument, ConstantArg, PointerArg, ScalarArg
+from tawa.errors import ArgumentError
 from tawa.runtime.decorators import wrap
-from tawa.runtime.jit import JitFunction, Launchable
-from tawa.simulator.races import written_arguments
+from tawa.runtime.jit import Launchable
+from tawa.runtime.written import stored_by, stored_to
 
-# Which arguments are stored to is asked of the kernel's text for arrays of these types, in turn: it
-# need not make sense for all of them. What a launch stores to is looked at again for its own.
-_TRIED = ("f32", "bf16", "i32", "i64", "f8e4m3")
 _SCALARS = {"int": "i32", "SymInt": "i32", "float": "f32", "bool": "i1"}
 
 
@@ -64,7 +59,8 @@ def op(
     symbolic = set(re.findall(r"SymInt\s+(\w+)", text))
     made = dict(out or {})
     _check_names(launchable, parsed.name, arguments, constants, made)
-    written = _written(launchable, parsed.name, arguments, constants)
+    kinds = {name: _kind(kind) for name, kind in arguments.items()}
+    written = stored_to(launchable, kinds, constants)
     if missing := [name for name in made if name not in written]:
         raise ArgumentError(
             f"{parsed.name}: out names {', '.join(missing)}",
@@ -86,8 +82,7 @@ def op(
         ordered = [{**values, **results}[name] for name in arguments]
         kinds = tuple(each.dtype if isinstance(each, Tensor) else type(each) for each in ordered)
         if kinds not in seen:
-            compiled = launchable.compile(*ordered, **constants)
-            stored = written_arguments(compiled.asm.program("tile"))
+            stored = stored_by(launchable.compile(*ordered, **constants))
             if not stored <= {*changed, *made}:
                 raise ArgumentError(
                     f"{parsed.name} stores to {', '.join(sorted(stored))} for these types",
@@ -125,6 +120,11 @@ def op(
 
 def _one(results: Sequence[Tensor]) -> Any:
     return None if not results else results[0] if len(results) == 1 else tuple(results)
+
+
+def _kind(kind: str) -> str:
+    """Return what an argument is to a kernel: "" for an array, else its type."""
+    return "" if "Tensor" in kind else _SCALARS.get(kind.removesuffix("?"), "i32")
 
 
 def _spell(kind: str, symbolic: bool, place: int | None) -> str:
@@ -175,54 +175,3 @@ def _check_names(
     twice = [each for each in constants if each in arguments]
     if twice:
         raise ArgumentError(f"{name}: {', '.join(twice)} is an argument and a constant")
-
-
-def _written(
-    kernel: Launchable, name: str, arguments: Mapping[str, str], constants: Mapping[str, Any]
-) -> set[str]:
-    """Return the names of the arguments that the kernel stores to."""
-    inner: Any = kernel
-    while not isinstance(inner, JitFunction):
-        inner = inner.fn
-    function = cast("JitFunction[..., Any]", inner)
-    meta = {**_defaults(function), **_first_config(kernel), **constants}
-    refused: list[str] = []
-    for dtype in _TRIED:
-        signature: dict[str, Argument] = {}
-        for parameter in function.kernel.parameters:
-            kind = arguments.get(parameter.name, "")
-            if "Tensor" in kind:
-                signature[parameter.name] = PointerArg(dtype, True)
-            elif kind:
-                scalar = parameter.dtype or _SCALARS.get(kind.removesuffix("?"), "i32")
-                signature[parameter.name] = ScalarArg(scalar)
-            elif parameter.name in meta:
-                signature[parameter.name] = ConstantArg(meta[parameter.name])
-            else:
-                raise ArgumentError(
-                    f"{name} gives no value for {parameter.name}",
-                    remedy=f"name it in the schema, or pass {parameter.name}=...",
-                )
-        try:
-            return written_arguments(build(function.fn, signature, {}))
-        except TawaError as error:
-            refused.append(f"{dtype}: {error.brief}")
-    raise ArgumentError(
-        f"{name}: the kernel can be read for none of the types {', '.join(_TRIED)}",
-        why="\n".join(refused),
-    )
-
-
-def _defaults(kernel: JitFunction[..., Any]) -> dict[str, Any]:
-    return {each.name: each.default for each in kernel.kernel.parameters if not each.required}
-
-
-def _first_config(kernel: Any) -> dict[str, Any]:
-    """Return the constants of a tuned kernel's first configuration."""
-    found: dict[str, Any] = {}
-    while not isinstance(kernel, JitFunction):
-        configs: list[Any] = getattr(kernel, "configs", [])
-        if configs:
-            found |= configs[0].all_kwargs()
-        kernel = kernel.fn
-    return found
