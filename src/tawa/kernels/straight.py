@@ -86,7 +86,7 @@ class Recipes:
             found = read(arrays, options, write)
         else:
             tensors = all(array is None or is_tensor(array) for array in arrays)
-            if tensors:
+            if any(map(is_tensor, arrays)):
                 refuse_lost(self._names, arrays)
             found = self._meet(arrays, options, write)
             if tensors:
