@@ -91,7 +91,7 @@ class Recipes:
             found = self._meet(arrays, options, write)
             if tensors:
                 self._readers[kinds] = self._reader(arrays, options)
-        if self._out is not None and is_tensor(out := arrays[self._out]):
+        if self._out is not None and (out := arrays[self._out]) is not None and is_tensor(out):
             written(out)
         return found
 
