@@ -29,7 +29,7 @@ CASES = {
     "slopes, window": (1, 2, 1, 70, 70, 64, {"alibi": True, "window": (30, None), "causal": True}),
     "odd width, loss by lse": (1, 1, 1, 33, 17, 40, {"lse": True}),
 }
-LONGER = ("causal, more keys", "soft cap", "slopes, window")
+LONGER = ("window, shared heads", "causal, more keys", "soft cap", "slopes, window")
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,7 @@ def test_packed_sequences_have_the_gradients_of_each(causal):
     assert worst(found, torch.autograd.grad(loss, leaves)) < 1e-2
 
 
+@pytest.mark.long
 def test_a_bias_hides_and_shifts():
     torch.manual_seed(3)
     q, k, v, grad = (torch.randn(2, 2, n, 64).half() for n in (40, 52, 52, 40))

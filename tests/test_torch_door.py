@@ -126,6 +126,33 @@ def test_transforms_and_recorders_are_refused(matrices):
         make_fx(lambda t: matmul(t, b), tracing_mode="symbolic")(a)
 
 
+def test_descriptors_of_such_tensors_are_refused_too():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    @tawa.jit
+    def copy(x, out):
+        out.store([0, 0], x.load([0, 0]))
+
+    def copied(x):
+        out = torch.empty(16, 64)
+        copy[(1,)](*(tawa.TensorDescriptor.from_tensor(each, [16, 64]) for each in (x, out)))
+        return out
+
+    x = torch.randn(16, 64)
+    assert torch.equal(copied(x), x)
+    with pytest.raises(ArgumentError, match="functionalize"):
+        copied(torch._to_functional_tensor(x))
+    with pytest.raises(ArgumentError, match="inside a transform"):
+        torch.vmap(copied)(torch.stack([x, x]))
+    with pytest.raises(ArgumentError, match="ProxyTorchDispatchMode"):
+        make_fx(copied)(x)
+
+
+def test_one_array_of_another_library_hides_no_gradient():
+    with pytest.raises(ArgumentError, match="a requires a gradient"):
+        matmul(half(8, 8).requires_grad_(), half(8, 8).numpy())
+
+
 def compiled(function):
     """Return a function under Dynamo, and the graphs it was cut into."""
     graphs = []

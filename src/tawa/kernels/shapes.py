@@ -14,9 +14,6 @@ from typing import Any
 from tawa.errors import ArgumentError
 from tawa.runtime.arrays import is_tensor, look
 
-_NONE = (0, 0)
-"""The shape of what is no array, which is refused elsewhere."""
-
 
 @dataclass(frozen=True, slots=True)
 class Lined:
@@ -33,13 +30,14 @@ class Lined:
 def is_direct(a: Any, b: Any) -> bool:
     """Tell whether a product needs no other shapes: matrices, or batches of equal size or of 1."""
     try:
-        left, right = getattr(a, "shape", _NONE), getattr(b, "shape", _NONE)
-    except RuntimeError:  # a nested tensor has none
+        rank = len(a.shape)
+        return rank == len(b.shape) and 2 <= rank <= 3
+    except AttributeError:  # what is no array is refused elsewhere
+        return True
+    except RuntimeError:  # a nested tensor has no shape
         for each in (a, b):
             look(each)
         raise
-    rank = len(left)
-    return rank == len(right) and (rank == 2 or rank == 3)
 
 
 def line_up(a: Any, b: Any, out: Any = None) -> Lined:

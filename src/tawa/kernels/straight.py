@@ -92,12 +92,12 @@ class Recipes:
             found = read(arrays, options, write)
         else:
             tensors = all(array is None or is_tensor(array) for array in arrays)
-            if tensors:
+            if any(map(is_tensor, arrays)):
                 refuse_lost(self._names, arrays)
             found = self._meet(arrays, options, write)
             if tensors:
                 self._readers[kinds] = self._reader(arrays, options)
-        if self._out is not None and is_tensor(out := arrays[self._out]):
+        if self._out is not None and (out := arrays[self._out]) is not None and is_tensor(out):
             written(out)
         return found
 

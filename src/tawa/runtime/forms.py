@@ -184,11 +184,15 @@ def _guarded(
     """
     from tawa.runtime.arrays import look
 
-    tensors = [name for name, value in values.items() if is_tensor(value)]
+    tensors = {
+        name: f"{name}.base" if is_descriptor(value) else name
+        for name, value in values.items()
+        if is_tensor(value) or (is_descriptor(value) and is_tensor(value.base))
+    }
     if not tensors:
         return reads
     namespace |= {**probes(), "__refuse": refuse_recorders, "__look": look}
-    looked = [f"    __look({name})" for name in tensors]
+    looked = [f"    __look({array})" for array in tensors.values()]
     return [
         "if __modes() or __levels() is not None:",
         "    __refuse()",

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from tawa.errors import ArgumentError
 from tawa.runtime.decorators import wrap
-from tawa.runtime.jit import JitFunction, Launchable
-from tawa.runtime.stored import stored_arguments, stored_by
+from tawa.runtime.jit import Launchable
+from tawa.runtime.written import stored_by, stored_to
+
+_SCALARS = {"int": "i32", "SymInt": "i32", "float": "f32", "bool": "i1"}
 
 
 def op(
@@ -57,8 +59,8 @@ def op(
     symbolic = set(re.findall(r"SymInt\s+(\w+)", text))
     made = dict(out or {})
     _check_names(launchable, parsed.name, arguments, constants, made)
-    meta = {**_first_config(launchable), **constants}
-    written = stored_arguments(launchable, parsed.name, arguments, meta)
+    kinds = {name: _kind(kind) for name, kind in arguments.items()}
+    written = stored_to(launchable, kinds, constants)
     if missing := [name for name in made if name not in written]:
         raise ArgumentError(
             f"{parsed.name}: out names {', '.join(missing)}",
@@ -80,8 +82,7 @@ def op(
         ordered = [{**values, **results}[name] for name in arguments]
         kinds = tuple(each.dtype if isinstance(each, Tensor) else type(each) for each in ordered)
         if kinds not in seen:
-            compiled = launchable.compile(*ordered, **constants)
-            stored = stored_by(compiled)
+            stored = stored_by(launchable.compile(*ordered, **constants))
             if not stored <= {*changed, *made}:
                 raise ArgumentError(
                     f"{parsed.name} stores to {', '.join(sorted(stored))} for these types",
@@ -119,6 +120,11 @@ def op(
 
 def _one(results: Sequence[Tensor]) -> Any:
     return None if not results else results[0] if len(results) == 1 else tuple(results)
+
+
+def _kind(kind: str) -> str:
+    """Return what an argument is to a kernel: "" for an array, else its type."""
+    return "" if "Tensor" in kind else _SCALARS.get(kind.removesuffix("?"), "i32")
 
 
 def _spell(kind: str, symbolic: bool, place: int | None) -> str:
@@ -169,14 +175,3 @@ def _check_names(
     twice = [each for each in constants if each in arguments]
     if twice:
         raise ArgumentError(f"{name}: {', '.join(twice)} is an argument and a constant")
-
-
-def _first_config(kernel: Any) -> dict[str, Any]:
-    """Return the constants of a tuned kernel's first configuration."""
-    found: dict[str, Any] = {}
-    while not isinstance(kernel, JitFunction):
-        configs: list[Any] = getattr(kernel, "configs", [])
-        if configs:
-            found |= configs[0].all_kwargs()
-        kernel = kernel.fn
-    return found

@@ -1,0 +1,65 @@
+"""Which arguments a kernel stores to, read from its tile IR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from tawa.errors import ArgumentError, TawaError
+from tawa.frontend import build
+from tawa.frontend.signature import Argument, ConstantArg, PointerArg, ScalarArg
+from tawa.runtime.compiled import CompiledKernel
+from tawa.runtime.jit import JitFunction, Launchable
+from tawa.simulator.races import written_arguments
+
+# A kernel need not make sense for arrays of all of these types: they are tried in turn.
+_TRIED = ("f32", "bf16", "i32", "i64", "f8e4m3")
+
+
+def stored_by(kernel: CompiledKernel) -> set[str]:
+    """Return the names of the arguments that a compiled kernel may store to."""
+    return written_arguments(kernel.asm.program("tile"))
+
+
+def stored_to(
+    kernel: Launchable, kinds: Mapping[str, str], constants: Mapping[str, Any]
+) -> set[str]:
+    """Return the names of the arguments that a kernel may store to, whatever their types are.
+
+    `kinds` are its arguments by name: "" for an array, else the type of a number ("i32");
+    `constants` its other parameters, of which a tuned kernel's first configuration gives some.
+    Raises `ArgumentError` where a parameter has neither, or no type makes a kernel of it.
+    """
+    inner: Any = kernel
+    given: dict[str, Any] = {}
+    while not isinstance(inner, JitFunction):
+        configs: list[Any] = getattr(inner, "configs", [])
+        first: dict[str, Any] = configs[0].all_kwargs() if configs else {}
+        given = {**first, **given}
+        inner = inner.fn
+    function = cast("JitFunction[..., Any]", inner)
+    given |= constants
+    refused: list[str] = []
+    for dtype in _TRIED:
+        signature: dict[str, Argument] = {}
+        for parameter in function.kernel.parameters:
+            name = parameter.name
+            if (kind := kinds.get(name)) is not None:
+                signature[name] = (
+                    ScalarArg(parameter.dtype or kind) if kind else PointerArg(dtype, True)
+                )
+            elif name in given or not parameter.required:
+                signature[name] = ConstantArg(given.get(name, parameter.default))
+            else:
+                raise ArgumentError(
+                    f"nothing gives a value for {name} of {function.__name__}",
+                    remedy=f"name it among the arguments, or pass {name}=...",
+                )
+        try:
+            return written_arguments(build(function.fn, signature, {}))
+        except TawaError as error:
+            refused.append(f"{dtype}: {error.brief}")
+    raise ArgumentError(
+        f"{function.__name__} can be read for none of the types {', '.join(_TRIED)}",
+        why="\n".join(refused),
+    )
