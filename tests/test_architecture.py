@@ -17,6 +17,7 @@ ORDER = (
     "version",
     "collector",
     "syntax",
+    "constants",
     "errors",
     "target",
     "layouts",

@@ -14,7 +14,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.frontend.signature import freeze, is_exact
+from tawa.constants import freeze, is_exact
 from tawa.runtime.compiler import compile_kernel
 
 

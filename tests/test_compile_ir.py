@@ -212,7 +212,7 @@ def test_a_launch_is_checked_against_what_is_declared():
     for given, words in (
         ((x, 12, desc), r"'n' is 12"),
         ((x, 8.5, desc), r"'n' is 8.5"),
-        ((x, 1 << 35, desc), r"argument n is 34359738368"),
+        ((x, 1 << 35, desc), r"argument n = 34359738368"),
         ((x.astype(np.float64), 8, desc), r"'x' is \*f64"),
         ((x[1:], 8, desc), r"'x' is \*f32"),
         ((x, 8, wide), r"'d' is descriptor of f32\[8x32\]"),
@@ -302,3 +302,26 @@ def test_calls_of_programs_that_do_not_fit_are_refused(kernel):
         twice(x, x, 64)
     with pytest.raises(TawaError, match="add_one has no parameter 'y'"):
         tawa.Program("one", ("x",), (), (tawa.Step(kernel, (1,), {"y": "x"}),))
+
+
+def test_rows_that_end_inside_16_bytes_need_a_descriptor_that_says_so():
+    """TMA writes pieces of 16 bytes whole: what lies beyond such rows would be overwritten."""
+
+    def copying(**facts):
+        k = KernelBuilder("copy")
+        source = k.descriptor("source", "f16", [8, 64])
+        target = k.descriptor("target", "f16", [8, 64], **facts)
+        target.store([0, 64], source.load([0, 64]))
+        return tawa.compile_ir(k.finish())
+
+    a = np.arange(8 * 128, dtype=np.float16).reshape(8, 128)
+    out = np.full((8, 128), -1, np.float16)
+    ends = tawa.TensorDescriptor(out, (8, 100), (128, 1), [8, 64])
+    whole = tawa.TensorDescriptor.from_tensor(a, [8, 64])
+    with pytest.raises(ArgumentError, match="the argument 'target'"):
+        copying()[1,](whole, ends)
+    copying(ragged=True)[1,](whole, ends)
+    np.testing.assert_array_equal(out[:, 64:100], a[:, 64:100])
+    assert (out[:, 100:] == -1).all()
+    copying(ragged=True)[1,](whole, tawa.TensorDescriptor.from_tensor(out, [8, 64]))
+    np.testing.assert_array_equal(out[:, 64:], a[:, 64:])

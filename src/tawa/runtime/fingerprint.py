@@ -28,7 +28,7 @@ from tawa.version import __version__
 
 NAMELESS = "(nameless)"
 """In the text of what has no other name than its address: it means nothing to other processes."""
-_BESIDE = ("kernels", "tools", "__pycache__")
+_BESIDE = ("axon", "cypress", "kernels", "ppl", "tools", "__pycache__")
 """Folders of the package that no compilation reads; kernels are told by their own text."""
 _LIBRARIES = ("triton", "tawa")
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))

@@ -169,7 +169,7 @@ def signature_of(kernel: tile.Kernel) -> Signature:
     return found
 
 
-class TileFunction(JitFunction[..., Any]):
+class TileFunction(JitFunction[..., None]):
     """What launches a kernel of tile IR: as kernels from Python source are launched, but for one
     signature, the options and the plan it was made with.
     """
