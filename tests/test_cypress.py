@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 import sys
@@ -14,7 +15,19 @@ from hypothesis import strategies as st
 
 import tawa.cypress as cy
 import tawa.language as tl
-from tawa.cypress import BLOCK, GLOBAL, HOST, NONE, REGISTER, SHARED, WARPGROUP, f16, f32
+from tawa.cypress import (
+    BLOCK,
+    GLOBAL,
+    HOST,
+    NONE,
+    REGISTER,
+    SHARED,
+    WARPGROUP,
+    depend,
+    event,
+    f16,
+    f32,
+)
 from tawa.errors import ArgumentError, OverBudget
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "08_cypress.py"
@@ -65,13 +78,15 @@ def test_emission_is_what_the_mapping_says(mapping):
     assert buffers == ["A x 3 slots", "B x 3 slots", "stage of copy"]  # and no accumulator
     assert "wgmma.mma_async.sync.aligned.m64n128k16" in made.asm["cuda"]
     assert program.show("event").splitlines()[1:] == [
-        "  acc = call clear(acc)",
-        "  for k in ((A.shape[1] + 63) // 64)",
-        "    A: fp16[128, 64] = copy A[(i * 128):+128, (k * 64):+64] into SHARED",
-        "    B: fp16[64, 128] = copy B[(k * 64):+64, (j * 128):+128] into SHARED",
-        "    acc = call leaf(acc, A, B)",
-        "  C = call copy(C, acc)",
-        "  copy C by SHARED to C[(i * 128):+128, (j * 128):+128]",
+        "  0: acc = call clear(acc)",
+        "  1: for k in ((A.shape[1] + 63) // 64)  after 0",
+        "    0: A: fp16[128, 64] = copy A[(i * 128):+128, (k * 64):+64] into SHARED"
+        "  after 2 of the trip before",
+        "    1: B: fp16[64, 128] = copy B[(k * 64):+64, (j * 128):+128] into SHARED"
+        "  after 2 of the trip before",
+        "    2: acc = call leaf(acc, A, B)  after 0, 1",
+        "  2: C = call copy(C, acc)  after 1",
+        "  3: copy C by SHARED to C[(i * 128):+128, (j * 128):+128]  after 2",
     ]
     report = program.explain()
     assert "spread like tile: 2 by rows over WARPGROUP, wgmma 64x128x16 C over WARP" in report
@@ -162,6 +177,80 @@ def test_the_ceiling_is_what_a_block_may_take(mapping):
     with pytest.raises(OverBudget, match="needs 131,072 bytes of SHARED, the ceiling is 131,071"):
         cy.program(cy.Mapping(mapping.instances, ceiling=131_071))
     cy.program(cy.Mapping(mapping.instances, ceiling=131_072))
+
+
+def test_the_tutorial_runs_as_it_stands(tmp_path):
+    page = EXAMPLE.parents[1] / "docs" / "cypress.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    arrays = "import numpy as np\nA, B = (np.ones(s, np.float16) for s in ((200, 72), (72, 136)))\n"
+    script = tmp_path / "page.py"
+    script.write_text(arrays + "C = np.zeros((200, 136), np.float16)\n" + "\n".join(blocks))
+    made = runpy.run_path(str(script))
+    np.testing.assert_array_equal(made["C"], 72)
+    for name in ("ahead", "two", "three"):
+        agree(cy.program(made[name]), 200, 136, 72)
+    with pytest.raises(cy.MappingError, match="blocks of 42 do not divide 128"):
+        cy.program(made["two"].with_("tile", WGS=3))
+
+
+# --- events in any order --------------------------------------------------------------------------
+
+
+def orders(program, arrays, outputs, seeds, waits=depend.waits):
+    """Return for each seed whether the events in its order give what the tasks in theirs do."""
+    wanted = [array.copy() for array in arrays]
+    program.sequential(*wanted)
+    for seed in seeds:
+        ours = [array.copy() for array in arrays]
+        program.interpret(*ours, seed=seed, waits=waits)
+        yield all(np.array_equal(ours[n], wanted[n], equal_nan=True) for n in range(outputs))
+
+
+def gemm_arrays(k):
+    # One block: blocks take turns in the interpreter, and one shows all.
+    a, b = integers(64, k), integers(k, 16)
+    return [np.ones((64, 16), np.float16), a, b]
+
+
+def dropping(place, kind, number, which):
+    """The waits of events but for one: of an event of one body, by its kind and place."""
+
+    def waits(body, looped):
+        made = list(depend.waits(body, looped))
+        if looped == place:
+            kept = {"same": made[number].same, "before": made[number].before}
+            kept[kind] = kept[kind][:which] + kept[kind][which + 1 :]
+            made[number] = depend.Wait(**kept)
+        return tuple(made)
+
+    return waits
+
+
+def test_events_in_any_order_are_the_tasks_in_theirs(mapping):
+    one = FREEDOMS["WGS"](mapping).with_("host", V=16).with_("wg", N=16).with_("warp", N=16)
+    gemm = cy.program(one)
+    for k in (0, 64, 200):
+        assert all(orders(gemm, gemm_arrays(k), 1, range(50)))
+    sums = cy.program(sums_mapping(1))
+    a, b = integers(64, 72), integers(72, 64)
+    outs = [np.ones((64, 64), np.float16), np.ones((1, 64), np.float32)]
+    assert all(orders(sums, [*outs, a, b], 2, range(50)))
+
+
+def test_each_wait_is_needed(mapping):
+    one = FREEDOMS["WGS"](mapping).with_("host", V=16).with_("wg", N=16).with_("warp", N=16)
+    gemm = cy.program(one)
+    arrays = gemm_arrays(200)
+    loop = next(e for e in gemm.events.body if isinstance(e, event.For))
+    dropped = 0
+    for place, body in ((False, gemm.events.body), (True, loop.body)):
+        for number, wait in enumerate(depend.waits(body, place)):
+            for kind in ("same", "before"):
+                for which in range(len(getattr(wait, kind))):
+                    mutant = dropping(place, kind, number, which)
+                    assert not all(orders(gemm, arrays, 1, range(60), mutant)), (place, number)
+                    dropped += 1
+    assert dropped == 7
 
 
 # --- other programs -------------------------------------------------------------------------------

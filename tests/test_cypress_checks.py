@@ -254,6 +254,99 @@ def test_a_variant_is_traced_once_for_all_sizes():
     refused("move is called", lambda: move(1, 2))
 
 
+def test_sizes_are_divided_as_they_can_be():
+    def less(c, a):
+        for i, j in cy.prange(*c.grid):
+            cy.launch("move", c[i, j], a[(i - 1) // 2, j])
+
+    def turned(c, a):
+        for i, j in cy.prange(*c.grid):
+            cy.launch("move", c[i, j], a[8 % (i + 1), j])
+
+    def fine(c, a):
+        for i, j in cy.prange(*c.grid):
+            cy.launch("move", c[i, j], a[(i + 1) // 2 - 1, 2 * j % 3])
+
+    refused(r"\(\(i \+ -1\)\) // \(2\)", lambda: moved(less))
+    refused(r"\(8\) % \(\(i \+ 1\)\)", lambda: moved(turned))
+    program = moved(fine)
+    a = (np.arange(80 * 200) % 7).astype(np.float16).reshape(80, 200)
+    ours, wanted = np.zeros_like(a), np.zeros_like(a)
+    program(ours, a)
+    program.sequential(wanted, a)
+    np.testing.assert_array_equal(ours, wanted)
+
+
+@cy.inner("rows", reads="A", writes="C")
+def by_rows(C: T16, A: T16, *, N: int):
+    c, a = (cy.blocks(t, (t.shape[0] // N, t.shape[1])) for t in (C, A))
+    for i in cy.prange(N):
+        cy.launch("rows", c[i, 0], a[i, 0])
+
+
+@cy.inner("rows", reads="A", writes="C")
+def by_tiles(C: T16, A: T16):
+    c, a = (cy.blocks(t, (32, 64)) for t in (C, A))
+    for i, j in cy.prange(*c.grid):
+        cy.launch("rows", c[i, j], a[i, j])
+
+
+@cy.leaf("rows", reads="A", writes="C")
+def along(C, A):
+    return A - tl.sum(A, 1)[:, None]
+
+
+@cy.leaf("rows", reads="A", writes="C")
+def down(C, A):
+    return A - tl.sum(A, 0)[None, :]
+
+
+@cy.leaf("rows", reads="A", writes="C")
+def shaped(C, A):
+    return A * A.shape[0]
+
+
+@cy.leaf("rows", reads="A", writes="C")
+def placed(C, A):
+    return A * tl.arange(0, 64)[None, :].to(tl.float16) * tl.arange(0, A.shape[0])[:, None]
+
+
+@cy.leaf("rows", reads="A", writes="C")
+def located(C, A):
+    return A * tl.program_id(0)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "words"),
+    [
+        (along, ""),
+        (down, "cannot be parted: 2 by rows over WARPGROUP"),
+        (shaped, "computes with the shapes of its tensors"),
+        (placed, "cannot be parted: 2 by rows over WARPGROUP"),
+        (located, "asks which block it runs in"),
+    ],
+)
+def test_parts_of_a_leaf_are_the_leaf_of_parts(leaf, words):
+    instances = [
+        I("host", by_tiles, HOST, [GLOBAL] * 2, calls=["rows"], entry=True),
+        I("rows", by_rows, BLOCK, [GLOBAL, SHARED], {"N": 2}, calls=["leaf"]),
+        I("leaf", leaf, cy.WARPGROUP, [GLOBAL, SHARED]),
+    ]
+    lone = I("rows", leaf, BLOCK, [GLOBAL, SHARED])
+    if words:
+        refused(words, lambda: cy.program(cy.Mapping(instances)), caret=False)
+    else:
+        for kept in (instances, [instances[0], lone]):
+            program = cy.program(cy.Mapping(kept))
+            a = (np.arange(40 * 72) % 5 - 2).astype(np.float16).reshape(40, 72)
+            ours, wanted = np.zeros_like(a), np.zeros_like(a)
+            program(ours, a)
+            program.sequential(wanted, a)
+            np.testing.assert_array_equal(ours, wanted)
+    if leaf in (down, shaped):
+        cy.program(cy.Mapping([instances[0], lone]))
+
+
 def test_blocks_inside_of_blocks_divide_them(mapping):
     refused("blocks of 48 do not divide 128", lambda: cy.program(_rows(mapping, 48)))
     cy.program(mapping.with_("tile", WGS=2))

@@ -83,29 +83,21 @@ class Events:
     grid: tuple[Int, ...]
     body: tuple[Event, ...]
 
-    def __str__(self) -> str:
-        """Return the events as text."""
-        grid = ", ".join(f"{i} in {n}" for i, n in zip(self.indices, self.grid, strict=True))
-        return "\n".join([f"pfor {grid} over BLOCK", *_lines(self.body, "  ")]) + "\n"
 
-
-def _lines(body: tuple[Event, ...], pad: str) -> list[str]:
-    lines: list[str] = []
-    for event in body:
-        match event:
-            case CopyIn():
-                lines.append(f"{pad}{event.slot} = copy {_where(event.source)} into SHARED")
-            case CopyOut():
-                how = "by SHARED" if event.staged else "from REGISTER"
-                lines.append(f"{pad}copy {event.slot.name} {how} to {_where(event.target)}")
-            case Call():
-                names = ", ".join(slot.name for slot in event.slots)
-                outputs = ", ".join(slot.name for slot in event.outputs)
-                lines.append(f"{pad}{outputs} = call {event.spread.leaf.name}({names})")
-            case For():
-                lines.append(f"{pad}for {event.index} in {event.extent}")
-                lines += _lines(event.body, pad + "  ")
-    return lines
+def told(event: Event) -> str:
+    """Return an event in words; of a loop, its head."""
+    match event:
+        case CopyIn():
+            return f"{event.slot} = copy {_where(event.source)} into SHARED"
+        case CopyOut():
+            how = "by SHARED" if event.staged else "from REGISTER"
+            return f"copy {event.slot.name} {how} to {_where(event.target)}"
+        case Call():
+            names = ", ".join(slot.name for slot in event.slots)
+            outputs = ", ".join(slot.name for slot in event.outputs)
+            return f"{outputs} = call {event.spread.leaf.name}({names})"
+        case For():
+            return f"for {event.index} in {event.extent}"
 
 
 def _where(tensor: Tensor) -> str:

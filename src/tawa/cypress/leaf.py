@@ -32,6 +32,7 @@ class LeafFacts:
     leaf multiplies matrices.
     """
 
+    text: tuple[str, ...]  # its operations, without types
     needs: tuple[Needs, ...]
     zeros: tuple[bool, ...]
     products: bool
@@ -87,14 +88,25 @@ def facts_of(
     first = values[0].ssa.owner
     products = False
     block: Any = first.parent  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+    text: list[str] = []
     for operation in list(block.ops):
+        if operation.name in ("tile.program_id", "tile.num_programs"):
+            raise MappingError(
+                f'"{leaf.name}" asks which block it runs in',
+                place=leaf.variant.place,
+                why="a mapping decides that, and would change the result",
+                remedy="give it the part that it needs",
+            )
+        text += [f"{each.name} {each.attributes} {each.properties}" for each in operation.walk()]
         products |= operation.name == "tile.dot"
         if not any(result in state for result in operation.results):
             needs = _needs(operation, state)
             state.update(dict.fromkeys(operation.results, needs))
             ended.update(dict.fromkeys(operation.results, _ended(leaf, operation, ended, needs)))
     given = [result.ssa for result in results]
-    return LeafFacts(tuple(state[g] for g in given), tuple(ended[g] for g in given), products)
+    return LeafFacts(
+        tuple(text), tuple(state[g] for g in given), tuple(ended[g] for g in given), products
+    )
 
 
 def _ended(leaf: Instance, operation: Any, ended: dict[Any, bool], needs: Needs) -> bool:

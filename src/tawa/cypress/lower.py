@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, outputs_of
 from tawa.cypress.instantiate import spread_of
-from tawa.cypress.leaf import check_leaf, facts_of
+from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of
 from tawa.cypress.machine import BLOCK, GLOBAL, NONE, SHARED
 from tawa.cypress.mapping import Instance
 from tawa.cypress.size import key
 from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import Launch, Loop, Make, Statement
-from tawa.cypress.tree import Node
+from tawa.cypress.tree import Node, Part, Spread
 from tawa.errors import MappingError
 
 
@@ -32,12 +32,12 @@ def lower(root: Node) -> Events:
                 remedy="launch the rest from BLOCK, or make it a program of its own",
             )
     block = root.child(launch)
-    if block.instance.level != BLOCK or (block.spread and block.instance.variant.inner):
+    if block.instance.level != BLOCK:
         raise MappingError(
             f'"{host.name}" launches "{block.instance.name}" at {block.instance.level}',
             place=launch.place,
-            why="HOST launches blocks, and what parts a tile over warpgroups is launched by one",
-            remedy="map it to BLOCK, with a variant that stays there",
+            why="HOST launches blocks, and blocks the rest",
+            remedy="map it to BLOCK",
         )
     for node in root.walk():
         each = node.instance
@@ -212,6 +212,7 @@ class _Lowering:
         ended = [id(slot) not in self.nonzero for slot in slots]
         facts = facts_of(leaf, shapes, [slot.element for slot in slots], ended)
         check_leaf(spread, facts)
+        self._check_parts(spread, facts, shapes, ended)
         outputs: list[Slot] = []
         for n, name in enumerate(variant.parameters):
             if name in variant.writes:
@@ -224,6 +225,22 @@ class _Lowering:
         self.body.append(Call(spread, facts, tuple(slots), tuple(outputs)))
         for tensor, slot in new:
             self._copy_out(tensor, slot, leaf.stage == SHARED, leaf.name)
+
+    def _check_parts(
+        self, spread: Spread, facts: LeafFacts, shapes: list[tuple[int, ...]], ended: list[bool]
+    ) -> None:
+        """Refuse a leaf that does something else on parts than on the whole."""
+        parts = [_cut(shape, steps) for shape, steps in zip(shapes, spread.parts, strict=True)]
+        if spread.leaf.like or parts == shapes:
+            return
+        elements = [tensor.element for tensor in spread.tensors]
+        if facts_of(spread.leaf, parts, elements, ended).text != facts.text:
+            raise MappingError(
+                f'"{spread.leaf.name}" computes with the shapes of its tensors',
+                place=spread.leaf.variant.place,
+                why=f"it would differ on parts of {parts[0]} and on the whole of {shapes[0]}",
+                remedy="leave the shape out of its arithmetic, or run it without parts",
+            )
 
     def _from_program(self, leaf: Instance, name: str, tensor: Tensor, nearest: str) -> Slot:
         read = name in leaf.variant.reads
@@ -268,3 +285,11 @@ class _Lowering:
                 f" {parts or 'not at all'}",
                 remedy="split both alike",
             )
+
+
+def _cut(shape: tuple[int, ...], steps: tuple[Part, ...]) -> tuple[int, ...]:
+    """Return the shape of what one warpgroup has; wgmma is of all of its threads together."""
+    for step in steps:
+        if not step.held:
+            shape = tuple(n // step.extent if d in step.dims else n for d, n in enumerate(shape))
+    return shape

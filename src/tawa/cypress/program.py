@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 from tawa import compile_ir
-from tawa.cypress import sequential
+from tawa.cypress import interpret, sequential
+from tawa.cypress.depend import text, waits
 from tawa.cypress.emit import Emitted, emit
 from tawa.cypress.event import Events
 from tawa.cypress.instantiate import instantiate, spread_of
+from tawa.cypress.interpret import Waits
 from tawa.cypress.lower import lower
 from tawa.cypress.mapping import Mapping
 from tawa.cypress.size import evaluate
@@ -65,6 +68,14 @@ class Program:
         arrays = self._bound(tensors)
         sequential.run(self.tree, {name: host_array(each) for name, each in arrays.items()})
 
+    def interpret(self, *tensors: Any, seed: int = 0, waits: Waits = waits) -> None:
+        """Run the events in NumPy, in an order drawn from those that their waits allow.
+
+        `waits` says what each event of a body waits for; a wait too few shows in some order.
+        """
+        arrays = {name: host_array(each) for name, each in self._bound(tensors).items()}
+        interpret.run(self.events, arrays, Random(seed), waits)
+
     def _bound(self, tensors: tuple[Any, ...]) -> dict[str, Any]:
         if len(tensors) != len(self.parameters):
             raise ArgumentError(
@@ -99,7 +110,7 @@ class Program:
         known = {
             "mapping": lambda: str(self.mapping),
             "tree": lambda: "\n".join(self._tree(self.tree, "")) + "\n",
-            "event": lambda: str(self.events),
+            "event": lambda: text(self.events),
             "plan": lambda: str(self.emitted.plan),
         }
         parts = [known[s]() if s in known else str(self.compile().asm[s]) for s in stages]
@@ -108,7 +119,7 @@ class Program:
     def explain(self) -> str:
         """Return the tree, spreads, events and memory, and the kernel's report."""
         lines = [f"program {self.name}({', '.join(self.parameters)})", *self._tree(self.tree, "  ")]
-        lines += ["events", *(f"  {line}" for line in str(self.events).splitlines())]
+        lines += ["events", *(f"  {line}" for line in text(self.events).splitlines())]
         used = sum(size for _, size in self.emitted.buffers)
         lines.append(f"shared memory {used:,} of {self.mapping.ceiling:,} bytes")
         lines += [f"  {name}: {size:,}" for name, size in self.emitted.buffers]

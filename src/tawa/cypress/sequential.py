@@ -12,6 +12,7 @@ from types import FunctionType, ModuleType
 from typing import Any, cast
 
 from tawa.cypress.size import evaluate
+from tawa.cypress.task import Variant
 from tawa.cypress.tensor import Piece, Tensor
 from tawa.cypress.trace import Launch, Loop, Make, Statement
 from tawa.cypress.tree import Node
@@ -31,30 +32,37 @@ def _node(node: Node, env: dict[int, Any], sizes: dict[str, int]) -> None:
     if node.instance.variant.inner:
         _statements(node, node.statements, env, sizes)
         return
-    variant = node.instance.variant
-    function = _on_arrays(variant.function)
     arrays = [env[id(tensor)] for tensor in node.parameters]
-    wrapped = [_Array(array, t.element) for array, t in zip(arrays, node.parameters, strict=True)]
-    made = function(*wrapped)
+    call(node.instance.variant, arrays, [tensor.element for tensor in node.parameters])
+
+
+def call(variant: Variant, arrays: Sequence[Any], elements: Sequence[dtype]) -> None:
+    """Run a leaf on arrays, in place."""
+    function = _on_arrays(variant.function)
+    made = function(*(_Array(a, element) for a, element in zip(arrays, elements, strict=True)))
     results = cast("tuple[Any, ...]", made if isinstance(made, tuple) else (made,))
     written = [a for n, a in zip(variant.parameters, arrays, strict=True) if n in variant.writes]
     for array, value in zip(written, results, strict=True):
         array[...] = _plain(value)
 
 
+def unwritten(shape: Sequence[int], element: dtype) -> Any:
+    """Return an array in which nothing is: what is read before it is written shows."""
+    import numpy as np
+
+    made = np.empty(tuple(shape), _numpy(element))
+    made.reshape(-1).view("u1").fill(0xFF)
+    return made
+
+
 def _statements(
     node: Node, statements: Sequence[Statement], env: dict[int, Any], sizes: dict[str, int]
 ) -> None:
-    import numpy as np
-
     for statement in statements:
         match statement:
             case Make(tensor):
                 shape = tuple(evaluate(n, sizes) for n in tensor.shape)
-                # Nothing is in it: what is read before it is written shows.
-                made = np.empty(shape, _numpy(tensor.element))
-                made.reshape(-1).view("u1").fill(0xFF)
-                env[id(tensor)] = made
+                env[id(tensor)] = unwritten(shape, tensor.element)
             case Loop():
                 ranges = [range(evaluate(n, sizes)) for n in statement.extents]
                 whole = _is_collective(statement.body)
@@ -123,6 +131,13 @@ def _box(
     """Return a part's shape, and where it and the tensor above overlap: in each of them."""
     shape = tuple(evaluate(n, sizes) for n in piece.block)
     starts = [evaluate(i, sizes) * n for i, n in zip(piece.index, shape, strict=True)]
+    return shape, overlap(starts, shape, extents)
+
+
+def overlap(
+    starts: Sequence[int], shape: Sequence[int], extents: Sequence[int]
+) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Return where a box and a tensor overlap: in the box, and in the tensor."""
     inner: list[slice] = []
     outer: list[slice] = []
     for start, size, extent in zip(starts, shape, extents, strict=True):
@@ -130,7 +145,7 @@ def _box(
         high = max(high, low)
         inner.append(slice(low - start, high - start))
         outer.append(slice(low, high))
-    return shape, (tuple(inner), tuple(outer))
+    return tuple(inner), tuple(outer)
 
 
 class _Array:

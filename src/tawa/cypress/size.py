@@ -72,6 +72,10 @@ class Size:
         """Return other // self."""
         return combine("//", other, self)
 
+    def __rmod__(self, other: int) -> Int:
+        """Return other % self."""
+        return combine("%", other, self)
+
     def __mod__(self, other: Int) -> Int:
         """Return self % other."""
         return combine("%", self, other)
@@ -114,18 +118,28 @@ def combine(op: str, left: Int, right: Int) -> Int:
             return Size("", "+", left, right) if right else left
         if right == 1 and op in ("*", "//"):
             return left
-        if right <= 0 and op in ("//", "%"):
-            raise MappingError(
-                f"{left} {op} {right}", place=here(), why="sizes are divided by 1 or more"
-            )
-        if right == 0 and op == "*":
-            return 0
+    if op in ("//", "%") and not (isinstance(right, int) and right > 0 and _natural(left)):
+        raise MappingError(
+            f"({left}) {op} ({right})",
+            place=here(),
+            why="what is divided is never negative, and what divides is a number of 1 or more",
+            remedy="divide before subtracting; part a tensor into blocks of a known extent",
+        )
+    if isinstance(right, int) and right == 0 and op == "*":
+        return 0
     if isinstance(left, int):
         if left == 0 and op != "-":
             return right if op == "+" else 0
         if left == 1 and op == "*":
             return right
     return Size("", op, left, right)
+
+
+def _natural(value: Int) -> bool:
+    """Tell whether a size is put together of what is never negative, without differences."""
+    if isinstance(value, int):
+        return value >= 0
+    return bool(value.name) or (value.op != "-" and _natural(value.left) and _natural(value.right))
 
 
 def cdiv(value: Int, divisor: Int) -> Int:

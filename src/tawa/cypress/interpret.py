@@ -1,0 +1,82 @@
+"""Events run in NumPy in an order drawn at random from those that their waits allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import product
+from random import Random
+from typing import Any
+
+from tawa.cypress.depend import Wait
+from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For
+from tawa.cypress.sequential import call, overlap, unwritten
+from tawa.cypress.size import evaluate
+from tawa.cypress.tensor import Tensor
+
+Waits = Callable[[tuple[Event, ...], bool], tuple[Wait, ...]]
+
+
+def run(events: Events, arrays: Mapping[str, Any], order: Random, waits: Waits) -> None:
+    """Run a program on NumPy arrays, in place: blocks in any order, with slots of their own."""
+    sizes = {f"{n}.shape[{d}]": size for n, a in arrays.items() for d, size in enumerate(a.shape)}
+    points = list(product(*(range(evaluate(extent, sizes)) for extent in events.grid)))
+    order.shuffle(points)
+    for point in points:
+        at = dict(zip((index.name for index in events.indices), point, strict=True))
+        block = _Block(arrays, order, waits, {})
+        block.body(events.body, [{**sizes, **at}], False)
+
+
+class _Block:
+    def __init__(
+        self, arrays: Mapping[str, Any], order: Random, waits: Waits, slots: dict[int, Any]
+    ) -> None:
+        self.arrays, self.order, self.waits, self.slots = arrays, order, waits, slots
+
+    def body(self, body: tuple[Event, ...], trips: list[dict[str, int]], looped: bool) -> None:
+        """Run all trips of a body, an event as soon as what it waits for is done, or later."""
+        waits = self.waits(body, looped)
+        left = [(trip, n) for trip in range(len(trips)) for n in range(len(body))]
+        done: set[tuple[int, int]] = set()
+        while left:
+            ready = [
+                (trip, n)
+                for trip, n in left
+                if all((trip, m) in done for m in waits[n].same)
+                and (trip == 0 or all((trip - 1, m) in done for m in waits[n].before))
+            ]
+            trip, n = self.order.choice(ready)
+            self.event(body[n], trips[trip])
+            left.remove((trip, n))
+            done.add((trip, n))
+
+    def event(self, event: Event, sizes: dict[str, int]) -> None:
+        match event:
+            case CopyIn(slot, source):
+                made = unwritten(slot.shape, slot.element)
+                made[...] = 0
+                inner, outer = self._box(source, slot.shape, sizes)
+                made[inner] = self.arrays[source.root.name][outer]
+                self.slots[id(slot)] = made
+            case CopyOut(target, slot):
+                inner, outer = self._box(target, slot.shape, sizes)
+                array = self.arrays[target.root.name]
+                array[outer] = self._slot(slot)[inner].astype(array.dtype)
+            case Call():
+                given = [self._slot(slot).copy() for slot in event.slots]
+                call(event.spread.leaf.variant, given, [slot.element for slot in event.slots])
+                for slot, array in zip(event.slots, given, strict=True):
+                    if slot in event.outputs:
+                        self.slots[id(slot)] = array
+            case For():
+                trips = range(evaluate(event.extent, sizes))
+                self.body(event.body, [{**sizes, event.index.name: n} for n in trips], True)
+
+    def _slot(self, slot: Any) -> Any:
+        if id(slot) not in self.slots:
+            self.slots[id(slot)] = unwritten(slot.shape, slot.element)
+        return self.slots[id(slot)]
+
+    def _box(self, tensor: Tensor, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Any:
+        starts = [evaluate(each, sizes) for each in tensor.offsets]
+        return overlap(starts, shape, self.arrays[tensor.root.name].shape)
