@@ -1,5 +1,6 @@
-// A stand-in for the CUDA driver: memory of the host, and a line on standard error for each call
-// that says what a launcher asked for. $STUB_PARAMETERS: the bytes of a launch's parameters.
+// A stand-in for the CUDA driver: memory of the host, and a log with a line for each call that says
+// what a launcher asked for.
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -7,15 +8,31 @@
 #include "cuda.h"
 
 static int kernels = 0, maps = 0, device = 0;
-static const char *names[256];
 
-static int number(const char *name, int otherwise)
+static char log[1 << 16];
+static size_t logged = 0;
+static int sizes[64], major = 9;
+
+static void note(const char *format, ...)
 {
-    const char *text = std::getenv(name);
-    return text ? std::atoi(text) : otherwise;
+    va_list values;
+    va_start(values, format);
+    logged += (size_t)std::vsnprintf(log + logged, sizeof log - logged, format, values);
+    va_end(values);
+    if (logged >= sizeof log) std::abort();
 }
 
 extern "C" {
+
+// Forget what was noted; the parameters of the next launch have these sizes in bytes, up to a 0.
+void stub_reset(const int *given)
+{
+    logged = 0, maps = 0, log[0] = 0;
+    int count = 0;
+    while ((sizes[count] = given[count])) ++count;
+}
+const char *stub_log() { return log; }
+void stub_set(int current, int capability) { device = current, major = capability; }
 
 CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
 CUresult cuGetErrorName(CUresult, const char **text) { return *text = "CUDA_ERROR", CUDA_SUCCESS; }
@@ -35,13 +52,13 @@ CUresult cuCtxGetDevice(CUdevice *found) { return *found = device, CUDA_SUCCESS;
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute which, CUdevice)
 {
     *value = which == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 132
-             : which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? number("STUB_MAJOR", 9) : 0;
+             : which == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? major : 0;
     return CUDA_SUCCESS;
 }
 CUresult cuMemAlloc(CUdeviceptr *address, size_t bytes)
 {
     void *made = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-    std::fprintf(stderr, "alloc %llu %zu\n", (unsigned long long)(uintptr_t)made, bytes);
+    note("alloc %llu %zu\n", (unsigned long long)(uintptr_t)made, bytes);
     return *address = (CUdeviceptr)(uintptr_t)made, CUDA_SUCCESS;
 }
 CUresult cuMemFree(CUdeviceptr address) { return std::free((void *)address), CUDA_SUCCESS; }
@@ -64,20 +81,20 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *, void **, unsigned,
                            CUlibraryOption *, void **, unsigned)
 {
-    std::fprintf(stderr, "library %d\n", std::memcmp(code, "\177ELF", 4) == 0);
+    note("library %d\n", std::memcmp(code, "\177ELF", 4) == 0);
     *library = (CUlibrary)(intptr_t)++kernels;
     return CUDA_SUCCESS;
 }
 CUresult cuLibraryUnload(CUlibrary) { return CUDA_SUCCESS; }
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
-    names[(intptr_t)library] = name;
+    note("kernel %s\n", name);
     *kernel = (CUkernel)library;
     return CUDA_SUCCESS;
 }
 CUresult cuKernelSetAttribute(CUfunction_attribute which, int value, CUkernel kernel, CUdevice)
 {
-    std::fprintf(stderr, "attribute %d %d %d\n", (int)(intptr_t)kernel, (int)which, value);
+    note("attribute %d %d %d\n", (int)(intptr_t)kernel, (int)which, value);
     return CUDA_SUCCESS;
 }
 CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction, const CUlaunchConfig *config)
@@ -92,40 +109,35 @@ CUresult cuTensorMapEncodeTiled(
     CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
 {
     if ((uintptr_t)map % 64) return CUDA_ERROR_INVALID_VALUE;
-    std::fprintf(stderr, "map %d %u %llu", (int)type, rank, (unsigned long long)(uintptr_t)address);
+    note("map %d %u %llu", (int)type, rank, (unsigned long long)(uintptr_t)address);
     for (unsigned axis = 0; axis < rank; ++axis)
-        std::fprintf(stderr, " %llu", (unsigned long long)extents[axis]);
+        note(" %llu", (unsigned long long)extents[axis]);
     for (unsigned axis = 0; axis + 1 < rank; ++axis)
-        std::fprintf(stderr, " %llu", (unsigned long long)strides[axis]);
+        note(" %llu", (unsigned long long)strides[axis]);
     for (unsigned axis = 0; axis < rank; ++axis)
-        std::fprintf(stderr, " %u %u", box[axis], steps[axis]);
-    std::fprintf(stderr, " %d %d %d %d\n", (int)interleave, (int)swizzle, (int)promotion, (int)fill);
+        note(" %u %u", box[axis], steps[axis]);
+    note(" %d %d %d %d\n", (int)interleave, (int)swizzle, (int)promotion, (int)fill);
     std::memset(map, ++maps, sizeof *map);
     return CUDA_SUCCESS;
 }
 
-CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters,
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction, void **parameters,
                           void **)
 {
-    std::fprintf(stderr, "launch %d %s %u %u %u %u %u %u %u %llu", (int)(intptr_t)function,
-                 names[(intptr_t)function], config->gridDimX, config->gridDimY,
-                 config->gridDimZ, config->blockDimX, config->blockDimY, config->blockDimZ,
-                 config->sharedMemBytes, (unsigned long long)(uintptr_t)config->hStream);
+    note("launch %u %u %u %u %u %u %u %llu", config->gridDimX, config->gridDimY,
+         config->gridDimZ, config->blockDimX, config->blockDimY, config->blockDimZ,
+         config->sharedMemBytes, (unsigned long long)(uintptr_t)config->hStream);
     for (unsigned place = 0; place < config->numAttrs; ++place) {
         const CUlaunchAttribute &attribute = config->attrs[place];
-        std::fprintf(stderr, " %d:%u", (int)attribute.id, attribute.value.clusterDim.x);
+        note(" %d:%u", (int)attribute.id, attribute.value.clusterDim.x);
     }
-    std::fprintf(stderr, " |");
-    const char *sizes = std::getenv("STUB_PARAMETERS");
-    for (int index = 0; sizes && *sizes; ++index) {
-        char *end;
-        const long bytes = std::strtol(sizes, &end, 10);
-        std::fprintf(stderr, " ");
-        for (long place = 0; place < bytes; ++place)
-            std::fprintf(stderr, "%02x", ((const unsigned char *)parameters[index])[place]);
-        sizes = *end ? end + 1 : end;
+    note(" |");
+    for (int index = 0; sizes[index]; ++index) {
+        note(" ");
+        for (int place = 0; place < sizes[index]; ++place)
+            note("%02x", ((const unsigned char *)parameters[index])[place]);
     }
-    std::fprintf(stderr, "\n");
+    note("\n");
     return CUDA_SUCCESS;
 }
 

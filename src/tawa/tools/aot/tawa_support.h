@@ -430,15 +430,14 @@ static inline tawa_code tawa_counter(
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
         return tawa_refused(error, kernel, "cuStreamIsCapturing", result);
     const int own = result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
-    if (!own)
-        for (*number = 0; *number < counters->used; ++*number)
-            if (counters->streams[*number] == stream) return TAWA_OK;
-    if (counters->used == most)
+    int32_t place = own ? counters->used : 0; /* given out from the last one down */
+    while (place < counters->used && counters->streams[place] != stream) ++place;
+    if (place == most)
         return tawa_fail(error, TAWA_ARGUMENT,
                          "%s: all %d counters are given out to streams and captured launches: load"
                          " the kernel once more", kernel, (int)most);
-    *number = counters->used++;
-    counters->streams[*number] = own ? CU_STREAM_PER_THREAD : stream;
+    if (place == counters->used) counters->streams[counters->used++] = own ? CU_STREAM_PER_THREAD : stream;
+    *number = most - 1 - place;
     return TAWA_OK;
 }
 
