@@ -20,12 +20,14 @@ from emulator_build import COMPILER, PROGRAM
 from runtime_fakes import FakeDriver
 from tawa.codegen.parameters import TensorMapParameter
 from tawa.frontend.signature import ConstantArg, DescriptorArg, PointerArg
+from tawa.kernels.gemm import matmul_pointers
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.dtypes import BYTES
 from tawa.tools.aot.conditions import paired
 from tawa.tools.aot.names import C_TYPES
 
 AOT = Path(__file__).parent / "aot"
+__all__ = ["matmul_pointers"]  # beside this module's own
 
 
 @tawa.jit
