@@ -198,6 +198,7 @@ class _Variant:
         yield f"    const int64_t grid[3], const {self.fields.struct} *arguments,"
         yield "    int *verdict, tawa_error *error)"
         yield "{"
+        yield "    (void)error;"
         yield f"    if (kernel->verdict{index} >= 0"
         yield f"        && !memcmp(kernel->grid{index}, grid, sizeof kernel->grid{index})"
         yield f"        && !memcmp(&kernel->arguments{index}, arguments, sizeof *arguments)) {{"
