@@ -10,7 +10,6 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -249,20 +248,20 @@ def find_c_compiler() -> tuple[str, ...]:
     return (sys.executable, "-m", "ziglang", "cc")
 
 
-def build_library(folder: Path, sources: Sequence[str], name: str, *flags: str) -> ctypes.CDLL:
+def build_library(folder: Path, text: str) -> ctypes.CDLL:
     """Compile C99, without warnings and with checked arithmetic, with the driver's stand-in."""
+    (folder / "all.c").write_text(text)
     copy_stub(folder)
     words = find_c_compiler()
     strict = ["-O1", "-fPIC", "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-I."]
     version = subprocess.run([*words, "--version"], capture_output=True, check=True).stdout
     if b"clang" in version:
         strict += ["-fsanitize=undefined", "-fsanitize-trap=undefined"]
-    run([*words, *strict, *flags, "-c", *sources], folder)
-    objects = [f"{Path(source).stem}.o" for source in sources]
+    run([*words, *strict, "-c", "all.c", "-o", "all.o"], folder)
     assert COMPILER is not None
     stub = [*COMPILER, PROGRAM, "-std=c++17", "-fno-sanitize=undefined", "-fPIC", "-I.", "-shared"]
-    run([*stub, "driver.cc", *objects, "-o", name], folder)
-    return ctypes.CDLL(str(folder / name))
+    run([*stub, "driver.cc", "all.o", "-o", "all.so"], folder)
+    return ctypes.CDLL(str(folder / "all.so"))
 
 
 def copy_stub(folder: Path) -> None:

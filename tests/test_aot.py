@@ -64,7 +64,7 @@ def built(tmp_path_factory) -> tuple[Path, dict[str, list[CompiledKernel]]]:
 def library(built) -> Library:
     """All launchers, compiled as C99 without a warning, arithmetic checked, as one library."""
     folder, kernels = built
-    return Library(build_library(folder, [f"{name}.c" for name in kernels], "all.so"))
+    return Library(build_library(folder, "".join(f'#include "{name}.c"\n' for name in kernels)))
 
 
 @pytest.fixture
@@ -299,15 +299,15 @@ def test_expressions_and_roundings_are_python_s(tmp_path) -> None:
     corners = [0, 1, -1, 2, -3, 7, 64, -65, 2**31 - 1, -(2**31), 2**62, 2**63 - 1, -(2**63)]
     spelled = [numeric(x="i64", y="i64").text(text) for text in texts]
     cases = "".join(f"case {i}: return {text};\n" for i, text in enumerate(spelled))
-    (tmp_path / "all.c").write_text(
+    code = build_library(
+        tmp_path,
         "#define TAWA_PROGRAMS 1, 1, 1\n#define TAWA_WALKED 1\n"
         f'#include "{Path(build.__code__.co_filename).parent}/tawa_support.h"\n'
         "typedef struct { int64_t x, y; } numbers;\n"
         "int64_t ask(int which, const numbers *arguments, int *bad) {\n"
         f"switch (which) {{\n{cases}}}\nreturn 0;\n}}\n"
-        "uint32_t narrow(double x, int e, int f, int i) { return tawa_narrow(x, e, f, i); }\n"
+        "uint32_t narrow(double x, int e, int f, int i) { return tawa_narrow(x, e, f, i); }\n",
     )
-    code = build_library(tmp_path, ["all.c"], "all.so")
     code.ask.restype = ctypes.c_int64
     for which, text in enumerate(texts):
         for x in corners:
