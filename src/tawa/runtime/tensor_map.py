@@ -21,8 +21,7 @@ MAP_BYTES = 128
 _MAP_ALIGNMENT = 64
 _FLOATS = ("f16", "bf16", "f32", "f64")
 
-# CUtensorMapDataType; fp8 and booleans move as bytes.
-_TYPES = {
+MAP_TYPES = {
     **dict.fromkeys(("i1", "i8", "u8", "f8e4m3", "f8e5m2"), 0),
     **dict.fromkeys(("i16", "u16"), 1),
     "u32": 2,
@@ -34,7 +33,9 @@ _TYPES = {
     "f64": 8,
     "bf16": 9,
 }
-_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+"""CUtensorMapDataType of each element type; fp8 and booleans move as bytes."""
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+"""CUtensorMapSwizzle by bytes."""
 _L2_PROMOTION = {128: 2, 256: 3}
 _FILL_ZERO, _FILL_NAN = 0, 1
 
@@ -239,7 +240,7 @@ def encode(
     ones = _array(ctypes.c_uint32, (1,) * rank)
     code = encode_tiled(
         buffer.address,
-        _TYPES[parameter.dtype],
+        MAP_TYPES[parameter.dtype],
         rank,
         tensor.address,
         ctypes.addressof(fast_first),
@@ -247,7 +248,7 @@ def encode(
         ctypes.addressof(box),
         ctypes.addressof(ones),
         0,  # no interleave
-        _SWIZZLES[parameter.swizzle],
+        SWIZZLES[parameter.swizzle],
         _L2_PROMOTION[promotion(parameter, tensor)],
         _FILL_NAN if parameter.padding == "nan" else _FILL_ZERO,
     )

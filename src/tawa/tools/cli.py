@@ -1,5 +1,5 @@
 """The command line: `tawa demo`, `tawa explain FILE:KERNEL`, `tawa trace FILE:KERNEL`,
-`tawa axon check FILE` and `tawa doctor`.
+`tawa build FILE:KERNEL`, `tawa axon check FILE`, `tawa ppl run FILE:MODEL` and `tawa doctor`.
 """
 
 from __future__ import annotations
@@ -90,6 +90,18 @@ def make_parser() -> argparse.ArgumentParser:
     )
     axon.add_argument("--seed", type=int, default=0, help="of the data of arrays (0)")
     axon.add_argument("--json", action="store_true", help="print facts instead of prose")
+    build = commands.add_parser(
+        "build",
+        help="write a kernel with a launcher in C, for programs without Python",
+        description="Compile a kernel for arguments given as text, and write its binary,\n"
+        "a launcher in C (C99 that is C++ too) and an example in C++ that links with it.",
+        epilog=_ARGUMENTS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    build.add_argument("kernel", metavar="FILE:KERNEL", help="FILE.py or a module, and the name")
+    build.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE", help=_GIVEN)
+    build.add_argument("--out", required=True, metavar="DIR", help="the folder, made if need be")
+    build.add_argument("--json", action="store_true", help="print facts instead of prose")
     text = "say what this machine can do, and what is missing"
     doctor = commands.add_parser("doctor", help=text, description=text)
     doctor.add_argument("--json", action="store_true", help="print facts instead of prose")
@@ -122,6 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 from tawa.axon.command import main as axon
 
                 return axon(options)
+            case "build":
+                return _build(options)
             case _:
                 return _doctor(options.json)
     except TawaError as error:
@@ -196,6 +210,21 @@ def _trace(options: argparse.Namespace) -> int:
     for name, spent in tracks.items():
         print(f"{name:<{width}}  works {spent['work']:8.0f}, waits {spent['wait']:8.0f} ns")
     print(f"{timeline.end:.0f} ns of the simple machine; timeline in {options.out}")
+    return 0
+
+
+def _build(options: argparse.Namespace) -> int:
+    from tawa.tools.aot.build import build
+    from tawa.tools.arguments import read_arguments
+    from tawa.tools.explain import find_kernel
+
+    files = build(find_kernel(options.kernel), read_arguments(options.args), Path(options.out))
+    if options.json:
+        print(json.dumps({"files": [str(path) for path in files]}, indent=1))
+        return 0
+    for path in files:
+        print(f"wrote {path}")
+    print(f"c++ -std=c++17 {files[0].with_suffix('.c')} {files[-1]} -lcuda")
     return 0
 
 
