@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from proof_kernels import KERNELS
-from tawa.codegen import generate
+from tawa.codegen.generate import generate
 
 TABLE = Path(__file__).parent / "frozen" / "kernels.txt"
 _IDIOMS = (
