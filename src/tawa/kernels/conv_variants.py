@@ -202,15 +202,24 @@ def variants(
 ) -> list[Variant]:
     """Return the variants worth trying, the likely best first, at most `most`.
 
-    `method` "auto" has views in place, pointers, and where windows overlap also im2win.
+    `method` "auto" has views in place, pointers, and where windows overlap also im2win: the best two
+    of each form, then the next best of all, since the model tells tiles of one form from one
+    another better than forms.
     """
     forms = (*VIEWS, *PACKINGS, "pointers") if method == "auto" else (method,)
-    ranked: list[tuple[float, Variant]] = []
+    first: list[tuple[float, Variant]] = []
+    others: list[tuple[float, Variant]] = []
     for form in forms:
         if not refused(form, problem):
-            ranked += _of(form, problem, target)
-    ranked.sort(key=lambda pair: pair[0])
-    return [variant for _, variant in ranked[:most]]
+            ranked = sorted(_of(form, problem, target), key=_seconds)
+            first += ranked[:2]
+            others += ranked[2:]
+    more = sorted(others, key=_seconds)[: max(0, most - len(first))]
+    return [variant for _, variant in sorted(first + more, key=_seconds)[:most]]
+
+
+def _seconds(pair: tuple[float, Variant]) -> float:
+    return pair[0]
 
 
 def axes_of(form: str, g: Geometry, size: int) -> Axes:
