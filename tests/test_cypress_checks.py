@@ -394,6 +394,10 @@ MAPPINGS = {
     ),
     '"clear" runs at THREAD, and no prange': ("clear", {"like": ""}, "one processor of many"),
     "does not start wgmma|parts of wgmma": ("wg", {"PROC": THREAD}, ""),
+    "THREAD does not start wgmma|WARP does not start|goes to one of": (
+        *("tile", {"calls": ["warp"]}, ""),
+    ),
+    'WARP does not start wgmma: no WARPGROUP stands above "warp"': ("wg", {"level": BLOCK}, "four"),
     "sets what a block is": ("tile", {"pipeline": 2}, "HOST launches"),
     "a mapping has one entry, this one 2": ("block", {"entry": True}, ""),
     "a mapping has one entry, this one 0": ("host", {"entry": False}, ""),
@@ -427,14 +431,16 @@ def test_splits_of_an_accumulator_are_alike(mapping):
         cy.program(apart)
 
 
-@pytest.mark.parametrize(("pipeline", "rows", "fits"), [(6, 128, 1), (7, 128, 0), (8, 64, 1)])
+@pytest.mark.parametrize(
+    ("pipeline", "rows", "fits"), [(5, 128, 1), (6, 128, 1), (7, 128, 0), (8, 64, 1)]
+)
 def test_shared_memory_has_a_ceiling(mapping, pipeline, rows, fits):
     edited = mapping.with_("block", pipeline=pipeline).with_("host", U=rows)
     edited = edited.with_("tile", WGS=rows // 64)
     if fits:
-        cy.program(edited)
+        cy.program(edited).compile()
     else:
-        with pytest.raises(OverBudget, match=r"needs 262,144 bytes of SHARED") as caught:
+        with pytest.raises(OverBudget, match=r"needs 245,760 bytes of SHARED") as caught:
             cy.program(edited)
         assert "A x 7 slots: 114,688" in str(caught.value)
 

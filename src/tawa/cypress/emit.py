@@ -15,6 +15,7 @@ from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.language.dtypes import dtype
+from tawa.layouts.shared import split_columns
 from tawa.plan.plan import ArefPlan, LoopPlan, Plan, RolePlan, StorePlan
 from tawa.target import H200
 
@@ -189,11 +190,8 @@ def _plan(
             )
             for event in payload
         ]
-    for event in stores:
-        if event.staged:
-            buffers.append(
-                (f"stage of {event.name}", _bytes(event.slot, event.target.root.element))
-            )
+    parts, stages = _stages(stores, mapping.ceiling - sum(size for _, size in buffers))
+    buffers += stages
     _check_ceiling(events, mapping, buffers)
     loops = tuple(
         LoopPlan(loop.name, "fine" if block.specialize else "none", _in_flight(loop, depth))
@@ -217,6 +215,7 @@ def _plan(
             StorePlan(
                 f"{store.name}_out",
                 "tma" if store.staged else "registers",
+                parts if store.staged else 1,
                 eviction=_eviction(store),
             )
             for store in stores
@@ -256,6 +255,24 @@ def _roles(groups: int) -> tuple[RolePlan, ...]:
 
 def _bytes(slot: Slot, element: dtype) -> int:
     return prod(slot.shape) * element.primitive_bitwidth // 8
+
+
+def _stages(stores: list[CopyOut], room: int) -> tuple[int, list[tuple[str, int]]]:
+    """Return in how many parts staged tiles leave, as few as the room allows, and their stages."""
+    found: list[tuple[int, list[tuple[str, int]]]] = []
+    for parts in (1, 2, 4):
+        stages: list[tuple[str, int]] = []
+        for store in stores:
+            element = store.target.root.element
+            *rows, columns = store.slot.shape
+            widths = split_columns(columns, element.primitive_bitwidth, parts)
+            if store.staged and widths is not None:
+                size = prod(rows) * widths[0] * element.primitive_bitwidth // 8
+                stages.append((f"stage of {store.name}", size))
+        if len(stages) == sum(store.staged for store in stores):
+            found.append((parts, stages))
+    fits = (each for each in found if sum(size for _, size in each[1]) <= room)
+    return next(fits, found[-1])
 
 
 def _check_ceiling(events: Events, mapping: Mapping, buffers: list[tuple[str, int]]) -> None:
