@@ -500,3 +500,18 @@ def test_sums_of_zeros_may():
     program(ours, a)
     program.sequential(wanted, a)
     np.testing.assert_array_equal(ours, wanted)
+
+
+@pytest.mark.parametrize(
+    ("groups", "rows", "columns", "needed"),
+    [(1, 128, 256, 256), (4, 256, 256, 128), (2, 128, 256, 0)],
+)
+def test_registers_have_a_budget(mapping, groups, rows, columns, needed):
+    edited = mapping.with_("tile", WGS=groups).with_("block", pipeline=2)
+    edited = edited.with_("host", U=rows, V=columns)
+    edited = edited.with_("wg", N=columns).with_("warp", N=columns)
+    if needed:
+        with pytest.raises(OverBudget, match=f"holds {needed} registers through the loop over k"):
+            cy.program(edited)
+    else:
+        cy.program(edited)

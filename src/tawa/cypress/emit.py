@@ -193,6 +193,8 @@ def _plan(
     parts, stages = _stages(stores, mapping.ceiling - sum(size for _, size in buffers))
     buffers += stages
     _check_ceiling(events, mapping, buffers)
+    roles = _roles(groups) if block.specialize else ()
+    _check_registers(events, groups, roles[1].registers if roles else 255)
     loops = tuple(
         LoopPlan(loop.name, "fine" if block.specialize else "none", _in_flight(loop, depth))
         for loop in _loops(events.body)
@@ -208,7 +210,7 @@ def _plan(
         for store in stores
     }
     plan = Plan(
-        roles=_roles(groups) if block.specialize else (),
+        roles=roles,
         arefs=tuple(rings),
         loops=loops,
         stores=tuple(
@@ -273,6 +275,24 @@ def _stages(stores: list[CopyOut], room: int) -> tuple[int, list[tuple[str, int]
             found.append((parts, stages))
     fits = (each for each in found if sum(size for _, size in each[1]) <= room)
     return next(fits, found[-1])
+
+
+def _check_registers(events: Events, groups: int, budget: int) -> None:
+    """Refuse what cannot be: what a loop carries stays in registers all along."""
+    for loop in _loops(events.body):
+        held = [
+            (slot.name, -(-_bytes(slot, slot.element) // (4 * 128 * groups)))
+            for slot in loop.carried
+        ]
+        needed = sum(count for _, count in held)
+        if needed >= budget:
+            raise OverBudget(
+                f"a thread holds {needed} registers through the loop over {loop.index}, and has"
+                f" {budget}",
+                place=events.block.place,
+                why=", ".join(f"{name}: {count}" for name, count in held),
+                remedy="make the tile smaller, or part it over other numbers of warpgroups",
+            )
 
 
 def _check_ceiling(events: Events, mapping: Mapping, buffers: list[tuple[str, int]]) -> None:
