@@ -347,6 +347,38 @@ def test_parts_of_a_leaf_are_the_leaf_of_parts(leaf, words):
         cy.program(cy.Mapping([instances[0], lone]))
 
 
+@cy.inner("rows", reads="A", writes="C")
+def within(C: T16, A: T16):
+    cy.launch("rows", C, A)
+
+
+@cy.inner("rows", reads="A", writes="C")
+def idle(C: T16, A: T16):
+    half = cy.blocks(A, (16, 64))
+    for _k in cy.srange(half.grid[0] - 2):
+        cy.launch("rows", C, A)
+
+
+@pytest.mark.parametrize("memories", [[SHARED, SHARED], [GLOBAL, SHARED], [SHARED, GLOBAL]])
+def test_copies_stand_where_memories_ask_for_them(memories):
+    instances = [
+        I("host", by_tiles, HOST, [GLOBAL] * 2, calls=["block"], entry=True),
+        I("block", within, BLOCK, memories, calls=["leaf"]),
+        I("leaf", along, BLOCK, [SHARED, SHARED]),
+    ]
+    program = cy.program(cy.Mapping(instances))
+    assert program.show("event").count("copy ") == 2
+    a = (np.arange(40 * 72) % 5 - 2).astype(np.float16).reshape(40, 72)
+    ours, wanted = np.zeros_like(a), np.zeros_like(a)
+    program(ours, a)
+    program.sequential(wanted, a)
+    np.testing.assert_array_equal(ours, wanted)
+    if memories[0] is SHARED:
+        lazy = cy.Mapping(instances).with_("block", variant=idle)
+        with pytest.raises(MappingError, match='"block" maps C to SHARED, and nothing writes it'):
+            cy.program(lazy)
+
+
 def test_blocks_inside_of_blocks_divide_them(mapping):
     refused("blocks of 48 do not divide 128", lambda: cy.program(_rows(mapping, 48)))
     cy.program(mapping.with_("tile", WGS=2))
