@@ -547,3 +547,14 @@ def test_registers_have_a_budget(mapping, groups, rows, columns, needed):
             cy.program(edited)
     else:
         cy.program(edited)
+
+
+def test_registers_have_a_budget_without_roles(mapping):
+    plain = mapping.with_("block", specialize=False, persistent=False, pipeline=1)
+    plain = plain.with_("tile", WGS=4).with_("wg", N=256).with_("warp", N=256)
+    with pytest.raises(
+        OverBudget, match="holds 128 registers through the loop over k, and has 128"
+    ):
+        cy.program(plain.with_("host", U=256, V=256))
+    three = plain.with_("tile", WGS=3).with_("host", U=192, V=256)
+    assert "plan ordinary warps=12" in cy.program(three).show("plan")

@@ -194,7 +194,7 @@ def _plan(
     buffers += stages
     _check_ceiling(events, mapping, buffers)
     roles = _roles(groups) if block.specialize else ()
-    _check_registers(events, groups, roles[1].registers if roles else 255)
+    _check_registers(events, groups, roles[1].registers if roles else _registers(groups))
     loops = tuple(
         LoopPlan(loop.name, "fine" if block.specialize else "none", _in_flight(loop, depth))
         for loop in _loops(events.body)
@@ -253,6 +253,11 @@ def _roles(groups: int) -> tuple[RolePlan, ...]:
         (min(240, (pool - 128 * load) // (128 * groups) // 8 * 8), load) for load in (32, 40)
     )
     return RolePlan("load", 4, best[1]), RolePlan("mma", 4 * groups, best[0])
+
+
+def _registers(groups: int) -> int:
+    """Return the registers of a thread without roles: 255 are all that an instruction can name."""
+    return min(255, H200.registers_per_block // (128 * groups))
 
 
 def _bytes(slot: Slot, element: dtype) -> int:
