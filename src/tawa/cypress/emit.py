@@ -31,7 +31,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Emitted:
-    """A kernel of tile IR (as text), its arguments, its plan, and the buffers it needs."""
+    """A kernel of tile IR, its arguments, its plan, and the shared memory it takes (bytes)."""
 
     kernel: object
     arguments: tuple[Argument, ...]
