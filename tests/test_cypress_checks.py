@@ -347,6 +347,38 @@ def test_parts_of_a_leaf_are_the_leaf_of_parts(leaf, words):
         cy.program(cy.Mapping([instances[0], lone]))
 
 
+@cy.inner("rows", reads="A", writes="C")
+def within(C: T16, A: T16):
+    cy.launch("rows", C, A)
+
+
+@cy.inner("rows", reads="A", writes="C")
+def idle(C: T16, A: T16):
+    half = cy.blocks(A, (16, 64))
+    for _k in cy.srange(half.grid[0] - 2):
+        cy.launch("rows", C, A)
+
+
+@pytest.mark.parametrize("memories", [[SHARED, SHARED], [GLOBAL, SHARED], [SHARED, GLOBAL]])
+def test_copies_stand_where_memories_ask_for_them(memories):
+    instances = [
+        I("host", by_tiles, HOST, [GLOBAL] * 2, calls=["block"], entry=True),
+        I("block", within, BLOCK, memories, calls=["leaf"]),
+        I("leaf", along, BLOCK, [SHARED, SHARED]),
+    ]
+    program = cy.program(cy.Mapping(instances))
+    assert program.show("event").count("copy ") == 2
+    a = (np.arange(40 * 72) % 5 - 2).astype(np.float16).reshape(40, 72)
+    ours, wanted = np.zeros_like(a), np.zeros_like(a)
+    program(ours, a)
+    program.sequential(wanted, a)
+    np.testing.assert_array_equal(ours, wanted)
+    if memories[0] is SHARED:
+        lazy = cy.Mapping(instances).with_("block", variant=idle)
+        with pytest.raises(MappingError, match='"block" maps C to SHARED, and nothing writes it'):
+            cy.program(lazy)
+
+
 def test_blocks_inside_of_blocks_divide_them(mapping):
     refused("blocks of 48 do not divide 128", lambda: cy.program(_rows(mapping, 48)))
     cy.program(mapping.with_("tile", WGS=2))
@@ -394,6 +426,10 @@ MAPPINGS = {
     ),
     '"clear" runs at THREAD, and no prange': ("clear", {"like": ""}, "one processor of many"),
     "does not start wgmma|parts of wgmma": ("wg", {"PROC": THREAD}, ""),
+    "THREAD does not start wgmma|WARP does not start|goes to one of": (
+        *("tile", {"calls": ["warp"]}, ""),
+    ),
+    'WARP does not start wgmma: no WARPGROUP stands above "warp"': ("wg", {"level": BLOCK}, "four"),
     "sets what a block is": ("tile", {"pipeline": 2}, "HOST launches"),
     "a mapping has one entry, this one 2": ("block", {"entry": True}, ""),
     "a mapping has one entry, this one 0": ("host", {"entry": False}, ""),
@@ -427,14 +463,16 @@ def test_splits_of_an_accumulator_are_alike(mapping):
         cy.program(apart)
 
 
-@pytest.mark.parametrize(("pipeline", "rows", "fits"), [(6, 128, 1), (7, 128, 0), (8, 64, 1)])
+@pytest.mark.parametrize(
+    ("pipeline", "rows", "fits"), [(5, 128, 1), (6, 128, 1), (7, 128, 0), (8, 64, 1)]
+)
 def test_shared_memory_has_a_ceiling(mapping, pipeline, rows, fits):
     edited = mapping.with_("block", pipeline=pipeline).with_("host", U=rows)
     edited = edited.with_("tile", WGS=rows // 64)
     if fits:
-        cy.program(edited)
+        cy.program(edited).compile()
     else:
-        with pytest.raises(OverBudget, match=r"needs 262,144 bytes of SHARED") as caught:
+        with pytest.raises(OverBudget, match=r"needs 245,760 bytes of SHARED") as caught:
             cy.program(edited)
         assert "A x 7 slots: 114,688" in str(caught.value)
 
@@ -494,3 +532,29 @@ def test_sums_of_zeros_may():
     program(ours, a)
     program.sequential(wanted, a)
     np.testing.assert_array_equal(ours, wanted)
+
+
+@pytest.mark.parametrize(
+    ("groups", "rows", "columns", "needed"),
+    [(1, 128, 256, 256), (4, 256, 256, 128), (2, 128, 256, 0)],
+)
+def test_registers_have_a_budget(mapping, groups, rows, columns, needed):
+    edited = mapping.with_("tile", WGS=groups).with_("block", pipeline=2)
+    edited = edited.with_("host", U=rows, V=columns)
+    edited = edited.with_("wg", N=columns).with_("warp", N=columns)
+    if needed:
+        with pytest.raises(OverBudget, match=f"holds {needed} registers through the loop over k"):
+            cy.program(edited)
+    else:
+        cy.program(edited)
+
+
+def test_registers_have_a_budget_without_roles(mapping):
+    plain = mapping.with_("block", specialize=False, persistent=False, pipeline=1)
+    plain = plain.with_("tile", WGS=4).with_("wg", N=256).with_("warp", N=256)
+    with pytest.raises(
+        OverBudget, match="holds 128 registers through the loop over k, and has 128"
+    ):
+        cy.program(plain.with_("host", U=256, V=256))
+    three = plain.with_("tile", WGS=3).with_("host", U=192, V=256)
+    assert "plan ordinary warps=12" in cy.program(three).show("plan")

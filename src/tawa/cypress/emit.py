@@ -15,6 +15,7 @@ from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.language.dtypes import dtype
+from tawa.layouts.shared import split_columns
 from tawa.plan.plan import ArefPlan, LoopPlan, Plan, RolePlan, StorePlan
 from tawa.target import H200
 
@@ -30,7 +31,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Emitted:
-    """A kernel of tile IR (as text), its arguments, its plan, and the buffers it needs."""
+    """A kernel of tile IR, its arguments, its plan, and the shared memory it takes (bytes)."""
 
     kernel: object
     arguments: tuple[Argument, ...]
@@ -189,12 +190,11 @@ def _plan(
             )
             for event in payload
         ]
-    for event in stores:
-        if event.staged:
-            buffers.append(
-                (f"stage of {event.name}", _bytes(event.slot, event.target.root.element))
-            )
+    parts, stages = _stages(stores, mapping.ceiling - sum(size for _, size in buffers))
+    buffers += stages
     _check_ceiling(events, mapping, buffers)
+    roles = _roles(groups) if block.specialize else ()
+    _check_registers(events, groups, roles[1].registers if roles else _registers(groups))
     loops = tuple(
         LoopPlan(loop.name, "fine" if block.specialize else "none", _in_flight(loop, depth))
         for loop in _loops(events.body)
@@ -210,13 +210,14 @@ def _plan(
         for store in stores
     }
     plan = Plan(
-        roles=_roles(groups) if block.specialize else (),
+        roles=roles,
         arefs=tuple(rings),
         loops=loops,
         stores=tuple(
             StorePlan(
                 f"{store.name}_out",
                 "tma" if store.staged else "registers",
+                parts if store.staged else 1,
                 eviction=_eviction(store),
             )
             for store in stores
@@ -254,8 +255,49 @@ def _roles(groups: int) -> tuple[RolePlan, ...]:
     return RolePlan("load", 4, best[1]), RolePlan("mma", 4 * groups, best[0])
 
 
+def _registers(groups: int) -> int:
+    """Return the registers of a thread without roles: 255 are all that an instruction can name."""
+    return min(255, H200.registers_per_block // (128 * groups))
+
+
 def _bytes(slot: Slot, element: dtype) -> int:
     return prod(slot.shape) * element.primitive_bitwidth // 8
+
+
+def _stages(stores: list[CopyOut], room: int) -> tuple[int, list[tuple[str, int]]]:
+    """Return in how many parts staged tiles leave, as few as the room allows, and their stages."""
+    found: list[tuple[int, list[tuple[str, int]]]] = []
+    for parts in (1, 2, 4):
+        stages: list[tuple[str, int]] = []
+        for store in stores:
+            element = store.target.root.element
+            *rows, columns = store.slot.shape
+            widths = split_columns(columns, element.primitive_bitwidth, parts)
+            if store.staged and widths is not None:
+                size = prod(rows) * widths[0] * element.primitive_bitwidth // 8
+                stages.append((f"stage of {store.name}", size))
+        if len(stages) == sum(store.staged for store in stores):
+            found.append((parts, stages))
+    fits = (each for each in found if sum(size for _, size in each[1]) <= room)
+    return next(fits, found[-1])
+
+
+def _check_registers(events: Events, groups: int, budget: int) -> None:
+    """Refuse what cannot be: what a loop carries stays in registers all along."""
+    for loop in _loops(events.body):
+        held = [
+            (slot.name, -(-_bytes(slot, slot.element) // (4 * 128 * groups)))
+            for slot in loop.carried
+        ]
+        needed = sum(count for _, count in held)
+        if needed >= budget:
+            raise OverBudget(
+                f"a thread holds {needed} registers through the loop over {loop.index}, and has"
+                f" {budget}",
+                place=events.block.place,
+                why=", ".join(f"{name}: {count}" for name, count in held),
+                remedy="make the tile smaller, or part it over other numbers of warpgroups",
+            )
 
 
 def _check_ceiling(events: Events, mapping: Mapping, buffers: list[tuple[str, int]]) -> None:

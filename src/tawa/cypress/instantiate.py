@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import count
 
 from tawa.cypress.checks import check_leaf_names, check_prange, check_privileges
-from tawa.cypress.machine import BLOCK, HOST
+from tawa.cypress.machine import BLOCK, HOST, WARP, WARPGROUP
 from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int, Size, key
 from tawa.cypress.tensor import Tensor
@@ -144,7 +144,7 @@ def spread_of(root: Node, node: Node) -> Spread:
                 place=launch.place,
                 why="what parts tensors over processors of a block passes on parts of them",
             )
-        steps = [_part(loop, child, given) for given in launch.arguments]
+        steps = [_part(loop, node, child, given) for given in launch.arguments]
         kept = [n for n in index if n is not None]
         parts = [(*parts[n], step) for n, step in zip(kept, steps, strict=True)]
         memories = [memories[n] for n in kept]
@@ -184,7 +184,7 @@ def _only_loop(node: Node) -> tuple[Loop, Launch]:
             )
 
 
-def _part(loop: Loop, child: Node, given: Tensor) -> Part:
+def _part(loop: Loop, node: Node, child: Node, given: Tensor) -> Part:
     (index,), (extent,) = loop.indices, loop.extents
     level = child.instance.level
     if not isinstance(extent, int):
@@ -206,8 +206,24 @@ def _part(loop: Loop, child: Node, given: Tensor) -> Part:
                 place=given.place,
                 why="the parts of wgmma go to the level that they are made for, one to each",
             )
+        under = WARPGROUP if level == WARP else WARP
+        held = any(each.held.endswith("by WARP") for each in given.path)
+        if node.instance.level != under or not held:
+            raise MappingError(
+                f'{level} does not start wgmma: no {under} stands above "{child.instance.name}"',
+                place=loop.place,
+                why="wgmma is of the four warps of a warpgroup, and of the 32 threads of each",
+                remedy=f"part over it in an instance at {under}",
+            )
         cut = {"A": (0,), "B": (), "C": (0, 1)}[piece.held.split()[2]]
         return Part(level, extent, cut, piece.held.partition(" by ")[0])
+    if level.depth > WARPGROUP.depth:
+        raise MappingError(
+            f"{given} goes to one of {extent} {level}s",
+            place=given.place,
+            why="which elements warps and threads have is that of wgmma, or the compiler's choice",
+            remedy="part over WARPGROUP by cy.blocks, and further by cy.mma",
+        )
     dims = tuple(d for d, i in enumerate(piece.index) if key(i) == key(index))
     extents: list[Int] = [
         1 if key(s) == key(b) else s // b for s, b in zip(piece.of.shape, piece.block, strict=True)

@@ -245,11 +245,3 @@ def _check_wgmma(spread: Spread, facts: LeafFacts) -> None:
                 why=f"wgmma reads {operand} from {takes}",
                 remedy=f"map {name} to SHARED",
             )
-        levels = [part.level.name for part in parts]
-        if "THREAD" in levels and "WARP" not in levels:
-            raise MappingError(
-                f'THREAD does not start wgmma: no WARPGROUP stands above "{leaf.name}"',
-                place=leaf.place,
-                why=f"the prange that parts {name} over THREAD is not under one over WARP",
-                remedy="part by cy.mma over WARP first, in an instance at WARPGROUP",
-            )

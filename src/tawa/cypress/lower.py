@@ -92,6 +92,13 @@ class _Lowering:
                     back.append((tensor, slot))
         self._statements(node, node.statements)
         for tensor, slot in back:
+            if id(slot) not in self.filled:
+                raise MappingError(
+                    f'"{instance.name}" maps {tensor.name} to SHARED, and nothing writes it',
+                    place=instance.place,
+                    why="what goes back to the program is written whatever its loops do",
+                    remedy="launch what writes it, or map it to GLOBAL",
+                )
             self._copy_out(tensor, slot, True, instance.name)
 
     def _statements(self, node: Node, statements: tuple[Statement, ...]) -> None:
