@@ -202,8 +202,8 @@ def variants(
 ) -> list[Variant]:
     """Return the variants worth trying, the likely best first, at most `most`.
 
-    `method` "auto" has views in place, pointers, and where windows overlap also im2win: the best two
-    of each form, then the next best of all, since the model tells tiles of one form from one
+    `method` "auto" has views in place, pointers, and where windows overlap also im2win: the best
+    two of each form, then the next best of all, since the model tells tiles of one form from one
     another better than forms.
     """
     forms = (*VIEWS, *PACKINGS, "pointers") if method == "auto" else (method,)
