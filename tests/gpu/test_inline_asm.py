@@ -1,7 +1,10 @@
 """Inline PTX on the GPU: the definitions that the simulator is held to."""
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    pytest.skip("no CUDA GPU", allow_module_level=True)
 
 import tawa
 import tawa.language as tl

@@ -141,7 +141,8 @@ def _floats(function: Callable[..., Any], count: int, allowed: str = "ftz sat") 
             if "relu" in marks:
                 found = np.where(found > 0, found, np.where(np.isnan(found), np.nan, 0.0))
             if "sat" in marks:
-                found = np.where(np.isnan(found), 0.0, np.clip(found, 0.0, 1.0))
+                # -0 is clamped to +0, as on the GPU.
+                found = np.where(np.isnan(found), 0.0, np.clip(found, 0.0, 1.0)) + 0.0
             found = _rounded(found, kind)
             return _flushed(found).astype(F32) if flush else found
 
@@ -437,7 +438,7 @@ def _test(types: Sequence[Kind], marks: Sequence[str]) -> Meaning | None:
         "infinite": np.isinf,
         "number": lambda a: ~np.isnan(a),
         "notanumber": np.isnan,
-        "normal": lambda a: np.isfinite(a) & (np.abs(a) >= least),
+        "normal": lambda a: np.isfinite(a) & ((np.abs(a) >= least) | (a == 0)),  # zeros are normal
         "subnormal": lambda a: (np.abs(a) < least) & (a != 0),
     }[name]
     return Meaning((kind,), (_PRED,), function)
