@@ -12,10 +12,9 @@ Before -> after::
 
 Requires: tile IR. Ensures: the same effects in the same order; no two pure statements of one scope
 are equal, nor two loads of a block with no write between; no condition is asked again under itself;
-a loop known to make one trip is its body; scalars, descriptors and pointers that do not change in a
-loop are computed before it, and blocks of memory that nothing in the loop writes are read before
-it; no dead statement; views stand where they are first used; the names of statements
-(`tawa.analysis.naming`) are different.
+scalars, descriptors and pointers that do not change in a loop are computed before it, and blocks of
+memory that nothing in the loop writes are read before it; no dead statement; views stand where they
+are first used; the names of statements (`tawa.analysis.naming`) are different.
 Declines: never.
 """
 
@@ -202,12 +201,9 @@ def _simplify_control(operation: Operation, scopes: list[_Scope]) -> Operation |
     match operation:
         case scf.IfOp() if (decided := integer_of(operation.cond)) is not None:
             blocks = operation.regions[0 if decided else 1].blocks
-            return _open(operation, blocks[0] if blocks else None, [], [])
-        case scf.ForOp() if _trips(operation) == 0:
-            return _open(operation, None, [], operation.iter_args)
-        case scf.ForOp() if _trips(operation) == 1:
-            given = [operation.lb, *operation.iter_args]
-            return _open(operation, operation.body.block, given, [])
+            return _open(operation, blocks[0] if blocks else None, [])
+        case scf.ForOp() if _never_runs(operation):
+            return _open(operation, None, operation.iter_args)
         case scf.ForOp():
             _drop_constant_carries(operation)
         case scf.IfOp():
@@ -276,27 +272,22 @@ def _sink_views(block: Block) -> None:
             block.insert_op_before(operation, following)
 
 
-def _trips(loop: scf.ForOp) -> int | None:
-    """Return 0 or 1 where a loop is known to make so many trips."""
+def _never_runs(loop: scf.ForOp) -> bool:
+    """Tell whether a loop is known to make no trip; of a step that may be negative it is not."""
     first, end = integer_of(loop.lb), integer_of(loop.ub)
-    least = range_of(loop.step).low
-    if first is None or end is None or least < 1:
-        return None  # of a step that may be negative the loop is counted later
-    return 0 if first >= end else 1 if end - first <= least else None
+    if first is None or end is None:
+        return False
+    return first >= end and (range_of(loop.step).low or 0) >= 1
 
 
-def _open(
-    control: Operation, body: Block | None, given: Sequence[SSAValue], values: Sequence[SSAValue]
-) -> Operation | None:
-    """Put the body of a branch or loop that runs once in its place, `given` for its arguments;
-    without one `values` for its results. Return the first statement to go on with.
+def _open(control: Operation, body: Block | None, values: Sequence[SSAValue]) -> Operation | None:
+    """Put the side of a branch that is taken in its place; without one `values` for the results.
+    Return the first statement to go on with.
     """
     block, first = control.parent, None
     assert block is not None, "control flow stands in a block"
     after = control.next_op
     if body is not None:
-        for argument, value in zip(body.args, given, strict=True):
-            argument.replace_all_uses_with(value)
         end = terminator(body)
         values = list(end.operands)
         for inner in list(body.ops):
