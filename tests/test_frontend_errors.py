@@ -199,7 +199,7 @@ def test_a_misspelt_function():
         tl.atomic_ad(x, 1)
 
     error = refused(UnknownName, kernel, x="i32*")
-    assert error.remedy == "did you mean atomic_and or atomic_add or atomic_max?"
+    assert error.remedy == "did you mean atomic_and or atomic_add or atomic_load?"
 
 
 def test_a_function_of_the_device_library():

@@ -19,6 +19,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.traits import Pure
 
+from tawa.analysis.naming import unlabelled
 from tawa.analysis.ranges import range_of
 from tawa.ir import hopper, tile
 from tawa.ir.functions import OPPOSITE, TURNED
@@ -155,6 +156,6 @@ def _alike(one: Operation, other: Operation, written: Roots) -> bool:
         and not one.regions
         and type(one) is type(other)
         and len(one.operands) == len(other.operands)
-        and one.attributes == other.attributes
+        and unlabelled(one) == unlabelled(other)
         and one.properties == other.properties
     )

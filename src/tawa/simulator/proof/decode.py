@@ -17,6 +17,7 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from xdsl.traits import Pure
 
+from tawa.analysis.naming import unlabelled
 from tawa.analysis.polynomial import Known
 from tawa.ir import hopper, tile
 from tawa.ir.control import terminator, yielded
@@ -336,7 +337,7 @@ def _cast(decoder: Decoder, operation: tile.Cast | tile.Bitcast, out: int) -> St
 def _opaque(decoder: Decoder, operation: Operation) -> Step:
     """A pure function the proof does not compute: equal arguments give equal unknowns."""
     inputs = tuple(decoder.number(value) for value in operation.operands)
-    facts = ",".join(f"{key}={value}" for key, value in sorted(operation.attributes.items()))
+    facts = ",".join(f"{key}={value}" for key, value in sorted(unlabelled(operation).items()))
     name = f"{operation.name} {facts}"
     outs = [
         (decoder.number(out), name + f" {i}" * (i > 0)) for i, out in enumerate(operation.results)

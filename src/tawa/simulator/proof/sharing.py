@@ -8,6 +8,7 @@ from typing import TypeAlias
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation
 
+from tawa.analysis.naming import unlabelled
 from tawa.ir import hopper
 from tawa.simulator.proof.closed import is_same
 from tawa.simulator.proof.counting import carries_scalar
@@ -146,7 +147,7 @@ def _is_alike(one: Operation | None, other: Operation | None) -> bool:
     if one is None or other is None:
         return one is other
     kinds = type(one) is type(other)
-    return kinds and one.attributes == other.attributes and one.properties == other.properties
+    return kinds and unlabelled(one) == unlabelled(other) and one.properties == other.properties
 
 
 def role_of(operation: Operation) -> Operation | None:

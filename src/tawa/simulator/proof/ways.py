@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
+from tawa.analysis.naming import unlabelled
 from tawa.ir import hopper, line_of
 from tawa.simulator.proof.configuration import Configuration, Shape, Wishes, uniform
 from tawa.simulator.proof.counting import constant_of
@@ -163,7 +164,7 @@ def _in_place(one: Operation, other: Operation) -> bool:
         return one.location == other.location
     return (
         len(one.operands) == len(other.operands)
-        and one.attributes == other.attributes
+        and unlabelled(one) == unlabelled(other)
         and one.properties == other.properties
     )
 
