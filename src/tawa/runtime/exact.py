@@ -29,7 +29,8 @@ class Whole(np.ndarray[Any, Any]):
         if ufunc in _ARITHMETIC:
             first, second = (each.astype(np.float64) for each in plain)
             if ufunc is np.left_shift:
-                _shifts(plain[1])
+                if ((plain[1] < 0) | (plain[1] > 63)).any():
+                    raise OverflowError("a number leaves 64 bits")
                 ufunc_of, second = np.multiply, np.exp2(second)
             else:
                 ufunc_of = ufunc
@@ -37,7 +38,9 @@ class Whole(np.ndarray[Any, Any]):
                 raise OverflowError("a number leaves 64 bits")
             plain = [each.astype(np.int64) for each in plain]
         elif ufunc is np.right_shift:
-            _shifts(plain[1])
+            if (plain[1] < 0).any():
+                raise OverflowError("a shift by less than 0")
+            plain[1] = np.minimum(plain[1], 63)
         elif ufunc in _DIVISIONS and (plain[1] == 0).any():
             raise ZeroDivisionError("a division by zero")
         elif ufunc in (np.negative, np.absolute, np.floor_divide) and (plain[0] == _LEAST).any():
@@ -49,11 +52,6 @@ def _plain(value: Any) -> Any:
     """Return a plain array; raises OverflowError for what int64 does not hold."""
     found = np.asarray(value)
     return found if found.dtype == np.bool_ else np.asarray(value, np.int64)
-
-
-def _shifts(counts: Any) -> None:
-    if ((counts < 0) | (counts > 63)).any():
-        raise OverflowError("a shift by more than 63")
 
 
 def whole(value: Any) -> Whole:
