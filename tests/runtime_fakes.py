@@ -105,7 +105,7 @@ class FakeDriver:
     def describe(self, code: int) -> str:
         return f"CUDA_ERROR_FAKE ({code})"
 
-    def is_capturing(self, stream: int) -> bool:
+    def is_capturing(self, stream: int, device: int = 0) -> bool:
         return self.capturing
 
     def target(self, device: int):
