@@ -351,3 +351,19 @@ def test_axon_imports_nothing_of_the_compiler():
             assert "tawa.axon" not in path.read_text().replace("`tawa.axon", ""), path
     code = "import sys, tawa.axon; assert not {'torch', 'onnx', 'islpy', 'xdsl'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("val x = " + "(" * 3000 + "1" + ")" * 3000, "nested too deeply"),
+        ("val x = " + "-" * 3000 + "1", "nested too deeply"),
+        ("fun f (x : " + "(" * 3000, "nested too deeply"),
+        ("val x = " + "9" * 5000, "more than 18 digits"),
+        ("fun f (x : f32[" + "9" * 5000 + "]) = x", "more than 18 digits"),
+    ],
+)
+def test_programs_beyond_the_parser_are_refused_with_a_place(text: str, why: str):
+    with pytest.raises(AxonError, match=why) as caught:
+        axon.check(text)
+    assert "^" in str(caught.value)

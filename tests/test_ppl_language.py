@@ -321,3 +321,9 @@ def test_the_command_line(capsys, tmp_path):
     assert "sample" in capsys.readouterr().out
     assert main(["ppl", "run", f"{path}:absent"]) == 2
     assert issubclass(ModelError, TawaError)
+
+
+@pytest.mark.parametrize("given", ["def f(): pass", None, len, int])
+def test_only_a_function_is_a_model(given):
+    with pytest.raises(ModelError, match="is no model"):
+        ppl.model(given)

@@ -35,7 +35,8 @@ _KEPT = 4096
 # Trips worth a list: a fifth of a second at most, once for sizes that are new.
 _LISTED = 1 << 18
 _Check: TypeAlias = Callable[[dict[str, Any]], bool | None]
-"""Tells whether a condition holds; None where there is more to look at than is worth it."""
+"""Tells whether a condition holds; None where nothing is known: there is more to look at than is
+worth it, a number leaves 64 bits or one is divided by zero."""
 _FUNCTIONS = ("divide", "remainder", "minimum", "maximum", "where")
 
 
@@ -132,7 +133,7 @@ class Guards:
                 return self._ask(inner, walks, names, within)
             case whole:
                 code = self._code(whole, names)
-                return lambda scope: bool(eval(code, {}, scope))
+                return _proved(lambda scope: bool(eval(code, {}, scope)))
 
     def _ask(
         self,
@@ -152,11 +153,11 @@ class Guards:
             start, end, step = (self._code(bound, numbered) for bound in walk.elts)
             loops.append((start, end, step))
 
-        def check(scope: Mapping[str, Any]) -> bool | None:
+        def check(scope: dict[str, Any]) -> bool | None:
             found = _listed(code, loops, scope)
             return None if found is None else bool(holds(found).all())
 
-        return check
+        return _proved(check)
 
     def _code(self, expression: ast.expr, names: Names) -> CodeType:
         code = compiled(expression, names)
@@ -214,6 +215,18 @@ class Guards:
                 )
 
 
+def _proved(check: _Check) -> _Check:
+    """Return a check that knows nothing where its numbers are not the true ones."""
+
+    def proved(scope: dict[str, Any]) -> bool | None:
+        try:
+            return check(scope)
+        except ArithmeticError:
+            return None
+
+    return proved
+
+
 def _listed(
     code: CodeType,
     loops: Sequence[tuple[CodeType, CodeType, CodeType]],
@@ -225,17 +238,19 @@ def _listed(
     """
     import numpy as np
 
+    from tawa.runtime import exact
+
     codes = [code, *(part for loop in loops for part in loop)]
     used = {name for each in codes for name in each.co_names}
     full: dict[str, Any] = {
         **scope,
-        "min": np.minimum,
-        "max": np.maximum,
-        "minimum": np.minimum,
-        "maximum": np.maximum,
-        "where": np.where,
-        "divide": _divide,
-        "remainder": _remainder,
+        "min": exact.minimum,
+        "max": exact.maximum,
+        "minimum": exact.minimum,
+        "maximum": exact.maximum,
+        "where": exact.where,
+        "divide": exact.divide,
+        "remainder": exact.remainder,
     }
     rank, size = len(_PROGRAMS) + len(loops), 1
     for axis, name in enumerate(_PROGRAMS):
@@ -244,20 +259,20 @@ def _listed(
             size *= scope[_GRID[axis]]
     made: Any = np.True_
     for place, loop in enumerate(loops):
-        start, end, step = (np.asarray(_evaluated(part, full)) for part in loop)
+        start, end, step = (exact.whole(_evaluated(part, full)) for part in loop)
         if (step <= 0).any():
             return None
         trips = -((start - end) // step)
-        most = max(0, int(trips.max(initial=0)))
+        most = max(0, int(np.asarray(trips).max(initial=0)))
         size *= most
         if size > _LISTED:
             return None
         full[_trip(place)] = number = _along(len(_PROGRAMS) + place, rank, most)
         made = made & (number < trips)
-    found = np.asarray(_evaluated(code, full))
+    found = np.asarray(exact.whole(_evaluated(code, full)))
     if not loops:
         return found
-    found, made = np.broadcast_arrays(found, made)
+    found, made = np.broadcast_arrays(found, np.asarray(made))
     return found[made]
 
 
@@ -265,9 +280,11 @@ def _along(axis: int, rank: int, extent: int) -> Any:
     """Return 0, 1 .. along one of `rank` axes."""
     import numpy as np
 
+    from tawa.runtime.exact import whole
+
     shape = [1] * rank
     shape[axis] = -1
-    return np.arange(extent, dtype=np.int64).reshape(shape)
+    return whole(np.arange(extent, dtype=np.int64).reshape(shape))
 
 
 def _trip(place: int) -> str:
@@ -282,21 +299,6 @@ def _evaluated(code: CodeType, names: dict[str, Any]) -> Any:
             f"a guard of the kernel cannot be evaluated: {error}",
             remedy="this is a fault of the compiler: please report it with the kernel",
         ) from error
-
-
-def _divide(a: Any, b: Any) -> Any:
-    """C division, towards zero. One by zero proves nothing: it gives a negative odd number."""
-    import numpy as np
-
-    a, b = np.asarray(a, np.int64), np.asarray(b, np.int64)
-    safe = np.where(b == 0, 1, b)
-    quotient = np.sign(a) * np.sign(safe) * (np.abs(a) // np.abs(safe))
-    return np.where(b == 0, np.iinfo(np.int64).min // 2 + 1, quotient)
-
-
-def _remainder(a: Any, b: Any) -> Any:
-    """Return C's remainder, of the sign of `a`."""
-    return a - _divide(a, b) * b
 
 
 def facts_of(kernel: CompiledKernel, names: Names, order: Sequence[str]) -> list[str]:

@@ -154,6 +154,11 @@ class _Parser:
         got = "the end of the text" if now.kind == "end" else f"`{now.text}`"
         self._fail(now.place, f"{wanted} is wanted here, not {got}")
 
+    def _integer(self, token: Token) -> int:
+        if len(token.text.lstrip("0")) > 18:
+            self._fail(token.place, "a number of more than 18 digits")
+        return int(token.text)
+
     def _since(self, start: Span) -> Span:
         last = self._tokens[self._at - 1].place
         end = last.end if last.line == start.line else len(self._lines[start.line - 1]) + 1
@@ -170,7 +175,10 @@ class _Parser:
     # Declarations.
 
     def program(self) -> list[Declaration]:
-        found = self.declarations()
+        try:
+            found = self.declarations()
+        except RecursionError:
+            self._fail(self.now.place, "this is nested too deeply", "name parts of it with `let`")
         self.expect("end", "`fun` or `val`")
         return found
 
@@ -295,7 +303,7 @@ class _Parser:
             case "name":
                 return Name(token.text, token.place)
             case "int":
-                return Literal(int(token.text), token.place)
+                return Literal(self._integer(token), token.place)
             case "float":
                 return Literal(float(token.text), token.place)
             case "text":
@@ -451,7 +459,7 @@ class _Parser:
         if self.take("-", "~"):
             return Operation("-", (Number(0, start), self._size_atom()), self._since(start))
         if self.take("int"):
-            return Number(int(token.text), start)
+            return Number(self._integer(token), start)
         if self.take("row"):
             found: Size = _row(token)
             if self.now.kind == "name" and self.now.text == "at":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, NoReturn
 
 from tawa.errors import ModelError
@@ -39,5 +40,14 @@ class Model:
 
 
 def model(function: Callable[..., Any]) -> Model:
-    """Make a model of a function. Its source is read when it is first used."""
+    """Make a model of a function. Its source is read when it is first used.
+
+    Raises ModelError for anything but a function with source.
+    """
+    if not isinstance(function, FunctionType):
+        raise ModelError(
+            f"{function!r:.60} is no model",
+            why="a model is a Python function, whose source is read",
+            remedy="write @ppl.model above a def",
+        )
     return Model(function)

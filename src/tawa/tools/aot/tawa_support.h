@@ -99,11 +99,10 @@ static inline int64_t tawa_mod(int64_t a, int64_t b, int *bad)
     return left != 0 && (left < 0) != (b < 0) ? left + b : left;
 }
 
-/* The kernel's division, towards zero. One by zero proves nothing: a negative odd number. */
+/* The kernel's division, towards zero. */
 static inline int64_t tawa_divide(int64_t a, int64_t b, int *bad)
 {
-    if (b == 0) return INT64_MIN / 2 + 1;
-    if (a == INT64_MIN && b == -1) return *bad = 1, 0;
+    if (b == 0 || (a == INT64_MIN && b == -1)) return *bad = 1, 0;
     return a / b;
 }
 

@@ -1,0 +1,119 @@
+"""A condition of a launch whose numbers are not the true ones does not hold."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tawa.errors import LaunchError
+from tawa.runtime import exact
+from tawa.runtime.expressions import Names
+from tawa.runtime.guards import Guards
+
+ORDER = ("x", "y")
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+NEAR = st.sampled_from([LEAST, LEAST + 1, -(1 << 62), -(1 << 32), 1 << 32, 1 << 62, MOST])
+NUMBERS = st.one_of(st.integers(-20, 20), NEAR, st.integers(LEAST, MOST))
+
+
+def decide(condition: str, x: int, y: int, grid: tuple[int, ...] = (4,), demand: bool = False):
+    asked = SimpleNamespace(condition=condition, refusal="it counts too far")
+    kernel: Any = SimpleNamespace(
+        name="k",
+        signature={},
+        guards=() if demand else (asked,),
+        demands=(asked,) if demand else (),
+    )
+    guards = Guards(kernel, Names(ORDER, (), ()), ORDER)
+    return guards.hold((x, y, *grid), (x, y), grid)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "128*divide(x, y)",
+        "4*divide(x, y)",
+        "-1*divide(x, y)",
+        "remainder(x, y)",
+        "128*divide(program0, y)",
+        "where(y == 0, 1, divide(x, y))",
+        "program0 // y",
+        "x // y",
+        "minimum(x, 128*divide(program0, 4*y))",
+        "2*program0 + 128*remainder(program0, y)",
+    ],
+)
+@pytest.mark.parametrize("asked", ["never_negative({})", "always_within({}, -99999, 99999)"])
+def test_nothing_divided_by_zero_holds(text: str, asked: str):
+    condition = asked.format(text)
+    assert not decide(condition, 5, 0)
+    if not text.startswith("-"):
+        assert decide(condition, 5, 3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x*y*program0*program0",
+        "x*y + program0*x*y*2",
+        "(program0 + x) << 62",
+        "divide(x*4*y, 1)",
+        "divide(x, 1)*y*8",
+        "maximum(1, x)*y*8",
+        "where(x > 0, x, 1)*y*8",
+        "x*x*y",
+    ],
+)
+def test_nothing_beyond_64_bits_holds(text: str):
+    condition = f"never_negative({text})"
+    assert not decide(condition, 1 << 31, 1 << 31)
+    assert decide(condition, 1, 1, (1,))
+
+
+def test_loops_of_numbers_beyond_64_bits_prove_nothing():
+    condition = "never_negative(__trip0, (divide(x, 1), 4*maximum(y, 1), 1))"
+    assert not decide(condition, 0, 1 << 62)
+    assert decide(condition, 0, 2)
+
+
+def test_other_conditions_divide_too():
+    assert not decide("x // y == 0", 1, 0)
+    assert decide("x // y == 0", 1, 2)
+
+
+def test_a_demand_refuses_only_what_it_knows():
+    assert decide("always_within(divide(x, y), 0, 9)", 1, 0, demand=True)
+    with pytest.raises(LaunchError, match="counts too far"):
+        decide("always_within(divide(x, y), 0, 9)", 100, 1, demand=True)
+
+
+@given(st.sampled_from(["+", "-", "*", "//", "%", "<<", ">>"]), NUMBERS, NUMBERS)
+def test_operators_are_pythons_or_raise(name: str, a: int, b: int):
+    if (name in ("<<", ">>") and not 0 <= b < 200) or (name in ("//", "%") and b == 0):
+        right = None
+    else:
+        right = eval(f"a {name} b", {"a": a, "b": b})
+    try:
+        found = int(np.asarray(eval(f"a {name} b", {"a": exact.whole(a), "b": exact.whole(b)})))
+    except ArithmeticError:
+        # Near the ends, or where a shift clears all bits, it may say so of a right number.
+        assert right is None or abs(right) > (1 << 63) - (1 << 14) or abs(b) > 63 or a == LEAST
+    else:
+        assert found == right
+
+
+@given(NUMBERS, NUMBERS)
+def test_c_division_is_exact_or_raises(a: int, b: int):
+    try:
+        quotient, rest = int(exact.divide(a, b)), int(exact.remainder(a, b))
+    except ArithmeticError:
+        assert b == 0 or LEAST in (a, b) or abs(a) > (1 << 63) - (1 << 14)
+    else:
+        assert quotient * b + rest == a
+        assert abs(rest) < abs(b)
+        assert rest * a >= 0
