@@ -74,6 +74,8 @@ TOOL.run()
 TOOL.make()
 int(TOOL)
 "{}".format(TOOL)
+len("{0.__class__}".format(3))
+len("{x}".format_map({}))
 "".join(map(str, (TOOL,)))
 """.strip().splitlines()
 

@@ -141,7 +141,7 @@ def test_demo_as_facts(capsys):
 
 
 @pytest.mark.parametrize(
-    "name", ["01_gemm", "02_explain", "03_trace", "04_attention", "05_convolution"]
+    "name", ["01_gemm", "02_explain", "03_trace", "04_attention", "06_convolution"]
 )
 def test_examples_run(name, tmp_path, monkeypatch, capsys):
     import runpy

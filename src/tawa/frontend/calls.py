@@ -260,6 +260,8 @@ def _may_run(function: Any) -> bool:
     match function:
         case _ if isinstance(owner, ModuleType):  # a function of a module written in C
             return function in _PURE or getattr(math, function.__name__, None) is function
+        case _ if getattr(function, "__name__", "") in ("format", "format_map"):
+            return False  # the fields of a text read attributes of anything
         case BuiltinFunctionType() | MethodType() | MethodWrapperType():
             return isinstance(owner, _PLAIN) or any(owner is kind for kind in _PLAIN)
         case MethodDescriptorType() | WrapperDescriptorType():
