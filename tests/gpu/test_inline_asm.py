@@ -6,9 +6,9 @@ torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("no CUDA GPU", allow_module_level=True)
 
-import tawa
-import tawa.language as tl
-from asm_cases import CASES, Case, apply, arguments, check, meta
+import tawa  # noqa: E402
+import tawa.language as tl  # noqa: E402
+from asm_cases import CASES, Case, apply, arguments, check, meta  # noqa: E402
 
 
 def moved(array):
