@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tawa.runtime.decorators import heuristics as heuristics
     from tawa.runtime.decorators import jit as jit
     from tawa.runtime.descriptors import TensorDescriptor as TensorDescriptor
+    from tawa.runtime.descriptors import WindowDescriptor as WindowDescriptor
     from tawa.runtime.jit import JitFunction as JitFunction
     from tawa.runtime.numbers import cdiv as cdiv
     from tawa.runtime.numbers import next_power_of_2 as next_power_of_2
@@ -46,6 +47,7 @@ _HOMES = {
     "Step": "tawa.runtime.program",
     "TawaError": "tawa.errors",
     "TensorDescriptor": "tawa.runtime.descriptors",
+    "WindowDescriptor": "tawa.runtime.descriptors",
     "array": "tawa.runtime.arrays",
     "autotune": "tawa.runtime.decorators",
     "cdiv": "tawa.runtime.numbers",
@@ -69,6 +71,7 @@ __all__ = [
     "Step",
     "TawaError",
     "TensorDescriptor",
+    "WindowDescriptor",
     "array",
     "autotune",
     "cdiv",

@@ -116,6 +116,8 @@ def box_of(operation: Operation) -> Box | None:
         case tile.DescLoad() | tile.DescStore() | tile.DescAtomic():
             kind = operation.desc.type
             assert isinstance(kind, DescType), "a descriptor access goes through a descriptor"
+            if kind.window is not None:  # whose pixels lie anywhere in the images
+                return None
             offsets = tuple(affine_of(offset) for offset in operation.offsets)
             return Box(offsets, kind.block_shape)
         case _:

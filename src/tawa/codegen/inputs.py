@@ -93,7 +93,14 @@ def _tensor_map(op: hopper.TensorMap, arguments: dict[SSAValue, str], names: Nam
     row = op.desc.type.block_shape[-1] * max(8, bit_width(kind.element)) // 8
     if source:
         parameter = TensorMapParameter(
-            label, element, kind.box_shape, swizzle, padding_of(op.desc), source, row=row
+            label,
+            element,
+            kind.box_shape,
+            swizzle,
+            padding_of(op.desc),
+            source,
+            row=row,
+            window=op.desc.type.window,
         )
     else:
         made = op.desc.owner
@@ -117,24 +124,32 @@ def _tensor_map(op: hopper.TensorMap, arguments: dict[SSAValue, str], names: Nam
 
 def _extents(kernel: tile.Kernel, arguments: dict[SSAValue, str], names: Names) -> list[Input]:
     """Return a parameter for each extent or stride of a descriptor argument the kernel asks for."""
-    groups: dict[tuple[str, str, int], list[SSAValue]] = {}
+    groups: dict[tuple[SSAValue, str, int], list[SSAValue]] = {}
     for op in walk(kernel):
         if isinstance(op, tile.DescExtent) and op.desc in arguments:
-            key = (arguments[op.desc], op.what.data, op.axis.data)
-            groups.setdefault(key, []).append(op.result)
+            groups.setdefault((op.desc, op.what.data, op.axis.data), []).append(op.result)
     found: list[Input] = []
-    for (source, what, axis), values in groups.items():
+    for (desc, what, axis), values in groups.items():
+        source = arguments[desc]
         name = names.fresh(f"{source}_{what}_{axis}")
         # The base is an address; extents and strides are numbers of the type the kernel wants.
         kind = "u64" if what == "base" else spell(values[0].type)
-        parameter = ScalarParameter(_of_descriptor(source, what, axis), kind)
+        parameter = ScalarParameter(_of_descriptor(source, what, axis, desc), kind)
         found.append(_scalar(name, parameter, tuple(values)))
     return found
 
 
-def _of_descriptor(source: str, what: str, axis: int) -> str:
-    """Return the host's expression of a descriptor argument's base, extent or stride."""
-    return f"{source}.base" if what == "base" else f"{source}.{what}s[{axis}]"
+def _of_descriptor(source: str, what: str, axis: int, desc: SSAValue) -> str:
+    """Return the host's expression of a descriptor argument's base, extent, stride or count."""
+    if what == "base":
+        return f"{source}.base"
+    if what != "count":
+        return f"{source}.{what}s[{axis}]"
+    assert isinstance(desc.type, DescType), "windows are counted in images"
+    window = desc.type.window
+    assert window is not None, "windows are counted of a descriptor of windows"
+    extent = f"({source}.extents[{axis + 1}] + {window.slack(axis)})"
+    return f"max(0, {extent} // {window.stride[axis]} + 1)"
 
 
 def _grid(kernel: tile.Kernel, names: Names) -> list[Input]:
@@ -191,7 +206,7 @@ def host_expression(value: SSAValue, arguments: dict[SSAValue, str]) -> str:
             base, offset = (host_expression(v, arguments) for v in (op.pointer, op.offset))
             return f"({base} + {offset} * {size})"
         case tile.DescExtent() as op if op.desc in arguments:
-            return _of_descriptor(arguments[op.desc], op.what.data, op.axis.data)
+            return _of_descriptor(arguments[op.desc], op.what.data, op.axis.data, op.desc)
         case Operation() as op:
             raise InternalError(f"a descriptor made of {op.name}, which the host does not know")
         case _:

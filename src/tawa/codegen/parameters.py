@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tawa.layouts.windows import Window
+
 
 @dataclass(frozen=True, slots=True)
 class ScalarParameter:
@@ -47,7 +49,8 @@ class TensorMapParameter:
 
     `source` names a descriptor argument, or is empty and `base`, `extents`, `strides` (elements,
     slowest dimension first) are expressions. `box` in elements, slowest first; `swizzle` in bytes.
-    `row` is the width of a tile in bytes, of which a box is one panel.
+    `row` is the width of a tile in bytes, of which a box is one panel. With `window` the box is
+    [windows, channels] of images.
     """
 
     label: str
@@ -60,6 +63,7 @@ class TensorMapParameter:
     extents: tuple[str, ...] = ()
     strides: tuple[str, ...] = ()
     row: int = 0
+    window: Window | None = None
 
 
 Parameter: TypeAlias = (

@@ -118,6 +118,8 @@ def _of_descriptor(c: Context, value: Descriptor, name: str) -> Value | None:
             return Tuple(c.builder.extents(value))
         case "strides":
             return Tuple(c.builder.strides(value))
+        case "counts" if value.type.window is not None:
+            return Tuple(c.builder.counts(value))
         case _:
             return None
 

@@ -136,7 +136,8 @@ def _value_of(
             kind = PtrType(SCALARS[argument.dtype])
         case DescriptorArg():
             element = "i8" if argument.dtype == "i1" else argument.dtype  # as memory holds it
-            kind = DescType(TensorType(SCALARS[element], list(argument.block_shape)))
+            block = TensorType(SCALARS[element], list(argument.block_shape))
+            kind = DescType(block, argument.window)
     made = c.builder.block.insert_arg(kind, len(c.builder.block.args))
     name_value(made, name)
     facts.append(_facts(name, argument))

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tawa.layouts.windows import Window
+
 
 @dataclass(frozen=True, slots=True)
 class ScalarArg:
@@ -34,13 +36,14 @@ class PointerArg:
 @dataclass(frozen=True, slots=True)
 class DescriptorArg:
     """A host descriptor: element type, block shape, padding ("zero" or "nan"); `ragged`: its rows
-    end inside 16 bytes, which TMA writes whole.
+    end inside 16 bytes, which TMA writes whole; `window` where blocks are of windows over images.
     """
 
     dtype: str
     block_shape: tuple[int, ...]
     padding: str = "zero"
     ragged: bool = False
+    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from xdsl.dialects.builtin import (
     Float64Type,
     IntAttr,
     IntegerType,
+    NoneAttr,
     Signedness,
     TensorType,
 )
@@ -31,6 +32,7 @@ from xdsl.printer import Printer
 
 from tawa.layouts.register import Axis, RegisterLayout
 from tawa.layouts.shared import SharedLayout
+from tawa.layouts.windows import Window, parse_window
 
 i1 = IntegerType(1)
 i32 = IntegerType(32)
@@ -71,7 +73,8 @@ def spell(kind: Attribute) -> str:
         case PtrType():
             return f"*{spell(kind.element)}"
         case DescType():
-            return f"desc<{spell(kind.element)}[{'x'.join(map(str, kind.block_shape))}]>"
+            what = "windows" if kind.window else "desc"
+            return f"{what}<{spell(kind.element)}[{'x'.join(map(str, kind.block_shape))}]>"
         case _ if kind in _NAMES:
             return _NAMES[kind]
         case _:
@@ -133,11 +136,63 @@ class PtrType(ParametrizedAttribute, TypeAttribute):
 
 
 @irdl_attr_definition
+class WindowAttr(Data[Window]):
+    """Windows over images."""
+
+    name = "tile.window"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> Window:
+        """Parse ``<"...">``."""
+        with parser.in_angle_brackets():
+            return parse_window(parser.parse_str_literal())
+
+    def print_parameter(self, printer: Printer) -> None:
+        """Print ``<"...">``: size, stride, padding, dilation."""
+        with printer.in_angle_brackets():
+            printer.print_string_literal(str(self.data))
+
+
+@irdl_attr_definition
 class DescType(ParametrizedAttribute, TypeAttribute):
-    """A tensor in global memory with extents, strides and the shape of the block accessed."""
+    """A tensor in global memory with extents, strides and the shape of the block accessed.
+
+    With `windows` the tensor is images, and a block [pixels, channels] is what consecutive windows
+    see through one of their taps.
+    """
 
     name = "tile.desc"
     block: TensorType[Attribute]
+    windows: WindowAttr | NoneAttr
+
+    def __init__(self, block: TensorType[Attribute], window: Window | None = None) -> None:
+        super().__init__(block, NoneAttr() if window is None else WindowAttr(window))
+
+    @classmethod
+    def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
+        """Parse ``<block>`` or ``<block, window>``."""
+        with parser.in_angle_brackets():
+            block = parser.parse_type()
+            window = parser.parse_attribute() if parser.parse_optional_punctuation(",") else None
+        return [block, NoneAttr() if window is None else window]
+
+    def print_parameters(self, printer: Printer) -> None:
+        """Print the block, and the window where there is one."""
+        with printer.in_angle_brackets():
+            printer.print_attribute(self.block)
+            if isinstance(self.windows, WindowAttr):
+                printer.print_string(", ")
+                printer.print_attribute(self.windows)
+
+    @property
+    def window(self) -> Window | None:
+        """The windows that blocks are read from, None for blocks of the tensor itself."""
+        return self.windows.data if isinstance(self.windows, WindowAttr) else None
+
+    @property
+    def rank(self) -> int:
+        """How many extents and strides the tensor has."""
+        return len(self.block_shape) if self.window is None else self.window.rank
 
     @property
     def element(self) -> Attribute:

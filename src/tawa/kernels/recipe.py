@@ -17,7 +17,7 @@ from tawa.errors import ArgumentError
 from tawa.kernels.arrays import BYTES, Zeros, counters_maker, maker_beside
 from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import Placeholder, is_tensor, look
-from tawa.runtime.descriptors import TensorDescriptor, like
+from tawa.runtime.descriptors import TensorDescriptor, copy_of, like
 from tawa.runtime.guards import span_of
 
 Place: TypeAlias = tuple[int, int, Callable[[Any], Any] | None]
@@ -207,10 +207,7 @@ def pick(held: Sequence[Any], numbers: Sequence[int | None]) -> list[Any]:
 
 
 def _describer(symbol: TensorDescriptor) -> Callable[[Any], TensorDescriptor]:
-    fixed = TensorDescriptor(None, symbol.shape, symbol.strides, symbol.block_shape, symbol.padding)
-    fixed.shape, fixed.strides = tuple(symbol.shape), tuple(symbol.strides)
-    fixed.block_shape = tuple(symbol.block_shape)
-    return fixed.of
+    return copy_of(symbol).of
 
 
 def symbols(arrays: Mapping[str, Any]) -> dict[str, Placeholder | None]:

@@ -148,7 +148,8 @@ class tensor_descriptor:  # noqa: N801
     """A tensor in global memory that is read and written in tiles.
 
     It has `shape` (int32), `strides` (int64), `block_shape` and `dtype` (constants) and the methods
-    below. A kernel gets one as an argument or makes it with `make_tensor_descriptor`.
+    below; that of windows also `counts` (int32), the windows of an image by axis. A kernel gets one
+    as an argument or makes it with `make_tensor_descriptor`.
     """
 
     if TYPE_CHECKING:
@@ -156,6 +157,7 @@ class tensor_descriptor:  # noqa: N801
         shape: Any
         strides: Any
         block_shape: Any
+        counts: Any
         type: Any
 
     def __init__(self, *args: Any) -> None:
@@ -163,8 +165,12 @@ class tensor_descriptor:  # noqa: N801
         refuse("tensor_descriptor")
 
     @builtin
-    def load(self, offsets: Any) -> tensor:
-        """Load the tile at `offsets` (int32, elements); what lies outside reads as padding."""
+    def load(self, offsets: Any, tap: Any = None) -> tensor:
+        """Load the tile at `offsets` (int32, elements); what lies outside reads as padding.
+
+        Of a `tawa.WindowDescriptor`, the offsets are [window, channel], and `tap` is the place in
+        the window, a number for each axis: the tile is what consecutive windows see there.
+        """
         ...
 
     @builtin

@@ -31,11 +31,13 @@ from xdsl.ir import Attribute, Block, SSAValue
 from tawa.analysis.effects import CONTROL
 from tawa.analysis.memory import handed_on
 from tawa.analysis.tma import padding_of
+from tawa.errors import DescriptorError
 from tawa.ir import tile
 from tawa.ir.control import terminator
 from tawa.ir.types import DescType, PtrType, i64
 from tawa.ir.walk import all_of
 from tawa.passes.fold import integer_of
+from tawa.passes.lower.context import place_of
 from tawa.passes.lower.emit import (
     Emitter,
     append_operands,
@@ -93,6 +95,14 @@ def _form(value: SSAValue) -> _Form:
     """Return what is the same of all descriptors that a value may be."""
     kind = value.type
     assert isinstance(kind, DescType), "descriptors are handed on"
+    if kind.window is not None:
+        raise DescriptorError(
+            "a descriptor of windows is chosen or carried by control flow",
+            place=next((place_of(use.operation) for use in value.uses), None),
+            why="its blocks are loaded by TMA alone, through a map that the host makes of one"
+            " argument",
+            remedy="load in each branch, from the argument itself",
+        )
     rank = len(kind.block_shape)
     seen: dict[SSAValue, None] = {}
     waiting = [value]

@@ -20,6 +20,7 @@ from tawa.codegen.parameters import (
     TensorMapParameter,
 )
 from tawa.frontend.signature import Argument
+from tawa.layouts.windows import Window
 from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan
 from tawa.runtime.compiled import (
     CompiledKernel,
@@ -54,6 +55,7 @@ _CLASSES: dict[str, type] = {
         SharedBuffer,
         StorePlan,
         TensorMapParameter,
+        Window,
     )
 }
 _FACTS = (

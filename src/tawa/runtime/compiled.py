@@ -251,7 +251,8 @@ def spell_argument(argument: Argument) -> str:
         case DescriptorArg():
             block = "x".join(map(str, argument.block_shape))
             ends = " (rows end inside 16 bytes)" if argument.ragged else ""
-            return f"descriptor of {argument.dtype}[{block}]{ends}"
+            windows = f"windows of {argument.window}, " if argument.window else ""
+            return f"descriptor of {windows}{argument.dtype}[{block}]{ends}"
         case TupleArg():
             return f"({', '.join(argument.items)})"
         case PointerArg():

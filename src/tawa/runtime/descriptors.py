@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tawa.errors import DescriptorError
+from tawa.layouts.windows import Window
 from tawa.runtime.arrays import array, is_array, is_tensor, look
 
 if TYPE_CHECKING:  # what a kernel does with a parameter that is annotated so
@@ -27,7 +28,7 @@ class TensorDescriptor(InKernel):
     load yields outside of the tensor: "zero" or "nan". A dimension may be 0: nothing is loaded.
     """
 
-    __slots__ = ("base", "block_shape", "padding", "shape", "strides")
+    __slots__ = ("base", "block_shape", "padding", "shape", "strides", "window")
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class TensorDescriptor(InKernel):
         block_shape: Sequence[int],
         padding: str = "zero",
     ) -> None:
+        self.window: Window | None = None
         if not len(shape) == len(strides) == len(block_shape):
             raise DescriptorError(
                 "a descriptor's shape, strides and block_shape differ in length",
@@ -119,18 +121,88 @@ class TensorDescriptor(InKernel):
 
     def of(self, base: Any) -> TensorDescriptor:
         """Return the same description of another array; sizes are shared, so let them be tuples."""
-        made = object.__new__(TensorDescriptor)
+        made = object.__new__(type(self))
         made.base = base
         made.shape, made.strides = self.shape, self.strides
-        made.block_shape = self.block_shape
+        made.block_shape, made.window = self.block_shape, self.window
         made.padding = self.padding
         return made
 
     def __repr__(self) -> str:
+        window = f", window={str(self.window)!r}" if self.window else ""
         return (
-            f"TensorDescriptor(shape={self.shape}, strides={self.strides},"
-            f" block_shape={self.block_shape}, padding={self.padding!r})"
+            f"{type(self).__name__}(shape={self.shape}, strides={self.strides},"
+            f" block_shape={self.block_shape}, padding={self.padding!r}{window})"
         )
+
+
+class WindowDescriptor(TensorDescriptor):
+    """Windows over images [N, W, C], [N, H, W, C] or [N, D, H, W, C], in blocks of [BM, BK].
+
+    In a kernel ``desc.load([window, channel], tap=(row, column))`` gives what BM consecutive
+    windows, counted over all images with the last axis fastest, see through one of their taps, BK
+    channels of it. Where a window leaves its image, and behind the last image, that is the padding.
+    `desc.shape` is that of the images; `desc.counts` has the windows of an image, by axis.
+
+    `window`, `stride`, `dilation` are ints or one for each axis; `padding` an int or, for each
+    axis, one or a pair (before, after). All are part of the compiled kernel. TMA counts windows
+    itself (im2col mode), so that no memory is taken and nothing is rounded up to boxes.
+
+    Raises `DescriptorError` for windows that TMA does not count: strides above 8, or corners and
+    taps beyond their range (`tawa.layouts.windows`); its rules on memory are checked at a launch.
+
+    >>> import tawa
+    >>> x = tawa.array((2, 9, 9, 64), "f16")
+    >>> tawa.WindowDescriptor(x, (3, 3), block=[128, 64], stride=2, padding=1).counts
+    (5, 5)
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        x: Any,
+        window: int | Sequence[int],
+        block: Sequence[int],
+        *,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int | Sequence[int]] = 0,
+        dilation: int | Sequence[int] = 1,
+        outside: str = "zero",
+    ) -> None:
+        view = look(x)
+        axes = len(view.shape) - 2
+        found = Window(
+            _each(window, axes), _each(stride, axes), _sides(padding, axes), _each(dilation, axes)
+        )
+        why = found.objection
+        if not why and axes != found.axes:
+            why = f"the images have shape {list(view.shape)}: {axes} axes of pixels"
+        if not why and len(block) != 2:
+            why = f"a block is [windows, channels], not {list(block)}"
+        if not why and 0 in found.counts(view.shape[1:-1]):
+            why = f"none fits images of {'x'.join(map(str, view.shape[1:-1]))} pixels"
+        if why:
+            raise DescriptorError(f"TMA counts no windows of {found}", why=why)
+        super().__init__(x, view.shape, view.strides, view.shape, outside)
+        self.block_shape = list(block)
+        self.window = found
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many windows an image has, by axis."""
+        assert self.window is not None, "set when it is made"
+        return self.window.counts(self.shape[1:-1])
+
+
+def _each(given: int | Sequence[int], axes: int) -> tuple[int, ...]:
+    return (given,) * axes if isinstance(given, int) else tuple(given)
+
+
+def _sides(given: int | Sequence[int | Sequence[int]], axes: int) -> tuple[tuple[int, int], ...]:
+    each = (given,) * axes if isinstance(given, int) else given
+    pairs = ((side, side) if isinstance(side, int) else tuple(side) for side in each)
+    return tuple((before, after) for before, after in pairs)
 
 
 def is_descriptor(value: object) -> bool:
@@ -141,12 +213,25 @@ def is_descriptor(value: object) -> bool:
     )
 
 
+def window_of(value: Any) -> Window | None:
+    """Return the windows that a descriptor is of; Triton's have none."""
+    return value.window if isinstance(value, TensorDescriptor) else None
+
+
+def copy_of(value: Any) -> TensorDescriptor:
+    """Return a descriptor with sizes of its own, of Triton's class too, whose `base` is None."""
+    made = TensorDescriptor(None, value.shape, value.strides, value.shape, value.padding)
+    if isinstance(value, TensorDescriptor):
+        made = value.of(None)
+    made.shape, made.strides = tuple(value.shape), tuple(value.strides)
+    made.block_shape = tuple(value.block_shape)
+    return made
+
+
 def like(value: Any) -> Any:
     """Return what an argument is without its data: a placeholder, a descriptor of one, a number."""
     if is_descriptor(value):
-        held = TensorDescriptor(None, value.shape, value.strides, value.block_shape, value.padding)
-        held.base = like(value.base)
-        return held
+        return copy_of(value).of(like(value.base))
     if not is_array(value):
         return value
     view = look(value)

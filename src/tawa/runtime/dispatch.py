@@ -12,7 +12,7 @@ from tawa.errors import ArgumentError, LaunchError
 from tawa.runtime.arrays import CPU, NOWHERE, Device, host_array, is_array, is_tensor, look
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.counters import Counters
-from tawa.runtime.descriptors import is_descriptor
+from tawa.runtime.descriptors import is_descriptor, window_of
 from tawa.runtime.driver import Driver, LoadedKernel, connect
 from tawa.runtime.forms import launch_names
 from tawa.runtime.grid import launches, resolve_grid
@@ -247,6 +247,7 @@ def host_argument(value: Any) -> Any:
             tuple(value.strides),
             tuple(value.block_shape),
             value.padding,
+            window_of(value),
         )
     if is_array(value):
         return host_array(value)

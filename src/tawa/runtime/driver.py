@@ -88,6 +88,16 @@ class Driver:
             *[ctypes.c_void_p] * 5,
             *[ctypes.c_uint] * 4,
         )
+        self.encode_im2col = self._foreign(
+            "cuTensorMapEncodeIm2col",
+            ctypes.c_void_p,
+            ctypes.c_uint,
+            ctypes.c_uint,
+            *[ctypes.c_void_p] * 5,
+            *[ctypes.c_uint] * 2,
+            ctypes.c_void_p,
+            *[ctypes.c_uint] * 4,
+        )
         self._context_device = self._foreign("cuCtxGetDevice", ctypes.c_void_p)
         self._capturing = self._foreign("cuStreamIsCapturing", *[ctypes.c_void_p] * 2)
 

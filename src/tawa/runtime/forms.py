@@ -17,7 +17,8 @@ from tawa.constants import freeze
 from tawa.errors import ArgumentError
 from tawa.frontend.source import UNSET, contents
 from tawa.runtime.arrays import is_array, is_tensor
-from tawa.runtime.descriptors import is_descriptor
+from tawa.layouts.windows import Window
+from tawa.runtime.descriptors import is_descriptor, window_of
 from tawa.runtime.fingerprint import Binding
 from tawa.runtime.kernel import KernelFunction, Parameter, is_jit
 from tawa.runtime.tensors import opaque, probes, refuse_recorders
@@ -251,7 +252,7 @@ def _facts(parameter: Parameter, value: Any) -> _Facts:
     if parameter.constexpr or value is None or isinstance(value, bool):
         return _Facts()
     if is_descriptor(value):
-        return _descriptor_facts(name)
+        return _descriptor_facts(name, window_of(value))
     if is_array(value):
         return _array_facts(parameter, is_tensor(value))
     if is_jit(value) or type(value).__name__ in ("constexpr", "dtype"):
@@ -277,7 +278,7 @@ def _array_facts(parameter: Parameter, tensor: bool) -> _Facts:
     return _Facts(reads, (f"{view}.dtype", f"{view}.device"), aligned)
 
 
-def _descriptor_facts(name: str) -> _Facts:
+def _descriptor_facts(name: str, window: Window | None) -> _Facts:
     base, at = f"__base_{name}", f"{name}__at"
     reads = (
         f"{base} = {name}.base",
@@ -292,7 +293,8 @@ def _descriptor_facts(name: str) -> _Facts:
         f"{name}__strides = tuple({name}.strides)",
     )
     ragged = f"{name}__shape and {name}__shape[-1] & 15"  # where rows end, of elements of any size
-    facts = (f"__kind_{name}", f"tuple({name}.block_shape)", f"{name}.padding", ragged)
+    facts = (f"__kind_{name}", f"tuple({name}.block_shape)", f"{name}.padding")
+    facts += (ragged,) if window is None else (f"{name}.window",)
     return _Facts(reads, facts)
 
 

@@ -50,6 +50,7 @@ class Machine(Protocol):
 
     launch_ex: Callable[..., int]
     encode_tiled: Callable[..., int]
+    encode_im2col: Callable[..., int]
     recent: Recent
 
     def current_device(self) -> int:
@@ -122,7 +123,7 @@ class MapCache:
 
     parameter: TensorMapParameter
     name: str
-    encode_tiled: Callable[..., int]
+    machine: Machine
     places: dict[tuple[Any, ...], int] = field(default_factory=dict[Any, int])
     _maps: list[MapBuffer] = field(default_factory=list[MapBuffer])
 
@@ -131,7 +132,7 @@ class MapCache:
     ) -> int:
         """Encode and keep a map; return its address."""
         tensor = describe(self.name, address, extents, strides, value)
-        buffer = encode(self.parameter, tensor, self.encode_tiled)
+        buffer = encode(self.parameter, tensor, self.machine)
         if len(self._maps) >= _MAPS_KEPT:
             self.places.clear()
             self._maps.clear()
@@ -182,7 +183,7 @@ class _Writer:
             self.before += [f"__at{index} = {address}", f"__shape{index} = {shape}"]
             self.before += [f"__strides{index} = {strides}"]
             address, shape, strides = f"__at{index}", f"__shape{index}", f"__strides{index}"
-        maps = MapCache(parameter, text.name, self.machine.encode_tiled)
+        maps = MapCache(parameter, text.name, self.machine)
         self.namespace |= {f"__map{index}": maps.places.get, f"__make{index}": maps.make}
         facts = f"{address}, {shape}, {strides}"
         made = f"__make{index}({facts}, {text.value})"

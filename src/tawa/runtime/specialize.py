@@ -23,7 +23,7 @@ from tawa.frontend.signature import (
 )
 from tawa.plan.pins import Pins
 from tawa.runtime.arrays import is_array, look
-from tawa.runtime.descriptors import is_descriptor
+from tawa.runtime.descriptors import is_descriptor, window_of
 from tawa.runtime.dtypes import BYTES, dtype_name
 from tawa.runtime.kernel import KernelFunction, Parameter, is_jit, unwrap_constant
 
@@ -224,7 +224,8 @@ def _descriptor(name: str, value: Any) -> DescriptorArg:
             why="it has 1 to 5 dimensions, each of at least one element",
         )
     ragged = bool(int(value.shape[-1]) * BYTES[dtype] % 16)
-    return DescriptorArg(dtype, block, getattr(value, "padding", "zero"), ragged)
+    padding, window = getattr(value, "padding", "zero"), window_of(value)
+    return DescriptorArg(dtype, block, padding, ragged and window is None, window)
 
 
 def signature_key(signature: Signature) -> tuple[object, ...]:

@@ -1,6 +1,6 @@
 """Tensor maps (CUtensorMap): the rules TMA puts on a tensor, and the encoding by the driver.
 
-Rules: CUDA driver API, "cuTensorMapEncodeTiled". A tensor with a dimension of 0 has no map: the
+Rules: CUDA driver API, "cuTensorMapEncodeTiled" and "cuTensorMapEncodeIm2col" (of windows). A tensor with a dimension of 0 has no map: the
 kernel gets 128 zero bytes and never uses them.
 """
 
@@ -9,10 +9,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from typing import Any, Protocol
 
 from tawa.codegen.parameters import TensorMapParameter
 from tawa.errors import DescriptorError
+from tawa.layouts.windows import Window
 from tawa.runtime.arrays import View, look
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.dtypes import BYTES
@@ -72,10 +74,11 @@ def describe(
 
 def check(parameter: TensorMapParameter, tensor: Tensor) -> None:
     """Raise DescriptorError, with the names and numbers, for what TMA cannot take."""
-    rank, name = len(tensor.extents), tensor.name
-    if not 1 <= rank <= 5 or rank != len(parameter.box) or rank != len(tensor.strides):
+    rank, name, window = len(tensor.extents), tensor.name, parameter.window
+    described = len(parameter.box) if window is None else window.rank
+    if not 1 <= rank <= 5 or rank != described or rank != len(tensor.strides):
         raise DescriptorError(
-            f"{name} has {rank} dimensions and its block_shape {len(parameter.box)}",
+            f"{name} has {rank} dimensions and its block_shape {described}",
             why="TMA moves tiles of 1 to 5 dimensions, as many as the tensor has",
             remedy="reshape the tensor, or give block_shape one entry for each dimension",
         )
@@ -91,6 +94,8 @@ def check(parameter: TensorMapParameter, tensor: Tensor) -> None:
     _check_extents(tensor)
     _check_strides(parameter, tensor)
     _check_array(tensor)
+    if window is not None:
+        _check_windows(window, tensor)
 
 
 def _check_box(parameter: TensorMapParameter, name: str) -> None:
@@ -119,6 +124,16 @@ def _check_box(parameter: TensorMapParameter, name: str) -> None:
         raise DescriptorError(
             f'{name}: padding="nan" needs elements of f16, bf16, f32 or f64, got {parameter.dtype}',
             remedy='use padding="zero"',
+        )
+
+
+def _check_windows(window: Window, tensor: Tensor) -> None:
+    count = tensor.extents[0] * prod(window.counts(tensor.extents[1:-1]))
+    if not 0 < count < 1 << 31:
+        raise DescriptorError(
+            f"{tensor.name}: images of shape {list(tensor.extents)} have {count} windows",
+            why="they are counted in 31 bits, and TMA takes no box of none",
+            remedy="describe fewer images at once",
         )
 
 
@@ -220,13 +235,17 @@ class MapBuffer:
         return ctypes.string_at(self.address, MAP_BYTES)
 
 
-def encode(
-    parameter: TensorMapParameter, tensor: Tensor, encode_tiled: Callable[..., int]
-) -> MapBuffer:
+class Encoders(Protocol):
+    """The driver's functions that encode tensor maps."""
+
+    encode_tiled: Callable[..., int]
+    encode_im2col: Callable[..., int]
+
+
+def encode(parameter: TensorMapParameter, tensor: Tensor, encoders: Encoders) -> MapBuffer:
     """Return the tensor map of `tensor`; all zeros when it is empty.
 
-    `encode_tiled` is the driver's cuTensorMapEncodeTiled. Raises DescriptorError for what TMA
-    cannot take.
+    Raises DescriptorError for what TMA cannot take.
     """
     buffer = MapBuffer()
     check(parameter, tensor)
@@ -236,22 +255,35 @@ def encode(
     strides = byte_strides(parameter, tensor)
     fast_first = _array(ctypes.c_uint64, tensor.extents)
     steps = _array(ctypes.c_uint64, strides or (0,))
-    box = _array(ctypes.c_uint32, parameter.box)
-    ones = _array(ctypes.c_uint32, (1,) * rank)
-    code = encode_tiled(
+    described = (
         buffer.address,
         MAP_TYPES[parameter.dtype],
         rank,
         tensor.address,
         ctypes.addressof(fast_first),
         ctypes.addressof(steps),
-        ctypes.addressof(box),
-        ctypes.addressof(ones),
+    )
+    how = (
         0,  # no interleave
         SWIZZLES[parameter.swizzle],
         _L2_PROMOTION[promotion(parameter, tensor)],
         _FILL_NAN if parameter.padding == "nan" else _FILL_ZERO,
     )
+    if (window := parameter.window) is None:
+        box = _array(ctypes.c_uint32, parameter.box)
+        ones = _array(ctypes.c_uint32, (1,) * rank)
+        code = encoders.encode_tiled(
+            *described, ctypes.addressof(box), ctypes.addressof(ones), *how
+        )
+    else:
+        lower = _array(ctypes.c_int, window.lower)
+        upper = _array(ctypes.c_int, window.upper)
+        pixels, channels = parameter.box
+        strides_of = _array(ctypes.c_uint32, (1, *window.stride, 1))
+        corners = ctypes.addressof(lower), ctypes.addressof(upper)
+        code = encoders.encode_im2col(
+            *described, *corners, channels, pixels, ctypes.addressof(strides_of), *how
+        )
     if code != 0:
         raise DescriptorError(
             f"the driver made no tensor map of {tensor.name} (error {code})",

@@ -162,7 +162,9 @@ def signature_of(kernel: tile.Kernel) -> Signature:
             case DescType() as desc:
                 padding = str(known.get("padding", "zero"))
                 ragged = "ragged" in known
-                one = DescriptorArg(spell(desc.element), desc.block_shape, padding, ragged)
+                one = DescriptorArg(
+                    spell(desc.element), desc.block_shape, padding, ragged, desc.window
+                )
             case kind:
                 one = ScalarArg(spell(kind), divisible == 16, divisible == 8)
         found[str(known["name"])] = one

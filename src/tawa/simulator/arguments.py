@@ -76,7 +76,12 @@ def _bind_descriptor(name: str, kind: DescType, value: Any, memory: GlobalMemory
             f"argument {name} is a {type(value).__name__}",
             why="the kernel takes a tensor descriptor",
         )
-    rank = len(kind.block_shape)
+    rank = kind.rank
+    if value.window != kind.window:
+        raise ArgumentError(
+            f"argument {name} has windows {value.window}",
+            why=f"the kernel was compiled for {kind.window}",
+        )
     if tuple(value.block_shape) != kind.block_shape:
         raise ArgumentError(
             f"argument {name} has blocks of {tuple(value.block_shape)}",
@@ -85,7 +90,7 @@ def _bind_descriptor(name: str, kind: DescType, value: Any, memory: GlobalMemory
     if len(value.shape) != rank or len(value.strides) != rank:
         raise ArgumentError(
             f"argument {name} has {len(value.shape)} extents and {len(value.strides)} strides",
-            why=f"its blocks have {rank} dimensions",
+            why=f"its tensor has {rank} dimensions",
         )
     dtype, base = dtype_of(kind.element), value.base
     if dtype == np.int8 and getattr(base, "dtype", None) == np.bool_:
@@ -97,4 +102,5 @@ def _bind_descriptor(name: str, kind: DescType, value: Any, memory: GlobalMemory
         tuple(int(stride) for stride in value.strides),
         kind.block_shape,
         value.padding,
+        value.window,
     )

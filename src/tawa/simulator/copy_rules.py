@@ -112,10 +112,10 @@ def _tma_load(decoder: Decoder, operation: hopper.TmaLoad) -> Step:
         at = [int(values[offset]) for offset in offsets]
         if parts > 1:
             place, axis, first = tile.place.share(role.block.rank, parts)
-            at[axis + len(at) - len(tile.place.shape)] += first
+            at[axis + len(box) - len(tile.place.shape)] += first
             tile = View(tile.label, tile.base, place, tile.dtype, tile.layout)
         shape = _block_shape(tile.place.shape, box, operation)
-        _check_start(at, desc.dtype.itemsize, operation)
+        _check_start(at[: len(box)], desc.dtype.itemsize, operation)
         clocks = role.clocks
         known = clocks.now[row].copy()
         column, clock = clocks.operation(row)

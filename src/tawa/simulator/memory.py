@@ -20,6 +20,7 @@ from xdsl.ir import Operation
 
 from tawa.errors import ArgumentError, LaunchError
 from tawa.ir import line_of
+from tawa.layouts.windows import Window
 from tawa.simulator.open_loads import undefined_sources
 from tawa.simulator.scheduler import Task
 from tawa.simulator.segments import CHUNK, Segment, bytes_of
@@ -46,6 +47,7 @@ class HostDescriptor:
     strides: tuple[int, ...]
     block_shape: tuple[int, ...]
     padding: str = "zero"
+    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Descriptor:
     strides: tuple[int, ...]
     block_shape: tuple[int, ...]
     padding: str
+    window: Window | None = None
 
 
 class GlobalMemory:
@@ -324,7 +327,12 @@ class GlobalMemory:
         operation: Operation,
         watch: Watch | None = None,
     ) -> Array:
-        """Return the block of `shape` at `offsets`; elements outside the tensor are the padding."""
+        """Return the block of `shape` at `offsets`; elements outside the tensor are the padding.
+
+        Of windows, `offsets` are those of `tile.desc_load`.
+        """
+        if desc.window is not None:
+            return self._read_windows(desc, desc.window, offsets, shape, operation, watch)
         tile_ = padded(desc, shape)
         if (found := self._inside(desc, offsets, shape, operation)) is None:
             return tile_
@@ -335,6 +343,46 @@ class GlobalMemory:
             watch(segment, index, desc.dtype.itemsize, "read", operation, where)
         tile_[slices] = window
         return tile_
+
+    def _read_windows(
+        self,
+        desc: Descriptor,
+        window: Window,
+        offsets: tuple[int, ...],
+        shape: tuple[int, ...],
+        operation: Operation,
+        watch: Watch | None = None,
+    ) -> Array:
+        """Return [windows, channels] of `shape`: what consecutive windows see through a tap.
+
+        Raises LaunchError for a tap outside of the window, and for a window before the first.
+        """
+        first, channel, *numbers = offsets
+        taps = numbers[: window.axes]
+        if first < 0 or not all(0 <= tap < extent for tap, extent in zip(taps, window.size)):
+            raise LaunchError(
+                f"{operation.name} of window {first} at tap {tuple(taps)}",
+                place=place_of(operation),
+                why=f"windows are counted from 0, and have {'x'.join(map(str, window.size))} taps",
+            )
+        number, inside = np.arange(first, first + shape[0], dtype=np.int64), np.True_
+        index = np.zeros(shape[0], np.int64)
+        axes = list(zip(window.counts(desc.extents[1:-1]), window.stride, window.lower))
+        for axis in reversed(range(window.axes)):
+            count, stride, lower = axes[axis]
+            if count == 0:
+                return padded(desc, shape)
+            at = number % count * stride + lower + taps[axis] * window.dilation[axis]
+            inside = inside & (at >= 0) & (at < desc.extents[axis + 1])
+            index += at * desc.strides[axis + 1]
+            number = number // count
+        inside = inside & (number < desc.extents[0])
+        index += number * desc.strides[0]
+        channels = channel + np.arange(shape[1])
+        known = inside[:, None] & ((channels >= 0) & (channels < desc.extents[-1]))[None, :]
+        places = desc.address + (index[:, None] + channels * desc.strides[-1]) * desc.dtype.itemsize
+        outside = padded(desc, shape)
+        return self.gather(places, desc.dtype, known, outside, operation, watch)
 
     def write_block(
         self,

@@ -260,6 +260,8 @@ def _desc_extent(operation: tile.DescExtent) -> Unary:
     axis, dtype = operation.axis.data, dtype_of(operation.result.type)
     if operation.what.data == "extent":
         return lambda desc: dtype.type(desc.extents[axis])
+    if operation.what.data == "count":
+        return lambda desc: dtype.type(desc.window.counts(desc.extents[1:-1])[axis])
     return lambda desc: dtype.type(desc.strides[axis])
 
 

@@ -24,12 +24,12 @@ def _filled(value: Any, random: Any) -> Any:
     import numpy as np
 
     from tawa.runtime.arrays import Placeholder
-    from tawa.runtime.descriptors import TensorDescriptor, is_descriptor
+    from tawa.runtime.descriptors import copy_of, is_descriptor
     from tawa.runtime.dtypes import numpy_dtype
 
     if is_descriptor(value):
         base = _filled(value.base, random)
-        return TensorDescriptor(base, value.shape, value.strides, value.block_shape, value.padding)
+        return copy_of(value).of(base)
     if not isinstance(value, Placeholder):
         return value
     dtype: Any = numpy_dtype(value.dtype)

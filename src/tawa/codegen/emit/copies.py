@@ -16,11 +16,12 @@ from tawa.codegen.wrappers import tma as w
 from tawa.codegen.wrappers.barriers import CLUSTER_RANK
 from tawa.errors import InternalError
 from tawa.ir import hopper
-from tawa.ir.types import TensorMapType, ViewType
+from tawa.ir.types import DescType, TensorMapType, ViewType
 from tawa.layouts.access import linear
 from tawa.layouts.indexing import Formula, fit
 from tawa.layouts.register import Coordinate
 from tawa.layouts.shared import SharedLayout
+from tawa.layouts.windows import Window
 
 
 def _boxes(
@@ -86,6 +87,14 @@ def _map_type(value: SSAValue) -> TensorMapType:
     return value.type
 
 
+def _window_of(value: SSAValue) -> Window | None:
+    """Return the windows that a tensor map is of."""
+    if not isinstance(value.owner, hopper.TensorMap):
+        raise InternalError(f"a TMA copy through {value.owner}")
+    desc = value.owner.desc.type
+    return desc.window if isinstance(desc, DescType) else None
+
+
 def _view_type(value: SSAValue) -> ViewType:
     if not isinstance(value.type, ViewType):
         raise InternalError(f"a TMA copy of {value.type}")
@@ -106,6 +115,33 @@ def _coordinates(
     return found
 
 
+def _first_windows(e: Emitter, op: hopper.TmaLoad, window: Window, places: list[str]) -> list[str]:
+    """Return the coordinates, fastest first, of the window and channel that a box begins with, and
+    the place in the window: the arguments of `.im2col`.
+
+    The window's number is divided by how many an image has, which the compiler takes out of loops.
+    """
+    channel, first = places
+    numbers = [atom(e.scalar(number).text) for number in op.offsets[2:]]
+    taps, counts = numbers[: window.axes], numbers[window.axes :]
+    rest = e.names.fresh("window")
+    e.line(f"u32 {rest} = {first};")
+    found = [channel]
+    axes = zip(counts, window.stride, window.lower)
+    for count, step, before in reversed(list(axes)):
+        place = f"(int)({rest} % (u32){count})"
+        place = place if step == 1 else f"{place} * {step}"
+        name = e.names.fresh("x")
+        e.line(
+            f"const int {name} = {place} + {before};" if before else f"const int {name} = {place};"
+        )
+        e.line(f"{rest} /= (u32){count};")
+        found.append(name)
+    found.append(f"(int){rest}")
+    places_in = reversed(list(zip(taps, window.dilation)))
+    return found + [text if step == 1 else f"{text} * {step}" for text, step in places_in]
+
+
 def tma_load(e: Emitter, op: Operation) -> None:
     """One thread starts the copies of all boxes of a tile, or of this block's part of it."""
     assert isinstance(op, hopper.TmaLoad)
@@ -116,17 +152,21 @@ def tma_load(e: Emitter, op: Operation) -> None:
     part, dim = _share(tile, blocks) if blocks > 1 else (tile, 0)
     starts, within = _boxes(kind, box, part)
     eviction = op.eviction.data if op.eviction is not None else ""
-    wrapper = w.tma_load(len(box), multicast=blocks > 1, eviction=eviction)
-    rank = e.call(CLUSTER_RANK) if blocks > 1 else ""
+    window = _window_of(op.map)
+    rank = len(box) if window is None else window.rank
+    wrapper = w.tma_load(rank, windows=window is not None, multicast=blocks > 1, eviction=eviction)
+    share = e.call(CLUSTER_RANK) if blocks > 1 else ""
     to = e.view(op.view)
     if blocks > 1:
         one = tuple(extent if d == dim else 0 for d, extent in enumerate(part))
-        to += f" + {rank} * {_offset(within, one)}"
-    places = _coordinates(e, list(op.offsets), starts, rank, dim, part[dim])
+        to += f" + {share} * {_offset(within, one)}"
+    places = _coordinates(e, list(op.offsets[: len(box)]), starts, share, dim, part[dim])
     offsets = _formula([_offset(within, start) for start in starts])
     barrier = e.barrier(op.barriers, op.slot)
     with e.unrolled("box", len(starts)) as number:
         coordinates = [_plus(text, formula, number) for text, formula in reversed(places)]
+        if window is not None:
+            coordinates = _first_windows(e, op, window, coordinates)
         mask = [f"{(1 << blocks) - 1}"] if blocks > 1 else []
         e.do(wrapper, _plus(to, offsets, number), e.map(op.map), barrier, *coordinates, *mask)
 

@@ -33,17 +33,29 @@ def _coordinates(rank: int, first: int) -> tuple[str, str, str]:
     )
 
 
-def tma_load(rank: int, *, multicast: bool = False, eviction: str = "") -> Wrapper:
-    """Return the copy of one box to shared memory, completing its bytes on `barrier`."""
+def tma_load(
+    rank: int, *, windows: bool = False, multicast: bool = False, eviction: str = ""
+) -> Wrapper:
+    """Return the copy of one box to shared memory, completing its bytes on `barrier`.
+
+    `windows`: of pixels that windows see, from coordinates of the first window and the place in it.
+    """
     parameters, operands, inputs = _coordinates(rank, 3)
     code = (
-        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global{'.im2col' if windows else ''}"
+        f".mbarrier::complete_tx::bytes"
         f"{'.multicast::cluster' if multicast else ''}{'.L2::cache_hint' if eviction else ''}"
         f" [%0], [%1, {{{operands}}}], [%2]"
     )
-    name, number = f"tma_load_{rank}d", 3 + rank
+    name, number = f"tma_load_{'windows_' if windows else ''}{rank}d", 3 + rank
     arguments = f"u32 to, const TensorMap* map, u32 barrier, {parameters}"
     inputs = f'"r"(to), "l"(map), "r"(barrier), {inputs}'
+    if windows:
+        taps = [f"tap{axis}" for axis in range(rank - 2)]
+        code += f", {{{', '.join(f'%{number + axis}' for axis in range(rank - 2))}}}"
+        arguments += "".join(f", u16 {tap}" for tap in taps)
+        inputs += "".join(f', "h"({tap})' for tap in taps)
+        number += rank - 2
     if multicast:
         name, code, number = f"{name}_multicast", f"{code}, %{number}", number + 1
         arguments, inputs = f"{arguments}, u16 blocks", f'{inputs}, "h"(blocks)'

@@ -218,15 +218,21 @@ class Builder:
 
     def extents(self, desc: Descriptor) -> tuple[Const | Tensor, ...]:
         """Return a descriptor's extents (int32), those it was made from where they are known."""
-        return desc.extents or self._ask(desc, "extent", i32)
+        return desc.extents or self._ask(desc, "extent", desc.type.rank, i32)
 
     def strides(self, desc: Descriptor) -> tuple[Const | Tensor, ...]:
         """Return a descriptor's strides in elements (int64), as `extents`."""
-        return desc.strides or self._ask(desc, "stride", i64)
+        return desc.strides or self._ask(desc, "stride", desc.type.rank, i64)
 
-    def _ask(self, desc: Descriptor, what: str, kind: Attribute) -> tuple[Tensor, ...]:
-        axes = range(len(desc.block_shape))
-        return tuple(self.make(tile.DescExtent.of(desc.ssa, what, axis, kind)) for axis in axes)
+    def counts(self, desc: Descriptor) -> tuple[Tensor, ...]:
+        """Return how many windows an image has (int32), by spatial axis."""
+        window = desc.type.window
+        return self._ask(desc, "count", 0 if window is None else window.axes, i32)
+
+    def _ask(self, desc: Descriptor, what: str, axes: int, kind: Attribute) -> tuple[Tensor, ...]:
+        return tuple(
+            self.make(tile.DescExtent.of(desc.ssa, what, axis, kind)) for axis in range(axes)
+        )
 
     def broadcast(self, value: Tensor, shape: Sequence[int]) -> Tensor:
         """Repeat a tensor along its dimensions of extent 1; the ranks are equal."""

@@ -24,7 +24,8 @@ class TmaLoad(TawaOperation):
 
     Wide tiles are several boxes side by side, one a panel. With `multicast` = n this block loads
     the n-th part of the tile's rows that is its rank and sends it to all n blocks of the cluster.
-    `eviction` is an L2 policy: "first", "last" or absent.
+    `eviction` is an L2 policy: "first", "last" or absent. Through a map of windows (.im2col) the
+    offsets are those of `tile.desc_load`.
     """
 
     name = "hopper.tma_load"

@@ -16,7 +16,7 @@ from tawa.ir.tile.elements import Arange, Asm, AsmEffect, Bitcast, Cast, Constan
 from tawa.ir.tile.memory import Atomic, CompareExchange, Load, PtrAdd, Store
 from tawa.ir.tile.program import Assert, Assume, Kernel, NumPrograms, Print, ProgramId
 from tawa.ir.tile.shapes import Broadcast, ExpandDims, Join, Reshape, Splat, Split, Transpose
-from tawa.ir.types import DescType, PtrType, Real
+from tawa.ir.types import DescType, PtrType, Real, WindowAttr
 
 Tile = Dialect(
     "tile",
@@ -58,5 +58,5 @@ Tile = Dialect(
         Print,
         Assert,
     ],
-    [PtrType, DescType, Real],
+    [PtrType, DescType, Real, WindowAttr],
 )

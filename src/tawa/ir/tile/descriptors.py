@@ -39,7 +39,8 @@ class MakeDesc(TawaOperation):
 class DescExtent(TawaOperation):
     """The extent (`what` = "extent") or stride ("stride") of a descriptor's dimension `axis`.
 
-    `what` = "base" is the address of its first element, a pointer (`axis` is 0).
+    `what` = "base" is the address of its first element, a pointer (`axis` is 0); "count" how many
+    windows an image has along its spatial axis `axis`.
     """
 
     name = "tile.desc_extent"
@@ -61,7 +62,8 @@ class DescExtent(TawaOperation):
 class DescLoad(TawaOperation):
     """Load the block at `offsets`; elements outside the tensor read as the padding.
 
-    The result has the descriptor's block shape.
+    The result has the descriptor's block shape. Of windows, `offsets` are the first window and
+    channel, then, by spatial axis, the tap, and then the windows of an image.
     """
 
     name = "tile.desc_load"

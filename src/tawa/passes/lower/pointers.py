@@ -33,6 +33,7 @@ from tawa.ir.types import (
     with_shape,
 )
 from tawa.ir.walk import walk
+from tawa.layouts.windows import Window
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase, replace
 from tawa.passes.lower.maps import is_host_made
@@ -44,6 +45,7 @@ def expand_accesses(lowering: Lowering, role: hopper.Role) -> None:
         match operation:
             case tile.DescLoad():
                 spare = lowering.plan.sharing and not _feeds_product(operation.result)
+                spare = spare and _window(operation.desc) is None  # only TMA counts windows
                 reason = "the plan keeps shared memory for the operands of products" * spare
                 if reason := reason or _objection(lowering, operation.desc):
                     lowering.note(f"TMA for {name_of(operation)}", reason)
@@ -61,6 +63,12 @@ def expand_accesses(lowering: Lowering, role: hopper.Role) -> None:
                     expand_write(operation)
             case _:
                 continue
+
+
+def _window(desc: SSAValue) -> Window | None:
+    """Return the windows a descriptor is of."""
+    assert isinstance(desc.type, DescType)
+    return desc.type.window
 
 
 def _feeds_product(value: SSAValue) -> bool:

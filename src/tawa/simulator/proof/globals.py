@@ -220,10 +220,16 @@ def _violation(before: GlobalAccess, after: GlobalAccess) -> Violation:
 
 def box_of(
     operation: hopper.TmaLoad | hopper.TmaStore, env: list[Scalar], places: tuple[int, ...]
-) -> Box:
-    """Return the box of a copy: its offsets from the environment, the extents of its view."""
-    kind = operation.view.type
+) -> Box | None:
+    """Return the box of a copy: its offsets from the environment, the extents of its view.
+
+    None for windows, whose pixels lie anywhere in the images.
+    """
+    kind, source = operation.view.type, operation.map.type
     assert isinstance(kind, ViewType)
+    assert isinstance(source, TensorMapType)
+    if len(places) > len(source.box_shape):
+        return None
     extents = kind.shape
     if len(extents) != len(places):
         unit = (1,) * (len(places) - len(extents))

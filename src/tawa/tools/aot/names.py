@@ -107,6 +107,12 @@ def fields_of(kernel: CompiledKernel, sized: Set[str]) -> Fields:
                 why="a launcher in C takes numbers, addresses and tensors",
                 remedy="give the kernel a parameter for each item",
             )
+        if isinstance(argument, DescriptorArg) and argument.window is not None:
+            raise ArgumentError(
+                f"{kernel.name}: the argument '{name}' is a descriptor of windows",
+                why="launchers in C encode tensor maps of tiles, not of windows",
+                remedy="pass a descriptor of the images, or launch the kernel from Python",
+            )
         if not isinstance(argument, ConstantArg):
             names[name] = fresh(plain(name, kernel.name))
     for name in sorted(sized):

@@ -111,13 +111,41 @@ def _descriptor(c: Context, value: Value) -> Descriptor:
     raise c.builder.error(TypeMismatch, f"a descriptor is needed here, this is {describe(value)}")
 
 
-def load(c: Context, desc: Value, offsets: Value) -> Value:
+def load(c: Context, desc: Value, offsets: Value, tap: Value = arg.NONE) -> Value:
     """Emit the load of a tile."""
     source = _descriptor(c, desc)
-    places = [offset.ssa for offset in _offsets(c, source, offsets)]
+    numbers = *_offsets(c, source, offsets), *_taps(c, source, tap), *c.builder.counts(source)
+    places = [number.ssa for number in numbers]
     kind = ir_type(in_memory(source.dtype), source.block_shape)
     made = c.builder.make(tile.DescLoad(operands=[source.ssa, places], result_types=[kind]))
     return arithmetic.cast(c.builder, made, source.dtype)
+
+
+def _taps(c: Context, desc: Descriptor, tap: Value) -> tuple[Tensor, ...]:
+    """Return the place in a window by axis, () for blocks that are not of windows."""
+    window = desc.type.window
+    if window is None:
+        if arg.is_none(tap):
+            return ()
+        raise c.builder.error(
+            DescriptorError,
+            f"tap= in the load of a {describe(desc)}",
+            why="taps are places in a window, and its blocks are of the tensor itself",
+            remedy="leave tap out, or pass a tawa.WindowDescriptor",
+        )
+    what = f"a window of {'x'.join(map(str, window.size))}"
+    if arg.is_none(tap) or len(arg.sequence(tap)) != window.axes:
+        raise c.builder.error(
+            DescriptorError,
+            f"the load of a {describe(desc)} needs tap=, a place in {what}",
+            why=f"a block is what consecutive windows see at one place, {window.axes} numbers",
+            remedy="write desc.load([window, channel], tap=(row, column))",
+        )
+    for value, extent in zip(arg.sequence(tap), window.size):
+        number = arithmetic.as_number(value)
+        if number is not None and not 0 <= number < extent:
+            raise c.builder.error(DescriptorError, f"tap {number} lies outside {what}")
+    return scalars(c, tap, int32, "a tap")
 
 
 def _block_for(c: Context, desc: Descriptor, value: Value) -> Tensor:
@@ -133,9 +161,22 @@ def _block_for(c: Context, desc: Descriptor, value: Value) -> Tensor:
     return as_stored(c, block, desc.dtype, block.shape)
 
 
+def _written(c: Context, value: Value) -> Descriptor:
+    """Return a descriptor that is written through; raises DescriptorError for windows."""
+    desc = _descriptor(c, value)
+    if desc.type.window is not None:
+        raise c.builder.error(
+            DescriptorError,
+            f"a {describe(desc)} is written",
+            why="windows share pixels: TMA only loads them",
+            remedy="store through a descriptor or pointer of the array itself",
+        )
+    return desc
+
+
 def store(c: Context, desc: Value, offsets: Value, value: Value) -> Value:
     """Emit the store of a tile."""
-    target = _descriptor(c, desc)
+    target = _written(c, desc)
     block = _block_for(c, target, value)
     places = [offset.ssa for offset in _offsets(c, target, offsets)]
     c.builder.emit(tile.DescStore(operands=[target.ssa, places, block.ssa]))
@@ -150,7 +191,7 @@ _ATOMICS = {"add": _ADD, "max": _EXTREMA, "min": _EXTREMA, "and": _BITS, "or": _
 
 
 def _atomic(function: str, c: Context, desc: Value, offsets: Value, value: Value) -> Value:
-    target = _descriptor(c, desc)
+    target = _written(c, desc)
     if target.dtype.name not in _ATOMICS[function]:
         raise c.builder.error(
             TypeMismatch,

@@ -26,7 +26,7 @@ from tawa.language.dtypes import int32, int64, pointer_type
 def _row_numbers(c: Context, desc: Descriptor, name: str, value: Value) -> Tensor:
     """Return the numbers of the rows; raises for a descriptor whose block_shape is not one row."""
     block = desc.block_shape
-    if len(block) != 2 or block[0] != 1:
+    if len(block) != 2 or block[0] != 1 or desc.type.window is not None:
         raise c.builder.error(
             DescriptorError,
             f"{name} of a {describe(desc)}",
