@@ -119,11 +119,16 @@ def encode_map(parameter: TensorMapParameter, named: Mapping[str, Any]) -> tuple
     rank = len(extents)
     pad = [1] * (5 - rank)
     box = list(reversed(parameter.box))
+    window, turns = parameter.window, [0, 0, 0]
+    if window is not None:  # as copies.cc has them
+        corners = zip(reversed(window.lower), reversed(window.upper))
+        box += [(low & 0xFFFF) | high << 16 for low, high in corners]
+        turns[: window.axes] = reversed(window.stride)
     shift = parameter.swizzle.bit_length() - 1 if parameter.swizzle else 0
     steps = [stride * size for stride in reversed(strides)]
     return struct.pack(
-        "<q5q5q5i5B", 0, *reversed(extents), *pad, *steps, *pad, *box, *pad, rank, size, shift,
-        parameter.padding == "nan", ord(NUMBERS.get(parameter.dtype, "?")),
+        "<q5q5q5i8B", 0, *reversed(extents), *pad, *steps, *pad, *box, *[1] * (5 - len(box)), rank,
+        size, shift, parameter.padding == "nan", ord(NUMBERS.get(parameter.dtype, "?")), *turns,
     ), place  # fmt: skip
 
 

@@ -80,6 +80,10 @@ def twin(name: str, parameters: list[str]) -> str:
         count = sum(item.startswith("a") for item in arguments)
         kinds = f"emu::{SUMS[found[2]]}, emu::{TYPES[found[3]]}, emu::{TYPES[found[4]]}"
         return f"emu::mma({{{found[1]}, {kinds}, {count}}}, d, {{{words}}});"
+    if name.startswith("tma_load_windows"):
+        mask = "blocks" if "multicast" in name else "0"
+        taps = ", ".join(item for item in arguments if re.fullmatch(r"tap\d", item))
+        return f"emu::tma_load_windows(to, map, barrier, {{{places}}}, {{{taps}}}, {mask});"
     if name.startswith("tma_load"):
         mask = "blocks" if "multicast" in name else "0"
         return f"emu::tma_load(to, map, barrier, {{{places}}}, {mask});"

@@ -17,6 +17,7 @@ from tawa.codegen import CudaSource
 from tawa.codegen.parameters import PointerParameter, TensorMapParameter
 from tawa.codegen.wrappers import barriers as b
 from tawa.codegen.wrappers.core import PRELUDE, Wrapper, closure
+from tawa.layouts.windows import Window
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,9 @@ def tensor_map(
     *,
     swizzle: int = 0,
     padding: str = "zero",
+    window: Window | None = None,
 ) -> TensorMapParameter:
-    return TensorMapParameter(label, dtype, box, swizzle, padding, source)
+    return TensorMapParameter(label, dtype, box, swizzle, padding, source, window=window)
 
 
 FILLED = 31744
@@ -118,13 +120,15 @@ block_sync();
 BARRIER = (b.BARRIER_INIT, b.FENCE_BARRIER_INIT, b.BLOCK_SYNC, b.BARRIER_EXPECT, b.BARRIER_WAIT)
 
 
-def load_box(label: str, place: int, size: int, at: Sequence[int], phase: int = 0) -> str:
-    """One thread loads a box and all threads wait for it."""
-    where = ", ".join(map(str, at))
+def load_box(
+    label: str, place: int, size: int, at: Sequence[int], phase: int = 0, taps: Sequence[int] = ()
+) -> str:
+    """One thread loads a box, of windows where there are `taps`, and all threads wait for it."""
+    where, how = ", ".join(map(str, (*at, *taps))), "windows_" if taps else ""
     return f"""\
 if (thread == 0) {{
   barrier_expect(shared + {FILLED}, {size});
-  tma_load_{len(at)}d(shared + {place}, &{label}, shared + {FILLED}, {where});
+  tma_load_{how}{len(at)}d(shared + {place}, &{label}, shared + {FILLED}, {where});
 }}
 barrier_wait(shared + {FILLED}, {phase});
 """

@@ -16,6 +16,7 @@ from instructions import (
 )
 from tawa.codegen.wrappers import arithmetic, memory, tma
 from tawa.codegen.wrappers import barriers as b
+from tawa.layouts.windows import Window
 
 RANDOM = np.random.default_rng(5)
 WORD = memory.shared_load("u32", 1)
@@ -120,6 +121,60 @@ def ranks() -> list[Program]:
                 given,
                 expected,
                 maps=(one,),
+            )
+        )
+    return made
+
+
+WINDOWS = (
+    # images, windows, first window (all axes, slowest first), tap, swizzle
+    ((3, 7, 16), Window((3,), (1,), ((1, 1),), (1,)), (0, 0), (2,), 0),
+    ((3, 300, 16), Window((5,), (2,), ((4, 0),), (2,)), (1, 147), (0,), 32),
+    ((2, 5, 6, 16), Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)), (0, 0, 3), (0, 2), 32),
+    ((2, 5, 6, 32), Window((3, 3), (2, 2), ((1, 0), (0, 1)), (1, 1)), (0, 1, 1), (2, 1), 64),
+    ((3, 9, 4, 64), Window((2, 3), (3, 1), ((0, 3), (2, 2)), (2, 1)), (1, 0, 2), (1, 0), 128),
+    ((2, 3, 4, 5, 16), Window((2, 3, 1), (1, 2, 1), ((1, 0), (1, 1), (0, 0)), (1, 1, 1)),
+     (0, 2, 1, 3), (1, 2, 0), 32),
+    ((2, 6, 6, 16), Window((1, 1), (8, 4), ((0, 0), (0, 0)), (1, 1)), (0, 0, 1), (0, 0), 0),
+    ((2, 6, 6, 16), Window((3, 3), (1, 1), ((-1, 0), (0, -1)), (1, 1)), (0, 1, 1), (2, 2), 32),
+)  # fmt: skip
+
+
+def windows() -> list[Program]:
+    """Pixels are counted from a first window on through rows, images and what is behind the last;
+    a tap moves all of them, and what then lies outside of an image is zero.
+    """
+    made: list[Program] = []
+    for shape, window, first, tap, swizzle in WINDOWS:
+        given = RANDOM.integers(-99, 99, shape).astype(np.float16)
+        counts, pixels, channels = (shape[0], *window.counts(shape[1:-1])), 24, min(shape[-1], 64)
+        expected = np.zeros((pixels, channels), np.float16)
+        for pixel in range(pixels):
+            number = np.ravel_multi_index(first, counts) + pixel
+            if number < np.prod(counts):
+                image, *at = np.unravel_index(number, counts)
+                axes = zip(at, window.stride, window.lower, tap, window.dilation)
+                place = [int(a * step + low + t * apart) for a, step, low, t, apart in axes]
+                if all(0 <= p < extent for p, extent in zip(place, shape[1:-1])):
+                    expected[pixel] = given[(image, *place)][:channels]
+        axes = zip(first[1:], window.stride, window.lower)
+        start = (first[0], *(at * step + low for at, step, low in axes), 0)
+        moved = [t * apart for t, apart in zip(tap, window.dilation)]
+        box = tensor_map(
+            "map", "given", "f16", (pixels, channels), swizzle=swizzle, window=window
+        )  # fmt: skip
+        size = expected.nbytes
+        placed = np.empty(size, np.uint8)
+        placed[swizzled(np.arange(size), swizzle)] = expected.view(np.uint8).ravel()
+        load = load_box("map", 0, size, start[::-1], taps=moved[::-1])
+        made.append(
+            Program(
+                f"TMA load of windows {window} from {first} at tap {tap}",
+                (*BARRIER, tma.tma_load(len(shape), windows=True), WORD),
+                ONE_BARRIER + load + copy_out(0, size),
+                given,
+                placed,
+                maps=(box,),
             )
         )
     return made
@@ -355,7 +410,7 @@ for (int i = 0; i < 6; ++i) ((float*)result)[32 * i + lane] = shuffle_xor(x, mas
 
 
 PROGRAMS = [
-    *swizzles(), *fills(), *starts(), *ranks(), *stores(), written_by_threads(),
+    *swizzles(), *fills(), *starts(), *ranks(), *windows(), *stores(), written_by_threads(),
     *copies_by_threads(), *matrices(), shuffles(), *hinted(),
 ]  # fmt: skip
 assert Program.shared >= FILLED + 64

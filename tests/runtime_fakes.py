@@ -92,6 +92,8 @@ class FakeDriver:
         ctypes.memset(arguments[0], len(self.encoded), 128)
         return 0
 
+    encode_im2col = encode_tiled
+
     def current_device(self) -> int:
         return self.current
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import pytest
 
 from tawa.codegen.parameters import TensorMapParameter
 from tawa.errors import DescriptorError
+from tawa.layouts.windows import Window
 from tawa.runtime.tensor_map import Tensor, check, encode
 
 ADDRESS = 0x7F0000000000
@@ -44,6 +46,24 @@ class Recorder:
             }
         )
         ctypes.memset(at, 0x5A, 128)
+        return self.code
+
+    encode_tiled = __call__
+
+    def encode_im2col(self, at, kind, rank, address, extents, strides, *more):
+        lower, upper, channels, pixels, steps, *modes = more
+        read = lambda where, what, count: list((what * count).from_address(where))  # noqa: E731
+        self.calls.append(
+            {
+                "extents": read(extents, ctypes.c_uint64, rank),
+                "strides": read(strides, ctypes.c_uint64, rank - 1),
+                "lower": read(lower, ctypes.c_int, rank - 2),
+                "upper": read(upper, ctypes.c_int, rank - 2),
+                "box": (channels, pixels),
+                "steps": read(steps, ctypes.c_uint32, rank),
+                "modes": tuple(modes),
+            }
+        )
         return self.code
 
 
@@ -104,6 +124,29 @@ def test_a_dimension_of_one_may_have_any_stride():
     driver = Recorder()
     encode(parameter(), tensor((1, 128), (3, 1)), driver)
     assert driver.calls[0]["strides"] == [16]
+
+
+def test_windows_are_told_by_corners():
+    window = Window((3, 5), (2, 1), ((1, 0), (2, 3)), (1, 2))
+    driver = Recorder()
+    images = Tensor("x", ADDRESS, (4, 20, 30, 64), (38400, 1920, 64, 1))
+    encode(replace(parameter(), window=window), images, driver)
+    assert driver.calls == [
+        {
+            "extents": [64, 30, 20, 4],
+            "strides": [128, 3840, 76800],
+            "lower": [-2, -1],
+            "upper": [-5, -2],
+            "box": (64, 128),
+            "steps": [1, 1, 2, 1],
+            "modes": (0, 3, 2, 0),
+        }
+    ]
+    far = replace(images, extents=(1 << 24, 20, 30, 64))
+    with pytest.raises(DescriptorError, match="windows"):
+        encode(replace(parameter(), window=window), far, driver)
+    with pytest.raises(DescriptorError, match="4 dimensions and its block_shape 2"):
+        encode(parameter(), images, driver)
 
 
 def test_padding_nan():

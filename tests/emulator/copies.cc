@@ -13,6 +13,8 @@ struct Map {  // what the test writes into a TensorMap: fastest dimension first
   long long strides[5];  // bytes
   int box[5];
   unsigned char rank, element, swizzle_shift, padding_nan, type;
+  // Of windows, by spatial axis: the step; box[2 + axis] has the corners, the lower in 16 bits.
+  unsigned char steps[3];
 };
 
 static unsigned swizzle(const Map& map, unsigned offset) {
@@ -21,9 +23,11 @@ static unsigned swizzle(const Map& map, unsigned offset) {
   return offset ^ (offset >> 3 & mask);
 }
 
+static bool of_windows(const Map& map) { return map.steps[0]; }
+
 static long box_bytes(const Map& map) {
   long bytes = map.element;
-  for (int d = 0; d < map.rank; ++d) bytes *= map.box[d];
+  for (int d = 0; d < (of_windows(map) ? 2 : map.rank); ++d) bytes *= map.box[d];
   return bytes;
 }
 
@@ -45,17 +49,44 @@ static void boxed(const Map& map, const int* start, Visit visit) {
   }
 }
 
+// PTX ISA, "Im2col mode": from the first pixel on, by steps of each axis; behind the upper corner
+// an axis begins at its lower corner again and the next one goes a step, the images' in the end.
+template <class Visit>
+static void seen(const Map& map, std::vector<int> at, const std::vector<int>& taps, Visit visit) {
+  unsigned offset = 0;
+  const int images = map.rank - 1;
+  for (int pixel = 0; pixel < map.box[1]; ++pixel) {
+    for (int c = 0; c < map.box[0]; ++c, offset += map.element) {
+      long long address = (long long)(at[0] + c) * map.strides[0];
+      bool inside = at[0] + c >= 0 && at[0] + c < map.extents[0];
+      for (int d = 1; d < map.rank; ++d) {
+        long long where = at[d] + (d < images ? taps[d - 1] : 0);
+        inside = inside && where >= 0 && where < map.extents[d];
+        address += where * map.strides[d];
+      }
+      visit(offset, inside ? map.base + address : nullptr);
+    }
+    int d = 1;
+    for (; d < images; ++d) {
+      at[d] += map.steps[d - 1];
+      if (at[d] < map.extents[d] + (map.box[1 + d] >> 16)) break;
+      at[d] = (short)(map.box[1 + d] & 0xFFFF);
+    }
+    if (d == images) ++at[d];
+  }
+}
+
 static void check_start(const Map& map, int column) {
   // Not in PTX; an H200 stops with an illegal instruction.
   if ((long)column * map.element % 16)
     throw std::out_of_range("a box of TMA begins at a multiple of 16 bytes");
 }
 
-void tma_load(unsigned to, const void* source, unsigned address, Places places, unsigned blocks) {
-  const Map map = *(const Map*)source;
+template <class Boxed>
+static void load(
+    unsigned to, const Map& map, unsigned address, int column, unsigned blocks, Boxed boxed) {
   if (to % 128) throw std::out_of_range("TMA writes from a multiple of 128 bytes on");
-  std::vector<int> start(places);
-  check_start(map, start[0]);
+  check_start(map, column);
   for (auto& block : machine->blocks) {
     if (blocks ? !(blocks >> block->rank & 1) : block.get() != self().block) continue;
     Block* target = block.get();
@@ -64,13 +95,32 @@ void tma_load(unsigned to, const void* source, unsigned address, Places places, 
       unsigned low = to & 1023;  // the swizzle looks at the address
       unsigned char fill[8] = {};
       for (int i = 0; i < 8 && map.padding_nan; ++i) fill[i] = i % 2 ? 0x7F : 0xF7;  // as an H200
-      boxed(map, start.data(), [&](unsigned offset, unsigned char* from) {
+      boxed([&](unsigned offset, unsigned char* from) {
         unsigned place = to - low + swizzle(map, low + offset);
         deliver(place, from ? from : fill, map.element, *target);
       });
       complete(barrier(target, address), box_bytes(map));
     });
   }
+}
+
+void tma_load(unsigned to, const void* source, unsigned address, Places places, unsigned blocks) {
+  const Map map = *(const Map*)source;
+  if (of_windows(map)) throw std::logic_error("a box of tiles through a map of windows");
+  std::vector<int> start(places);
+  load(to, map, address, start[0], blocks, [=](auto visit) { boxed(map, start.data(), visit); });
+}
+
+void tma_load_windows(
+    unsigned to, const void* source, unsigned address, Places places, Places offsets,
+    unsigned blocks) {
+  const Map map = *(const Map*)source;
+  if (!of_windows(map)) throw std::logic_error("windows through a map of tiles");
+  std::vector<int> start(places), taps(offsets);
+  const int most = map.rank == 3 ? 65535 : map.rank == 4 ? 255 : 31;
+  for (int tap : taps)
+    if (tap < 0 || tap > most) throw std::out_of_range("the place of a tap in its window");
+  load(to, map, address, start[0], blocks, [=](auto visit) { seen(map, start, taps, visit); });
 }
 
 template <class T>

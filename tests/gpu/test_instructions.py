@@ -56,7 +56,7 @@ def run(number: int) -> np.ndarray:
                 tensor = Tensor(
                     parameter.source, placed[parameter.source].data_ptr(), array.shape, steps
                 )
-                buffer: MapBuffer = encode(parameter, tensor, driver.encode_tiled)
+                buffer: MapBuffer = encode(parameter, tensor, driver)
                 keep.append(buffer)
                 addresses.append(buffer.address)
             case _:

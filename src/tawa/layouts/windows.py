@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _CORNERS = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}
-"""Corners of the box of first pixels lie in -x .. x - 1, by spatial axes; a tap's place below 2x."""
+"""By spatial axes: corners lie in -x .. x - 1, and the place of a tap in its window below 2x."""
 _STEP_MOST = 8  # the traversal stride
 
 

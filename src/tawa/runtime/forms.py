@@ -16,8 +16,8 @@ from typing import Any
 from tawa.constants import freeze
 from tawa.errors import ArgumentError
 from tawa.frontend.source import UNSET, contents
-from tawa.runtime.arrays import is_array, is_tensor
 from tawa.layouts.windows import Window
+from tawa.runtime.arrays import is_array, is_tensor
 from tawa.runtime.descriptors import is_descriptor, window_of
 from tawa.runtime.fingerprint import Binding
 from tawa.runtime.kernel import KernelFunction, Parameter, is_jit

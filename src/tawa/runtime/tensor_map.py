@@ -1,7 +1,7 @@
 """Tensor maps (CUtensorMap): the rules TMA puts on a tensor, and the encoding by the driver.
 
-Rules: CUDA driver API, "cuTensorMapEncodeTiled" and "cuTensorMapEncodeIm2col" (of windows). A tensor with a dimension of 0 has no map: the
-kernel gets 128 zero bytes and never uses them.
+Rules: CUDA driver API, "cuTensorMapEncodeTiled" and "cuTensorMapEncodeIm2col" (of windows). A
+tensor with a dimension of 0 has no map: the kernel gets 128 zero bytes and never uses them.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.analysis.effects import is_volatile
 from tawa.analysis.memory import roots_of
 from tawa.ir import hopper, line_of, tile
-from tawa.ir.types import ViewType
+from tawa.ir.types import TensorMapType, ViewType
 from tawa.simulator.proof.census import Census
 from tawa.simulator.proof.expressions import Expr, Scalar
 from tawa.simulator.proof.machine import Agent
