@@ -51,7 +51,7 @@ def exact(x, w, g):
 
 def variant(form, splits=1, **options):
     sizes = TILE if form in ("pointers", "direct") else BOX
-    if form == "im2col":
+    if form in ("im2col", "window"):
         sizes = BOX | {"BLOCK_H": 1, "BLOCK_W": 64}
     return Variant(form, tawa.Config({**sizes, **options}), splits)
 
@@ -131,6 +131,8 @@ def test_many_random_geometries():
 
 
 TAKEN = [
+    ("window", Geometry(2, 9, 11, 24, 40, 3, 3, (3, 2), (2, 1, 0, 2), (1, 2))),
+    ("window", Geometry(1, 7, 9, 48, 48, 2, 3, (1, 4), (1, 1, 1, 1), groups=3)),
     ("rows", Geometry(2, 9, 11, 24, 40, 3, 3)),
     ("rows", Geometry(2, 9, 11, 8, 40, 4, 2, (3, 2))),
     ("taps", Geometry(2, 7, 9, 24, 40, 3, 2, padding=(0, 1, 2, 1), dilation=(2, 1))),
@@ -171,11 +173,12 @@ def test_what_is_beside_an_edge_spoils_only_its_own_windows(form, g):
 def test_the_views_agree_bit_for_bit():
     g = Geometry(2, 10, 12, 16, 24, 3, 3)
     x, w = arrays(g)
-    first, *others = (run(g, form, x, w) for form in ("rows", "taps", "im2win", "padded"))
+    first, *others = (run(g, form, x, w) for form in (*VIEWS[:3], "im2win", "padded"))
     for other in others:
         assert np.array_equal(first.view(np.int16), other.view(np.int16))
     strided = Geometry(2, 10, 12, 16, 24, 3, 3, (2, 2))
-    first, *others = (run(strided, form, x, w) for form in ("rows", "parity", "im2win"))
+    forms = ("window", "rows", "parity", "im2win")
+    first, *others = (run(strided, form, x, w) for form in forms)
     for other in others:
         assert np.array_equal(first.view(np.int16), other.view(np.int16))
 
@@ -188,7 +191,7 @@ def test_types(dtype):
     assert np.array_equal(y, exact(x, w, g))
 
 
-@pytest.mark.parametrize("form", ["taps", "im2win", "im2col", "padded", "pointers", "direct"])
+@pytest.mark.parametrize("form", ["window", *PACKINGS, "pointers", "direct"])
 def test_int8_is_exact(form):
     g = Geometry(2, 7, 9, 32, 32, 3, 3, padding=(1, 1, 1, 1))
     random = np.random.default_rng(0)
@@ -343,6 +346,10 @@ def test_the_ablation_of_the_paper():
 # --- refusals -------------------------------------------------------------------------------------
 
 REFUSED = [
+    ("window", Geometry(1, 20, 20, 16, 16, 3, 3, (9, 1)), "at most 8"),
+    ("window", Geometry(1, 400, 8, 16, 16, 3, 3, dilation=(70, 1)), "corner"),
+    ("window", Geometry(1, 8, 8, 24, 16, 3, 3, groups=2), "bytes, and a step of 32"),
+    ("window", Geometry(1, 8, 8, 3, 16, 3, 3), "bytes apart"),
     ("rows", Geometry(1, 8, 8, 16, 16, 3, 3, padding=(1, 1, 1, 1)), "padding"),
     ("rows", Geometry(1, 8, 8, 16, 16, 3, 3, dilation=(2, 2)), "dilation"),
     ("rows", Geometry(1, 8, 8, 16, 16, 3, 3, groups=2), "groups"),
@@ -468,7 +475,7 @@ def test_few_tiles_are_dealt_out():
 
 def test_boxes_fit_the_image():
     g = Geometry(128, 56, 56, 64, 64, 3, 3)
-    first = variants(problem(g))[0]
+    first = variants(problem(g), "taps")[0]
     images, rows, columns = first.box
     count = -(-128 // images) * -(-54 // rows) * -(-54 // columns)
     assert count * images * rows * columns < 1.1 * g.pixels
@@ -478,7 +485,7 @@ def test_boxes_fit_the_image():
 def test_first_layers_are_specialized(c):
     """The product of every packed form and view has a producer of its own."""
     g = Geometry(2, 33, 33, c, 64, 7, 7, (2, 2))
-    for form in ("rows", *PACKINGS):
+    for form in ("window", "rows", *PACKINGS):
         if refused(form, problem(g)):
             continue
         x, w = arrays(g)

@@ -19,7 +19,7 @@ from tawa.kernels.conv_operands import bind  # noqa: E402
 from tawa.kernels.conv_variants import refused, variants  # noqa: E402
 
 LAST = torch.channels_last
-FORMS = ("rows", "taps", "parity", "im2win", "im2col", "padded", "pointers", "direct")
+FORMS = ("window", "rows", "taps", "parity", "im2win", "im2col", "padded", "pointers", "direct")
 BAND = 4096  # elements
 MARK = 77.0
 

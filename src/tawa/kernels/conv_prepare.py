@@ -57,10 +57,10 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
         "PAD_W": g.padding[2],
         "DILATION_H": g.dilation[0],
         "DILATION_W": g.dilation[1],
-        "CHANNELS": g.c,
+        "CHANNELS": g.channels,
     }
     w = _filters(operands.w, g.groups, g.filters, seen.taps, seen.k, (g.window, seen.k), sizes)
-    shape = (g.n, g.ho, g.wo)
+    shape = (1, 1, g.pixels) if form == "window" else (g.n, g.ho, g.wo)
     return _launches(operands, variant, x, w, (seen.taps, seen.k), shape, options)
 
 

@@ -226,6 +226,8 @@ def axes_of(form: str, g: Geometry, size: int) -> Axes:
     """Return what the boxes of a form are cut from."""
     if form == "im2col":
         return Axes(1, 1, g.pixels, bytes=packing(form, g, size).images.column * size)
+    if form == "window":
+        return Axes(1, 1, g.pixels, (1, 1), (1, 1), g.stride[0] * g.stride[1] * g.channels * size)
     if form == "im2win":
         column = packing(form, g, size).images.column * size
         return Axes(1, g.n * g.ho, g.wo, (1, g.stride[1]), (1, g.fw), column)

@@ -2,13 +2,15 @@
 
 | view | dimensions | takes |
 |---|---|---|
+| window | [N * Ho * Wo, C] at each tap: TMA counts windows (im2col mode) | strides to 8, all else |
 | rows | (N, Ho, Fh, Wo, Fw * C) | any stride, no padding; K runs over whole rows of a window |
 | taps | (N, H, W, C); with groups (N, H, W, g, C/g) | stride 1, padding, dilation, groups |
 | parity | (N, H/s, s, W/s, s * C) | strides with padding and dilation |
 | packed | (N * Ho, Wo, Fw * P) of an im2win buffer | any stride, any C, padding |
 
-In the views taps and parity coordinates are shifted by the tap; what lies outside is zero. The
-views rows and packed overlap: neighbouring windows share memory, which loads may.
+In the view window a tile is any run of output pixels, in the others a box of them. In the views
+taps and parity coordinates are shifted by the tap; what lies outside is zero. The views rows and
+packed overlap: neighbouring windows share memory, which loads may.
 """
 
 from __future__ import annotations
@@ -19,24 +21,33 @@ from typing import Any
 import tawa
 from tawa.kernels.arrays import View
 from tawa.kernels.conv_geometry import Geometry
+from tawa.layouts.windows import Window
 
-VIEWS = ("rows", "taps", "parity")
+VIEWS = ("window", "rows", "taps", "parity")
 """The views in place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A view: its dimensions, the taps of a window and the elements that lie together in each."""
+    """A view: its dimensions, the taps of a window and the elements that lie together in each.
+
+    `whole`: a step of K takes elements of a tap alone, since others follow them.
+    """
 
     view: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     taps: int
     k: int
+    whole: bool = False
+    window: Window | None = None
 
     def descriptor(self, base: Any, box: tuple[int, int, int], k: int) -> Any:
         """Describe `base` in blocks of a box of pixels by `k`."""
         images, rows, columns = box
+        if (seen := self.window) is not None:
+            how = {"stride": seen.stride, "padding": seen.padding, "dilation": seen.dilation}
+            return tawa.WindowDescriptor(base, seen.size, [columns, k], **how)
         match self.view:
             case "rows" | "parity":
                 block = [images, rows, 1, columns, k]
@@ -53,6 +64,9 @@ def windows(view: str, geometry: Geometry, x: View) -> Windows:
     """Return a view in place of `x`, which `refusal` does not refuse."""
     g = geometry
     image, row, pixel, _ = x.strides
+    if view == "window":
+        seen = window_of(g)
+        return Windows(view, x.shape, x.strides, g.fh * g.fw, g.channels, g.groups > 1, seen)
     if view == "rows":
         shape = (g.n, g.ho, g.fh, g.wo, g.fw * g.c)
         strides = (image, g.stride[0] * row, row, g.stride[1] * pixel, 1)
@@ -61,13 +75,19 @@ def windows(view: str, geometry: Geometry, x: View) -> Windows:
         down, across = g.stride
         shape = (g.n, g.h // down, down, g.w // across, across * g.c)
         strides = (image, down * row, row, across * pixel, 1)
-        return Windows(view, shape, strides, g.fh * g.fw, g.c)
+        return Windows(view, shape, strides, g.fh * g.fw, g.c, True)
     if g.groups > 1:
         shape = (g.n, g.h, g.w, g.groups, g.channels)
         strides = (image, row, pixel, g.channels, 1)
         return Windows("groups", shape, strides, g.fh * g.fw, g.channels)
     shape, strides = (g.n, g.h, g.w, g.c), (image, row, pixel, 1)
     return Windows(view, shape, strides, g.fh * g.fw, g.c)
+
+
+def window_of(g: Geometry) -> Window:
+    """Return the windows of a convolution as TMA counts them."""
+    sides = ((g.padding[0], g.padding[1]), (g.padding[2], g.padding[3]))
+    return Window((g.fh, g.fw), g.stride, sides, g.dilation)
 
 
 def refusal(view: str, geometry: Geometry, x: View) -> str:
@@ -94,6 +114,16 @@ def refusal(view: str, geometry: Geometry, x: View) -> str:
             return f"{name} lie {step * size} bytes apart, and TMA steps by multiples of 16"
     dense = pixel == g.c or g.w == 1
     match view:
+        case "window":
+            if reason := window_of(g).objection:
+                return reason
+            if g.pixels >= 1 << 31:
+                return f"{g.pixels} pixels need more than 31 bits"
+            if g.groups > 1 and g.channels * size % 32:
+                return (
+                    f"{g.channels} channels a group are {g.channels * size} bytes, and a step of 32"
+                    " must divide them"
+                )
         case "rows":
             if g.padding != (0, 0, 0, 0):
                 return f"a row of a window is read in one, so that padding {g.padding} has no place"
@@ -125,11 +155,11 @@ def refusal(view: str, geometry: Geometry, x: View) -> str:
 def depth_of(windows: Windows, itemsize: int) -> int:
     """Return how many elements of K a step takes: 128 bytes, the widest swizzle, or less.
 
-    Less where a tap has less; and in the view parity, where what follows a pixel's channels is
-    another pixel, a divisor of them.
+    Less where a tap has less; and a divisor of them where what follows a tap's channels is another
+    pixel or group.
     """
     depth = 128 // itemsize
-    if windows.view == "parity":
+    if windows.whole:
         while windows.k % depth:
             depth //= 2
         return depth

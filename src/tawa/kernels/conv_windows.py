@@ -79,7 +79,9 @@ def window(
     CHANNELS: tl.constexpr,
 ):
     """Load what the output pixels of a box from (image, row, column) on see through one tap."""
-    if VIEW == "rows":
+    if VIEW == "window":
+        x = x_desc.load([column, group * CHANNELS + k], tap=(tap // FW, tap % FW))
+    elif VIEW == "rows":
         x = x_desc.load([image, row, tap, column, k])
     elif VIEW == "packed":
         x = x_desc.load([row, column, k])
