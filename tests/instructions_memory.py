@@ -17,6 +17,7 @@ from instructions import (
 from tawa.codegen.wrappers import arithmetic, memory, tma
 from tawa.codegen.wrappers import barriers as b
 from tawa.layouts.windows import Window
+from window_definition import seen
 
 RANDOM = np.random.default_rng(5)
 WORD = memory.shared_load("u32", 1)
@@ -147,22 +148,13 @@ def windows() -> list[Program]:
     made: list[Program] = []
     for shape, window, first, tap, swizzle in WINDOWS:
         given = RANDOM.integers(-99, 99, shape).astype(np.float16)
-        counts, pixels, channels = (shape[0], *window.counts(shape[1:-1])), 24, min(shape[-1], 64)
-        expected = np.zeros((pixels, channels), np.float16)
-        for pixel in range(pixels):
-            number = np.ravel_multi_index(first, counts) + pixel
-            if number < np.prod(counts):
-                image, *at = np.unravel_index(number, counts)
-                axes = zip(at, window.stride, window.lower, tap, window.dilation)
-                place = [int(a * step + low + t * apart) for a, step, low, t, apart in axes]
-                if all(0 <= p < extent for p, extent in zip(place, shape[1:-1])):
-                    expected[pixel] = given[(image, *place)][:channels]
+        counts, block = (shape[0], *window.counts(shape[1:-1])), (24, min(shape[-1], 64))
+        number = int(np.ravel_multi_index(first, counts))
+        expected = seen(given, window, number, 0, tap, block)
         axes = zip(first[1:], window.stride, window.lower)
         start = (first[0], *(at * step + low for at, step, low in axes), 0)
         moved = [t * apart for t, apart in zip(tap, window.dilation)]
-        box = tensor_map(
-            "map", "given", "f16", (pixels, channels), swizzle=swizzle, window=window
-        )  # fmt: skip
+        box = tensor_map("map", "given", "f16", block, swizzle=swizzle, window=window)
         size = expected.nbytes
         placed = np.empty(size, np.uint8)
         placed[swizzled(np.arange(size), swizzle)] = expected.view(np.uint8).ravel()
