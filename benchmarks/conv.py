@@ -249,10 +249,10 @@ def main() -> None:
                 print(f"{name}, N = {batch}: no time left", flush=True)
                 continue
             pipe, done = subprocess.PIPE, []
+            program = [sys.executable, __file__, "--dtype", options.dtype]
             workers = {
                 index: subprocess.Popen(
-                    [sys.executable, __file__, "--dtype", options.dtype]
-                    + ["--one", f"{name}:{index}:{batch}"],
+                    [*program, "--one", f"{name}:{index}:{batch}"],
                     stdin=pipe, stdout=pipe, stderr=pipe, text=True,
                 )
                 for index in chosen

@@ -13,12 +13,12 @@ from tawa.kernels.conv import Tuner, conv1d, conv2d, filters, workspace
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, packing
 from tawa.kernels.conv_operands import bind
 from tawa.kernels.conv_prepare import prepare
-from tawa.kernels.conv_variants import Variant, refused, variants
+from tawa.kernels.conv_variants import FORMS, Variant, refused, variants
 from tawa.kernels.conv_views import VIEWS
 from tawa.runtime.dtypes import numpy_dtype
 
-FORMS = (*VIEWS, *PACKINGS, "pointers", "direct")
 BOX = {"BLOCK_I": 1, "BLOCK_H": 8, "BLOCK_W": 8, "BLOCK_N": 32, "BLOCK_K": 16}
+STRIPS = {"BLOCK_R": 4, "BLOCK_C": 32, "STRIP": 3}
 TILE = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32}
 
 
@@ -51,6 +51,8 @@ def exact(x, w, g):
 
 def variant(form, splits=1, **options):
     sizes = TILE if form in ("pointers", "direct") else BOX
+    if form == "depthwise":
+        sizes = STRIPS
     if form in ("im2col", "window"):
         sizes = BOX | {"BLOCK_H": 1, "BLOCK_W": 64}
     return Variant(form, tawa.Config({**sizes, **options}), splits)
@@ -80,7 +82,7 @@ def run(g, form, x, w, splits=1, **options):
 @st.composite
 def geometries(draw):
     small = st.integers(1, 3)
-    groups = draw(st.sampled_from((1, 1, 1, 2, 3)))
+    groups = draw(st.sampled_from((1, 1, 1, 2, 3, 9)))
     channels = draw(st.sampled_from((1, 3, 8, 16, 24, 40)))
     co = groups * draw(st.sampled_from((1, 5, 8, 16, 40)))
     g = Geometry(
@@ -143,6 +145,8 @@ TAKEN = [
     ("im2col", Geometry(2, 9, 11, 3, 24, 3, 2, (2, 3), (1, 0, 1, 1), (2, 1))),
     ("padded", Geometry(2, 9, 11, 3, 24, 3, 4, (2, 1), (1, 0, 1, 1))),
     ("pointers", Geometry(1, 9, 10, 6, 10, 3, 3, (2, 1), (1, 2, 0, 1), (1, 2), 2)),
+    ("depthwise", Geometry(2, 9, 10, 40, 40, 3, 3, (2, 1), (1, 2, 0, 1), (1, 2), 40)),
+    ("depthwise", Geometry(1, 8, 11, 8, 12, 2, 3, (1, 2), (1, 0, 1, 1), (1, 1), 4)),
     ("direct", Geometry(1, 9, 10, 6, 10, 3, 3, (2, 1), (1, 2, 0, 1), (1, 2), 2)),
 ]
 
@@ -366,6 +370,7 @@ REFUSED = [
     ("im2col", Geometry(1, 8, 8, 16, 16, 3, 3, groups=2), "groups"),
     ("padded", Geometry(1, 8, 8, 16, 16, 3, 3, dilation=(2, 2)), "dilation"),
     ("rows", Geometry(1, 8, 8, 16, 15, 3, 3), "stored by TMA"),
+    ("depthwise", Geometry(1, 8, 8, 16, 16, 3, 3), "product of matrices"),
 ]
 
 

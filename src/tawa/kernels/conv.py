@@ -27,8 +27,7 @@ from tawa.kernels.conv_geometry import (
 )
 from tawa.kernels.conv_operands import Operands, bind
 from tawa.kernels.conv_prepare import pack_filters, prepare
-from tawa.kernels.conv_variants import METHODS, Problem, Variant, refused, unlike, variants
-from tawa.kernels.conv_views import VIEWS
+from tawa.kernels.conv_variants import FORMS, METHODS, Problem, Variant, refused, unlike, variants
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.runtime.arrays import Placeholder, is_tensor
 from tawa.runtime.store import DiskStore
@@ -59,8 +58,7 @@ class Tuner(tuning.Tuner[tuple[Problem, str], Variant]):
             )
         found = variants(operands.problem, method)
         if not found:
-            every = (*VIEWS, *PACKINGS, "pointers")
-            reasons = (f"{form}: {refused(form, operands.problem)}" for form in every)
+            reasons = (f"{form}: {refused(form, operands.problem)}" for form in FORMS[:-1])
             raise ArgumentError("no kernel takes these arrays", why="; ".join(reasons))
 
         def candidates() -> list[tuning.Candidate[Variant]]:

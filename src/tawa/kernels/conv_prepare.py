@@ -12,7 +12,7 @@ from typing import Any
 import tawa
 import tawa.language as tl
 from tawa.errors import ArgumentError
-from tawa.kernels import conv_pack, conv_windows
+from tawa.kernels import conv_depthwise, conv_pack, conv_windows
 from tawa.kernels.arrays import BYTES, empty_beside, look
 from tawa.kernels.conv_geometry import (
     PACKINGS,
@@ -44,21 +44,13 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
         return _by_packing(operands, variant)
     if form in ("pointers", "direct"):
         return [_by_pointers(operands, variant)]
+    if form == "depthwise":
+        return _by_strips(operands, variant)
     g = operands.problem.geometry
     seen = windows(form, g, operands.problem.view)
     sizes = variant.config.kwargs
     x = seen.descriptor(operands.x, variant.box, sizes["BLOCK_K"])
-    options = {
-        "VIEW": seen.view,
-        "FW": g.fw,
-        "STRIDE_H": g.stride[0],
-        "STRIDE_W": g.stride[1],
-        "PAD_H": g.padding[0],
-        "PAD_W": g.padding[2],
-        "DILATION_H": g.dilation[0],
-        "DILATION_W": g.dilation[1],
-        "CHANNELS": g.channels,
-    }
+    options = {"VIEW": seen.view, "CHANNELS": g.channels, **_geometry_of(g)}
     w = _filters(operands.w, g.groups, g.filters, seen.taps, seen.k, (g.window, seen.k), sizes)
     shape = (1, 1, g.pixels) if form == "window" else (g.n, g.ho, g.wo)
     return _launches(operands, variant, x, w, (seen.taps, seen.k), shape, options)
@@ -112,13 +104,7 @@ def _pack(x: Any, strides: tuple[int, ...], g: Geometry, buffer: Packed, out: An
         "CHANNELS": g.c,
         "COLUMN": buffer.column,
         "FH": g.fh,
-        "FW": g.fw,
-        "STRIDE_H": g.stride[0],
-        "STRIDE_W": g.stride[1],
-        "PAD_H": g.padding[0],
-        "PAD_W": g.padding[2],
-        "DILATION_H": g.dilation[0],
-        "DILATION_W": g.dilation[1],
+        **_geometry_of(g),
     }
     sizes = (g.h, g.w, buffer.lines // g.n, buffer.columns, buffer.pitch)
     grid = (buffer.lines, ceil(buffer.columns / columns), ceil(buffer.column / part))
@@ -182,13 +168,7 @@ def _by_pointers(
         g, steps = seen, strides
     options = sizes | {
         "FH": g.fh,
-        "FW": g.fw,
-        "STRIDE_H": g.stride[0],
-        "STRIDE_W": g.stride[1],
-        "PAD_H": g.padding[0],
-        "PAD_W": g.padding[2],
-        "DILATION_H": g.dilation[0],
-        "DILATION_W": g.dilation[1],
+        **_geometry_of(g),
         "CHANNELS": g.channels,
         "GROUPS": g.groups,
         "DIRECT": variant.form == "direct",
@@ -200,6 +180,36 @@ def _by_pointers(
     arguments = (*arrays, operands.y, *extra, *numbers)
     options["SUM"] = _sum(problem)
     return Launch(conv_windows.conv_pointers, grid, arguments, options | _finish(problem))
+
+
+def _by_strips(operands: Operands, variant: Variant) -> list[Launch]:
+    """Return the launches that pack filters by taps and convolve in strips."""
+    problem, sizes = operands.problem, variant.config.all_kwargs()
+    g, count = problem.geometry, problem.geometry.co * problem.geometry.window
+    taps = empty_beside(operands.y, (count,), look(operands.w).dtype)
+    options = {"TAPS": g.window, "BLOCK": _FINISH}
+    packed = (operands.w, taps, g.co)
+    first = Launch(conv_depthwise.pack_taps, (ceil(count / _FINISH),), packed, options)
+    strips = g.n * g.ho * ceil(g.wo / sizes["STRIP"])
+    arrays = (operands.x, taps, operands.y, operands.residual, operands.scale, operands.bias)
+    numbers = (strips, g.h, g.w, g.ho, g.wo, g.co, *problem.strides[:3])
+    options = sizes | _geometry_of(g) | _finish(problem)
+    options |= {"CHANNELS": g.channels, "FILTERS": g.filters, "FH": g.fh, "SUM": _sum(problem)}
+    grid = (ceil(strips / sizes["BLOCK_R"]), ceil(g.co / sizes["BLOCK_C"]))
+    return [first, Launch(conv_depthwise.conv_depthwise, grid, (*arrays, *numbers), options)]
+
+
+def _geometry_of(g: Geometry) -> dict[str, int]:
+    """Return what a kernel's windows are, as meta-parameters."""
+    return {
+        "FW": g.fw,
+        "STRIDE_H": g.stride[0],
+        "STRIDE_W": g.stride[1],
+        "PAD_H": g.padding[0],
+        "PAD_W": g.padding[2],
+        "DILATION_H": g.dilation[0],
+        "DILATION_W": g.dilation[1],
+    }
 
 
 def _sum(problem: Problem) -> Any:

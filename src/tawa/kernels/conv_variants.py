@@ -1,8 +1,9 @@
 """Which form and which tile for a convolution: those worth trying, the likely best first.
 
 A *form* is how windows are read: a view in place (`tawa.kernels.conv_views`), packed first
-("im2win", "im2col", "padded"), "pointers", or "direct". A tile is a box of output pixels by output
-channels; the model counts waves of boxes, overhang included, and bytes; a tuner times the first.
+("im2win", "im2col", "padded"), "pointers", "depthwise" (strips of pixels, without tensor cores) or
+"direct". A tile is a box of output pixels by output channels; the model counts waves of boxes,
+overhang included, and bytes; a tuner times the first.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from tawa.kernels.conv_views import VIEWS, depth_of, refusal, windows
 from tawa.target import H200, Target
 
 METHODS = ("auto", "im2win", "im2col", "direct")
+FORMS = (*VIEWS, *PACKINGS, "pointers", "depthwise", "direct")
+"""Every form; "auto" takes all but the last."""
 Box = tuple[int, int, int]
 """Images, rows and columns of a tile of output pixels."""
 
@@ -47,6 +50,7 @@ _RATE = {1: 9.8e12, 2: 4.9e12, 4: 2.4e12}
 _BANDWIDTH = 4.0e12
 _FIXED = 4e-6
 _DIRECT = 0.1e12
+_SCALAR = 0.25e12  # of sums in registers, most operands in registers as well
 # Through pointers, where channels are no multiple of 16 bytes and are read one by one.
 _BY_ELEMENTS = 0.2
 _EXTENTS = (1, 2, 4, 8, *range(16, 257, 8))
@@ -110,6 +114,10 @@ def refused(form: str, problem: Problem) -> str:
     if form == "direct":
         return unlike(problem)
     if form == "pointers":
+        return unlike(problem) or _narrow(problem)
+    if form == "depthwise":
+        if g.groups == 1:
+            return "one group sees all channels, which is a product of matrices"
         return unlike(problem) or _narrow(problem)
     if not problem.stored:
         return f"the output's {g.filters} channels a group are not stored by TMA (16 bytes)"
@@ -206,7 +214,7 @@ def variants(
     two of each form, then the next best of all, since the model tells tiles of one form from one
     another better than forms.
     """
-    forms = (*VIEWS, *PACKINGS, "pointers") if method == "auto" else (method,)
+    forms = FORMS[:-1] if method == "auto" else (method,)
     first: list[tuple[float, Variant]] = []
     others: list[tuple[float, Variant]] = []
     for form in forms:
@@ -243,6 +251,9 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         columns = 64 if g.filters > 32 else 32
         config = tawa.Config({"BLOCK_M": 64, "BLOCK_N": columns, "BLOCK_K": 16})
         yield g.flops / (_DIRECT * target.multiprocessors), Variant(form, config)
+        return
+    if form == "depthwise":
+        yield from _strips(g, moved, target)
         return
     depth = 128 // size
     if form == "pointers":
@@ -296,6 +307,22 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
             yield seconds, Variant(form, tawa.Config(sizes), splits)
             if splits == 1 and count <= target.multiprocessors:
                 yield seconds - 0.4e-6, Variant(form, tawa.Config(sizes, persistent=False))
+
+
+def _strips(g: Geometry, moved: int, target: Target) -> Iterator[tuple[float, Variant]]:
+    """Yield tiles of strips by channels: the longest strip among those that overhang least."""
+    strip = min(range(8, 3, -1), key=lambda size: (ceil(g.wo / size) * size, -size))
+    strip = min(strip, g.wo)
+    strips = g.n * g.ho * ceil(g.wo / strip)
+    for rows, channels in ((16, 64), (32, 32), (8, 64), (4, 64), (4, 32)):
+        if channels >= 2 * g.co and channels > 32:
+            continue
+        count = ceil(strips / rows) * ceil(g.co / channels)
+        one = 2 * rows * channels * strip * g.window / _SCALAR
+        busy = min(1.0, 3 * count / target.multiprocessors)
+        seconds = max(ceil(count / target.multiprocessors) * one, moved / (_BANDWIDTH * busy))
+        sizes = {"BLOCK_R": rows, "BLOCK_C": channels, "STRIP": strip}
+        yield seconds + 2 * _FIXED, Variant("depthwise", tawa.Config(sizes, specialize=False))
 
 
 def _up(value: int, step: int) -> int:

@@ -1,0 +1,116 @@
+# ruff: noqa: N803  (the names are those of the tile language: sizes and constants in capitals)
+# Kernel code is read by the compiler, not run: its values have no Python types.
+# pyright: basic, reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportReturnType=false
+# pyright: reportCallIssue=false, reportGeneralTypeIssues=false
+"""Convolutions of few channels a group, most of all one: no product of matrices is in them.
+
+A thread keeps the sums of a strip, `STRIP` output pixels side by side of some channels, and reads
+each pixel that its windows share once for each of their rows. Filters are [taps, Co], packed by
+`pack_taps`, so that the channels of a tap lie side by side as those of a pixel do.
+"""
+
+from __future__ import annotations
+
+import tawa
+import tawa.language as tl
+from tawa.kernels.conv_windows import activated, scaled
+
+
+@tawa.jit
+def pack_taps(w_ptr, out_ptr, filters, TAPS: tl.constexpr, BLOCK: tl.constexpr):
+    """out [TAPS, filters] = w [filters, TAPS] transposed. Grid (cdiv(filters * TAPS, BLOCK),)."""
+    where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = where < filters * TAPS
+    w = tl.load(w_ptr + where % filters * TAPS + where // filters, mask=inside, other=0)
+    tl.store(out_ptr + where, w, mask=inside)
+
+
+@tawa.jit
+def conv_depthwise(
+    x_ptr,
+    w_ptr,
+    y_ptr,
+    r_ptr,
+    scale_ptr,
+    bias_ptr,
+    strips,
+    height,
+    width,
+    out_height,
+    out_width,
+    filters,
+    stride_xn,
+    stride_xh,
+    stride_xw,
+    BLOCK_R: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    STRIP: tl.constexpr,
+    FH: tl.constexpr,
+    FW: tl.constexpr,
+    STRIDE_H: tl.constexpr,
+    STRIDE_W: tl.constexpr,
+    PAD_H: tl.constexpr,
+    PAD_W: tl.constexpr,
+    DILATION_H: tl.constexpr,
+    DILATION_W: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    FILTERS: tl.constexpr,
+    SUM: tl.constexpr = tl.float32,
+    SCALE: tl.constexpr = "",
+    BIAS: tl.constexpr = False,
+    RESIDUAL: tl.constexpr = False,
+    ACTIVATION: tl.constexpr = "",
+    LOW: tl.constexpr = 0.0,
+    HIGH: tl.constexpr = 0.0,
+):
+    """y = activation(scale * (sum over taps of x * w) + bias + residual), exact products.
+
+    `CHANNELS` and `FILTERS` are those of a group, in and out; x's channels lie side by side, y and
+    the residual are dense [N, Ho, Wo, filters]. Grid (cdiv(strips, BLOCK_R), cdiv(filters,
+    BLOCK_C)), strips = N * Ho * cdiv(Wo, STRIP).
+    """
+    strip = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    filter = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    across = tl.cdiv(out_width, STRIP)
+    first = strip % across * STRIP
+    line = strip // across
+    known = filter < filters
+    there = strip < strips
+    column = first * STRIDE_W - PAD_W
+    row = line % out_height * STRIDE_H - PAD_H
+    x_at = x_ptr + (line // out_height).to(tl.int64) * stride_xn
+    sums = ()
+    for _ in tl.static_range(STRIP):
+        sums = (*sums, tl.zeros((BLOCK_R, BLOCK_C), dtype=SUM))
+    for step in range(FH * CHANNELS):
+        down = row + step // CHANNELS * DILATION_H
+        inside = there & (down >= 0) & (down < height)
+        channel = filter // FILTERS * CHANNELS + step % CHANNELS
+        w = ()
+        for tap in tl.static_range(FW):
+            at = (step // CHANNELS * FW + tap) * CHANNELS + step % CHANNELS
+            w = (*w, tl.load(w_ptr + at * filters + filter, mask=known, other=0).to(SUM))
+        for pixel in tl.static_range((STRIP - 1) * STRIDE_W + (FW - 1) * DILATION_W + 1):
+            right = column + pixel
+            seen = inside & (right >= 0) & (right < width)
+            at = (down * stride_xh + right * stride_xw)[:, None] + channel[None, :]
+            x = tl.load(x_at[:, None] + at, mask=seen[:, None] & known[None, :], other=0).to(SUM)
+            for tap in tl.static_range(FW):
+                rest: tl.constexpr = pixel - tap * DILATION_W
+                if rest >= 0 and rest % STRIDE_W == 0 and rest // STRIDE_W < STRIP:
+                    out: tl.constexpr = rest // STRIDE_W
+                    grown = sums[out] + x * w[tap][None, :]
+                    sums = (*sums[:out], grown, *sums[out + 1 :])
+    for pixel in tl.static_range(STRIP):
+        y = sums[pixel]
+        if y_ptr.dtype.element_ty != tl.int32:
+            y = y.to(tl.float32)
+        y = scaled(y, scale_ptr, bias_ptr, 0, filter, filters, SCALE, BIAS)
+        at = (line.to(tl.int64) * out_width + first + pixel) * filters
+        at = at[:, None] + filter[None, :]
+        stored = (there & (first + pixel < out_width))[:, None] & known[None, :]
+        if RESIDUAL:
+            y = y + tl.load(r_ptr + at, mask=stored, other=0.0).to(tl.float32)
+        y = activated(y, ACTIVATION, LOW, HIGH).to(y_ptr.dtype.element_ty)
+        tl.store(y_ptr + at, y, mask=stored)
