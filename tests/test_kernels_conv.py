@@ -220,7 +220,7 @@ def test_parts_of_an_int8_sum_are_refused():
 
 
 @pytest.mark.parametrize("splits", [1, 3])
-@pytest.mark.parametrize("form", ["taps", "pointers", "im2win"])
+@pytest.mark.parametrize("form", ["window", "pointers", "im2win"])
 def test_what_follows_the_sum(form, splits):
     if form == "pointers" and splits > 1:
         pytest.skip("pointers do not deal a sum out")

@@ -310,19 +310,25 @@ def _is_chw(array: Any) -> bool:
     return is_tensor(array) or hasattr(cast("object", type(array)), "__cuda_array_interface__")
 
 
-def nhwc(name: str, array: Any, layout: str = "") -> Any:
-    """Return an NHWC view of an array; with layout="copy" a copy where it is not dense."""
+def nhwc(name: str, array: Any, layout: str = "", axes: int = 2) -> Any:
+    """Return an NHWC view of an array; with layout="copy" a copy where it is not dense.
+
+    `axes` are those of pixels: with 3 the array is NDHWC.
+    """
     shape = tuple(array.shape)
-    if len(shape) != 4:
-        raise ArgumentError(f"{name} has shape {shape}", why="a convolution in 2D has four axes")
+    if len(shape) != axes + 2:
+        raise ArgumentError(
+            f"{name} has shape {shape}", why=f"a convolution in {axes}D has {axes + 2} axes"
+        )
+    order = (0, *range(2, axes + 2), 1)
     if not _is_chw(array):
         if layout == "copy" and not isinstance(array, Placeholder):
             return sys.modules["numpy"].ascontiguousarray(array)
         return array
     if is_tensor(array):
-        found: Any = array.permute(0, 2, 3, 1)
+        found: Any = array.permute(*order)
         return found.contiguous() if layout == "copy" else found
-    found = array.transpose(0, 2, 3, 1)
+    found = array.transpose(*order)
     return sys.modules["cupy"].ascontiguousarray(found) if layout == "copy" else found
 
 
@@ -330,7 +336,9 @@ def as_given(array: Any) -> Any:
     """Return an NHWC array in its library's order of axes."""
     if not _is_chw(array):
         return array
-    return array.permute(0, 3, 1, 2) if is_tensor(array) else array.transpose(0, 3, 1, 2)
+    last = len(array.shape) - 1
+    order = (0, last, *range(1, last))
+    return array.permute(*order) if is_tensor(array) else array.transpose(*order)
 
 
 def keep_gradients(**arrays: Any) -> None:

@@ -46,13 +46,21 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
         return [_by_pointers(operands, variant)]
     if form == "depthwise":
         return _by_strips(operands, variant)
-    g = operands.problem.geometry
-    seen = windows(form, g, operands.problem.view)
-    sizes = variant.config.kwargs
+    return in_place(
+        operands, variant, windows(form, operands.problem.geometry, operands.problem.view)
+    )
+
+
+def in_place(operands: Operands, variant: Variant, seen: Windows) -> list[Launch]:
+    """Return the launches over a view of `operands.x`."""
+    g, sizes = operands.problem.geometry, variant.config.kwargs
     x = seen.descriptor(operands.x, variant.box, sizes["BLOCK_K"])
     options = {"VIEW": seen.view, "CHANNELS": g.channels, **_geometry_of(g)}
+    if seen.view == "volume":
+        assert seen.window is not None, "volumes are seen in windows"
+        options |= {"FH": seen.window.size[1], "FW": seen.window.size[2]}
     w = _filters(operands.w, g.groups, g.filters, seen.taps, seen.k, (g.window, seen.k), sizes)
-    shape = (1, 1, g.pixels) if form == "window" else (g.n, g.ho, g.wo)
+    shape = (1, 1, g.pixels) if seen.window is not None else (g.n, g.ho, g.wo)
     return _launches(operands, variant, x, w, (seen.taps, seen.k), shape, options)
 
 

@@ -219,11 +219,16 @@ def variants(
     others: list[tuple[float, Variant]] = []
     for form in forms:
         if not refused(form, problem):
-            ranked = sorted(_of(form, problem, target), key=_seconds)
-            first += ranked[:2]
-            others += ranked[2:]
+            found = ranked(form, problem, target)
+            first += found[:2]
+            others += found[2:]
     more = sorted(others, key=_seconds)[: max(0, most - len(first))]
     return [variant for _, variant in sorted(first + more, key=_seconds)[:most]]
+
+
+def ranked(form: str, problem: Problem, target: Target = H200) -> list[tuple[float, Variant]]:
+    """Return the variants of a form that takes a problem, with the model's seconds, in order."""
+    return sorted(_of(form, problem, target), key=_seconds)
 
 
 def _seconds(pair: tuple[float, Variant]) -> float:
@@ -318,7 +323,9 @@ def _strips(g: Geometry, moved: int, target: Target) -> Iterator[tuple[float, Va
         if channels >= 2 * g.co and channels > 32:
             continue
         count = ceil(strips / rows) * ceil(g.co / channels)
-        one = 2 * rows * channels * strip * g.window / _SCALAR
+        # A thread of eight channels reads them at once; tiles of fewer elements read more often.
+        rate = _SCALAR * min(1.0, rows * channels / 1024) ** 0.5
+        one = 2 * rows * channels * strip * g.window / rate
         busy = min(1.0, 3 * count / target.multiprocessors)
         seconds = max(ceil(count / target.multiprocessors) * one, moved / (_BANDWIDTH * busy))
         sizes = {"BLOCK_R": rows, "BLOCK_C": channels, "STRIP": strip}

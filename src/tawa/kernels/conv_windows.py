@@ -69,6 +69,7 @@ def window(
     tap,
     k,
     VIEW: tl.constexpr,
+    FH: tl.constexpr,
     FW: tl.constexpr,
     STRIDE_H: tl.constexpr,
     STRIDE_W: tl.constexpr,
@@ -81,6 +82,9 @@ def window(
     """Load what the output pixels of a box from (image, row, column) on see through one tap."""
     if VIEW == "window":
         x = x_desc.load([column, group * CHANNELS + k], tap=(tap // FW, tap % FW))
+    elif VIEW == "volume":
+        at = (tap // (FH * FW), tap // FW % FH, tap % FW)
+        x = x_desc.load([column, group * CHANNELS + k], tap=at)
     elif VIEW == "rows":
         x = x_desc.load([image, row, tap, column, k])
     elif VIEW == "packed":
@@ -124,6 +128,7 @@ def conv_windows(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     VIEW: tl.constexpr,
+    FH: tl.constexpr = 1,
     FW: tl.constexpr = 1,
     STRIDE_H: tl.constexpr = 1,
     STRIDE_W: tl.constexpr = 1,
@@ -149,7 +154,8 @@ def conv_windows(
     """
     tile = tl.program_id(0)
     channel = tl.program_id(1) * BLOCK_N
-    group = tl.program_id(2)
+    part = tl.program_id(2)
+    group = part
     column = tile % tiles_w * BLOCK_W
     row = tile // tiles_w % tiles_h * BLOCK_H
     image = tile // tiles_w // tiles_h * BLOCK_I
@@ -157,7 +163,8 @@ def conv_windows(
     begin = 0
     end = taps * steps
     if CHUNK:
-        begin = group * CHUNK
+        group = 0
+        begin = part * CHUNK
         end = min(begin + CHUNK, end)
     acc = tl.zeros((BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), dtype=SUM)
     for step in range(begin, end):
@@ -172,6 +179,7 @@ def conv_windows(
             tap,
             k,
             VIEW,
+            FH,
             FW,
             STRIDE_H,
             STRIDE_W,
@@ -182,14 +190,11 @@ def conv_windows(
             CHANNELS,
         )
         x = x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_K)
-        if CHUNK:
-            w = w_desc.load([0, channel, tap, k])
-        else:
-            w = w_desc.load([group, channel, tap, k])
+        w = w_desc.load([group, channel, tap, k])
         acc = tl.dot(x, w.reshape(BLOCK_N, BLOCK_K).T, acc)
     if CHUNK:
-        part = acc.reshape(1, BLOCK_I, BLOCK_H, BLOCK_W, BLOCK_N)
-        y_desc.store([group, image, row, column, channel], part)
+        y = acc.reshape(1, BLOCK_I, BLOCK_H, BLOCK_W, BLOCK_N)
+        y_desc.store([part, image, row, column, channel], y)
     else:
         columns = channel + tl.arange(0, BLOCK_N)
         if y_desc.dtype != tl.int32:

@@ -1,0 +1,193 @@
+"""`conv3d`: convolutions of volumes, over windows that TMA counts in place.
+
+To the planner, and to all that follows the sum, a volume is an image whose rows are those of all
+its slices: only the windows have three axes. Which tile is used comes from the model of
+`tawa.kernels.conv_variants`; nothing is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, cast
+
+from tawa.errors import ArgumentError
+from tawa.kernels.arrays import look
+from tawa.kernels.conv import ARRAYS, as_given, keep_gradients, nhwc
+from tawa.kernels.conv_geometry import Geometry
+from tawa.kernels.conv_operands import Operands, bind, dense, strides_of
+from tawa.kernels.conv_prepare import in_place
+from tawa.kernels.conv_variants import Variant, ranked
+from tawa.kernels.conv_views import Windows
+from tawa.kernels.recipe import Recipe, Writer, symbols
+from tawa.kernels.straight import Recipes
+from tawa.layouts.windows import Window
+from tawa.runtime.arrays import View, is_tensor
+
+_RECIPES = Recipes(ARRAYS)
+
+
+def conv3d(
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    activation: Any = "",
+    residual: Any = None,
+    scale: Any = None,
+    out_dtype: str = "",
+    out: Any = None,
+    layout: str = "",
+    launch_pdl: bool = False,
+    variant: Variant | None = None,
+) -> Any:
+    """Return activation(scale * conv(x, w) + bias + residual) of volumes.
+
+    torch and CuPy: x (N, C, D, H, W), torch's in channels_last_3d memory, w (Co, C/groups, Fd, Fh,
+    Fw); NumPy: x (N, D, H, W, C), w (Co, Fd, Fh, Fw, C/groups). `stride` and `dilation` are an int
+    or three, `padding` an int, three, three pairs (before, after), "same" or "valid"; the other
+    options are those of `tawa.kernels.conv.conv2d`.
+
+    Raises:
+        ArgumentError: shapes, types or strides do not fit together; or TMA does not count the
+            windows: channels that are no multiple of 16 bytes, strides above 8, padding above 16.
+    """
+    keep_gradients(x=x, w=w, bias=bias, residual=residual, scale=scale)
+    image, filters = nhwc("x", x, layout, 3), nhwc("w", w, layout, 3)
+    window = _window(tuple(look(filters).shape), stride, padding, dilation)
+    view = look(image)
+    g = _geometry(view.shape, tuple(look(filters).shape), window, groups)
+    folded: dict[str, Any] = {"w": _folded("w", filters)}
+    for name, array in (("out", out), ("residual", residual)):
+        folded[name] = None if array is None else _folded(name, nhwc(name, array, axes=3))
+    given = image, folded["w"], folded["out"], bias, folded["residual"], scale
+    finish: dict[str, Any] = {"activation": activation, "out_dtype": out_dtype}
+
+    def write() -> Recipe:
+        names = symbols(dict(zip(ARRAYS, given)))
+        operands = bind(geometry=g, **names, **finish)
+        far, *_, row, pixel, channel = operands.problem.strides
+        flat = replace(operands.problem, strides=(far, row, pixel, channel))
+        operands = replace(operands, problem=flat)
+        writer = Writer(names, image, launch_pdl)
+        if g.pixels and g.co:
+            if reason := _refusal(operands, view, window):
+                raise ArgumentError(
+                    f"no convolution of volumes {view.shape} over {window}",
+                    why=reason,
+                    remedy="fill channels up with zeros, or copy the arrays to dense memory",
+                )
+            if out is not None:
+                read = {name: names[name] for name in ARRAYS if name != "out"}
+                writer.apart(operands.y, read)
+            shape, taps = (view.shape, strides_of(view)), prod(window.size)
+            seen = Windows("volume", *shape, taps, g.channels, g.groups > 1, window)
+            chosen = variant or ranked("window", operands.problem)[0][1]
+            for launch in in_place(operands, chosen, seen):
+                writer.launch(launch)
+        return writer.finish(operands.y)
+
+    options = (window, groups, activation, out_dtype, launch_pdl, variant)
+    found = _RECIPES.run(given, options, write)[0]
+    if out is not None:
+        return out
+    return as_given(found.reshape(g.n, *window.counts(view.shape[1:-1]), g.co))
+
+
+def _three(name: str, value: Any, least: int) -> tuple[int, int, int]:
+    values: tuple[Any, ...] = (value,) * 3 if isinstance(value, int) else tuple(value)
+    if len(values) != 3 or not all(isinstance(each, int) and each >= least for each in values):
+        raise ArgumentError(
+            f"{name}={value!r}", why=f"{name} is an int of at least {least}, or three of them"
+        )
+    return cast("tuple[int, int, int]", values)
+
+
+def _window(filters: tuple[int, ...], stride: Any, padding: Any, dilation: Any) -> Window:
+    """Return the windows of a call; raises `ArgumentError` for what is no stride or padding."""
+    size = filters[1:-1]
+    steps, spread = _three("stride", stride, 1), _three("dilation", dilation, 1)
+    if padding == "valid":
+        padding = 0
+    if padding == "same":
+        if steps != (1, 1, 1):
+            raise ArgumentError(
+                f'padding="same" with stride={steps}',
+                why="the output has the input's size at stride 1 only",
+                remedy="give the padding in numbers",
+            )
+        added = [(extent - 1) * step for extent, step in zip(size, spread)]
+        padding = tuple((each // 2, each - each // 2) for each in added)
+    if isinstance(padding, str):
+        raise ArgumentError(f"padding={padding!r}", why='the words are "same" and "valid"')
+    sides: Sequence[Any] = (padding,) * 3 if isinstance(padding, int) else tuple(padding)
+    pairs = [(each, each) if isinstance(each, int) else tuple(each) for each in sides]
+    if len(pairs) != 3 or not all(len(each) == 2 and min(each) >= 0 for each in pairs):
+        raise ArgumentError(
+            f"padding={padding!r}", why="it is an int, three, or three pairs (before, after)"
+        )
+    return Window(size, steps, tuple(pairs), spread)
+
+
+def _geometry(
+    images: tuple[int, ...], filters: tuple[int, ...], window: Window, groups: int
+) -> Geometry:
+    """Return the image that stands for a volume; raises `ArgumentError` where sizes do not fit."""
+    n, *pixels, c = images
+    co, *size, channels = filters
+    if groups < 1 or c % groups or co % groups or channels * groups != c:
+        raise ArgumentError(
+            f"volumes of {c} channels, {co} filters of {channels} in {groups} groups",
+            why="groups divide both, and a filter sees the channels of its group",
+            remedy="check the order of axes: NumPy's are NDHWC, torch's NCDHW",
+        )
+    if 0 in (c, *size):
+        raise ArgumentError(f"filters of {size} pixels and {channels} channels: there is no sum")
+    deep, high, wide = counts = window.counts(pixels)
+    if 0 in counts:
+        raise ArgumentError(f"filters of {size} (dilation {window.dilation}) do not fit {pixels}")
+    taps, last = size[0] * size[1], size[2]
+    around = (taps - 1, 0, last - 1, 0)
+    return Geometry(n, deep * high, wide, c, co, taps, last, padding=around, groups=groups)
+
+
+def _folded(name: str, array: Any) -> Any:
+    """Return a dense array with its slices' rows as one axis, in the same memory."""
+    view = look(array)
+    if not dense(view):
+        raise ArgumentError(
+            f"{name} has, with channels last, strides {view.strides}",
+            why="channels lie side by side, without gaps",
+            remedy="torch: .contiguous(memory_format=torch.channels_last_3d)",
+        )
+    n, deep, high, *rest = view.shape
+    shape = (n, deep * high, *rest)
+    return array.view(shape) if is_tensor(array) else array.reshape(shape)
+
+
+def _refusal(operands: Operands, x: View, window: Window) -> str:
+    """Return why windows of volumes are not read by TMA; "" where they are."""
+    problem = operands.problem
+    g, size = problem.geometry, x.itemsize
+    if window.objection:
+        return window.objection
+    if g.pixels >= 1 << 31:
+        return f"{g.pixels} pixels need more than 31 bits"
+    *steps, channel = strides_of(x)
+    if channel != 1:
+        return f"channels of x lie {channel} elements apart, and TMA needs them side by side"
+    for extent, step in zip(x.shape, steps):
+        if extent > 1 and (step * size % 16 or not 0 <= step * size < 1 << 40):
+            return f"x has a stride of {step * size} bytes, and TMA steps by multiples of 16"
+    if g.channels * size % (32 if g.groups > 1 else 16):
+        return f"{g.channels} channels a group are {g.channels * size} bytes, of which TMA takes 16"
+    if problem.address % 16 or not problem.aligned:
+        return "the address of x or w is not a multiple of 16 bytes, which TMA needs"
+    if not problem.stored:
+        return f"the output's {g.filters} channels a group are not stored by TMA (16 bytes)"
+    return ""
