@@ -46,7 +46,8 @@ class Windows:
         """Describe `base` in blocks of a box of pixels by `k`."""
         images, rows, columns = box
         if (seen := self.window) is not None:
-            how = {"stride": seen.stride, "padding": seen.padding, "dilation": seen.dilation}
+            how: dict[str, Any] = {"stride": seen.stride, "dilation": seen.dilation}
+            how["padding"] = seen.padding
             return tawa.WindowDescriptor(base, seen.size, [columns, k], **how)
         match self.view:
             case "rows" | "parity":
