@@ -248,7 +248,7 @@ def _convolution(
     extent: int | None,
     form: str,
     geometry: Geometry,
-    tile: tuple[int, ...] = (1, 8, 8, 64, 64),
+    tile: tuple[int, ...] | dict[str, int] = (1, 8, 8, 64, 64),
     splits: int = 1,
     **options: Any,
 ) -> list[Launch]:
@@ -265,7 +265,8 @@ def _convolution(
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K")
     if len(tile) == 5:
         names = ("BLOCK_I", "BLOCK_H", "BLOCK_W", "BLOCK_N", "BLOCK_K")
-    config = tawa.Config(dict(zip(names, tile)), **options)
+    sizes = tile if isinstance(tile, dict) else dict(zip(names, tile))
+    config = tawa.Config(sizes, **options)
     operands = conv_operands.bind(x, w, g, out, **finish)
     return conv_prepare.prepare(operands, conv_variants.Variant(form, config, splits))
 
@@ -298,6 +299,10 @@ def _convolutions() -> Iterator[tuple[str, Library]]:
         yield f"conv im2win {index}", Library(make, index)
     make = partial(_convolution, form="padded", geometry=first)
     yield "conv padded", Library(make, 2)
+    thin = replace(around, stride=(1, 2), c=40, co=40, groups=40)
+    strips = {"BLOCK_R": 8, "BLOCK_C": 32, "STRIP": 3}
+    make = partial(_convolution, form="depthwise", geometry=thin, tile=strips, specialize=False)
+    yield "conv depthwise", Library(make, 1)
     odd = replace(around, c=10, co=26, groups=2)
     for form in ("pointers", "direct"):
         make = partial(_convolution, form=form, geometry=odd, tile=(64, 32, 32))
