@@ -63,14 +63,15 @@ def call(
         )
 
     def run(*args: Any, **keywords: Any) -> Any:
-        others = [each for each in launchable.arg_names if each not in made]
+        taken = {*made, *constants}
+        others = [each for each in launchable.arg_names if each not in taken]
         if len(args) > len(others):
             raise ArgumentError(
                 f"{name} got {len(args)} arguments", why=f"it takes {', '.join(others)}"
             )
         given = {**dict(zip(others, args)), **keywords}
-        if twice := [each for each in given if each in made]:
-            raise ArgumentError(f"{name}: {', '.join(twice)} is in out, and given")
+        if twice := [each for each in given if each in taken]:
+            raise ArgumentError(f"{name}: {', '.join(twice)} is given twice, here and to tawa.jax.call")
         results = launch(launchable, grid, given | constants, made)
         return results[0] if len(results) == 1 else tuple(results)
 
