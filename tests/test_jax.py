@@ -3,6 +3,7 @@ stub: XLA calls the machine code, which calls us, and we run the simulator on XL
 """
 
 import ctypes
+import dataclasses
 import struct
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
+from tawa.codegen.parameters import COUNTERS
 from tawa.errors import ArgumentError
 
 jax = pytest.importorskip("jax")
@@ -19,10 +21,9 @@ import jax.numpy as jnp  # noqa: E402
 
 import tawa.jax as tj  # noqa: E402
 from tawa.jax import launches  # noqa: E402
-from tawa.jax.calls import bind  # noqa: E402
-from tawa.jax.handler import Addresses, Handler, version_of  # noqa: E402
+from tawa.jax.handler import Addresses, Handler, version_of, words  # noqa: E402
 from tawa.runtime import dispatch  # noqa: E402
-from tawa.runtime.dtypes import numpy_dtype  # noqa: E402
+from tawa.runtime.image import Distinct, Standing, Sum, make_image  # noqa: E402
 from tawa.target import H200  # noqa: E402
 
 
@@ -40,12 +41,15 @@ def scale(x, by, n, BLOCK: tl.constexpr):
 
 
 @tawa.jit
-def product(a, b, out, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+def product_into(
+    a, b, K, out, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
+):
     m, n = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for k in range(0, K, BLOCK_K):
         total = tl.dot(a.load([m, k]), b.load([k, n]), total)
-    out.store([m, n], total.to(tl.float16))
+    rows, columns = m + tl.arange(0, BLOCK_M), n + tl.arange(0, BLOCK_N)
+    tl.store(out + rows[:, None] * 192 + columns[None, :], total.to(tl.float16))
 
 
 def over(meta):
@@ -250,3 +254,140 @@ def test_the_handler_hands_the_driver_what_a_launch_is(stub):
     assert struct.unpack("<i4x", named["n"]) == (300,)
     launched(y, x)  # other addresses
     assert stub.launches[1].held[0] == address(y)
+
+
+def test_tensor_maps_are_of_the_arrays_of_the_launch(stub):
+    a, b = numbers(128, 64, dtype=np.float16), numbers(64, 192, dtype=np.float16, seed=1)
+    sizes = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
+
+    def times(a, b):
+        made = jax.ShapeDtypeStruct((128, 192), jnp.float16)
+        take = tawa.TensorDescriptor
+        call = tj.call(product_into, grid=(2, 3), out={"out": made}, **sizes)
+        return call(take(a, a.shape, (64, 1), [64, 32]), take(b, b.shape, (192, 1), [32, 64]), 64)
+
+    asked = invocation_of(times, a, b)
+    (out,) = jax.jit(lambda a, b: launches.launch(a, b, invocation=asked))(a, b)
+    (one,) = stub.launches
+    by_address = {each.address: each for each in one.maps if each}
+    assert set(by_address) >= {a.unsafe_buffer_pointer(), b.unsafe_buffer_pointer()}
+    held = by_address[b.unsafe_buffer_pointer()]
+    assert (held.sizes, held.strides, held.steps) == ([192, 64], [192 * 2], [1, 1])
+    assert held.dtype == 6 and held.box[1] == 32 and 192 % held.box[0] == 0
+    assert out.shape == (128, 192)
+    found = jax.jit(times)(a, b)  # the same in the simulator
+    expected = np.asarray(a, np.float32) @ np.asarray(b, np.float32)
+    np.testing.assert_allclose(np.asarray(found, np.float32), expected, rtol=1e-2, atol=2e-2)
+
+
+def words_of(stub, **changes):
+    """An image of one launch of `add`, changed, run through XLA; returns the call."""
+    x = numbers(256)
+    plus = tj.call(add, grid=over, out={"out": x}, BLOCK=128)
+    asked = invocation_of(lambda x: plus(x, x, 256), x)
+    device = SimpleNamespace(id=0)
+    stand = [Standing(number, form, device, 0) for number, form in enumerate(asked.forms)]
+    given = asked.on(stand)
+    kernel = asked.kernel.compile(**given)
+    stub.kernels.append(kernel)
+    image = make_image([kernel], launches._complete(kernel, given), (2,), [132])
+    token = changes.pop("token", launches.handler().token)
+    arrays = changes.pop("arrays", 2)
+    table = changes.pop("counters", 0)
+    image = dataclasses.replace(image, **changes)
+    function = FUNCTION + len(stub.kernels) - 1
+    found = words(image, arrays, function, table, token)
+    return x, lambda x: jax.jit(lambda x: launches.foreign(x, invocation=asked, found=found))(x)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"token": 5}, "compiled by another process"),
+        ({"arrays": 3}, "another number of arrays"),
+        ({"distinct": (Distinct((0, 0), ((0, 8), (4, 12)), "x and y share memory"),)}, "share memory"),
+    ],
+)
+def test_what_was_promised_is_looked_at_before_a_launch(stub, changes, message):
+    x, run = words_of(stub, **changes)
+    with pytest.raises(Exception, match=message):
+        jax.block_until_ready(run(x))
+    assert not stub.launches
+
+
+def test_bytes_side_by_side_are_apart(stub):
+    x, run = words_of(stub, distinct=(Distinct((0, 0), ((0, 8), (8, 12)), "no"),))
+    run(x)
+    assert len(stub.launches) == 1
+
+
+def test_what_the_driver_refuses_is_an_error_of_xlas(stub):
+    x, run = words_of(stub)
+    stub.code = 719
+    with pytest.raises(Exception, match="the driver refused the launch, error 719"):
+        jax.block_until_ready(run(x))
+
+
+def test_each_stream_has_a_counter_of_its_own(stub):
+    table = (ctypes.c_uint64 * COUNTERS)()
+    x, run = words_of(stub, counters=ctypes.addressof(table), sums=(Sum(0, "counter", 7),))
+    found = []
+    for stream in (11, 0, 11, 12, 0):
+        stub.stream = stream
+        run(x)
+        found.append(stub.launches[-1].grid[0])
+    assert found == [7, 8, 7, 9, 8]
+
+
+# --- the library --------------------------------------------------------------------------------
+
+
+def near(found, expected, tolerance=2e-2):
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(
+            np.asarray(x, np.float32), np.asarray(y, np.float32), rtol=tolerance, atol=tolerance
+        ),
+        found,
+        expected,
+    )
+
+
+def test_products_have_gradients():
+    a, b = numbers(2, 16, 32, dtype=np.float16), numbers(32, 48, dtype=np.float16, seed=1)
+    bias = numbers(48, dtype=np.float16, seed=2)
+
+    def loss(multiply):
+        return lambda *given: (multiply(*given).astype(jnp.float32) ** 2).mean()
+
+    ours = lambda a, b, bias: tj.matmul(a, b, bias=bias, activation="silu")  # noqa: E731
+    theirs = lambda a, b, bias: jax.nn.silu(a @ b + bias)  # noqa: E731
+    near(jax.jit(ours)(a, b, bias), theirs(a, b, bias))
+    near(*(jax.jit(jax.grad(loss(each), (0, 1, 2)))(a, b, bias) for each in (ours, theirs)))
+
+
+def test_products_are_mapped():
+    a, b = numbers(3, 16, 32, dtype=np.float16), numbers(3, 32, 16, dtype=np.float16, seed=1)
+    near(jax.vmap(tj.matmul)(a, b), a @ b)
+    near(jax.vmap(tj.matmul, (0, None))(a, b[0]), a @ b[0])
+    one = jax.vmap(jax.grad(lambda a, b: tj.matmul(a, b).astype(jnp.float32).sum(), 1))(a, b)
+    near(one, jax.vmap(jax.grad(lambda a, b: (a @ b).astype(jnp.float32).sum(), 1))(a, b))
+
+
+def plain_attention(q, k, v):
+    q, k, v = (each.astype(jnp.float32) for each in (q, k, v))
+    scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) * q.shape[-1] ** -0.5
+    seen = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+    weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1)
+    return jnp.einsum("bhqk,bhkd->bhqd", weights, v)
+
+
+def test_attention_has_gradients_and_is_mapped():
+    q, k, v = (numbers(2, 1, 2, 48, 64, dtype=np.float16, seed=seed) for seed in range(3))
+
+    def loss(attend):
+        return lambda *given: (attend(*given).astype(jnp.float32) ** 2).sum()
+
+    ours = lambda q, k, v: tj.attention(q, k, v, causal=True)  # noqa: E731
+    near(jax.jit(ours)(q[0], k[0], v[0]), plain_attention(q[0], k[0], v[0]))
+    gradients = (jax.vmap(jax.grad(loss(each), (0, 1, 2))) for each in (ours, plain_attention))
+    near(*(jax.jit(each)(q, k, v) for each in gradients))

@@ -6,5 +6,6 @@ jax is imported here, and nowhere else in this package. What works and what does
 from __future__ import annotations
 
 from tawa.jax.calls import call
+from tawa.jax.library import attention, matmul
 
-__all__ = ["call"]
+__all__ = ["attention", "call", "matmul"]

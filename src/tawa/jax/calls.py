@@ -103,7 +103,8 @@ def launch(
             (arguments if name in known else meta)[name] = value
     forms = [form_of(each) for each in arrays]
     arguments |= {name: Spot(len(arrays) + place) for place, name in enumerate(made)}
-    return bind(kernel, grid, arguments, meta, arrays, [*forms, *made.values()])
+    results, changed = bind(kernel, grid, arguments, meta, arrays, [*forms, *made.values()])
+    return [*results, *(value for _, value in changed)]
 
 
 def bind(
@@ -113,8 +114,11 @@ def bind(
     meta: Mapping[str, Any],
     arrays: list[Any],
     forms: list[Placeholder],
-) -> list[Any]:
-    """Launch with `Spot`s among the arguments; `forms` go on with those of arrays to be made."""
+) -> tuple[list[Any], list[tuple[int, Any]]]:
+    """Launch with `Spot`s among the arguments; `forms` go on with those of arrays to be made.
+
+    Returns these, and the new values of given ones with their numbers.
+    """
     ordered = {name: arguments[name] for name in kernel.arg_names if name in arguments}
     held = {
         name: each.put(forms[each.number]) if isinstance(each, Spot) else each
@@ -133,7 +137,9 @@ def bind(
         )
     changed = tuple(sorted(number for number in written if number < len(arrays)))
     invocation = Invocation(kernel, grid, ordered, tuple(forms), len(arrays), changed, dict(meta))
-    return list(launch_p.bind(*arrays, invocation=invocation))
+    results = list(launch_p.bind(*arrays, invocation=invocation))
+    made = len(forms) - len(arrays)
+    return results[:made], list(zip(changed, results[made:]))
 
 
 def _is_spot(value: object) -> bool:

@@ -125,11 +125,13 @@ def avals(forms: Sequence[Placeholder]) -> list[Any]:
 def simulate(*given: Any, invocation: Invocation) -> Sequence[Any]:
     """Run a launch in the simulator, in a callback of XLA's."""
 
+    forms = invocation.forms
+
     def run(*arrays: Any) -> tuple[Any, ...]:
-        held: list[Any] = [np.asarray(each) for each in arrays]
+        held: list[Any] = [_as(np.asarray(each), form) for each, form in zip(arrays, forms)]
         for number in invocation.changed:
             held[number] = held[number].copy()
-        made = invocation.forms[invocation.given :]
+        made = forms[invocation.given :]
         kinds: list[Any] = [numpy_dtype(form.dtype) for form in made]
         held += [np.empty(form.shape, kind) for form, kind in zip(made, kinds)]
         invocation.kernel[invocation.grid](**invocation.on(held), **invocation.meta)
@@ -137,6 +139,12 @@ def simulate(*given: Any, invocation: Invocation) -> Sequence[Any]:
         return (*held[invocation.given :], *changed)
 
     return tuple(jax.pure_callback(run, tuple(avals(invocation.results)), *given))
+
+
+def _as(value: Any, form: Placeholder) -> Any:
+    """Return dense memory as the array that a launch sees in it."""
+    steps = tuple(step * value.itemsize for step in form.strides)
+    return np.lib.stride_tricks.as_strided(value, form.shape, steps)
 
 
 # --- on a GPU -----------------------------------------------------------------------------------
