@@ -71,7 +71,9 @@ def call(
             )
         given = {**dict(zip(others, args)), **keywords}
         if twice := [each for each in given if each in taken]:
-            raise ArgumentError(f"{name}: {', '.join(twice)} is given twice, here and to tawa.jax.call")
+            raise ArgumentError(
+                f"{name}: {', '.join(twice)} is given twice, here and to tawa.jax.call"
+            )
         results = launch(launchable, grid, given | constants, made)
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -130,7 +132,9 @@ def bind(
     if not written:
         raise ArgumentError(f"{name} stores to no array", why="so a call of it has no result")
     if unwritten := set(range(len(arrays), len(forms))) - written:
-        names = [each for each, spot in ordered.items() if _is_spot(spot) and spot.number in unwritten]
+        names = [
+            each for each, spot in ordered.items() if _is_spot(spot) and spot.number in unwritten
+        ]
         raise ArgumentError(
             f"{name} does not store to {', '.join(names)}",
             why="what a call makes must be written by the kernel",

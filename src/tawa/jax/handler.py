@@ -13,16 +13,14 @@ from __future__ import annotations
 import ctypes
 import secrets
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tawa.codegen.parameters import COUNTERS
 from tawa.errors import ArgumentError
 from tawa.ppl.emit.machine import Machine
-from tawa.runtime.image import Image
+from tawa.runtime.image import COUNTERS, Image
 
 _WORD = 8
 # Words at the front of an attribute.
@@ -56,14 +54,12 @@ class Addresses:
     encode_tiled: int
 
 
-def words(
-    image: Image, arrays: int, function: int, counters: int, token: int
-) -> list[int]:
+def words(image: Image, arrays: int, function: int, counters: int, token: int) -> list[int]:
     """Return the attribute of a launch.
 
-    `arrays` is how many it has, arguments and results; `function` is the driver's handle of the kernel, `counters` the address of a table of `COUNTERS`
-    zero words that lives as long as the process (0 where the kernel counts nothing), `token` the
-    handler's own.
+    `arrays` is how many it has, arguments and results; `function` is the driver's handle of the
+    kernel, `counters` the address of a table of `COUNTERS` zero words that lives as long as the
+    process (0 where the kernel counts nothing), `token` the handler's own.
     """
     name = image.kernel.name
     tail = bytearray()
@@ -86,8 +82,12 @@ def words(
         return put(struct.pack(f"<{len(flat)}q", *flat))
 
     maps = [
-        (each.at, symbol(each.number), each.addend, *each.places, each.dtype, each.rank)
-        + each.numbers
+        (
+            *(each.at, symbol(each.number), each.addend),
+            *each.places,
+            *(each.dtype, each.rank),
+            *each.numbers,
+        )
         for each in image.maps
     ]
     aligned = [
@@ -212,7 +212,7 @@ class _Code:
         self.lines.append(f"{block}:")
 
     @contextmanager
-    def when(self, condition: str) -> Iterator[None]:
+    def when(self, condition: str) -> Generator[None]:
         """Write what is done where an i1 is true; it returns, or goes on after."""
         number = self.name()
         self.do(f"br i1 {condition}, label %then{number}, label %else{number}")
@@ -221,7 +221,7 @@ class _Code:
         self.start(f"else{number}")
 
     @contextmanager
-    def each(self, count: str) -> Iterator[tuple[str, str]]:
+    def each(self, count: str) -> Generator[tuple[str, str]]:
         """Write a loop over 0 .. count - 1; gives its number, and the block to leave for."""
         number, place = self.name(), self.room(_WORD)
         self.store("i64", 0, place)
@@ -436,9 +436,7 @@ def _encode(code: _Code, words: str, symbols: str, block: str, encode_tiled: int
         pointed = [f"ptr {code.at(block, place)}" for place in places]
         small = [f"i32 {code.value(f'trunc i64 {number} to i32')}" for number in numbers[7:]]
         given = [f"ptr {code.at(block, at)}", *small[:2], f"i64 {address}", *pointed, *small[2:]]
-        status = code.value(
-            f"call i32 inttoptr (i64 {encode_tiled} to ptr)({', '.join(given)})"
-        )
+        status = code.value(f"call i32 inttoptr (i64 {encode_tiled} to ptr)({', '.join(given)})")
         _driver(code, words, status, "no_map")
 
 

@@ -16,12 +16,10 @@ from typing import Any
 import jax
 import jax.extend as jex
 import numpy as np
+from jax.core import ShapedArray
 from jax.interpreters import ad, batching, mlir
 
-from tawa.codegen.parameters import COUNTERS
-from tawa.constants import freeze
 from tawa.errors import ArgumentError
-from tawa.frontend.signature import ConstantArg
 from tawa.jax.handler import Addresses, Handler, version_of, words
 from tawa.runtime.arrays import Placeholder
 from tawa.runtime.compiled import CompiledKernel
@@ -29,8 +27,9 @@ from tawa.runtime.descriptors import TensorDescriptor
 from tawa.runtime.driver import LoadedKernel, connect
 from tawa.runtime.dtypes import numpy_dtype
 from tawa.runtime.grid import resolve_grid
-from tawa.runtime.image import Standing, make_image
+from tawa.runtime.image import COUNTERS, Standing, complete, make_image
 from tawa.runtime.jit import Launchable
+from tawa.runtime.specialize import freeze
 
 TARGET = "tawa_launch"
 
@@ -226,7 +225,7 @@ def attribute(invocation: Invocation, ordinals: Sequence[int]) -> tuple[list[int
     compiled = [invocation.kernel.compile(**given, **invocation.meta)]
     if compiled[0].guards:
         compiled.append(invocation.kernel.compile_plain(**given, **invocation.meta))
-    arguments = _complete(compiled[0], given)
+    arguments = complete(compiled[0], given)
     grid = resolve_grid(invocation.name, invocation.grid, {**invocation.meta, **arguments})
     loaded = [_KERNELS.load(each, ordinals) for each in compiled]
     image = make_image(compiled, arguments, grid, [each.blocks for each in loaded])
@@ -236,23 +235,6 @@ def attribute(invocation: Invocation, ordinals: Sequence[int]) -> tuple[list[int
     table = ctypes.addressof(chosen.counters) if image.counted else 0
     arrays = invocation.given + len(invocation.results)
     return words(image, arrays, chosen.kernel.function, table, handler().token), True
-
-
-def _complete(kernel: CompiledKernel, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments in the kernel's order, with the constants that it was compiled for."""
-    found: dict[str, Any] = {}
-    for name, argument in kernel.signature.items():
-        if name in given:
-            found[name] = given[name]
-        elif isinstance(argument, ConstantArg):
-            found[name] = argument.value
-        else:
-            raise ArgumentError(
-                f"{kernel.name} is not given '{name}'",
-                why="a default that is no constant is not known to the launch",
-                remedy=f"pass {name}=...",
-            )
-    return found
 
 
 def launch(*given: Any, invocation: Invocation) -> Sequence[Any]:
@@ -269,9 +251,7 @@ def foreign(*given: Any, invocation: Invocation, found: Sequence[int]) -> Sequen
     """Return the call of the handler for words of a launch."""
     first = len(invocation.forms) - invocation.given
     aliases = {number: first + place for place, number in enumerate(invocation.changed)}
-    call = jax.ffi.ffi_call(
-        TARGET, tuple(avals(invocation.results)), input_output_aliases=aliases
-    )
+    call = jax.ffi.ffi_call(TARGET, tuple(avals(invocation.results)), input_output_aliases=aliases)
     return tuple(call(*given, words=np.array(found, np.int64)))
 
 
@@ -279,16 +259,16 @@ def foreign(*given: Any, invocation: Invocation, found: Sequence[int]) -> Sequen
 
 launch_p: Any = jex.core.Primitive("tawa_launch")
 launch_p.multiple_results = True
-launch_p.def_impl(
-    lambda *given, invocation: jax.jit(launch_p.bind, static_argnames="invocation")(
-        *given, invocation=invocation
-    )
-)
+
+
+@launch_p.def_impl
+def _eager(*given: Any, invocation: Invocation) -> Any:
+    return jax.jit(launch_p.bind, static_argnames="invocation")(*given, invocation=invocation)
 
 
 @launch_p.def_abstract_eval
 def _shapes(*_: Any, invocation: Invocation) -> list[Any]:
-    return [jax.core.ShapedArray(each.shape, each.dtype) for each in avals(invocation.results)]
+    return [ShapedArray(each.shape, each.dtype) for each in avals(invocation.results)]
 
 
 mlir.register_lowering(launch_p, mlir.lower_fun(simulate, multiple_results=True), platform="cpu")

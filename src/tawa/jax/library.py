@@ -102,7 +102,7 @@ def _take(step: Step, held: Sequence[Any], numbers: dict[int, int], values: list
     }
     given = [values[number] for number in used if values[number] is not None]
     forms = [held[number] for number in used]
-    options = {name: value for name, value in step.options.items()}
+    options = dict(step.options)
     known = {name: value for name, value in options.items() if name in kernel.arg_names}
     meta = {name: value for name, value in options.items() if name not in known}
     results, changed = bind(kernel, step.grid, {**spots, **known}, meta, given, forms)
@@ -124,7 +124,7 @@ def _activated(activation: str, x: Any) -> Any:
         case "silu":
             return jax.nn.silu(x)
         case "gelu":
-            return jax.nn.gelu(x, approximate=False)
+            return jax.nn.gelu(x, approximate=True)
         case _:
             return x
 
@@ -140,9 +140,7 @@ def _launched(turned: tuple[bool, bool], options: tuple[tuple[str, Any], ...]) -
         forms = [_lying(each, other) for each, other in zip((a, b), turned)]
         named = dict(options)
         held = None if bias is None else form_of(bias)
-        recipe = _read(
-            products.matmul, products.Tuner(keep=False), *forms, bias=held, **named
-        )
+        recipe = _read(products.matmul, products.Tuner(keep=False), *forms, bias=held, **named)
         arrays = [a, b, None, bias, None, None]
         return run("matmul", recipe, arrays, [*forms, None, held, None, None])[0]
 

@@ -17,9 +17,14 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from tawa.codegen.parameters import CounterParameter, PointerParameter, TensorMapParameter
+from tawa.codegen.parameters import (
+    COUNTERS,
+    CounterParameter,
+    PointerParameter,
+    TensorMapParameter,
+)
 from tawa.errors import ArgumentError, InternalError
-from tawa.frontend.signature import DescriptorArg, PointerArg
+from tawa.frontend.signature import ConstantArg, DescriptorArg, PointerArg
 from tawa.runtime.arrays import Placeholder, is_array, look
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor
@@ -265,7 +270,7 @@ def _launch(
     place = Place(0, lambda _: 0, lambda: 0, blocks, lambda _: 0)  # type: ignore[arg-type]
     generated = make_launcher(kernel, arguments, place, 0, kept, otherwise)
     more: list[Any] = []
-    for name, value in arguments.items():
+    for value in arguments.values():
         if is_descriptor(value):
             more += [look(value.base).address, tuple(value.shape), tuple(value.strides)]
         elif is_array(value):
@@ -379,10 +384,25 @@ def _distinct(kernel: CompiledKernel, arguments: Mapping[str, Any]) -> list[Dist
             for base, span in zip(bases, map(span_of, values))
         ]
         message = f"{kernel.name}: {names[0]} and {names[1]} share memory; apart, {reason}"
-        found.append(
-            Distinct((bases[0].number, bases[1].number), (spans[0], spans[1]), message)
-        )
+        found.append(Distinct((bases[0].number, bases[1].number), (spans[0], spans[1]), message))
     return found
 
 
-__all__ = ["Distinct", "Image", "MapCall", "Standing", "Sum", "make_image"]
+def complete(kernel: CompiledKernel, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments in the kernel's order, with the constants that it was compiled for."""
+    found: dict[str, Any] = {}
+    for name, argument in kernel.signature.items():
+        if name in given:
+            found[name] = given[name]
+        elif isinstance(argument, ConstantArg):
+            found[name] = argument.value
+        else:
+            raise ArgumentError(
+                f"{kernel.name} is not given '{name}'",
+                why="a default that is no constant is not known to the launch",
+                remedy=f"pass {name}=...",
+            )
+    return found
+
+
+__all__ = ["COUNTERS", "Distinct", "Image", "MapCall", "Standing", "Sum", "complete", "make_image"]
