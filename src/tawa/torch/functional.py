@@ -21,21 +21,6 @@ from tawa.kernels.attention import attention as _attention
 from tawa.kernels.matmul import matmul as _matmul
 from tawa.torch import ops
 
-_PLAIN = (Tensor, torch.nn.Parameter)
-
-
-def _is_direct(*arrays: Tensor | None) -> bool:
-    """Tell whether torch neither traces nor transforms nor records what is done to tensors."""
-    if torch.compiler.is_compiling():
-        return False
-    inside: Any = torch._C
-    if inside._len_torch_dispatch_stack() or inside._functorch.peek_interpreter_stack():
-        return False
-    given = [each for each in arrays if each is not None]
-    if any(type(each) not in _PLAIN for each in given):
-        return False
-    return not torch.is_grad_enabled() or not any(each.requires_grad for each in given)
-
 
 def matmul(
     a: Tensor,
@@ -55,7 +40,7 @@ def matmul(
     """
     scales: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b}
     kinds: dict[str, Any] = {"out_dtype": out_dtype, "input_precision": input_precision}
-    if _is_direct(a, b, bias, scale_a, scale_b):
+    if ops.is_direct(a, b, bias, scale_a, scale_b):
         a, b, bias = ops.readable(a), ops.readable(b), ops.dense(bias)
         scales = {name: ops.dense(each) for name, each in scales.items()}
         return _matmul(a, b, bias=bias, activation=activation, **scales, **kinds)
@@ -97,7 +82,7 @@ def attention(
     both = isinstance(cu_seqlens, Sequence)
     starts: Sequence[Any] = cu_seqlens if both else (cu_seqlens, None)
     left, right = _sides(window)
-    if _is_direct(q, k, v, bias, alibi, sink, *starts, block_table, lengths):
+    if ops.is_direct(q, k, v, bias, alibi, sink, *starts, block_table, lengths):
         out = ops.result_of(q)
         made = _attention(
             *(ops.rows_of(each) for each in (q, k, v)),
