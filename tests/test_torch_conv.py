@@ -31,7 +31,7 @@ def _same_numbers():
 
 def near(found, expected, tolerance=5e-3):
     for x, y in zip(found, expected, strict=True):
-        scale = float(y.double().abs().max())
+        scale = float(y.detach().double().abs().max())
         torch.testing.assert_close(x.double(), y.double(), rtol=0, atol=tolerance * scale)
 
 
@@ -40,12 +40,17 @@ def gradients(function, *given):
     return torch.autograd.grad(function(*leaves).square().sum(), leaves)
 
 
-def test_opcheck_is_green():
+QUICK = ("test_schema", "test_autograd_registration", "test_faketensor")
+
+
+@pytest.mark.parametrize("utils", [QUICK, pytest.param(None, marks=pytest.mark.long)])
+def test_opcheck_is_green(utils):
+    how = {} if utils is None else {"test_utils": utils}
     x, w = half(2, 8, 6, 6, grad=True), half(16, 8, 3, 3, grad=True)
-    opcheck(OPS.conv2d, (x, w, half(16, grad=True), *PLAIN, 1, "relu"))
+    opcheck(OPS.conv2d, (x, w, half(16, grad=True), *PLAIN, 1, "relu"), **how)
     dy = half(2, 16, 4, 4, grad=True)
-    opcheck(OPS.conv2d_backward_input, (dy, w, 6, 6, *PLAIN))
-    opcheck(OPS.conv2d_backward_weight, (dy, x, 3, 3, *PLAIN))
+    opcheck(OPS.conv2d_backward_input, (dy, w, 6, 6, *PLAIN), **how)
+    opcheck(OPS.conv2d_backward_weight, (dy, x, 3, 3, *PLAIN), **how)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +116,7 @@ def test_autocast_and_tf32(monkeypatch):
 
 def test_what_has_no_gradient_is_refused_at_the_call():
     x, w = half(1, 8, 9, 9, grad=True), half(8, 8, 3, 3)
-    with pytest.raises(ArgumentError, match="stride .* and dilation"):
+    with pytest.raises(ArgumentError, match=r"at stride \(2, 2\) and dilation"):
         tt.conv2d(x, w, stride=2, dilation=2)
     with pytest.raises(ArgumentError, match="channels a group"):
         tt.conv2d(half(1, 8, 9, 9, grad=True), half(8, 2, 3, 3), groups=4)

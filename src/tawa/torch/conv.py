@@ -21,7 +21,6 @@ from torch.nn import functional
 from tawa.errors import ArgumentError
 from tawa.kernels import conv as _conv
 from tawa.kernels import conv_gradients as _gradients
-from tawa.kernels.conv_geometry import paddings, pair
 from tawa.runtime.arrays import Placeholder, array
 from tawa.torch import ops
 from tawa.torch.layers import KINDS, Replaced
@@ -44,7 +43,8 @@ def _check_precision(x: Tensor) -> None:
     try:
         allowed = torch.backends.cudnn.allow_tf32
     except RuntimeError:  # it was set by the new name, which the old one does not read
-        allowed = torch.backends.cudnn.conv.fp32_precision == "tf32"
+        backend: Any = torch.backends.cudnn
+        allowed = backend.conv.fp32_precision == "tf32"
     if not allowed:
         raise ArgumentError(
             "a convolution of float32 with torch.backends.cudnn.allow_tf32 = False",
@@ -233,9 +233,11 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     sizes = (*x.shape, *w.shape)
     if all(type(size) is int for size in sizes) and 0 not in sizes:
         step = 16 // x.element_size() if groups == 1 else 1
-        fill = lambda count: -(-count // step) * step  # noqa: E731
-        shape = (x.shape[0], *x.shape[2:], fill(x.shape[1]))
-        window = (fill(w.shape[0]), *w.shape[2:], fill(w.shape[1]))
+        channels, filters, inner = (
+            -(-count // step) * step for count in (x.shape[1], w.shape[0], w.shape[1])
+        )
+        shape = (x.shape[0], *x.shape[2:], channels)
+        window = (filters, *w.shape[2:], inner)
         how = (tuple(stride), _sides(padding), tuple(dilation), groups)
         kind = str(x.dtype).rpartition(".")[2]
         _check_gradients(shape, window, kind, (bool(needed[0]), bool(needed[1])), how)
@@ -293,7 +295,7 @@ conv2d_backward_weight.register_autograd(_weight_gradient, setup_context=_keep_w
 
 
 def _vmap(info: Any, dims: Sequence[int | None], x: Tensor, *rest: Any) -> tuple[Tensor, int]:
-    if dims[0] is None or any(dim is not None for dim in dims[1:]):
+    if dims[0] is None or dims[1] is not None or dims[2] is not None:
         raise ArgumentError(
             "vmap over filters or bias of torch.ops.tawa.conv2d",
             why="a launch has one set of filters",
@@ -342,9 +344,8 @@ def conv2d(
             f"images have {input.dim()} axes, filters {weight.dim()}",
             why="they are (N, C, H, W) or (C, H, W), and (Co, C/groups, Fh, Fw)",
         )
-    steps, spread = pair("stride", _whole(stride), 1), pair("dilation", _whole(dilation), 1)
-    window = (weight.shape[2], weight.shape[3])
-    sides = paddings(_whole(padding), window, steps, spread)
+    steps, spread = _pair("stride", stride), _pair("dilation", dilation)
+    sides = _paddings(padding, (weight.shape[2], weight.shape[3]), steps, spread)
     if ops.is_direct(input, weight, bias):
         _check_precision(input)
         how = _how(steps, sides, spread, groups)
@@ -355,12 +356,36 @@ def conv2d(
     return conv2d_op(input, weight, bias, *given, groups, activation)
 
 
-def _whole(given: Any) -> Any:
-    """Return an option of torch's as the library takes it: one number for both axes, or a pair."""
-    if isinstance(given, int | str):
-        return given
-    found = tuple(int(each) for each in given)
-    return found[0] if len(found) == 1 else found
+# torch.compile traces these: it does not enter `tawa.kernels`.
+def _pair(name: str, given: int | Sequence[int]) -> tuple[int, int]:
+    """Return an option for rows and columns."""
+    if isinstance(given, int):
+        return given, given
+    if len(given) not in (1, 2):
+        raise ArgumentError(f"{name}={tuple(given)}", why="it is a number, or one for each axis")
+    return given[0], given[-1]
+
+
+def _paddings(
+    padding: str | int | Sequence[int],
+    window: tuple[int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+) -> tuple[int, int, int, int]:
+    """Return (top, bottom, left, right) for torch's `padding`."""
+    if not isinstance(padding, str):
+        down, across = _pair("padding", padding)
+        return down, down, across, across
+    if padding == "valid":
+        return 0, 0, 0, 0
+    if padding != "same" or stride != (1, 1):
+        raise ArgumentError(
+            f"padding={padding!r} with stride {stride}",
+            why='the words are "valid", and "same" at stride 1, which keeps the size',
+        )
+    added = [(size - 1) * step for size, step in zip(window, dilation)]
+    (top, left) = (each // 2 for each in added)  # where it is odd, the end has more
+    return top, added[0] - top, left, added[1] - left
 
 
 def conv1d(
@@ -380,14 +405,11 @@ def conv1d(
             f"signals have {input.dim()} axes, filters {weight.dim()}",
             why="they are (N, C, W) or (C, W), and (Co, C/groups, Fw)",
         )
-    step, spread, sides = _single(stride), _single(dilation), padding
-    if not isinstance(padding, str):
-        sides = (0, _single(padding))
-    elif padding == "same":
-        if step != 1:
-            paddings(padding, (1, weight.shape[2]), (1, step), (1, spread))  # raises
-        added = (weight.shape[2] - 1) * spread
-        input, sides = functional.pad(input, (added // 2, added - added // 2)), 0
+    (_, step), (_, spread) = _pair("stride", stride), _pair("dilation", dilation)
+    sides: Any = padding if isinstance(padding, str) else (0, _pair("padding", padding)[1])
+    if sides == "same":  # of one row: nothing is added above or below it
+        _, _, *ends = _paddings(padding, (1, weight.shape[2]), (1, step), (1, spread))
+        input, sides = functional.pad(input, ends), 0
     found = conv2d(
         input.unsqueeze(-2),
         weight.unsqueeze(-2),
@@ -399,10 +421,6 @@ def conv1d(
         activation=activation,
     )
     return found.squeeze(-2)
-
-
-def _single(given: Any) -> int:
-    return given if isinstance(given, int) else int(given[0])
 
 
 # --- layers -------------------------------------------------------------------------------------
@@ -461,7 +479,8 @@ def replace(module: nn.Module, *, verbose: bool = True) -> Replaced:
         elif type(weight) not in (nn.Parameter, Tensor) or weight.dtype not in KINDS:
             left.append((label, f"its weight is a {type(weight).__name__} of {weight.dtype}"))
         else:
-            layer.__class__ = ours
+            named: Any = layer
+            named.__class__ = ours
             if ours is Conv2d:
                 weight.data = weight.data.contiguous(memory_format=torch.channels_last)
             swapped.append(label)
