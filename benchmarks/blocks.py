@@ -95,7 +95,8 @@ class Block(nn.Module):
         norm = nn.RMSNorm if shape.llama else nn.LayerNorm
         self.before, self.between = norm(hidden), norm(hidden)
         self.q, self.o = nn.Linear(hidden, hidden, biased), nn.Linear(hidden, hidden, biased)
-        self.k, self.v = nn.Linear(hidden, kv, biased), nn.Linear(hidden, kv, biased)
+        # A bias of keys changes nothing, and its gradient is rounding.
+        self.k, self.v = nn.Linear(hidden, kv, False), nn.Linear(hidden, kv, biased)
         self.up, self.down = nn.Linear(hidden, inner, biased), nn.Linear(inner, hidden, biased)
         self.gate = nn.Linear(hidden, inner, False) if shape.llama else None
         angle = torch.arange(shape.length)[:, None] / 10000 ** (

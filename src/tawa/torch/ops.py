@@ -70,8 +70,7 @@ def _needed(ctx: Any, count: int) -> tuple[bool, ...]:
 # --- matmul -------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("tawa::matmul", mutates_args=())
-def matmul(
+def compute_matmul(
     a: Tensor,
     b: Tensor,
     bias: Tensor | None = None,
@@ -92,6 +91,9 @@ def matmul(
         out_dtype=out_dtype,
         input_precision=input_precision,
     )
+
+
+matmul = torch.library.custom_op("tawa::matmul", compute_matmul, mutates_args=())
 
 
 @matmul.register_fake
@@ -243,6 +245,47 @@ def _window(left: int | None, right: int | None) -> tuple[int | None, int | None
     return None if left is None and right is None else (left, right)
 
 
+def compute_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+    left: int | None = None,
+    right: int | None = None,
+    softcap: float | None = None,
+    bias: Tensor | None = None,
+    alibi: Tensor | None = None,
+    sink: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    block_table: Tensor | None = None,
+    lengths: Tensor | None = None,
+    *,
+    out: Tensor | None,
+    return_lse: bool,
+) -> Any:
+    """Return `tawa.kernels.attention.attention`; `left`, `right` are its window."""
+    starts = cu_seqlens if cu_seqlens_k is None else (cu_seqlens, cu_seqlens_k)
+    return _attention.attention(
+        rows_of(q),
+        rows_of(k),
+        rows_of(v),
+        causal=causal,
+        scale=scale,
+        window=_window(left, right),
+        softcap=softcap,
+        bias=_lines(bias),
+        alibi=dense(alibi),
+        sink=dense(sink),
+        cu_seqlens=starts,
+        block_table=block_table,
+        lengths=dense(lengths),
+        out=out,
+        return_lse=return_lse,
+    )
+
+
 @torch.library.custom_op("tawa::attention", mutates_args=())
 def attention(
     q: Tensor,
@@ -261,26 +304,12 @@ def attention(
     block_table: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return (out, lse) of `tawa.kernels.attention.attention`; `left`, `right` are its window."""
-    starts = cu_seqlens if cu_seqlens_k is None else (cu_seqlens, cu_seqlens_k)
-    out = result_of(q)
-    made, lse = _attention.attention(
-        rows_of(q),
-        rows_of(k),
-        rows_of(v),
-        causal=causal,
-        scale=scale,
-        window=_window(left, right),
-        softcap=softcap,
-        bias=_lines(bias),
-        alibi=dense(alibi),
-        sink=dense(sink),
-        cu_seqlens=starts,
-        block_table=block_table,
-        lengths=dense(lengths),
-        out=out,
-        return_lse=True,
+    """Return (out, lse) of `compute_attention`."""
+    given = (
+        *(q, k, v, causal, scale, left, right, softcap, bias, alibi, sink),
+        *(cu_seqlens, cu_seqlens_k, block_table, lengths),
     )
+    made, lse = compute_attention(*given, out=result_of(q), return_lse=True)
     return made, lse
 
 
