@@ -262,6 +262,29 @@ def test_the_handler_hands_the_driver_what_a_launch_is(stub):
     assert stub.launches[1].held[0] == address(y)
 
 
+def test_what_is_changed_in_place_is_the_result(stub):
+    x = numbers(200)
+    doubled = tj.call(scale, grid=over, BLOCK=128)
+    asked = invocation_of(lambda x: doubled(x, 2.0, 200), x)
+    assert asked.changed == (0,)
+    donated = jax.jit(lambda x: launches.launch(x, invocation=asked), donate_argnums=0)
+    (out,) = donated(x)
+    assert struct.pack("<Q", out.unsafe_buffer_pointer()) in stub.launches[0].held
+    y = numbers(200)
+    (kept,) = jax.jit(lambda y: launches.launch(y, invocation=asked))(y)
+    assert struct.pack("<Q", kept.unsafe_buffer_pointer()) in stub.launches[1].held
+    assert struct.pack("<Q", y.unsafe_buffer_pointer()) not in stub.launches[1].held
+
+
+def test_a_grid_without_programs_launches_nothing(stub):
+    x = numbers(200)
+    plus = tj.call(add, grid=(0,), out={"out": x}, BLOCK=128)
+    asked = invocation_of(lambda x: plus(x, x, 200), x)
+    (out,) = jax.jit(lambda x: launches.launch(x, invocation=asked))(x)
+    assert not stub.launches
+    assert not out.any()
+
+
 def test_tensor_maps_are_of_the_arrays_of_the_launch(stub):
     a, b = numbers(128, 64, dtype=np.float16), numbers(64, 192, dtype=np.float16, seed=1)
     sizes = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax
+import numpy as np
 
 from tawa.errors import ArgumentError
 from tawa.jax.launches import Invocation, Spot, launch_p
-from tawa.runtime.arrays import Placeholder, array
+from tawa.runtime.arrays import Placeholder, array, is_array
 from tawa.runtime.decorators import wrap
 from tawa.runtime.descriptors import TensorDescriptor, is_descriptor
 from tawa.runtime.jit import Launchable
@@ -97,10 +98,10 @@ def launch(
     arguments: dict[str, Any] = {}
     meta: dict[str, Any] = {}
     for name, value in given.items():
-        if is_descriptor(value) and is_jax(value.base):
-            arguments[name] = spot(value.base, _fixed(value))
-        elif is_jax(value):
-            arguments[name] = spot(value)
+        if is_descriptor(value):
+            arguments[name] = spot(_array(name, value.base), _fixed(value))
+        elif is_array(value):
+            arguments[name] = spot(_array(name, value))
         else:
             (arguments if name in known else meta)[name] = value
     forms = [form_of(each) for each in arrays]
@@ -144,6 +145,20 @@ def bind(
     results = list(launch_p.bind(*arrays, invocation=invocation))
     made = len(forms) - len(arrays)
     return results[:made], list(zip(changed, results[made:]))
+
+
+def _array(name: str, value: Any) -> Any:
+    """Return an array as JAX's; those of NumPy are constants of the trace."""
+    if is_jax(value):
+        return value
+    if not isinstance(value, np.ndarray):
+        kind = cast("object", type(value))
+        raise ArgumentError(
+            f"the argument '{name}' is a {getattr(kind, '__name__', kind)}",
+            why="a call of tawa.jax takes arrays of JAX and NumPy",
+            remedy="pass jax.numpy.from_dlpack(array)",
+        )
+    return jax.numpy.asarray(value)
 
 
 def _is_spot(value: object) -> bool:
