@@ -277,7 +277,7 @@ def test_scaled_dot_product_attention_of_other_forms():
         tt.scaled_dot_product_attention(leaf, leaf, leaf, half(12, 12, grad=True))
     for how, message in (
         ({"dropout_p": 0.1}, "dropout 0.1"),
-        ({"is_causal": True, "attn_mask": torch.ones(30, 30).bool()}, "beside attn_mask"),
+        ({"is_causal": True, "attn_mask": torch.ones(30, 30).bool()}, "=True and an attn_mask"),
         ({}, "query has 4 heads, key 2"),
     ):
         with pytest.raises(ArgumentError, match=message):

@@ -295,3 +295,44 @@ def test_data_on_a_device_that_is_not_current():
         tt.attention(q, q, q).float().sum().backward()
     assert found.device == q.grad.device == a.device
     assert worst([found], [a.double() @ a.double()]) < 1e-2
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(
+    ("x", "w", "how"),
+    [
+        ((8, 64, 56, 56), (128, 64, 3, 3), {"padding": 1}),
+        ((8, 3, 224, 224), (64, 3, 7, 7), {"stride": 2, "padding": 3}),
+        ((4, 64, 28, 28), (64, 16, 3, 3), {"padding": "same", "groups": 4}),
+    ],
+)
+def test_convolutions_with_gradients(kind, x, w, how):
+    torch.manual_seed(0)
+    x, w, bias = (
+        torch.randn(*shape, device="cuda", dtype=kind).requires_grad_() for shape in (x, w, w[:1])
+    )
+    grad = torch.randn_like(F.conv2d(x, w, bias, **how))
+    found = torch.autograd.grad(tt.conv2d(x, w, bias, **how), (x, w, bias), grad)
+    wide = [each.detach().double().requires_grad_() for each in (x, w, bias)]
+    expected = torch.autograd.grad(F.conv2d(*wide, **how), wide, grad.double())
+    assert worst(found, expected) < 1e-2
+    with torch.no_grad():
+        assert worst([tt.conv2d(x, w, bias, **how)], [F.conv2d(*wide, **how)]) < 5e-3
+
+
+def test_a_network_of_convolutions_compiles():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 32, 3, padding=1),
+        torch.nn.BatchNorm2d(32),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(32, 64, 3, stride=2, padding=1),
+    )
+    model = model.cuda().bfloat16().to(memory_format=torch.channels_last)
+    x = drawn(4, 3, 32, 32).to(memory_format=torch.channels_last)
+    expected = model(x)
+    assert len(tt.conv.replace(model, verbose=False).swapped) == 2
+    found = torch.compile(model, fullgraph=True)(x)
+    assert worst([found], [expected]) < 1e-2
+    found.float().square().mean().backward()
+    assert all(each.grad.isfinite().all() for each in model.parameters())

@@ -312,7 +312,8 @@ def maker_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Callable[[An
         raise ArgumentError(
             f"no array can be made beside a {getattr(kind_of, '__name__', kind_of)}",
             why="what a call returns is made by torch, CuPy or NumPy, and CuPy is not loaded",
-            remedy="pass arrays of torch, CuPy or NumPy (torch.from_dlpack(array) copies nothing)",
+            remedy="pass arrays of torch, CuPy or NumPy (torch.from_dlpack(array) copies nothing);"
+            " for JAX there is tawa.jax",
         )
     make_empty: Any = library.empty
     return lambda _: make_empty(shape, dtype=kind)

@@ -9,7 +9,9 @@ from tawa.errors import ArgumentError, TawaError
 from tawa.frontend import build
 from tawa.frontend.signature import Argument, ConstantArg, PointerArg, ScalarArg
 from tawa.runtime.compiled import CompiledKernel
+from tawa.runtime.heuristics import Heuristics
 from tawa.runtime.jit import JitFunction, Launchable
+from tawa.runtime.specialize import bind, derive_signature
 from tawa.simulator.races import written_arguments
 
 # A kernel need not make sense for arrays of all of these types: they are tried in turn.
@@ -63,3 +65,23 @@ def stored_to(
         f"{function.__name__} can be read for none of the types {', '.join(_TRIED)}",
         why="\n".join(refused),
     )
+
+
+def stored_among(kernel: Launchable, values: Mapping[str, Any]) -> set[str]:
+    """Return the names of the arguments that a call with `values` may store to.
+
+    Arrays may be placeholders. Of a tuned kernel its first configuration is read.
+    """
+    inner: Any = kernel
+    given = dict(values)
+    while not isinstance(inner, JitFunction):
+        if isinstance(inner, Heuristics):
+            for name, compute in inner.values.items():
+                given[name] = compute(given)
+        elif configs := getattr(inner, "configs", []):
+            given = {**configs[0].all_kwargs(), **given}
+        inner = inner.fn
+    function = cast("JitFunction[..., Any]", inner)
+    call = bind(function.kernel, (), given)
+    signature = derive_signature(function.kernel, call.values)
+    return written_arguments(build(function.fn, signature, call.options))

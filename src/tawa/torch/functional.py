@@ -10,31 +10,14 @@ In eager mode without gradients they call the library at once; else they go thro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from tawa.errors import ArgumentError
-from tawa.kernels.attention import attention as _attention
-from tawa.kernels.matmul import matmul as _matmul
 from tawa.torch import ops
-
-_PLAIN = (Tensor, torch.nn.Parameter)
-
-
-def _is_direct(*arrays: Tensor | None) -> bool:
-    """Tell whether torch neither traces nor transforms nor records what is done to tensors."""
-    if torch.compiler.is_compiling():
-        return False
-    inside: Any = torch._C
-    if inside._len_torch_dispatch_stack() or inside._functorch.peek_interpreter_stack():
-        return False
-    given = [each for each in arrays if each is not None]
-    if any(type(each) not in _PLAIN for each in given):
-        return False
-    return not torch.is_grad_enabled() or not any(each.requires_grad for each in given)
 
 
 def matmul(
@@ -53,13 +36,9 @@ def matmul(
 
     Raises `ArgumentError` for gradients by scales or by operands of 8 bits.
     """
-    scales: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b}
-    kinds: dict[str, Any] = {"out_dtype": out_dtype, "input_precision": input_precision}
-    if _is_direct(a, b, bias, scale_a, scale_b):
-        a, b, bias = ops.readable(a), ops.readable(b), ops.dense(bias)
-        scales = {name: ops.dense(each) for name, each in scales.items()}
-        return _matmul(a, b, bias=bias, activation=activation, **scales, **kinds)
-    return ops.matmul(a, b, bias, activation, scale_a, scale_b, out_dtype, input_precision)
+    direct = ops.is_direct(a, b, bias, scale_a, scale_b)
+    compute = ops.compute_matmul if direct else ops.matmul
+    return compute(a, b, bias, activation, scale_a, scale_b, out_dtype, input_precision)
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -92,26 +71,17 @@ def attention(
     Raises `ArgumentError` for gradients with pages or lengths, by alibi or by bias, or over
     head_dim 128.
     """
-    options = {"causal": causal, "scale": scale, "softcap": softcap, "bias": bias, "alibi": alibi}
-    options |= {"sink": sink, "block_table": block_table, "lengths": lengths}
     both = isinstance(cu_seqlens, Sequence)
-    starts: Sequence[Any] = cu_seqlens if both else (cu_seqlens, None)
+    start, start_k = cast("Sequence[Any]", cu_seqlens) if both else (cu_seqlens, None)
     left, right = _sides(window)
-    if _is_direct(q, k, v, bias, alibi, sink, *starts, block_table, lengths):
-        out = ops.result_of(q)
-        made = _attention(
-            *(ops.rows_of(each) for each in (q, k, v)),
-            **options,
-            window=None if left is None and right is None else (left, right),
-            cu_seqlens=tuple(starts) if both else cu_seqlens,
-            out=None if torch.is_autocast_enabled(q.device.type) else out,
-            return_lse=return_lse,
-        )
-        return made
-    out, lse = ops.attention(
+    given = (
         *(q, k, v, causal, scale, left, right, softcap, bias, alibi, sink),
-        *(*starts, block_table, lengths),
+        *(start, start_k, block_table, lengths),
     )
+    if ops.is_direct(q, k, v, bias, alibi, sink, start, start_k, block_table, lengths):
+        out = None if torch.is_autocast_enabled(q.device.type) else ops.result_of(q)
+        return ops.compute_attention(*given, out=out, return_lse=return_lse)
+    out, lse = ops.attention(*given)
     return (out, lse) if return_lse else out
 
 
@@ -155,7 +125,12 @@ def scaled_dot_product_attention(
     """
     refuse_dropout(dropout_p)
     if is_causal and attn_mask is not None:
-        raise ArgumentError("is_causal beside attn_mask", why="as in torch, one excludes the other")
+        raise ArgumentError(
+            "scaled_dot_product_attention with is_causal=True and an attn_mask",
+            why="as in torch's, one excludes the other",
+            remedy="put the causal mask into yours: attn_mask & torch.ones(queries, keys,"
+            " dtype=torch.bool).tril(), or -inf above the diagonal of numbers",
+        )
     if query.dim() not in (3, 4) or key.dim() != query.dim() or value.dim() != query.dim():
         raise ArgumentError(
             f"query, key, value have {query.dim()}, {key.dim()} and {value.dim()} dimensions",

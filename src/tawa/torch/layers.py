@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tawa.torch.functional import linear, scaled_dot_product_attention
 
-_KINDS = (torch.float16, torch.bfloat16, torch.float32)
+KINDS = (torch.float16, torch.bfloat16, torch.float32)
 
 
 class Linear(nn.Linear):
@@ -80,13 +80,13 @@ def _reason(layer: nn.Module) -> str:
     if isinstance(layer, nn.MultiheadAttention):
         return "its products and masks are in one call of torch's; use a layer that calls SDPA"
     if isinstance(layer, nn.modules.conv._ConvNd):
-        return "tawa has no convolution layer"
+        return "tawa.torch.conv.replace swaps convolutions"
     if type(layer) is not nn.Linear:
         return f"{type(layer).__name__} may do more than nn.Linear"
     weight: Any = layer.weight
     if type(weight) not in (nn.Parameter, Tensor):
         return f"its weight is a {type(weight).__name__}"
-    if weight.dtype not in _KINDS:
+    if weight.dtype not in KINDS:
         return f"its weight holds {weight.dtype}"
     return ""
 

@@ -33,6 +33,20 @@ _TYPES = {
     "f8e5m2": torch.float8_e5m2,
 }
 _NARROW = (torch.float8_e4m3fn, torch.float8_e5m2)
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def is_direct(*arrays: Tensor | None) -> bool:
+    """Tell whether torch neither traces nor transforms nor records what is done to tensors."""
+    if torch.compiler.is_compiling():
+        return False
+    inside: Any = torch._C
+    if inside._len_torch_dispatch_stack() or inside._functorch.peek_interpreter_stack():
+        return False
+    given = [each for each in arrays if each is not None]
+    if any(type(each) not in _PLAIN for each in given):
+        return False
+    return not torch.is_grad_enabled() or not any(each.requires_grad for each in given)
 
 
 def readable(matrix: Tensor) -> Tensor:
@@ -56,8 +70,7 @@ def _needed(ctx: Any, count: int) -> tuple[bool, ...]:
 # --- matmul -------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("tawa::matmul", mutates_args=())
-def matmul(
+def compute_matmul(
     a: Tensor,
     b: Tensor,
     bias: Tensor | None = None,
@@ -78,6 +91,9 @@ def matmul(
         out_dtype=out_dtype,
         input_precision=input_precision,
     )
+
+
+matmul = torch.library.custom_op("tawa::matmul", compute_matmul, mutates_args=())
 
 
 @matmul.register_fake
@@ -119,7 +135,7 @@ def _keep_matmul(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.activation, ctx.precision = activation, precision
 
 
-def _slope(activation: str, z: Tensor) -> Tensor:
+def slope(activation: str, z: Tensor) -> Tensor:
     """Return the derivative of an activation at `z`."""
     if activation == "relu":
         return (z > 0).to(z.dtype)
@@ -145,7 +161,7 @@ def _matmul_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
             if signed and not grad.requires_grad and not torch.is_grad_enabled()
             else matmul(a, b, bias, "", scale_a, scale_b, "f32", ctx.precision)
         )
-        dz = (grad.to(z.dtype) * _slope(ctx.activation, z)).to(grad.dtype)
+        dz = (grad.to(z.dtype) * slope(ctx.activation, z)).to(grad.dtype)
     of_bias = None
     if ctx.needed[2]:
         of_bias = dz.float().reshape(-1, dz.shape[-1]).sum(0).to(bias.dtype)
@@ -229,6 +245,47 @@ def _window(left: int | None, right: int | None) -> tuple[int | None, int | None
     return None if left is None and right is None else (left, right)
 
 
+def compute_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+    left: int | None = None,
+    right: int | None = None,
+    softcap: float | None = None,
+    bias: Tensor | None = None,
+    alibi: Tensor | None = None,
+    sink: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    block_table: Tensor | None = None,
+    lengths: Tensor | None = None,
+    *,
+    out: Tensor | None,
+    return_lse: bool,
+) -> Any:
+    """Return `tawa.kernels.attention.attention`; `left`, `right` are its window."""
+    starts = cu_seqlens if cu_seqlens_k is None else (cu_seqlens, cu_seqlens_k)
+    return _attention.attention(
+        rows_of(q),
+        rows_of(k),
+        rows_of(v),
+        causal=causal,
+        scale=scale,
+        window=_window(left, right),
+        softcap=softcap,
+        bias=_lines(bias),
+        alibi=dense(alibi),
+        sink=dense(sink),
+        cu_seqlens=starts,
+        block_table=block_table,
+        lengths=dense(lengths),
+        out=out,
+        return_lse=return_lse,
+    )
+
+
 @torch.library.custom_op("tawa::attention", mutates_args=())
 def attention(
     q: Tensor,
@@ -247,26 +304,12 @@ def attention(
     block_table: Tensor | None = None,
     lengths: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return (out, lse) of `tawa.kernels.attention.attention`; `left`, `right` are its window."""
-    starts = cu_seqlens if cu_seqlens_k is None else (cu_seqlens, cu_seqlens_k)
-    out = result_of(q)
-    made, lse = _attention.attention(
-        rows_of(q),
-        rows_of(k),
-        rows_of(v),
-        causal=causal,
-        scale=scale,
-        window=_window(left, right),
-        softcap=softcap,
-        bias=_lines(bias),
-        alibi=dense(alibi),
-        sink=dense(sink),
-        cu_seqlens=starts,
-        block_table=block_table,
-        lengths=dense(lengths),
-        out=out,
-        return_lse=True,
+    """Return (out, lse) of `compute_attention`."""
+    given = (
+        *(q, k, v, causal, scale, left, right, softcap, bias, alibi, sink),
+        *(cu_seqlens, cu_seqlens_k, block_table, lengths),
     )
+    made, lse = compute_attention(*given, out=result_of(q), return_lse=True)
     return made, lse
 
 
@@ -392,7 +435,9 @@ attention.register_autograd(_attention_gradient, setup_context=_keep_attention)
 attention_backward.register_autograd(_refuse_second)
 
 
-def _refuse_vmap(name: str) -> Callable[..., Any]:
+def refuse_vmap(name: str) -> Callable[..., Any]:
+    """Return a rule of vmap for an operator that has none."""
+
     def refuse(*_: Any) -> Any:
         raise ArgumentError(
             f"vmap over torch.ops.tawa.{name}",
@@ -403,8 +448,8 @@ def _refuse_vmap(name: str) -> Callable[..., Any]:
     return refuse
 
 
-attention.register_vmap(_refuse_vmap("attention"))
-attention_backward.register_vmap(_refuse_vmap("attention_backward"))
+attention.register_vmap(refuse_vmap("attention"))
+attention_backward.register_vmap(refuse_vmap("attention_backward"))
 
 
 # --- autocast -----------------------------------------------------------------------------------
@@ -412,7 +457,7 @@ attention_backward.register_vmap(_refuse_vmap("attention_backward"))
 _LIBRARY = torch.library.Library("tawa", "FRAGMENT")
 
 
-def _under_autocast(operator: Any, key: str, cast: Sequence[int]) -> None:
+def under_autocast(operator: Any, key: str, cast: Sequence[int]) -> None:
     """Let `operator` cast its arguments at the places `cast` as autocast does of torch's own."""
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
@@ -432,7 +477,7 @@ def _under_autocast(operator: Any, key: str, cast: Sequence[int]) -> None:
 
 _WIDE = (torch.float16, torch.bfloat16, torch.float32)
 for _key in ("AutocastCUDA", "AutocastCPU"):
-    _under_autocast(matmul, _key, (0, 1, 2))
-    _under_autocast(attention, _key, (0, 1, 2))
+    under_autocast(matmul, _key, (0, 1, 2))
+    under_autocast(attention, _key, (0, 1, 2))
 
 __all__ = ["attention", "attention_backward", "matmul"]

@@ -1,5 +1,7 @@
-"""LLVM through llvmlite: machine code of this CPU, or PTX. "
-"The only module that imports llvmlite."""
+"""LLVM through llvmlite: machine code of this CPU, or PTX.
+
+The only module that imports llvmlite.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ def _binding() -> Any:
     except ImportError as error:
         raise BuildError(
             "llvmlite is missing",
-            why="tawa.ppl compiles with LLVM",
-            remedy="install the extra: pip install 'tawa[ppl]'",
+            why="tawa.ppl and tawa.jax compile with LLVM",
+            remedy="install the extra: pip install 'tawa[ppl]' or 'tawa[jax]'",
         ) from error
     return llvm
 

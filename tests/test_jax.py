@@ -1,0 +1,423 @@
+"""`tawa.jax`: kernels inside `jax.jit`, in the simulator and by the handler of a driver that is a
+stub: XLA calls the machine code, which calls us, and we run the simulator on XLA's memory.
+"""
+
+import ctypes
+import dataclasses
+import struct
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import tawa
+import tawa.language as tl
+from tawa.errors import ArgumentError
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+
+import tawa.jax as tj  # noqa: E402
+from tawa.jax import launches  # noqa: E402
+from tawa.jax.handler import Addresses, Handler, version_of, words  # noqa: E402
+from tawa.runtime import dispatch  # noqa: E402
+from tawa.runtime.image import (  # noqa: E402
+    COUNTERS,
+    Distinct,
+    Standing,
+    Sum,
+    complete,
+    make_image,
+)
+from tawa.target import H200  # noqa: E402
+
+
+@tawa.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n)
+    tl.store(out + at, total, mask=at < n)
+
+
+@tawa.jit
+def scale(x, by, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) * by, mask=at < n)
+
+
+@tawa.jit
+def product_into(a, b, K, out, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+    m, n = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for k in range(0, K, BLOCK_K):
+        total = tl.dot(a.load([m, k]), b.load([k, n]), total)
+    rows, columns = m + tl.arange(0, BLOCK_M), n + tl.arange(0, BLOCK_N)
+    tl.store(out + rows[:, None] * 192 + columns[None, :], total.to(tl.float16))
+
+
+def over(meta):
+    return (tawa.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+def numbers(*shape, seed=0, dtype=np.float32):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape).astype(dtype))
+
+
+# --- in the simulator ---------------------------------------------------------------------------
+
+
+def test_a_kernel_inside_jit_and_outside():
+    x, y = numbers(300), numbers(300, seed=1)
+    plus = tj.call(add, grid=over, out={"out": x}, BLOCK=128)
+    np.testing.assert_array_equal(plus(x, y, 300), x + y)
+    found = jax.jit(lambda x, y: plus(x, plus(x, y, n=300), n=300) * 2)(x, y)
+    np.testing.assert_allclose(found, (2 * x + y) * 2, rtol=1e-6)
+
+
+def test_what_a_kernel_changes_is_returned_and_the_array_stays():
+    x = numbers(200)
+    before = np.array(x)
+    doubled = tj.call(scale, grid=over, BLOCK=128)
+    np.testing.assert_array_equal(jax.jit(lambda x: doubled(x, 2.0, 200))(x), 2 * before)
+    np.testing.assert_array_equal(x, before)
+    # 2 and 2.0 are equal and make different kernels: the integer may not find the float's.
+    whole = jnp.arange(200, dtype=jnp.int32)
+    np.testing.assert_array_equal(doubled(whole, 2, 200), 2 * np.arange(200))
+
+
+def test_what_it_does_not_do_is_refused_by_name():
+    x = numbers(64)
+    plus = tj.call(add, grid=over, out={"out": x}, BLOCK=64)
+    with pytest.raises(ArgumentError, match="no gradient of add"):
+        jax.grad(lambda x: plus(x, x, 64).sum())(x)
+    with pytest.raises(ArgumentError, match=r"no jax\.vmap of add"):
+        jax.vmap(lambda x: plus(x, x, 64))(x[None])
+    with pytest.raises(ArgumentError, match="out names sum"):
+        tj.call(add, grid=over, out={"sum": x})
+    with pytest.raises(ArgumentError, match="add does not store to y"):
+        tj.call(add, grid=over, out={"y": x}, BLOCK=64)(x=x, out=x, n=64)
+    with pytest.raises(ArgumentError, match="got 4 arguments"):
+        plus(x, x, 64, 64)
+
+
+# --- by the handler -----------------------------------------------------------------------------
+
+STREAM = 0x57AE8
+FUNCTION = 0xF00D
+
+
+class Stub:
+    """A driver whose launches run in the simulator, on the memory that they are handed."""
+
+    def __init__(self):
+        self.kernels, self.launches, self.maps, self.code, self.map_code = [], [], {}, 0, 0
+        self._launch = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(self.launched)
+        kinds = ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint, *[ctypes.c_void_p] * 5
+        self._encode = ctypes.CFUNCTYPE(ctypes.c_int, *kinds, *[ctypes.c_uint] * 4)(self.encoded)
+        self.launch_ex, self.encode_tiled = self._launch, self._encode
+        self.recent = SimpleNamespace(notes=[])
+
+    def encoded(self, at, dtype, rank, address, sizes, strides, box, steps, *rest):
+        assert at % 64 == 0
+        words = lambda place, kind, count: list((kind * count).from_address(place))  # noqa: E731
+        self.maps[bytes(struct.pack("<Q", len(self.maps) + 1))] = SimpleNamespace(
+            dtype=dtype,
+            address=address,
+            sizes=words(sizes, ctypes.c_uint64, rank),
+            strides=words(strides, ctypes.c_uint64, rank - 1),
+            box=words(box, ctypes.c_uint32, rank),
+            steps=words(steps, ctypes.c_uint32, rank),
+            rest=rest,
+        )
+        ctypes.memmove(at, struct.pack("<Q", len(self.maps)) * 16, 128)
+        return self.map_code
+
+    def launched(self, config, function, pointers, extra):
+        words = struct.unpack("<7I4xQQI4x", ctypes.string_at(config, 56))
+        kernel = self.kernels[function - FUNCTION]
+        places = struct.unpack(
+            f"<{len(kernel.parameters)}Q", ctypes.string_at(pointers, 8 * len(kernel.parameters))
+        )
+        held = [ctypes.string_at(place, 8) for place in places]
+        found = SimpleNamespace(
+            kernel=kernel,
+            grid=words[:3],
+            threads=words[3],
+            shared=words[6],
+            stream=words[7],
+            attributes=ctypes.string_at(words[8], 64 * words[9]) if words[9] else b"",
+            held=held,
+            maps=[self.maps.get(each) for each in held],
+        )
+        self.launches.append(found)
+        return self.code
+
+    def enter(self, device):
+        pass
+
+    def leave(self):
+        pass
+
+    def describe(self, code):
+        return str(code)
+
+    def target(self, device):
+        return H200
+
+    def current_device(self):
+        return 0
+
+
+@pytest.fixture
+def stub(monkeypatch):
+    """Register the handler for the CPU: all but the stream is what XLA hands it."""
+    made = Stub()
+
+    class Loaded:
+        def __init__(self, driver, cubin, entry, shape):
+            driver.kernels.append(SimpleNamespace(entry=entry, shape=shape, cubin=cubin))
+            self.function = FUNCTION + len(driver.kernels) - 1
+
+        def prepare(self, device):
+            pass
+
+        def resident_blocks(self, device):
+            return 5
+
+    monkeypatch.setattr(dispatch, "connect", lambda: made)
+    monkeypatch.setattr(launches, "connect", lambda: made)
+    monkeypatch.setattr(launches, "LoadedKernel", Loaded)
+    kernels = launches._Kernels()
+    load = kernels.load
+
+    def loaded(kernel, ordinals):
+        found = load(kernel, ordinals)
+        made.kernels[found.kernel.function - FUNCTION] = kernel
+        return found
+
+    monkeypatch.setattr(kernels, "load", loaded)
+    monkeypatch.setattr(launches, "_KERNELS", kernels)
+    addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in (made._launch, made._encode)]
+    header = launches.Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h"
+    handler = Handler(Addresses(*addresses), version_of(header))
+    monkeypatch.setattr(launches, "handler", lambda: handler)
+    code = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(handler.address)
+    made.error = None
+
+    def get_stream(asked):
+        ctypes.c_uint64.from_address(asked + 24).value = made.stream
+        return None
+
+    stream = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(get_stream)
+    made.stream = STREAM
+
+    def handle(frame):
+        size = ctypes.c_uint64.from_address(frame).value
+        copied = ctypes.create_string_buffer(ctypes.string_at(frame, size), size)
+        api = ctypes.c_uint64.from_address(frame + 16).value
+        size = ctypes.c_uint64.from_address(api).value
+        changed = ctypes.create_string_buffer(ctypes.string_at(api, size), size)
+        struct.pack_into("<Q", changed, 80, ctypes.cast(stream, ctypes.c_void_p).value)
+        struct.pack_into("<Q", copied, 16, ctypes.addressof(changed))
+        return code(ctypes.addressof(copied))
+
+    made.keep = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(handle), stream, handler
+    target = f"tawa_launch_{id(made)}"
+    capsule = jax.ffi.pycapsule(ctypes.cast(made.keep[0], ctypes.c_void_p))
+    jax.ffi.register_ffi_target(target, capsule, platform="cpu")
+    monkeypatch.setattr(launches, "TARGET", target)
+    monkeypatch.setattr(launches, "_ordinals", lambda: [0])
+    _KEPT.append(made)  # XLA knows its address for the life of the process
+    dispatch.gpu_target.cache_clear()
+    return made
+
+
+_KEPT = []
+
+
+def invocation_of(function, *arguments):
+    """The launch that a call of `function` is, and its arrays."""
+    jaxpr = jax.make_jaxpr(function)(*arguments)
+    (equation,) = [each for each in jaxpr.eqns if each.primitive is launches.launch_p]
+    return equation.params["invocation"]
+
+
+def test_the_handler_hands_the_driver_what_a_launch_is(stub):
+    x, y = numbers(300), numbers(300, seed=1)
+    plus = tj.call(add, grid=over, out={"out": x}, BLOCK=128)
+    asked = invocation_of(lambda x, y: plus(x, y, 300), x, y)
+    launched = jax.jit(lambda x, y: launches.launch(x, y, invocation=asked))
+    (out,) = launched(x, y)
+    (one,) = stub.launches
+    assert one.grid == (3, 1, 1)
+    assert one.stream == STREAM
+    assert (one.threads, one.shared) == (one.kernel.launch.threads, one.kernel.launch.shared)
+    names = [getattr(p, "name", "") or p.expression for p in one.kernel.parameters]
+    named = dict(zip(names, one.held))
+    address = lambda each: struct.pack("<Q", each.unsafe_buffer_pointer())  # noqa: E731
+    assert [named[each] for each in ("x", "y", "out")] == [address(each) for each in (x, y, out)]
+    assert struct.unpack("<i4x", named["n"]) == (300,)
+    launched(y, x)  # other addresses
+    assert stub.launches[1].held[0] == address(y)
+
+
+def test_what_is_changed_in_place_is_the_result(stub):
+    x = numbers(200)
+    doubled = tj.call(scale, grid=over, BLOCK=128)
+    asked = invocation_of(lambda x: doubled(x, 2.0, 200), x)
+    assert asked.changed == (0,)
+    donated = jax.jit(lambda x: launches.launch(x, invocation=asked), donate_argnums=0)
+    (out,) = donated(x)
+    assert struct.pack("<Q", out.unsafe_buffer_pointer()) in stub.launches[0].held
+    y = numbers(200)
+    (kept,) = jax.jit(lambda y: launches.launch(y, invocation=asked))(y)
+    assert struct.pack("<Q", kept.unsafe_buffer_pointer()) in stub.launches[1].held
+    assert struct.pack("<Q", y.unsafe_buffer_pointer()) not in stub.launches[1].held
+
+
+def test_a_grid_without_programs_launches_nothing(stub):
+    x = numbers(200)
+    plus = tj.call(add, grid=(0,), out={"out": x}, BLOCK=128)
+    asked = invocation_of(lambda x: plus(x, x, 200), x)
+    (out,) = jax.jit(lambda x: launches.launch(x, invocation=asked))(x)
+    assert not stub.launches
+    assert not out.any()
+
+
+def test_tensor_maps_are_of_the_arrays_of_the_launch(stub):
+    a, b = numbers(128, 64, dtype=np.float16), numbers(64, 192, dtype=np.float16, seed=1)
+    sizes = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
+
+    def times(a, b):
+        made = jax.ShapeDtypeStruct((128, 192), jnp.float16)
+        take = tawa.TensorDescriptor
+        call = tj.call(product_into, grid=(2, 3), out={"out": made}, **sizes)
+        return call(take(a, a.shape, (64, 1), [64, 32]), take(b, b.shape, (192, 1), [32, 64]), 64)
+
+    asked = invocation_of(times, a, b)
+    (out,) = jax.jit(lambda a, b: launches.launch(a, b, invocation=asked))(a, b)
+    (one,) = stub.launches
+    by_address = {each.address: each for each in one.maps if each}
+    assert set(by_address) >= {a.unsafe_buffer_pointer(), b.unsafe_buffer_pointer()}
+    held = by_address[b.unsafe_buffer_pointer()]
+    assert (held.sizes, held.strides, held.steps) == ([192, 64], [192 * 2], [1, 1])
+    assert (held.dtype, held.box[1], 192 % held.box[0]) == (6, 32, 0)
+    assert out.shape == (128, 192)
+    found = jax.jit(times)(a, b)  # the same in the simulator
+    expected = np.asarray(a, np.float32) @ np.asarray(b, np.float32)
+    np.testing.assert_allclose(np.asarray(found, np.float32), expected, rtol=1e-2, atol=2e-2)
+
+
+def words_of(stub, **changes):
+    """An image of one launch of `add`, changed, run through XLA; returns the call."""
+    x = numbers(256)
+    plus = tj.call(add, grid=over, out={"out": x}, BLOCK=128)
+    asked = invocation_of(lambda x: plus(x, x, 256), x)
+    device = SimpleNamespace(id=0)
+    stand = [Standing(number, form, device, 0) for number, form in enumerate(asked.forms)]
+    given = asked.on(stand)
+    kernel = asked.kernel.compile(**given)
+    stub.kernels.append(kernel)
+    image = make_image([kernel], complete(kernel, given), (2,), [132])
+    token = changes.pop("token", launches.handler().token)
+    arrays = changes.pop("arrays", 2)
+    table = changes.pop("counters", 0)
+    image = dataclasses.replace(image, **changes)
+    function = FUNCTION + len(stub.kernels) - 1
+    found = words(image, arrays, function, table, token)
+    return x, lambda x: jax.jit(lambda x: launches.foreign(x, invocation=asked, found=found))(x)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"token": 5}, "compiled by another process"),
+        ({"arrays": 3}, "another number of arrays"),
+        ({"distinct": (Distinct((0, 0), ((0, 8), (4, 12)), "x, y meet"),)}, "x, y meet"),
+        ({"aligned": ("stream",)}, "add: XLA's array stream is not aligned"),
+    ],
+)
+def test_what_was_promised_is_looked_at_before_a_launch(stub, changes, message):
+    x, run = words_of(stub, **changes)
+    with pytest.raises(Exception, match=message):
+        jax.block_until_ready(run(x))
+    assert not stub.launches
+
+
+def test_bytes_side_by_side_are_apart(stub):
+    x, run = words_of(stub, distinct=(Distinct((0, 0), ((0, 8), (8, 12)), "no"),))
+    run(x)
+    assert len(stub.launches) == 1
+
+
+def test_what_the_driver_refuses_is_an_error_of_xlas(stub):
+    x, run = words_of(stub)
+    stub.code = 719
+    with pytest.raises(Exception, match="the driver refused the launch, error 719"):
+        jax.block_until_ready(run(x))
+
+
+def test_each_stream_has_a_counter_of_its_own(stub):
+    table = (ctypes.c_uint64 * COUNTERS)()
+    x, run = words_of(stub, counters=ctypes.addressof(table), sums=(Sum(0, "counter", 7),))
+    found = []
+    for stream in (11, 0, 11, 12, 0):
+        stub.stream = stream
+        run(x)
+        found.append(stub.launches[-1].grid[0])
+    assert found == [7, 8, 7, 9, 8]
+
+
+# --- the library --------------------------------------------------------------------------------
+
+
+def near(found, expected, tolerance=2e-2):
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(
+            np.asarray(x, np.float32), np.asarray(y, np.float32), rtol=tolerance, atol=tolerance
+        ),
+        found,
+        expected,
+    )
+
+
+def test_products_have_gradients():
+    a, b = numbers(2, 16, 32, dtype=np.float16), numbers(32, 48, dtype=np.float16, seed=1)
+    bias = numbers(48, dtype=np.float16, seed=2)
+
+    def loss(multiply):
+        return lambda *given: (multiply(*given).astype(jnp.float32) ** 2).mean()
+
+    ours = lambda a, b, bias: tj.matmul(a, b, bias=bias, activation="gelu")  # noqa: E731
+    theirs = lambda a, b, bias: jax.nn.gelu(a @ b + bias)  # noqa: E731
+    near(jax.jit(ours)(a, b, bias), theirs(a, b, bias))
+    near(*(jax.jit(jax.grad(loss(each), (0, 1, 2)))(a, b, bias) for each in (ours, theirs)))
+
+
+def test_products_are_mapped():
+    a, b = numbers(3, 16, 32, dtype=np.float16), numbers(3, 32, 16, dtype=np.float16, seed=1)
+    near(jax.vmap(tj.matmul)(a, b), a @ b)
+    near(jax.vmap(tj.matmul, (0, None))(a, b[0]), a @ b[0])
+    one = jax.vmap(jax.grad(lambda a, b: tj.matmul(a, b).astype(jnp.float32).sum(), 1))(a, b)
+    near(one, jax.vmap(jax.grad(lambda a, b: (a @ b).astype(jnp.float32).sum(), 1))(a, b))
+
+
+def plain_attention(q, k, v):
+    q, k, v = (each.astype(jnp.float32) for each in (q, k, v))
+    scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) * q.shape[-1] ** -0.5
+    seen = jnp.tril(jnp.ones(scores.shape[-2:], bool))
+    weights = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), axis=-1)
+    return jnp.einsum("bhqk,bhkd->bhqd", weights, v)
+
+
+def test_attention_has_gradients_and_is_mapped():
+    q, k, v = (numbers(2, 1, 2, 48, 64, dtype=np.float16, seed=seed) for seed in range(3))
+
+    def loss(attend):
+        return lambda *given: (attend(*given).astype(jnp.float32) ** 2).sum()
+
+    ours = lambda q, k, v: tj.attention(q, k, v, causal=True)  # noqa: E731
+    near(jax.jit(ours)(q[0], k[0], v[0]), plain_attention(q[0], k[0], v[0]))
+    gradients = (jax.vmap(jax.grad(loss(each), (0, 1, 2))) for each in (ours, plain_attention))
+    near(*(jax.jit(each)(q, k, v) for each in gradients))

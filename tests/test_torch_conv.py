@@ -1,0 +1,125 @@
+"""Convolutions of `tawa.torch`, in the simulator."""
+
+import pytest
+
+from tawa.errors import ArgumentError
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.library import opcheck  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+import tawa.torch as tt  # noqa: E402
+
+OPS = torch.ops.tawa
+PLAIN = [1, 1], [0, 0, 0, 0], [1, 1]
+
+
+def half(*shape, grad=False):
+    made = torch.randn(*shape).half()
+    if len(shape) == 4:
+        made = made.contiguous(memory_format=torch.channels_last)
+    return made.requires_grad_(grad)
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers():
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+
+
+def near(found, expected, tolerance=5e-3):
+    for x, y in zip(found, expected, strict=True):
+        scale = float(y.detach().double().abs().max())
+        torch.testing.assert_close(x.double(), y.double(), rtol=0, atol=tolerance * scale)
+
+
+def gradients(function, *given):
+    leaves = [each.detach().double().requires_grad_() for each in given]
+    return torch.autograd.grad(function(*leaves).square().sum(), leaves)
+
+
+QUICK = ("test_schema", "test_autograd_registration", "test_faketensor")
+
+
+@pytest.mark.parametrize("utils", [QUICK, pytest.param(None, marks=pytest.mark.long)])
+def test_opcheck_is_green(utils):
+    how = {} if utils is None else {"test_utils": utils}
+    x, w = half(2, 8, 6, 6, grad=True), half(16, 8, 3, 3, grad=True)
+    opcheck(OPS.conv2d, (x, w, half(16, grad=True), *PLAIN, 1, "relu"), **how)
+    dy = half(2, 16, 4, 4, grad=True)
+    opcheck(OPS.conv2d_backward_input, (dy, w, 6, 6, *PLAIN), **how)
+    opcheck(OPS.conv2d_backward_weight, (dy, x, 3, 3, *PLAIN), **how)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "how"),
+    [
+        ((2, 3, 9, 9), (10, 3, 3, 3), {"stride": 2, "padding": 1}),  # a network's first layer
+        ((1, 16, 8, 8), (16, 8, 1, 3), {"padding": "same", "groups": 2}),
+    ],
+)
+def test_it_is_torchs_with_gradients(x, w, how):
+    x, w, bias = half(*x, grad=True), half(*w, grad=True), half(w[0], grad=True)
+    found = tt.conv2d(x, w, bias, activation="silu", **how)
+    plain = lambda x, w, bias: F.silu(F.conv2d(x, w, bias, **how))  # noqa: E731
+    near([found], [plain(*(each.double() for each in (x, w, bias)))])
+    ours = torch.autograd.grad(found.square().sum(), (x, w, bias))
+    near(ours, gradients(plain, x, w, bias), 2e-2)
+    with torch.no_grad():
+        near([tt.conv2d(x[0], w, bias, **how)], [F.conv2d(x[0], w, bias, **how)])
+
+
+def test_second_gradients_are_right():
+    x, w = half(1, 8, 5, 5, grad=True), half(8, 8, 3, 3, grad=True)
+
+    def penalty(convolve, x, w):
+        (dx,) = torch.autograd.grad(convolve(x, w).square().sum() / 8, x, create_graph=True)
+        return torch.autograd.grad(dx.square().sum() / 8, (x, w))
+
+    wide = [each.detach().double().requires_grad_() for each in (x, w)]
+    near(penalty(tt.conv2d, x, w), penalty(F.conv2d, *wide), 2e-2)
+
+
+def test_layers_are_swapped_and_compile():
+    model = nn.Sequential(
+        nn.Conv2d(8, 16, 3, padding=1, padding_mode="reflect"),
+        nn.Conv1d(4, 4, 3),
+        nn.Conv3d(4, 4, 3),
+    ).half()
+    x, signal = half(1, 8, 6, 6), half(2, 4, 9)
+    expected = model[0](x), model[1](signal)
+    report = tt.conv.replace(model, verbose=False)
+    assert report.swapped == ("0 (Conv2d)", "1 (Conv1d)")
+    assert report.left == (("2 (Conv3d)", "no layer of tawa's"),)
+    assert type(model[0]) is tt.Conv2d
+    near([model[0](x), model[1](signal)], expected)
+    compiled = torch.compile(model[0], backend="aot_eager", fullgraph=True)
+    loss = compiled(x).float().square().sum()
+    loss.backward()
+    near([compiled(x)], expected[:1])
+    assert model[0].weight.grad.shape == (16, 8, 3, 3)
+    mapped = torch.vmap(lambda x: OPS.conv2d(x, model[0].weight.detach(), None, *PLAIN))
+    assert mapped(half(8, 6, 6)[None, None].expand(2, 1, -1, -1, -1)).shape == (2, 1, 16, 4, 4)
+
+
+def test_autocast_and_tf32(monkeypatch):
+    x, w = torch.randn(1, 8, 5, 5), torch.randn(8, 8, 3, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert tt.conv2d(x, w).dtype is torch.bfloat16
+    near([tt.conv2d(x, w)], [F.conv2d(x, w)])
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    with pytest.raises(ArgumentError, match="allow_tf32 = False"):
+        tt.conv2d(x, w)
+
+
+def test_what_has_no_gradient_is_refused_at_the_call():
+    x, w = half(1, 8, 9, 9, grad=True), half(8, 8, 3, 3)
+    with pytest.raises(ArgumentError, match=r"at stride \(2, 2\) and dilation"):
+        tt.conv2d(x, w, stride=2, dilation=2)
+    with pytest.raises(ArgumentError, match="channels a group"):
+        tt.conv2d(half(1, 8, 9, 9, grad=True), half(8, 2, 3, 3), groups=4)
+    with pytest.raises(ArgumentError, match="images have 5 axes"):
+        tt.conv2d(x[None], w)
+    assert tt.conv2d(x.detach(), w, stride=2, dilation=2).shape == (1, 8, 3, 3)
