@@ -78,7 +78,7 @@ class Arithmetic:
         if (have.kind, want.kind) == ("f32", "f64"):
             raise Misfit("f32 and f64 do not mix: write cast")
         if have.shape:
-            return self.build(
+            return self.b.build(
                 have.shape,
                 lambda *at: self.convert(self.b.load(given, *at), Type(want.kind)),
             )
@@ -88,22 +88,7 @@ class Arithmetic:
         """Return a part of an array as an array, or an element, of its own."""
         if not view.type.shape:
             return self.b.load(view.array, *view.at)
-        return self.build(view.type.shape, lambda *at: self.b.load(view.array, *view.at, *at))
-
-    def build(self, shape: tuple[int, ...], item: Callable[..., Value]) -> Value:
-        """Make an array element by element, in row-major order."""
-
-        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> Value:
-            if not rest:
-                return item(*at)
-            index = Value(I32)
-            with self.b.inside(Region((index,))) as region:
-                row = level(rest[1:], (*at, index))
-                region.yields = (row,)
-            type_ = Type(row.type.kind, (rest[0], *row.type.shape))
-            return self.b.op("build", (), (type_,), (region,), count=rest[0]).result
-
-        return level(shape, ())
+        return self.b.build(view.type.shape, lambda *at: self.b.load(view.array, *view.at, *at))
 
     def total(self, count: int, item: Callable[[Value], Value], type_: Type) -> Value:
         """Add `count` numbers in order."""
@@ -135,7 +120,7 @@ class Arithmetic:
             parts = [self.element(part, at) if is_array(part) else part for part in given]
             return self.value(function(*parts))
 
-        return self.build(shape, item)
+        return self.b.build(shape, item)
 
     def joined(self, *given: Any, floating: bool = False) -> list[Value]:
         """Return numbers as values of one type."""

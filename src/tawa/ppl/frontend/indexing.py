@@ -42,7 +42,7 @@ def subscript(low: Lowering, holder: Any, index: ast.expr, scope: dict[str, Any]
             moved = low.b.make("add", row, low.b.const(first, I32))
             return low.numbers.element(array, (moved, *rest))
 
-        return low.numbers.build((end - first, *array.type.shape[1:]), item)
+        return low.b.build((end - first, *array.type.shape[1:]), item)
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     return at(low, holder, tuple(low.expression(part, scope) for part in parts))
 

@@ -135,7 +135,7 @@ class Reuse(Handler):
 
         if not type_.shape:
             return item(start)
-        return self.low.numbers.build(type_.shape, lambda *at: item(self.place(type_, start, at)))
+        return self.low.b.build(type_.shape, lambda *at: item(self.place(type_, start, at)))
 
     def place(self, type_: Type, start: Value, at: tuple[Value, ...]) -> Value:
         """Append where an element lies."""

@@ -12,7 +12,7 @@ can be interpreted and compiled.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -203,7 +203,38 @@ class Builder:
 
     def load(self, array: Value, *at: Value) -> Value:
         """Read an element of an array value."""
-        return self.make("load", array, *at, type=Type(array.type.kind))
+        return self.make("load", array, *at, type=Type(array.type.kind)) if at else array
+
+    def loadvar(self, name: str, kind: Kind, *at: Value) -> Value:
+        """Read an element of an array variable."""
+        return self.make("loadvar", *at, type=Type(kind), name=name)
+
+    def build(
+        self, shape: tuple[int, ...], item: Callable[..., Value], *at: Value
+    ) -> Value:
+        """Make an array value element by element, row-major."""
+        if not shape:
+            return item(*at)
+        with self.inside(Region((Value(I32),))) as region:
+            region.yields = (self.build(shape[1:], item, *at, *region.args),)
+        type_ = Type(region.yields[0].type.kind, (shape[0], *region.yields[0].type.shape))
+        return self.op("build", (), (type_,), (region,), count=shape[0]).result
+
+    def offset(self, shape: tuple[int, ...], first: Value, *at: Value) -> Value:
+        """Append where an element of an array lies that begins at `first`."""
+        offset = self.const(0, I32)
+        for size, index in zip(shape, at, strict=True):
+            offset = self.make("add", self.make("mul", offset, self.const(size, I32)), index)
+        return self.make("add", first, offset)
+
+    def each(self, shape: tuple[int, ...], body: Callable[..., None], *at: Value) -> None:
+        """Append a loop for each axis of a shape, row-major; `body` gets the indices."""
+        if not shape:
+            body(*at)
+            return
+        with self.inside(Region((Value(I32),))) as region:
+            self.each(shape[1:], body, *at, *region.args)
+        self.op("for", (self.const(shape[0], I32),), (), (region,))
 
 
 def clone(region: Region, known: dict[Value, Value]) -> Region:

@@ -315,20 +315,10 @@ class _Cutter:
         index, row, target = op.operands
         name = self.memory(target)
         at, value = self.read(index), self.read(row)
-        if not row.type.shape:
-            self.b.op("storevar", (at, value), name=name)
-            return
+        def store(*place: Value) -> None:
+            self.b.op("storevar", (at, *place, self.b.load(value, *place)), name=name)
 
-        def level(rest: tuple[int, ...], place: tuple[Value, ...]) -> None:
-            if not rest:
-                self.b.op("storevar", (at, *place, self.b.load(value, *place)), name=name)
-                return
-            inner = Value(I32)
-            with self.b.inside(Region((inner,))) as region:
-                level(rest[1:], (*place, inner))
-            self.b.op("for", (self.b.const(rest[0], I32),), (), (region,))
-
-        level(row.type.shape, ())
+        self.b.each(row.type.shape, store)
 
     def read(self, value: Value) -> Value:
         value = self.name(value)

@@ -65,7 +65,7 @@ class Density(Handler):
             def free_number(k: Value) -> Value:
                 return read(b.make("add", first, k))
 
-            given = low.numbers.build((free,), free_number)
+            given = low.b.build((free,), free_number)
         else:
             given = read(first)
         takes = family.support.forward.__code__.co_argcount
@@ -86,8 +86,10 @@ class Density(Handler):
         self.low.b.op("factor", (amount,))
 
 
-def without(region: Region, unwanted: Callable[[Op], bool]) -> Region:
-    """Return a copy of a region without some operations."""
+def without(
+    region: Region, unwanted: Callable[[Op], bool], known: dict[Value, Value] | None = None
+) -> Region:
+    """Return a copy of a region without some operations; `known` gets the copies of its values."""
 
     def strip(inner: Region) -> None:
         inner.ops = [op for op in inner.ops if not unwanted(op)]
@@ -95,7 +97,7 @@ def without(region: Region, unwanted: Callable[[Op], bool]) -> Region:
             for nested in op.regions:
                 strip(nested)
 
-    made = clone(region, {})
+    made = clone(region, {} if known is None else known)
     strip(made)
     return made
 

@@ -143,19 +143,11 @@ class Handler:
         first = b.make("mul", nest.index(self.low), b.const(value.type.size, I32))
         first = b.make("add", first, b.const(kept.start, I32))
 
-        def store(rest: tuple[int, ...], at: tuple[Value, ...], offset: Value) -> None:
-            if not rest:
-                item = b.load(value, *at) if at else value
-                item = self.low.numbers.value(item, kind)
-                b.op("storevar", (b.make("add", first, offset), item), name=kept.memory)
-                return
-            index = Value(I32)
-            with b.inside(Region((index,))) as region:
-                scaled = b.make("mul", offset, b.const(rest[0], I32))
-                store(rest[1:], (*at, index), b.make("add", scaled, index))
-            b.op("for", (b.const(rest[0], I32),), (), (region,))
+        def store(*at: Value) -> None:
+            item = self.low.numbers.value(b.load(value, *at), kind)
+            b.op("storevar", (b.offset(value.type.shape, first, *at), item), name=kept.memory)
 
-        store(value.type.shape, (), b.const(0, I32))
+        b.each(value.type.shape, store)
 
 
 def handle(program: Program, handler: Handler) -> None:
