@@ -18,7 +18,7 @@ import numpy as np
 import ppl_models as models
 from tawa import ppl
 from tawa.ppl.emit import gpu
-from tawa.ppl.infer.chains import collect, launch_arguments, launch_buffers, program_of
+from tawa.ppl.infer.chains import collect, program_of
 from tawa.ppl.infer.execute import Executable
 from tawa.ppl.infer.options import Options
 
@@ -66,9 +66,9 @@ def timed(method: str, options: Options):
     executable = Executable(composed.program, "cuda")
     kernel = gpu.kernel(executable.text)
     built = time.perf_counter() - began
-    buffers = launch_buffers(composed, options)
+    buffers = composed.buffers(options.chains)
     ordered = {**buffers, "fault": np.zeros((2, options.chains), np.int32)}
-    given = launch_arguments(composed, options, method)
+    given = composed.arguments(options.seed)
     with gpu.Arrays() as held:
         types, values = gpu.pack(composed.program, given, options.chains, held)
         places = {}

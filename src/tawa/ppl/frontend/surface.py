@@ -119,21 +119,6 @@ def erf(x: Any) -> Any:
     _outside("erf")
 
 
-def get(variable: Any) -> Any:
-    """Read a scalar variable of the lane (algorithms)."""
-    _outside("get")
-
-
-def assign(variable: Any, value: Any) -> None:
-    """Write a variable of the lane (algorithms)."""
-    _outside("assign")
-
-
-def lane() -> Any:
-    """Return the lane's number (algorithms)."""
-    _outside("lane")
-
-
 def read(buffer: str, row: Any, kind: str) -> Any:
     """Read the lane's column of a buffer (algorithms)."""
     _outside("read")

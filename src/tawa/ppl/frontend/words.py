@@ -13,7 +13,7 @@ from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array, is_number
 from tawa.ppl.frontend.family import Distribution, Drawn, Parameter
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.source import Closure
-from tawa.ppl.frontend.values import Memory, View, is_record
+from tawa.ppl.frontend.values import View, is_record
 from tawa.ppl.ir.core import BOOL, I32, Type, Value
 from tawa.ppl.ir.operations import FUNCTIONS
 
@@ -30,7 +30,7 @@ def resolve(given: Any) -> Any:
             return given.function
         case bool() | int() | float() | str() | None | tuple():
             return given  # type: ignore[reportUnknownVariableType]
-        case ModuleType() | Distribution() | Closure() | Memory():
+        case ModuleType() | Distribution() | Closure():
             return given
         case _:
             if given in _HASHABLE or isinstance(given, FunctionType):
@@ -193,16 +193,6 @@ def word(low: Lowering, operation: str, *given: Any) -> Any:
     return low.b.make(operation, *low.numbers.joined(*given))
 
 
-def get(low: Lowering, variable: Any) -> Any:
-    """Lower get."""
-    return low.b.get(variable.name, variable.type)
-
-
-def assign(low: Lowering, variable: Any, value: Any) -> None:
-    """Lower assign."""
-    low.b.set(variable.name, low.numbers.value(value, variable.type))
-
-
 def read(low: Lowering, name: str, row: Any, kind: str) -> Any:
     """Lower read."""
     type_ = Type(low.b.dtype if kind == "real" else kind)  # type: ignore[arg-type]
@@ -224,11 +214,6 @@ def is_double(low: Lowering, given: Any) -> bool:
     return low.b.dtype == "f64"
 
 
-def lane(low: Lowering) -> Value:
-    """Lower lane."""
-    return low.b.make("lane", type=I32)
-
-
 def run(low: Lowering, name: str) -> None:
     """Lower run."""
     low.b.op("run", name=name)
@@ -238,7 +223,7 @@ def random(low: Lowering) -> Any:
     """Lower random: the counter is (lane, draw, site, count), the key is the seed."""
     for name in ("draw", "count"):
         low.program.variables.setdefault(name, I32)
-    keys = [value for value in low.program.params if value.name in ("seed0", "seed1")]
+    keys = low.program.params[:2]
     count = low.b.get("count", I32)
     low.b.set("count", low.b.make("add", count, low.b.const(1, I32)))
     lane = low.b.make("lane", type=I32)
@@ -260,12 +245,9 @@ WORDS: dict[Any, Callable[..., Any]] = {
     surface.cast: vectors.cast,
     surface.bits: bits,
     surface.word: word,
-    surface.get: get,
-    surface.assign: assign,
     surface.read: read,
     surface.write: write,
     surface.is_double: is_double,
-    surface.lane: lane,
     surface.run: run,
     surface.random: random,
     surface.sqrt: _function("sqrt"),

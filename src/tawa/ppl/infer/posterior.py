@@ -114,10 +114,3 @@ def _take(kept: Kept, source: Array) -> Array:
     moved = np.moveaxis(part, 2, 0)
     array = np.ascontiguousarray(moved).reshape(moved.shape[0], moved.shape[1], *kept.shape)
     return array.astype(bool) if kept.type.kind == BOOL.kind else array
-
-
-def each_array(function: Any, value: Any) -> Any:
-    """Apply a function to every array of a record."""
-    if isinstance(value, tuple):
-        return tuple(each_array(function, item) for item in value)  # type: ignore[reportUnknownVariableType]
-    return function(value) if isinstance(value, np.ndarray) else value

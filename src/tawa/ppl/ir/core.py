@@ -209,9 +209,7 @@ class Builder:
         """Read an element of an array variable."""
         return self.make("loadvar", *at, type=Type(kind), name=name)
 
-    def build(
-        self, shape: tuple[int, ...], item: Callable[..., Value], *at: Value
-    ) -> Value:
+    def build(self, shape: tuple[int, ...], item: Callable[..., Value], *at: Value) -> Value:
         """Make an array value element by element, row-major."""
         if not shape:
             return item(*at)

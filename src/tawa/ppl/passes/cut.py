@@ -315,6 +315,7 @@ class _Cutter:
         index, row, target = op.operands
         name = self.memory(target)
         at, value = self.read(index), self.read(row)
+
         def store(*place: Value) -> None:
             self.b.op("storevar", (at, *place, self.b.load(value, *place)), name=name)
 

@@ -23,7 +23,6 @@ Length: one sweep, and a rule for each operation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from tawa.errors import GradientError, InternalError
 from tawa.ppl.ir.core import (
@@ -357,9 +356,7 @@ class _Reverse:
                 if result not in self.active:
                     seeds.append(None)
                 elif len(result.type.shape) == 1:
-                    seeds.append(
-                        self.b.loadvar(self.adjoints[result], result.type.kind, index)
-                    )
+                    seeds.append(self.b.loadvar(self.adjoints[result], result.type.kind, index))
                 else:
                     row = self.variable(Type(result.type.kind, result.type.shape[1:]))
                     self.copy(self.adjoints[result], row, index)
@@ -444,9 +441,7 @@ class _Reverse:
 
     def taken(self, tape: str, type_: Type, index: Value) -> Value:
         """Emit the reading of what a trip began with."""
-        return self.b.build(
-            type_.shape, lambda *at: self.b.loadvar(tape, type_.kind, index, *at)
-        )
+        return self.b.build(type_.shape, lambda *at: self.b.loadvar(tape, type_.kind, index, *at))
 
     def scalar(self, op: Op, g: Value) -> None:
         """The derivative of each elementary operation."""
