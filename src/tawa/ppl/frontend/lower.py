@@ -48,7 +48,7 @@ class Lowering:
         self.naming = ""
         self.site = 0
         self.sites: dict[tuple[object, ...], int] = {}
-        self.site_names: dict[int, str] = {}
+        self.titles: dict[tuple[object, ...], str] = {}
         self.specialised: dict[tuple[Any, ...], Specialised] = {}
         self.limits: dict[Value, int] = {}
         self.source: Source | None = None

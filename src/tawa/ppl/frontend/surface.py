@@ -24,8 +24,11 @@ def sample(distribution: Any, *, name: str = "", centered: bool = True) -> Any:
     _outside("sample")
 
 
-def observe(distribution: Any, value: Any) -> None:
-    """Weigh the run by the density of a distribution at a value."""
+def observe(distribution: Any, value: Any, *, name: str = "observed") -> None:
+    """Weigh the run by the density of a distribution at a value.
+
+    `name` is that of `log_likelihood` and `predict`.
+    """
     _outside("observe")
 
 

@@ -107,19 +107,23 @@ def _drawn(given: Any) -> Drawn:
     return given
 
 
+def _title(low: Lowering, name: str) -> str:
+    """Return the name of the site at hand, with a number where another one has it."""
+    key = (low.path, *low.active)
+    taken = {title for place, title in low.titles.items() if place != key}
+    number, plain = 2, name
+    while name and name in taken:
+        name, number = f"{plain}_{number}", number + 1
+    low.titles[key] = name
+    return name
+
+
 def sample(low: Lowering, given: Any, *, name: str = "", centered: bool = True) -> Any:
     """Lower a sample site, and the record of its value."""
     drawn = _drawn(given)
     family, parameters = drawn.family, drawn.parameters
-    name = name or low.naming
-    key = (low.path, *low.active)
-    site = low.sites.setdefault(key, len(low.sites))
-    if name:
-        taken = {n for s, n in low.site_names.items() if s != site}
-        number, plain = 2, name
-        while name in taken:
-            name, number = f"{plain}_{number}", number + 1
-    low.site_names[site] = name
+    site = low.sites.setdefault((low.path, *low.active), len(low.sites))
+    name = _title(low, name or low.naming)
     shift: tuple[Value, Value] | None = None
     if not centered:
         if family.shift_scale is None:
@@ -139,7 +143,7 @@ def sample(low: Lowering, given: Any, *, name: str = "", centered: bool = True) 
     return value
 
 
-def observe(low: Lowering, given: Any, value: Any) -> None:
+def observe(low: Lowering, given: Any, value: Any, *, name: str = "observed") -> None:
     """Lower an observation."""
     drawn = _drawn(given)
     want = _result(low, drawn.family, drawn.parameters)
@@ -154,7 +158,8 @@ def observe(low: Lowering, given: Any, value: Any) -> None:
             if not isinstance(value, (int, float))
             else low.numbers.value(value, want)
         )
-    low.b.op("observe", (observed, *drawn.parameters), family=drawn.family)
+    operands = (observed, *drawn.parameters)
+    low.b.op("observe", operands, family=drawn.family, title=_title(low, name))
 
 
 def factor(low: Lowering, log_weight: Any) -> None:

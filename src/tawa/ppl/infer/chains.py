@@ -90,11 +90,15 @@ def _run(model: Model, arguments: tuple[Any, ...], options: Options, method: str
     buffers = composed.buffers(options.chains)
     given = composed.arguments(options.seed)
     composed.executable(options).run(given, buffers, options.chains, options.threads)
-    return collect(model, composed, options, buffers)
+    return collect(model, arguments, composed, options, buffers)
 
 
 def collect(
-    model: Model, composed: Composed, options: Options, buffers: dict[str, np.ndarray[Any, Any]]
+    model: Model,
+    arguments: tuple[Any, ...],
+    composed: Composed,
+    options: Options,
+    buffers: dict[str, np.ndarray[Any, Any]],
 ) -> Posterior:
     """Make the result of the buffers of a run."""
     if not np.all(buffers["found"]):
@@ -110,4 +114,4 @@ def collect(
         "divergent": buffers["divergent"][0],
         "leapfrogs": buffers["leapfrogs"][0],
     }
-    return Posterior(model.name, named, value, statistics=statistics)
+    return Posterior(model, arguments, options, named, value, statistics=statistics)

@@ -10,11 +10,11 @@ import numpy as np
 
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered, lower
-from tawa.ppl.frontend.surface import write
+from tawa.ppl.frontend.surface import run, write
 from tawa.ppl.frontend.values import Lane
 from tawa.ppl.infer.execute import STORED, Executable, seed_words
+from tawa.ppl.infer.kept import unpack
 from tawa.ppl.infer.options import Options
-from tawa.ppl.infer.posterior import unpack
 from tawa.ppl.ir.core import I32, Kind, Program, Region, Type, Value
 from tawa.ppl.passes.cut import cut
 from tawa.ppl.passes.handle import Handler, Layout, handle
@@ -169,3 +169,10 @@ def keep(real: Any, whole: Any, sizes: Any, row: Any) -> None:
         write("real", row * sizes[0] + k, real[k])
     for k in range(sizes[1]):
         write("whole", row * sizes[1] + k, whole[k])
+
+
+def particle(lane: Any, sizes: Any) -> None:
+    """Run the model once and keep what it drew."""
+    run("begin")
+    run("go")
+    keep(lane.kept_real, lane.kept_whole, sizes, 0)

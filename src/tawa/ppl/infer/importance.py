@@ -5,18 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.frontend.surface import run
-from tawa.ppl.infer.compose import compose, keep
+from tawa.ppl.infer.compose import compose, particle
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.weights import effective, log_mean, systematic, whole_weights
-
-
-def particle(lane: Any, sizes: Any) -> None:
-    """Run the model once and keep what it drew."""
-    run("begin")
-    run("go")
-    keep(lane.kept_real, lane.kept_whole, sizes, 0)
 
 
 def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
@@ -33,7 +25,9 @@ def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Po
     chosen = systematic(weights, options.uniform(0), lanes)
     named, value = composed.particles(buffers["real"][:, chosen], buffers["whole"][:, chosen])
     return Posterior(
-        model.name,
+        model,
+        arguments,
+        options,
         named,
         value,
         log_mean(weights, top, scale),

@@ -232,4 +232,4 @@ def mh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
         )
     named, value = composed.unpack(buffers, options.draws)
     rate = buffers["accepted"][0] / max(1, options.warmup + options.draws * options.thin)
-    return Posterior(model.name, named, value, statistics={"accepted": rate})
+    return Posterior(model, arguments, options, named, value, statistics={"accepted": rate})

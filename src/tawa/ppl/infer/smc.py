@@ -48,7 +48,9 @@ def smc(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior
         raise error
     named, value = particles.composed.particles(end.real, end.whole)
     statistics = {"effective": np.array(end.sizes), "steps": len(end.sizes)}
-    return Posterior(model.name, named, value, float(end.log_evidence[0]), None, statistics)
+    return Posterior(
+        model, arguments, options, named, value, float(end.log_evidence[0]), None, statistics
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 from tawa.errors import GradientError
 from tawa.ppl.frontend.lower import Lowering
-from tawa.ppl.ir.core import I32, Op, Region, Type, Value, clone
+from tawa.ppl.ir.core import Op, Region, Value, clone
 from tawa.ppl.passes.handle import Handler, Layout, Nest
 
 
@@ -38,7 +38,7 @@ class Density(Handler):
             raise GradientError(
                 f"{title} is discrete: {family.name} has no gradient",
                 place=op.place,
-                why=f"{self.method} moves along a gradient of the log density",
+                why=f"{self.method} moves real numbers",
                 remedy='use method="mh" or "smc", or sum over its values with ppl.factor',
             )
         if not nest.known or not nest.certain:
@@ -54,11 +54,10 @@ class Density(Handler):
         free = family.support.free(op.result.type.shape)
         start = self.size
         self.size += free * nest.trips
-        first = b.make("mul", nest.index(low), b.const(free, I32))
-        first = b.make("add", first, b.const(start, I32))
+        first = nest.first(low, free, start)
 
         def read(at: Value) -> Value:
-            return b.op("loadvar", (at,), (Type(b.dtype),), name="z").result
+            return b.loadvar("z", b.dtype, at)
 
         if op.result.type.shape:
 
@@ -72,14 +71,11 @@ class Density(Handler):
         args: tuple[Any, ...] = (given, *op.operands)[:takes]
         value, jacobian = low.call(family.support.forward, args)
         value = low.numbers.value(value, op.result.type)
-        self.weigh(self._density(op, value))
+        density = low.call(family.log_density, (value, *op.operands))
+        self.weigh(low.numbers.value(density, b.real))
         if not isinstance(jacobian, float):
             self.weigh(low.numbers.value(jacobian, b.real))
         return value
-
-    def _density(self, op: Op, value: Value) -> Value:
-        given = self.low.call(op.attrs["family"].log_density, (value, *op.operands))
-        return self.low.numbers.value(given, self.low.b.real)
 
     def weigh(self, amount: Value) -> None:
         """Leave a factor."""
