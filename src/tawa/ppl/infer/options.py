@@ -28,6 +28,7 @@ class Options:
     threads: int | None = None
     cpu: str = ""
     particles: int = 1000
+    parameters: tuple[str, ...] = ()
     step_size: float | None = None
     steps: int = 16
     depth: int = 10
