@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered, lower
 from tawa.ppl.frontend.surface import run, write
@@ -15,7 +16,7 @@ from tawa.ppl.frontend.values import Lane
 from tawa.ppl.infer.execute import STORED, Executable, seed_words
 from tawa.ppl.infer.kept import unpack
 from tawa.ppl.infer.options import Options
-from tawa.ppl.ir.core import I32, Kind, Program, Region, Type, Value
+from tawa.ppl.ir.core import I32, Builder, Kind, Program, Region, Type, Value
 from tawa.ppl.passes.cut import cut
 from tawa.ppl.passes.handle import Handler, Layout, handle
 
@@ -62,16 +63,19 @@ class Composed:
         for name, kind, size in zip(("real", "whole"), (self.program.dtype, I32.kind), self.sizes):
             self.buffer(kind, size * draws, name)
 
-    def algorithm(self, function: Callable[..., Any], *args: Any, results: str = "") -> None:
+    def algorithm(
+        self, function: Callable[..., Any], *args: Any, results: str = "", site: int = -1
+    ) -> None:
         """Make a function of the subset, of the lane and `args`, the body of the program.
 
-        `results` are variables whose values at the end come out in buffers of their names.
+        `results` are variables whose values at the end come out in buffers of their names. `site`
+        counts the algorithm's own random numbers: those of models are not negative.
         """
         low = self.lowered.low
         variables = self.program.variables
         variables |= {"fault": I32, "depth": I32}
         self.program.buffers |= {"fault": "i32"}
-        low.site = -1  # the algorithm's own random numbers: no site of a model has this number
+        low.site = site
         self.program.body = Region()
         with low.b.inside(self.program.body):
             low.call(function, (self.lane, *args))
@@ -115,6 +119,14 @@ class Composed:
         """Return kept memory of one draw a lane as one chain: shaped (1, lanes, ...)."""
         shaped = (array.T[:, :, None] for array in (real, whole))
         return unpack(self.layout, self.lowered.template, *shaped)
+
+
+def bare(name: str) -> Composed:
+    """Return a lane program of no model, in float64."""
+    params = (Value(I32, "seed0"), Value(I32, "seed1"))
+    program = Program(name, "f64", params, Region(), variables={"draw": I32, "count": I32})
+    low = Lowering(program, Builder("f64"), frozenset())
+    return Composed(Lowered(program, low, None, ()), Layout())
 
 
 MakeHandler = Callable[[Any, Layout], Handler]

@@ -8,7 +8,7 @@ from tawa.ppl.frontend.model import Model
 from tawa.ppl.infer.compose import compose, particle
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
-from tawa.ppl.infer.weights import effective, log_mean, systematic, whole_weights
+from tawa.ppl.infer.weights import Weights, evidence_of, systematic, uniforms
 
 
 def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
@@ -21,8 +21,9 @@ def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Po
     given = composed.arguments(options.seed)
     composed.executable(options).run(given, buffers, lanes, options.threads)
     logs = buffers["logw"][0]
-    weights, top, scale = whole_weights(logs)
-    chosen = systematic(weights, options.uniform(0), lanes)
+    weights = Weights.of(logs[None])
+    evidence = evidence_of(weights)
+    chosen = systematic(weights.whole[0], uniforms(options.seed, 0, 1)[0], lanes)
     named, value = composed.particles(buffers["real"][:, chosen], buffers["whole"][:, chosen])
     return Posterior(
         model,
@@ -30,7 +31,7 @@ def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Po
         options,
         named,
         value,
-        log_mean(weights, top, scale),
+        evidence,
         logs,
-        {"effective": effective(weights)},
+        {"effective": float(weights.effective()[0])},
     )

@@ -158,6 +158,7 @@ def accept(lane: Any) -> None:
     lane.held = lane.logw
     lane.side = 1 - lane.side
     lane.old_entries = lane.new_entries
+    lane.old_words = lane.new_words
     lane.held_real = lane.kept_real
     lane.held_whole = lane.kept_whole
 

@@ -14,14 +14,14 @@ import numpy as np
 from tawa.errors import ModelError, WeightError
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.frontend.program import Lowered
 from tawa.ppl.frontend.surface import exp, log, run, sqrt
-from tawa.ppl.infer.compose import Composed
+from tawa.ppl.infer.compose import Composed, bare
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import Records
 from tawa.ppl.infer.smc import AtObservations, Filter
-from tawa.ppl.ir.core import I32, Builder, Op, Program, Region, Type, Value
+from tawa.ppl.infer.weights import uniforms
+from tawa.ppl.ir.core import Op, Type, Value
 from tawa.ppl.math.distributions import standard_normal, uniform
 from tawa.ppl.passes.density import Density
 from tawa.ppl.passes.handle import Handler, Layout, Nest
@@ -86,10 +86,7 @@ def walk(lane: Any) -> None:
 
 def walker(size: int, warmup: int) -> tuple[Composed, Records]:
     """Return the lane program of a random walk over `size` numbers, in float64."""
-    builder, params = Builder("f64"), (Value(I32, "seed0"), Value(I32, "seed1"))
-    program = Program("walk", "f64", params, Region(), variables={"draw": I32, "count": I32})
-    low = Lowering(program, builder, frozenset())
-    composed = Composed(Lowered(program, low, None, ()), Layout())
+    composed = bare("walk")
     composed.share(time=0, warmup=warmup)
     composed.declare((size,), "z", "proposal", "mean", "square")
     composed.algorithm(walk)
@@ -127,11 +124,8 @@ def pmmh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterio
         executable.run(given, state, chains, options.threads)
         if end is not None:
             better = records.rows(state, "better")[0] > 0
-            seed = _seed(options.seed, time - 1)
-            picks = [
-                chain * options.particles + int(options.uniform(chain, seed) * options.particles)
-                for chain in range(chains)
-            ]
+            marks = uniforms(_seed(options.seed, time - 1), -1, chains)
+            picks = ((np.arange(chains) + marks) * options.particles).astype(np.int64)
             real = np.where(better, end.real[: len(real), picks], real)
             whole = np.where(better, end.whole[: len(whole), picks], whole)
             if time > options.warmup:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,15 @@ _FRESH = ("draw", "fault", "going")
 
 
 class Records:
-    """The rows of the buffers, one for each word of a lane's variables; of the stack, what is used.
+    """The rows of the buffers, one for each word of a lane's variables.
 
-    Adds the procedures `load` and `save`. Requires: the algorithm is lowered, so that all
-    variables are declared.
+    `used` names vectors with how much of one is in use; of the stack it is `sp`. Adds the
+    procedures `load` and `save`. Requires: the algorithm is lowered, so all variables declared.
     """
 
-    def __init__(self, composed: Composed) -> None:
+    def __init__(self, composed: Composed, used: Mapping[str, str] | None = None) -> None:
         program = composed.program
+        self.used = {"stack": "sp", **(used or {})}
         self.low = composed.lowered.low
         self.program = program
         self.places: dict[str, tuple[str, int]] = {}
@@ -38,7 +40,7 @@ class Records:
             composed.buffer(kind, rows[name], name)  # type: ignore[arg-type]
         for name, save in (("load", False), ("save", True)):
             with self.low.b.inside(Region()) as program.procedures[name]:
-                for variable in sorted(self.places, key=lambda n: n == "stack"):  # after sp
+                for variable in sorted(self.places, key=lambda n: n in self.used):  # counts first
                     self._copy(variable, save)
 
     def _copy(self, name: str, save: bool) -> None:
@@ -62,17 +64,23 @@ class Records:
             else:
                 b.set(name, held)
 
-        if name != "stack":
+        if name not in self.used:
             b.each(type_.shape, item)
             return
         with b.inside(Region((Value(I32),))) as region:
             item(*region.args)
-        b.op("for", (b.get("sp", I32),), (), (region,))
+        b.op("for", (b.get(self.used[name], I32),), (), (region,))
 
     def choose(self, state: dict[str, Array], chosen: Array) -> None:
         """Copy records: lane k becomes lane `chosen[k]`."""
-        for name in {buffer for buffer, _ in self.places.values()}:
-            state[name] = np.ascontiguousarray(state[name][:, chosen])
+        counts = {
+            name: int(self.rows(state, n).max())
+            for name, n in self.used.items()
+            if n in self.places
+        }
+        for name in self.places:
+            rows = self.rows(state, name)[: counts.get(name)]
+            rows[:] = np.take(rows, chosen, axis=1)
 
     def rows(self, state: dict[str, Array], name: str) -> Array:
         """Return the rows of a variable: a view, (words, lanes)."""

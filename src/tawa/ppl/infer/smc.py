@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tawa.errors import WeightError
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.surface import run
 from tawa.ppl.infer.compose import MakeHandler, compose
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import Array, Records
-from tawa.ppl.infer.weights import effective, log_mean, systematic, whole_weights
+from tawa.ppl.infer.weights import Weights, systematic, uniforms, zeros
 from tawa.ppl.ir.core import I32, Op
 from tawa.ppl.passes.cut import DONE
 from tawa.ppl.passes.handle import Handler, Nest
@@ -44,8 +43,8 @@ def smc(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior
     """Run a particle filter; `log_evidence` is the log of its unbiased estimate."""
     particles = Filter(model, arguments, options)
     end = particles.run(options.seed)
-    if (error := end.errors[0]) is not None:
-        raise error
+    if end.log_evidence[0] == -np.inf:
+        raise zeros(options.particles, f" after observation {len(end.sizes)}")
     named, value = particles.composed.particles(end.real, end.whole)
     statistics = {"effective": np.array(end.sizes), "steps": len(end.sizes)}
     return Posterior(
@@ -58,11 +57,10 @@ class Filtered:
     """Where the particles of a run ended, equally weighted in each group.
 
     `real` and `whole` are their kept memory (words, lanes). The log evidence of a group whose
-    weights were all zero is minus infinity, and `errors` has why.
+    weights were all zero is minus infinity; when all groups' are, the run ends there.
     """
 
     log_evidence: Array
-    errors: list[WeightError | None]
     real: Array
     whole: Array
     sizes: list[float]
@@ -97,7 +95,6 @@ class Filter:
         if z is not None:
             self.records.rows(state, "z")[:] = np.repeat(z, size, axis=1)
         evidence = np.zeros(groups)
-        errors: list[WeightError | None] = [None] * groups
         sizes: list[float] = []
         done = False
         while not done:
@@ -106,30 +103,22 @@ class Filter:
             self.executable.run(given, state, lanes, options.threads)
             logs = self.records.rows(state, "logw")[0]
             done = self.never or bool(np.all(self.records.rows(state, "kind") == DONE))
-            chosen, moved = np.arange(lanes), False
-            worst = float(size)
-            for group in range(groups):
-                here = slice(group * size, (group + 1) * size)
-                try:
-                    where = f" after observation {generation + 1}"
-                    weights, top, scale = whole_weights(logs[here], where)
-                except WeightError as error:
-                    evidence[group] = -np.inf
-                    errors[group] = errors[group] or error
-                    continue
-                worst = min(worst, effective(weights))
-                if done or effective(weights) < size / 2:
-                    evidence[group] += log_mean(weights, top, scale)
-                    mark = options.uniform((generation + 1) * groups + group, seed)
-                    chosen[here] = systematic(weights, mark, size) + group * size
-                    logs[here] = 0
-                    moved = True
-            sizes.append(worst)
-            if moved:
-                self.records.choose(state, chosen)
-            done = done or None not in errors
+            weights = Weights.of(logs.reshape(groups, size))
+            effective = weights.effective()
+            chosen = np.arange(lanes).reshape(groups, size)
+            again = (effective < size / 2) | done
+            if np.any(again):
+                marks, means = uniforms(seed, generation, groups), weights.log_mean()
+                evidence[again] += means[again]
+                for group in np.flatnonzero(again & (means > -np.inf)):
+                    mark = float(marks[group])
+                    chosen[group] = group * size + systematic(weights.whole[group], mark, size)
+                self.records.choose(state, chosen.ravel())
+                self.records.rows(state, "logw")[0] = np.where(np.repeat(again, size), 0, logs)
+            sizes.append(float(effective.min()))
+            done = done or bool(np.all(evidence == -np.inf))
         real, whole = (self.records.rows(state, n) for n in ("kept_real", "kept_whole"))
-        return Filtered(evidence, errors, real, whole, sizes)
+        return Filtered(evidence, real, whole, sizes)
 
 
 def _step(lane: Any) -> None:

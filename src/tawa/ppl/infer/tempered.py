@@ -17,15 +17,16 @@ from tawa.ppl.infer.mh import first, propose, traced
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import Array, Records
-from tawa.ppl.infer.weights import effective, log_mean, systematic, whole_weights
+from tawa.ppl.infer.weights import Weights, evidence_of, systematic, uniforms
 
 
 def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Move `particles` from the prior to the posterior; any program, also with random structure."""
     composed, lanes = traced(model, arguments, options), options.particles
     composed.share(heat=0.0, generation=0, moves=options.steps, tries=1)
-    composed.algorithm(_step)
-    records = Records(composed)
+    composed.algorithm(_step, options.trace)
+    in_use = dict.fromkeys(("site", "count", "start", "density", "word"), "used")
+    records = Records(composed, {f"trace_{name}": count for name, count in in_use.items()})
     executable = composed.executable(options)
     state = composed.buffers(lanes)
     evidence, heats = 0.0, [0.0]
@@ -36,10 +37,10 @@ def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Post
             break
         logs = records.rows(state, "held")[0].astype(np.float64)
         heat = _next(logs, heats[-1])
-        weights, top, scale = whole_weights(_powers(logs, heat - heats[-1]))
-        evidence += log_mean(weights, top, scale)
-        mark = options.uniform(len(heats))
-        records.choose(state, systematic(weights, mark, lanes))
+        weights = _powers(logs, heat - heats[-1])
+        evidence += evidence_of(weights)
+        mark = float(uniforms(options.seed, len(heats), 1)[0])
+        records.choose(state, systematic(weights.whole[0], mark, lanes))
         heats.append(heat)
     kept = (records.rows(state, name) for name in ("held_real", "held_whole"))
     named, value = composed.particles(*kept)
@@ -48,9 +49,9 @@ def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Post
     return Posterior(model, arguments, options, named, value, evidence, None, statistics)
 
 
-def _powers(logs: Array, power: float) -> Array:
-    """Return the logarithms of weights to a power: of 0 it is 0."""
-    return np.where(logs == -np.inf, -np.inf, logs * power)
+def _powers(logs: Array, power: float) -> Weights:
+    """Return weights to a power: 0 stays 0."""
+    return Weights.of(np.where(logs == -np.inf, -np.inf, logs * power)[None])
 
 
 def _next(logs: Array, heat: float) -> float:
@@ -58,7 +59,7 @@ def _next(logs: Array, heat: float) -> float:
     least = np.count_nonzero(logs > -np.inf) / 2
 
     def enough(power: float) -> bool:
-        return effective(whole_weights(_powers(logs, power - heat))[0]) >= least
+        return float(_powers(logs, power - heat).effective()[0]) >= least
 
     if enough(1.0):
         return 1.0
@@ -69,7 +70,21 @@ def _next(logs: Array, heat: float) -> float:
     return high
 
 
-def _step(lane: Any) -> None:
+def settle(lane: Any, size: Any) -> None:
+    """Move the old trace to the front, so that `used` words of each array are all of it."""
+    if lane.side == 1:
+        for k in range(lane.old_entries):
+            lane.trace_site[k] = lane.trace_site[size + k]
+            lane.trace_count[k] = lane.trace_count[size + k]
+            lane.trace_start[k] = lane.trace_start[size + k] - size
+            lane.trace_density[k] = lane.trace_density[size + k]
+        for k in range(lane.old_words):
+            lane.trace_word[k] = lane.trace_word[size + k]
+    lane.side = 0
+    lane.used = max(lane.old_entries, lane.old_words)
+
+
+def _step(lane: Any, size: Any) -> None:
     run("load")
     if lane.generation == 0:
         first(lane)
@@ -78,4 +93,6 @@ def _step(lane: Any) -> None:
         for move in range(lane.moves):
             lane.draw = lane.generation * lane.moves + move
             propose(lane, lane.heat)
+    if lane.fault == 0:
+        settle(lane, size)
     run("save")
