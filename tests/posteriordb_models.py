@@ -407,9 +407,7 @@ POSTERIORS: dict[str, Case] = {
     "gp_pois_regr-gp_pois_regr": Case(
         process_counts, lambda d: (d["x"], d["k"].astype(int)), "rho alpha f"
     ),
-    "gp_pois_regr-gp_regr": Case(
-        process_regression, lambda d: (d["x"], d["y"]), "rho alpha sigma"
-    ),
+    "gp_pois_regr-gp_regr": Case(process_regression, lambda d: (d["x"], d["y"]), "rho alpha sigma"),
     "hmm_example-hmm_example": Case(hmm_example, lambda d: (d["y"],), "theta1 theta2 mu"),
     "hudson_lynx_hare-lotka_volterra": Case(
         lotka_volterra, lambda d: (d["y_init"], d["y"]), "theta z_init sigma"
@@ -455,9 +453,7 @@ def data_of(name: str) -> dict[str, Any]:
         path = Path(os.environ[FOLDER]) / "posterior_database/data/data" / f"{key}.json.zip"
         with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as held:
             given = json.loads(held.read(held.namelist()[0]))
-    return {
-        k: np.array(v, float) if isinstance(v, list) else float(v) for k, v in given.items()
-    }
+    return {k: np.array(v, float) if isinstance(v, list) else float(v) for k, v in given.items()}
 
 
 def sample(name: str, **options: Any) -> Any:

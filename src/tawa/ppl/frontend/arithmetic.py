@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tawa.ppl.frontend.values import View
-from tawa.ppl.ir.core import BOOL, I32, Builder, Region, Type, Value
+from tawa.ppl.ir.core import BOOL, I32, Builder, Type, Value
 
 RANK = {"bool": 0, "i32": 1, "i64": 2, "f32": 3, "f64": 4}
 RELATIONS = {  # the operation, and whether its operands change places
@@ -89,14 +89,6 @@ class Arithmetic:
         if not view.type.shape:
             return self.b.load(view.array, *view.at)
         return self.b.build(view.type.shape, lambda *at: self.b.load(view.array, *view.at, *at))
-
-    def total(self, count: int, item: Callable[[Value], Value], type_: Type) -> Value:
-        """Add `count` numbers in order."""
-        index, partial = Value(I32), Value(type_)
-        with self.b.inside(Region((index, partial))) as region:
-            region.yields = (self.b.make("add", partial, item(index)),)
-        start = self.b.const(0, type_)
-        return self.b.op("for", (self.value(count), start), (type_,), (region,)).result
 
     def element(self, given: Any, at: tuple[Value, ...]) -> Value:
         """Return an element of an array or a view; a number is each of its elements."""

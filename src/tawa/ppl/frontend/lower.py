@@ -17,7 +17,7 @@ from typing import Any
 
 from tawa.errors import ModelError
 from tawa.ppl.frontend import indexing, memory, recursion, vectors, words
-from tawa.ppl.frontend.arithmetic import Arithmetic, Misfit, describe, is_array
+from tawa.ppl.frontend.arithmetic import RANK, Arithmetic, Misfit, describe, is_array
 from tawa.ppl.frontend.family import Distribution
 from tawa.ppl.frontend.recursion import Recursive, Specialised, Unknown
 from tawa.ppl.frontend.source import Closure, Source, as_load, read, returns
@@ -102,13 +102,6 @@ class Lowering:
             return self.expression(node, scope)
         finally:
             self.source = outer
-
-    @staticmethod
-    def rank(type_: Type) -> int:
-        """Return where a type stands in the order of promotion."""
-        from tawa.ppl.frontend.arithmetic import RANK
-
-        return RANK[type_.kind]
 
     # -- statements
 
@@ -276,7 +269,7 @@ class Lowering:
         with self.b.inside(right):
             second = self.numbers.value(b)
         if first.type != second.type:
-            if self.rank(first.type) < self.rank(second.type):
+            if RANK[first.type.kind] < RANK[second.type.kind]:
                 with self.b.inside(left):
                     first = self.numbers.value(first, second.type)
             else:
@@ -341,7 +334,7 @@ class Lowering:
                     )
                 for k, end in enumerate(ends):
                     have = self.numbers.natural(end)
-                    if self.rank(have) > self.rank(wider[k]) and have.shape == wider[k].shape:
+                    if RANK[have.kind] > RANK[wider[k].kind] and have.shape == wider[k].shape:
                         wider[k] = have
                 if wider != types:
                     return ()

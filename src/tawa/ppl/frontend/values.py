@@ -12,8 +12,6 @@ from typing import Any
 
 from tawa.ppl.ir.core import Type, Value
 
-Number = bool | int | float
-
 
 @dataclass(frozen=True, slots=True)
 class View:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -33,24 +33,13 @@ def resolve(given: Any) -> Any:
         case ModuleType() | Distribution() | Closure():
             return given
         case _:
-            if given in _HASHABLE or isinstance(given, FunctionType):
+            if isinstance(given, FunctionType) or (isinstance(given, Hashable) and given in WORDS):
                 return given
             if isinstance(given, np.ndarray):
                 raise Misfit(
                     "an array outside of the model would be frozen: pass it as an argument"
                 )
             raise Misfit(f"{type(given).__name__} has no meaning in a model")  # type: ignore[reportUnknownArgumentType]
-
-
-class _Hashable:
-    def __contains__(self, given: Any) -> bool:
-        try:
-            return given in WORDS
-        except TypeError:
-            return False
-
-
-_HASHABLE = _Hashable()
 
 
 # -- probabilistic words
@@ -255,8 +244,6 @@ WORDS: dict[Any, Callable[..., Any]] = {
     surface.is_double: is_double,
     surface.run: run,
     surface.random: random,
-    surface.sqrt: _function("sqrt"),
-    surface.floor: _function("floor"),
     range: vectors.range_word,
     len: vectors.length,
     sum: vectors.sum_word,
@@ -267,4 +254,4 @@ WORDS: dict[Any, Callable[..., Any]] = {
     int: vectors.int_word,
     enumerate: vectors.enumerate_word,
     zip: vectors.zip_word,
-} | {getattr(surface, name): _function(name) for name in FUNCTIONS}
+} | {getattr(surface, name): _function(name) for name in (*FUNCTIONS, "sqrt", "floor")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,20 +14,10 @@ from tawa.ppl.infer.compose import Composed
 from tawa.ppl.infer.hamiltonian import hmc_chain, nuts_chain
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
-from tawa.ppl.ir.core import I32, Region, Type
-from tawa.ppl.passes.density import Density, generating
+from tawa.ppl.ir.core import I32, Region, Type, clone
+from tawa.ppl.passes.density import Density
 from tawa.ppl.passes.handle import Layout, handle
 from tawa.ppl.passes.reverse import gradient
-
-
-def hmc(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
-    """Run chains of `steps` leapfrogs a draw."""
-    return _run(model, arguments, options, "hmc")
-
-
-def nuts(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
-    """Run chains of no-U-turn trajectories, at most 2 ** `depth` leapfrogs a draw."""
-    return _run(model, arguments, options, "nuts")
 
 
 def differentiated(model: Model, arguments: tuple[Any, ...], dtype: Any, method: str) -> Composed:
@@ -51,7 +42,7 @@ def differentiated(model: Model, arguments: tuple[Any, ...], dtype: Any, method:
     program.variables |= {"z": vector, "g": vector, "logw": Type(dtype)}
     program.variables |= {"draw": I32, "count": I32}
     program.procedures["gradient"] = gradient(program, program.body, method)
-    program.procedures["generate"] = generating(program.body)
+    program.procedures["generate"] = clone(program.body, {}, lambda op: op.code == "factor")
     program.body = Region()
     return Composed(lowered, layout)
 
@@ -85,12 +76,17 @@ def program_of(model: Model, arguments: tuple[Any, ...], options: Options, metho
     return composed
 
 
-def _run(model: Model, arguments: tuple[Any, ...], options: Options, method: str) -> Posterior:
-    composed = program_of(model, arguments, options, method)
-    buffers = composed.buffers(options.chains)
-    given = composed.arguments(options.seed)
-    composed.executable(options).run(given, buffers, options.chains, options.threads)
-    return collect(model, arguments, composed, options, buffers)
+def chains(method: str) -> Callable[[Model, tuple[Any, ...], Options], Posterior]:
+    """Return the method hmc, of `steps` leapfrogs a draw, or nuts, of at most 2 ** `depth`."""
+
+    def run(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
+        composed = program_of(model, arguments, options, method)
+        buffers = composed.buffers(options.chains)
+        given = composed.arguments(options.seed)
+        composed.executable(options).run(given, buffers, options.chains, options.threads)
+        return collect(model, arguments, composed, options, buffers)
+
+    return run
 
 
 def collect(

@@ -8,7 +8,7 @@ from typing import Any
 
 from tawa.errors import ModelError
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.infer.chains import hmc, nuts
+from tawa.ppl.infer.chains import chains
 from tawa.ppl.infer.importance import importance
 from tawa.ppl.infer.mh import mh
 from tawa.ppl.infer.options import Options
@@ -22,8 +22,8 @@ METHODS: dict[str, Method] = {
     "importance": importance,
     "mh": mh,
     "smc": smc,
-    "hmc": hmc,
-    "nuts": nuts,
+    "hmc": chains("hmc"),
+    "nuts": chains("nuts"),
     "pmmh": pmmh,
     "tempered": tempered,
 }

@@ -1,9 +1,8 @@
 """Single-site Metropolis-Hastings over traces (Wingate, Stuhlmüller, Goodman 2011).
 
 A trace is the list of what a run drew, addressed by site and by how often the site was reached
-before. One
-proposal draws one of its values anew from the prior, runs the model with all others reused where
-their addresses are met again, and draws the rest.
+before. One proposal draws one of its values anew from the prior, runs the model with all others
+reused where their addresses are met again, and draws the rest.
 """
 
 from __future__ import annotations
@@ -82,10 +81,7 @@ class Reuse(Handler):
 
         def item(*at: Value) -> Value:
             place = b.offset(type_.shape, start, *at)
-            raw = b.loadvar("trace_word", word.kind, place)
-            if kind == word:
-                return raw
-            return b.make("bits" if kind.is_float else "cast", raw, type=kind)
+            return b.same_word(b.loadvar("trace_word", word.kind, place), kind)
 
         return b.build(type_.shape, item)
 
@@ -94,9 +90,7 @@ class Reuse(Handler):
         b, word = self.low.b, Type(self.low.program.variables["trace_word"].kind)
 
         def store(*at: Value) -> None:
-            item = b.load(value, *at)
-            if item.type != word:
-                item = b.make("bits" if item.type.is_float else "cast", item, type=word)
+            item = b.same_word(b.load(value, *at), word)
             where = b.offset(value.type.shape, start, *at)
             top = b.const(2 * self.size - 1, I32)
             safe = b.make("select", b.compare("lt", top, where), top, where, type=I32)

@@ -82,14 +82,9 @@ class Posterior:
         """Return mean, deviation, ess and R-hat of each element as a table."""
         rows = [f"{'':24}{'mean':>12}{'sd':>12}{'ess':>10}{'rhat':>8}"]
         for name, array in self.draws.items():
-            flat = array.reshape(*array.shape[:2], -1)
-            for k in range(flat.shape[2]):
-                part = flat[:, :, k].astype(np.float64)
-                label = name + (
-                    str(list(map(int, np.unravel_index(k, array.shape[2:]))))
-                    if array.ndim > 2
-                    else ""
-                )
+            for at in np.ndindex(array.shape[2:]):
+                part = array[(slice(None), slice(None), *at)].astype(np.float64)
+                label = name + (str(list(at)) if at else "")
                 rows.append(
                     f"{label:24}{part.mean():12.5g}{part.std():12.5g}"
                     f"{diagnostics.ess(part):10.0f}{diagnostics.rhat(part):8.3f}"

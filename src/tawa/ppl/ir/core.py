@@ -4,10 +4,9 @@ A program is what *one lane* does: one chain or one particle. Scalars are SSA va
 fixed shape and are either immutable values (arguments, results of `build`) or *variables*, the
 mutable memory of a lane. Control flow is structured: `if`, `for`, `while`, `switch`.
 
-What a probabilistic program does beyond computing is an effect: `sample`, `observe`, `factor`
-and `record`. An inference method gives them a meaning (`passes/handle.py`); a program in which
-none is left
-can be interpreted and compiled.
+What a probabilistic program does beyond computing is an effect: `sample`, `observe`, `factor` and
+`record`. An inference method gives them a meaning (`passes/handle.py`); a program in which none is
+left can be interpreted and compiled.
 """
 
 from __future__ import annotations
@@ -205,6 +204,13 @@ class Builder:
         """Read an element of an array value."""
         return self.make("load", array, *at, type=Type(array.type.kind)) if at else array
 
+    def same_word(self, value: Value, type: Type) -> Value:
+        """Return a number as the type of a memory word, or back."""
+        if value.type == type:
+            return value
+        code = "bits" if value.type.is_float or type.is_float else "cast"
+        return self.make(code, value, type=type)
+
     def loadvar(self, name: str, kind: Kind, *at: Value) -> Value:
         """Read an element of an array variable."""
         return self.make("loadvar", *at, type=Type(kind), name=name)
@@ -235,8 +241,13 @@ class Builder:
         self.op("for", (self.const(shape[0], I32),), (), (region,))
 
 
-def clone(region: Region, known: dict[Value, Value]) -> Region:
-    """Return a copy of a region; `known` maps values from outside, and gets those inside."""
+def clone(
+    region: Region, known: dict[Value, Value], but: Callable[[Op], bool] = lambda op: False
+) -> Region:
+    """Return a copy of a region `but` for some operations.
+
+    `known` maps values from outside, and gets those inside.
+    """
 
     def fresh(value: Value) -> Value:
         known[value] = Value(value.type, value.name)
@@ -245,8 +256,10 @@ def clone(region: Region, known: dict[Value, Value]) -> Region:
     args = tuple(map(fresh, region.args))
     ops: list[Op] = []
     for op in region.ops:
+        if but(op):
+            continue
         operands = tuple(known.get(value, value) for value in op.operands)
-        regions = tuple(clone(inner, known) for inner in op.regions)
+        regions = tuple(clone(inner, known, but) for inner in op.regions)
         results = tuple(map(fresh, op.results))
         ops.append(Op(op.code, operands, results, dict(op.attrs), regions, op.place))
     return Region(args, ops, tuple(known.get(value, value) for value in region.yields))

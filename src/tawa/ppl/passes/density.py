@@ -13,12 +13,11 @@ GradientError.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tawa.errors import GradientError
 from tawa.ppl.frontend.lower import Lowering
-from tawa.ppl.ir.core import Op, Region, Value, clone
+from tawa.ppl.ir.core import Op, Value
 from tawa.ppl.passes.handle import Handler, Layout, Nest
 
 
@@ -80,24 +79,3 @@ class Density(Handler):
     def weigh(self, amount: Value) -> None:
         """Leave a factor."""
         self.low.b.op("factor", (amount,))
-
-
-def without(
-    region: Region, unwanted: Callable[[Op], bool], known: dict[Value, Value] | None = None
-) -> Region:
-    """Return a copy of a region without some operations; `known` gets the copies of its values."""
-
-    def strip(inner: Region) -> None:
-        inner.ops = [op for op in inner.ops if not unwanted(op)]
-        for op in inner.ops:
-            for nested in op.regions:
-                strip(nested)
-
-    made = clone(region, {} if known is None else known)
-    strip(made)
-    return made
-
-
-def generating(region: Region) -> Region:
-    """Return what records the values at `z`, without the density."""
-    return without(region, lambda op: op.code == "factor")

@@ -7,10 +7,9 @@ Before -> after::
                                         dx += 1 * %e; g[...] += dx     (backward)
 
 A loop's body is computed again, trip by trip and in reverse, from the values that the trip began
-with; only those are
-kept. So memory is what loops carry, and each nesting costs one more evaluation of its body. Terms
-are
-added to the log weight where their body is computed for the backward sweep, once.
+with; only those are kept. So memory is what loops carry, and each nesting costs one more evaluation
+of its body. Terms are added to the log weight where their body is computed for the backward sweep,
+once.
 
 Requires: a body of `passes/density.py`. Ensures: `logw` is the log density, `g` its gradient at
 `z`.
@@ -37,14 +36,13 @@ from tawa.ppl.ir.core import (
     free_values,
     walk,
 )
-from tawa.ppl.passes.density import without
 
 _KEPT = ("kept_real", "kept_whole")
 
 
 def gradient(program: Program, region: Region, method: str) -> Region:
     """Return a body that sets `logw` and `g`."""
-    plain = without(region, lambda op: op.code == "storevar" and op.attrs["name"] in _KEPT)
+    plain = clone(region, {}, lambda op: op.code == "storevar" and op.attrs["name"] in _KEPT)
     return _Reverse(program, method).whole(plain)
 
 
@@ -214,8 +212,7 @@ class _Reverse:
         return held
 
     def forward(self, op: Op) -> None:
-        """Emit an operation. Nested bodies come without their "
-        "terms: those come when they are swept."""
+        """Emit an operation. Nested terms are left to the backward sweep of their body."""
         if op.code == "factor":
             amount = op.operands[0]
             self.b.set("logw", self.b.make("add", self.b.get("logw", self.b.real), amount))
@@ -248,7 +245,7 @@ class _Reverse:
         )
 
     def bare(self, region: Region, known: dict[Value, Value]) -> Region:
-        return without(region, lambda op: op.code == "factor", known)
+        return clone(region, known, lambda op: op.code == "factor")
 
     def trips(self, op: Op) -> int:
         """Return a bound of the number of trips."""
@@ -460,15 +457,12 @@ class _Reverse:
                 self.add(x[0], g)
                 if x[1] in self.active:
                     self.add(x[1], make("neg", g))
-            case "mul":
+            case "mul" | "fma":
                 for one, other in ((x[0], x[1]), (x[1], x[0])):
                     if one in self.active:
                         self.add(one, make("mul", g, other))
-            case "fma":
-                for one, other in ((x[0], x[1]), (x[1], x[0])):
-                    if one in self.active:
-                        self.add(one, make("mul", g, other))
-                self.add(x[2], g)
+                if op.code == "fma":
+                    self.add(x[2], g)
             case "div":
                 share = make("div", g, x[1])
                 self.add(x[0], share)
