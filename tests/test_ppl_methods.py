@@ -12,7 +12,6 @@ import test_ppl_closed_forms as closed
 from tawa import ppl
 from tawa.errors import GradientError, ModelError, WeightError
 
-
 SERIES = models.SERIES[:4]
 
 
