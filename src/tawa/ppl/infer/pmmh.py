@@ -55,10 +55,8 @@ def walk(lane: Any) -> None:
     run("load")
     lane.draw = lane.time
     if lane.time == 0:
-        lane.z = 0.0
-        lane.proposal = 0.0
-        lane.mean = 0.0
-        lane.square = 1.0
+        for i in range(len(lane.square)):
+            lane.square[i] = 1.0
         lane.logw = -INF
         lane.log_step = LOG_STEP - 0.5 * log(float(len(lane.z)))
         lane.new = 0.0

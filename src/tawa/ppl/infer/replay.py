@@ -117,8 +117,8 @@ def replay(
             why=f"kept sites: {', '.join(draws) or 'none'}",
             remedy="name a site by assigning its sample to a variable",
         )
-    for name, kind in (("given_real", options.dtype), ("given_whole", I32.kind)):
-        composed.buffer(kind, made[0].rows[name], name)
+    composed.buffer(options.dtype, made[0].rows["given_real"], "given_real")
+    composed.buffer("i32", made[0].rows["given_whole"], "given_whole")
     composed.keeping(1)
     composed.algorithm(particle, composed.sizes)
     chains, count = next(iter(draws.values())).shape[:2]
