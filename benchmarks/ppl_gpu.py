@@ -87,7 +87,7 @@ def timed(method: str, options: Options):
         for name, array in buffers.items():
             if array.nbytes:
                 gpu._call(driver.cuMemcpyDtoH, array.ctypes.data, places[name], array.nbytes)
-    post = collect(models.schools, composed, options, buffers)
+    post = collect(models.schools, (models.Y, models.SIGMA), composed, options, buffers)
     registers, local = kernel.attribute("NUM_REGS"), kernel.attribute("LOCAL_SIZE_BYTES")
     return post, best, {"registers": registers, "local_bytes": local, "build_s": round(built, 2)}
 
