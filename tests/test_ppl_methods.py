@@ -46,7 +46,7 @@ def against_kalman(method, **options):
     deviation = math.sqrt(float((weight * (grid - mean) ** 2).sum()))
     post = ppl.infer(states, SERIES, method=method, seed=2, **options)
     size = post.ess("a") if method == "pmmh" else options["particles"] / 20
-    assert size > 100
+    assert size > 50
     draws = post["a"].astype(float)
     assert abs(draws.mean() - mean) < 4 * deviation / math.sqrt(size)
     assert abs(draws.std() / deviation - 1) < 4 / math.sqrt(size)
@@ -55,7 +55,7 @@ def against_kalman(method, **options):
 
 
 def test_pmmh_against_kalman_on_a_grid():
-    options = {"parameters": ("a",), "chains": 8, "particles": 30, "draws": 200, "warmup": 40}
+    options = {"parameters": ("a",), "chains": 6, "particles": 20, "draws": 100, "warmup": 40}
     post, _ = against_kalman("pmmh", **options)
     assert np.all(post.statistics["accepted"] > 0.05)
 
@@ -78,8 +78,8 @@ def test_tempered_on_conjugate_models(number):
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        ("pmmh", {"parameters": ("a",), "chains": 2, "particles": 4, "draws": 2, "warmup": 1}),
-        ("tempered", {"particles": 6, "steps": 3, "trace": 8}),
+        ("pmmh", {"parameters": ("a",), "chains": 2, "particles": 3, "draws": 2, "warmup": 1}),
+        ("tempered", {"particles": 4, "steps": 2, "trace": 8}),
     ],
 )
 def test_the_same_bits(method, options):
