@@ -76,15 +76,20 @@ def test_tempered_on_conjugate_models(number):
 
 
 @pytest.mark.parametrize(
-    ("method", "options"),
+    ("method", "model", "given", "options"),
     [
-        ("pmmh", {"parameters": ("a",), "chains": 2, "particles": 3, "draws": 2, "warmup": 1}),
-        ("tempered", {"particles": 4, "steps": 2, "trace": 8}),
+        (
+            "pmmh",
+            states,
+            SERIES,
+            {"parameters": ("a",), "chains": 2, "particles": 3, "draws": 2, "warmup": 1},
+        ),
+        ("tempered", closed.normal_mean, closed.DATA, {"particles": 4, "steps": 2, "trace": 8}),
     ],
 )
-def test_the_same_bits(method, options):
+def test_the_same_bits(method, model, given, options):
     runs = [
-        ppl.infer(states, SERIES, method=method, seed=4, **options, **where)
+        ppl.infer(model, given, method=method, seed=4, **options, **where)
         for where in ({"device": "interpreter"}, {"threads": 2}, {"threads": 1, "cpu": "x86-64"})
     ]
     for other in runs[1:]:
