@@ -45,8 +45,8 @@ def logistic(x, y):
 @ppl.model
 def pair(y):
     weight = ppl.sample(ppl.Beta(2.0, 2.0))
-    low = ppl.sample(ppl.Normal(-1.0, 1.0))
-    high = ppl.sample(ppl.Normal(1.0, 1.0))
+    low = ppl.sample(ppl.Normal(-1.0, 0.3))
+    high = ppl.sample(ppl.Normal(1.5, 0.3))
     scale = ppl.sample(ppl.HalfNormal(1.0))
 
     def term(share, v, at):
@@ -118,8 +118,8 @@ def peers() -> dict[str, Callable[..., None]]:
         s("o", d.Bernoulli(logits=x @ beta), obs=y.astype(float))
 
     def mixture(y):
-        weight, low = s("weight", d.Beta(2, 2)), s("low", d.Normal(-1, 1))
-        high, scale = s("high", d.Normal(1, 1)), s("scale", d.HalfNormal(1))
+        weight, low = s("weight", d.Beta(2, 2)), s("low", d.Normal(-1, 0.3))
+        high, scale = s("high", d.Normal(1.5, 0.3)), s("scale", d.HalfNormal(1))
         terms = [
             jnp.log(w / scale) - 0.5 * ((y - m) / scale) ** 2
             for w, m in ((weight, low), (1 - weight, high))

@@ -64,6 +64,7 @@ def program_of(model: Model, arguments: tuple[Any, ...], options: Options, metho
     if method == "nuts":
         if not 1 <= options.depth <= 20:
             raise ModelError(f"depth={options.depth} is not between 1 and 20")
+        composed.declare((size,), "sub_z", "sub_g", "sub_p")
         composed.declare((2, size), "end_z", "end_g", "end_p")
         composed.declare((options.depth, size), "ladder_p", "ladder_sum")
     else:

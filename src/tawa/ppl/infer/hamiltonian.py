@@ -268,9 +268,6 @@ def join_subtree(lane: Any) -> Any:
 def nuts_chain(lane: Any, sizes: Any) -> None:
     """Run a chain of no-U-turn trajectories of at most 2 ** `depth` leapfrogs."""
     begin_chain(lane)
-    lane.sub_p = lane.z
-    lane.sub_z = lane.z
-    lane.sub_g = lane.g
     lane.new = True
     while lane.t < lane.end:
         lane.draw = lane.t

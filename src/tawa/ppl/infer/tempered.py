@@ -89,7 +89,6 @@ def _step(lane: Any, size: Any) -> None:
     if lane.generation == 0:
         first(lane)
     else:
-        lane.draw = lane.generation
         for move in range(lane.moves):
             lane.draw = lane.generation * lane.moves + move
             propose(lane, lane.heat)

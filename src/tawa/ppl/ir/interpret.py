@@ -1,5 +1,4 @@
 # pyright: reportUnknownMemberType=false
-# (of `operator`)
 """The interpreter: the definition of what a program means, one lane after the other.
 
 Floating-point operations are NumPy's on scalars of the program's kind: IEEE, rounded to nearest.
