@@ -13,7 +13,7 @@ import numpy as np
 
 import ppl_models as models
 from tawa import ppl
-from tawa.ppl.infer.chains import launch_arguments, launch_buffers, program_of
+from tawa.ppl.infer.chains import program_of
 from tawa.ppl.infer.execute import Executable
 from tawa.ppl.infer.options import Options
 
@@ -31,10 +31,10 @@ def main() -> None:
     ):
         composed = program_of(models.schools, (models.Y, models.SIGMA), options, method)
         executable = Executable(composed.program, "cpu")
-        given = launch_arguments(composed, options, method)
+        given = composed.arguments(options.seed)
         best, leaps = float("inf"), 0
         for _ in range(4):  # the first one compiles
-            buffers = launch_buffers(composed, options)
+            buffers = composed.buffers(options.chains)
             began = time.process_time()
             executable.run(given, buffers, options.chains, threads)
             best = min(best, time.process_time() - began)

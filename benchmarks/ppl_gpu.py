@@ -18,7 +18,7 @@ import numpy as np
 import ppl_models as models
 from tawa import ppl
 from tawa.ppl.emit import gpu
-from tawa.ppl.infer.chains import collect, launch_arguments, launch_buffers, program_of
+from tawa.ppl.infer.chains import collect, program_of
 from tawa.ppl.infer.execute import Executable
 from tawa.ppl.infer.options import Options
 
@@ -66,9 +66,9 @@ def timed(method: str, options: Options):
     executable = Executable(composed.program, "cuda")
     kernel = gpu.kernel(executable.text)
     built = time.perf_counter() - began
-    buffers = launch_buffers(composed, options)
+    buffers = composed.buffers(options.chains)
     ordered = {**buffers, "fault": np.zeros((2, options.chains), np.int32)}
-    given = launch_arguments(composed, options, method)
+    given = composed.arguments(options.seed)
     with gpu.Arrays() as held:
         types, values = gpu.pack(composed.program, given, options.chains, held)
         places = {}
@@ -87,7 +87,7 @@ def timed(method: str, options: Options):
         for name, array in buffers.items():
             if array.nbytes:
                 gpu._call(driver.cuMemcpyDtoH, array.ctypes.data, places[name], array.nbytes)
-    post = collect(models.schools, composed, options, buffers)
+    post = collect(models.schools, (models.Y, models.SIGMA), composed, options, buffers)
     registers, local = kernel.attribute("NUM_REGS"), kernel.attribute("LOCAL_SIZE_BYTES")
     return post, best, {"registers": registers, "local_bytes": local, "build_s": round(built, 2)}
 

@@ -249,7 +249,7 @@ def test_the_text_of_the_ir():
             "    %5: f32 = sample %3, %4 {family=Normal, site=0, title='x'}\n"
             "    record %5 {title='x', site=0}\n"
             "    %6: f32 = const {value=2.0}\n"
-            "    observe %y, %5, %6 {family=Normal}\n"
+            "    observe %y, %5, %6 {family=Normal, title='observed'}\n"
             "    yield %5\n"
         )
         assert ".rn.f32" in stages.ptx

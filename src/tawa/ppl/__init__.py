@@ -30,6 +30,7 @@ from tawa.ppl.frontend.surface import sqrt as sqrt
 from tawa.ppl.infer.infer import infer as infer
 from tawa.ppl.infer.inspect import inspect as inspect
 from tawa.ppl.infer.posterior import Posterior as Posterior
+from tawa.ppl.infer.posterior import predict as predict
 from tawa.ppl.math.distributions import Bernoulli as Bernoulli
 from tawa.ppl.math.distributions import BernoulliLogit as BernoulliLogit
 from tawa.ppl.math.distributions import Beta as Beta

@@ -1,7 +1,4 @@
-"""LLVM through llvmlite: machine code of this CPU, or PTX.
-
-The only module that imports llvmlite.
-"""
+"""LLVM through llvmlite: machine code of this CPU, or PTX. Of `tawa.ppl` only this imports it."""
 
 from __future__ import annotations
 
@@ -54,7 +51,6 @@ class Machine:
             features = "" if cpu else llvm.get_host_cpu_features().flatten()
             machine = target.create_target_machine(cpu=name, features=features, opt=level, jit=True)
             module = _optimise(llvm, text, machine, llvm.get_default_triple(), level)
-            self.optimised = str(module)
             self.engine: Any = llvm.create_mcjit_compiler(module, machine)
             self.engine.finalize_object()
             self.address = int(self.engine.get_function_address("kernel"))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tawa.ppl.frontend.values import View
-from tawa.ppl.ir.core import BOOL, I32, Builder, Region, Type, Value
+from tawa.ppl.ir.core import BOOL, I32, Builder, Type, Value
 
 RANK = {"bool": 0, "i32": 1, "i64": 2, "f32": 3, "f64": 4}
 RELATIONS = {  # the operation, and whether its operands change places
@@ -78,7 +78,7 @@ class Arithmetic:
         if (have.kind, want.kind) == ("f32", "f64"):
             raise Misfit("f32 and f64 do not mix: write cast")
         if have.shape:
-            return self.build(
+            return self.b.build(
                 have.shape,
                 lambda *at: self.convert(self.b.load(given, *at), Type(want.kind)),
             )
@@ -88,30 +88,7 @@ class Arithmetic:
         """Return a part of an array as an array, or an element, of its own."""
         if not view.type.shape:
             return self.b.load(view.array, *view.at)
-        return self.build(view.type.shape, lambda *at: self.b.load(view.array, *view.at, *at))
-
-    def build(self, shape: tuple[int, ...], item: Callable[..., Value]) -> Value:
-        """Make an array element by element, in row-major order."""
-
-        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> Value:
-            if not rest:
-                return item(*at)
-            index = Value(I32)
-            with self.b.inside(Region((index,))) as region:
-                row = level(rest[1:], (*at, index))
-                region.yields = (row,)
-            type_ = Type(row.type.kind, (rest[0], *row.type.shape))
-            return self.b.op("build", (), (type_,), (region,), count=rest[0]).result
-
-        return level(shape, ())
-
-    def total(self, count: int, item: Callable[[Value], Value], type_: Type) -> Value:
-        """Add `count` numbers in order."""
-        index, partial = Value(I32), Value(type_)
-        with self.b.inside(Region((index, partial))) as region:
-            region.yields = (self.b.make("add", partial, item(index)),)
-        start = self.b.const(0, type_)
-        return self.b.op("for", (self.value(count), start), (type_,), (region,)).result
+        return self.b.build(view.type.shape, lambda *at: self.b.load(view.array, *view.at, *at))
 
     def element(self, given: Any, at: tuple[Value, ...]) -> Value:
         """Return an element of an array or a view; a number is each of its elements."""
@@ -135,7 +112,7 @@ class Arithmetic:
             parts = [self.element(part, at) if is_array(part) else part for part in given]
             return self.value(function(*parts))
 
-        return self.build(shape, item)
+        return self.b.build(shape, item)
 
     def joined(self, *given: Any, floating: bool = False) -> list[Value]:
         """Return numbers as values of one type."""

@@ -36,9 +36,8 @@ class Distribution:
     """A family of distributions; calling it in a model gives one of them.
 
     `draw(*parameters)` and `log_density(value, *parameters)` are functions of the subset; the
-    density is
-    that of the value (real) or its probability (int, bool). `shift_scale` are the indices of a
-    location and a scale: such a family can be sampled with `centered=False`.
+    density is that of the value (real) or its probability (int, bool). `shift_scale` are the
+    indices of a location and a scale: such a family can be sampled with `centered=False`.
     """
 
     name: str
@@ -55,11 +54,6 @@ class Distribution:
         from tawa.ppl.frontend.surface import sample
 
         return sample(self)
-
-    @property
-    def discrete(self) -> bool:
-        """Whether its values are whole numbers."""
-        return self.result in ("int", "bool")
 
 
 @dataclass(frozen=True, slots=True)

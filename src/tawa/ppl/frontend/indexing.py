@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+from tawa.ppl.frontend import memory
 from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array
 from tawa.ppl.frontend.values import Bounded, Columns, Memory, Sequence, View, is_record, rebuild
-from tawa.ppl.ir.core import BOOL, I32, Type, Value
+from tawa.ppl.ir.core import BOOL, I32, Value
 from tawa.ppl.ir.operations import FAULTS
 
 if TYPE_CHECKING:
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
 def subscript(low: Lowering, holder: Any, index: ast.expr, scope: dict[str, Any]) -> Any:
     """Lower an expression in brackets."""
     if isinstance(holder, Memory):
-        place = low.indices(index, scope)
-        type_ = Type(holder.type.kind)
-        return low.b.op("loadvar", place, (type_,), name=holder.name).result
+        return memory.element(low, holder, low.indices(index, scope))
     if isinstance(index, ast.Slice):
         if is_record(holder) and index.step is None:
             ends = [
@@ -42,7 +41,7 @@ def subscript(low: Lowering, holder: Any, index: ast.expr, scope: dict[str, Any]
             moved = low.b.make("add", row, low.b.const(first, I32))
             return low.numbers.element(array, (moved, *rest))
 
-        return low.numbers.build((end - first, *array.type.shape[1:]), item)
+        return low.b.build((end - first, *array.type.shape[1:]), item)
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     return at(low, holder, tuple(low.expression(part, scope) for part in parts))
 
@@ -98,6 +97,8 @@ def sequence(low: Lowering, over: Any) -> Sequence:
     """Return how to go through something. Raises Misfit where nothing can be gone through."""
     if isinstance(over, Sequence):
         return over
+    if isinstance(over, Memory):
+        return Sequence(over.type.shape[0], lambda at: memory.element(low, over, (at,)))
     if isinstance(over, Columns):
         return Sequence(over.count, lambda row: at(low, over, (row,)))
     if isinstance(over, Bounded):

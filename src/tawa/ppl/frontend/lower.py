@@ -16,13 +16,14 @@ from types import ModuleType
 from typing import Any
 
 from tawa.errors import ModelError
-from tawa.ppl.frontend import indexing, recursion, vectors, words
-from tawa.ppl.frontend.arithmetic import Arithmetic, Misfit, describe, is_array
+from tawa.ppl.frontend import indexing, memory, recursion, vectors, words
+from tawa.ppl.frontend.arithmetic import RANK, Arithmetic, Misfit, describe, is_array
 from tawa.ppl.frontend.family import Distribution
 from tawa.ppl.frontend.recursion import Recursive, Specialised, Unknown
 from tawa.ppl.frontend.source import Closure, Source, as_load, read, returns
 from tawa.ppl.frontend.values import (
     Hole,
+    Lane,
     Memory,
     View,
     flatten,
@@ -47,7 +48,7 @@ class Lowering:
         self.naming = ""
         self.site = 0
         self.sites: dict[tuple[object, ...], int] = {}
-        self.site_names: dict[int, str] = {}
+        self.titles: dict[tuple[object, ...], str] = {}
         self.specialised: dict[tuple[Any, ...], Specialised] = {}
         self.limits: dict[Value, int] = {}
         self.source: Source | None = None
@@ -102,13 +103,6 @@ class Lowering:
         finally:
             self.source = outer
 
-    @staticmethod
-    def rank(type_: Type) -> int:
-        """Return where a type stands in the order of promotion."""
-        from tawa.ppl.frontend.arithmetic import RANK
-
-        return RANK[type_.kind]
-
     # -- statements
 
     def error(self, what: str, node: ast.AST, why: str = "", remedy: str = "") -> ModelError:
@@ -151,7 +145,7 @@ class Lowering:
                     value = self.expression(given, scope)
                     self.naming = ""
                     self.bind(target, value, scope)
-                case ast.AugAssign(target=ast.Name() | ast.Subscript() as target):
+                case ast.AugAssign(target=ast.Name() | ast.Subscript() | ast.Attribute() as target):
                     held = ast.copy_location(as_load(target), target)
                     value = self.guarded(
                         statement,
@@ -188,17 +182,19 @@ class Lowering:
                 for inner, item in zip(targets, items, strict=True):
                     self.bind(inner, item, scope)
             case ast.Subscript(value=held, slice=index):
-                memory = self.expression(held, scope)
-                if not isinstance(memory, Memory):
+                array = self.expression(held, scope)
+                if not isinstance(array, Memory):
                     raise self.error(
                         "an item of a vector cannot be assigned",
                         target,
                         why="vectors are values",
                         remedy="make a new vector with ppl.map, or x = ppl.put(x, i, value)",
                     )
-                at = self.indices(index, scope)
-                stored = self.numbers.value(value, Type(memory.type.kind))
-                self.b.op("storevar", (*at, stored), name=memory.name)
+                memory.store(self, memory.row(array, self.indices(index, scope)), value)
+            case ast.Attribute(value=held, attr=name) if isinstance(
+                self.expression(held, scope), Lane
+            ):
+                memory.assign(self, name, value)
             case _:
                 raise self.error("this cannot be assigned in a model", target, why=_SUBSET)
 
@@ -273,7 +269,7 @@ class Lowering:
         with self.b.inside(right):
             second = self.numbers.value(b)
         if first.type != second.type:
-            if self.rank(first.type) < self.rank(second.type):
+            if RANK[first.type.kind] < RANK[second.type.kind]:
                 with self.b.inside(left):
                     first = self.numbers.value(first, second.type)
             else:
@@ -338,7 +334,7 @@ class Lowering:
                     )
                 for k, end in enumerate(ends):
                     have = self.numbers.natural(end)
-                    if self.rank(have) > self.rank(wider[k]) and have.shape == wider[k].shape:
+                    if RANK[have.kind] > RANK[wider[k].kind] and have.shape == wider[k].shape:
                         wider[k] = have
                 if wider != types:
                     return ()
@@ -463,6 +459,8 @@ class Lowering:
                 return self._name(name, node, scope)
             case ast.Attribute(value=inner, attr=attr):
                 holder = self.expression(inner, scope)
+                if isinstance(holder, Lane):
+                    return memory.read(self, holder, attr)
                 if isinstance(holder, ModuleType):
                     return words.resolve(getattr(holder, attr, None) or self._missing(attr))
                 if attr == "shape" and is_array(holder):

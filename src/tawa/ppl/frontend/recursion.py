@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tawa.errors import ModelError
-from tawa.ppl.frontend.arithmetic import Misfit, describe
+from tawa.ppl.frontend.arithmetic import RANK, Misfit, describe
 from tawa.ppl.frontend.family import Drawn
 from tawa.ppl.frontend.source import Closure
 from tawa.ppl.frontend.values import flatten, rebuild
@@ -94,7 +94,7 @@ def _specialise(
                 if entry.types is not None and len(entry.types) == len(values):
                     values = [
                         value
-                        if low.rank(value.type) > low.rank(want)
+                        if RANK[value.type.kind] > RANK[want.kind]
                         else low.numbers.value(value, want)
                         for value, want in zip(values, entry.types, strict=True)
                     ]

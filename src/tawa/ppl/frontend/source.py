@@ -101,8 +101,10 @@ def _outer_walk(node: ast.AST) -> list[ast.AST]:
     return [node, *(n for child in ast.iter_child_nodes(node) for n in _outer_walk(child))]
 
 
-def as_load(target: ast.Name | ast.Subscript) -> ast.expr:
+def as_load(target: ast.Name | ast.Subscript | ast.Attribute) -> ast.expr:
     """Return what is assigned, as it is read."""
     if isinstance(target, ast.Name):
         return ast.Name(id=target.id, ctx=ast.Load())
+    if isinstance(target, ast.Attribute):
+        return ast.Attribute(value=target.value, attr=target.attr, ctx=ast.Load())
     return ast.Subscript(value=target.value, slice=target.slice, ctx=ast.Load())

@@ -24,8 +24,11 @@ def sample(distribution: Any, *, name: str = "", centered: bool = True) -> Any:
     _outside("sample")
 
 
-def observe(distribution: Any, value: Any) -> None:
-    """Weigh the run by the density of a distribution at a value."""
+def observe(distribution: Any, value: Any, *, name: str = "observed") -> None:
+    """Weigh the run by the density of a distribution at a value.
+
+    `name` is that of `log_likelihood` and `predict`.
+    """
     _outside("observe")
 
 
@@ -64,74 +67,29 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     _outside("fma")
 
 
-def sqrt(x: Any) -> Any:
-    """Return the square root, rounded to nearest."""
-    _outside("sqrt")
+class Function:
+    """A function of a number, or of each element of a vector; never run by Python."""
+
+    def __init__(self, name: str, meaning: str) -> None:
+        self.name = name
+        self.__doc__ = meaning
+
+    def __call__(self, x: Any) -> Any:
+        """Only a model may call it."""
+        _outside(self.name)
 
 
-def floor(x: Any) -> Any:
-    """Return the largest whole number not above x, as a real."""
-    _outside("floor")
-
-
-def exp(x: Any) -> Any:
-    """Return e to the power of x."""
-    _outside("exp")
-
-
-def log(x: Any) -> Any:
-    """Return the natural logarithm."""
-    _outside("log")
-
-
-def log1p(x: Any) -> Any:
-    """Return log(1 + x)."""
-    _outside("log1p")
-
-
-def expm1(x: Any) -> Any:
-    """Return exp(x) - 1."""
-    _outside("expm1")
-
-
-def sinturn(x: Any) -> Any:
-    """Return the sine of x turns: sin(2 pi x)."""
-    _outside("sinturn")
-
-
-def costurn(x: Any) -> Any:
-    """Return the cosine of x turns: cos(2 pi x)."""
-    _outside("costurn")
-
-
-def lgamma(x: Any) -> Any:
-    """Return the logarithm of the gamma function of x > 0."""
-    _outside("lgamma")
-
-
-def digamma(x: Any) -> Any:
-    """Return the derivative of lgamma at x > 0."""
-    _outside("digamma")
-
-
-def erf(x: Any) -> Any:
-    """Return the error function."""
-    _outside("erf")
-
-
-def get(variable: Any) -> Any:
-    """Read a scalar variable of the lane (algorithms)."""
-    _outside("get")
-
-
-def assign(variable: Any, value: Any) -> None:
-    """Write a variable of the lane (algorithms)."""
-    _outside("assign")
-
-
-def lane() -> Any:
-    """Return the lane's number (algorithms)."""
-    _outside("lane")
+sqrt = Function("sqrt", "Return the square root, rounded to nearest.")
+floor = Function("floor", "Return the largest whole number not above x, as a real.")
+exp = Function("exp", "Return e to the power of x.")
+log = Function("log", "Return the natural logarithm.")
+log1p = Function("log1p", "Return log(1 + x).")
+expm1 = Function("expm1", "Return exp(x) - 1.")
+sinturn = Function("sinturn", "Return the sine of x turns: sin(2 pi x).")
+costurn = Function("costurn", "Return the cosine of x turns: cos(2 pi x).")
+lgamma = Function("lgamma", "Return the logarithm of the gamma function of x > 0.")
+digamma = Function("digamma", "Return the derivative of lgamma at x > 0.")
+erf = Function("erf", "Return the error function.")
 
 
 def read(buffer: str, row: Any, kind: str) -> Any:

@@ -12,8 +12,6 @@ from typing import Any
 
 from tawa.ppl.ir.core import Type, Value
 
-Number = bool | int | float
-
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -55,10 +53,20 @@ class Bounded:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A variable of the lane: algorithms read, write and index it; models never see one."""
+    """An array of the lane's memory, or a row of one: `type` is what is left behind `at`."""
 
     name: str
     type: Type
+    at: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What an algorithm is given: its attributes are the lane's variables, which are declared
+    where they are first assigned, and the numbers that all lanes share. Models never see one.
+    """
+
+    shared: dict[str, Value]
 
 
 @dataclass(frozen=True, slots=True)

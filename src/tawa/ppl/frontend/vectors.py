@@ -193,7 +193,7 @@ def put(low: Lowering, vector: Any, index: Any, item: Any) -> Any:
         new = low.numbers.element(fresh, place[1:])
         return low.b.make("select", low.b.compare("eq", place[0], at), new, old, type=new.type)
 
-    return low.numbers.build(type_.shape, row)
+    return low.b.build(type_.shape, row)
 
 
 def dot(low: Lowering, left: Any, right: Any) -> Any:

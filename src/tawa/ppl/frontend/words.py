@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array, is_number
 from tawa.ppl.frontend.family import Distribution, Drawn, Parameter
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.source import Closure
-from tawa.ppl.frontend.values import Memory, View, is_record
+from tawa.ppl.frontend.values import View, is_record
 from tawa.ppl.ir.core import BOOL, I32, Type, Value
 from tawa.ppl.ir.operations import FUNCTIONS
 
@@ -30,27 +30,16 @@ def resolve(given: Any) -> Any:
             return given.function
         case bool() | int() | float() | str() | None | tuple():
             return given  # type: ignore[reportUnknownVariableType]
-        case ModuleType() | Distribution() | Closure() | Memory():
+        case ModuleType() | Distribution() | Closure():
             return given
         case _:
-            if given in _HASHABLE or isinstance(given, FunctionType):
+            if isinstance(given, FunctionType) or (isinstance(given, Hashable) and given in WORDS):
                 return given
             if isinstance(given, np.ndarray):
                 raise Misfit(
                     "an array outside of the model would be frozen: pass it as an argument"
                 )
             raise Misfit(f"{type(given).__name__} has no meaning in a model")  # type: ignore[reportUnknownArgumentType]
-
-
-class _Hashable:
-    def __contains__(self, given: Any) -> bool:
-        try:
-            return given in WORDS
-        except TypeError:
-            return False
-
-
-_HASHABLE = _Hashable()
 
 
 # -- probabilistic words
@@ -107,19 +96,23 @@ def _drawn(given: Any) -> Drawn:
     return given
 
 
+def _title(low: Lowering, name: str) -> str:
+    """Return the name of the site at hand, with a number where another one has it."""
+    key = (low.path, *low.active)
+    taken = {title for place, title in low.titles.items() if place != key}
+    number, plain = 2, name
+    while name and name in taken:
+        name, number = f"{plain}_{number}", number + 1
+    low.titles[key] = name
+    return name
+
+
 def sample(low: Lowering, given: Any, *, name: str = "", centered: bool = True) -> Any:
     """Lower a sample site, and the record of its value."""
     drawn = _drawn(given)
     family, parameters = drawn.family, drawn.parameters
-    name = name or low.naming
-    key = (low.path, *low.active)
-    site = low.sites.setdefault(key, len(low.sites))
-    if name:
-        taken = {n for s, n in low.site_names.items() if s != site}
-        number, plain = 2, name
-        while name in taken:
-            name, number = f"{plain}_{number}", number + 1
-    low.site_names[site] = name
+    site = low.sites.setdefault((low.path, *low.active), len(low.sites))
+    name = _title(low, name or low.naming)
     shift: tuple[Value, Value] | None = None
     if not centered:
         if family.shift_scale is None:
@@ -139,7 +132,7 @@ def sample(low: Lowering, given: Any, *, name: str = "", centered: bool = True) 
     return value
 
 
-def observe(low: Lowering, given: Any, value: Any) -> None:
+def observe(low: Lowering, given: Any, value: Any, *, name: str = "observed") -> None:
     """Lower an observation."""
     drawn = _drawn(given)
     want = _result(low, drawn.family, drawn.parameters)
@@ -154,7 +147,8 @@ def observe(low: Lowering, given: Any, value: Any) -> None:
             if not isinstance(value, (int, float))
             else low.numbers.value(value, want)
         )
-    low.b.op("observe", (observed, *drawn.parameters), family=drawn.family)
+    operands = (observed, *drawn.parameters)
+    low.b.op("observe", operands, family=drawn.family, title=_title(low, name))
 
 
 def factor(low: Lowering, log_weight: Any) -> None:
@@ -193,16 +187,6 @@ def word(low: Lowering, operation: str, *given: Any) -> Any:
     return low.b.make(operation, *low.numbers.joined(*given))
 
 
-def get(low: Lowering, variable: Any) -> Any:
-    """Lower get."""
-    return low.b.get(variable.name, variable.type)
-
-
-def assign(low: Lowering, variable: Any, value: Any) -> None:
-    """Lower assign."""
-    low.b.set(variable.name, low.numbers.value(value, variable.type))
-
-
 def read(low: Lowering, name: str, row: Any, kind: str) -> Any:
     """Lower read."""
     type_ = Type(low.b.dtype if kind == "real" else kind)  # type: ignore[arg-type]
@@ -224,11 +208,6 @@ def is_double(low: Lowering, given: Any) -> bool:
     return low.b.dtype == "f64"
 
 
-def lane(low: Lowering) -> Value:
-    """Lower lane."""
-    return low.b.make("lane", type=I32)
-
-
 def run(low: Lowering, name: str) -> None:
     """Lower run."""
     low.b.op("run", name=name)
@@ -238,7 +217,7 @@ def random(low: Lowering) -> Any:
     """Lower random: the counter is (lane, draw, site, count), the key is the seed."""
     for name in ("draw", "count"):
         low.program.variables.setdefault(name, I32)
-    keys = [value for value in low.program.params if value.name in ("seed0", "seed1")]
+    keys = low.program.params[:2]
     count = low.b.get("count", I32)
     low.b.set("count", low.b.make("add", count, low.b.const(1, I32)))
     lane = low.b.make("lane", type=I32)
@@ -260,16 +239,11 @@ WORDS: dict[Any, Callable[..., Any]] = {
     surface.cast: vectors.cast,
     surface.bits: bits,
     surface.word: word,
-    surface.get: get,
-    surface.assign: assign,
     surface.read: read,
     surface.write: write,
     surface.is_double: is_double,
-    surface.lane: lane,
     surface.run: run,
     surface.random: random,
-    surface.sqrt: _function("sqrt"),
-    surface.floor: _function("floor"),
     range: vectors.range_word,
     len: vectors.length,
     sum: vectors.sum_word,
@@ -280,4 +254,4 @@ WORDS: dict[Any, Callable[..., Any]] = {
     int: vectors.int_word,
     enumerate: vectors.enumerate_word,
     zip: vectors.zip_word,
-} | {getattr(surface, name): _function(name) for name in FUNCTIONS}
+} | {getattr(surface, name): _function(name) for name in (*FUNCTIONS, "sqrt", "floor")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,25 +10,14 @@ import numpy as np
 from tawa.errors import GradientError, ModelError
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import lower
-from tawa.ppl.infer.compose import Composed, kept
-from tawa.ppl.infer.execute import Executable, seed_words
+from tawa.ppl.infer.compose import Composed
 from tawa.ppl.infer.hamiltonian import hmc_chain, nuts_chain
 from tawa.ppl.infer.options import Options
-from tawa.ppl.infer.posterior import Posterior, unpack
-from tawa.ppl.ir.core import BOOL, I32, Region, Type
-from tawa.ppl.passes.density import Density, generating
+from tawa.ppl.infer.posterior import Posterior
+from tawa.ppl.ir.core import I32, Region, Type, clone
+from tawa.ppl.passes.density import Density
 from tawa.ppl.passes.handle import Layout, handle
 from tawa.ppl.passes.reverse import gradient
-
-
-def hmc(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
-    """Run chains of `steps` leapfrogs a draw."""
-    return _run(model, arguments, options, "hmc")
-
-
-def nuts(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
-    """Run chains of no-U-turn trajectories, at most 2 ** `depth` leapfrogs a draw."""
-    return _run(model, arguments, options, "nuts")
 
 
 def differentiated(model: Model, arguments: tuple[Any, ...], dtype: Any, method: str) -> Composed:
@@ -52,7 +42,7 @@ def differentiated(model: Model, arguments: tuple[Any, ...], dtype: Any, method:
     program.variables |= {"z": vector, "g": vector, "logw": Type(dtype)}
     program.variables |= {"draw": I32, "count": I32}
     program.procedures["gradient"] = gradient(program, program.body, method)
-    program.procedures["generate"] = generating(program.body)
+    program.procedures["generate"] = clone(program.body, {}, lambda op: op.code == "factor")
     program.body = Region()
     return Composed(lowered, layout)
 
@@ -60,110 +50,52 @@ def differentiated(model: Model, arguments: tuple[Any, ...], dtype: Any, method:
 def program_of(model: Model, arguments: tuple[Any, ...], options: Options, method: str) -> Composed:
     """Return the lane program of a chain."""
     composed = differentiated(model, arguments, options.dtype, method)
-    program = composed.program
-    real = Type(options.dtype)
-    size = program.variables["z"].size
-    vector, ends = Type(options.dtype, (size,)), Type(options.dtype, (2, size))
-    memory = composed.memory
-    nested = method == "nuts"
-    if nested and not 1 <= options.depth <= 20:
-        raise ModelError(f"depth={options.depth} is not between 1 and 20")
-    rows = Type(options.dtype, (max(1, options.depth) if nested else 1, size))
-    sub = tuple(memory(f"sub_{name}", vector) for name in "zgp")
-    sub = (*sub, memory("ladder_p", rows), memory("ladder_sum", rows))
-    sub = (*sub, memory("sub_weight", real), memory("sub_logw", real))
-    tree = (
-        memory("energy", real),
-        memory("depth", I32),
-        memory("tree_weight", real),
-        memory("leaf", I32),
-        memory("accept", real),
-        memory("leaps", I32),
-        memory("side", I32),
-        memory("logw"),
-        memory("best_logw", real),
-        memory("total_leaps", I32),
-        sub,
-        memory("new", BOOL),
+    size = composed.program.variables["z"].size
+    composed.share(
+        draws=options.draws,
+        warmup=options.warmup,
+        thin=options.thin,
+        tries=100,
+        step_size=0.1 if options.step_size is None else options.step_size,
+        accept_target=options.accept,
+        fixed=int(options.step_size is not None),
     )
-    vectors = (
-        memory("z"),
-        memory("g"),
-        memory("p", vector),
-        memory("inverse_mass", vector),
-        *(memory(f"end_{name}", ends) for name in "zgp"),
-        *(memory(f"best_{name}", vector) for name in "zg"),
-        memory("sum_p", vector),
-        tree,
-    )
-    adaptation = (
-        *(memory(name, real) for name in ("step", "centre", "average", "drift")),
-        *(
-            memory(name, I32)
-            for name in ("updates", "samples", "window", "window_end", "window_first")
-        ),
-    )
-    numbers = [composed.parameter(name, I32) for name in ("draws", "warmup", "thin", "tries")]
-    steps = options.depth if nested else composed.parameter("steps", I32)
-    scalars = [composed.parameter(name, real) for name in ("step_size", "target")]
-    fixed = composed.parameter("fixed", I32)
-    program.buffers |= {"found": "i32", "step": options.dtype, "accept": options.dtype}
-    program.buffers |= {"divergent": "i32", "leapfrogs": "i32"}
+    composed.keeping(options.draws)
+    if method == "nuts":
+        if not 1 <= options.depth <= 20:
+            raise ModelError(f"depth={options.depth} is not between 1 and 20")
+        composed.declare((size,), "sub_z", "sub_g", "sub_p")
+        composed.declare((2, size), "end_z", "end_g", "end_p")
+        composed.declare((options.depth, size), "ladder_p", "ladder_sum")
+    else:
+        composed.share(steps=options.steps)
     composed.algorithm(
-        nuts_chain if nested else hmc_chain,
-        *numbers,
-        steps,
-        *scalars,
-        fixed,
-        memory("draw"),
-        memory("count"),
-        vectors,
-        adaptation,
-        (memory("mean", vector), memory("square", vector)),
-        kept(composed),
-        (memory("divergent", I32), memory("accepted", real)),
-        size,
+        nuts_chain if method == "nuts" else hmc_chain,
+        composed.sizes,
+        results="found step accepted divergent leapfrogs",
     )
     return composed
 
 
-def launch_arguments(composed: Composed, options: Options, method: str) -> tuple[Any, ...]:
-    """Return the arguments of the lane program, in the order of its parameters."""
-    fixed = options.step_size is not None
-    warmup = options.warmup
-    return (
-        *seed_words(options.seed),
-        *composed.lowered.data,
-        options.draws,
-        warmup,
-        options.thin,
-        100,
-        *((options.steps,) if method == "hmc" else ()),
-        options.step_size if options.step_size is not None else 0.1,
-        options.accept,
-        int(fixed),
-    )
+def chains(method: str) -> Callable[[Model, tuple[Any, ...], Options], Posterior]:
+    """Return the method hmc, of `steps` leapfrogs a draw, or nuts, of at most 2 ** `depth`."""
 
+    def run(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
+        composed = program_of(model, arguments, options, method)
+        buffers = composed.buffers(options.chains)
+        given = composed.arguments(options.seed)
+        composed.executable(options).run(given, buffers, options.chains, options.threads)
+        return collect(model, arguments, composed, options, buffers)
 
-def launch_buffers(composed: Composed, options: Options) -> dict[str, np.ndarray[Any, Any]]:
-    """Return zeroed buffers of the lane program."""
-    rows: dict[str, int] = dict.fromkeys(("found", "step", "accept", "divergent", "leapfrogs"), 1)
-    for name in ("real", "whole"):
-        rows[name] = composed.layout.sizes[f"kept_{name}"] * options.draws
-    return options.buffers(composed.program, rows, options.chains)
-
-
-def _run(model: Model, arguments: tuple[Any, ...], options: Options, method: str) -> Posterior:
-    composed = program_of(model, arguments, options, method)
-    buffers = launch_buffers(composed, options)
-    executable = Executable(composed.program, options.device, options.cpu)
-    given = launch_arguments(composed, options, method)
-    executable.run(given, buffers, options.chains, options.threads)
-    return collect(model, composed, options, buffers)
+    return run
 
 
 def collect(
-    model: Model, composed: Composed, options: Options, buffers: dict[str, np.ndarray[Any, Any]]
+    model: Model,
+    arguments: tuple[Any, ...],
+    composed: Composed,
+    options: Options,
+    buffers: dict[str, np.ndarray[Any, Any]],
 ) -> Posterior:
     """Make the result of the buffers of a run."""
     if not np.all(buffers["found"]):
@@ -172,16 +104,11 @@ def collect(
             why="each free number is tried between -2 and 2",
             remedy="check the supports of what is observed, or give the sites narrower priors",
         )
-    sizes = composed.layout.sizes
-    shaped = [
-        buffers[name].reshape(options.draws, sizes[f"kept_{name}"], options.chains)
-        for name in ("real", "whole")
-    ]
-    named, value = unpack(composed.layout, composed.lowered.template, *shaped)
+    named, value = composed.unpack(buffers, options.draws)
     statistics = {
         "step_size": buffers["step"][0],
-        "accept": buffers["accept"][0] / (options.draws * options.thin),
+        "accept": buffers["accepted"][0] / (options.draws * options.thin),
         "divergent": buffers["divergent"][0],
         "leapfrogs": buffers["leapfrogs"][0],
     }
-    return Posterior(model.name, named, value, statistics=statistics)
+    return Posterior(model, arguments, options, named, value, statistics=statistics)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered, lower
-from tawa.ppl.frontend.surface import get, write
-from tawa.ppl.frontend.values import Memory
-from tawa.ppl.ir.core import I32, Kind, Program, Region, Type, Value
+from tawa.ppl.frontend.surface import run, write
+from tawa.ppl.frontend.values import Lane
+from tawa.ppl.infer.execute import STORED, Executable, seed_words
+from tawa.ppl.infer.kept import unpack
+from tawa.ppl.infer.options import Options
+from tawa.ppl.ir.core import I32, Builder, Kind, Program, Region, Type, Value
 from tawa.ppl.passes.cut import cut
 from tawa.ppl.passes.handle import Handler, Layout, handle
 
@@ -21,40 +27,106 @@ class Composed:
 
     lowered: Lowered
     layout: Layout
+    lane: Lane = field(default_factory=lambda: Lane({}))
+    numbers: dict[str, int | float] = field(default_factory=lambda: {})
+    rows: dict[str, int] = field(default_factory=lambda: {})
 
     @property
     def program(self) -> Program:
         """The program."""
         return self.lowered.program
 
-    def memory(self, name: str, type_: Type | None = None) -> Memory:
-        """Return a variable of the lane for an algorithm, declared with a type where it is new."""
-        if type_ is not None:
-            self.program.variables.setdefault(name, type_)
-        return Memory(name, self.program.variables[name])
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """How many reals and whole numbers a draw keeps."""
+        return self.layout.sizes["kept_real"], self.layout.sizes["kept_whole"]
 
-    def parameter(self, name: str, type_: Type) -> Value:
-        """Add a number that all lanes share."""
-        value = Value(type_, name)
-        self.program.params = (*self.program.params, value)
-        return value
+    def declare(self, shape: tuple[int, ...], *names: str) -> None:
+        """Add real variables of a shape; others are declared by their first assignment."""
+        self.program.variables |= dict.fromkeys(names, Type(self.program.dtype, shape))
 
-    def algorithm(self, function: Callable[..., Any], *args: Any) -> None:
-        """Make a function of the subset the body of the program, "
-        "with the faults written at its end."""
+    def share(self, **numbers: int | float) -> None:
+        """Add numbers that all lanes share, with their values in a run."""
+        for name, number in numbers.items():
+            type_ = I32 if isinstance(number, int) else Type(self.program.dtype)
+            self.lane.shared[name] = Value(type_, name)
+            self.program.params = (*self.program.params, self.lane.shared[name])
+        self.numbers |= numbers
+
+    def buffer(self, kind: Kind, rows: int, name: str) -> None:
+        """Add a buffer."""
+        self.program.buffers[name] = kind
+        self.rows[name] = rows
+
+    def keeping(self, draws: int) -> None:
+        """Add the buffers of `keep`."""
+        for name, kind, size in zip(("real", "whole"), (self.program.dtype, I32.kind), self.sizes):
+            self.buffer(kind, size * draws, name)
+
+    def algorithm(
+        self, function: Callable[..., Any], *args: Any, results: str = "", site: int = -1
+    ) -> None:
+        """Make a function of the subset, of the lane and `args`, the body of the program.
+
+        `results` are variables whose values at the end come out in buffers of their names. `site`
+        counts the algorithm's own random numbers: those of models are not negative.
+        """
         low = self.lowered.low
+        variables = self.program.variables
+        variables |= {"fault": I32, "depth": I32}
         self.program.buffers |= {"fault": "i32"}
-        low.site = -1  # the algorithm's own random numbers: no site of a model has this number
-        body = Region()
-        with low.b.inside(body):
-            low.call(function, args)
-            low.call(_end, (self.memory("fault", I32), self.memory("depth", I32)))
-        self.program.body = body
+        low.site = site
+        self.program.body = Region()
+        with low.b.inside(self.program.body):
+            low.call(function, (self.lane, *args))
+            out = [("fault", 0, "fault"), ("depth", 1, "fault")]
+            for name in results.split():
+                kind = variables[name].kind
+                self.buffer("i32" if kind == "bool" else kind, 1, name)
+                out.append((name, 0, name))
+            for name, row, buffer in out:
+                value = low.b.get(name, variables[name])
+                value = low.numbers.value(value, Type(self.program.buffers[buffer]))
+                low.b.op("write", (low.b.const(row, I32), value), name=buffer)
+
+    def arguments(self, seed: int, **numbers: int | float) -> tuple[Any, ...]:
+        """Return the arguments of a run, in the order of the program's parameters."""
+        return (*seed_words(seed), *self.lowered.data, *(self.numbers | numbers).values())
+
+    def buffers(self, lanes: int) -> dict[str, np.ndarray[Any, Any]]:
+        """Return zeroed buffers of a run."""
+        kinds = self.program.buffers
+        return {name: np.zeros((n, lanes), STORED[kinds[name]]) for name, n in self.rows.items()}
+
+    def executable(self, options: Options) -> Executable:
+        """Compile the program."""
+        return Executable(self.program, options.device, options.cpu)
+
+    def unpack(
+        self, buffers: Mapping[str, np.ndarray[Any, Any]], draws: int
+    ) -> tuple[dict[str, np.ndarray[Any, Any]], Any]:
+        """Return what `keep` kept by name, shaped (lanes, draws, ...), and the value."""
+        lanes = buffers["real"].shape[-1]
+        shaped = (
+            buffers[name].reshape(draws, size, lanes)
+            for name, size in zip(("real", "whole"), self.sizes, strict=True)
+        )
+        return unpack(self.layout, self.lowered.template, *shaped)
+
+    def particles(
+        self, real: np.ndarray[Any, Any], whole: np.ndarray[Any, Any]
+    ) -> tuple[dict[str, np.ndarray[Any, Any]], Any]:
+        """Return kept memory of one draw a lane as one chain: shaped (1, lanes, ...)."""
+        shaped = (array.T[:, :, None] for array in (real, whole))
+        return unpack(self.layout, self.lowered.template, *shaped)
 
 
-def _end(fault: Any, depth: Any) -> None:
-    write("fault", 0, get(fault))
-    write("fault", 1, get(depth))
+def bare(name: str) -> Composed:
+    """Return a lane program of no model, in float64."""
+    params = (Value(I32, "seed0"), Value(I32, "seed1"))
+    program = Program(name, "f64", params, Region(), variables={"draw": I32, "count": I32})
+    low = Lowering(program, Builder("f64"), frozenset())
+    return Composed(Lowered(program, low, None, ()), Layout())
 
 
 MakeHandler = Callable[[Any, Layout], Handler]
@@ -88,37 +160,31 @@ def compose(
         low.b.set("logw", low.b.const(0.0, low.b.real))
         low.b.set("count", low.b.const(0, I32))
         if layout.partial:
-            for name in ("kept_real", "kept_whole"):
-                type_ = program.variables[name]
-                low.call(_blank, (Memory(name, type_), type_.size, type_.is_float))
+            low.call(_blank, (Lane({}),))
     begin.ops[:0] = head.ops
     program.procedures |= {"begin": begin, "go": go}
     return Composed(lowered, layout)
 
 
-def _blank(memory: Any, size: Any, real: Any) -> None:
-    for k in range(size):
-        memory[k] = NAN if real else -2147483648
+def _blank(lane: Any) -> None:
+    lane.kept_real = NAN
+    lane.kept_whole = BLANK
 
 
-NAN = float("nan")
+# What is kept of a site that a run did not reach.
+NAN, BLANK = float("nan"), -(2**31)
 
 
-def keep(real: Any, whole: Any, reals: Any, wholes: Any, row: Any) -> None:
-    """Write the kept memory to the buffers, `row` draws down."""
-    for k in range(reals):
-        write("real", row * reals + k, real[k])
-    for k in range(wholes):
-        write("whole", row * wholes + k, whole[k])
+def keep(real: Any, whole: Any, sizes: Any, row: Any) -> None:
+    """Write kept memory to the buffers, `row` draws down; `sizes` are those of a draw."""
+    for k in range(sizes[0]):
+        write("real", row * sizes[0] + k, real[k])
+    for k in range(sizes[1]):
+        write("whole", row * sizes[1] + k, whole[k])
 
 
-def kept(composed: Composed) -> tuple[Any, ...]:
-    """Return the arguments of `keep` but the row, and declare its buffers."""
-    composed.program.buffers |= {"real": composed.program.dtype, "whole": "i32"}
-    sizes = composed.layout.sizes
-    return (
-        composed.memory("kept_real"),
-        composed.memory("kept_whole"),
-        sizes["kept_real"],
-        sizes["kept_whole"],
-    )
+def particle(lane: Any, sizes: Any) -> None:
+    """Run the model once and keep what it drew."""
+    run("begin")
+    run("go")
+    keep(lane.kept_real, lane.kept_whole, sizes, 0)

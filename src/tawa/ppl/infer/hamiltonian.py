@@ -1,19 +1,17 @@
 """Hamiltonian Monte Carlo and the no-U-turn sampler: one chain a lane, all draws in one run.
 
-Every trip of a lane's one loop is one leapfrog: a lane that ends a trajectory begins its next
-draw at once, it waits
-for no other lane. The tree of nuts is built without recursion, from momenta kept at the leaves
-whose
-number is a power of two back (Phan, Pradhan, Jankowiak 2019). Step size by dual averaging and a
-diagonal mass matrix in widening windows (Hoffman and Gelman 2014; the Stan reference manual's
-schedule).
+Every trip of a lane's one loop is one leapfrog of nuts, one trajectory of hmc: a lane that ends
+its draw begins the next at once, it waits for no other lane. The tree of nuts is built without
+recursion, from momenta kept at the leaves whose number is a power of two back (Phan, Pradhan,
+Jankowiak 2019). Step size by dual averaging and a diagonal mass matrix in widening windows
+(Hoffman and Gelman 2014; the Stan reference manual's schedule).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tawa.ppl.frontend.surface import assign, exp, get, log, log1p, run, select, sqrt, word, write
+from tawa.ppl.frontend.surface import exp, log, log1p, run, select, sqrt, word
 from tawa.ppl.infer.compose import keep
 from tawa.ppl.math.distributions import standard_normal, uniform
 
@@ -27,360 +25,275 @@ def log_add(a: Any, b: Any) -> Any:
     return select(high == -INF, high, high + log1p(exp(min(a, b) - high)))
 
 
-def kinetic(p: Any, inverse_mass: Any, size: Any) -> Any:
-    """The kinetic energy of a momentum."""
+def kinetic(lane: Any) -> Any:
+    """The kinetic energy of the momentum."""
     total = 0.0
-    for i in range(size):
-        total = total + inverse_mass[i] * p[i] * p[i]
+    for i in range(len(lane.p)):
+        total = total + lane.mass[i] * lane.p[i] * lane.p[i]
     return 0.5 * total
 
 
-def begin_trajectory(v: Any, size: Any) -> None:
-    """Draw a momentum; both ends of the tree are where the chain is."""
-    z, g, p, mass, end_z, end_g, end_p, best_z, best_g, sum_p, tree = v
-    energy, depth, weight, _, accept, leaps, _, logw, best_logw, _, _, _ = tree
-    for i in range(size):
-        p[i] = standard_normal() / sqrt(mass[i])
-        z[i] = best_z[i]
-        g[i] = best_g[i]
-        sum_p[i] = p[i]
-        for side in (0, 1):
-            end_z[side, i] = z[i]
-            end_g[side, i] = g[i]
-            end_p[side, i] = p[i]
-    assign(energy, kinetic(p, mass, size) - get(best_logw))
-    assign(depth, 0)
-    assign(weight, 0.0)
-    assign(accept, 0.0)
-    assign(leaps, 0)
-    assign(logw, get(best_logw))
+def begin_trajectory(lane: Any) -> None:
+    """Draw a momentum where the chain is."""
+    lane.z = lane.best_z
+    lane.g = lane.best_g
+    for i in range(len(lane.p)):
+        lane.p[i] = standard_normal() / sqrt(lane.mass[i])
+    lane.logw = lane.best_logw
+    lane.energy = kinetic(lane) - lane.logw
 
 
-def leapfrog(z: Any, g: Any, p: Any, mass: Any, step: Any, size: Any) -> None:
-    """Half a kick, a drift, the gradient, half a kick. A step of 0 leaves all but the gradient."""
-    for i in range(size):
-        p[i] = p[i] + 0.5 * step * g[i]
-        z[i] = z[i] + step * mass[i] * p[i]
+def leapfrog(lane: Any, step: Any) -> Any:
+    """Half a kick, a drift, the gradient, half a kick; return the log of the acceptance ratio."""
+    for i in range(len(lane.p)):
+        lane.p[i] = lane.p[i] + 0.5 * step * lane.g[i]
+        lane.z[i] = lane.z[i] + step * lane.mass[i] * lane.p[i]
     run("gradient")
-    for i in range(size):
-        p[i] = p[i] + 0.5 * step * g[i]
+    for i in range(len(lane.p)):
+        lane.p[i] = lane.p[i] + 0.5 * step * lane.g[i]
 
 
-def adapt(
-    t: Any,
-    warmup: Any,
-    rate: Any,
-    accept_target: Any,
-    z: Any,
-    a: Any,
-    mass: Any,
-    mean: Any,
-    square: Any,
-    size: Any,
-) -> None:
+def energy_change(lane: Any) -> Any:
+    """The log of the acceptance ratio of where the trajectory is."""
+    change = lane.energy - kinetic(lane) + lane.logw
+    return select(change == change, change, -INF)
+
+
+def adapt(lane: Any, rate: Any) -> None:
     """Learn from a draw of the warm-up: the step size always, the mass within the windows."""
-    step, centre, average, drift, updates, samples, window, end, first = a
-    count = float(get(updates) + 1)
-    assign(updates, get(updates) + 1)
+    lane.updates += 1
+    count = float(lane.updates)
     slow = 1.0 / (count + T0)
-    assign(drift, (1.0 - slow) * get(drift) + slow * (accept_target - rate))
-    log_step = get(centre) - get(drift) * sqrt(count) / TARGET_PULL
+    lane.drift = (1.0 - slow) * lane.drift + slow * (lane.accept_target - rate)
+    log_step = lane.centre - lane.drift * sqrt(count) / TARGET_PULL
     eta = exp(-KAPPA * log(count))
-    assign(average, eta * log_step + (1.0 - eta) * get(average))
-    assign(step, exp(log_step))
-    last = warmup - get(first) * 2 // 3
-    if t >= get(first) and t < last:
-        assign(samples, get(samples) + 1)
-        n = float(get(samples))
-        for i in range(size):
-            delta = z[i] - mean[i]
-            mean[i] = mean[i] + delta / n
-            square[i] = square[i] + delta * (z[i] - mean[i])
-        if t + 1 == get(end):
-            for i in range(size):
-                variance = square[i] / max(n - 1.0, 1.0)
-                mass[i] = (n * variance + 0.005) / (n + 5.0)
-                mean[i] = 0.0
-                square[i] = 0.0
-            assign(samples, 0)
-            assign(window, get(window) * 2)
-            following = get(end) + get(window)
-            if following + 2 * get(window) > last:
-                following = last
-            assign(end, following)
-            assign(centre, log(10.0 * get(step)))
-            assign(drift, 0.0)
-            assign(average, 0.0)
-            assign(updates, 0)
-    if t + 1 == warmup:
-        assign(step, exp(get(average)))
+    lane.average = eta * log_step + (1.0 - eta) * lane.average
+    lane.step = exp(log_step)
+    last = lane.warmup - lane.first * 2 // 3
+    if lane.t >= lane.first and lane.t < last:
+        lane.samples += 1
+        n = float(lane.samples)
+        for i in range(len(lane.best_z)):
+            delta = lane.best_z[i] - lane.mean[i]
+            lane.mean[i] = lane.mean[i] + delta / n
+            lane.square[i] = lane.square[i] + delta * (lane.best_z[i] - lane.mean[i])
+        if lane.t + 1 == lane.window_end:
+            for i in range(len(lane.mass)):
+                variance = lane.square[i] / max(n - 1.0, 1.0)
+                lane.mass[i] = (n * variance + 0.005) / (n + 5.0)
+            lane.mean = 0.0
+            lane.square = 0.0
+            lane.samples = 0
+            lane.window = lane.window * 2
+            lane.window_end = following(lane)
+            lane.centre = log(10.0 * lane.step)
+            lane.drift = 0.0
+            lane.average = 0.0
+            lane.updates = 0
+    if lane.t + 1 == lane.warmup:
+        lane.step = exp(lane.average)
 
 
-def begin_adaptation(warmup: Any, step_size: Any, a: Any, mass: Any, size: Any) -> None:
-    """Set the step size and the first window: 75 draws, windows "
-    "from 25, 50 at the end; or shares."""
-    step, centre, average, drift, updates, samples, window, end, first = a
-    assign(step, step_size)
-    assign(centre, log(10.0 * step_size))
-    short = warmup < 150
-    assign(first, select(short, 3 * warmup // 20, 75))
-    assign(window, select(short, warmup - get(first) - get(first) * 2 // 3, 25))
-    last = warmup - get(first) * 2 // 3
-    following = get(first) + get(window)
-    if following + 2 * get(window) > last:
-        following = last
-    assign(end, following)
-    for name in (average, drift):
-        assign(name, 0.0)
-    for name in (updates, samples):
-        assign(name, 0)
-    for i in range(size):
-        mass[i] = 1.0
+def following(lane: Any) -> Any:
+    """The end of the window that begins; the last one takes what would be left."""
+    last = lane.warmup - lane.first * 2 // 3
+    end = lane.window_end + lane.window
+    return select(end + 2 * lane.window > last, last, end)
 
 
-def find_start(v: Any, size: Any, tries: Any, draw: Any) -> Any:
+def begin_chain(lane: Any) -> None:
+    """Find a start; the first window: 75 draws, windows from 25, 50 at the end; or shares."""
+    lane.step = lane.step_size
+    lane.centre = log(10.0 * lane.step_size)
+    short = lane.warmup < 150
+    lane.first = select(short, 3 * lane.warmup // 20, 75)
+    lane.window = select(short, lane.warmup - lane.first - lane.first * 2 // 3, 25)
+    lane.window_end = lane.first
+    lane.window_end = following(lane)
+    lane.average = 0.0
+    lane.drift = 0.0
+    lane.updates = 0
+    lane.samples = 0
+    lane.mass = lane.z
+    lane.mass = 1.0
+    lane.mean = lane.z
+    lane.mean = 0.0
+    lane.square = lane.mean
+    lane.p = lane.z
+    lane.accepted = 0.0
+    lane.divergent = 0
+    lane.leapfrogs = 0
+    find_start(lane)
+    lane.t = 0
+    lane.end = select(lane.found, lane.warmup + lane.draws * lane.thin, 0)
+
+
+def find_start(lane: Any) -> None:
     """Find a point of finite density, uniform between -2 and 2 in every free number."""
-    z, g, _, _, _, _, _, best_z, best_g, _, tree = v
-    logw, best_logw = tree[7], tree[8]
+    lane.found = False
     attempt = 0
-    found = False
-    while attempt < tries and not found:
-        assign(draw, -1 - attempt)
-        for i in range(size):
-            z[i] = 4.0 * uniform() - 2.0
+    while attempt < lane.tries and not lane.found:
+        lane.draw = -1 - attempt
+        for i in range(len(lane.z)):
+            lane.z[i] = 4.0 * uniform() - 2.0
         run("gradient")
-        found = get(logw) > -INF and get(logw) < INF
-        for i in range(size):
-            found = found and abs(g[i]) < INF
+        found = lane.logw > -INF and lane.logw < INF
+        for i in range(len(lane.g)):
+            found = found and abs(lane.g[i]) < INF
+        lane.found = found
         attempt = attempt + 1
-    for i in range(size):
-        best_z[i] = z[i]
-        best_g[i] = g[i]
-    assign(best_logw, get(logw))
-    return found
+    lane.best_z = lane.z
+    lane.best_g = lane.g
+    lane.best_logw = lane.logw
 
 
-def finish(
-    t: Any,
-    rate: Any,
-    diverged: Any,
-    numbers: Any,
-    v: Any,
-    a: Any,
-    moments: Any,
-    kept: Any,
-    counts: Any,
-    size: Any,
-) -> None:
+def finish(lane: Any, sizes: Any, rate: Any, diverged: Any) -> None:
     """End a draw: adapt in the warm-up, keep it after."""
-    z, mass, best_z = v[0], v[3], v[7]
-    warmup, thin, accept_target, fixed = numbers
-    divergent, accepted = counts
-    mean, square = moments
-    if t < warmup:
-        if fixed == 0:
-            adapt(t, warmup, rate, accept_target, best_z, a, mass, mean, square, size)
+    if lane.t < lane.warmup:
+        if lane.fixed == 0:
+            adapt(lane, rate)
     else:
-        assign(accepted, get(accepted) + rate)
-        assign(divergent, get(divergent) + select(diverged, 1, 0))
-        after = t + 1 - warmup
-        if after % thin == 0:
-            for i in range(size):
-                z[i] = best_z[i]
+        lane.accepted += rate
+        lane.divergent += select(diverged, 1, 0)
+        after = lane.t + 1 - lane.warmup
+        if after % lane.thin == 0:
+            lane.z = lane.best_z
             run("generate")
-            keep(kept[0], kept[1], kept[2], kept[3], after // thin - 1)
+            keep(lane.kept_real, lane.kept_whole, sizes, after // lane.thin - 1)
+    lane.t += 1
 
 
-def hmc_chain(
-    draws: Any,
-    warmup: Any,
-    thin: Any,
-    tries: Any,
-    steps: Any,
-    step_size: Any,
-    target: Any,
-    fixed: Any,
-    draw: Any,
-    count: Any,
-    v: Any,
-    a: Any,
-    moments: Any,
-    kept: Any,
-    counts: Any,
-    size: Any,
-) -> None:
+def hmc_chain(lane: Any, sizes: Any) -> None:
     """Run a chain of trajectories of `steps` leapfrogs."""
-    z, g, p, mass, _, _, _, best_z, best_g, _, tree = v
-    energy, logw, best_logw, total_leaps = tree[0], tree[7], tree[8], tree[9]
-    begin_adaptation(warmup, step_size, a, mass, size)
-    found = find_start(v, size, tries, draw)
-    t = 0
-    end = warmup + draws * thin
-    if not found:
-        end = 0
-    while t < end:
-        assign(draw, t)
-        assign(count, 0)
-        begin_trajectory(v, size)
+    begin_chain(lane)
+    while lane.t < lane.end:
+        lane.draw = lane.t
+        lane.count = 0
+        begin_trajectory(lane)
         # Equal trajectories can come round to where they began: their length varies (Neal 2011).
-        step = get(a[0]) * (0.5 + uniform())
-        for _ in range(steps):
-            leapfrog(z, g, p, mass, step, size)
-        assign(total_leaps, get(total_leaps) + steps)
-        change = get(energy) - kinetic(p, mass, size) + get(logw)
-        change = select(change == change, change, -INF)
-        rate = select(change > 0.0, 1.0, exp(change))
+        step = lane.step * (0.5 + uniform())
+        for _ in range(lane.steps):
+            leapfrog(lane, step)
+        lane.leapfrogs += lane.steps
+        change = energy_change(lane)
         if log(uniform()) < change:
-            for i in range(size):
-                best_z[i] = z[i]
-                best_g[i] = g[i]
-            assign(best_logw, get(logw))
-        finish(
-            t,
-            rate,
-            change < -1000.0,
-            (warmup, thin, target, fixed),
-            v,
-            a,
-            moments,
-            kept,
-            counts,
-            size,
-        )
-        t = t + 1
-    write("found", 0, select(found, 1, 0))
-    results(a, counts, total_leaps)
+            lane.best_z = lane.z
+            lane.best_g = lane.g
+            lane.best_logw = lane.logw
+        finish(lane, sizes, select(change > 0.0, 1.0, exp(change)), change < -1000.0)
 
 
-def results(a: Any, counts: Any, total_leaps: Any) -> None:
-    """Write what a chain did."""
-    write("step", 0, get(a[0]))
-    write("accept", 0, get(counts[1]))
-    write("divergent", 0, get(counts[0]))
-    write("leapfrogs", 0, get(total_leaps))
+def begin_tree(lane: Any) -> None:
+    """Both ends of the tree are where the chain is."""
+    begin_trajectory(lane)
+    lane.sum_p = lane.p
+    for side in (0, 1):
+        lane.end_z[side] = lane.z
+        lane.end_g[side] = lane.g
+        lane.end_p[side] = lane.p
+    lane.height = 0
+    lane.weight = 0.0
+    lane.accept = 0.0
+    lane.leaps = 0
+    lane.leaf = 0
+    lane.new = False
 
 
-def nuts_chain(
-    draws: Any,
-    warmup: Any,
-    thin: Any,
-    tries: Any,
-    steps: Any,
-    step_size: Any,
-    target: Any,
-    fixed: Any,
-    draw: Any,
-    count: Any,
-    v: Any,
-    a: Any,
-    moments: Any,
-    kept: Any,
-    counts: Any,
-    size: Any,
-) -> None:
-    """Run a chain of no-U-turn trajectories of at most 2 ** `steps` leapfrogs."""
-    z, g, p, mass, end_z, end_g, end_p, best_z, best_g, sum_p, tree = v
-    energy, depth, weight, leaf, accept, leaps, side, logw, best_logw, total_leaps, sub, new = tree
-    sub_z, sub_g, sub_p, kept_p, kept_sum, sub_weight, sub_logw = sub
-    begin_adaptation(warmup, step_size, a, mass, size)
-    found = find_start(v, size, tries, draw)
-    t = 0
-    end = warmup + draws * thin
-    if not found:
-        end = 0
-    assign(new, True)
-    assign(leaf, 0)
-    while t < end:
-        assign(draw, t)
-        if get(new):
-            assign(count, 0)
-            begin_trajectory(v, size)
-            assign(new, False)
-            assign(leaf, 0)
-        if get(leaf) == 0:
-            way = select(uniform() < 0.5, 0, 1)
-            assign(side, way)
-            assign(sub_weight, -INF)
-            for i in range(size):
-                z[i] = end_z[way, i]
-                g[i] = end_g[way, i]
-                p[i] = end_p[way, i]
-                sub_p[i] = 0.0
-        step = get(a[0])
-        leapfrog(z, g, p, mass, select(get(side) == 0, -step, step), size)
-        assign(leaps, get(leaps) + 1)
-        change = get(energy) - kinetic(p, mass, size) + get(logw)
-        change = select(change == change, change, -INF)
+def begin_subtree(lane: Any) -> None:
+    """Go on from one end of the tree, chosen at random."""
+    side = select(uniform() < 0.5, 0, 1)
+    lane.side = side
+    lane.sub_weight = -INF
+    lane.z = lane.end_z[side]
+    lane.g = lane.end_g[side]
+    lane.p = lane.end_p[side]
+    lane.sub_p = 0.0
+
+
+def turns(lane: Any) -> Any:
+    """Whether one of the subtrees that the leaf at hand closes makes a U-turn.
+
+    Leaf n closes the subtrees that begin at n with its trailing ones cleared: their first momenta
+    lie in the places that the ones of n / 2 count.
+    """
+    rest = word("lshr", lane.leaf, 1)
+    place = 0
+    while rest != 0:
+        place = place + (rest & 1)
+        rest = word("lshr", rest, 1)
+    turned = False
+    if (lane.leaf & 1) == 0:
+        lane.ladder_p[place] = lane.p
+        lane.ladder_sum[place] = lane.sub_p
+    else:
+        ones = lane.leaf
+        while (ones & 1) == 1 and not turned:
+            first = 0.0
+            second = 0.0
+            for i in range(len(lane.p)):
+                begun = lane.ladder_p[place, i]
+                rho = lane.sub_p[i] - lane.ladder_sum[place, i] + begun
+                rho = rho - 0.5 * (begun + lane.p[i])
+                first = first + lane.mass[i] * begun * rho
+                second = second + lane.mass[i] * lane.p[i] * rho
+            turned = first <= 0.0 or second <= 0.0
+            place = place - 1
+            ones = word("lshr", ones, 1)
+    return turned
+
+
+def join_subtree(lane: Any) -> Any:
+    """Add a whole subtree to the tree; return whether the tree is done."""
+    if log(uniform()) < lane.sub_weight - lane.weight:
+        lane.best_z = lane.sub_z
+        lane.best_g = lane.sub_g
+        lane.best_logw = lane.sub_logw
+    lane.weight = log_add(lane.weight, lane.sub_weight)
+    side = lane.side
+    lane.end_z[side] = lane.z
+    lane.end_g[side] = lane.g
+    lane.end_p[side] = lane.p
+    first = 0.0
+    second = 0.0
+    for i in range(len(lane.p)):
+        lane.sum_p[i] = lane.sum_p[i] + lane.sub_p[i]
+        rho = lane.sum_p[i] - 0.5 * (lane.end_p[0, i] + lane.end_p[1, i])
+        first = first + lane.mass[i] * lane.end_p[0, i] * rho
+        second = second + lane.mass[i] * lane.end_p[1, i] * rho
+    lane.height += 1
+    lane.leaf = 0
+    return first <= 0.0 or second <= 0.0 or lane.height == len(lane.ladder_p)
+
+
+def nuts_chain(lane: Any, sizes: Any) -> None:
+    """Run a chain of no-U-turn trajectories of at most 2 ** `depth` leapfrogs."""
+    begin_chain(lane)
+    lane.new = True
+    while lane.t < lane.end:
+        lane.draw = lane.t
+        if lane.new:
+            lane.count = 0
+            begin_tree(lane)
+        if lane.leaf == 0:
+            begin_subtree(lane)
+        leapfrog(lane, select(lane.side == 0, -lane.step, lane.step))
+        lane.leaps += 1
+        change = energy_change(lane)
         diverged = change < -1000.0
-        assign(accept, get(accept) + select(change > 0.0, 1.0, exp(change)))
-        both = log_add(get(sub_weight), change)
+        lane.accept += select(change > 0.0, 1.0, exp(change))
+        both = log_add(lane.sub_weight, change)
         if log(uniform()) < change - both:
-            for i in range(size):
-                sub_z[i] = z[i]
-                sub_g[i] = g[i]
-            assign(sub_logw, get(logw))
-        assign(sub_weight, both)
-        for i in range(size):
-            sub_p[i] = sub_p[i] + p[i]
-        # Leaf n closes the subtrees that begin at n with its trailing ones cleared: their first
-        # momenta lie in the places that the ones of n / 2 count.
-        number = get(leaf)
-        rest = word("lshr", number, 1)
-        place = 0
-        while rest != 0:
-            place = place + (rest & 1)
-            rest = word("lshr", rest, 1)
-        turned = False
-        if (number & 1) == 0:
-            for i in range(size):
-                kept_p[place, i] = p[i]
-                kept_sum[place, i] = sub_p[i]
-        else:
-            ones = number
-            at = place
-            while (ones & 1) == 1 and not turned:
-                first = 0.0
-                second = 0.0
-                for i in range(size):
-                    begun = kept_p[at, i]
-                    rho = sub_p[i] - kept_sum[at, i] + begun - 0.5 * (begun + p[i])
-                    first = first + mass[i] * begun * rho
-                    second = second + mass[i] * p[i] * rho
-                turned = first <= 0.0 or second <= 0.0
-                at = at - 1
-                ones = word("lshr", ones, 1)
-        assign(leaf, number + 1)
-        stops = turned or diverged
-        done = stops
-        if not stops and number + 1 == word("shl", 1, get(depth)):
-            if log(uniform()) < get(sub_weight) - get(weight):
-                for i in range(size):
-                    best_z[i] = sub_z[i]
-                    best_g[i] = sub_g[i]
-                assign(best_logw, get(sub_logw))
-            assign(weight, log_add(get(weight), get(sub_weight)))
-            way = get(side)
-            a_ = 0.0
-            b_ = 0.0
-            for i in range(size):
-                end_z[way, i] = z[i]
-                end_g[way, i] = g[i]
-                end_p[way, i] = p[i]
-                sum_p[i] = sum_p[i] + sub_p[i]
-            for i in range(size):
-                rho = sum_p[i] - 0.5 * (end_p[0, i] + end_p[1, i])
-                a_ = a_ + mass[i] * end_p[0, i] * rho
-                b_ = b_ + mass[i] * end_p[1, i] * rho
-            assign(depth, get(depth) + 1)
-            assign(leaf, 0)
-            done = a_ <= 0.0 or b_ <= 0.0 or get(depth) == steps
+            lane.sub_z = lane.z
+            lane.sub_g = lane.g
+            lane.sub_logw = lane.logw
+        lane.sub_weight = both
+        for i in range(len(lane.p)):
+            lane.sub_p[i] = lane.sub_p[i] + lane.p[i]
+        done = turns(lane) or diverged
+        lane.leaf += 1
+        if not done and lane.leaf == word("shl", 1, lane.height):
+            done = join_subtree(lane)
         if done:
-            assign(total_leaps, get(total_leaps) + get(leaps))
-            rate = get(accept) / float(get(leaps))
-            finish(
-                t, rate, diverged, (warmup, thin, target, fixed), v, a, moments, kept, counts, size
-            )
-            assign(new, True)
-            t = t + 1
-    write("found", 0, select(found, 1, 0))
-    results(a, counts, total_leaps)
+            lane.leapfrogs += lane.leaps
+            finish(lane, sizes, lane.accept / float(lane.leaps), diverged)
+            lane.new = True

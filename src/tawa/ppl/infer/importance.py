@@ -4,59 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.frontend.surface import get, run, write
-from tawa.ppl.infer.compose import compose, keep, kept
-from tawa.ppl.infer.execute import Executable, seed_words
+from tawa.ppl.infer.compose import compose, particle
 from tawa.ppl.infer.options import Options
-from tawa.ppl.infer.posterior import Posterior, each_array, unpack
-from tawa.ppl.infer.weights import effective, log_mean, systematic, whole_weights
-
-
-def lane(logw: Any, real: Any, whole: Any, reals: Any, wholes: Any) -> None:
-    """Run the model once and keep what it drew."""
-    run("begin")
-    run("go")
-    write("logw", 0, get(logw))
-    keep(real, whole, reals, wholes, 0)
+from tawa.ppl.infer.posterior import Posterior
+from tawa.ppl.infer.weights import Weights, evidence_of, systematic, uniforms
 
 
 def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Draw `draws` particles from the prior; what comes out is resampled by weight."""
     composed = compose(model, arguments, options.dtype, stack=options.stack)
-    program = composed.program
-    program.buffers["logw"] = options.dtype
-    composed.algorithm(lane, composed.memory("logw"), *kept(composed))
+    composed.keeping(1)
+    composed.algorithm(particle, composed.sizes, results="logw")
     lanes = options.draws
-    buffers = options.buffers(
-        program,
-        {
-            "logw": 1,
-            "real": composed.layout.sizes["kept_real"],
-            "whole": composed.layout.sizes["kept_whole"],
-        },
-        lanes,
-    )
-    executable = Executable(program, options.device, options.cpu)
-    executable.run(
-        (*seed_words(options.seed), *composed.lowered.data), buffers, lanes, options.threads
-    )
+    buffers = composed.buffers(lanes)
+    given = composed.arguments(options.seed)
+    composed.executable(options).run(given, buffers, lanes, options.threads)
     logs = buffers["logw"][0]
-    weights, top, scale = whole_weights(logs)
-    chosen = systematic(weights, options.uniform(0), lanes)
-    real, whole = (buffers[name][None][:, :, chosen] for name in ("real", "whole"))
-    named, value = unpack(composed.layout, composed.lowered.template, real, whole)
-
-    def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return array.reshape(1, lanes, *array.shape[2:])
-
+    weights = Weights.of(logs[None])
+    evidence = evidence_of(weights)
+    chosen = systematic(weights.whole[0], uniforms(options.seed, 0, 1)[0], lanes)
+    named, value = composed.particles(buffers["real"][:, chosen], buffers["whole"][:, chosen])
     return Posterior(
-        model.name,
-        {name: flat(array) for name, array in named.items()},
-        each_array(flat, value),
-        log_mean(weights, top, scale),
+        model,
+        arguments,
+        options,
+        named,
+        value,
+        evidence,
         logs,
-        {"effective": effective(weights)},
+        {"effective": float(weights.effective()[0])},
     )

@@ -8,20 +8,24 @@ from typing import Any
 
 from tawa.errors import ModelError
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.infer.chains import hmc, nuts
+from tawa.ppl.infer.chains import chains
 from tawa.ppl.infer.importance import importance
 from tawa.ppl.infer.mh import mh
 from tawa.ppl.infer.options import Options
+from tawa.ppl.infer.pmmh import pmmh
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.smc import smc
+from tawa.ppl.infer.tempered import tempered
 
 Method = Callable[[Model, tuple[Any, ...], Options], Posterior]
 METHODS: dict[str, Method] = {
     "importance": importance,
     "mh": mh,
     "smc": smc,
-    "hmc": hmc,
-    "nuts": nuts,
+    "hmc": chains("hmc"),
+    "nuts": chains("nuts"),
+    "pmmh": pmmh,
+    "tempered": tempered,
 }
 
 
@@ -30,12 +34,11 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
 
     Arguments are numbers, arrays of numbers, and tuples of them; whole numbers and booleans
     become a part of the program, reals and arrays are data.
-    Methods: `importance mh smc hmc nuts`. Options: `chains`, `draws` (each chain's; of
-    importance, all),
-    `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"), `dtype` ("float32",
-    "float64"),
-    `stack` (words a lane), `trace` (values a run, mh), `particles` (smc), `steps` and
-    `step_size` (hmc),
+    Methods: `importance mh smc hmc nuts pmmh tempered`. Options: `chains`, `draws` (each chain's;
+    of importance, all), `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"), `dtype`
+    ("float32", "float64"), `stack` (words a lane), `trace` (values a run; mh, tempered),
+    `particles` (smc, tempered; of pmmh, each chain's), `parameters` (pmmh: names of sites),
+    `steps` (hmc: leapfrogs a draw; tempered: proposals a temperature), `step_size` (hmc, nuts),
     `depth` (nuts), `accept`, `threads`.
 
     Raises ModelError, GradientError, StackError, WeightError.

@@ -13,7 +13,7 @@ from tawa.ppl.emit.llvm import emit
 from tawa.ppl.emit.machine import ptx
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import lower
-from tawa.ppl.frontend.surface import get, read, run, write
+from tawa.ppl.frontend.surface import read, run, write
 from tawa.ppl.infer.chains import differentiated, program_of
 from tawa.ppl.infer.execute import Executable
 from tawa.ppl.infer.options import Options
@@ -68,25 +68,21 @@ class Inspected:
 
     def _at(self, z: Any) -> tuple[float, np.ndarray[Any, Any]]:
         composed = differentiated(self.model, self.arguments, "f64", self.method)
-        program = composed.program
-        size = program.variables["z"].size
-        point = np.asarray(z, np.float64).reshape(size, 1).copy()
-        program.buffers |= {"point": "f64", "slope": "f64", "density": "f64"}
-        names = ("z", "g", "logw")
-        composed.algorithm(_evaluate, *(composed.memory(name) for name in names), size)
-        slope, density = np.zeros((size, 1)), np.zeros((1, 1))
-        buffers = {"point": point, "slope": slope, "density": density}
-        Executable(program, "cpu").run((0, 0, *composed.lowered.data), buffers, 1)
-        return float(density[0, 0]), slope[:, 0]
+        size = composed.program.variables["z"].size
+        for name in ("point", "slope"):
+            composed.buffer("f64", size, name)
+        composed.algorithm(_evaluate, results="logw")
+        buffers = composed.buffers(1) | {"point": np.array(z, np.float64).reshape(size, 1)}
+        Executable(composed.program, "cpu").run(composed.arguments(0), buffers, 1)
+        return float(buffers["logw"][0, 0]), buffers["slope"][:, 0]
 
 
-def _evaluate(z: Any, g: Any, logw: Any, size: Any) -> None:
-    for i in range(size):
-        z[i] = read("point", i, "real")
+def _evaluate(lane: Any) -> None:
+    for i in range(len(lane.z)):
+        lane.z[i] = read("point", i, "real")
     run("gradient")
-    for i in range(size):
-        write("slope", i, g[i])
-    write("density", 0, get(logw))
+    for i in range(len(lane.g)):
+        write("slope", i, lane.g[i])
 
 
 @contextmanager

@@ -1,9 +1,8 @@
 """Single-site Metropolis-Hastings over traces (Wingate, Stuhlmüller, Goodman 2011).
 
 A trace is the list of what a run drew, addressed by site and by how often the site was reached
-before. One
-proposal draws one of its values anew from the prior, runs the model with all others reused where
-their addresses are met again, and draws the rest.
+before. One proposal draws one of its values anew from the prior, runs the model with all others
+reused where their addresses are met again, and draws the rest.
 """
 
 from __future__ import annotations
@@ -16,12 +15,11 @@ from tawa.errors import WeightError
 from tawa.ppl.frontend.indexing import fault
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.frontend.surface import assign, get, log, run, write
-from tawa.ppl.frontend.values import Memory
-from tawa.ppl.infer.compose import compose, keep, kept
-from tawa.ppl.infer.execute import Executable, seed_words
+from tawa.ppl.frontend.surface import log, run, select
+from tawa.ppl.frontend.values import Lane
+from tawa.ppl.infer.compose import Composed, compose, keep
 from tawa.ppl.infer.options import Options
-from tawa.ppl.infer.posterior import Posterior, unpack
+from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.ir.core import I32, Op, Region, Type, Value
 from tawa.ppl.math.distributions import uniform
 from tawa.ppl.passes.handle import Handler, Layout, Nest
@@ -54,68 +52,21 @@ class Reuse(Handler):
             "reused": Type(program.dtype),
         }
 
-    def memory(self, name: str) -> Memory:
-        """Return a variable of the trace."""
-        return Memory(name, self.low.program.variables[name])
-
     def sample(self, op: Op, nest: Nest) -> Value:
         """Reuse or draw, and note the value in the new trace."""
         low, b = self.low, self.low.b
-        type_ = op.result.type
-        words = type_.size
-        found, reuse = low.call(
-            find,
-            (
-                op.attrs["site"],
-                self.size,
-                *(
-                    self.memory(name)
-                    for name in (
-                        "trace_site",
-                        "trace_count",
-                        "site_count",
-                        "side",
-                        "old_entries",
-                        "cursor",
-                        "target",
-                    )
-                ),
-            ),
-        )
+        type_, site, lane = op.result.type, op.attrs["site"], Lane({})
+        found, reuse = low.call(find, (lane, site, self.size))
         yes, no = Region(), Region()
         with b.inside(yes):
-            start = b.op("loadvar", (found,), (I32,), name="trace_start").result
+            start = b.loadvar("trace_start", "i32", found)
             yes.yields = (self.restore(type_, start),)
         with b.inside(no):
             no.yields = (super().sample(op, nest),)
         value = b.op("if", (reuse,), (type_,), (yes, no)).result
-        given = low.call(op.attrs["family"].log_density, (value, *op.operands))
-        density = low.numbers.value(given, b.real)
-        entry, start = low.call(
-            note,
-            (
-                op.attrs["site"],
-                words,
-                self.size,
-                found,
-                reuse,
-                density,
-                *(
-                    self.memory(name)
-                    for name in (
-                        "trace_site",
-                        "trace_count",
-                        "trace_start",
-                        "trace_density",
-                        "site_count",
-                        "side",
-                        "new_entries",
-                        "new_words",
-                        "reused",
-                    )
-                ),
-            ),
-        )
+        density = low.call(op.attrs["family"].log_density, (value, *op.operands))
+        given = (lane, site, type_.size, self.size, found, reuse, density)
+        entry, start = low.call(note, given)
         used = b.get("new_words", I32)
         fault(low, low.numbers.compare("Gt", used, self.size), "trace")
         fault(low, low.numbers.compare("GtE", entry, self.size), "trace")
@@ -126,252 +77,154 @@ class Reuse(Handler):
         """Append the reading of a value from the words of a trace."""
         b, word = self.low.b, Type(self.low.program.variables["trace_word"].kind)
 
-        def item(place: Value) -> Value:
-            raw = b.op("loadvar", (place,), (word,), name="trace_word").result
-            kind = Type(type_.kind)
-            if kind == word:
-                return raw
-            return b.make("bits" if kind.is_float else "cast", raw, type=kind)
+        kind = Type(type_.kind)
 
-        if not type_.shape:
-            return item(start)
-        return self.low.numbers.build(type_.shape, lambda *at: item(self.place(type_, start, at)))
+        def item(*at: Value) -> Value:
+            place = b.offset(type_.shape, start, *at)
+            return b.same_word(b.loadvar("trace_word", word.kind, place), kind)
 
-    def place(self, type_: Type, start: Value, at: tuple[Value, ...]) -> Value:
-        """Append where an element lies."""
-        b = self.low.b
-        offset = b.const(0, I32)
-        for size, index in zip(type_.shape, at, strict=True):
-            offset = b.make("add", b.make("mul", offset, b.const(size, I32)), index)
-        return b.make("add", start, offset)
+        return b.build(type_.shape, item)
 
     def store(self, value: Value, start: Value) -> None:
         """Append the writing of a value to the words of the new trace."""
         b, word = self.low.b, Type(self.low.program.variables["trace_word"].kind)
 
-        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> None:
-            if not rest:
-                item = b.load(value, *at) if at else value
-                if item.type != word:
-                    item = b.make("bits" if item.type.is_float else "cast", item, type=word)
-                where = self.place(value.type, start, at)
-                top = b.const(2 * self.size - 1, I32)
-                safe = b.make("select", b.compare("lt", top, where), top, where, type=I32)
-                b.op("storevar", (safe, item), name="trace_word")
-                return
-            index = Value(I32)
-            with b.inside(Region((index,))) as region:
-                level(rest[1:], (*at, index))
-            b.op("for", (b.const(rest[0], I32),), (), (region,))
+        def store(*at: Value) -> None:
+            item = b.same_word(b.load(value, *at), word)
+            where = b.offset(value.type.shape, start, *at)
+            top = b.const(2 * self.size - 1, I32)
+            safe = b.make("select", b.compare("lt", top, where), top, where, type=I32)
+            b.op("storevar", (safe, item), name="trace_word")
 
-        level(value.type.shape, ())
+        b.each(value.type.shape, store)
 
 
-def find(
-    site: Any,
-    size: Any,
-    trace_site: Any,
-    trace_count: Any,
-    site_count: Any,
-    side: Any,
-    old_entries: Any,
-    cursor: Any,
-    target: Any,
-) -> Any:
+def find(lane: Any, site: Any, size: Any) -> Any:
     """Return where the old trace has the site at hand, and whether its value is reused."""
-    count = site_count[site]
-    entries = get(old_entries)
-    base = get(side) * size
-    at = get(cursor)
+    count = lane.site_count[site]
+    base = lane.side * size
+    at = lane.cursor
     looked = 0
     hit = False
     # A run that goes as the last one did finds each address where the cursor stands.
-    while looked < entries and not hit:
-        if at >= entries:
+    while looked < lane.old_entries and not hit:
+        if at >= lane.old_entries:
             at = 0
-        hit = trace_site[base + at] == site and trace_count[base + at] == count
+        hit = lane.trace_site[base + at] == site and lane.trace_count[base + at] == count
         looked = looked + 1
         at = at + 1
-    assign(cursor, at)
+    lane.cursor = at
     found = at - 1 if hit else 0
-    return base + found, hit and found != get(target)
+    return base + found, hit and found != lane.target
 
 
-def note(
-    site: Any,
-    words: Any,
-    size: Any,
-    found: Any,
-    reuse: Any,
-    density: Any,
-    trace_site: Any,
-    trace_count: Any,
-    trace_start: Any,
-    trace_density: Any,
-    site_count: Any,
-    side: Any,
-    new_entries: Any,
-    new_words: Any,
-    reused: Any,
-) -> Any:
+def note(lane: Any, site: Any, words: Any, size: Any, found: Any, reuse: Any, density: Any) -> Any:
     """Write an entry of the new trace; gather the change of the densities of reused values."""
     if reuse:
-        assign(reused, get(reused) + density - trace_density[found])
-    entry = get(new_entries)
-    base = (1 - get(side)) * size
+        lane.reused += density - lane.trace_density[found]
+    entry = lane.new_entries
+    base = (1 - lane.side) * size
     at = base + min(entry, size - 1)
-    start = base + get(new_words)
-    trace_site[at] = site
-    trace_count[at] = site_count[site]
-    trace_start[at] = start
-    trace_density[at] = density
-    site_count[site] = site_count[site] + 1
-    assign(new_entries, entry + 1)
-    assign(new_words, get(new_words) + words)
+    start = base + lane.new_words
+    lane.trace_site[at] = site
+    lane.trace_count[at] = lane.site_count[site]
+    lane.trace_start[at] = start
+    lane.trace_density[at] = density
+    lane.site_count[site] = lane.site_count[site] + 1
+    lane.new_entries += 1
+    lane.new_words += words
     return entry, start
 
 
-def once(
-    site_count: Any, sites: Any, new_entries: Any, new_words: Any, cursor: Any, reused: Any
-) -> None:
+def once(lane: Any) -> None:
     """Run the model against the old trace."""
     run("begin")
-    for k in range(sites):
-        site_count[k] = 0
-    assign(new_entries, 0)
-    assign(new_words, 0)
-    assign(cursor, 0)
-    assign(reused, 0.0)
+    lane.site_count = 0
+    lane.new_entries = 0
+    lane.new_words = 0
+    lane.cursor = 0
+    lane.reused = 0.0
     run("go")
 
 
-def chain(
-    draws: Any,
-    warmup: Any,
-    thin: Any,
-    tries: Any,
-    draw: Any,
-    count: Any,
-    logw: Any,
-    fault_: Any,
-    side: Any,
-    old_entries: Any,
-    target: Any,
-    accepted: Any,
-    held: Any,
-    trace: Any,
-    real: Any,
-    whole: Any,
-    reals: Any,
-    wholes: Any,
-    held_real: Any,
-    held_whole: Any,
-) -> None:
-    """Run a chain: a first run with a weight, then proposals; keep every `thin`-th."""
-    site_count, sites, new_entries, new_words, cursor, reused = trace
+def accept(lane: Any) -> None:
+    """Make the new trace the old one."""
+    lane.held = lane.logw
+    lane.side = 1 - lane.side
+    lane.old_entries = lane.new_entries
+    lane.old_words = lane.new_words
+    lane.held_real = lane.kept_real
+    lane.held_whole = lane.kept_whole
+
+
+def first(lane: Any) -> None:
+    """Run the model from its prior until its weight is not zero; the first weight is `held`."""
     attempt = 0
-    assign(target, -1)
-    assign(logw, -INF)
-    while attempt < tries and not (get(logw) > -INF) and get(fault_) == 0:
-        assign(draw, -1 - attempt)
-        once(site_count, sites, new_entries, new_words, cursor, reused)
+    lane.target = -1
+    lane.logw = -INF
+    while attempt < lane.tries and not (lane.logw > -INF) and lane.fault == 0:
+        lane.draw = -1 - attempt
+        once(lane)
         attempt = attempt + 1
-    assign(held, get(logw))
-    assign(side, 1 - get(side))
-    assign(old_entries, get(new_entries))
-    for k in range(reals):
-        held_real[k] = real[k]
-    for k in range(wholes):
-        held_whole[k] = whole[k]
+    lane.accepted = 0
+    accept(lane)
+
+
+def propose(lane: Any, heat: Any) -> None:
+    """Draw one value anew, and keep that where it is accepted; weights to the power of `heat`."""
+    entries = lane.old_entries
+    # A run begins its count at 0 and the test of acceptance goes on from its end: -1 is free.
+    lane.count = -1
+    pick = int(uniform() * float(entries))
+    lane.target = min(pick, entries - 1)
+    once(lane)
+    ratio = heat * (lane.logw - lane.held) + lane.reused
+    ratio = ratio + log(float(entries)) - log(float(lane.new_entries))
+    if log(uniform()) < ratio and lane.fault == 0:
+        lane.accepted += 1
+        accept(lane)
+
+
+def chain(lane: Any, sizes: Any) -> None:
+    """Run a chain: a first run with a weight, then proposals; keep every `thin`-th."""
+    first(lane)
+    total = select(lane.held > -INF, lane.warmup + lane.draws * lane.thin, 0)
     step = 0
-    total = warmup + draws * thin
-    if not (get(held) > -INF):
-        total = 0
-    while step < total and get(fault_) == 0:
-        assign(draw, step)
-        entries = get(old_entries)
-        # A run begins its count at 0 and the test of acceptance goes on from its end: -1 is free.
-        assign(count, -1)
-        pick = int(uniform() * float(entries))
-        assign(target, min(pick, entries - 1))
-        once(site_count, sites, new_entries, new_words, cursor, reused)
-        ratio = get(logw) - get(held) + get(reused)
-        ratio = ratio + log(float(entries)) - log(float(get(new_entries)))
-        if log(uniform()) < ratio and get(fault_) == 0:
-            assign(accepted, get(accepted) + 1)
-            assign(held, get(logw))
-            assign(side, 1 - get(side))
-            assign(old_entries, get(new_entries))
-            for k in range(reals):
-                held_real[k] = real[k]
-            for k in range(wholes):
-                held_whole[k] = whole[k]
+    while step < total and lane.fault == 0:
+        lane.draw = step
+        propose(lane, 1.0)
         step = step + 1
-        if step > warmup and (step - warmup) % thin == 0:
-            keep(held_real, held_whole, reals, wholes, (step - warmup) // thin - 1)
-    write("held", 0, get(held))
-    write("accepted", 0, get(accepted))
+        if step > lane.warmup and (step - lane.warmup) % lane.thin == 0:
+            row = (step - lane.warmup) // lane.thin - 1
+            keep(lane.held_real, lane.held_whole, sizes, row)
 
 
-def mh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
-    """Run chains of single-site proposals; `thin` proposals a kept draw."""
-    composed = compose(
+def traced(model: Model, arguments: tuple[Any, ...], options: Options) -> Composed:
+    """Return the program whose runs reuse the values of a trace."""
+    return compose(
         model,
         arguments,
         options.dtype,
         lambda low, layout: Reuse(low, layout, options.trace),
         options.stack,
     )
-    program, layout = composed.program, composed.layout
-    real = Type(options.dtype)
-    variables: dict[str, Type] = {"accepted": I32, "held": real}
-    variables |= {
-        name: program.variables[f"kept_{name[5:]}"] for name in ("held_real", "held_whole")
-    }
-    numbers = [composed.parameter(name, I32) for name in ("draws", "warmup", "thin", "tries")]
-    names = ("draw", "count", "logw", "fault", "side", "old_entries", "target", "accepted", "held")
-    program.buffers |= {"held": options.dtype, "accepted": "i32"}
-    sites = program.variables["site_count"].size
-    trace = (
-        composed.memory("site_count"),
-        sites,
-        *(composed.memory(name) for name in ("new_entries", "new_words", "cursor", "reused")),
-    )
-    composed.algorithm(
-        chain,
-        *numbers,
-        *(composed.memory(name, variables.get(name)) for name in names),
-        trace,
-        *kept(composed),
-        *(composed.memory(name, variables[name]) for name in ("held_real", "held_whole")),
-    )
-    lanes = options.chains
-    rows = {
-        "real": layout.sizes["kept_real"] * options.draws,
-        "whole": layout.sizes["kept_whole"] * options.draws,
-        "held": 1,
-        "accepted": 1,
-    }
-    buffers = options.buffers(program, rows, lanes)
-    given = (
-        *seed_words(options.seed),
-        *composed.lowered.data,
-        options.draws,
-        options.warmup,
-        options.thin,
-        1000,
-    )
-    Executable(program, options.device, options.cpu).run(given, buffers, lanes, options.threads)
+
+
+def mh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
+    """Run chains of single-site proposals; `thin` proposals a kept draw."""
+    composed = traced(model, arguments, options)
+    composed.share(draws=options.draws, warmup=options.warmup, thin=options.thin, tries=1000)
+    composed.keeping(options.draws)
+    composed.algorithm(chain, composed.sizes, results="held accepted")
+    buffers = composed.buffers(options.chains)
+    given = composed.arguments(options.seed)
+    composed.executable(options).run(given, buffers, options.chains, options.threads)
     if not np.all(buffers["held"] > -np.inf):
         raise WeightError(
             f"{model.name}: 1000 runs from the prior have weight zero",
             why="mh begins at a run that agrees with what was observed",
             remedy="check the observations' supports and units",
         )
-    shaped = [
-        buffers[name].reshape(options.draws, layout.sizes[f"kept_{name}"], lanes)
-        for name in ("real", "whole")
-    ]
-    named, value = unpack(layout, composed.lowered.template, *shaped)
+    named, value = composed.unpack(buffers, options.draws)
     rate = buffers["accepted"][0] / max(1, options.warmup + options.draws * options.thin)
-    return Posterior(model.name, named, value, statistics={"accepted": rate})
+    return Posterior(model, arguments, options, named, value, statistics={"accepted": rate})

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from tawa.ppl.infer.execute import STORED, Device
-from tawa.ppl.ir.core import Kind, Program
-from tawa.ppl.ir.interpret import interpret
-from tawa.ppl.math.library import library
+from tawa.ppl.infer.execute import Device
+from tawa.ppl.ir.core import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,41 +24,8 @@ class Options:
     threads: int | None = None
     cpu: str = ""
     particles: int = 1000
+    parameters: tuple[str, ...] = ()
     step_size: float | None = None
     steps: int = 16
     depth: int = 10
     accept: float = 0.8
-
-    def buffers(
-        self, program: Program, rows: Mapping[str, int], lanes: int
-    ) -> dict[str, np.ndarray[Any, Any]]:
-        """Return zeroed buffers of a program."""
-        return {
-            name: np.zeros((rows[name], lanes), STORED[program.buffers[name]])
-            for name in program.buffers
-            if name in rows
-        }
-
-    def uniform(self, number: int, seed: int | None = None) -> float:
-        """Return a number in (0, 1) for the host's own use: it has no lane's counter."""
-        from tawa.ppl.infer.execute import seed_words
-        from tawa.ppl.ir.core import I32, Builder, Region, Value
-
-        b = Builder("f32")
-        params = tuple(Value(I32) for _ in range(6))
-        body = Region()
-        program = Program("host", "f32", params, body, buffers={"words": "i32"})
-        with b.inside(body):
-            words = b.op("philox", params, (I32,) * 4).results
-            for k in range(2):
-                b.op("write", (b.const(k, I32), words[k]), name="words")
-        out = {"words": np.zeros((2, 1), np.int32)}
-        interpret(
-            program,
-            (*seed_words(self.seed if seed is None else seed), -1, number, -1, 0),
-            out,
-            range(1),
-            library,
-        )
-        high, low = (int(word) & 0xFFFFFFFF for word in out["words"][:, 0])
-        return ((high >> 5) * 67108864.0 + (low >> 6) + 0.5) / 9007199254740992.0

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tawa.errors import ModelError
-from tawa.ppl.frontend.values import rebuild
+from tawa.ppl.frontend.model import Model
 from tawa.ppl.infer import diagnostics
-from tawa.ppl.ir.core import BOOL
-from tawa.ppl.passes.handle import Kept, Layout
+from tawa.ppl.infer.options import Options
+from tawa.ppl.infer.replay import replay
 
 Array = np.ndarray[Any, Any]
 
@@ -26,7 +26,9 @@ class Posterior:
     (else nan and None). `statistics` are the method's own: acceptance, step sizes, divergences.
     """
 
-    model: str
+    model: Model
+    arguments: tuple[Any, ...]
+    options: Options
     draws: Mapping[str, Array]
     value: Any
     log_evidence: float = float("nan")
@@ -40,7 +42,7 @@ class Posterior:
         except KeyError:
             known = ", ".join(self.draws) or "none"
             raise ModelError(
-                f"{self.model} has no kept site {name}",
+                f"{self.model.name} has no kept site {name}",
                 why=f"kept sites: {known}; a site in recursion or in a loop of "
                 f"unknown length has no fixed place",
                 remedy="name a site by assigning its sample to a variable, or return the value",
@@ -57,6 +59,15 @@ class Posterior:
         """How many draws met a divergent trajectory."""
         return int(np.sum(self.statistics.get("divergent", 0)))
 
+    @property
+    def log_likelihood(self) -> Mapping[str, Array]:
+        """The log density of each observation, for each draw: arrays (chains, draws, ...) by name.
+
+        An observation has the name that `observe` was given, or `observed`. Terms of `factor`
+        are not among them. Raises ModelError where a site has no kept draws.
+        """
+        return replay(self.model, self.arguments, self.options, self.draws, predictive=False)[0]
+
     def ess(self, name: str) -> Any:
         """Return the effective sample size of the mean of a site, one an element."""
         return diagnostics.over(diagnostics.ess, self[name])
@@ -71,14 +82,9 @@ class Posterior:
         """Return mean, deviation, ess and R-hat of each element as a table."""
         rows = [f"{'':24}{'mean':>12}{'sd':>12}{'ess':>10}{'rhat':>8}"]
         for name, array in self.draws.items():
-            flat = array.reshape(*array.shape[:2], -1)
-            for k in range(flat.shape[2]):
-                part = flat[:, :, k].astype(np.float64)
-                label = name + (
-                    str(list(map(int, np.unravel_index(k, array.shape[2:]))))
-                    if array.ndim > 2
-                    else ""
-                )
+            for at in np.ndindex(array.shape[2:]):
+                part = array[(slice(None), slice(None), *at)].astype(np.float64)
+                label = name + (str(list(at)) if at else "")
                 rows.append(
                     f"{label:24}{part.mean():12.5g}{part.std():12.5g}"
                     f"{diagnostics.ess(part):10.0f}{diagnostics.rhat(part):8.3f}"
@@ -94,30 +100,14 @@ class Posterior:
         return arviz.from_dict(posterior=dict(self.draws))  # type: ignore[reportUnknownMemberType]
 
 
-def unpack(
-    layout: Layout, template: Any, real: Array, whole: Array
-) -> tuple[dict[str, Array], Any]:
-    """Return the draws by name, and the value; `real` and `whole` are (draws, slots, lanes)."""
-    named: dict[str, Array] = {}
-    values: list[tuple[str, Array]] = []
-    for title, kept in layout.places.items():
-        array = _take(kept, real if kept.type.is_float else whole)
-        if title == "value" or title.startswith("value."):
-            values.append((title, array))
-        else:
-            named[title] = array
-    return named, rebuild(template, [array for _, array in values])
+def predict(model: Model, post: Posterior, *arguments: Any, seed: int = 0) -> Posterior:
+    """Run a model with the sites of a posterior's draws; its observations are drawn, not weighed.
 
-
-def _take(kept: Kept, source: Array) -> Array:
-    part = source[:, kept.start : kept.start + kept.size]
-    moved = np.moveaxis(part, 2, 0)
-    array = np.ascontiguousarray(moved).reshape(moved.shape[0], moved.shape[1], *kept.shape)
-    return array.astype(bool) if kept.type.kind == BOOL.kind else array
-
-
-def each_array(function: Any, value: Any) -> Any:
-    """Apply a function to every array of a record."""
-    if isinstance(value, tuple):
-        return tuple(each_array(function, item) for item in value)  # type: ignore[reportUnknownVariableType]
-    return function(value) if isinstance(value, np.ndarray) else value
+    `arguments` are the model's own: other rows of data than those observed, of any length. Sites
+    that `post` has no draws of are drawn from their distributions. What is returned has the drawn
+    observations by name, the new sites, and what the model returned: one for each draw of `post`.
+    Raises ModelError where a site of `post` has another shape here, or cannot be found again.
+    """
+    options = replace(post.options, seed=seed)
+    named, value = replay(model, arguments, options, post.draws, predictive=True)
+    return Posterior(model, arguments, options, named, value)

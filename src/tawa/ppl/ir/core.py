@@ -4,15 +4,14 @@ A program is what *one lane* does: one chain or one particle. Scalars are SSA va
 fixed shape and are either immutable values (arguments, results of `build`) or *variables*, the
 mutable memory of a lane. Control flow is structured: `if`, `for`, `while`, `switch`.
 
-What a probabilistic program does beyond computing is an effect: `sample`, `observe`, `factor`
-and `record`. An inference method gives them a meaning (`passes/handle.py`); a program in which
-none is left
-can be interpreted and compiled.
+What a probabilistic program does beyond computing is an effect: `sample`, `observe`, `factor` and
+`record`. An inference method gives them a meaning (`passes/handle.py`); a program in which none is
+left can be interpreted and compiled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -203,11 +202,52 @@ class Builder:
 
     def load(self, array: Value, *at: Value) -> Value:
         """Read an element of an array value."""
-        return self.make("load", array, *at, type=Type(array.type.kind))
+        return self.make("load", array, *at, type=Type(array.type.kind)) if at else array
+
+    def same_word(self, value: Value, type: Type) -> Value:
+        """Return a number as the type of a memory word, or back."""
+        if value.type == type:
+            return value
+        code = "bits" if value.type.is_float or type.is_float else "cast"
+        return self.make(code, value, type=type)
+
+    def loadvar(self, name: str, kind: Kind, *at: Value) -> Value:
+        """Read an element of an array variable."""
+        return self.make("loadvar", *at, type=Type(kind), name=name)
+
+    def build(self, shape: tuple[int, ...], item: Callable[..., Value], *at: Value) -> Value:
+        """Make an array value element by element, row-major."""
+        if not shape:
+            return item(*at)
+        with self.inside(Region((Value(I32),))) as region:
+            region.yields = (self.build(shape[1:], item, *at, *region.args),)
+        type_ = Type(region.yields[0].type.kind, (shape[0], *region.yields[0].type.shape))
+        return self.op("build", (), (type_,), (region,), count=shape[0]).result
+
+    def offset(self, shape: tuple[int, ...], first: Value, *at: Value) -> Value:
+        """Append where an element of an array lies that begins at `first`."""
+        offset = self.const(0, I32)
+        for size, index in zip(shape, at, strict=True):
+            offset = self.make("add", self.make("mul", offset, self.const(size, I32)), index)
+        return self.make("add", first, offset)
+
+    def each(self, shape: tuple[int, ...], body: Callable[..., None], *at: Value) -> None:
+        """Append a loop for each axis of a shape, row-major; `body` gets the indices."""
+        if not shape:
+            body(*at)
+            return
+        with self.inside(Region((Value(I32),))) as region:
+            self.each(shape[1:], body, *at, *region.args)
+        self.op("for", (self.const(shape[0], I32),), (), (region,))
 
 
-def clone(region: Region, known: dict[Value, Value]) -> Region:
-    """Return a copy of a region; `known` maps values from outside, and gets those inside."""
+def clone(
+    region: Region, known: dict[Value, Value], but: Callable[[Op], bool] = lambda op: False
+) -> Region:
+    """Return a copy of a region `but` for some operations.
+
+    `known` maps values from outside, and gets those inside.
+    """
 
     def fresh(value: Value) -> Value:
         known[value] = Value(value.type, value.name)
@@ -216,8 +256,10 @@ def clone(region: Region, known: dict[Value, Value]) -> Region:
     args = tuple(map(fresh, region.args))
     ops: list[Op] = []
     for op in region.ops:
+        if but(op):
+            continue
         operands = tuple(known.get(value, value) for value in op.operands)
-        regions = tuple(clone(inner, known) for inner in op.regions)
+        regions = tuple(clone(inner, known, but) for inner in op.regions)
         results = tuple(map(fresh, op.results))
         ops.append(Op(op.code, operands, results, dict(op.attrs), regions, op.place))
     return Region(args, ops, tuple(known.get(value, value) for value in region.yields))

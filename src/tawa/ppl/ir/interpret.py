@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """The interpreter: the definition of what a program means, one lane after the other.
 
 Floating-point operations are NumPy's on scalars of the program's kind: IEEE, rounded to nearest.
@@ -7,6 +8,7 @@ Integers wrap. A shift by the width or more gives 0.
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -188,8 +190,7 @@ class _Lane:
 
 
 def offset(shape: tuple[int, ...], at: Sequence[int]) -> int:
-    """Return where an element lies in row-major order. Raises "
-    "InternalError outside of the shape."""
+    """Return where an element lies in row-major order. Raises InternalError outside of it."""
     place = 0
     for size, index in zip(shape, at, strict=True):
         if not 0 <= index < size:
@@ -227,55 +228,40 @@ def _bits(source: Kind, target: Kind, given: Any) -> Any:
 
 def _elementary(op: Op, kind: Kind, given: Sequence[Any]) -> Any:
     floating = kind in _FLOAT
-    match op.code:
-        case "add":
-            raw = given[0] + given[1]
-        case "sub":
-            raw = given[0] - given[1]
-        case "mul":
-            raw = given[0] * given[1]
-        case "div":
-            raw = given[0] / given[1]
-        case "fma":
-            raw = fma(kind, *given)
-        case "sqrt":
-            raw = np.sqrt(given[0])
-        case "neg":
-            raw = -given[0]
-        case "abs":
-            raw = np.abs(given[0])
-        case "floor":
-            raw = np.floor(given[0])
-        case "rint":
-            raw = np.rint(given[0])
-        case "floordiv":
-            raw = given[0] // given[1] if given[1] else 0
-        case "mod":
-            raw = given[0] % given[1] if given[1] else given[0]
-        case "lt":
-            return bool(given[0] < given[1])
-        case "le":
-            return bool(given[0] <= given[1])
-        case "eq":
-            return bool(given[0] == given[1])
-        case "ne":
-            return bool(given[0] != given[1])
-        case "and":
-            raw = given[0] & given[1]
-        case "or":
-            raw = given[0] | given[1]
-        case "xor":
-            raw = given[0] ^ given[1]
-        case "shl":
-            raw = given[0] << given[1] if 0 <= given[1] < _WIDTH[kind] else 0
-        case "lshr":
-            word = given[0] & ((1 << _WIDTH[kind]) - 1)
-            raw = word >> given[1] if 0 <= given[1] < _WIDTH[kind] else 0
-        case "mulhi":
-            mask = (1 << _WIDTH[kind]) - 1
-            raw = ((given[0] & mask) * (given[1] & mask)) >> _WIDTH[kind]
-        case _:
-            raise InternalError(f"the interpreter has no rule for {op.code}")
+    if (plain := _PLAIN.get(op.code)) is not None:
+        raw = plain(*given)
+    elif op.code in _RELATIONS:
+        return bool(_RELATIONS[op.code](*given))
+    else:
+        raw = _special(op.code, kind, given)
     if floating:
         return _FLOAT[kind](raw)
     return bool(raw) if kind == "bool" else wrap(kind, int(raw))
+
+
+def _special(code: str, kind: Kind, given: Sequence[Any]) -> Any:
+    match code:
+        case "fma":
+            return fma(kind, given[0], given[1], given[2])
+        case "floordiv":
+            return given[0] // given[1] if given[1] else 0
+        case "mod":
+            return given[0] % given[1] if given[1] else given[0]
+        case "shl":
+            return given[0] << given[1] if 0 <= given[1] < _WIDTH[kind] else 0
+        case "lshr":
+            word = given[0] & ((1 << _WIDTH[kind]) - 1)
+            return word >> given[1] if 0 <= given[1] < _WIDTH[kind] else 0
+        case "mulhi":
+            mask = (1 << _WIDTH[kind]) - 1
+            return ((given[0] & mask) * (given[1] & mask)) >> _WIDTH[kind]
+        case _:
+            raise InternalError(f"the interpreter has no rule for {code}")
+
+
+_PLAIN: dict[str, Callable[..., Any]] = {
+    **{"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv},
+    **{"neg": operator.neg, "abs": np.abs, "sqrt": np.sqrt, "floor": np.floor, "rint": np.rint},
+    **{"and": operator.and_, "or": operator.or_, "xor": operator.xor},
+}
+_RELATIONS = {"lt": operator.lt, "le": operator.le, "eq": operator.eq, "ne": operator.ne}

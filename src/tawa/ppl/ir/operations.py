@@ -12,8 +12,7 @@ FLOAT, INT, BOOLEAN, ANY = "float", "int", "bool", "any"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Operands of one scalar type (`takes`); the result has it "
-    "too unless `gives` says otherwise."""
+    """Operands of one scalar type (`takes`); and of the result, but where `gives` says."""
 
     arity: int
     takes: str
@@ -53,20 +52,8 @@ ELEMENTARY = _OPERATIONS | {
 STRUCTURED = ("if", "for", "while", "switch", "build")
 EFFECTS = ("sample", "observe", "factor", "record")
 OTHERS = (
-    *(
-        "const",
-        "pack",
-        "select",
-        "cast",
-        "bits",
-        "load",
-        "get",
-        "set",
-        "loadvar",
-        "storevar",
-        "lane",
-    ),
-    *("read", "write", "call", "run", "philox", "suspend"),
+    *("const", "pack", "select", "cast", "bits", "load", "get", "set", "loadvar", "storevar"),
+    *("lane", "read", "write", "call", "run", "philox", "suspend"),
 )
 # Why a lane could not go on rightly: the value of its variable `fault` is an index into this.
 FAULTS = ("", "index", "stack", "trace")

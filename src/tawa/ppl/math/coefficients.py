@@ -1,9 +1,8 @@
 """Coefficients of polynomials, highest power first, and constants.
 
 Fitted through Chebyshev nodes in 50 digits: of (exp(r) - 1 - r) / r**2 on |r| <= log(2)/2; of
-(log((1 + s) / (1 - s)) - 2 s) / s**3 in s**2 for s of numbers from sqrt(1/2) to sqrt(2); of
-sin(2 pi r) / r and (cos(2 pi r) - 1) / r**2 in r**2 on |r| <= 1/8; of erf(x) / x in x**2 on [0,
-1]; of
+(log((1 + s) / (1 - s)) - 2 s) / s**3 in s**2 for s of numbers from sqrt(1/2) to sqrt(2); of sin(2
+pi r) / r and (cos(2 pi r) - 1) / r**2 in r**2 on |r| <= 1/8; of erf(x) / x in x**2 on [0, 1]; of
 erfc(x) exp(x**2) in (x - 2) / (x + 2) on [1, 6.5].
 """
 

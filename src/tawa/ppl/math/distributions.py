@@ -97,56 +97,57 @@ def when(condition: Any, value: Any) -> Any:
     return select(condition, value, -INF)
 
 
-def _normal(x: Any, loc: Any, scale: Any) -> Any:
-    u = (x - loc) / scale
-    return -0.5 * u * u - log(scale) - HALF_LOG_TWO_PI
-
-
-def _half(density: Any, x: Any, scale: Any) -> Any:
-    return when(x >= 0.0, density(x, 0.0, scale) + LOG_TWO)
-
-
-def _cauchy(x: Any, loc: Any, scale: Any) -> Any:
-    u = (x - loc) / scale
-    return -LOG_PI - log(scale) - log1p(u * u)
-
-
-def _draw_cauchy(loc: Any, scale: Any) -> Any:
+def _cauchy() -> Any:
     u = 0.5 * (uniform() - 0.5)
     # tan of an angle between -1/4 and 1/4 of a turn.
-    return loc + scale * (sinturn(2.0 * u) / costurn(2.0 * u))
+    return sinturn(2.0 * u) / costurn(2.0 * u)
 
 
-def _student(x: Any, df: Any, loc: Any, scale: Any) -> Any:
-    u = (x - loc) / scale
-    constant = lgamma(0.5 * (df + 1.0)) - lgamma(0.5 * df) - 0.5 * (log(df) + LOG_PI)
-    return constant - log(scale) - 0.5 * (df + 1.0) * log1p(u * u / df)
-
-
-def _draw_student(df: Any, loc: Any, scale: Any) -> Any:
-    z = standard_normal()
-    return loc + scale * z * sqrt(0.5 * df / standard_gamma(0.5 * df))
-
-
-def _draw_laplace(loc: Any, scale: Any) -> Any:
+def _laplace() -> Any:
     u = uniform()
     size = -log(uniform())
-    return loc + select(u < 0.5, -scale, scale) * size
+    return select(u < 0.5, -size, size)
 
 
-def _logistic(x: Any, loc: Any, scale: Any) -> Any:
-    u = (x - loc) / scale
-    return -u - log(scale) - 2.0 * log1pexp(-u)
-
-
-def _draw_logistic(loc: Any, scale: Any) -> Any:
+def _logistic() -> Any:
     u = uniform()
-    return loc + scale * (log(u) - log1p(-u))
+    return log(u) - log1p(-u)
 
 
-def _gumbel(x: Any, loc: Any, scale: Any) -> Any:
-    u = (x - loc) / scale
-    return -u - exp(-u) - log(scale)
+def _gumbel() -> Any:
+    return -log(-log(uniform()))
+
+
+def _student(df: Any) -> Any:
+    return standard_normal() * sqrt(0.5 * df / standard_gamma(0.5 * df))
+
+
+# Log densities of location 0 and scale 1.
+
+
+def _at_normal(u: Any) -> Any:
+    return -0.5 * u * u - HALF_LOG_TWO_PI
+
+
+def _at_cauchy(u: Any) -> Any:
+    return -LOG_PI - log1p(u * u)
+
+
+def _at_laplace(u: Any) -> Any:
+    return -abs(u) - LOG_TWO
+
+
+def _at_logistic(u: Any) -> Any:
+    return -u - 2.0 * log1pexp(-u)
+
+
+def _at_gumbel(u: Any) -> Any:
+    return -u - exp(-u)
+
+
+def _at_student(u: Any, df: Any) -> Any:
+    constant = lgamma(0.5 * (df + 1.0)) - lgamma(0.5 * df) - 0.5 * (log(df) + LOG_PI)
+    return constant - 0.5 * (df + 1.0) * log1p(u * u / df)
 
 
 def _gamma(x: Any, shape: Any, rate: Any) -> Any:
@@ -170,7 +171,7 @@ def _beta(x: Any, a: Any, b: Any) -> Any:
 def _lognormal(x: Any, loc: Any, scale: Any) -> Any:
     inside = x > 0.0
     y = log(select(inside, x, 1.0))
-    return when(inside, _normal(y, loc, scale) - y)
+    return when(inside, _at_normal((y - loc) / scale) - log(scale) - y)
 
 
 def _weibull(x: Any, shape: Any, scale: Any) -> Any:
@@ -392,8 +393,40 @@ def _p(text: str) -> tuple[Parameter, ...]:
 _LS = _p("loc:=0 scale:=1")
 
 
-def _location_scale(name: str, draw: Any, density: Any) -> Distribution:
+def _location_scale(name: str, standard: Any, at: Any) -> Distribution:
+    def draw(loc: Any, scale: Any) -> Any:
+        return loc + scale * standard()
+
+    def density(x: Any, loc: Any, scale: Any) -> Any:
+        return at((x - loc) / scale) - log(scale)
+
     return Distribution(name, _LS, "real", on.REAL, draw, density, shift_scale=(0, 1))
+
+
+def _half(name: str, standard: Any, at: Any) -> Distribution:
+    def draw(scale: Any) -> Any:
+        return scale * abs(standard())
+
+    def density(x: Any, scale: Any) -> Any:
+        return when(x >= 0.0, at(x / scale) - log(scale) + LOG_TWO)
+
+    return _scaled(name, "scale:=1", draw, density)
+
+
+def _draw_student(df: Any, loc: Any, scale: Any) -> Any:
+    return loc + scale * _student(df)
+
+
+def _density_student(x: Any, df: Any, loc: Any, scale: Any) -> Any:
+    return _at_student((x - loc) / scale, df) - log(scale)
+
+
+def _draw_half_student(df: Any, scale: Any) -> Any:
+    return scale * abs(_student(df))
+
+
+def _density_half_student(x: Any, df: Any, scale: Any) -> Any:
+    return when(x >= 0.0, _at_student(x / scale, df) - log(scale) + LOG_TWO)
 
 
 def _scaled(
@@ -406,28 +439,11 @@ def _whole(name: str, text: str, draw: Any, density: Any) -> Distribution:
     return Distribution(name, _p(text), "int", on.WHOLE, draw, density)
 
 
-def _same(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    return shapes[0]
+def _vector(name: str, text: str, support: Any, draw: Any, density: Any) -> Distribution:
+    def shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+        return shapes[0]
 
-
-def _d_normal(loc: Any, scale: Any) -> Any:
-    return loc + scale * standard_normal()
-
-
-def _d_half_normal(scale: Any) -> Any:
-    return scale * abs(standard_normal())
-
-
-def _d_half_cauchy(scale: Any) -> Any:
-    return abs(_draw_cauchy(0.0, scale))
-
-
-def _d_half_student(df: Any, scale: Any) -> Any:
-    return abs(_draw_student(df, 0.0, scale))
-
-
-def _d_gumbel(loc: Any, scale: Any) -> Any:
-    return loc - scale * log(-log(uniform()))
+    return Distribution(name, _p(text), "vector", support, draw, density, shape)
 
 
 def _d_lognormal(loc: Any, scale: Any) -> Any:
@@ -476,43 +492,27 @@ def _d_discrete_uniform(low: Any, high: Any) -> Any:
     return low + min(int(floor(uniform() * float(count))), count - 1)
 
 
-def _laplace(x: Any, loc: Any, scale: Any) -> Any:
-    return -abs(x - loc) / scale - log(scale) - LOG_TWO
-
-
-def _half_normal(x: Any, scale: Any) -> Any:
-    return _half(_normal, x, scale)
-
-
-def _half_cauchy(x: Any, scale: Any) -> Any:
-    return _half(_cauchy, x, scale)
-
-
-def _half_student(x: Any, df: Any, scale: Any) -> Any:
-    return when(x >= 0.0, _student(x, df, 0.0, scale) + LOG_TWO)
-
-
 def _chi(x: Any, df: Any) -> Any:
     return _gamma(x, 0.5 * df, 0.5)
 
 
-Normal = _location_scale("Normal", _d_normal, _normal)
-Cauchy = _location_scale("Cauchy", _draw_cauchy, _cauchy)
-Laplace = _location_scale("Laplace", _draw_laplace, _laplace)
-Logistic = _location_scale("Logistic", _draw_logistic, _logistic)
-Gumbel = _location_scale("Gumbel", _d_gumbel, _gumbel)
+Normal = _location_scale("Normal", standard_normal, _at_normal)
+Cauchy = _location_scale("Cauchy", _cauchy, _at_cauchy)
+Laplace = _location_scale("Laplace", _laplace, _at_laplace)
+Logistic = _location_scale("Logistic", _logistic, _at_logistic)
+Gumbel = _location_scale("Gumbel", _gumbel, _at_gumbel)
 StudentT = Distribution(
     "StudentT",
     _p("df loc:=0 scale:=1"),
     "real",
     on.REAL,
     _draw_student,
-    _student,
+    _density_student,
     shift_scale=(1, 2),
 )
-HalfNormal = _scaled("HalfNormal", "scale:=1", _d_half_normal, _half_normal)
-HalfCauchy = _scaled("HalfCauchy", "scale:=1", _d_half_cauchy, _half_cauchy)
-HalfStudentT = _scaled("HalfStudentT", "df scale:=1", _d_half_student, _half_student)
+HalfNormal = _half("HalfNormal", standard_normal, _at_normal)
+HalfCauchy = _half("HalfCauchy", _cauchy, _at_cauchy)
+HalfStudentT = _scaled("HalfStudentT", "df scale:=1", _draw_half_student, _density_half_student)
 LogNormal = _scaled("LogNormal", "loc:=0 scale:=1", _d_lognormal, _lognormal)
 Exponential = _scaled("Exponential", "rate:=1", _d_exponential, _exponential)
 Gamma = _scaled("Gamma", "shape rate:=1", _d_gamma, _gamma)
@@ -541,21 +541,11 @@ CategoricalLogits = _whole(
 DiscreteUniform = _whole(
     "DiscreteUniform", "low:int high:int", _d_discrete_uniform, _discrete_uniform
 )
-Dirichlet = Distribution(
-    "Dirichlet",
-    _p("concentration:vector"),
-    "vector",
-    on.SIMPLEX,
-    _draw_dirichlet,
-    _dirichlet,
-    _same,
-)
-MultivariateNormal = Distribution(
+Dirichlet = _vector("Dirichlet", "concentration:vector", on.SIMPLEX, _draw_dirichlet, _dirichlet)
+MultivariateNormal = _vector(
     "MultivariateNormal",
-    _p("loc:vector factor:matrix"),
-    "vector",
+    "loc:vector factor:matrix",
     on.REALS,
     _draw_multivariate_normal,
     _multivariate_normal,
-    _same,
 )

@@ -1,7 +1,6 @@
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
 # (lambdas of the subset: what a parameter is, the model's compiler infers)
-"""Supports of distributions, and the smooth maps of the "
-"reals onto them with their log Jacobians."""
+"""Supports of distributions, and the smooth maps of the reals onto them, with log Jacobians."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def _interval(z: Any, low: Any, high: Any) -> Any:
     return fma(width, sigmoid(z), low), log(width) - log1pexp(z) - log1pexp(-z)
 
 
-def _above(z: Any, low: Any) -> Any:
+def _above(z: Any, low: Any, shape: Any) -> Any:
     return low + exp(z), z
 
 
@@ -64,15 +63,5 @@ UNIT = Support("unit interval", _unit)
 SIMPLEX = Support("simplex", _simplex, lambda shape: shape[0] - 1)
 REALS = Support("real vector", _real, lambda shape: shape[0])
 WHOLE = Support("whole numbers", None)
-
-
-def _uniform_support(z: Any, low: Any, high: Any) -> Any:
-    return _interval(z, low, high)
-
-
-def _pareto_support(z: Any, scale: Any, shape: Any) -> Any:
-    return _above(z, scale)
-
-
-INTERVAL = Support("interval", _uniform_support)
-ABOVE = Support("above the scale", _pareto_support)
+INTERVAL = Support("interval", _interval)
+ABOVE = Support("above the scale", _above)

@@ -8,8 +8,7 @@ Before -> after::
 
 A `suspend` ends a case in the same way, with `going` false: the lane's variables are then all that
 the rest of the model needs. That record is the delimited continuation; copying it and going on
-twice is
-resuming it twice.
+twice is resuming it twice.
 
 Requires: effects handled, but for `suspend`. Ensures: no `call` is left; `resume` goes on from
 `pc`.
@@ -90,7 +89,6 @@ class _Cutter:
         self.part = _Part("", (), ())
         self.home: dict[Value, str] = {}
         self.local: dict[Value, Value] = {}
-        self.set_here: set[Value] = set()
 
     def run(self) -> None:
         body = self.program.body
@@ -315,20 +313,11 @@ class _Cutter:
         index, row, target = op.operands
         name = self.memory(target)
         at, value = self.read(index), self.read(row)
-        if not row.type.shape:
-            self.b.op("storevar", (at, value), name=name)
-            return
 
-        def level(rest: tuple[int, ...], place: tuple[Value, ...]) -> None:
-            if not rest:
-                self.b.op("storevar", (at, *place, self.b.load(value, *place)), name=name)
-                return
-            inner = Value(I32)
-            with self.b.inside(Region((inner,))) as region:
-                level(rest[1:], (*place, inner))
-            self.b.op("for", (self.b.const(rest[0], I32),), (), (region,))
+        def store(*place: Value) -> None:
+            self.b.op("storevar", (at, *place, self.b.load(value, *place)), name=name)
 
-        level(row.type.shape, ())
+        self.b.each(row.type.shape, store)
 
     def read(self, value: Value) -> Value:
         value = self.name(value)
@@ -396,7 +385,7 @@ class _Cutter:
         with self.b.inside(good):
             for value in saved:
                 self.push(value)
-            self.push_word(self.b.const(block.after[0].number, Type(self.word)))
+            self.push_word(self.b.const(block.after[0].number, I32))
             for target, value in zip(callee.args, args, strict=True):
                 self.b.set(self.memory(target), value)
             depth = self.b.make("add", self.b.get("depth", I32), self.b.const(1, I32))
@@ -427,12 +416,11 @@ class _Cutter:
     def push(self, value: Value) -> None:
         name = self.home[value]
         if not value.type.shape:
-            self.push_word(self.to_word(self.b.get(name, value.type)))
+            self.push_word(self.b.get(name, value.type))
             return
         for at in _places(value.type.shape):
             where = tuple(self.b.const(k, I32) for k in at)
-            item = self.b.op("loadvar", where, (Type(value.type.kind),), name=name).result
-            self.push_word(self.to_word(item))
+            self.push_word(self.b.loadvar(name, value.type.kind, *where))
 
     def restore(self, value: Value) -> None:
         name = self.home[value]
@@ -443,24 +431,15 @@ class _Cutter:
             where = tuple(self.b.const(k, I32) for k in at)
             self.b.op("storevar", (*where, self.pop(Type(value.type.kind))), name=name)
 
-    def to_word(self, value: Value) -> Value:
-        word = Type(self.word)
-        if value.type == word:
-            return value
-        return self.b.make("bits" if value.type.is_float else "cast", value, type=word)
-
     def push_word(self, value: Value) -> None:
         sp = self.b.get("sp", I32)
-        self.b.op("storevar", (sp, value), name="stack")
+        self.b.op("storevar", (sp, self.b.same_word(value, Type(self.word))), name="stack")
         self.b.set("sp", self.b.make("add", sp, self.b.const(1, I32)))
 
     def pop(self, type_: Type) -> Value:
         sp = self.b.make("sub", self.b.get("sp", I32), self.b.const(1, I32))
         self.b.set("sp", sp)
-        word = self.b.op("loadvar", (sp,), (Type(self.word),), name="stack").result
-        if type_.kind == self.word:
-            return word
-        return self.b.make("bits" if type_.is_float else "cast", word, type=type_)
+        return self.b.same_word(self.b.loadvar("stack", self.word, sp), type_)
 
 
 DONE = 1

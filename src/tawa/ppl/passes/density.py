@@ -13,12 +13,11 @@ GradientError.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tawa.errors import GradientError
 from tawa.ppl.frontend.lower import Lowering
-from tawa.ppl.ir.core import I32, Op, Region, Type, Value, clone
+from tawa.ppl.ir.core import Op, Value
 from tawa.ppl.passes.handle import Handler, Layout, Nest
 
 
@@ -38,7 +37,7 @@ class Density(Handler):
             raise GradientError(
                 f"{title} is discrete: {family.name} has no gradient",
                 place=op.place,
-                why=f"{self.method} moves along a gradient of the log density",
+                why=f"{self.method} moves real numbers",
                 remedy='use method="mh" or "smc", or sum over its values with ppl.factor',
             )
         if not nest.known or not nest.certain:
@@ -54,52 +53,29 @@ class Density(Handler):
         free = family.support.free(op.result.type.shape)
         start = self.size
         self.size += free * nest.trips
-        first = b.make("mul", nest.index(low), b.const(free, I32))
-        first = b.make("add", first, b.const(start, I32))
+        first = nest.first(low, free, start)
 
         def read(at: Value) -> Value:
-            return b.op("loadvar", (at,), (Type(b.dtype),), name="z").result
+            return b.loadvar("z", b.dtype, at)
 
         if op.result.type.shape:
 
             def free_number(k: Value) -> Value:
                 return read(b.make("add", first, k))
 
-            given = low.numbers.build((free,), free_number)
+            given = low.b.build((free,), free_number)
         else:
             given = read(first)
         takes = family.support.forward.__code__.co_argcount
         args: tuple[Any, ...] = (given, *op.operands)[:takes]
         value, jacobian = low.call(family.support.forward, args)
         value = low.numbers.value(value, op.result.type)
-        self.weigh(self._density(op, value))
+        density = low.call(family.log_density, (value, *op.operands))
+        self.weigh(low.numbers.value(density, b.real))
         if not isinstance(jacobian, float):
             self.weigh(low.numbers.value(jacobian, b.real))
         return value
 
-    def _density(self, op: Op, value: Value) -> Value:
-        given = self.low.call(op.attrs["family"].log_density, (value, *op.operands))
-        return self.low.numbers.value(given, self.low.b.real)
-
     def weigh(self, amount: Value) -> None:
         """Leave a factor."""
         self.low.b.op("factor", (amount,))
-
-
-def without(region: Region, unwanted: Callable[[Op], bool]) -> Region:
-    """Return a copy of a region without some operations."""
-
-    def strip(inner: Region) -> None:
-        inner.ops = [op for op in inner.ops if not unwanted(op)]
-        for op in inner.ops:
-            for nested in op.regions:
-                strip(nested)
-
-    made = clone(region, {})
-    strip(made)
-    return made
-
-
-def generating(region: Region) -> Region:
-    """Return what records the values at `z`, without the density."""
-    return without(region, lambda op: op.code == "factor")

@@ -48,6 +48,11 @@ class Nest:
             place = low.b.make("add", scaled, index)
         return place
 
+    def first(self, low: Lowering, size: int, start: int) -> Value:
+        """Append where this trip's `size` words lie, of all trips' words from `start` on."""
+        place = low.b.make("mul", self.index(low), low.b.const(size, I32))
+        return low.b.make("add", place, low.b.const(start, I32))
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -130,32 +135,24 @@ class Handler:
         self.low.program.variables.setdefault("logw", real)
         self.low.b.set("logw", self.low.b.make("add", self.low.b.get("logw", real), amount))
 
-    def record(self, op: Op, nest: Nest) -> None:
-        """Keep a value in the lane's memory."""
+    def record(self, op: Op, nest: Nest) -> Value:
+        """Keep a value in the lane's memory; return what stands for it from here on."""
         if nest.known:
             self.keep(op.attrs["title"], op.operands[0], nest)
+        return op.operands[0]
 
     def keep(self, title: str, value: Value, nest: Nest) -> None:
         """Append the stores of a value."""
         kept = self.layout.add(title, value.type, nest)
         b = self.low.b
         kind = b.real if value.type.is_float else I32
-        first = b.make("mul", nest.index(self.low), b.const(value.type.size, I32))
-        first = b.make("add", first, b.const(kept.start, I32))
+        first = nest.first(self.low, value.type.size, kept.start)
 
-        def store(rest: tuple[int, ...], at: tuple[Value, ...], offset: Value) -> None:
-            if not rest:
-                item = b.load(value, *at) if at else value
-                item = self.low.numbers.value(item, kind)
-                b.op("storevar", (b.make("add", first, offset), item), name=kept.memory)
-                return
-            index = Value(I32)
-            with b.inside(Region((index,))) as region:
-                scaled = b.make("mul", offset, b.const(rest[0], I32))
-                store(rest[1:], (*at, index), b.make("add", scaled, index))
-            b.op("for", (b.const(rest[0], I32),), (), (region,))
+        def store(*at: Value) -> None:
+            item = self.low.numbers.value(b.load(value, *at), kind)
+            b.op("storevar", (b.offset(value.type.shape, first, *at), item), name=kept.memory)
 
-        store(value.type.shape, (), b.const(0, I32))
+        b.each(value.type.shape, store)
 
 
 def handle(program: Program, handler: Handler) -> None:
@@ -188,6 +185,7 @@ class _Rewriter:
         with b.inside(region):
             for op in old:
                 b.place = op.place
+                given = op.operands
                 op.operands = tuple(self.known.get(value, value) for value in op.operands)
                 match op.code:
                     case "sample":
@@ -197,7 +195,7 @@ class _Rewriter:
                     case "factor":
                         self.handler.factor(op, nest)
                     case "record":
-                        self.handler.record(op, nest)
+                        self.known[given[0]] = self.handler.record(op, nest)
                     case _:
                         if op.code == "const":
                             self.constants[op.result] = op.attrs["value"]

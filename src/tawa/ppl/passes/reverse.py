@@ -7,10 +7,9 @@ Before -> after::
                                         dx += 1 * %e; g[...] += dx     (backward)
 
 A loop's body is computed again, trip by trip and in reverse, from the values that the trip began
-with; only those are
-kept. So memory is what loops carry, and each nesting costs one more evaluation of its body. Terms
-are
-added to the log weight where their body is computed for the backward sweep, once.
+with; only those are kept. So memory is what loops carry, and each nesting costs one more evaluation
+of its body. Terms are added to the log weight where their body is computed for the backward sweep,
+once.
 
 Requires: a body of `passes/density.py`. Ensures: `logw` is the log density, `g` its gradient at
 `z`.
@@ -23,7 +22,6 @@ Length: one sweep, and a rule for each operation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from tawa.errors import GradientError, InternalError
 from tawa.ppl.ir.core import (
@@ -38,14 +36,13 @@ from tawa.ppl.ir.core import (
     free_values,
     walk,
 )
-from tawa.ppl.passes.density import without
 
 _KEPT = ("kept_real", "kept_whole")
 
 
 def gradient(program: Program, region: Region, method: str) -> Region:
     """Return a body that sets `logw` and `g`."""
-    plain = without(region, lambda op: op.code == "storevar" and op.attrs["name"] in _KEPT)
+    plain = clone(region, {}, lambda op: op.code == "storevar" and op.attrs["name"] in _KEPT)
     return _Reverse(program, method).whole(plain)
 
 
@@ -147,7 +144,7 @@ class _Reverse:
                 self.fill(self.adjoints[value])
         for op in region.ops:
             self.forward(op)
-        for value, seed in zip(region.yields, seeds, strict=False):
+        for value, seed in zip(region.yields, seeds, strict=False):  # a loop of terms has none
             if value in self.active and seed is not None:
                 self.seed(value, seed)
         for op in reversed(region.ops):
@@ -161,23 +158,11 @@ class _Reverse:
         if isinstance(seed, Value):
             self.add(value, seed)
             return
-        shape = value.type.shape
-
-        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> None:
-            if not rest:
-                item = self.b.op("loadvar", at, (Type(value.type.kind),), name=seed).result
-                self.add_at(value, at, item)
-                return
-            self.count(rest[0], lambda index: level(rest[1:], (*at, index)))
-
-        level(shape, ())
-
-    def count(self, count: int, trip: Callable[[Value], None]) -> None:
-        """Emit a loop that carries nothing."""
-        index = Value(I32)
-        with self.b.inside(Region((index,))) as region:
-            trip(index)
-        self.b.op("for", (self.b.const(count, I32),), (), (region,))
+        kind = value.type.kind
+        self.b.each(
+            value.type.shape,
+            lambda *at: self.add_at(value, at, self.b.loadvar(seed, kind, *at)),
+        )
 
     def variable(self, type_: Type, stem: str = "d") -> str:
         self.names += 1
@@ -192,14 +177,11 @@ class _Reverse:
         if not type_.shape:
             self.b.set(name, zero)
             return
+        self.b.each(type_.shape, lambda *at: self.store(name, *at, zero))
 
-        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> None:
-            if not rest:
-                self.b.op("storevar", (*at, zero), name=name)
-                return
-            self.count(rest[0], lambda index: level(rest[1:], (*at, index)))
-
-        level(type_.shape, ())
+    def store(self, name: str, *at_and_item: Value) -> None:
+        """Emit the writing of an element of a variable."""
+        self.b.op("storevar", at_and_item, name=name)
 
     def add(self, value: Value, amount: Value) -> None:
         """Add to the adjoint of a scalar."""
@@ -218,8 +200,8 @@ class _Reverse:
             self.store_add(self.adjoints[array], at, amount)
 
     def store_add(self, name: str, at: tuple[Value, ...], amount: Value) -> None:
-        held = self.b.op("loadvar", at, (amount.type,), name=name).result
-        self.b.op("storevar", (*at, self.b.make("add", held, amount)), name=name)
+        held = self.b.loadvar(name, amount.type.kind, *at)
+        self.store(name, *at, self.b.make("add", held, amount))
 
     def adjoint(self, value: Value) -> Value | None:
         """Return the adjoint of a scalar of this region, None where nothing was added."""
@@ -230,8 +212,7 @@ class _Reverse:
         return held
 
     def forward(self, op: Op) -> None:
-        """Emit an operation. Nested bodies come without their "
-        "terms: those come when they are swept."""
+        """Emit an operation. Nested terms are left to the backward sweep of their body."""
         if op.code == "factor":
             amount = op.operands[0]
             self.b.set("logw", self.b.make("add", self.b.get("logw", self.b.real), amount))
@@ -258,26 +239,13 @@ class _Reverse:
         self.b.region.ops.append(made)
 
     def keep(self, tape: str, index: Value, value: Value) -> None:
-        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> None:
-            if not rest:
-                item = self.b.load(value, *at) if at else value
-                self.b.op("storevar", (index, *at, item), name=tape)
-                return
-            self.count(rest[0], lambda k: level(rest[1:], (*at, k)))
-
-        level(value.type.shape, ())
+        self.b.each(
+            value.type.shape,
+            lambda *at: self.store(tape, index, *at, self.b.load(value, *at)),
+        )
 
     def bare(self, region: Region, known: dict[Value, Value]) -> Region:
-        made = clone(region, known)
-
-        def strip(inner: Region) -> None:
-            inner.ops = [op for op in inner.ops if op.code != "factor"]
-            for op in inner.ops:
-                for nested in op.regions:
-                    strip(nested)
-
-        strip(made)
-        return made
+        return clone(region, known, lambda op: op.code == "factor")
 
     def trips(self, op: Op) -> int:
         """Return a bound of the number of trips."""
@@ -345,18 +313,14 @@ class _Reverse:
         name = self.adjoints[whole]
         first = self.b.const(number, I32)
 
-        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> None:
-            if not rest:
-                place = (first, *at)
-                item = self.b.op("loadvar", place, (Type(whole.type.kind),), name=name).result
-                if row:
-                    self.add_at(part, at, item)
-                else:
-                    self.add(part, item)
-                return
-            self.count(rest[0], lambda index: level(rest[1:], (*at, index)))
+        def item(*at: Value) -> None:
+            given = self.b.loadvar(name, whole.type.kind, first, *at)
+            if row:
+                self.add_at(part, at, given)
+            else:
+                self.add(part, given)
 
-        level(row, ())
+        self.b.each(row, item)
 
     def seeds(self, results: tuple[Value, ...]) -> tuple[Value | str | None, ...]:
         return tuple(
@@ -389,45 +353,24 @@ class _Reverse:
                 if result not in self.active:
                     seeds.append(None)
                 elif len(result.type.shape) == 1:
-                    name, type_ = self.adjoints[result], Type(result.type.kind)
-                    seeds.append(self.b.op("loadvar", (index,), (type_,), name=name).result)
+                    seeds.append(self.b.loadvar(self.adjoints[result], result.type.kind, index))
                 else:
-                    seeds.append(self.row(self.adjoints[result], result.type, index))
+                    row = self.variable(Type(result.type.kind, result.type.shape[1:]))
+                    self.copy(self.adjoints[result], row, index)
+                    seeds.append(row)
             self.sweep(body, tuple(seeds))
 
-        self.count(count, trip)
-
-    def row(self, name: str, type_: Type, index: Value) -> str:
-        """Emit the copy of a row of an adjoint into a variable of its own."""
-        row = Type(type_.kind, type_.shape[1:])
-        held = self.variable(row)
-
-        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> None:
-            if not rest:
-                item = self.b.op("loadvar", (index, *at), (Type(type_.kind),), name=name).result
-                self.b.op("storevar", (*at, item), name=held)
-                return
-            self.count(rest[0], lambda k: level(rest[1:], (*at, k)))
-
-        level(row.shape, ())
-        return held
+        self.b.each((count,), trip)
 
     def loop(self, op: Op) -> None:
         """Go through the trips backward; adjoints of what is carried live in variables."""
         region = op.regions[0]
         if not op.results:
-            count = self.constants.get(op.operands[0])
             last = self.b.make("sub", op.operands[0], self.b.const(1, I32))
-
-            def only(step: Value) -> None:
-                body, _ = self.again(region, (self.b.make("sub", last, step),))
+            with self.b.inside(Region((Value(I32),))) as made:
+                body, _ = self.again(region, (self.b.make("sub", last, made.args[0]),))
                 self.sweep(body)
-
-            index = Value(I32)
-            with self.b.inside(Region((index,))) as made:
-                only(index)
-            total = op.operands[0] if count is None else self.b.const(count, I32)
-            self.b.op("for", (total,), (), (made,))
+            self.b.op("for", (op.operands[0],), (), (made,))
             return
         last = self.b.make("sub", op.operands[0], self.b.const(1, I32))
         carried: list[str | None] = []
@@ -441,7 +384,7 @@ class _Reverse:
             if isinstance(seed, Value):
                 self.b.set(name, seed)
             elif seed is not None:
-                self.copy(seed, name, result.type)
+                self.copy(seed, name)
 
         def trip(step: Value) -> None:
             index = self.b.make("sub", last, step)
@@ -456,7 +399,7 @@ class _Reverse:
                     seeds.append(None)
                 elif result.type.shape:
                     held = self.variable(result.type)
-                    self.copy(name, held, result.type)
+                    self.copy(name, held)
                     seeds.append(held)
                 else:
                     seeds.append(self.b.get(name, result.type))
@@ -465,7 +408,7 @@ class _Reverse:
                 if name is None:
                     continue
                 if start.type.shape:
-                    self.copy(self.adjoints[start], name, start.type)
+                    self.copy(self.adjoints[start], name)
                     continue
                 held = self.results.get(start)
                 far = self.adjoints.get(start)
@@ -474,9 +417,8 @@ class _Reverse:
                     held = more if held is None else self.b.make("add", held, more)
                 self.b.set(name, self.b.const(0.0, start.type) if held is None else held)
 
-        again = Value(I32)
-        with self.b.inside(Region((again,))) as made:
-            trip(again)
+        with self.b.inside(Region((Value(I32),))) as made:
+            trip(made.args[0])
         self.b.op("for", (op.operands[0],), (), (made,))
         for start, name in zip(op.operands[1:], carried, strict=True):
             if name is None or start not in self.active:
@@ -486,31 +428,17 @@ class _Reverse:
             else:
                 self.add(start, self.b.get(name, start.type))
 
-    def copy(self, source: str, target: str, type_: Type) -> None:
-        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> None:
-            if not rest:
-                item = self.b.op("loadvar", at, (Type(type_.kind),), name=source).result
-                self.b.op("storevar", (*at, item), name=target)
-                return
-            self.count(rest[0], lambda k: level(rest[1:], (*at, k)))
-
-        level(type_.shape, ())
+    def copy(self, source: str, target: str, *row: Value) -> None:
+        """Emit the copy of a variable, or of a row of it, into another."""
+        type_ = self.program.variables[target]
+        self.b.each(
+            type_.shape,
+            lambda *at: self.store(target, *at, self.b.loadvar(source, type_.kind, *row, *at)),
+        )
 
     def taken(self, tape: str, type_: Type, index: Value) -> Value:
         """Emit the reading of what a trip began with."""
-        kind = Type(type_.kind)
-
-        def level(rest: tuple[int, ...], at: tuple[Value, ...]) -> Value:
-            if not rest:
-                return self.b.op("loadvar", (index, *at), (kind,), name=tape).result
-            k = Value(I32)
-            with self.b.inside(Region((k,))) as region:
-                row = level(rest[1:], (*at, k))
-                region.yields = (row,)
-            made = Type(type_.kind, (rest[0], *row.type.shape))
-            return self.b.op("build", (), (made,), (region,), count=rest[0]).result
-
-        return level(type_.shape, ())
+        return self.b.build(type_.shape, lambda *at: self.b.loadvar(tape, type_.kind, index, *at))
 
     def scalar(self, op: Op, g: Value) -> None:
         """The derivative of each elementary operation."""
@@ -529,15 +457,12 @@ class _Reverse:
                 self.add(x[0], g)
                 if x[1] in self.active:
                     self.add(x[1], make("neg", g))
-            case "mul":
+            case "mul" | "fma":
                 for one, other in ((x[0], x[1]), (x[1], x[0])):
                     if one in self.active:
                         self.add(one, make("mul", g, other))
-            case "fma":
-                for one, other in ((x[0], x[1]), (x[1], x[0])):
-                    if one in self.active:
-                        self.add(one, make("mul", g, other))
-                self.add(x[2], g)
+                if op.code == "fma":
+                    self.add(x[2], g)
             case "div":
                 share = make("div", g, x[1])
                 self.add(x[0], share)

@@ -1,0 +1,88 @@
+"""A lane's variables as a record in buffers: what is copied when a particle is resampled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tawa.ppl.infer.compose import Composed
+from tawa.ppl.ir.core import I32, Region, Type, Value
+
+Array = np.ndarray[Any, Any]
+# A launch sets these anew.
+_FRESH = ("draw", "fault", "going")
+
+
+class Records:
+    """The rows of the buffers, one for each word of a lane's variables.
+
+    `used` names vectors with how much of one is in use; of the stack it is `sp`. Adds the
+    procedures `load` and `save`. Requires: the algorithm is lowered, so all variables declared.
+    """
+
+    def __init__(self, composed: Composed, used: Mapping[str, str] | None = None) -> None:
+        program = composed.program
+        self.used = {"stack": "sp", **(used or {})}
+        self.low = composed.lowered.low
+        self.program = program
+        self.places: dict[str, tuple[str, int]] = {}
+        kinds = {"state_real": program.dtype, "state_whole": "i32", "state_word": "i64"}
+        rows = dict.fromkeys(kinds, 0)
+        for name, type_ in program.variables.items():
+            if name not in _FRESH:
+                buffer = "state_real" if type_.is_float else "state_whole"
+                buffer = "state_word" if type_.kind == "i64" else buffer
+                self.places[name] = buffer, rows[buffer]
+                rows[buffer] += type_.size
+        for name, kind in kinds.items():
+            composed.buffer(kind, rows[name], name)  # type: ignore[arg-type]
+        for name, save in (("load", False), ("save", True)):
+            with self.low.b.inside(Region()) as program.procedures[name]:
+                for variable in sorted(self.places, key=lambda n: n in self.used):  # counts first
+                    self._copy(variable, save)
+
+    def _copy(self, name: str, save: bool) -> None:
+        b, numbers = self.low.b, self.low.numbers
+        buffer, row = self.places[name]
+        type_ = self.program.variables[name]
+        kind = Type(type_.kind)
+        stored = I32 if type_.kind == "bool" else kind
+        first = b.const(row, I32)
+
+        def item(*at: Value) -> None:
+            place = b.offset(type_.shape, first, *at)
+            if save:
+                held = b.loadvar(name, kind.kind, *at) if at else b.get(name, kind)
+                b.op("write", (place, numbers.value(held, stored)), name=buffer)
+                return
+            held = b.op("read", (place,), (stored,), name=buffer).result
+            held = held if stored == kind else b.make("cast", held, type=kind)
+            if at:
+                b.op("storevar", (*at, held), name=name)
+            else:
+                b.set(name, held)
+
+        if name not in self.used:
+            b.each(type_.shape, item)
+            return
+        with b.inside(Region((Value(I32),))) as region:
+            item(*region.args)
+        b.op("for", (b.get(self.used[name], I32),), (), (region,))
+
+    def choose(self, state: dict[str, Array], chosen: Array) -> None:
+        """Copy records: lane k becomes lane `chosen[k]`."""
+        counts = {
+            name: int(self.rows(state, n).max())
+            for name, n in self.used.items()
+            if n in self.places
+        }
+        for name in self.places:
+            rows = self.rows(state, name)[: counts.get(name)]
+            rows[:] = np.take(rows, chosen, axis=1)
+
+    def rows(self, state: dict[str, Array], name: str) -> Array:
+        """Return the rows of a variable: a view, (words, lanes)."""
+        buffer, row = self.places[name]
+        return state[buffer][row : row + self.program.variables[name].size]

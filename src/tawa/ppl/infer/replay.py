@@ -1,0 +1,142 @@
+"""A model run again with the values of a posterior's draws: one draw a lane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tawa.errors import ModelError
+from tawa.ppl.frontend.lower import Lowering
+from tawa.ppl.frontend.model import Model
+from tawa.ppl.infer.compose import BLANK, compose, particle
+from tawa.ppl.infer.options import Options
+from tawa.ppl.ir.core import BOOL, I32, Op, Type, Value
+from tawa.ppl.passes.handle import Handler, Layout, Nest
+
+Array = np.ndarray[Any, Any]
+
+
+class Replay(Handler):
+    """Take sites' values from draws; keep draws of the observations, or their log densities."""
+
+    def __init__(
+        self, low: Lowering, layout: Layout, draws: Mapping[str, Array], predictive: bool
+    ) -> None:
+        super().__init__(low, layout)
+        self.draws = draws
+        self.predictive = predictive
+        self.given: dict[str, list[Array]] = {"given_real": [], "given_whole": []}
+        self.rows = dict.fromkeys(self.given, 0)
+
+    def sample(self, op: Op, nest: Nest) -> Value:
+        """Draw the value; where there are draws of it, its record puts one in its place."""
+        if not op.attrs["title"] or not nest.known:
+            raise ModelError(
+                f"{op.attrs['title'] or 'a site without a name'} has no kept draws",
+                place=op.place,
+                why="a site in recursion or in a loop of unknown length has no fixed place, "
+                "one without a name is not kept",
+                remedy="assign the sample to a variable, in a loop of known length",
+            )
+        return super().sample(op, nest)
+
+    def record(self, op: Op, nest: Nest) -> Value:
+        """Return the value of the draw that the lane runs again."""
+        (drawn,) = op.operands
+        title, type_ = op.attrs["title"], drawn.type
+        held = self.draws.get(title)
+        if held is None:
+            return super().record(op, nest)
+        shape = (*(count for _, count in nest.loops), *type_.shape)
+        if held.shape[2:] != shape or (held.dtype.kind == "f") != type_.is_float:
+            raise ModelError(
+                f"{title} is {held.dtype}{list(held.shape[2:])} in the posterior and "
+                f"{type_.kind}{list(shape)} here",
+                place=op.place,
+                why="a draw has a value for each element of a site",
+                remedy="pass arguments of the same sizes, or give the new site another name",
+            )
+        b = self.low.b
+        buffer = "given_real" if type_.is_float else "given_whole"
+        first = nest.first(self.low, type_.size, self.rows[buffer])
+        self.given[buffer].append(held)
+        self.rows[buffer] += int(np.prod(shape))
+        stored = b.real if type_.is_float else I32
+
+        def item(*at: Value) -> Value:
+            place = b.offset(type_.shape, first, *at)
+            value = b.op("read", (place,), (stored,), name=buffer).result
+            other = value if type_.is_float else b.const(BLANK, I32)
+            missing = b.compare("ne" if type_.is_float else "eq", value, other)
+            if type_ == BOOL:
+                value = b.make("cast", value, type=BOOL)
+            # A site that the draw's run did not reach.
+            return b.make("select", missing, b.load(drawn, *at), value, type=Type(type_.kind))
+
+        return b.build(type_.shape, item)
+
+    def observe(self, op: Op, nest: Nest) -> None:
+        """Keep what is asked for."""
+        title = op.attrs["title"]
+        if not nest.known:
+            raise ModelError(
+                f"{title} has no fixed place",
+                place=op.place,
+                why="it is observed in recursion or in a loop of unknown length",
+                remedy="observe in a loop over an array",
+            )
+        if self.predictive:
+            family = op.attrs["family"]
+            drawn = self.low.call(family.draw, op.operands[1:])
+            self.keep(title, self.low.numbers.value(drawn, op.operands[0].type), nest)
+        else:
+            self.keep(title, self.density(op), nest)
+
+
+def replay(
+    model: Model,
+    arguments: tuple[Any, ...],
+    options: Options,
+    draws: Mapping[str, Array],
+    *,
+    predictive: bool,
+) -> tuple[dict[str, Array], Any]:
+    """Return what the runs kept by name, shaped (chains, draws, ...), and the value."""
+    made: list[Replay] = []
+
+    def handler(low: Lowering, layout: Layout) -> Replay:
+        made.append(Replay(low, layout, draws, predictive))
+        return made[0]
+
+    composed = compose(model, arguments, options.dtype, handler, options.stack)
+    if not made[0].given["given_real"] and not made[0].given["given_whole"]:
+        raise ModelError(
+            f"{model.name} has no site of the posterior",
+            why=f"kept sites: {', '.join(draws) or 'none'}",
+            remedy="name a site by assigning its sample to a variable",
+        )
+    composed.buffer(options.dtype, made[0].rows["given_real"], "given_real")
+    composed.buffer("i32", made[0].rows["given_whole"], "given_whole")
+    composed.keeping(1)
+    composed.algorithm(particle, composed.sizes)
+    chains, count = next(iter(draws.values())).shape[:2]
+    lanes = chains * count
+    buffers = composed.buffers(lanes)
+    for name, parts in made[0].given.items():
+        row = 0
+        for part in parts:
+            flat = part.reshape(lanes, -1).T
+            buffers[name][row : row + len(flat)] = flat
+            row += len(flat)
+    given = composed.arguments(options.seed)
+    composed.executable(options).run(given, buffers, lanes, options.threads)
+    named, value = composed.particles(buffers["real"], buffers["whole"])
+
+    def shaped(held: Any) -> Any:
+        if isinstance(held, tuple):
+            return tuple(shaped(item) for item in held)  # type: ignore[reportUnknownVariableType]
+        return held.reshape(chains, count, *held.shape[2:]) if hasattr(held, "reshape") else held
+
+    return {name: shaped(array) for name, array in named.items()}, shaped(value)

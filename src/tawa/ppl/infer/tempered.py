@@ -1,0 +1,97 @@
+"""Tempering: particles go from the prior to the posterior, the weight to a power that grows to 1.
+
+Del Moral, Doucet, Jasra 2006. A particle is a trace of mh with all variables of its lane. The next
+power is the largest that leaves half the effective sample size; after resampling each particle
+takes `steps` proposals that leave its tempered distribution as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tawa.ppl.frontend.model import Model
+from tawa.ppl.frontend.surface import run
+from tawa.ppl.infer.mh import first, propose, traced
+from tawa.ppl.infer.options import Options
+from tawa.ppl.infer.posterior import Posterior
+from tawa.ppl.infer.records import Array, Records
+from tawa.ppl.infer.weights import Weights, evidence_of, systematic, uniforms
+
+
+def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
+    """Move `particles` from the prior to the posterior; any program, also with random structure."""
+    composed, lanes = traced(model, arguments, options), options.particles
+    composed.share(heat=0.0, generation=0, moves=options.steps, tries=1)
+    composed.algorithm(_step, options.trace)
+    in_use = dict.fromkeys(("site", "count", "start", "density", "word"), "used")
+    records = Records(composed, {f"trace_{name}": count for name, count in in_use.items()})
+    executable = composed.executable(options)
+    state = composed.buffers(lanes)
+    evidence, heats = 0.0, [0.0]
+    while True:
+        given = composed.arguments(options.seed, heat=heats[-1], generation=len(heats) - 1)
+        executable.run(given, state, lanes, options.threads)
+        if heats[-1] == 1.0:
+            break
+        logs = records.rows(state, "held")[0].astype(np.float64)
+        heat = _next(logs, heats[-1])
+        weights = _powers(logs, heat - heats[-1])
+        evidence += evidence_of(weights)
+        mark = float(uniforms(options.seed, len(heats), 1)[0])
+        records.choose(state, systematic(weights.whole[0], mark, lanes))
+        heats.append(heat)
+    kept = (records.rows(state, name) for name in ("held_real", "held_whole"))
+    named, value = composed.particles(*kept)
+    rate = records.rows(state, "accepted")[0] / (options.steps * (len(heats) - 1))
+    statistics = {"heats": np.array(heats), "accepted": rate}
+    return Posterior(model, arguments, options, named, value, evidence, None, statistics)
+
+
+def _powers(logs: Array, power: float) -> Weights:
+    """Return weights to a power: 0 stays 0."""
+    return Weights.of(np.where(logs == -np.inf, -np.inf, logs * power)[None])
+
+
+def _next(logs: Array, heat: float) -> float:
+    """Return the largest power that leaves half the particles of positive weight effective."""
+    least = np.count_nonzero(logs > -np.inf) / 2
+
+    def enough(power: float) -> bool:
+        return float(_powers(logs, power - heat).effective()[0]) >= least
+
+    if enough(1.0):
+        return 1.0
+    low, high = heat, 1.0
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if enough(middle) else (low, middle)
+    return high
+
+
+def settle(lane: Any, size: Any) -> None:
+    """Move the old trace to the front, so that `used` words of each array are all of it."""
+    if lane.side == 1:
+        for k in range(lane.old_entries):
+            lane.trace_site[k] = lane.trace_site[size + k]
+            lane.trace_count[k] = lane.trace_count[size + k]
+            lane.trace_start[k] = lane.trace_start[size + k] - size
+            lane.trace_density[k] = lane.trace_density[size + k]
+        for k in range(lane.old_words):
+            lane.trace_word[k] = lane.trace_word[size + k]
+    lane.side = 0
+    lane.used = max(lane.old_entries, lane.old_words)
+
+
+def _step(lane: Any, size: Any) -> None:
+    run("load")
+    if lane.generation == 0:
+        first(lane)
+    else:
+        for move in range(lane.moves):
+            lane.draw = lane.generation * lane.moves + move
+            propose(lane, lane.heat)
+    if lane.fault == 0:
+        settle(lane, size)
+    run("save")

@@ -1,0 +1,204 @@
+"""pmmh and tempered, and what a posterior gives beyond draws."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import ppl_models as models
+import test_ppl_closed_forms as closed
+from tawa import ppl
+from tawa.errors import GradientError, ModelError, WeightError
+
+SERIES = models.SERIES[:4]
+
+
+def filtered(ys, a):
+    """The log evidence of `states`, and the mean of its last state (Kalman)."""
+    mean, variance, log = 0.0, 1.0, 0.0
+    for y in ys:
+        mean, variance = a * mean, a * a * variance + 0.25
+        s = variance + 1.0
+        log += -0.5 * math.log(2 * math.pi * s) - 0.5 * (y - mean) ** 2 / s
+        gain = variance / s
+        mean, variance = mean + gain * (y - mean), variance * (1 - gain)
+    return log, mean
+
+
+@ppl.model
+def states(ys):
+    a = ppl.sample(ppl.Uniform(0.0, 1.0))
+    x = ppl.sample(ppl.Normal(0.0, 1.0))
+    for y in ys:
+        x = ppl.sample(ppl.Normal(a * x, 0.5))
+        ppl.observe(ppl.Normal(x, 1.0), y)
+    return x
+
+
+def against_kalman(method, **options):
+    grid = (np.arange(400) + 0.5) / 400
+    logs, means = np.array([filtered(SERIES, a) for a in grid]).T
+    weight = np.exp(logs - logs.max())
+    weight /= weight.sum()
+    mean = float((weight * grid).sum())
+    deviation = math.sqrt(float((weight * (grid - mean) ** 2).sum()))
+    post = ppl.infer(states, SERIES, method=method, seed=2, **options)
+    size = post.ess("a") if method == "pmmh" else options["particles"] / 20
+    assert size > 50
+    draws = post["a"].astype(float)
+    assert abs(draws.mean() - mean) < 4 * deviation / math.sqrt(size)
+    assert abs(draws.std() / deviation - 1) < 4 / math.sqrt(size)
+    assert abs(post.value.mean() - float((weight * means).sum())) < 4 * 0.55 / math.sqrt(size)
+    return post, math.log(float(np.exp(logs - logs.max()).mean())) + logs.max()
+
+
+def test_pmmh_against_kalman_on_a_grid():
+    options = {"parameters": ("a",), "chains": 6, "particles": 20, "draws": 100, "warmup": 40}
+    post, _ = against_kalman("pmmh", **options)
+    assert np.all(post.statistics["accepted"] > 0.05)
+
+
+def test_tempered_against_kalman_on_a_grid():
+    post, evidence = against_kalman("tempered", particles=6000, steps=30, trace=8)
+    assert abs(post.log_evidence - evidence) < 0.1
+    assert post.statistics["heats"][-1] == 1.0
+
+
+@pytest.mark.parametrize("number", [0, 3, 5])
+def test_tempered_on_conjugate_models(number):
+    model, data, (mean, variance) = closed.CONJUGATE[number]
+    post = ppl.infer(model, data, method="tempered", particles=6000, steps=10, trace=8, seed=5)
+    draws, size = post.value.astype(float), 1500
+    assert abs(draws.mean() - mean) < 4 * math.sqrt(variance / size)
+    assert abs(draws.var() / variance - 1) < 4 * math.sqrt(8 / size)
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "given", "options"),
+    [
+        (
+            "pmmh",
+            states,
+            SERIES,
+            {"parameters": ("a",), "chains": 2, "particles": 3, "draws": 2, "warmup": 1},
+        ),
+        ("tempered", closed.normal_mean, closed.DATA, {"particles": 4, "steps": 2, "trace": 8}),
+    ],
+)
+def test_the_same_bits(method, model, given, options):
+    runs = [
+        ppl.infer(model, given, method=method, seed=4, **options, **where)
+        for where in ({"device": "interpreter"}, {"threads": 2}, {"threads": 1, "cpu": "x86-64"})
+    ]
+    for other in runs[1:]:
+        for name in runs[0].draws:
+            np.testing.assert_array_equal(runs[0][name], other[name])
+        np.testing.assert_array_equal(runs[0].value, other.value)
+
+
+def test_tempered_moves_programs_of_random_structure():
+    """A sum that recursion made, given a noisy look at it: against many particles of the prior."""
+
+    @ppl.model
+    def grown(y):
+        n = count(0.5)
+        ppl.observe(ppl.Normal(n, 0.5), y)
+        return n
+
+    exact = np.array([0.5 ** (k + 1) * math.exp(-0.5 * ((k - 2.2) / 0.5) ** 2) for k in range(30)])
+    exact /= exact.sum()
+    post = ppl.infer(grown, 2.2, method="tempered", particles=6000, steps=20, stack=200, seed=1)
+    found = np.bincount(post.value.ravel(), minlength=30)[:30] / 6000
+    assert np.all(np.abs(found - exact) < 4 * np.sqrt(exact * (1 - exact) / 1500) + 1e-3)
+
+
+def count(p):
+    if ppl.sample(ppl.Bernoulli(p)):
+        return 0
+    return 1 + count(p)
+
+
+def test_pmmh_refuses_by_name():
+    with pytest.raises(ModelError, match="pmmh needs parameters="):
+        ppl.infer(states, models.SERIES, method="pmmh")
+    with pytest.raises(ModelError, match="states has no site b"):
+        ppl.infer(states, models.SERIES, method="pmmh", parameters=("a", "b"))
+    given = (models.EMISSIONS, models.TRANSITION, models.EMISSION)
+    with pytest.raises(GradientError, match="state is discrete"):
+        ppl.infer(models.hmm, *given, method="pmmh", parameters=("state",))
+
+    @ppl.model
+    def impossible(y):
+        a = ppl.sample(ppl.Uniform(0.0, 1.0))
+        ppl.observe(ppl.Uniform(0.0, a), y)
+
+    options = {"parameters": ("a",), "chains": 2, "particles": 4, "draws": 2, "warmup": 3}
+    with pytest.raises(WeightError, match="no parameters of positive likelihood in 4 tries"):
+        ppl.infer(impossible, 2.0, method="pmmh", **options)
+
+
+def test_log_likelihood_is_that_of_each_observation():
+    given = (models.Y, models.SIGMA)
+    post = ppl.infer(models.schools, *given, chains=2, draws=50, warmup=100, seed=1)
+    found = post.log_likelihood
+    assert list(found) == ["observed"]
+    u = (models.Y - post["theta"]) / models.SIGMA
+    want = -0.5 * u**2 - np.log(models.SIGMA) - 0.5 * math.log(2 * math.pi)
+    np.testing.assert_allclose(found["observed"], want, atol=3e-6)
+
+
+def test_log_likelihood_of_discrete_sites_and_branches():
+    @ppl.model
+    def branched(y):
+        k = ppl.sample(ppl.Bernoulli(0.5))
+        x = ppl.sample(ppl.Normal(0.0, 1.0))
+        if k:
+            s = ppl.sample(ppl.Gamma(2.0, 1.0))
+            ppl.observe(ppl.Normal(x, s), y, name="wide")
+        ppl.observe(ppl.Normal(x, 1.0), 0.5)
+
+    post = ppl.infer(branched, 1.0, method="mh", chains=2, draws=60, thin=5, seed=1)
+    found = post.log_likelihood
+    k, x, s = post["k"], post["x"], post["s"]
+    assert 0 < k.mean() < 1
+    np.testing.assert_array_equal(np.isnan(found["wide"]), ~k)
+    want = -0.5 * ((1.0 - x) / s) ** 2 - np.log(s) - 0.5 * math.log(2 * math.pi)
+    np.testing.assert_allclose(found["wide"][k], want[k], rtol=1e-5, atol=1e-5)
+
+
+@ppl.model
+def line(x, y):
+    slope = ppl.sample(ppl.Normal(0.0, 2.0))
+    ppl.map(lambda a, v: ppl.observe(ppl.Normal(slope * a, 0.5), v), x, y)
+    return slope * x
+
+
+def test_predict_draws_observations_for_other_data():
+    x = np.array([0.5, 1.0, 2.0])
+    post = ppl.infer(line, x, np.array([1.0, 2.1, 3.9]), chains=4, draws=2000, seed=1)
+    new = np.array([3.0, -1.0])
+    found = ppl.predict(line, post, new, np.zeros(2), seed=7)
+    assert found["observed"].shape == (4, 2000, 2)
+    np.testing.assert_allclose(found.value, post["slope"][..., None] * new, rtol=1e-6)
+    spread = np.sqrt(0.25 + post["slope"].var() * new**2)
+    mean = post["slope"].mean() * new
+    assert np.all(np.abs(found["observed"].mean((0, 1)) - mean) < 4 * spread / math.sqrt(8000))
+    assert np.all(np.abs(found["observed"].std((0, 1)) / spread - 1) < 0.04)
+    again = ppl.predict(line, post, new, np.zeros(2), seed=7)
+    np.testing.assert_array_equal(found["observed"], again["observed"])
+
+
+def test_predict_refuses_by_name():
+    given = (models.Y, models.SIGMA)
+    post = ppl.infer(models.schools, *given, chains=2, draws=20, warmup=50, seed=1)
+    with pytest.raises(ModelError, match=r"theta is float32\[8\] in the posterior and f32\[3\]"):
+        ppl.predict(models.schools, post, models.Y[:3], models.SIGMA[:3])
+    with pytest.raises(ModelError, match="line has no site of the posterior"):
+        ppl.predict(line, post, models.Y, models.Y)
+    born = ppl.infer(
+        models.birth_death, 1.0, 0.6, 0.3, method="importance", draws=50, stack=400, seed=1
+    )
+    with pytest.raises(ModelError, match="wait has no kept draws"):
+        _ = born.log_likelihood
