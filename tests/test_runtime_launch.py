@@ -7,6 +7,7 @@ import struct
 import pytest
 
 import tawa
+import tawa.runtime.dispatch as dispatch
 from in_threads import together
 from runtime_fakes import FakeCompiler, FakeDriver, GpuArray, install, parameters_of, sample_kernel
 from tawa.codegen.parameters import (
@@ -376,6 +377,17 @@ def test_a_thread_without_a_context_gets_one(driver, make):
     driver.current = -1
     kernel[(1,)](GpuArray((4,)), GpuArray((4,)), 16, 2.0)
     assert len(driver.launches) == 2
+
+
+def test_a_thread_without_a_context_can_encode_maps(driver, make, monkeypatch):
+    """As autograd's threads are: torch says device 0, the driver has no context yet."""
+    plain = driver.encode_tiled
+    monkeypatch.setattr(dispatch, "current_device", lambda machine: lambda: 0)
+    monkeypatch.setattr(driver, "encode_tiled", lambda *a: 201 if driver.current < 0 else plain(*a))
+    kernel = make(gemm, parameters=5)
+    driver.current = -1
+    kernel[(1,)](descriptor(128, 256), descriptor(256, 64, BASE + 65536), 128, 64)
+    assert (len(driver.launches), driver.current) == (1, 0)
 
 
 def test_the_first_launch_cannot_be_captured(driver, make):

@@ -34,7 +34,7 @@ from tawa.runtime.guards import Guards, facts_of
 from tawa.runtime.maps import spell_map
 from tawa.runtime.recent import Recent
 from tawa.runtime.refusals import fail, refuse
-from tawa.runtime.tensor_map import MapBuffer, describe, encode
+from tawa.runtime.tensor_map import MapBuffer, NoContext, describe, encode
 from tawa.target import PROGRAMS, WALKED
 
 _MAPS_KEPT = 4096
@@ -253,6 +253,7 @@ def make_launcher(
         "__device": place.device,
         "__current": place.current_device,
         "__stream": place.stream,
+        "__no_context": NoContext,
         "__misfits": (struct.error, OverflowError, TypeError, LookupError, ValueError),
     }
     return generate(text, kernel.name, namespace)
@@ -302,6 +303,9 @@ def _text(
         + ("__blocks, 1, 1" if kernel.launch.persistent else "__x, __y, __z"),
         "            __wide[4] = __stream(__device)",
         "            __error = __submit(__config, __function, __pointers, None)",
+        "    except __no_context:",
+        "        __machine.enter(__device)  # this thread had none; a map needs one",
+        f"        return {again}",
         "    except __misfits as __reason:",
         f"        __refuse(__reason, __kernel, __grid, {meta})",
         "    if __error:",

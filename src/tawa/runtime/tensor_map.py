@@ -21,6 +21,7 @@ from tawa.runtime.dtypes import BYTES
 
 MAP_BYTES = 128
 _MAP_ALIGNMENT = 64
+_NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 _FLOATS = ("f16", "bf16", "f32", "f64")
 
 MAP_TYPES = {
@@ -235,6 +236,10 @@ class MapBuffer:
         return ctypes.string_at(self.address, MAP_BYTES)
 
 
+class NoContext(Exception):
+    """The thread has no context: the driver encodes nothing (CUDA_ERROR_INVALID_CONTEXT)."""
+
+
 class Encoders(Protocol):
     """The driver's functions that encode tensor maps."""
 
@@ -245,7 +250,7 @@ class Encoders(Protocol):
 def encode(parameter: TensorMapParameter, tensor: Tensor, encoders: Encoders) -> MapBuffer:
     """Return the tensor map of `tensor`; all zeros when it is empty.
 
-    Raises DescriptorError for what TMA cannot take.
+    Raises DescriptorError for what TMA cannot take, NoContext in a thread that has no context yet.
     """
     buffer = MapBuffer()
     check(parameter, tensor)
@@ -284,6 +289,8 @@ def encode(parameter: TensorMapParameter, tensor: Tensor, encoders: Encoders) ->
         code = encoders.encode_im2col(
             *described, *corners, channels, pixels, ctypes.addressof(strides_of), *how
         )
+    if code == _NO_CONTEXT:
+        raise NoContext
     if code != 0:
         raise DescriptorError(
             f"the driver made no tensor map of {tensor.name} (error {code})",
