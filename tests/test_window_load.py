@@ -6,6 +6,7 @@ import pytest
 import tawa
 import tawa.language as tl
 from tawa.errors import ArgumentError, DescriptorError, LaunchError
+from tawa.ir.build import KernelBuilder
 from tawa.layouts.windows import Window, parse_window
 from window_definition import drawn, seen
 
@@ -32,8 +33,7 @@ KERNELS = {1: see_1d, 2: see_2d, 3: see_3d}
 
 
 def describe(x, window, block, outside="zero"):
-    how = {"stride": window.stride, "padding": window.padding, "dilation": window.dilation}
-    return tawa.WindowDescriptor(x, window.size, block, outside=outside, **how)
+    return tawa.WindowDescriptor.over(x, window, block, outside)
 
 
 @pytest.mark.parametrize("number", range(16))
@@ -197,6 +197,28 @@ def test_windows_are_not_chosen_by_control_flow():
     one, other = (tawa.WindowDescriptor(IMAGES, 3, [64, 16]) for _ in range(2))
     with pytest.raises(DescriptorError, match="control flow"):
         of_two.compile(one, other, tawa.array((16,), "f16"), 5, grid=(1,))
+
+
+def test_kernels_without_source_and_programs():
+    """What an array is described as follows from the type of the kernel's argument."""
+    window = Window((2, 2), (2, 1), ((1, 0), (0, 0)), (1, 1))
+    k = KernelBuilder("one_tap")
+    x, y = k.descriptor("x", "f16", (64, 16), window=window), k.descriptor("y", "f16", (64, 16))
+    assert len(x.counts) == 2
+    assert len(x.shape) == 4
+    y.store([0, 0], x.load([0, 0], tap=(1, 0), name="seen"), name="kept")
+    made = tawa.compile_ir(k.finish())
+    images = np.random.default_rng(0).integers(1, 9, (1, 9, 7, 16)).astype(np.float16)
+    out = np.zeros((64, 16), np.float16)
+    made[(1,)](describe(images, window, (64, 16)), tawa.TensorDescriptor.from_tensor(out, [64, 16]))
+    want = seen(images, window, 0, 0, (1, 0), (64, 16))
+    assert np.array_equal(out, want)
+    again = np.zeros_like(out)
+    step = tawa.Step(made, (1,), {"x": "images", "y": "again"})
+    tawa.Program("see", ("images", "again"), (), (step,))(images, again)
+    assert np.array_equal(again, want)
+    with pytest.raises(DescriptorError, match="at most 8"):
+        k.descriptor("z", "f16", (64, 16), window=Window((1,), (9,), ((0, 0),), (1,)))
 
 
 def test_launchers_in_c_refuse_windows():

@@ -45,10 +45,8 @@ class Windows:
     def descriptor(self, base: Any, box: tuple[int, int, int], k: int) -> Any:
         """Describe `base` in blocks of a box of pixels by `k`."""
         images, rows, columns = box
-        if (seen := self.window) is not None:
-            how: dict[str, Any] = {"stride": seen.stride, "dilation": seen.dilation}
-            how["padding"] = seen.padding
-            return tawa.WindowDescriptor(base, seen.size, [columns, k], **how)
+        if self.window is not None:
+            return tawa.WindowDescriptor.over(base, self.window, [columns, k])
         match self.view:
             case "rows" | "parity":
                 block = [images, rows, 1, columns, k]
