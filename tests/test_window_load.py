@@ -88,6 +88,33 @@ def test_a_product_over_windows(height, pins):
     assert np.array_equal(out, want)
 
 
+@tawa.jit
+def shared(x_desc, w_desc, out_ptr, columns, steps):
+    column = tl.program_id(0) * 64
+    first = tl.program_id(1) * 128
+    acc = tl.zeros((128, 64), tl.float32)
+    for step in range(steps):
+        x = x_desc.load([first, 0], tap=(step // 2, step % 2))
+        acc = tl.dot(x, w_desc.load([column, step * 64]).T, acc)
+    at = first + tl.arange(0, 128)
+    tl.store(out_ptr + at[:, None] * columns + (column + tl.arange(0, 64))[None, :], acc)
+
+
+def test_blocks_of_a_cluster_share_windows():
+    random = np.random.default_rng(0)
+    window = Window((2, 2), (1, 2), ((1, 0), (0, 1)), (1, 1))
+    x = random.integers(-3, 4, (2, 13, 15, 64)).astype(np.float16)
+    w = random.integers(-3, 4, (256, 4 * 64)).astype(np.float16)
+    out = np.full((256, 256), np.nan, np.float32)
+    filters = tawa.TensorDescriptor.from_tensor(w, [64, 64])
+    made = shared[(4, 2)](describe(x, window, [128, 64]), filters, out, 256, 4, cluster=2)
+    shares = [line for line in made.asm["hopper"].splitlines() if "multicast" in line]
+    assert any("x_map" in line for line in shares)
+    taps = [seen(x, window, 0, 0, (a, b), (256, 64)) for a in range(2) for b in range(2)]
+    want = np.concatenate([each.astype(np.float64) for each in taps], 1) @ w.astype(np.float64).T
+    assert np.array_equal(out, want)
+
+
 def test_the_text_of_a_window_reads_back():
     for number in range(50):
         window = drawn(np.random.default_rng(number))[1]
