@@ -92,11 +92,13 @@ def arguments_for(kernel: tile.Kernel, size: int) -> dict[str, Any]:
     for name, value in zip(kernel.argument_names, kernel.body.block.args):
         match value.type:
             case DescType() as kind:
-                block = kind.block_shape
+                block, window = kind.block_shape, kind.window
                 shape = tuple(2 * extent + 8 * (extent > 8) for extent in block)
+                if window is not None:  # images of about so many windows
+                    shape = (2, *(tap + 9 for tap in window.taps), shape[-1])
                 base = _numbers(shape, dtype_of(kind.element))
                 strides = tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
-                made[name] = HostDescriptor(base, shape, strides, block)
+                made[name] = HostDescriptor(base, shape, strides, block, window=window)
             case PtrType() as kind:
                 made[name] = _numbers((1 << 18,), dtype_of(kind.element))
             case kind if str(kind).startswith(("f", "b")):

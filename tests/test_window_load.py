@@ -6,6 +6,7 @@ import pytest
 import tawa
 import tawa.language as tl
 from tawa.errors import ArgumentError, DescriptorError, LaunchError
+from tawa.ir.build import KernelBuilder
 from tawa.layouts.windows import Window, parse_window
 from window_definition import drawn, seen
 
@@ -32,8 +33,7 @@ KERNELS = {1: see_1d, 2: see_2d, 3: see_3d}
 
 
 def describe(x, window, block, outside="zero"):
-    how = {"stride": window.stride, "padding": window.padding, "dilation": window.dilation}
-    return tawa.WindowDescriptor(x, window.size, block, outside=outside, **how)
+    return tawa.WindowDescriptor.over(x, window, block, outside)
 
 
 @pytest.mark.parametrize("number", range(16))
@@ -84,6 +84,33 @@ def test_a_product_over_windows(height, pins):
     made = product[(-(-total // height),)](desc, filters, out, BM=height, **pins)
     assert ("  mma" in str(made)) == (not pins)
     taps = [seen(x, window, 0, 0, (a, b), (total, 64)) for a in range(3) for b in range(2)]
+    want = np.concatenate([each.astype(np.float64) for each in taps], 1) @ w.astype(np.float64).T
+    assert np.array_equal(out, want)
+
+
+@tawa.jit
+def shared(x_desc, w_desc, out_ptr, columns, steps):
+    column = tl.program_id(0) * 64
+    first = tl.program_id(1) * 128
+    acc = tl.zeros((128, 64), tl.float32)
+    for step in range(steps):
+        x = x_desc.load([first, 0], tap=(step // 2, step % 2))
+        acc = tl.dot(x, w_desc.load([column, step * 64]).T, acc)
+    at = first + tl.arange(0, 128)
+    tl.store(out_ptr + at[:, None] * columns + (column + tl.arange(0, 64))[None, :], acc)
+
+
+def test_blocks_of_a_cluster_share_windows():
+    random = np.random.default_rng(0)
+    window = Window((2, 2), (1, 2), ((1, 0), (0, 1)), (1, 1))
+    x = random.integers(-3, 4, (2, 13, 15, 64)).astype(np.float16)
+    w = random.integers(-3, 4, (256, 4 * 64)).astype(np.float16)
+    out = np.full((256, 256), np.nan, np.float32)
+    filters = tawa.TensorDescriptor.from_tensor(w, [64, 64])
+    made = shared[(4, 2)](describe(x, window, [128, 64]), filters, out, 256, 4, cluster=2)
+    shares = [line for line in made.asm["hopper"].splitlines() if "multicast" in line]
+    assert any("x_map" in line for line in shares)
+    taps = [seen(x, window, 0, 0, (a, b), (256, 64)) for a in range(2) for b in range(2)]
     want = np.concatenate([each.astype(np.float64) for each in taps], 1) @ w.astype(np.float64).T
     assert np.array_equal(out, want)
 
@@ -197,6 +224,28 @@ def test_windows_are_not_chosen_by_control_flow():
     one, other = (tawa.WindowDescriptor(IMAGES, 3, [64, 16]) for _ in range(2))
     with pytest.raises(DescriptorError, match="control flow"):
         of_two.compile(one, other, tawa.array((16,), "f16"), 5, grid=(1,))
+
+
+def test_kernels_without_source_and_programs():
+    """What an array is described as follows from the type of the kernel's argument."""
+    window = Window((2, 2), (2, 1), ((1, 0), (0, 0)), (1, 1))
+    k = KernelBuilder("one_tap")
+    x, y = k.descriptor("x", "f16", (64, 16), window=window), k.descriptor("y", "f16", (64, 16))
+    assert len(x.counts) == 2
+    assert len(x.shape) == 4
+    y.store([0, 0], x.load([0, 0], tap=(1, 0), name="seen"), name="kept")
+    made = tawa.compile_ir(k.finish())
+    images = np.random.default_rng(0).integers(1, 9, (1, 9, 7, 16)).astype(np.float16)
+    out = np.zeros((64, 16), np.float16)
+    made[(1,)](describe(images, window, (64, 16)), tawa.TensorDescriptor.from_tensor(out, [64, 16]))
+    want = seen(images, window, 0, 0, (1, 0), (64, 16))
+    assert np.array_equal(out, want)
+    again = np.zeros_like(out)
+    step = tawa.Step(made, (1,), {"x": "images", "y": "again"})
+    tawa.Program("see", ("images", "again"), (), (step,))(images, again)
+    assert np.array_equal(again, want)
+    with pytest.raises(DescriptorError, match="at most 8"):
+        k.descriptor("z", "f16", (64, 16), window=Window((1,), (9,), ((0, 0),), (1,)))
 
 
 def test_launchers_in_c_refuse_windows():

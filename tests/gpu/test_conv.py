@@ -16,10 +16,10 @@ from tawa.kernels.conv_gradients import (  # noqa: E402
     conv2d_weight_gradient,
 )
 from tawa.kernels.conv_operands import bind  # noqa: E402
-from tawa.kernels.conv_variants import refused, variants  # noqa: E402
+from tawa.kernels.conv_variants import FORMS, refused, variants  # noqa: E402
+from tawa.kernels.conv_volumes import conv3d  # noqa: E402
 
 LAST = torch.channels_last
-FORMS = ("window", "rows", "taps", "parity", "im2win", "im2col", "padded", "pointers", "direct")
 BAND = 4096  # elements
 MARK = 77.0
 
@@ -34,6 +34,9 @@ GEOMETRIES = [
     Geometry(1, 5, 5, 512, 512, 3, 3),
     Geometry(1, 11, 3, 16, 24, 3, 3, (4, 1)),
     Geometry(130, 3, 3, 32, 64, 3, 3),
+    Geometry(3, 33, 31, 96, 96, 7, 7, padding=(3, 3, 3, 3), groups=96),
+    Geometry(2, 17, 15, 64, 128, 3, 3, (2, 2), (1, 1, 1, 1), groups=16),
+    Geometry(4, 5, 5, 64, 64, 3, 3, (3, 4), (2, 2, 2, 2), (2, 1)),
 ]
 
 
@@ -58,6 +61,26 @@ def untouched(memory: torch.Tensor) -> bool:
 
 def error(found: torch.Tensor, want: torch.Tensor) -> float:
     return float((found.double() - want).norm() / want.norm())
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"padding": 1},
+        {"stride": (2, 1, 3), "padding": (1, 0, 2), "dilation": (1, 2, 1)},
+        {"stride": 2, "dilation": 2},
+    ],
+)
+def test_volumes(how: dict, groups: int) -> None:
+    last = torch.channels_last_3d
+    x = torch.randn(2, 64, 9, 11, 10, device="cuda").half().to(memory_format=last)
+    w = torch.randn(96, 64 // groups, 3, 2, 3, device="cuda").half().to(memory_format=last)
+    bias = torch.randn(96, device="cuda").half()
+    y = conv3d(x, w, bias, groups=groups, activation="relu", **how)
+    want = F.conv3d(x.double(), w.double(), bias.double(), groups=groups, **how).relu()
+    assert y.shape == want.shape
+    assert error(y, want) < 2e-3
 
 
 @pytest.mark.parametrize("form", FORMS)

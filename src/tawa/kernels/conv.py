@@ -295,8 +295,9 @@ def geometry_of(
         )
     if 0 in (c, fh, fw):
         raise ArgumentError(f"filters of {fh} x {fw} pixels and {cg} channels: there is no sum")
-    sides = paddings(padding, (fh, fw), stride, steps)
-    g = Geometry(n, h, w, c, co, fh, fw, stride, sides, steps, groups)
+    (top, bottom), (left, right) = sides = paddings(padding, (fh, fw), stride, steps)
+    around = (top, bottom, left, right)
+    g = Geometry(n, h, w, c, co, fh, fw, stride, around, steps, groups)
     if g.ho < 1 or g.wo < 1:
         raise ArgumentError(
             f"filters of {fh} x {fw} (dilation {steps}) do not fit images of {h} x {w}",

@@ -65,6 +65,19 @@ class Geometry:
         return self.n * self.ho * self.wo
 
     @property
+    def constants(self) -> dict[str, int]:
+        """What a kernel's windows are, as its meta-parameters."""
+        return {
+            "FW": self.fw,
+            "STRIDE_H": self.stride[0],
+            "STRIDE_W": self.stride[1],
+            "PAD_H": self.padding[0],
+            "PAD_W": self.padding[2],
+            "DILATION_H": self.dilation[0],
+            "DILATION_W": self.dilation[1],
+        }
+
+    @property
     def flops(self) -> int:
         """Multiplications and additions."""
         return 2 * self.pixels * self.co * self.window
@@ -141,48 +154,44 @@ def packing(method: str, geometry: Geometry, itemsize: int) -> Packing:
     return Packing(images, Packed(g.co, g.fw, used, column, long), (g.fh, 1), (g.stride[0], 1))
 
 
+def each_axis(name: str, value: Any, least: int, axes: int) -> tuple[int, ...]:
+    """Return an int, or one for each axis, by axis; raises `ArgumentError` for all else."""
+    values: tuple[Any, ...] = (value,) * axes if isinstance(value, int) else tuple(value)
+    if len(values) != axes or not all(isinstance(each, int) and each >= least for each in values):
+        raise ArgumentError(
+            f"{name}={value!r}", why=f"{name} is an int of at least {least}, or {axes} of them"
+        )
+    return cast("tuple[int, ...]", values)
+
+
 def pair(name: str, value: Any, least: int) -> tuple[int, int]:
     """Return an int or a pair of them as a pair; raises `ArgumentError` for all else."""
-    values: tuple[Any, ...] = (value, value) if isinstance(value, int) else tuple(value)
-    if len(values) != 2 or not all(isinstance(each, int) and each >= least for each in values):
-        raise ArgumentError(
-            f"{name}={value!r}", why=f"{name} is an int of at least {least}, or a pair of them"
-        )
-    return cast("tuple[int, int]", values)
+    return cast("tuple[int, int]", each_axis(name, value, least, 2))
 
 
 def paddings(
-    padding: Any,
-    window: tuple[int, int],
-    stride: tuple[int, int],
-    dilation: tuple[int, int],
-) -> tuple[int, int, int, int]:
-    """Return (top, bottom, left, right) for an int, a pair, pairs of pairs, "same" or "valid".
+    padding: Any, window: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
+    """Return (before, after) by axis for an int, one for each axis, pairs, "same" or "valid".
 
     "same" keeps the size at stride 1; where what it adds is odd, the end has more, as in torch.
     """
-    if padding == "valid":
-        return 0, 0, 0, 0
     if padding == "same":
-        if stride != (1, 1):
+        if max(stride) > 1:
             raise ArgumentError(
-                f'padding="same" with stride={stride}',
+                f'padding="same" with stride={tuple(stride)}',
                 why="the output has the input's size at stride 1 only",
                 remedy="give the padding in numbers",
             )
-        ends: list[int] = []
-        for size, step in zip(window, dilation):
-            added = (size - 1) * step
-            ends += [added // 2, added - added // 2]
-        return ends[0], ends[1], ends[2], ends[3]
-    sides: list[int] = []
-    if isinstance(padding, str):
+        added = [(size - 1) * step for size, step in zip(window, dilation)]
+        return tuple((each // 2, each - each // 2) for each in added)
+    if isinstance(padding, str) and padding != "valid":
         raise ArgumentError(f"padding={padding!r}", why='the words are "same" and "valid"')
-    axes: Sequence[Any] = (padding, padding) if isinstance(padding, int) else tuple(padding)
-    if len(axes) != 2:
+    sides = (0 if padding == "valid" else padding,) * len(window)
+    if not isinstance(padding, int | str):
+        sides = tuple(padding)
+    if len(sides) != len(window):
         raise ArgumentError(
-            f"padding={padding!r}", why="it is an int, or an entry for each of rows and columns"
+            f"padding={padding!r}", why=f"it is an int, or an entry for each of {len(window)} axes"
         )
-    for axis in axes:
-        sides += pair("padding", axis, 0)
-    return sides[0], sides[1], sides[2], sides[3]
+    return tuple(pair("padding", side, 0) for side in sides)

@@ -19,13 +19,13 @@ from tawa.kernels.arrays import BYTES, empty_beside, look
 from tawa.kernels.conv import as_given, geometry_of, keep_gradients, nhwc
 from tawa.kernels.conv_geometry import Geometry, ceil_to, packing, pair
 from tawa.kernels.conv_operands import dense, strides_of
-from tawa.kernels.conv_prepare import pack
+from tawa.kernels.conv_prepare import by_rows, pack
 from tawa.kernels.conv_variants import Axes, boxes
-from tawa.kernels.conv_views import Windows, refusal, windows
+from tawa.kernels.conv_views import Windows, packed_view, refusal, windows
 from tawa.kernels.prepare import FLOATS, Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.kernels.straight import Recipes
-from tawa.runtime.arrays import row_major
+from tawa.runtime.arrays import View, row_major
 from tawa.target import H200
 
 _INPUT = Recipes(("dy", "w"))
@@ -59,12 +59,7 @@ def conv2d_input_gradient(
     """
     keep_gradients(w=w, dy=dy)
     filters, grown = nhwc("w", w), nhwc("dy", dy)
-    shape = tuple(x_shape)
-    if len(shape) != 4:
-        raise ArgumentError(f"x_shape={shape}", why="a convolution in 2D has four axes")
-    if as_given(grown) is not grown:
-        shape = (shape[0], *shape[2:], shape[1])
-    window = tuple(look(filters).shape)
+    shape, window = _channels_last("x_shape", x_shape, grown), tuple(look(filters).shape)
     steps = pair("stride", stride, 1)
     g = geometry_of(shape, window, steps, padding, dilation, groups)
 
@@ -82,34 +77,47 @@ def conv2d_input_gradient(
     return as_given(_INPUT.run((grown, filters), options, write)[0])
 
 
-def _check(g: Geometry, images: Any, name: str, dy: Any) -> None:
-    """Raise `ArgumentError` where the arrays of a gradient do not fit together."""
-    view, other = look(dy), look(images)
+def _channels_last(name: str, shape: tuple[int, ...], like: Any) -> tuple[int, ...]:
+    """Return a shape in the order of the library of `like`, an NHWC view, as NHWC."""
+    if len(shape) != 4:
+        raise ArgumentError(f"{name}={tuple(shape)}", why="a convolution in 2D has four axes")
+    if as_given(like) is like:
+        return tuple(shape)
+    return (shape[0], *shape[2:], shape[1])
+
+
+def _check(g: Geometry, dy: View, name: str, other: View) -> None:
+    """Raise `ArgumentError` where dy is not the result's gradient, or of another type."""
     shape = (g.n, g.ho, g.wo, g.co)
-    if view.shape != shape:
-        raise ArgumentError(f"dy has, as NHWC, shape {view.shape}", why=f"the result has {shape}")
-    if view.dtype != other.dtype or view.dtype not in FLOATS:
+    if dy.shape != shape:
+        raise ArgumentError(f"dy has, as NHWC, shape {dy.shape}", why=f"the result has {shape}")
+    if dy.dtype != other.dtype or dy.dtype not in FLOATS:
         raise ArgumentError(
-            f"dy holds {view.dtype}, {name} {other.dtype}", why=f"one type of {', '.join(FLOATS)}"
+            f"dy holds {dy.dtype}, {name} {other.dtype}", why=f"one type of {', '.join(FLOATS)}"
         )
-    for label, array, channels in ((name, other, g.channels), ("dy", view, g.filters)):
-        if not dense(array):
-            raise ArgumentError(
-                f"{label} has, as NHWC, strides {array.strides}",
-                why="channels lie side by side, without gaps",
-                remedy="torch: .contiguous(memory_format=torch.channels_last)",
-            )
-        if channels * array.itemsize % 16 or array.address % 16:
-            raise ArgumentError(
-                f"{label} has {channels} channels a group at address {array.address} mod 16",
-                why="TMA steps by multiples of 16 bytes",
-                remedy="fill the channels up with zeros",
-            )
+    _check_described("dy", dy, g.filters)
+
+
+def _check_described(name: str, array: View, channels: int) -> None:
+    """Raise `ArgumentError` where an array is not dense, or TMA does not step over its groups."""
+    if not dense(array):
+        raise ArgumentError(
+            f"{name} has, as NHWC, strides {array.strides}",
+            why="channels lie side by side, without gaps",
+            remedy="torch: .contiguous(memory_format=torch.channels_last)",
+        )
+    if channels * array.itemsize % 16 or array.address % 16:
+        raise ArgumentError(
+            f"{name} has {channels} channels a group at address {array.address} mod 16",
+            why="TMA steps by multiples of 16 bytes",
+            remedy="fill the channels up with zeros",
+        )
 
 
 def input_launches(g: Geometry, dy: Any, w: Any, dx: Any) -> list[Launch]:
     """Return the launch that computes dx."""
-    _check(g, w, "w", dy)
+    _check(g, look(dy), "w", look(w))
+    _check_described("w", look(w), g.channels)
     for step, spread in zip(g.stride, g.dilation):
         if step > 1 and spread > 1:
             raise ArgumentError(
@@ -127,22 +135,10 @@ def input_launches(g: Geometry, dy: Any, w: Any, dx: Any) -> list[Launch]:
     depth = 128 // size
     sizes = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
     sizes |= {"BLOCK_N": columns, "BLOCK_K": depth}
-    options = sizes | {
-        "FH": g.fh,
-        "FW": g.fw,
-        "STRIDE_H": g.stride[0],
-        "STRIDE_W": g.stride[1],
-        "PAD_H": g.padding[0],
-        "PAD_W": g.padding[2],
-        "DILATION_H": g.dilation[0],
-        "DILATION_W": g.dilation[1],
-        "GROUPS": g.groups,
-        "IMAGES": g.n,
-    }
-    shape = (g.n, g.ho, g.wo, g.groups, g.filters)
-    seen = tawa.TensorDescriptor(dy, shape, row_major(shape), [*box, 1, depth])
+    options = sizes | g.constants | {"FH": g.fh, "GROUPS": g.groups, "IMAGES": g.n}
+    seen = by_rows(dy, (g.n, g.ho, g.wo, g.groups, g.filters), [*box, 1, depth])
     shape = (g.groups, g.filters, g.fh * g.fw, g.channels)
-    taps = tawa.TensorDescriptor(w, shape, row_major(shape), [1, depth, 1, columns])
+    taps = by_rows(w, shape, [1, depth, 1, columns])
     numbers = (ceil(down / box[1]), ceil(across / box[2]), g.h, g.w, g.channels, g.filters)
     parities = g.stride[0] * g.stride[1] * g.groups
     grid = (axes.tiles(box), ceil(g.channels / columns), parities)
@@ -175,11 +171,7 @@ def conv2d_weight_gradient(
     """
     keep_gradients(x=x, dy=dy)
     image, grown = nhwc("x", x), nhwc("dy", dy)
-    window = tuple(w_shape)
-    if len(window) != 4:
-        raise ArgumentError(f"w_shape={window}", why="a convolution in 2D has four axes")
-    if as_given(grown) is not grown:
-        window = (window[0], *window[2:], window[1])
+    window = _channels_last("w_shape", w_shape, grown)
     steps = pair("stride", stride, 1)
     g = geometry_of(look(image).shape, window, steps, padding, dilation, groups)
 
@@ -201,16 +193,7 @@ def weight_launches(g: Geometry, x: Any, dy: Any, dw: Any, target: Any = H200) -
     """Return the launches that compute dw: x's copy where it is padded first, parts, their sum."""
     seen_x, seen_dy = look(x), look(dy)
     size = seen_x.itemsize
-    if seen_dy.shape != (g.n, g.ho, g.wo, g.co) or not dense(seen_dy):
-        _check(g, dy, "dy", dy)
-    if seen_x.dtype != seen_dy.dtype or seen_x.dtype not in FLOATS:
-        raise ArgumentError(
-            f"dy holds {seen_dy.dtype}, x {seen_x.dtype}", why=f"one type of {', '.join(FLOATS)}"
-        )
-    if g.filters * size % 16 or seen_dy.address % 16:
-        raise ArgumentError(
-            f"dy has {g.filters} channels a group", why="TMA steps by multiples of 16 bytes"
-        )
+    _check(g, seen_dy, "x", seen_x)
     if not g.n:
         return [_add(g, empty_beside(dw, (1,), "f32"), dw, 0, g.window, 1, g.channels)]
     launches: list[Launch] = []
@@ -235,13 +218,9 @@ def weight_launches(g: Geometry, x: Any, dy: Any, dw: Any, target: Any = H200) -
         )
     else:
         how = packing("padded", g, size)
-        buffer, line, together = how.images, how.images.pitch, g.fw
-        column, base = buffer.column, empty_beside(dw, (buffer.elements,), seen_x.dtype)
+        seen, together, column = packed_view("padded", g, how), g.fw, how.images.column
+        base = empty_beside(dw, (how.images.elements,), seen_x.dtype)
         launches.append(pack(x, g, how, base))
-        k = (g.fw - 1) * column + g.c
-        image = buffer.lines // g.n * line
-        strides = (image, g.stride[0] * line, line, g.stride[1] * column, 1)
-        seen = Windows("rows", (g.n, g.ho, g.fh, g.wo, k), strides, g.fh, k)
     box = exact if seen.view == "groups" else boxes(64, axes, 1e-6, target)
     rows = 128 if g.filters > 64 else 64
     columns = next(n for n in (64, 128, 256) if n >= min(seen.k, 128))
@@ -255,8 +234,7 @@ def weight_launches(g: Geometry, x: Any, dy: Any, dw: Any, target: Any = H200) -
     part = empty_beside(dw, shape, "f32")
     shape = (parts, g.groups, g.filters, seen.taps, seen.k)
     sums = tawa.TensorDescriptor(part, shape, steps, [1, 1, rows, 1, columns])
-    shape = (g.n, g.ho, g.wo, g.groups, g.filters)
-    grown = tawa.TensorDescriptor(dy, shape, row_major(shape), [*box, 1, rows])
+    grown = by_rows(dy, (g.n, g.ho, g.wo, g.groups, g.filters), [*box, 1, rows])
     options = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
     options |= {"BLOCK_M": rows, "BLOCK_N": columns, "FW": g.fw, "GROUPS": g.groups}
     options |= {"PAD_H": g.padding[0], "PAD_W": g.padding[2]}

@@ -23,7 +23,7 @@ from tawa.kernels.conv_geometry import (
 )
 from tawa.kernels.conv_operands import Operands, strides_of
 from tawa.kernels.conv_variants import Axes, Problem, Variant, refused
-from tawa.kernels.conv_views import Windows, windows
+from tawa.kernels.conv_views import Windows, packed_view, windows
 from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import row_major
 
@@ -55,11 +55,11 @@ def in_place(operands: Operands, variant: Variant, seen: Windows) -> list[Launch
     """Return the launches over a view of `operands.x`."""
     g, sizes = operands.problem.geometry, variant.config.kwargs
     x = seen.descriptor(operands.x, variant.box, sizes["BLOCK_K"])
-    options = {"VIEW": seen.view, "CHANNELS": g.channels, **_geometry_of(g)}
+    options = {"VIEW": seen.view, "CHANNELS": g.channels, **g.constants}
     if seen.view == "volume":
         assert seen.window is not None, "volumes are seen in windows"
         options |= {"FH": seen.window.size[1], "FW": seen.window.size[2]}
-    w = _filters(operands.w, g.groups, g.filters, seen.taps, seen.k, (g.window, seen.k), sizes)
+    w = filters(operands.w, (g.groups, g.filters, seen.taps, seen.k), (g.window, seen.k), sizes)
     shape = (1, 1, g.pixels) if seen.window is not None else (g.n, g.ho, g.wo)
     return _launches(operands, variant, x, w, (seen.taps, seen.k), shape, options)
 
@@ -68,33 +68,23 @@ def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
     problem, form = operands.problem, variant.form
     g, sizes = problem.geometry, variant.config.kwargs
     how = packing(form, g, BYTES[problem.dtype])
-    buffer, order = how.images, how.filters
+    buffer, packed = how.images, how.filters
     windowed = empty_beside(operands.y, (buffer.elements,), problem.dtype)
     launches = [pack(operands.x, g, how, windowed)]
     w = operands.w
     if not operands.prepacked:
-        w = empty_beside(operands.y, (order.elements,), look(w).dtype)
+        w = empty_beside(operands.y, (packed.elements,), look(w).dtype)
         launches.append(pack_filters(operands.w, g, how, w))
     if "BLOCK_M" in sizes:
         return [*launches, _packed_by_pointers(operands, variant, how, windowed, w)]
-    k = (g.fw - 1) * order.column + buffer.used
-    taps, shape, view = 1, (1, g.n * g.ho, g.wo), "packed"
-    match form:
-        case "im2col":
-            k, shape = buffer.used, (1, 1, g.pixels)
-            extents, strides = (1, g.pixels, k), (buffer.elements, buffer.column, 1)
-        case "im2win":
-            extents = (buffer.lines, g.wo, k)
-            strides = (buffer.pitch, g.stride[1] * buffer.column, 1)
-        case _:
-            taps, shape, view = g.fh, (g.n, g.ho, g.wo), "rows"
-            extents, line = (g.n, g.ho, g.fh, g.wo, k), buffer.pitch
-            image = buffer.lines // g.n * line
-            strides = (image, g.stride[0] * line, line, g.stride[1] * buffer.column, 1)
-    x = Windows(view, extents, strides, taps, k).descriptor(windowed, variant.box, sizes["BLOCK_K"])
-    steps = (taps * order.pitch, order.pitch)
-    filters = _filters(w, 1, g.co, taps, k, steps, sizes)
-    return [*launches, *_launches(operands, variant, x, filters, (taps, k), shape, {"VIEW": view})]
+    seen = packed_view(form, g, how)
+    x = seen.descriptor(windowed, variant.box, sizes["BLOCK_K"])
+    shape = {"im2col": (1, 1, g.pixels), "im2win": (1, g.n * g.ho, g.wo)}.get(form)
+    steps = (seen.taps * packed.pitch, packed.pitch)
+    order = filters(w, (1, g.co, seen.taps, seen.k), steps, sizes)
+    sums, full = (seen.taps, seen.k), shape or (g.n, g.ho, g.wo)
+    launched = _launches(operands, variant, x, order, sums, full, {"VIEW": seen.view})
+    return [*launches, *launched]
 
 
 def pack(x: Any, g: Geometry, how: Packing, out: Any) -> Launch:
@@ -112,7 +102,7 @@ def _pack(x: Any, strides: tuple[int, ...], g: Geometry, buffer: Packed, out: An
         "CHANNELS": g.c,
         "COLUMN": buffer.column,
         "FH": g.fh,
-        **_geometry_of(g),
+        **g.constants,
     }
     sizes = (g.h, g.w, buffer.lines // g.n, buffer.columns, buffer.pitch)
     grid = (buffer.lines, ceil(buffer.columns / columns), ceil(buffer.column / part))
@@ -176,7 +166,7 @@ def _by_pointers(
         g, steps = seen, strides
     options = sizes | {
         "FH": g.fh,
-        **_geometry_of(g),
+        **g.constants,
         "CHANNELS": g.channels,
         "GROUPS": g.groups,
         "DIRECT": variant.form == "direct",
@@ -201,23 +191,10 @@ def _by_strips(operands: Operands, variant: Variant) -> list[Launch]:
     strips = g.n * g.ho * ceil(g.wo / sizes["STRIP"])
     arrays = (operands.x, taps, operands.y, operands.residual, operands.scale, operands.bias)
     numbers = (strips, g.h, g.w, g.ho, g.wo, g.co, *problem.strides[:3])
-    options = sizes | _geometry_of(g) | _finish(problem)
+    options = sizes | g.constants | _finish(problem)
     options |= {"CHANNELS": g.channels, "FILTERS": g.filters, "FH": g.fh, "SUM": _sum(problem)}
     grid = (ceil(strips / sizes["BLOCK_R"]), ceil(g.co / sizes["BLOCK_C"]))
     return [first, Launch(conv_depthwise.conv_depthwise, grid, (*arrays, *numbers), options)]
-
-
-def _geometry_of(g: Geometry) -> dict[str, int]:
-    """Return what a kernel's windows are, as meta-parameters."""
-    return {
-        "FW": g.fw,
-        "STRIDE_H": g.stride[0],
-        "STRIDE_W": g.stride[1],
-        "PAD_H": g.padding[0],
-        "PAD_W": g.padding[2],
-        "DILATION_H": g.dilation[0],
-        "DILATION_W": g.dilation[1],
-    }
 
 
 def _sum(problem: Problem) -> Any:
@@ -237,19 +214,18 @@ def _finish(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _filters(
-    base: Any,
-    groups: int,
-    filters: int,
-    taps: int,
-    k: int,
-    steps: tuple[int, int],
-    sizes: Mapping[str, Any],
+def filters(
+    base: Any, shape: tuple[int, int, int, int], steps: tuple[int, int], sizes: Mapping[str, Any]
 ) -> Any:
     """Describe filters as [groups, Co/g, taps, K]; `steps` from a filter and a tap to the next."""
-    shape, strides = (groups, filters, taps, k), (filters * steps[0], *steps, 1)
+    strides = (shape[1] * steps[0], *steps, 1)
     block = [1, sizes["BLOCK_N"], 1, sizes["BLOCK_K"]]
     return tawa.TensorDescriptor(base, shape, strides, block)
+
+
+def by_rows(base: Any, shape: tuple[int, ...], block: list[int]) -> Any:
+    """Describe a dense array."""
+    return tawa.TensorDescriptor(base, shape, row_major(shape), block)
 
 
 def _launches(
@@ -278,9 +254,8 @@ def _launches(
     if parts == 1:
         block = [*box, 1, sizes["BLOCK_N"]]
         full = (*shape, g.groups, g.filters)
-        y = tawa.TensorDescriptor(operands.y, full, row_major(full), block)
-        r = operands.residual
-        r = None if r is None else tawa.TensorDescriptor(r, full, row_major(full), block)
+        y = by_rows(operands.y, full, block)
+        r = None if operands.residual is None else by_rows(operands.residual, full, block)
         arguments = (x, w, y, r, operands.scale, operands.bias, *numbers)
         given = {**sizes, **options, **finish, "SUM": _sum(problem)}
         return [Launch(conv_windows.conv_windows, (count, across, g.groups), arguments, given)]
@@ -291,7 +266,7 @@ def _launches(
     full = (parts, *shape, g.co)
     sums_of = empty_beside(operands.y, full, "f32")
     block = [1, *box, sizes["BLOCK_N"]]
-    y = tawa.TensorDescriptor(sums_of, full, row_major(full), block)
+    y = by_rows(sums_of, full, block)
     elements = g.pixels * g.co
     last = (sums_of, operands.y, operands.residual, operands.scale, operands.bias, g.co, elements)
     given = {**sizes, **options, "CHUNK": chunk}

@@ -20,7 +20,7 @@ from typing import Any
 
 import tawa
 from tawa.kernels.arrays import View
-from tawa.kernels.conv_geometry import Geometry
+from tawa.kernels.conv_geometry import Geometry, Packing
 from tawa.layouts.windows import Window
 
 VIEWS = ("window", "rows", "taps", "parity")
@@ -45,10 +45,8 @@ class Windows:
     def descriptor(self, base: Any, box: tuple[int, int, int], k: int) -> Any:
         """Describe `base` in blocks of a box of pixels by `k`."""
         images, rows, columns = box
-        if (seen := self.window) is not None:
-            how: dict[str, Any] = {"stride": seen.stride, "dilation": seen.dilation}
-            how["padding"] = seen.padding
-            return tawa.WindowDescriptor(base, seen.size, [columns, k], **how)
+        if self.window is not None:
+            return tawa.WindowDescriptor.over(base, self.window, [columns, k])
         match self.view:
             case "rows" | "parity":
                 block = [images, rows, 1, columns, k]
@@ -83,6 +81,19 @@ def windows(view: str, geometry: Geometry, x: View) -> Windows:
         return Windows("groups", shape, strides, g.fh * g.fw, g.channels)
     shape, strides = (g.n, g.h, g.w, g.c), (image, row, pixel, 1)
     return Windows(view, shape, strides, g.fh * g.fw, g.c)
+
+
+def packed_view(form: str, g: Geometry, how: Packing) -> Windows:
+    """Return the view of packed images ("im2win", "im2col", "padded") in which windows lie."""
+    buffer, far = how.images, g.stride[1] * how.images.column
+    if form == "im2col":
+        k = buffer.used
+        return Windows("packed", (1, g.pixels, k), (buffer.elements, buffer.column, 1), 1, k)
+    k, line = (g.fw - 1) * buffer.column + buffer.used, buffer.pitch
+    if form == "im2win":
+        return Windows("packed", (buffer.lines, g.wo, k), (line, far, 1), 1, k)
+    strides = (buffer.lines // g.n * line, g.stride[0] * line, line, far, 1)
+    return Windows("rows", (g.n, g.ho, g.fh, g.wo, k), strides, g.fh, k)
 
 
 def window_of(g: Geometry) -> Window:

@@ -7,15 +7,14 @@ its slices: only the windows have three axes. Which tile is used comes from the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, cast
+from typing import Any
 
 from tawa.errors import ArgumentError
 from tawa.kernels.arrays import look
 from tawa.kernels.conv import ARRAYS, as_given, keep_gradients, nhwc
-from tawa.kernels.conv_geometry import Geometry
+from tawa.kernels.conv_geometry import Geometry, each_axis, paddings
 from tawa.kernels.conv_operands import Operands, bind, dense, strides_of
 from tawa.kernels.conv_prepare import in_place
 from tawa.kernels.conv_variants import Variant, ranked
@@ -59,9 +58,13 @@ def conv3d(
     """
     keep_gradients(x=x, w=w, bias=bias, residual=residual, scale=scale)
     image, filters = nhwc("x", x, layout, 3), nhwc("w", w, layout, 3)
-    window = _window(tuple(look(filters).shape), stride, padding, dilation)
-    view = look(image)
-    g = _geometry(view.shape, tuple(look(filters).shape), window, groups)
+    view, shape = look(image), tuple(look(filters).shape)
+    steps, spread = (
+        each_axis(*each, 1, 3) for each in (("stride", stride), ("dilation", dilation))
+    )
+    size = shape[1:-1]
+    window = Window(size, steps, paddings(padding, size, steps, spread), spread)
+    g = _geometry(view.shape, shape, window, groups)
     folded: dict[str, Any] = {"w": _folded("w", filters)}
     for name, array in (("out", out), ("residual", residual)):
         folded[name] = None if array is None else _folded(name, nhwc(name, array, axes=3))
@@ -85,8 +88,8 @@ def conv3d(
             if out is not None:
                 read = {name: names[name] for name in ARRAYS if name != "out"}
                 writer.apart(operands.y, read)
-            shape, taps = (view.shape, strides_of(view)), prod(window.size)
-            seen = Windows("volume", *shape, taps, g.channels, g.groups > 1, window)
+            lies = (view.shape, strides_of(view))
+            seen = Windows("volume", *lies, prod(size), g.channels, g.groups > 1, window)
             chosen = variant or ranked("window", operands.problem)[0][1]
             for launch in in_place(operands, chosen, seen):
                 writer.launch(launch)
@@ -97,41 +100,6 @@ def conv3d(
     if out is not None:
         return out
     return as_given(found.reshape(g.n, *window.counts(view.shape[1:-1]), g.co))
-
-
-def _three(name: str, value: Any, least: int) -> tuple[int, int, int]:
-    values: tuple[Any, ...] = (value,) * 3 if isinstance(value, int) else tuple(value)
-    if len(values) != 3 or not all(isinstance(each, int) and each >= least for each in values):
-        raise ArgumentError(
-            f"{name}={value!r}", why=f"{name} is an int of at least {least}, or three of them"
-        )
-    return cast("tuple[int, int, int]", values)
-
-
-def _window(filters: tuple[int, ...], stride: Any, padding: Any, dilation: Any) -> Window:
-    """Return the windows of a call; raises `ArgumentError` for what is no stride or padding."""
-    size = filters[1:-1]
-    steps, spread = _three("stride", stride, 1), _three("dilation", dilation, 1)
-    if padding == "valid":
-        padding = 0
-    if padding == "same":
-        if steps != (1, 1, 1):
-            raise ArgumentError(
-                f'padding="same" with stride={steps}',
-                why="the output has the input's size at stride 1 only",
-                remedy="give the padding in numbers",
-            )
-        added = [(extent - 1) * step for extent, step in zip(size, spread)]
-        padding = tuple((each // 2, each - each // 2) for each in added)
-    if isinstance(padding, str):
-        raise ArgumentError(f"padding={padding!r}", why='the words are "same" and "valid"')
-    sides: Sequence[Any] = (padding,) * 3 if isinstance(padding, int) else tuple(padding)
-    pairs = [(each, each) if isinstance(each, int) else tuple(each) for each in sides]
-    if len(pairs) != 3 or not all(len(each) == 2 and min(each) >= 0 for each in pairs):
-        raise ArgumentError(
-            f"padding={padding!r}", why="it is an int, three, or three pairs (before, after)"
-        )
-    return Window(size, steps, tuple(pairs), spread)
 
 
 def _geometry(

@@ -188,6 +188,21 @@ class WindowDescriptor(TensorDescriptor):
         self.block_shape = list(block)
         self.window = found
 
+    @classmethod
+    def over(
+        cls, x: Any, window: Window, block: Sequence[int], outside: str = "zero"
+    ) -> WindowDescriptor:
+        """Describe images by windows that are known as one value."""
+        return cls(
+            x,
+            window.size,
+            block,
+            stride=window.stride,
+            padding=window.padding,
+            dilation=window.dilation,
+            outside=outside,
+        )
+
     @property
     def counts(self) -> tuple[int, ...]:
         """How many windows an image has, by axis."""

@@ -11,7 +11,7 @@ from tawa.errors import ArgumentError
 from tawa.frontend.signature import DescriptorArg
 from tawa.runtime.arrays import CPU, empty_beside, host_array, is_array
 from tawa.runtime.compiled import CompiledKernel
-from tawa.runtime.descriptors import TensorDescriptor, is_descriptor
+from tawa.runtime.descriptors import TensorDescriptor, WindowDescriptor, is_descriptor
 from tawa.runtime.dispatch import common_device
 from tawa.runtime.dtypes import dtype_name
 from tawa.runtime.grid import resolve_grid
@@ -98,6 +98,9 @@ class Step:
             case _:
                 value = given
         declared = self.kernel.signature[parameter] if isinstance(self.kernel, CompiledIr) else None
+        if isinstance(declared, DescriptorArg) and declared.window and is_array(value):
+            block, window = declared.block_shape, declared.window
+            return WindowDescriptor.over(value, window, block, declared.padding)
         if isinstance(declared, DescriptorArg) and is_array(value):
             return TensorDescriptor.from_tensor(value, declared.block_shape, declared.padding)
         return value

@@ -31,7 +31,7 @@ class Maker(Protocol):
         ...
 
     def described(self, desc: Desc, what: str) -> tuple[Any, ...]:
-        """Return the extents or strides of a descriptor."""
+        """Return the extents, strides or counts of a descriptor."""
         ...
 
     def name(self, value: Value, name: str) -> Value:
@@ -203,9 +203,14 @@ class Desc(Descriptor):
 
     maker: Maker = field(kw_only=True, compare=False, repr=False)
 
-    def load(self, offsets: Sequence[Operand], *, name: str = "") -> Value:
-        """Load the tile at `offsets` (elements); what lies outside reads as the padding."""
-        return self.maker.call("descriptor.load", self, offsets, name=name)
+    def load(
+        self, offsets: Sequence[Operand], tap: Sequence[Operand] | None = None, *, name: str = ""
+    ) -> Value:
+        """Load the tile at `offsets` (elements); what lies outside reads as the padding.
+
+        Of windows: [windows, channels] from `offsets` on, as they see at the place `tap`.
+        """
+        return self.maker.call("descriptor.load", self, offsets, tap, name=name)
 
     def store(self, offsets: Sequence[Operand], value: Operand, *, name: str = "") -> None:
         """Store a tile at `offsets`, converted to the descriptor's type."""
@@ -221,6 +226,11 @@ class Desc(Descriptor):
     def shape(self) -> tuple[Any, ...]:
         """The extents of the tensor: values (int32), or numbers where it was made from them."""
         return self.maker.described(self, "shape")
+
+    @property
+    def counts(self) -> tuple[Any, ...]:
+        """How many windows an image has (int32), by spatial axis; of windows only."""
+        return self.maker.described(self, "counts")
 
     @property
     def pitches(self) -> tuple[Any, ...]:

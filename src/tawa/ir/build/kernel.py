@@ -27,6 +27,7 @@ from tawa.ir.build.values import (
 )
 from tawa.ir.types import SCALARS, DescType, PtrType, is_float
 from tawa.language.dtypes import dtype
+from tawa.layouts.windows import Window
 
 
 class KernelBuilder(ControlFlow):
@@ -71,8 +72,10 @@ class KernelBuilder(ControlFlow):
         padding: str = "zero",
         *,
         ragged: bool = False,
+        window: Window | None = None,
     ) -> Desc:
-        """Add an argument: a tensor in global memory, accessed in tiles of `block_shape`.
+        """Add an argument: a tensor in global memory, accessed in tiles of `block_shape`; with
+        `window` images, of which a tile [windows, channels] is what windows see through a tap.
 
         `padding`: what a load reads outside of the tensor, "zero" or "nan". `ragged`: its rows may
         end inside 16 bytes; TMA writes these whole, so threads store to it. A launch refuses such
@@ -84,7 +87,13 @@ class KernelBuilder(ControlFlow):
                 place=caller(),
                 why='a descriptor has 1 to 5 dimensions, and the padding "zero" or "nan"',
             )
-        kind = DescType(TensorType(SCALARS[self._short(element)], list(block_shape)))
+        if window is not None and (window.objection or len(block_shape) != 2):
+            raise DescriptorError(
+                f"TMA counts no windows of {window} in blocks of {list(block_shape)}",
+                place=caller(),
+                why=window.objection or "a block is [windows, channels]",
+            )
+        kind = DescType(TensorType(SCALARS[self._short(element)], list(block_shape)), window)
         made = self._argument(name, kind, facts_of(name, padding=padding, ragged=ragged))
         return Desc(made, padding=padding, maker=self)
 

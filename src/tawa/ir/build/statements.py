@@ -152,10 +152,11 @@ class Statements:
         return self._value(new_axes(self._context, self._tensor(value), marks))
 
     def described(self, desc: Desc, what: str) -> tuple[Any, ...]:
-        """Return the extents ("shape") or strides of a descriptor."""
+        """Return the extents ("shape"), strides, or windows ("counts") of a descriptor."""
         self._begin()
         self._lift(desc)
-        ask = self._builder.extents if what == "shape" else self._builder.strides
+        b = self._builder
+        ask = {"shape": b.extents, "strides": b.strides, "counts": b.counts}[what]
         return self._handle(Tuple(ask(desc)))
 
     def name(self, value: Value, name: str) -> Value:
