@@ -30,7 +30,7 @@ from tawa.cypress.partition import Partition, blocks, mma, wgmma
 from tawa.cypress.program import Program, program
 from tawa.cypress.task import Variant, inner, leaf
 from tawa.cypress.tensor import Tensor
-from tawa.cypress.trace import launch, make_tensor, prange, srange
+from tawa.cypress.trace import index, inside, launch, make_tensor, prange, same, srange
 from tawa.errors import MappingError
 from tawa.language.dtypes import bfloat16 as bf16
 from tawa.language.dtypes import float16 as f16
@@ -61,7 +61,9 @@ __all__ = [
     "blocks",
     "f16",
     "f32",
+    "index",
     "inner",
+    "inside",
     "launch",
     "leaf",
     "lib",
@@ -69,6 +71,7 @@ __all__ = [
     "mma",
     "prange",
     "program",
+    "same",
     "srange",
     "wgmma",
 ]

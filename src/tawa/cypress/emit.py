@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Literal
 
-from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, warpgroups
+from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Iota, Slot, warpgroups
 from tawa.cypress.leaf import call_leaf
 from tawa.cypress.mapping import Mapping
 from tawa.cypress.size import Int
@@ -39,31 +39,23 @@ class Emitted:
     buffers: tuple[tuple[str, int], ...]
 
 
-def _blocks(body: tuple[Event, ...]) -> Iterator[tuple[Tensor, Slot]]:
-    for event in body:
-        match event:
-            case CopyIn():
-                yield event.source, event.slot
-            case CopyOut():
-                yield event.target, event.slot
-            case For():
-                yield from _blocks(event.body)
-            case Call():
-                pass
+def block_of(tensor: Tensor) -> tuple[str, tuple[int, ...]]:
+    """Return the argument that a part of a tensor of the program goes by: name and block."""
+    return tensor.root.name, tuple(n for n in tensor.box if isinstance(n, int))
 
 
 def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
     """Return the kernel and the plan of a program; raises OverBudget and MappingError."""
     arguments: dict[tuple[str, tuple[int, ...]], Argument] = {}
     elements: dict[str, dtype] = {}
-    for tensor, slot in _blocks(events.body):
-        root = tensor.root
-        seen = [each.name for each in arguments.values()]
-        label = root.name
-        if (root.name, slot.shape) not in arguments and label in seen:
-            label = f"{root.name}_{'x'.join(map(str, slot.shape))}"
-        arguments.setdefault((root.name, slot.shape), Argument(label, root.name, slot.shape))
-        elements[label] = root.element
+    for event, _ in _copies(events.body, None):
+        tensor = event.source if isinstance(event, CopyIn) else event.target
+        name_, shape = at = block_of(tensor)
+        label = name_
+        if at not in arguments and label in [each.name for each in arguments.values()]:
+            label = f"{name_}_{'x'.join(map(str, shape))}"
+        arguments.setdefault(at, Argument(label, name_, shape))
+        elements[label] = tensor.root.element
     plan, buffers = _plan(events, mapping, {k: a.name for k, a in arguments.items()})
     k = KernelBuilder(name)
     descs = {
@@ -89,12 +81,17 @@ class _Emitter:
         for event in body:
             match event:
                 case CopyIn(slot, source):
-                    desc = self.descs[source.root.name, slot.shape]
-                    self.values[id(slot)] = desc.load(self._offsets(source), name=slot.name)
+                    desc = self.descs[block_of(source)]
+                    tile = desc.load(self._offsets(source), name=slot.name)
+                    self.values[id(slot)] = _shaped(tile, slot.shape)
                 case CopyOut(target, slot):
-                    desc = self.descs[target.root.name, slot.shape]
+                    desc = self.descs[block_of(target)]
                     value = self.values[id(slot)].to(target.root.element)
+                    value = _shaped(value, block_of(target)[1])
                     desc.store(self._offsets(target), value, name=f"{event.name}_out")
+                case Iota(slot, start, bounded):
+                    at = self.k.arange(0, slot.shape[0]) + self._int(start)
+                    self.values[id(slot)] = at if bounded is None else at < self._int(bounded)
                 case Call():
                     self._call(event)
                 case For():
@@ -152,6 +149,10 @@ class _Emitter:
                 return left % right
 
 
+def _shaped(value: Value, shape: tuple[int, ...]) -> Value:
+    return value if value.shape == shape else value.reshape(*shape)
+
+
 def _plan(
     events: Events, mapping: Mapping, names: dict[tuple[str, tuple[int, ...]], str]
 ) -> tuple[Plan, tuple[tuple[str, int], ...]]:
@@ -203,8 +204,8 @@ def _plan(
     )
     guards = {
         (
-            names[event.source.root.name, event.slot.shape],
-            names[store.target.root.name, store.slot.shape],
+            names[block_of(event.source)],
+            names[block_of(store.target)],
         )
         for event, _ in loads
         for store in stores
@@ -320,7 +321,7 @@ def _copies(
                 yield event, inside
             case For():
                 yield from _copies(event.body, event)
-            case Call():
+            case Call() | Iota():
                 pass
 
 

@@ -15,7 +15,7 @@ from tawa.cypress.machine import BLOCK, HOST, WARP, WARPGROUP
 from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int, Size, key
 from tawa.cypress.tensor import Tensor
-from tawa.cypress.trace import Launch, Loop, Make, Statement, traced
+from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement, traced
 from tawa.cypress.tree import Node, Part, Spread
 from tawa.errors import MappingError
 
@@ -58,14 +58,15 @@ def _node(
         check_leaf_names(instance)
         return Node(instance, parameters, (), ())
     run = lambda: variant.function(*parameters, **dict(instance.tunables))  # noqa: E731
-    statements = traced(variant.name, run, unique)
+    equal: list[tuple[Int, Int]] = []
+    statements = traced(variant.name, run, unique, equal)
     children: list[tuple[Launch, Node]] = []
     launches = list(_launches(statements))
     for launch in launches:
         chosen = _choose(mapping, instance, launch, [e for e in launches if e.task == launch.task])
         bound = _bind(instance, chosen, launch)
         children.append((launch, _node(mapping, chosen, bound, (*above, called), unique)))
-    node = Node(instance, parameters, statements, tuple(children))
+    node = Node(instance, parameters, statements, tuple(children), tuple(equal))
     check_privileges(node)
     check_prange(node)
     return node
@@ -78,7 +79,7 @@ def _launches(statements: tuple[Statement, ...]) -> Iterator[Launch]:
                 yield statement
             case Loop():
                 yield from _launches(statement.body)
-            case Make():
+            case Make() | Iota():
                 pass
 
 
@@ -215,7 +216,7 @@ def _part(loop: Loop, node: Node, child: Node, given: Tensor) -> Part:
                 why="wgmma is of the four warps of a warpgroup, and of the 32 threads of each",
                 remedy=f"part over it in an instance at {under}",
             )
-        cut = {"A": (0,), "B": (), "C": (0, 1)}[piece.held.split()[2]]
+        cut = {"A": (0,), "B": (), "BT": (), "C": (0, 1)}[piece.held.split()[2]]
         return Part(level, extent, cut, piece.held.partition(" by ")[0])
     if level.depth > WARPGROUP.depth:
         raise MappingError(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tawa.cypress import event
+from tawa.cypress.ends import check_ends
 from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, outputs_of
 from tawa.cypress.instantiate import spread_of
 from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of
@@ -11,7 +13,7 @@ from tawa.cypress.machine import BLOCK, GLOBAL, NONE, SHARED
 from tawa.cypress.mapping import Instance
 from tawa.cypress.size import key
 from tawa.cypress.tensor import Tensor
-from tawa.cypress.trace import Launch, Loop, Make, Statement
+from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement
 from tawa.cypress.tree import Node, Part, Spread
 from tawa.errors import MappingError
 
@@ -51,7 +53,9 @@ def lower(root: Node) -> Events:
             )
     lowering = _Lowering(root)
     lowering.enter(block)
-    return Events(block.instance, indices, grid, tuple(lowering.body))
+    events = Events(block.instance, indices, grid, tuple(lowering.body))
+    check_ends(events)
+    return events
 
 
 @dataclass(slots=True)
@@ -59,8 +63,8 @@ class _Lowering:
     root: Node
     body: list[Event] = field(default_factory=list[Event])
     slots: dict[int, Slot] = field(default_factory=dict[int, Slot])
-    nonzero: set[int] = field(default_factory=set[int])
     made: set[int] = field(default_factory=set[int])
+    places: set[int] = field(default_factory=set[int])
     filled: set[int] = field(default_factory=set[int])
     copied: dict[str, Slot] = field(default_factory=dict[str, Slot])
     touched: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
@@ -109,6 +113,15 @@ class _Lowering:
                     slot = Slot(self._named(tensor.name), tensor.element, shape)
                     self.slots[id(tensor)] = slot
                     self.made.add(id(slot))
+                case Iota(tensor, part, axis, bounded):
+                    dim = part.dims[axis]
+                    shape = tuple(n for n in tensor.shape if isinstance(n, int))
+                    slot = Slot(self._named(tensor.name), tensor.element, shape)
+                    extent = part.root.shape[dim] if bounded else None
+                    self.body.append(event.Iota(slot, part.offsets[dim], extent))
+                    self.slots[id(tensor)] = slot
+                    self.filled.add(id(slot))
+                    self.places.add(id(slot))
                 case Launch():
                     self.enter(node.child(statement))
                 case Loop():
@@ -167,7 +180,7 @@ class _Lowering:
         name = tensor.root.name
         if not read:
             return Slot(self._named(name), tensor.element, shape)
-        at = f"{id(tensor.root)}{[*map(key, tensor.offsets)]}{shape}"
+        at = f"{id(tensor.root)}{[*map(key, tensor.offsets)]}{tensor.box}"
         if (known := self.copied.get(at)) is not None:
             return known
         self.read.add(name)
@@ -216,17 +229,14 @@ class _Lowering:
                 self._check_local(leaf, name, tensor, slot, nearest, " ".join(map(str, parts)))
             slots.append(slot)
         shapes = [slot.shape for slot in slots]
-        ended = [id(slot) not in self.nonzero for slot in slots]
-        facts = facts_of(leaf, shapes, [slot.element for slot in slots], ended)
+        facts = facts_of(leaf, shapes, [slot.element for slot in slots])
         check_leaf(spread, facts)
-        self._check_parts(spread, facts, shapes, ended)
+        self._check_parts(spread, facts, shapes)
         outputs: list[Slot] = []
         for n, name in enumerate(variant.parameters):
             if name in variant.writes:
                 # A copy that is written is another value from then on.
                 self.copied = {at: s for at, s in self.copied.items() if s is not slots[n]}
-                if not facts.zeros[len(outputs)]:
-                    self.nonzero.add(id(slots[n]))
                 outputs.append(slots[n])
                 self.filled.add(id(slots[n]))
         self.body.append(Call(spread, facts, tuple(slots), tuple(outputs)))
@@ -234,14 +244,14 @@ class _Lowering:
             self._copy_out(tensor, slot, leaf.stage == SHARED, leaf.name)
 
     def _check_parts(
-        self, spread: Spread, facts: LeafFacts, shapes: list[tuple[int, ...]], ended: list[bool]
+        self, spread: Spread, facts: LeafFacts, shapes: list[tuple[int, ...]]
     ) -> None:
         """Refuse a leaf that does something else on parts than on the whole."""
         parts = [_cut(shape, steps) for shape, steps in zip(shapes, spread.parts, strict=True)]
         if spread.leaf.like or parts == shapes:
             return
         elements = [tensor.element for tensor in spread.tensors]
-        if facts_of(spread.leaf, parts, elements, ended).text != facts.text:
+        if facts_of(spread.leaf, parts, elements).text != facts.text:
             raise MappingError(
                 f'"{spread.leaf.name}" computes with the shapes of its tensors',
                 place=spread.leaf.variant.place,
@@ -274,7 +284,7 @@ class _Lowering:
                 "written where the loop has no trip",
                 remedy="launch a clear first",
             )
-        if id(slot) in {id(s) for s in self.copied.values()}:
+        if id(slot) in {id(s) for s in self.copied.values()} | self.places:
             return
         if nearest == "GLOBAL" or (id(slot) in self.made and nearest != "REGISTER"):
             raise MappingError(
@@ -284,7 +294,11 @@ class _Lowering:
                 remedy=f"map {name} to NONE above the leaf, and to REGISTER there",
             )
         known, other = self.touched.setdefault(id(slot), (parts, leaf.name))
-        if known != parts:
+        short, long = sorted((known, parts), key=len)
+        if parts == long:
+            self.touched[id(slot)] = parts, leaf.name
+        # What a warpgroup has, its warps and threads have: how they hold it is the compiler's.
+        if known != parts and not (short and long.startswith(short)):
             raise MappingError(
                 f'NONE cannot be honoured: {tensor.root.name} of "{leaf.name}" is materialized',
                 place=leaf.place,

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from tawa.cypress.machine import THREAD, WARP, Level
 from tawa.cypress.place import here, names_at
-from tawa.cypress.size import Int, Size, cdiv, combine, key
+from tawa.cypress.size import Int, Size, cdiv, combine, key, quotient
 from tawa.cypress.tensor import Piece, Tensor
 from tawa.errors import MappingError
 
@@ -22,6 +22,7 @@ class Partition:
     grid: tuple[Int, ...]
     held: str = ""
     name: str = ""
+    dropped: tuple[int, ...] = ()
 
     def __getitem__(self, index: Any) -> Tensor:
         """Return the part at an index; parts past the end of a tensor read as zero."""
@@ -40,18 +41,22 @@ class Partition:
                     place=here(),
                     why=f"its grid is {self.grid}",
                 )
-        part = Piece(self.tensor, self.block, at, self.held)
-        return Tensor(self.name, self.tensor.element, self.block, part, place=here())
+        part = Piece(self.tensor, self.block, at, self.held, self.dropped)
+        shape = tuple(n for d, n in enumerate(self.block) if d not in self.dropped)
+        return Tensor(self.name, self.tensor.element, shape, part, place=here())
 
 
-def blocks(tensor: Tensor, shape: Sequence[Int]) -> Partition:
+def blocks(tensor: Tensor, shape: Sequence[Int | None]) -> Partition:
     """Part a tensor into blocks of `shape`; the last of a dimension may pass its end.
 
     Inside of a variant all blocks are whole: what passes the end of the program's tensor reads as
-    zero and is never stored. A block inside of a block must divide it. Raises MappingError.
+    zero and is never stored. A block inside of a block must divide it. None is an extent of 1, and
+    parts do not have that dimension: ``blocks(A, (None, 64, 64))[b, i, j]`` is a matrix. Raises
+    MappingError.
     """
     place = here()
-    given = tuple(shape)
+    given = tuple(1 if extent is None else extent for extent in shape)
+    dropped = tuple(dim for dim, extent in enumerate(shape) if extent is None)
     if len(given) != len(tensor.shape):
         raise MappingError(
             f"blocks of {len(given)} dimensions of {tensor}, which has {len(tensor.shape)}",
@@ -67,7 +72,7 @@ def blocks(tensor: Tensor, shape: Sequence[Int]) -> Partition:
             )
         if key(extent) == key(block) or _to_the_end(tensor, dim):
             continue
-        if isinstance(extent, int) and isinstance(block, int) and extent % block == 0:
+        if isinstance(block, int) and quotient(extent, block) is not None:
             continue
         raise MappingError(
             f"blocks of {block} do not divide {extent}, the extent of {tensor}",
@@ -78,15 +83,21 @@ def blocks(tensor: Tensor, shape: Sequence[Int]) -> Partition:
     grid = tuple(
         1 if key(e) == key(b) else cdiv(e, b) for e, b in zip(tensor.shape, whole, strict=True)
     )
-    return Partition(tensor, whole, grid, name=_named(place, tensor))
+    return Partition(tensor, whole, grid, "", _named(place, tensor), dropped)
 
 
 def _to_the_end(tensor: Tensor, dim: int) -> bool:
     """Tell whether a dimension of a part is a whole one of a tensor of the program."""
-    root = tensor.root
-    if not isinstance(root.shape[dim], Size):
+    at = tensor.dims[dim]
+    whole = tensor.root.shape[at]
+    if not isinstance(whole, Size):
         return not tensor.path
-    return all(key(piece.block[dim]) == key(root.shape[dim]) for piece in tensor.path)
+    above: tuple[int, ...] = ()
+    for piece, dims in tensor.steps:
+        if piece is not None and key(piece.block[above.index(at)]) != key(whole):
+            return False
+        above = dims
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +130,25 @@ def wgmma(m: int, n: int, k: int) -> Wgmma:
 def mma(tensor: Tensor, instruction: Wgmma, level: Level, at: str) -> Partition:
     """Part an operand of wgmma over the warps of a warpgroup, or the threads of a warp.
 
-    `at` is "A", "B" or "C". By WARP, A and C are parted into 4 by rows and B is shared. By THREAD C
-    is parted into fragments (PTX ISA, "Register fragments"), A and B are shared. The shape of a
+    `at` is "A", "B" or "C", or "BT" for B as its transpose lies. By WARP, A and C are parted into
+    4 by rows and B is shared. By THREAD C is parted into fragments (PTX ISA, "Register fragments"), A and B are shared. The shape of a
     fragment is that of the warp's part.
     """
     place = here()
-    if level not in (WARP, THREAD) or at not in ("A", "B", "C") or len(tensor.shape) != 2:
+    if level not in (WARP, THREAD) or at not in ("A", "B", "BT", "C") or len(tensor.shape) != 2:
         raise MappingError(
             f"{tensor} cannot be parted for {instruction} at {at!r} over {level}",
             place=place,
-            why='operands are matrices "A", "B" and "C", parted over WARP, then THREAD',
+            why='operands are matrices "A", "B" or "BT", and "C", parted over WARP, then THREAD',
         )
     rows, columns = tensor.shape
+    wide_at = rows if at == "BT" else columns
     by_rows = 4 if level == WARP and at in "AC" else 1
-    need = {"A": (instruction.m, instruction.k), "B": (instruction.k, instruction.n)}
+    need = {
+        "A": (instruction.m, instruction.k),
+        "B": (instruction.k, instruction.n),
+        "BT": (instruction.n, instruction.k),
+    }
     tall, wide = need.get(at, (instruction.m, instruction.n))
     tall = tall // 4 if level == THREAD and at in "AC" else tall
     fits = isinstance(rows, int) and isinstance(columns, int)
@@ -142,12 +158,12 @@ def mma(tensor: Tensor, instruction: Wgmma, level: Level, at: str) -> Partition:
             place=place,
             why="a part is a whole number of instructions",
         )
-    if at in "BC" and key(columns) != str(instruction.n):
+    if at != "A" and key(wide_at) != str(instruction.n):
         raise MappingError(
-            f"{tensor} has {columns} columns, and is parted for {instruction}",
+            f"{tensor} has {wide_at} {'rows' if at == 'BT' else 'columns'}, and is parted for {instruction}",
             place=place,
             why="a warpgroup's product is one instruction wide",
-            remedy=f"write wgmma(64, {columns}, 16), or make the tile {instruction.n} wide",
+            remedy=f"write wgmma(64, {wide_at}, 16), or make the tile {instruction.n} wide",
         )
     block = (combine("//", rows, by_rows), columns)
     held = f"{instruction} {at} by {level}"

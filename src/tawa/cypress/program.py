@@ -15,7 +15,7 @@ from tawa.cypress.instantiate import instantiate, spread_of
 from tawa.cypress.interpret import Waits
 from tawa.cypress.lower import lower
 from tawa.cypress.mapping import Mapping
-from tawa.cypress.size import evaluate
+from tawa.cypress.size import evaluate, sizes_of
 from tawa.cypress.tree import Node
 from tawa.errors import ArgumentError
 from tawa.runtime.arrays import host_array, is_array
@@ -55,7 +55,7 @@ class Program:
     def __call__(self, *tensors: Any) -> None:
         """Run on tensors: those of a GPU there, NumPy's in the simulator."""
         arrays = self._bound(tensors)
-        sizes = _sizes(arrays)
+        sizes = sizes_of(arrays)
         grid = tuple(evaluate(n, sizes) for n in self.events.grid) or (1,)
         given = {
             each.name: TensorDescriptor.from_tensor(arrays[each.tensor], list(each.block))
@@ -93,6 +93,13 @@ class Program:
                 raise ArgumentError(
                     f"{self.name}: {tensor.name} is of {found} with {rank} dimensions",
                     why=f"it is declared as {wanted} with {len(tensor.shape)}",
+                )
+        sizes = sizes_of(arrays)
+        for one, other in {pair for node in self.tree.walk() for pair in node.equal}:
+            if (first := evaluate(one, sizes)) != (second := evaluate(other, sizes)):
+                raise ArgumentError(
+                    f"{self.name}: {one} is {first}, {other} is {second}",
+                    why="the program says that they are the same",
                 )
         spans = {name: span_of(array) for name, array in arrays.items()}
         for name in sorted(self.tree.instance.variant.writes):
@@ -151,11 +158,3 @@ def program(mapping: Mapping, name: str = "") -> Program:
     called = name or mapping.entry.variant.task
     events = lower(tree)
     return Program(mapping, called, tree, events, emit(called, events, mapping), {})
-
-
-def _sizes(arrays: dict[str, Any]) -> dict[str, int]:
-    return {
-        f"{name}.shape[{dim}]": int(size)
-        for name, array in arrays.items()
-        for dim, size in enumerate(array.shape)
-    }

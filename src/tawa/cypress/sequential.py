@@ -11,10 +11,10 @@ from itertools import product
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
-from tawa.cypress.size import evaluate
+from tawa.cypress.size import Int, evaluate, sizes_of
 from tawa.cypress.task import Variant
 from tawa.cypress.tensor import Piece, Tensor
-from tawa.cypress.trace import Launch, Loop, Make, Statement
+from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement
 from tawa.cypress.tree import Node
 from tawa.errors import MappingError
 from tawa.language.dtypes import dtype, float32, int1
@@ -23,7 +23,7 @@ from tawa.runtime.dtypes import dtype_name, numpy_dtype
 
 def run(root: Node, arrays: Mapping[str, Any]) -> None:
     """Run a program on NumPy arrays, in place."""
-    sizes = {f"{n}.shape[{d}]": size for n, a in arrays.items() for d, size in enumerate(a.shape)}
+    sizes = sizes_of(arrays)
     env = {id(tensor): arrays[tensor.name] for tensor in root.parameters}
     _node(root, env, sizes)
 
@@ -55,6 +55,14 @@ def unwritten(shape: Sequence[int], element: dtype) -> Any:
     return made
 
 
+def places(count: int, start: Int, extent: Int | None, sizes: Mapping[str, int]) -> Any:
+    """Return the places of elements from `start` on, or whether they are below an extent."""
+    import numpy as np
+
+    at = np.arange(count, dtype=np.int32) + np.int32(evaluate(start, sizes))
+    return at if extent is None else at < evaluate(extent, sizes)
+
+
 def _statements(
     node: Node, statements: Sequence[Statement], env: dict[int, Any], sizes: dict[str, int]
 ) -> None:
@@ -63,6 +71,11 @@ def _statements(
             case Make(tensor):
                 shape = tuple(evaluate(n, sizes) for n in tensor.shape)
                 env[id(tensor)] = unwritten(shape, tensor.element)
+            case Iota(tensor, part, axis, bounded):
+                dim = part.dims[axis]
+                extent = part.root.shape[dim] if bounded else None
+                count = evaluate(part.shape[axis], sizes)
+                env[id(tensor)] = places(count, part.offsets[dim], extent, sizes)
             case Loop():
                 ranges = [range(evaluate(n, sizes)) for n in statement.extents]
                 whole = _is_collective(statement.body)
@@ -109,10 +122,12 @@ def _take(tensor: Tensor, env: dict[int, Any], sizes: dict[str, int]) -> Any:
     shape, (inner, outer) = _box(tensor.piece, above.shape, sizes)
     made = np.zeros(shape, above.dtype)
     made[inner] = above[outer]
-    return made
+    return made.squeeze(tensor.piece.dropped)
 
 
 def _put(tensor: Tensor, value: Any, env: dict[int, Any], sizes: dict[str, int]) -> None:
+    import numpy as np
+
     if tensor.piece is None:
         env[id(tensor)][...] = value
         return
@@ -121,7 +136,7 @@ def _put(tensor: Tensor, value: Any, env: dict[int, Any], sizes: dict[str, int])
         return
     above = _take(tensor.piece.of, env, sizes)
     _, (inner, outer) = _box(tensor.piece, above.shape, sizes)
-    above[outer] = value[inner]
+    above[outer] = np.expand_dims(value, tensor.piece.dropped)[inner]
     _put(tensor.piece.of, above, env, sizes)
 
 

@@ -144,7 +144,24 @@ def _natural(value: Int) -> bool:
 
 def cdiv(value: Int, divisor: Int) -> Int:
     """Divide and round up."""
-    return combine("//", value + divisor - 1, divisor)
+    exact = quotient(value, divisor) if isinstance(divisor, int) else None
+    return combine("//", value + divisor - 1, divisor) if exact is None else exact
+
+
+def quotient(value: Int, divisor: int) -> Int | None:
+    """Return value / divisor where its terms show that it is whole, else None."""
+    if isinstance(value, int):
+        return value // divisor if value % divisor == 0 else None
+    left = quotient(value.left, divisor) if value.op else None
+    if value.op == "*":
+        right = quotient(value.right, divisor)
+        if left is not None:
+            return combine("*", left, value.right)
+        return None if right is None else combine("*", value.left, right)
+    if left is None or value.op not in "+-":
+        return None
+    right = quotient(value.right, divisor)
+    return None if right is None else combine(value.op, left, right)
 
 
 def evaluate(value: Int, known: Mapping[str, int]) -> int:
@@ -182,3 +199,12 @@ def affine(value: Int) -> dict[str, int] | None:
             return {n: c * left[""] for n, c in right.items()}
         case _:
             return None
+
+
+def sizes_of(arrays: Mapping[str, Any]) -> dict[str, int]:
+    """Return the extents of a program's arrays, by the names of their sizes."""
+    return {
+        f"{name}.shape[{dim}]": int(size)
+        for name, array in arrays.items()
+        for dim, size in enumerate(array.shape)
+    }

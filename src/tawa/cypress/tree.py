@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tawa.cypress.machine import BLOCK, Level
 from tawa.cypress.mapping import Instance
+from tawa.cypress.size import Int
 from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import Launch, Loop, Statement
 
@@ -19,6 +20,7 @@ class Node:
     parameters: tuple[Tensor, ...]
     statements: tuple[Statement, ...]
     children: tuple[tuple[Launch, Node], ...]
+    equal: tuple[tuple[Int, Int], ...] = ()  # extents that are one
 
     def child(self, launch: Launch) -> Node:
         """Return the node that a launch became."""
