@@ -160,6 +160,7 @@ def spread_of(root: Node, node: Node) -> Spread:
                 f'"{leaf.name}" is like "{leaf.like}", which nothing launches', place=leaf.place
             )
         first = spread_of(root, model).parts[0]
+        first = tuple(step for step in first if step.level.depth <= leaf.level.depth)
         parts = [first for _ in parts]
     elif leaf.level.depth > BLOCK.depth and not any(parts):
         raise MappingError(

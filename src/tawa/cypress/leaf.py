@@ -8,12 +8,12 @@ a tensor that is cut by rows, on row r alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tawa import inline
 from tawa.cypress.mapping import Instance
-from tawa.cypress.tree import Spread
+from tawa.cypress.tree import Part, Spread
 from tawa.errors import MappingError, Place
 from tawa.ir.build import KernelBuilder, Value
 from tawa.language.dtypes import dtype
@@ -166,6 +166,26 @@ def _joined(several: Sequence[Needs]) -> Needs:
             known = found.get(name, dims)
             found[name] = tuple(a if a == b else None for a, b in zip(known, dims, strict=True))
     return found
+
+
+def shared_out(spread: Spread, facts: LeafFacts) -> Spread:
+    """Return the spread of a leaf that is `like` another: of what it only reads, each processor has
+    what its part of the results goes along with.
+    """
+    variant = spread.leaf.variant
+    if not spread.leaf.like:
+        return spread
+    parts: list[tuple[Part, ...]] = []
+    for name, steps in zip(variant.parameters, spread.parts, strict=True):
+        if name not in variant.writes:
+            told = [needs[name] for needs in facts.needs if name in needs]
+            along = {d: {dims[d] for dims in told} for d in range(min(map(len, told), default=0))}
+            steps = tuple(
+                replace(step, dims=tuple(d for d, to in along.items() if to <= {*step.dims}))
+                for step in steps
+            )
+        parts.append(steps)
+    return replace(spread, parts=tuple(parts))
 
 
 def check_leaf(spread: Spread, facts: LeafFacts) -> None:

@@ -8,7 +8,7 @@ from tawa.cypress import event
 from tawa.cypress.ends import check_ends
 from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, outputs_of
 from tawa.cypress.instantiate import spread_of
-from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of
+from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of, shared_out
 from tawa.cypress.machine import BLOCK, GLOBAL, NONE, SHARED
 from tawa.cypress.mapping import Instance
 from tawa.cypress.size import key
@@ -216,22 +216,25 @@ class _Lowering:
         variant = leaf.variant
         slots: list[Slot] = []
         new: list[tuple[Tensor, Slot]] = []
-        for name, tensor, parts, memories in zip(
-            variant.parameters, spread.tensors, spread.parts, spread.memories, strict=True
-        ):
+        nearest = [next(m for m in each if m != str(NONE)) for each in spread.memories]
+        for name, tensor, memory in zip(variant.parameters, spread.tensors, nearest, strict=True):
             slot = self._slot(tensor)
-            nearest = next(each for each in memories if each != str(NONE))
             if slot is None:
-                slot = self._from_program(leaf, name, tensor, nearest)
+                slot = self._from_program(leaf, name, tensor, memory)
                 if name in variant.writes:
                     new.append((tensor, slot))
-            else:
-                self._check_local(leaf, name, tensor, slot, nearest, " ".join(map(str, parts)))
             slots.append(slot)
         shapes = [slot.shape for slot in slots]
         facts = facts_of(leaf, shapes, [slot.element for slot in slots])
+        spread = shared_out(spread, facts)
         check_leaf(spread, facts)
         self._check_parts(spread, facts, shapes)
+        come = {id(slot) for _, slot in new}
+        for name, tensor, slot, memory, parts in zip(
+            variant.parameters, spread.tensors, slots, nearest, spread.parts, strict=True
+        ):
+            if id(slot) not in come:
+                self._check_local(leaf, name, tensor, slot, memory, " ".join(map(str, parts)))
         outputs: list[Slot] = []
         for n, name in enumerate(variant.parameters):
             if name in variant.writes:
