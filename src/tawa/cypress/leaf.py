@@ -109,7 +109,8 @@ def facts_of(
                 why="a mapping decides that, and would change the result",
                 remedy="give it the part that it needs",
             )
-        if operation.results and operation.results[0] not in state:
+        loaded = operation.name == "tile.desc_load" or not operation.results
+        if not loaded and operation.results[0] not in state:
             state.update(dict.fromkeys(operation.results, _needs(operation, state)))
             operations.append(operation)
     return LeafFacts(

@@ -34,8 +34,15 @@ class Partition:
                 why=f"it parts {self.tensor} into a grid of {self.grid}",
             )
         at = tuple(combine("+", each, 0) for each in given)
-        for each, extent in zip(at, self.grid, strict=True):
-            if isinstance(each, int) and (each < 0 or (isinstance(extent, int) and each >= extent)):
+        # Of blocks of a run-time extent only the first is known to be whole.
+        first = [
+            not self.held and isinstance(b, Size) and key(b) != key(e)
+            for b, e in zip(self.block, self.tensor.shape, strict=True)
+        ]
+        for each, extent, only in zip(at, self.grid, first, strict=False):
+            outside = only if isinstance(each, Size) else each < 0
+            beyond = isinstance(each, int) and isinstance(extent, int) and each >= extent
+            if outside or beyond:
                 raise MappingError(
                     f"{self.name} has no part {each}",
                     place=here(),
@@ -50,7 +57,8 @@ def blocks(tensor: Tensor, shape: Sequence[Int | None]) -> Partition:
     """Part a tensor into blocks of `shape`; the last of a dimension may pass its end.
 
     Inside of a variant all blocks are whole: what passes the end of the program's tensor reads as
-    zero and is never stored. A block inside of a block must divide it. None is an extent of 1, and
+    zero and is never stored. A block inside of a block must divide it; of a block whose extent only
+    a call knows there is the first. None is an extent of 1, and
     parts do not have that dimension: ``blocks(A, (None, 64, 64))[b, i, j]`` is a matrix. Raises
     MappingError.
     """
@@ -81,7 +89,8 @@ def blocks(tensor: Tensor, shape: Sequence[Int | None]) -> Partition:
             remedy="make one a multiple of the other",
         )
     grid = tuple(
-        1 if key(e) == key(b) else cdiv(e, b) for e, b in zip(tensor.shape, whole, strict=True)
+        1 if key(e) == key(b) or isinstance(b, Size) else cdiv(e, b)
+        for e, b in zip(tensor.shape, whole, strict=True)
     )
     return Partition(tensor, whole, grid, "", _named(place, tensor), dropped)
 

@@ -6,6 +6,7 @@ gives back what it writes. Parts for wgmma are the tensor itself: together its p
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from types import FunctionType, ModuleType
@@ -163,6 +164,12 @@ def overlap(
     return tuple(inner), tuple(outer)
 
 
+def _operator(
+    function: Callable[[Any, Any], Any], turned: bool = False
+) -> Callable[[_Array, Any], _Array]:
+    return lambda self, other: self._with(other, function, turned)  # pyright: ignore[reportPrivateUsage]
+
+
 class _Array:
     """An array that computes as tensors of the tile language do."""
 
@@ -201,33 +208,16 @@ class _Array:
         element = int1 if made.dtype == np.bool_ else self.dtype
         return _Array(made, element)
 
-    def __add__(self, other: Any) -> _Array:
-        return self._with(other, lambda a, b: a + b)
-
-    __radd__ = __add__
-
-    def __mul__(self, other: Any) -> _Array:
-        return self._with(other, lambda a, b: a * b)
-
-    __rmul__ = __mul__
-
-    def __sub__(self, other: Any) -> _Array:
-        return self._with(other, lambda a, b: a - b)
-
-    def __rsub__(self, other: Any) -> _Array:
-        return self._with(other, lambda a, b: a - b, True)
-
-    def __truediv__(self, other: Any) -> _Array:
-        return self._with(other, lambda a, b: a / b)
+    __add__ = __radd__ = _operator(operator.add)
+    __mul__ = __rmul__ = _operator(operator.mul)
+    __sub__, __rsub__ = _operator(operator.sub), _operator(operator.sub, turned=True)
+    __truediv__, __rtruediv__ = _operator(operator.truediv), _operator(operator.truediv, True)
+    __and__, __or__ = _operator(operator.and_), _operator(operator.or_)
+    __gt__, __ge__ = _operator(operator.gt), _operator(operator.ge)
+    __lt__, __le__ = _operator(operator.lt), _operator(operator.le)
 
     def __neg__(self) -> _Array:
         return _Array(-self.data, self.dtype)
-
-    def __gt__(self, other: Any) -> _Array:
-        return self._with(other, lambda a, b: a > b)
-
-    def __lt__(self, other: Any) -> _Array:
-        return self._with(other, lambda a, b: a < b)
 
 
 def _numpy(element: dtype) -> Any:
@@ -242,14 +232,22 @@ class _Language:
     """The functions of the tile language that leaves may use in the oracle."""
 
     def __getattr__(self, name: str) -> Any:
+        import numpy as np
+
         import tawa.language as tl
 
         value = getattr(tl, name)
         if isinstance(value, dtype):
             return value
+        of_numpy = getattr(np, name, None)
+        if name in ("exp", "exp2", "log", "log2", "abs", "sqrt"):
+            return lambda x: _Array(of_numpy(x.data), x.dtype)  # pyright: ignore[reportOptionalCall]
+        if name in ("maximum", "minimum"):
+            return lambda one, other: one._with(other, of_numpy)
         raise MappingError(
             f"the oracle has no tl.{name}",
-            why="it has dot, zeros, full, sum, max, maximum, minimum, where, exp, exp2, abs, sqrt",
+            why="it has dot, zeros, full, sum, max, maximum, minimum, where, exp, exp2, log, log2, "
+            "abs, sqrt",
             remedy="compare with NumPy by hand",
         )
 
@@ -280,34 +278,6 @@ class _Language:
         where: Any = np.where
         made = where(condition.data, _plain(one), _plain(other)).astype(kind.data.dtype)
         return _Array(made, kind.dtype)
-
-    def maximum(self, one: _Array, other: Any) -> _Array:
-        import numpy as np
-
-        return one._with(other, np.maximum)  # pyright: ignore[reportPrivateUsage]
-
-    def minimum(self, one: _Array, other: Any) -> _Array:
-        import numpy as np
-
-        return one._with(other, np.minimum)  # pyright: ignore[reportPrivateUsage]
-
-    def exp(self, x: _Array) -> _Array:
-        import numpy as np
-
-        return _Array(np.exp(x.data), x.dtype)
-
-    def exp2(self, x: _Array) -> _Array:
-        import numpy as np
-
-        return _Array(np.exp2(x.data), x.dtype)
-
-    def abs(self, x: _Array) -> _Array:
-        return _Array(abs(x.data), x.dtype)
-
-    def sqrt(self, x: _Array) -> _Array:
-        import numpy as np
-
-        return _Array(np.sqrt(x.data), x.dtype)
 
 
 def _on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:

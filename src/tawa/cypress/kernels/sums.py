@@ -45,7 +45,7 @@ def sums(
     WGS: int = 2, U: int = 128, V: int = 256, W: int = 64, pipeline: int = 4
 ) -> cy.Mapping:
     """Return a mapping: WGS warpgroups on a tile of U x V, each sums the rows that it multiplies."""
-    calls = ["clear", "clear_sum", "tile", "sum", "copy", "copy_sum"]
+    calls = ["clear", "tile", "sum", "copy", "copy_sum"]
     how = dict(specialize=True, pipeline=pipeline, persistent=True)
     return cy.Mapping(
         [
@@ -53,8 +53,7 @@ def sums(
             I("block", sums_block, BLOCK, [GLOBAL] * 4, dict(W=W), calls=calls, **how),
             *cy.lib.mma("tile", WGS=WGS, N=V),
             *cy.lib.rows("sum", sum_leaf, like="tile", mems=[REGISTER, SHARED]),
-            *cy.lib.clear("clear", like="tile"),
-            *cy.lib.rows("clear_sum", cy.lib.clear_leaf, like="tile"),
+            *cy.lib.rows("clear", cy.lib.clear_leaf, like="tile"),
             *cy.lib.copy("copy", like="tile", stage=SHARED),
             *cy.lib.rows("copy_sum", cy.lib.copy_leaf, like="tile", mems=[GLOBAL, REGISTER]),
         ]
