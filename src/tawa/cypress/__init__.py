@@ -21,9 +21,11 @@ from tawa.cypress.machine import (
     THREAD,
     WARP,
     WARPGROUP,
+    Auto,
     Level,
     Machine,
     Memory,
+    auto,
 )
 from tawa.cypress.mapping import Instance, Mapping
 from tawa.cypress.partition import Partition, blocks, mma, wgmma
@@ -47,6 +49,7 @@ __all__ = [
     "THREAD",
     "WARP",
     "WARPGROUP",
+    "Auto",
     "Instance",
     "Level",
     "Machine",
@@ -57,6 +60,7 @@ __all__ = [
     "Program",
     "Tensor",
     "Variant",
+    "auto",
     "bf16",
     "blocks",
     "f16",

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
 from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Iota, Slot, warpgroups
 from tawa.cypress.leaf import call_leaf
-from tawa.cypress.mapping import Mapping
+from tawa.cypress.machine import Auto, auto
+from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.language.dtypes import dtype
 from tawa.layouts.shared import split_columns
+from tawa.plan.budgets import split_registers
+from tawa.plan.pins import Pins
 from tawa.plan.plan import ArefPlan, LoopPlan, Plan, RolePlan, StorePlan
 from tawa.target import H200
 
@@ -35,7 +38,7 @@ class Emitted:
 
     kernel: object
     arguments: tuple[Argument, ...]
-    plan: Plan
+    plan: Plan | Pins
     buffers: tuple[tuple[str, int], ...]
 
 
@@ -155,49 +158,50 @@ def _shaped(value: Value, shape: tuple[int, ...]) -> Value:
 
 def _plan(
     events: Events, mapping: Mapping, names: dict[tuple[str, tuple[int, ...]], str]
-) -> tuple[Plan, tuple[tuple[str, int], ...]]:
+) -> tuple[Plan | Pins, tuple[tuple[str, int], ...]]:
     """Return the plan that a mapping says, and the buffers in shared memory."""
     block = events.block
     groups = warpgroups(events)
     copies = list(_copies(events.body, None))
     stores = [event for event, _ in copies if isinstance(event, CopyOut)]
     loads = [(event, loop) for event, loop in copies if isinstance(event, CopyIn)]
-    if not block.specialize and block.pipeline > 1:
+    if not block.specialize and block.pipeline not in (1, auto):
         raise MappingError(
             f'"{block.name}" has pipeline={block.pipeline} and specialize=False',
             place=block.place,
             why="rings are filled by a role of their own",
             remedy="write specialize=True, or pipeline=1",
         )
-    if not block.specialize and (block.persistent or block.cluster > 1):
+    if not block.specialize and (block.persistent or block.cluster > 1 or block.turns):
         raise MappingError(
-            f'"{block.name}" is persistent or in a cluster, and specialize=False',
+            f'"{block.name}" is persistent, in a cluster or takes turns, and specialize=False',
             place=block.place,
-            why="walks over tiles and loads for several blocks are the producer's",
+            why="walks over tiles, loads for several blocks and turns are those of roles",
             remedy="write specialize=True, or leave them out",
         )
-    rings: list[ArefPlan] = []
-    buffers: list[tuple[str, int]] = []
-    depth = block.pipeline if block.specialize else 1
-    for loop in dict.fromkeys(loop for _, loop in loads):
-        payload = [event for event, of in loads if of is loop]
-        deep = depth if loop is not None else 1
-        if block.specialize:
-            rings.append(ArefPlan(tuple(event.slot.name for event in payload), deep))
-        buffers += [
-            (
-                f"{event.slot.name} x {deep} slots",
-                deep * _bytes(event.slot, event.source.root.element),
-            )
-            for event in payload
-        ]
+    if isinstance(block.pipeline, Auto):
+        return _pins(block, groups, stores), ()
+    rings = _rings(block, loads)
+    sizes = {event.slot.name: event for event, _ in loads}
+    buffers = [
+        (f"{name} x {ring.depth} slots", ring.depth * _bytes(sizes[name].slot))
+        for ring in rings
+        for name in ring.payload
+    ]
     parts, stages = _stages(stores, mapping.ceiling - sum(size for _, size in buffers))
     buffers += stages
     _check_ceiling(events, mapping, buffers)
-    roles = _roles(groups) if block.specialize else ()
+    roles = _roles(groups, block) if block.specialize else ()
     _check_registers(events, groups, roles[1].registers if roles else _registers(groups))
+    depth = {name: ring.depth for ring in rings for each in (ring.payload, *ring.also) for name in each}
+    coarse = block.schedule == "coarse"
     loops = tuple(
-        LoopPlan(loop.name, "fine" if block.specialize else "none", _in_flight(loop, depth))
+        LoopPlan(
+            loop.name,
+            ("coarse" if coarse else "fine") if block.specialize else "none",
+            _in_flight(loop, depth) if block.specialize else 1,
+            pins=coarse,
+        )
         for loop in _loops(events.body)
         if any(isinstance(each, Call) and each.facts.products for each in loop.body)
         or not block.specialize
@@ -212,7 +216,8 @@ def _plan(
     }
     plan = Plan(
         roles=roles,
-        arefs=tuple(rings),
+        arefs=rings if block.specialize else (),
+        arrangement="pingpong" if block.turns else "cooperative",
         loops=loops,
         stores=tuple(
             StorePlan(
@@ -237,23 +242,76 @@ def _eviction(store: CopyOut) -> Literal["", "first"]:
     return "first" if store.staged else ""
 
 
-def _in_flight(loop: For, depth: int) -> int:
-    """Return how many products are under way: one less than the slots, and two are enough."""
-    products = any(isinstance(each, Call) and each.facts.products for each in loop.body)
-    return max(1, min(2, depth - 1)) if products else 1
-
-
-def _roles(groups: int) -> tuple[RolePlan, ...]:
-    """Return the roles: registers go to whom computes, in the units that setmaxnreg moves.
-
-    Source: PTX ISA, "setmaxnreg"; the pool is what the block was launched with.
-    """
-    threads = 128 * (groups + 1)
-    pool = H200.registers_at_launch(threads) * threads
-    best = max(
-        (min(240, (pool - 128 * load) // (128 * groups) // 8 * 8), load) for load in (32, 40)
+def _pins(block: Instance, groups: int, stores: list[CopyOut]) -> Pins:
+    """Return what a mapping fixes where it leaves rings and schedules to the planner."""
+    ways = {store.staged for store in stores}
+    if not block.specialize:
+        return Pins(specialize=False)
+    return Pins(
+        specialize=True,
+        consumers=groups,
+        persistent=block.persistent,
+        group=block.group if block.persistent else None,
+        cluster=block.cluster,
+        arrangement="pingpong" if block.turns else None,
+        schedule="coarse" if block.schedule == "coarse" else None,
+        store=("tma" if ways.pop() else "registers") if len(ways) == 1 else None,
     )
-    return RolePlan("load", 4, best[1]), RolePlan("mma", 4 * groups, best[0])
+
+
+def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[ArefPlan, ...]:
+    """Return the rings: one a loop, or as the mapping groups tensors; loads outside of loops have
+    one slot. Equal tiles of several loops turn through one ring.
+    """
+    depths = dict(block.pipeline) if isinstance(block.pipeline, tuple) else {}
+    every = block.pipeline if isinstance(block.pipeline, int) else 1
+    shared = {tensor: ring for ring in depths for tensor in ring.split()}
+    loaded = {event.source.root.name for event, _ in loads}
+    if unknown := sorted(set(shared) - loaded):
+        raise MappingError(
+            f'"{block.name}": pipeline is given for {unknown[0]}, which it does not load',
+            place=block.place,
+            why=f"it loads {', '.join(sorted(loaded))}",
+            remedy=nearest(unknown[0], loaded),
+        )
+    members: dict[tuple[int, str], list[CopyIn]] = {}
+    for event, loop in loads:
+        name = event.source.root.name
+        if depths and loop is not None and name not in shared:
+            raise MappingError(
+                f'"{block.name}": pipeline has no depth for {name}',
+                place=block.place,
+                why=f"it is loaded in the loop over {loop.index}",
+                remedy=f'write pipeline={{..., "{name}": 2}}',
+            )
+        members.setdefault((id(loop), shared.get(name, "")), []).append(event)
+    inside = {id(event) for event, loop in loads if loop is not None}
+    found: dict[object, ArefPlan] = {}
+    for (_, ring), payload in members.items():
+        names = tuple(event.slot.name for event in payload)
+        tiles = tuple(block_of(event.source) for event in payload)
+        depth = depths.get(ring, every if id(payload[0]) in inside else 1)
+        made = found.get(tiles, ArefPlan(names, depth))
+        also = (*made.also, names) if tiles in found else ()
+        found[tiles] = replace(made, also=also, depth=max(depth, made.depth))
+    return tuple(found.values())
+
+
+def _in_flight(loop: For, depth: dict[str, int]) -> int:
+    """Return how many products are under way: one where others of the loop use what they make, else
+    one less than the slots, and two are enough.
+    """
+    inside = [each for each in loop.body if isinstance(each, Call)]
+    made = {id(slot) for each in inside if each.facts.products for slot in each.outputs}
+    used = {id(slot) for each in inside if not each.facts.products for slot in each.slots}
+    least = min((depth[e.slot.name] for e in loop.body if isinstance(e, CopyIn)), default=1)
+    return 1 if not made or made & used else max(1, min(2, least - 1))
+
+
+def _roles(groups: int, block: Instance) -> tuple[RolePlan, ...]:
+    """Return the roles. A coarse schedule keeps two trips' values: it takes what there is."""
+    budgets = split_registers(groups, 240 if block.schedule == "coarse" else 0, H200)
+    return RolePlan("load", 4, budgets.producer), RolePlan("mma", 4 * groups, budgets.consumer)
 
 
 def _registers(groups: int) -> int:
@@ -261,8 +319,8 @@ def _registers(groups: int) -> int:
     return min(255, H200.registers_per_block // (128 * groups))
 
 
-def _bytes(slot: Slot, element: dtype) -> int:
-    return prod(slot.shape) * element.primitive_bitwidth // 8
+def _bytes(slot: Slot) -> int:
+    return prod(slot.shape) * slot.element.primitive_bitwidth // 8
 
 
 def _stages(stores: list[CopyOut], room: int) -> tuple[int, list[tuple[str, int]]]:
@@ -287,7 +345,7 @@ def _check_registers(events: Events, groups: int, budget: int) -> None:
     """Refuse what cannot be: what a loop carries stays in registers all along."""
     for loop in _loops(events.body):
         held = [
-            (slot.name, -(-_bytes(slot, slot.element) // (4 * 128 * groups)))
+            (slot.name, -(-_bytes(slot) // (4 * 128 * groups)))
             for slot in loop.carried
         ]
         needed = sum(count for _, count in held)

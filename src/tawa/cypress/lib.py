@@ -17,8 +17,10 @@ from tawa.cypress.machine import (
     THREAD,
     WARP,
     WARPGROUP,
+    Auto,
     Level,
     Memory,
+    auto,
 )
 from tawa.cypress.mapping import Instance
 from tawa.cypress.partition import blocks as _blocks
@@ -50,7 +52,7 @@ def mma_tile(C: T32, A: T16, B: T16, *, WGS: int):
 
 
 @inner("mma", reads="C A B", writes="C")
-def mma_split(C: T32, A: T16, B: T16, *, PROC: Level, N: int):
+def mma_split(C: T32, A: T16, B: T16, *, PROC: Level, N: int | Auto):
     parts = ((C, "C"), (A, "A"), (B, "B"))
     c, a, b = (_mma(t, _wgmma(64, N, 16), PROC, at) for t, at in parts)
     for i in _prange(c.grid[0]):
@@ -70,7 +72,7 @@ def mma_t_tile(C: T32, A: T16, B: T16, *, WGS: int):
 
 
 @inner("mma_t", reads="C A B", writes="C")
-def mma_t_split(C: T32, A: T16, B: T16, *, PROC: Level, N: int):
+def mma_t_split(C: T32, A: T16, B: T16, *, PROC: Level, N: int | Auto):
     parts = ((C, "C"), (A, "A"), (B, "BT"))
     c, a, b = (_mma(t, _wgmma(64, N, 16), PROC, at) for t, at in parts)
     for i in _prange(c.grid[0]):
@@ -111,21 +113,21 @@ def rows(
     return (Instance(name, variant, WARPGROUP, given, like=like),)
 
 
-def mma(name: str, *, WGS: int, N: int, A: Memory = SHARED) -> tuple[Instance, ...]:
+def mma(name: str, *, WGS: int, N: int | Auto = auto, A: Memory = SHARED) -> tuple[Instance, ...]:
     """Return the tree of C += A B on one tile: WGS warpgroups by rows, wgmma of 64 x N x 16.
 
-    `A` is where wgmma takes its first operand from: SHARED or REGISTER.
+    `N` is by default the width of the tile. `A` is where wgmma takes its first operand from: SHARED or REGISTER.
     """
     return _mma_tree(name, (mma_tile, mma_split, mma_leaf), WGS, N, A)
 
 
-def mma_t(name: str, *, WGS: int, N: int, A: Memory = SHARED) -> tuple[Instance, ...]:
+def mma_t(name: str, *, WGS: int, N: int | Auto = auto, A: Memory = SHARED) -> tuple[Instance, ...]:
     """Return the tree of the task "mma_t", C += A B^T; else as `mma`."""
     return _mma_tree(name, (mma_t_tile, mma_t_split, mma_t_leaf), WGS, N, A)
 
 
 def _mma_tree(
-    name: str, variants: tuple[Variant, Variant, Variant], WGS: int, N: int, A: Memory
+    name: str, variants: tuple[Variant, Variant, Variant], WGS: int, N: int | Auto, A: Memory
 ) -> tuple[Instance, ...]:
     tile, split, product = variants
     wg, warp, last = f"{name}_wg", f"{name}_warp", f"{name}_leaf"

@@ -43,12 +43,14 @@ def lower(root: Node) -> Events:
         )
     for node in root.walk():
         each = node.instance
-        set_ = each.specialize or each.persistent or each.pipeline > 1 or each.cluster > 1
+        set_ = each.specialize or each.persistent or each.pipeline != 1 or each.cluster > 1
+        set_ = set_ or each.turns or each.schedule != "fine"
         if node is not block and set_:
             raise MappingError(
                 f'"{each.name}" at {each.level} sets what a block is',
                 place=each.place,
-                why="specialize, pipeline, persistent, cluster are for all that HOST launches",
+                why="specialize, pipeline, persistent, cluster, schedule, turns are for all that HOST "
+                "launches",
                 remedy=f'give them to "{block.instance.name}"',
             )
     lowering = _Lowering(root)

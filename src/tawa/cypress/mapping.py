@@ -9,14 +9,15 @@ import difflib
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
-from tawa.cypress.machine import HOPPER, Level, Machine, Memory
+from tawa.cypress.machine import HOPPER, Auto, Level, Machine, Memory
 from tawa.cypress.place import here
 from tawa.cypress.task import Variant
 from tawa.errors import MappingError, Place
 
 Tunables = tuple[tuple[str, Any], ...]
+Depths = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -26,8 +27,10 @@ class Instance:
     `calls` names the instances that its launches may become, by their task; several of one task
     are taken in the order of the launches. `entry`: the program starts here. At a BLOCK instance:
     `specialize` gives loads a role of their own, `pipeline` is the depth of the rings of its loops,
-    `persistent` lets a block walk over tiles, `group` of them together; `cluster` blocks share
-    loads.
+    for all (``3``), by ring (``{"A B": 3, "S": 2}``: tensors of the program that share one), or
+    `auto`; `persistent` lets a block walk over tiles, `group` of them together; `cluster` blocks
+    share loads. `schedule` "coarse" runs the work between two products of a loop under products,
+    "fine" in order; `turns` lets the warpgroups take turns at the tensor cores.
     `like`: of a leaf that BLOCK launches, the instance after whose first tensor its elements are
     spread. `stage`: of a leaf that writes GLOBAL, SHARED where the tile leaves through it by TMA.
     """
@@ -40,10 +43,12 @@ class Instance:
     calls: tuple[str, ...]
     entry: bool
     specialize: bool
-    pipeline: int
+    pipeline: int | Depths | Auto
     persistent: bool
     group: int
     cluster: int
+    schedule: Literal["fine", "coarse"]
+    turns: bool
     like: str
     stage: Memory | None
     place: Place | None = field(compare=False)
@@ -59,10 +64,12 @@ class Instance:
         calls: Sequence[str] = (),
         entry: bool = False,
         specialize: bool = False,
-        pipeline: int = 1,
+        pipeline: int | Table[str, int] | Depths | Auto = 1,
         persistent: bool = False,
         group: int = 8,
         cluster: int = 1,
+        schedule: Literal["fine", "coarse"] = "fine",
+        turns: bool = False,
         like: str = "",
         stage: Memory | None = None,
         place: Place | None = None,
@@ -72,7 +79,10 @@ class Instance:
             **{"tunables": tuple((tunables or {}).items()), "calls": tuple(calls)},
             **{"entry": entry, "specialize": specialize, "pipeline": pipeline, "group": group},
             **{"persistent": persistent, "cluster": cluster, "like": like, "stage": stage},
+            **{"schedule": schedule, "turns": turns},
         }
+        if isinstance(pipeline, Table):
+            values["pipeline"] = tuple(pipeline.items())
         for key, value in values.items():
             object.__setattr__(self, key, value)
         object.__setattr__(self, "place", place or here())
@@ -111,18 +121,26 @@ class Instance:
                     remedy=f"write dict({name}=...)",
                 )
         for name, value in self.tunables:
-            if not isinstance(value, Level) and (type(value) is not int or value < 1):
+            if not isinstance(value, Level | Auto) and (type(value) is not int or value < 1):
                 raise MappingError(
                     f'"{self.name}": {name}={value!r}',
                     place=self.place,
-                    why="a tunable is an int of 1 or more, or a level",
+                    why="a tunable is an int of 1 or more, a level, or cy.auto",
                 )
-        for name in ("pipeline", "cluster", "group"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
+        depths = dict(self.pipeline) if isinstance(self.pipeline, tuple) else {"": self.pipeline}
+        counts: list[tuple[str, Any]] = [("cluster", self.cluster), ("group", self.group)]
+        counts += [(f"pipeline {ring}".strip(), depth) for ring, depth in depths.items()]
+        for name, value in counts:
+            if not isinstance(value, Auto) and (type(value) is not int or value < 1):
                 raise MappingError(
                     f'"{self.name}": {name}={value!r}', place=self.place, why="it counts from 1"
                 )
+        if self.schedule not in ("fine", "coarse"):
+            raise MappingError(
+                f'"{self.name}": schedule={self.schedule!r}',
+                place=self.place,
+                why='it is "fine" or "coarse"',
+            )
         if variant.inner and (self.like or self.stage):
             raise MappingError(
                 f'"{self.name}": like and stage are of leaves, {variant.name} is inner',
@@ -144,6 +162,8 @@ class Instance:
             value: Any = getattr(self, each.name)
             if each.compare and value != _DEFAULTS[each.name]:
                 shown: Any = [*value] if each.name == "calls" else value
+                if each.name == "pipeline" and isinstance(value, tuple):
+                    shown = dict(self.pipeline)  # pyright: ignore[reportArgumentType]
                 text = str(value) if isinstance(value, Memory) else repr(shown)
                 parts.append(f"{each.name}={text}".replace("'", '"'))
         return f"I({', '.join(parts)})"
@@ -151,7 +171,7 @@ class Instance:
 
 _DEFAULTS: dict[str, Any] = {
     **{"calls": (), "entry": False, "specialize": False, "pipeline": 1, "persistent": False},
-    **{"group": 8, "cluster": 1, "like": "", "stage": None},
+    **{"group": 8, "cluster": 1, "like": "", "stage": None, "schedule": "fine", "turns": False},
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tawa.cypress.machine import THREAD, WARP, Level
+from tawa.cypress.machine import THREAD, WARP, Auto, Level
 from tawa.cypress.place import here, names_at
 from tawa.cypress.size import Int, Size, cdiv, combine, key, quotient
 from tawa.cypress.tensor import Piece, Tensor
@@ -114,7 +114,7 @@ class Wgmma:
     """The instruction ``wgmma.m64nNk16``, by its shape."""
 
     m: int
-    n: int
+    n: int | Auto
     k: int
 
     def __str__(self) -> str:
@@ -122,12 +122,14 @@ class Wgmma:
         return f"wgmma {self.m}x{self.n}x{self.k}"
 
 
-def wgmma(m: int, n: int, k: int) -> Wgmma:
+def wgmma(m: int, n: int | Auto, k: int) -> Wgmma:
     """Return the instruction of a shape: m = 64, n a multiple of 8 up to 256, k = 16.
+
+    With `auto` for n it is as wide as the tile that is parted for it.
 
     Source: PTX ISA, "wgmma.mma_async", shapes of .f16 and .bf16.
     """
-    if m != 64 or n % 8 or not 8 <= n <= 256 or k != 16:
+    if m != 64 or k != 16 or not (isinstance(n, Auto) or (n % 8 == 0 and 8 <= n <= 256)):
         raise MappingError(
             f"there is no wgmma of {m}x{n}x{k}",
             place=here(),
@@ -152,6 +154,10 @@ def mma(tensor: Tensor, instruction: Wgmma, level: Level, at: str) -> Partition:
         )
     rows, columns = tensor.shape
     wide_at = rows if at == "BT" else columns
+    if isinstance(instruction.n, Auto) and isinstance(wide_at, int):
+        width = wgmma(instruction.m, wide_at, 16).n if at != "A" else 8
+        instruction = Wgmma(instruction.m, width, instruction.k)
+    assert isinstance(instruction.n, int)
     by_rows = 4 if level == WARP and at in "AC" else 1
     need = {
         "A": (instruction.m, instruction.k),

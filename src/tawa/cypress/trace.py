@@ -132,7 +132,8 @@ def _loop(kind: Literal["srange", "prange"], extents: Sequence[Int], place: Plac
             tracer.left = place
         tracer.bodies.pop()
     whole = tuple(combine("+", extent, 0) for extent in extents)
-    tracer.bodies[-1].append(Loop(kind, indices, whole, tuple(body), place))
+    if not any(isinstance(extent, int) and extent < 1 for extent in whole):
+        tracer.bodies[-1].append(Loop(kind, indices, whole, tuple(body), place))
 
 
 def launch(task: str, *tensors: Any) -> None:

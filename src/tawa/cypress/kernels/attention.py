@@ -1,8 +1,9 @@
 """O = softmax(Q K^T / sqrt(D)) V: the loops of FlashAttention-2 and of FlashAttention-3.
 
-Tensors are [batch * heads, sequence, D]. Scores are scaled in the exponent, in base two. Tiles of
-keys that need a mask come first, from the last back, and the rest, which every row sees, after them.
-The third generation's loop is the second's with the next scores ahead of the last product.
+Tensors are [batch * heads, sequence, D]. Scores are scaled in the exponent, in base two. The
+loop of the second takes the tiles of keys in order, those that need a mask last. That of the third
+begins with the last tile, and multiplies the next queries and keys before the weights and values of
+the tile at hand.
 """
 
 # ruff: noqa: N803, D103, C408 - tensors are matrices, tunables are given as keywords are
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import tawa.cypress as cy
 import tawa.language as tl
-from tawa.cypress import BLOCK, GLOBAL, HOST, NONE, REGISTER, SHARED, Tensor, f16, f32
+from tawa.cypress import BLOCK, GLOBAL, HOST, REGISTER, SHARED, WARPGROUP, Tensor, f16, f32
 
 T16, B16, I = Tensor[f16, 2], Tensor[f16, 3], cy.Instance  # noqa: E741
 
@@ -67,6 +68,38 @@ def fa2_causal(O: T16, Q: T16, K: T16, V: T16, *, W: int):
     for j in cy.srange(Q.shape[0] // W):
         _step(Q, k[whole + j, 0], v[whole + j, 0], acc, top, total, "hide_after")
     cy.launch("finish", O, acc, total)
+
+
+@cy.inner("attention", reads="Q K V", writes="O")
+def fa3_full(O: T16, Q: T16, K: T16, V: T16, *, W: int):
+    k, v = (cy.blocks(t, (W, t.shape[1])) for t in (K, V))
+    _ahead(O, Q, k, v, k.grid[0] - 1, 1, "hide")
+
+
+@cy.inner("attention", reads="Q K V", writes="O")
+def fa3_causal(O: T16, Q: T16, K: T16, V: T16, *, W: int):
+    k, v = (cy.blocks(t, (W, t.shape[1])) for t in (K, V))
+    _ahead(O, Q, k, v, k.grid[0] - 1, Q.shape[0] // W, "hide_after")
+
+
+def _ahead(O, Q, k, v, last, masked, mask):
+    """Launch the third generation's loops; `masked` tiles from the `last` back need the mask."""
+    acc, top, total = _state(O)
+    s = _scores(Q, k[last, 0], mask)
+    p = cy.make_tensor(f16, s.shape)
+    cy.launch("softmax", p, top, total, acc, s)
+    for j in cy.srange(masked - 1):
+        _next(Q, k[last - 1 - j, 0], v[last - j, 0], acc, top, total, p, mask)
+    for j in cy.srange(last - (masked - 1)):
+        _next(Q, k[last - masked - j, 0], v[last - masked + 1 - j, 0], acc, top, total, p)
+    cy.launch("mma", acc, p, v[0, 0])
+    cy.launch("finish", O, acc, total)
+
+
+def _next(Q, k, v, acc, top, total, p, mask=""):
+    s = _scores(Q, k, mask)
+    cy.launch("mma", acc, p, v)
+    cy.launch("softmax", p, top, total, acc, s)
 
 
 def _state(O):
@@ -131,24 +164,44 @@ def finish_leaf(O, A, L):
     return (A / tl.where(L > 0, L, 1.0)[:, None]).to(O.dtype)
 
 
-def fa2(
-    WGS: int = 2, U: int = 128, W: int = 128, D: int = 128, causal: bool = False, pipeline: int = 2
+def attention(
+    loop: str = "fa3",
+    WGS: int = 2,
+    U: int = 128,
+    W: int = 128,
+    D: int = 128,
+    causal: bool = False,
+    depth: int = 2,
+    queries: int = 1,
+    **how: object,
 ) -> cy.Mapping:
-    """Return a mapping: WGS warpgroups on U queries, keys and values `pipeline` tiles of W ahead."""
-    how = dict(specialize=True, pipeline=pipeline)
+    """Return a mapping: WGS warpgroups on U queries, keys and values `depth` tiles of W ahead.
+
+    `loop` is "fa2" or "fa3", `queries` the slots of Q, `how` further fields of the block's instance.
+    """
+    variants = {
+        ("fa2", False): fa2_full,
+        ("fa2", True): fa2_causal,
+        ("fa3", False): fa3_full,
+        ("fa3", True): fa3_causal,
+    }
+    pipeline = {"Q": queries, "K": depth, "V": depth}
+    how = dict(specialize=True, pipeline=pipeline, turns=WGS == 2) | how
     calls = ["clear", "lowest", "scores", "hide", "softmax", "product", "finish"]
-    host, block = (causal_host, fa2_causal) if causal else (full_host, fa2_full)
+    places = [GLOBAL, SHARED, GLOBAL, GLOBAL]
+    host, block = causal_host if causal else full_host, variants[loop, causal]
     hide = hide_after_leaf if causal else hide_leaf
+    finish = [GLOBAL, REGISTER, REGISTER]
     return cy.Mapping(
         [
             I("host", host, HOST, [GLOBAL] * 4, dict(U=U, D=D), calls=["block"], entry=True),
-            I("block", block, BLOCK, [GLOBAL, SHARED, GLOBAL, GLOBAL], dict(W=W), calls=calls, **how),
-            *cy.lib.mma_t("scores", WGS=WGS, N=W),
-            *cy.lib.mma("product", WGS=WGS, N=D, A=REGISTER),
+            I("block", block, BLOCK, places, dict(W=W), calls=calls, **how),
+            *cy.lib.mma_t("scores", WGS=WGS),
+            *cy.lib.mma("product", WGS=WGS, A=REGISTER),
             *cy.lib.rows("clear", cy.lib.clear_leaf, like="product"),
             *cy.lib.rows("lowest", lowest_leaf, like="product"),
             *cy.lib.rows("hide", hide, like="product"),
             *cy.lib.rows("softmax", softmax_leaf, like="product"),
-            I("finish", finish_leaf, cy.WARPGROUP, [GLOBAL, REGISTER, REGISTER], like="product", stage=SHARED),
+            I("finish", finish_leaf, WARPGROUP, finish, like="product", stage=SHARED),
         ]
     )
