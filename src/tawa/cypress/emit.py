@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
-from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Iota, Slot, warpgroups
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Operation
+
+from tawa.cypress.event import (
+    Call,
+    CopyIn,
+    CopyOut,
+    Event,
+    Events,
+    For,
+    Iota,
+    Slot,
+    calls,
+    warpgroups,
+)
 from tawa.cypress.leaf import call_leaf
 from tawa.cypress.machine import Auto, auto
 from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget
+from tawa.ir import LABEL, tile
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.language.dtypes import dtype
 from tawa.layouts.shared import split_columns
 from tawa.plan.budgets import split_registers
 from tawa.plan.pins import Pins
-from tawa.plan.plan import ArefPlan, LoopPlan, Plan, RolePlan, StorePlan
+from tawa.plan.plan import ArefPlan, LoopPlan, OperandPlan, Plan, RolePlan, StorePlan
 from tawa.target import H200
 
 
@@ -59,13 +74,15 @@ def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
             label = f"{name_}_{'x'.join(map(str, shape))}"
         arguments.setdefault(at, Argument(label, name_, shape))
         elements[label] = tensor.root.element
-    plan, buffers = _plan(events, mapping, {k: a.name for k, a in arguments.items()})
+    moved = [call for call in calls(events.body) if call.a]
+    products = {id(call): f"{call.spread.leaf.name}_{n}" for n, call in enumerate(moved, 1)}
+    plan, buffers = _plan(events, mapping, {k: a.name for k, a in arguments.items()}, products)
     k = KernelBuilder(name)
     descs = {
         at: k.descriptor(each.name, elements[each.name], each.block)
         for at, each in arguments.items()
     }
-    emitter = _Emitter(k, descs)
+    emitter = _Emitter(k, descs, products)
     for axis, index in enumerate(events.indices):
         emitter.known[index.name] = k.program_id(axis).named(str(index))
     emitter.run(events.body)
@@ -76,6 +93,7 @@ def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
 class _Emitter:
     k: KernelBuilder
     descs: dict[tuple[str, tuple[int, ...]], Desc]
+    products: dict[int, str]
     known: dict[str, Value] = field(default_factory=dict[str, Value])
     values: dict[int, Value] = field(default_factory=dict[int, Value])
 
@@ -108,6 +126,8 @@ class _Emitter:
             for slot in call.slots
         ]
         made = call_leaf(self.k, call.spread.leaf, given)
+        if call.a:
+            _product(made, given).attributes[LABEL] = StringAttr(self.products[id(call)])
         for slot, value in zip(call.outputs, made, strict=True):
             self.values[id(slot)] = value.to(slot.element)
 
@@ -152,12 +172,33 @@ class _Emitter:
                 return left % right
 
 
+def _product(made: Sequence[Value], given: Sequence[Value]) -> tile.Dot:
+    """Return the product that a leaf's results come from."""
+    pending, seen = [value.ssa for value in made], {value.ssa for value in given}
+    while pending:
+        owner = pending.pop().owner
+        if isinstance(owner, tile.Dot):
+            return owner
+        if isinstance(owner, Operation):
+            pending += [value for value in owner.operands if value not in seen]
+    raise AssertionError("a leaf that has a product gives it")
+
+
+def _operand(call: Call) -> int:
+    """Return which tensor of a product is its first operand."""
+    held = [any(part.held.endswith(" A") for part in parts) for parts in call.spread.parts]
+    return held.index(True)
+
+
 def _shaped(value: Value, shape: tuple[int, ...]) -> Value:
     return value if value.shape == shape else value.reshape(*shape)
 
 
 def _plan(
-    events: Events, mapping: Mapping, names: dict[tuple[str, tuple[int, ...]], str]
+    events: Events,
+    mapping: Mapping,
+    names: dict[tuple[str, tuple[int, ...]], str],
+    products: dict[int, str],
 ) -> tuple[Plan | Pins, tuple[tuple[str, int], ...]]:
     """Return the plan that a mapping says, and the buffers in shared memory."""
     block = events.block
@@ -187,6 +228,12 @@ def _plan(
         (f"{name} x {ring.depth} slots", ring.depth * _bytes(sizes[name].slot))
         for ring in rings
         for name in ring.payload
+    ]
+    moved = [call for call in calls(events.body) if id(call) in products]
+    buffers += [
+        (f"A of {products[id(call)]}", _bytes(call.slots[_operand(call)]))
+        for call in moved
+        if call.a == "shared"
     ]
     parts, stages = _stages(stores, mapping.ceiling - sum(size for _, size in buffers))
     buffers += stages
@@ -228,6 +275,7 @@ def _plan(
             )
             for store in stores
         ),
+        operands=tuple(OperandPlan(products[id(call)], call.a) for call in moved if call.a),
         warps=4 * (groups + 1) if block.specialize else 4 * groups,
         persistent=block.persistent,
         group=block.group if block.persistent else 0,

@@ -8,6 +8,7 @@ there already is not copied again. `lower` makes them of the tree.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tawa.cypress.leaf import LeafFacts
 from tawa.cypress.machine import WARPGROUP
@@ -66,12 +67,16 @@ class Iota:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A leaf on slots; None for a tensor that it only writes."""
+    """A leaf on slots. `a`: of a product, where its first operand is taken from, against its nature.
+
+    What is copied in lies in shared memory, what is computed in registers.
+    """
 
     spread: Spread
     facts: LeafFacts
     slots: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
+    a: Literal["", "registers", "shared"] = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import count
 
 from tawa.cypress.checks import check_leaf_names, check_prange, check_privileges
-from tawa.cypress.machine import BLOCK, HOST, WARP, WARPGROUP
+from tawa.cypress.machine import BLOCK, HOST, WARP, WARPGROUP, Memory
 from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int, Size, key
 from tawa.cypress.tensor import Tensor
@@ -130,11 +130,10 @@ def spread_of(root: Node, node: Node) -> Spread:
     """Return what a spread node, or a leaf that BLOCK launches, comes down to."""
     positions = tuple(range(len(node.parameters)))
     parts: list[tuple[Part, ...]] = [()] * len(positions)
-    memories: list[tuple[str, ...]] = [()] * len(positions)
+    memories: list[tuple[Memory, ...]] = [()] * len(positions)
     top, where = node, positions
     while node.instance.variant.inner:
-        seen = [str(memory) for memory in node.instance.mems]
-        memories = [(*m, s) for m, s in zip(memories, seen, strict=True)]
+        memories = [(*m, s) for m, s in zip(memories, node.instance.mems, strict=True)]
         loop, launch = _only_loop(node)
         child = node.child(launch)
         own = {id(p): n for n, p in enumerate(node.parameters)}
@@ -152,7 +151,7 @@ def spread_of(root: Node, node: Node) -> Spread:
         where = tuple(where[n] for n in kept)
         node = child
     leaf = node.instance
-    memories = [(*m, str(s)) for m, s in zip(memories, leaf.mems, strict=True)]
+    memories = [(*m, s) for m, s in zip(memories, leaf.mems, strict=True)]
     if leaf.like:
         model = next((n for n in root.walk() if n.instance.name == leaf.like), None)
         if model is None:

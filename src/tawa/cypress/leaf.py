@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tawa import inline
+from tawa.cypress.machine import SHARED
 from tawa.cypress.mapping import Instance
 from tawa.cypress.tree import Part, Spread
 from tawa.errors import MappingError, Place
@@ -226,7 +227,7 @@ def _check_wgmma(spread: Spread, facts: LeafFacts) -> None:
     ):
         held = next((part.held for part in parts if part.held), "")
         operand = held.split()[-1] if held else ""
-        if not leaf.like and facts.products and operand in ("B", "BT") and memories[-1] != "SHARED":
+        if not leaf.like and facts.products and operand in ("B", "BT") and memories[-1] != SHARED:
             raise MappingError(
                 f'"{leaf.name}": {name} of wgmma is mapped to {memories[-1]}',
                 place=leaf.place,

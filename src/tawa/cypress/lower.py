@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from tawa.cypress import event
 from tawa.cypress.ends import check_ends
 from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, outputs_of
 from tawa.cypress.instantiate import spread_of
 from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of, shared_out
-from tawa.cypress.machine import BLOCK, GLOBAL, NONE, SHARED
+from tawa.cypress.machine import BLOCK, GLOBAL, NONE, REGISTER, SHARED, Memory
 from tawa.cypress.mapping import Instance
 from tawa.cypress.size import key
 from tawa.cypress.tensor import Tensor
@@ -218,7 +219,7 @@ class _Lowering:
         variant = leaf.variant
         slots: list[Slot] = []
         new: list[tuple[Tensor, Slot]] = []
-        nearest = [next(m for m in each if m != str(NONE)) for each in spread.memories]
+        nearest = [next(m for m in each if m != NONE) for each in spread.memories]
         for name, tensor, memory in zip(variant.parameters, spread.tensors, nearest, strict=True):
             slot = self._slot(tensor)
             if slot is None:
@@ -244,9 +245,24 @@ class _Lowering:
                 self.copied = {at: s for at, s in self.copied.items() if s is not slots[n]}
                 outputs.append(slots[n])
                 self.filled.add(id(slots[n]))
-        self.body.append(Call(spread, facts, tuple(slots), tuple(outputs)))
+        moved = self._moved(spread, facts, slots, nearest)
+        self.body.append(Call(spread, facts, tuple(slots), tuple(outputs), moved))
         for tensor, slot in new:
             self._copy_out(tensor, slot, leaf.stage == SHARED, leaf.name)
+
+    def _moved(
+        self, spread: Spread, facts: LeafFacts, slots: list[Slot], nearest: list[Memory]
+    ) -> Literal["", "registers", "shared"]:
+        """Return where wgmma takes its first operand from, where it does not lie there."""
+        for slot, memory, last, parts in zip(
+            slots, nearest, spread.leaf.mems, spread.parts, strict=True
+        ):
+            if facts.products and any(part.held.endswith(" A") for part in parts):
+                if id(slot) in self.made and SHARED in (memory, last):
+                    return "shared"
+                if id(slot) not in self.made and last == REGISTER:
+                    return "registers"
+        return ""
 
     def _check_parts(
         self, spread: Spread, facts: LeafFacts, shapes: list[tuple[int, ...]]
@@ -264,9 +280,9 @@ class _Lowering:
                 remedy="leave the shape out of its arithmetic, or run it without parts",
             )
 
-    def _from_program(self, leaf: Instance, name: str, tensor: Tensor, nearest: str) -> Slot:
+    def _from_program(self, leaf: Instance, name: str, tensor: Tensor, nearest: Memory) -> Slot:
         read = name in leaf.variant.reads
-        if read and nearest != str(SHARED):
+        if read and nearest != SHARED:
             raise MappingError(
                 f'"{leaf.name}" reads {name} of the program from {nearest}',
                 place=leaf.place,
@@ -279,7 +295,7 @@ class _Lowering:
         return slot
 
     def _check_local(
-        self, leaf: Instance, name: str, tensor: Tensor, slot: Slot, nearest: str, parts: str
+        self, leaf: Instance, name: str, tensor: Tensor, slot: Slot, nearest: Memory, parts: str
     ) -> None:
         if name in leaf.variant.reads and id(slot) not in self.filled:
             raise MappingError(
@@ -291,7 +307,9 @@ class _Lowering:
             )
         if id(slot) in {id(s) for s in self.copied.values()} | self.places:
             return
-        if nearest == "GLOBAL" or (id(slot) in self.made and nearest != "REGISTER"):
+        # The first operand of wgmma may be stored for it: `_moved`.
+        stored = nearest == SHARED and "wgmma" in parts and " A" in parts
+        if nearest == GLOBAL or (id(slot) in self.made and nearest != REGISTER and not stored):
             raise MappingError(
                 f'{tensor.root.name} of "{leaf.name}" is mapped to {nearest}',
                 place=leaf.place,

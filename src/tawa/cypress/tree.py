@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tawa.cypress.machine import BLOCK, Level
+from tawa.cypress.machine import BLOCK, Level, Memory
 from tawa.cypress.mapping import Instance
 from tawa.cypress.size import Int
 from tawa.cypress.tensor import Tensor
@@ -66,7 +66,7 @@ class Spread:
     leaf: Instance
     tensors: tuple[Tensor, ...]
     parts: tuple[tuple[Part, ...], ...]
-    memories: tuple[tuple[str, ...], ...]
+    memories: tuple[tuple[Memory, ...], ...]
 
     def over(self, level: Level) -> int:
         """Return how many processors of a level share the leaf."""

@@ -51,7 +51,13 @@ from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
 from tawa.plan.taking_turns import gains_by_turns
 from tawa.plan.time import estimate
 from tawa.plan.turning import ROLE, TRANSPOSERS, check_turned, find_turned, notes
-from tawa.plan.unhonoured import check_counts, refuse_loops, refuse_roles, refuse_stores
+from tawa.plan.unhonoured import (
+    check_counts,
+    check_operands,
+    refuse_loops,
+    refuse_roles,
+    refuse_stores,
+)
 from tawa.target import H200, Target
 
 NO_PINS = Pins()
@@ -151,6 +157,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
                 f"the plan speaks of {name}",
                 why=f"the kernel has: {', '.join(problem.statements)}",
             )
+    check_operands(problem, plan)
     check_own_rings(problem, plan)
     check_turned(problem, plan)
     check_staged(problem, plan)

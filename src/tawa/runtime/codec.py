@@ -20,7 +20,7 @@ from tawa.codegen.parameters import (
     TensorMapParameter,
 )
 from tawa.frontend.signature import Argument
-from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan
+from tawa.plan.plan import ArefPlan, Declined, LoopPlan, OperandPlan, Plan, RolePlan, StorePlan
 from tawa.runtime.compiled import (
     CompiledKernel,
     Demand,
@@ -44,6 +44,7 @@ _CLASSES: dict[str, type] = {
         Guard,
         LaunchShape,
         LoopPlan,
+        OperandPlan,
         Plan,
         PointerParameter,
         Proof,
