@@ -35,6 +35,7 @@ from tawa.layouts.shared import split_columns
 from tawa.plan.budgets import split_registers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import ArefPlan, LoopPlan, OperandPlan, Plan, RolePlan, StorePlan
+from tawa.plan.planner import rings_of_walk
 from tawa.target import H200
 
 
@@ -213,9 +214,10 @@ def _plan(
             why="rings are filled by a role of their own",
             remedy="write specialize=True, or pipeline=1",
         )
-    if not block.specialize and (block.persistent or block.cluster > 1 or block.turns):
+    roles_only = block.persistent or block.cluster > 1 or block.turns or block.walk != "forward"
+    if not block.specialize and roles_only:
         raise MappingError(
-            f'"{block.name}" is persistent, in a cluster or takes turns, and specialize=False',
+            f'"{block.name}" is persistent, in a cluster, takes turns or has a walk, and specialize=False',
             place=block.place,
             why="walks over tiles, loads for several blocks and turns are those of roles",
             remedy="write specialize=True, or leave them out",
@@ -263,7 +265,8 @@ def _plan(
     }
     plan = Plan(
         roles=roles,
-        arefs=rings if block.specialize else (),
+        arefs=(*rings, *rings_of_walk(block.walk)) if block.specialize else (),
+        walk=block.walk,
         arrangement="pingpong" if block.turns else "cooperative",
         loops=loops,
         stores=tuple(
@@ -301,6 +304,7 @@ def _pins(block: Instance, groups: int, stores: list[CopyOut]) -> Pins:
         persistent=block.persistent,
         group=block.group if block.persistent else None,
         cluster=block.cluster,
+        walk=block.walk if block.walk != "forward" else None,
         arrangement="pingpong" if block.turns else None,
         schedule="coarse" if block.schedule == "coarse" else None,
         store=("tma" if ways.pop() else "registers") if len(ways) == 1 else None,

@@ -9,12 +9,13 @@ import difflib
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tawa.cypress.machine import HOPPER, Auto, Level, Machine, Memory
 from tawa.cypress.place import here
 from tawa.cypress.task import Variant
 from tawa.errors import MappingError, Place
+from tawa.plan.plan import Walk
 
 Tunables = tuple[tuple[str, Any], ...]
 Depths = tuple[tuple[str, int], ...]
@@ -28,8 +29,8 @@ class Instance:
     are taken in the order of the launches. `entry`: the program starts here. At a BLOCK instance:
     `specialize` gives loads a role of their own, `pipeline` is the depth of the rings of its loops,
     for all (``3``), by ring (``{"A B": 3, "S": 2}``: tensors of the program that share one), or
-    `auto`; `persistent` lets a block walk over tiles, `group` of them together; `cluster` blocks
-    share loads. `schedule` "coarse" runs the work between two products of a loop under products,
+    `auto`; `persistent` lets a block walk over tiles, `group` of them together (0: in their order),
+    by a `walk` of `tawa.plan.plan.Plan`; `cluster` blocks share loads. `schedule` "coarse" runs the work between two products of a loop under products,
     "fine" in order; `turns` lets the warpgroups take turns at the tensor cores.
     `like`: of a leaf that BLOCK launches, the instance after whose first tensor its elements are
     spread. `stage`: of a leaf that writes GLOBAL, SHARED where the tile leaves through it by TMA.
@@ -49,6 +50,7 @@ class Instance:
     cluster: int
     schedule: Literal["fine", "coarse"]
     turns: bool
+    walk: Walk
     like: str
     stage: Memory | None
     place: Place | None = field(compare=False)
@@ -70,6 +72,7 @@ class Instance:
         cluster: int = 1,
         schedule: Literal["fine", "coarse"] = "fine",
         turns: bool = False,
+        walk: Walk = "forward",
         like: str = "",
         stage: Memory | None = None,
         place: Place | None = None,
@@ -79,7 +82,7 @@ class Instance:
             **{"tunables": tuple((tunables or {}).items()), "calls": tuple(calls)},
             **{"entry": entry, "specialize": specialize, "pipeline": pipeline, "group": group},
             **{"persistent": persistent, "cluster": cluster, "like": like, "stage": stage},
-            **{"schedule": schedule, "turns": turns},
+            **{"schedule": schedule, "turns": turns, "walk": walk},
         }
         if isinstance(pipeline, Table):
             values["pipeline"] = tuple(pipeline.items())
@@ -128,19 +131,24 @@ class Instance:
                     why="a tunable is an int of 1 or more, a level, or cy.auto",
                 )
         depths = dict(self.pipeline) if isinstance(self.pipeline, tuple) else {"": self.pipeline}
-        counts: list[tuple[str, Any]] = [("cluster", self.cluster), ("group", self.group)]
-        counts += [(f"pipeline {ring}".strip(), depth) for ring, depth in depths.items()]
-        for name, value in counts:
-            if not isinstance(value, Auto) and (type(value) is not int or value < 1):
+        counts: list[tuple[str, Any, int]] = [("cluster", self.cluster, 1), ("group", self.group, 0)]
+        counts += [(f"pipeline {ring}".strip(), depth, 1) for ring, depth in depths.items()]
+        for name, value, least in counts:
+            if not isinstance(value, Auto) and (type(value) is not int or value < least):
                 raise MappingError(
-                    f'"{self.name}": {name}={value!r}', place=self.place, why="it counts from 1"
+                    f'"{self.name}": {name}={value!r}',
+                    place=self.place,
+                    why=f"it counts from {least}",
                 )
-        if self.schedule not in ("fine", "coarse"):
-            raise MappingError(
-                f'"{self.name}": schedule={self.schedule!r}',
-                place=self.place,
-                why='it is "fine" or "coarse"',
-            )
+        words = {"schedule": ("fine", "coarse"), "walk": get_args(Walk)}
+        for name, known in words.items():
+            if (word := getattr(self, name)) not in known:
+                raise MappingError(
+                    f'"{self.name}": {name}={word!r}',
+                    place=self.place,
+                    why=f"it is one of {', '.join(known)}",
+                    remedy=nearest(str(word), known),
+                )
         if variant.inner and (self.like or self.stage):
             raise MappingError(
                 f'"{self.name}": like and stage are of leaves, {variant.name} is inner',
@@ -172,6 +180,7 @@ class Instance:
 _DEFAULTS: dict[str, Any] = {
     **{"calls": (), "entry": False, "specialize": False, "pipeline": 1, "persistent": False},
     **{"group": 8, "cluster": 1, "like": "", "stage": None, "schedule": "fine", "turns": False},
+    "walk": "forward",
 }
 
 

@@ -23,19 +23,24 @@ def full_host(O: B16, Q: B16, K: B16, V: B16, *, U: int, D: int):
     _same(O, Q, K, V)
     o, q = (cy.blocks(t, (None, U, D)) for t in (O, Q))
     k, v = (cy.blocks(t, (None, t.shape[1], D)) for t in (K, V))
-    for n, i in cy.prange(*o.grid[:2]):
+    for i, n in cy.prange(o.grid[1], o.grid[0]):
         cy.launch("attention", o[n, i, 0], q[n, i, 0], k[n, 0, 0], v[n, 0, 0])
 
 
 @cy.inner("attention", reads="Q K V", writes="O")
 def causal_host(O: B16, Q: B16, K: B16, V: B16, *, U: int, D: int):
-    """A block of queries is given the keys up to its last row: query i sees the keys up to i."""
+    """A block of queries is given the keys up to its last row: query i sees the keys up to i.
+
+    Blocks with the most keys come first.
+    """
     _same(O, Q, K, V)
     cy.same(Q.shape[1], K.shape[1])
     o, q = (cy.blocks(t, (None, U, D)) for t in (O, Q))
-    for n, i in cy.prange(*cy.blocks(K, (None, U, D)).grid[:2]):
-        k, v = (cy.blocks(t, (None, (i + 1) * U, D)) for t in (K, V))
-        cy.launch("attention", o[n, i, 0], q[n, i, 0], k[n, 0, 0], v[n, 0, 0])
+    blocks = cy.blocks(K, (None, U, D)).grid[1]
+    for i, n in cy.prange(blocks, o.grid[0]):
+        at = blocks - 1 - i
+        k, v = (cy.blocks(t, (None, (at + 1) * U, D)) for t in (K, V))
+        cy.launch("attention", o[n, at, 0], q[n, at, 0], k[n, 0, 0], v[n, 0, 0])
 
 
 def _same(O, Q, K, V):
@@ -186,7 +191,7 @@ def attention(
         ("fa3", True): fa3_causal,
     }
     pipeline = {"Q": queries, "K": depth, "V": depth}
-    how = dict(specialize=True, pipeline=pipeline, turns=WGS == 2) | how
+    how = dict(specialize=True, pipeline=pipeline, turns=WGS == 2, persistent=True, group=0) | how
     calls = ["clear", "lowest", "scores", "hide", "softmax", "product", "finish"]
     places = [GLOBAL, SHARED, GLOBAL, GLOBAL]
     host, block = causal_host if causal else full_host, variants[loop, causal]
