@@ -217,7 +217,7 @@ def _plan(
     roles_only = block.persistent or block.cluster > 1 or block.turns or block.walk != "forward"
     if not block.specialize and roles_only:
         raise MappingError(
-            f'"{block.name}" is persistent, in a cluster, takes turns or has a walk, and specialize=False',
+            f'"{block.name}" is persistent or in a cluster, takes turns or has a walk, and specialize=False',
             place=block.place,
             why="walks over tiles, loads for several blocks and turns are those of roles",
             remedy="write specialize=True, or leave them out",

@@ -210,3 +210,21 @@ def attention(
             I("finish", finish_leaf, WARPGROUP, finish, like="product", stage=SHARED),
         ]
     )
+
+
+def mappings(D: int = 128, causal: bool = False) -> dict[str, cy.Mapping]:
+    """Return the mappings by name: of FA2 with two and three warpgroups, of FA3 with two.
+
+    `D` is 64, 128 or 256. Three warpgroups have 192 queries, of heads that are no wider than 128.
+    """
+    wide = 64 if D == 256 else 128
+    tile = dict(D=D, W=wide, causal=causal)
+    found = {
+        # At 256 columns the values of two trips at once do not fit into registers.
+        "FA2, two warpgroups": attention("fa2", schedule="fine" if D == 256 else "coarse", **tile),
+        "FA3, two warpgroups": attention("fa3", **tile),
+    }
+    if D < 256:
+        W = 96 if D == 64 else 64
+        found["FA2, three warpgroups"] = attention("fa2", WGS=3, U=192, **{**tile, "W": W})
+    return found

@@ -26,36 +26,41 @@ def sums_host(C: T16, Y: T32, A: T16, B: T16, *, U: int, V: int):
 def sums_block(C: T16, Y: V32, A: T16, B: T16, *, W: int):
     a, b = cy.blocks(A, (A.shape[0], W)), cy.blocks(B, (W, B.shape[1]))
     acc = cy.make_tensor(f32, C.shape)
-    total = cy.make_tensor(f32, Y.shape)
+    total = cy.make_tensor(f32, (A.shape[0], W))  # columns join after the loop alone
     cy.launch("clear", acc)
     cy.launch("clear", total)
     for k in cy.srange(a.grid[1]):
         cy.launch("mma", acc, a[0, k], b[k, 0])
-        cy.launch("sum", total, a[0, k])
+        cy.launch("add", total, a[0, k])
     cy.launch("copy", C, acc)
-    cy.launch("copy", Y, total)
+    cy.launch("sum", Y, total)
 
 
-@cy.leaf("sum", reads="R A", writes="R")
-def sum_leaf(R, A):
-    return R + tl.sum(A.to(tl.float32), 1)
+@cy.leaf("add", reads="R A", writes="R")
+def add_leaf(R, A):
+    return R + A.to(tl.float32)
+
+
+@cy.leaf("sum", reads="R", writes="Y")
+def sum_leaf(Y, R):
+    return tl.sum(R, 1)
 
 
 def sums(
     WGS: int = 2, U: int = 128, V: int = 256, W: int = 64, pipeline: int = 4
 ) -> cy.Mapping:
     """Return a mapping: WGS warpgroups on a tile of U x V, each sums the rows that it multiplies."""
-    calls = ["clear", "tile", "sum", "copy", "copy_sum"]
+    calls = ["clear", "tile", "add", "copy", "sum"]
     how = dict(specialize=True, pipeline=pipeline, persistent=True)
     return cy.Mapping(
         [
             I("host", sums_host, HOST, [GLOBAL] * 4, dict(U=U, V=V), calls=["block"], entry=True),
             I("block", sums_block, BLOCK, [GLOBAL] * 4, dict(W=W), calls=calls, **how),
             *cy.lib.mma("tile", WGS=WGS, N=V),
-            *cy.lib.rows("sum", sum_leaf, like="tile", mems=[REGISTER, SHARED]),
+            *cy.lib.rows("add", add_leaf, like="tile", mems=[REGISTER, SHARED]),
+            *cy.lib.rows("sum", sum_leaf, like="tile", mems=[GLOBAL, REGISTER]),
             *cy.lib.rows("clear", cy.lib.clear_leaf, like="tile"),
             *cy.lib.copy("copy", like="tile", stage=SHARED),
-            *cy.lib.rows("copy_sum", cy.lib.copy_leaf, like="tile", mems=[GLOBAL, REGISTER]),
         ]
     )
 
