@@ -39,7 +39,7 @@ class Instance:
     name: str
     variant: Variant
     level: Level
-    mems: tuple[Memory, ...]
+    mems: tuple[Memory, ...]  # or `auto`, until a program is made
     tunables: Tunables
     calls: tuple[str, ...]
     entry: bool
@@ -60,7 +60,7 @@ class Instance:
         name: str,
         variant: Variant,
         level: Level,
-        mems: Sequence[Memory],
+        mems: Sequence[Memory | Auto],
         tunables: Table[str, Any] | None = None,
         *,
         calls: Sequence[str] = (),
@@ -160,6 +160,16 @@ class Instance:
         """The memory of each tensor, by parameter."""
         return dict(zip(self.variant.parameters, self.mems, strict=True))
 
+    @property
+    def unsaid(self) -> tuple[str, ...]:
+        """The tunables that are `auto`, but for those that the variant takes so."""
+        hints = self.variant.hints
+        return tuple(
+            name
+            for name, value in self.tunables
+            if isinstance(value, Auto) and "Auto" not in str(hints[name])
+        )
+
     def __str__(self) -> str:
         """Return the instance as Python; `I` is `cy.Instance`."""
         mems = ", ".join(map(str, self.mems))
@@ -232,7 +242,7 @@ class Mapping:
                     why=f"its levels are {', '.join(map(str, self.machine.levels))}",
                 )
             for tensor, memory in each.memory.items():
-                if not self.machine.sees(each.level, memory):
+                if not isinstance(memory, Auto) and not self.machine.sees(each.level, memory):
                     seen = ", ".join(map(str, self.machine.seen_by(each.level)))
                     raise MappingError(
                         f"{each.level} does not see {memory}",
@@ -252,6 +262,14 @@ class Mapping:
             place=here(),
             why=f"its instances are {', '.join(names)}",
             remedy=nearest(name, names),
+        )
+
+    @property
+    def open(self) -> bool:
+        """Whether a memory, or a tunable that its variant does not take so, is `auto`."""
+        return any(
+            any(isinstance(memory, Auto) for memory in each.mems) or each.unsaid
+            for each in self.instances
         )
 
     @property

@@ -154,6 +154,10 @@ def program(mapping: Mapping, name: str = "") -> Program:
     Raises MappingError, and OverBudget where the tiles do not fit; the compiler's own errors come
     from `compile`.
     """
+    if mapping.open:
+        from tawa.cypress.search import chosen
+
+        return chosen(mapping, name)
     tree = instantiate(mapping)
     called = name or mapping.entry.variant.task
     events = lower(tree)
