@@ -11,6 +11,8 @@ from cypress_draws import FREEDOMS, PROGRAMS, Draws, agree
 import tawa.cypress as cy
 from tawa.cypress import NONE, REGISTER, SHARED
 from tawa.cypress.kernels import attention, dual, gemm, sums
+from tawa.cypress.search import cycles
+from tawa.cypress.size import sizes_of
 from tawa.errors import ArgumentError, MappingError
 
 
@@ -125,6 +127,30 @@ def test_auto_is_the_planners_choice():
     assert all(ring.depth > 1 for ring in plan.arefs)
     assert "pipeline=cy.auto" in str(program.mapping)
     assert str(plan).splitlines()[0] in program.explain()
+
+
+def test_tunables_and_memories_may_be_left_out():
+    given = gemm.gemm(V=64).with_("host", U=cy.auto).with_("block", W=cy.auto)
+    given = given.with_("tile_leaf", mems=[REGISTER, cy.auto, SHARED])
+    program = cy.program(given)
+    assert dict(program.mapping["host"].tunables)["U"] % 64 == 0
+    assert program.mapping["tile_leaf"].mems[1] == SHARED
+    assert not program.mapping.open
+    with pytest.raises(MappingError, match="C of wgmma 64x64x16 is 64x64 for WARP"):
+        cy.program(given.with_("host", V=72))
+
+
+def test_a_search_gives_a_legal_mapping_that_is_no_slower_by_the_model(capsys):
+    start = cy.program(gemm.gemm(1, 64, 64, 32, 1))
+    a = np.zeros((256, 256), np.float16)
+    found = cy.search(start, a, a, np.zeros_like(a), budget=4)
+    assert str(found.mapping) in capsys.readouterr().out
+    sizes = sizes_of({"C": a, "A": a, "B": a})
+    assert cycles(found, sizes) < cycles(start, sizes)
+    ours = np.ones((72, 72), np.float16)
+    b = np.arange(72 * 72).reshape(72, 72) % 5
+    found(ours, b.astype(np.float16), np.eye(72, dtype=np.float16))
+    np.testing.assert_array_equal(ours, b)
 
 
 def test_extents_that_are_the_same_are_compared_at_the_call():

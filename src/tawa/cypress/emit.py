@@ -219,7 +219,7 @@ def _plan(
         raise MappingError(
             f'"{block.name}" is persistent or in a cluster, takes turns or has a walk, and specialize=False',
             place=block.place,
-            why="walks over tiles, loads for several blocks and turns are those of roles",
+            why="walks over tiles and loads for several blocks are the producer's, turns those of roles",
             remedy="write specialize=True, or leave them out",
         )
     if isinstance(block.pipeline, Auto):
@@ -312,8 +312,8 @@ def _pins(block: Instance, groups: int, stores: list[CopyOut]) -> Pins:
 
 
 def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[ArefPlan, ...]:
-    """Return the rings: one a loop, or as the mapping groups tensors; loads outside of loops have
-    one slot. Equal tiles of several loops turn through one ring.
+    """Return the rings: one a loop, or as the mapping groups tensors; each load outside of loops has
+    one of one slot. Equal tiles of several loops turn through one ring.
     """
     depths = dict(block.pipeline) if isinstance(block.pipeline, tuple) else {}
     every = block.pipeline if isinstance(block.pipeline, int) else 1
@@ -336,7 +336,8 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
                 why=f"it is loaded in the loop over {loop.index}",
                 remedy=f'write pipeline={{..., "{name}": 2}}',
             )
-        members.setdefault((id(loop), shared.get(name, "")), []).append(event)
+        alone = "" if loop is not None else event.slot.name
+        members.setdefault((id(loop), shared.get(name, alone)), []).append(event)
     inside = {id(event) for event, loop in loads if loop is not None}
     found: dict[object, ArefPlan] = {}
     for (_, ring), payload in members.items():

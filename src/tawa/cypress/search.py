@@ -18,7 +18,6 @@ from tawa.cypress.mapping import Mapping as Tasks
 from tawa.cypress.program import Program, program
 from tawa.cypress.size import evaluate, leaves, sizes_of
 from tawa.errors import MappingError, OverBudget, PlanError, TawaError
-from tawa.plan.plan import Plan
 from tawa.plan.time import estimate
 from tawa.runtime.arrays import host_array
 from tawa.runtime.timing import do_bench
@@ -90,14 +89,13 @@ def cycles(made: Program, sizes: Mapping[str, int]) -> float:
 
     Blocks are taken to be alike, as the one in the middle of the grid.
     """
-    events, plan = made.events, made.emitted.plan
+    events = made.events
     grid = [evaluate(extent, sizes) for extent in events.grid]
     middle = {i.name: n // 2 for i, n in zip(events.indices, grid, strict=True)}
     kernel: Any = made.emitted.kernel
     copy = kernel.clone()
-    given = plan if isinstance(plan, Plan) else made.compile().plan
     trips = _trips(events.body, {**sizes, **middle})
-    one = estimate(copy, given, name_statements(copy), trips).total
+    one = estimate(copy, made.plan, name_statements(copy), trips).total
     return one * -(-prod(grid) // H200.multiprocessors)
 
 
