@@ -13,7 +13,7 @@ from tawa.cypress import NONE, REGISTER, SHARED
 from tawa.cypress.kernels import attention, dual, gemm, sums
 from tawa.cypress.search import cycles
 from tawa.cypress.size import sizes_of
-from tawa.errors import ArgumentError, MappingError
+from tawa.errors import ArgumentError, MappingError, OverBudget
 
 
 def in_memory(mapping, tile, above, last):
@@ -107,6 +107,17 @@ def test_the_first_operand_may_be_taken_from_registers_or_shared():
     assert "operand product_leaf_1 a=shared\n" in program.show("plan")
     with pytest.raises(MappingError, match="B of wgmma is mapped to REGISTER"):
         cy.program(gemm.gemm().with_("tile_leaf", mems=[REGISTER, SHARED, REGISTER]))
+
+
+def test_below_a_ceiling_a_tile_takes_the_place_of_one_that_was_read():
+    mapping = attention.attention("fa3", 1, 64, 32, 64)
+    needed = sum(size for _, size in cy.program(mapping).emitted.buffers)
+    program = cy.program(cy.Mapping(mapping.instances, ceiling=needed - 1))
+    assert ("stage of finish, in Q", 0) in program.emitted.buffers
+    assert "store finish_out via=tma parts=1 eviction=first stage=Q\n" in program.show("plan")
+    agree("fa3", program, Random(0))
+    with pytest.raises(OverBudget, match="the ceiling is"):
+        cy.program(cy.Mapping(mapping.instances, ceiling=needed - 8193))
 
 
 def test_depths_are_given_by_tensor():

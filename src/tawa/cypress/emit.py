@@ -39,6 +39,9 @@ from tawa.plan.planner import rings_of_walk
 from tawa.target import H200
 
 
+_STAGE = "stage of "
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """An argument of the kernel: a tensor of the program in blocks of one shape."""
@@ -237,7 +240,14 @@ def _plan(
         for call in moved
         if call.a == "shared"
     ]
-    parts, stages = _stages(stores, mapping.ceiling - sum(size for _, size in buffers))
+    room = mapping.ceiling - sum(size for _, size in buffers)
+    parts, stages = _stages(stores, room)
+    # Of last resort: a tile that leaves takes the place of one that was read before.
+    slots: dict[str, str] = {}
+    if sum(size for _, size in stages) > room and block.specialize:
+        slots = _slots(stores, loads, rings)
+        stages = [(name, size) for name, size in stages if name.removeprefix(_STAGE) not in slots]
+        buffers += [(f"{_STAGE}{store}, in {tile}", 0) for store, tile in slots.items()]
     buffers += stages
     _check_ceiling(events, mapping, buffers)
     roles = _roles(groups, block) if block.specialize else ()
@@ -273,8 +283,9 @@ def _plan(
             StorePlan(
                 f"{store.name}_out",
                 "tma" if store.staged else "registers",
-                parts if store.staged else 1,
+                parts if store.staged and store.name not in slots else 1,
                 eviction=_eviction(store),
+                stage=slots.get(store.name, ""),
             )
             for store in stores
         ),
@@ -387,11 +398,31 @@ def _stages(stores: list[CopyOut], room: int) -> tuple[int, list[tuple[str, int]
             widths = split_columns(columns, element.primitive_bitwidth, parts)
             if store.staged and widths is not None:
                 size = prod(rows) * widths[0] * element.primitive_bitwidth // 8
-                stages.append((f"stage of {store.name}", size))
+                stages.append((f"{_STAGE}{store.name}", size))
         if len(stages) == sum(store.staged for store in stores):
             found.append((parts, stages))
     fits = (each for each in found if sum(size for _, size in each[1]) <= room)
     return next(fits, found[-1])
+
+
+def _slots(
+    stores: list[CopyOut], loads: list[tuple[CopyIn, For | None]], rings: tuple[ArefPlan, ...]
+) -> dict[str, str]:
+    """Return for staged tiles the tile, alone in its ring and outside of loops, that each is like."""
+    alone = {ring.payload[0] for ring in rings if len(ring.payload) == 1 and not ring.also}
+    able = [event for event, loop in loads if loop is None and event.slot.name in alone]
+    found: dict[str, str] = {}
+    for store in stores:
+        alike = (
+            event.slot.name
+            for event in able
+            if block_of(event.source)[1] == block_of(store.target)[1]
+            and event.slot.element == store.target.root.element
+            and event.slot.name not in found.values()
+        )
+        if store.staged and (name := next(alike, "")):
+            found[store.name] = name
+    return found
 
 
 def _check_registers(events: Events, groups: int, budget: int) -> None:
