@@ -107,12 +107,12 @@ def attention_cases(torch: Any) -> Iterator[Case]:
     """16k tokens, hidden size 2048, lengths 512 to 16k."""
     from tawa.kernels.attention import attention as tiles
 
+    sdpa = torch.nn.functional.scaled_dot_product_attention
     for width, causal in ((64, False), (128, False), (128, True), (256, False)):
         for length in (512, 2048, 4096, 16384):
             batch, heads = 16384 // length, 2048 // width
             q, k, v, o = (normal(torch, batch, heads, length, width) for _ in "qkvo")
             flat = [t.flatten(0, 1) for t in (o, q, k, v)]
-            sdpa = torch.nn.functional.scaled_dot_product_attention
             wanted = sdpa(q, k, v, is_causal=causal).flatten(0, 1)
             peers: dict[str, Callable[[], Any]] = {}
             for backend in ("CUDNN_ATTENTION", "FLASH_ATTENTION"):

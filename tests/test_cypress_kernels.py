@@ -6,9 +6,9 @@ from random import Random
 
 import numpy as np
 import pytest
-from cypress_draws import FREEDOMS, PROGRAMS, Draws, agree
 
 import tawa.cypress as cy
+from cypress_draws import FREEDOMS, PROGRAMS, Draws, agree
 from tawa.cypress import NONE, REGISTER, SHARED
 from tawa.cypress.kernels import attention, dual, gemm, sums
 from tawa.cypress.search import cycles

@@ -38,7 +38,6 @@ from tawa.plan.plan import ArefPlan, LoopPlan, OperandPlan, Plan, RolePlan, Stor
 from tawa.plan.planner import rings_of_walk
 from tawa.target import H200
 
-
 _STAGE = "stage of "
 
 
@@ -220,9 +219,11 @@ def _plan(
     roles_only = block.persistent or block.cluster > 1 or block.turns or block.walk != "forward"
     if not block.specialize and roles_only:
         raise MappingError(
-            f'"{block.name}" is persistent or in a cluster, takes turns or has a walk, and specialize=False',
+            f'"{block.name}" is persistent or in a cluster, takes turns or has a walk, and '
+            "specialize=False",
             place=block.place,
-            why="walks over tiles and loads for several blocks are the producer's, turns those of roles",
+            why="walks over tiles and loads for several blocks are the producer's, and turns are "
+            "those of roles",
             remedy="write specialize=True, or leave them out",
         )
     if isinstance(block.pipeline, Auto):
@@ -252,7 +253,9 @@ def _plan(
     _check_ceiling(events, mapping, buffers)
     roles = _roles(groups, block) if block.specialize else ()
     _check_registers(events, groups, roles[1].registers if roles else _registers(groups))
-    depth = {name: ring.depth for ring in rings for each in (ring.payload, *ring.also) for name in each}
+    depth = {
+        name: ring.depth for ring in rings for each in (ring.payload, *ring.also) for name in each
+    }
     coarse = block.schedule == "coarse"
     loops = tuple(
         LoopPlan(
@@ -323,8 +326,8 @@ def _pins(block: Instance, groups: int, stores: list[CopyOut]) -> Pins:
 
 
 def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[ArefPlan, ...]:
-    """Return the rings: one a loop, or as the mapping groups tensors; each load outside of loops has
-    one of one slot. Equal tiles of several loops turn through one ring.
+    """Return the rings: one a loop, or as the mapping groups tensors; each load outside of loops
+    has one of one slot. Equal tiles of several loops turn through one ring.
     """
     depths = dict(block.pipeline) if isinstance(block.pipeline, tuple) else {}
     every = block.pipeline if isinstance(block.pipeline, int) else 1
@@ -408,7 +411,7 @@ def _stages(stores: list[CopyOut], room: int) -> tuple[int, list[tuple[str, int]
 def _slots(
     stores: list[CopyOut], loads: list[tuple[CopyIn, For | None]], rings: tuple[ArefPlan, ...]
 ) -> dict[str, str]:
-    """Return for staged tiles the tile, alone in its ring and outside of loops, that each is like."""
+    """Return for staged tiles the tile like each, alone in its ring and outside of loops."""
     alone = {ring.payload[0] for ring in rings if len(ring.payload) == 1 and not ring.also}
     able = [event for event, loop in loads if loop is None and event.slot.name in alone]
     found: dict[str, str] = {}
@@ -428,10 +431,7 @@ def _slots(
 def _check_registers(events: Events, groups: int, budget: int) -> None:
     """Refuse what cannot be: what a loop carries stays in registers all along."""
     for loop in _loops(events.body):
-        held = [
-            (slot.name, -(-_bytes(slot) // (4 * 128 * groups)))
-            for slot in loop.carried
-        ]
+        held = [(slot.name, -(-_bytes(slot) // (4 * 128 * groups))) for slot in loop.carried]
         needed = sum(count for _, count in held)
         if needed >= budget:
             raise OverBudget(

@@ -9,17 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from enum import Enum
+from typing import Any
 
 from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Iota
 from tawa.cypress.leaf import LeafFacts
-from tawa.cypress.size import Int, Size, affine, key, leaves
+from tawa.cypress.size import Int, Size, key, leaves
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError
 from tawa.ir.functions import FUNCTIONS
 
-End = float | Literal["unknown", "inside", "along"]
-_NEUTRAL = {"add": 0.0, "mul": 1.0, "max": float("-inf"), "min": float("inf"), "or": 0.0, "and": 1.0}
+
+class Past(Enum):
+    """What is past the end along a dimension, where it is not one known number."""
+
+    UNKNOWN = "unknown"
+    INSIDE = "inside"
+    ALONG = "along"
+
+
+UNKNOWN, INSIDE, ALONG = Past
+End = float | Past
+_NEUTRAL = {
+    "add": 0.0,
+    "mul": 1.0,
+    "max": float("-inf"),
+    "min": float("inf"),
+    "or": 0.0,
+    "and": 1.0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +58,12 @@ def _body(body: tuple[Event, ...], state: dict[int, Ends], most: dict[str, Int])
     for event in body:
         match event:
             case CopyIn(slot, source):
-                ends = (0.0 if n else "inside" for n in map(int, _passes(source, most)))
+                ends = (0.0 if n else INSIDE for n in map(int, _passes(source, most)))
                 state[id(slot)] = Ends(None, tuple(ends))
             case Iota(slot, _, extent):
-                state[id(slot)] = Ends(None, ("unknown" if extent is None else 0.0,))
+                state[id(slot)] = Ends(None, (UNKNOWN if extent is None else 0.0,))
             case Call():
-                blank = (Ends(None, ("unknown",) * len(slot.shape)) for slot in event.slots)
+                blank = (Ends(None, (UNKNOWN,) * len(slot.shape)) for slot in event.slots)
                 given = [
                     state.get(id(slot), none) for slot, none in zip(event.slots, blank, strict=True)
                 ]
@@ -66,7 +84,7 @@ def _body(body: tuple[Event, ...], state: dict[int, Ends], most: dict[str, Int])
 
 def _met(one: Ends, other: Ends) -> Ends:
     """Return what holds of a value that is one or the other."""
-    dims = tuple(a if a == b else "unknown" for a, b in zip(one.dims, other.dims, strict=True))
+    dims = tuple(a if a == b else UNKNOWN for a, b in zip(one.dims, other.dims, strict=True))
     return Ends(one.whole if one.whole == other.whole else None, dims)
 
 
@@ -93,7 +111,10 @@ def _below(value: Int, extent: Int, most: dict[str, Int]) -> bool:
             if isinstance(each, int):
                 constant += factor * each
             elif each.op in ("+", "-"):
-                pending += [(factor, each.left), (factor if each.op == "+" else -factor, each.right)]
+                pending += [
+                    (factor, each.left),
+                    (factor if each.op == "+" else -factor, each.right),
+                ]
             elif each.op == "*" and isinstance(each.right, int):
                 pending.append((factor * each.right, each.left))
             elif each.op == "*" and isinstance(each.left, int):
@@ -144,7 +165,7 @@ def _operation(name: str, facts: LeafFacts, operation: Any, operands: list[Ends]
         case "tile.constant":
             value = getattr(operation.value, "data", None)
             whole = None if value is None else float(value)
-            return Ends(whole, ("unknown" if whole is None else whole,) * rank)
+            return Ends(whole, (UNKNOWN if whole is None else whole,) * rank)
         case "tile.elementwise":
             function: str = operation.function.data
             whole = _folded(function, [ends.whole for ends in operands])
@@ -154,24 +175,22 @@ def _operation(name: str, facts: LeafFacts, operation: Any, operands: list[Ends]
             return operands[0]
         case "tile.splat" | "tile.expand_dims" | "tile.broadcast":
             (given,) = operands
-            new: End = "along" if given.whole is None else given.whole
+            new: End = ALONG if given.whole is None else given.whole
             old = list(given.dims)
             if operation.name == "tile.expand_dims":
                 old.insert(axis, new)
             elif operation.name == "tile.splat":
                 old = [new] * rank
             else:
-                before = operation.operands[0].type.get_shape()
+                before: list[int] = [*operation.operands[0].type.get_shape()]
                 old = [new if a != b else e for a, b, e in zip(before, shape, old, strict=True)]
             return Ends(given.whole, tuple(old))
         case "tile.transpose":
-            return Ends(
-                operands[0].whole,
-                tuple(operands[0].dims[each.data] for each in operation.permutation),
-            )
+            to: list[int] = [each.data for each in operation.permutation]
+            return Ends(operands[0].whole, tuple(operands[0].dims[dim] for dim in to))
         case "tile.dot":
             a, b, c = operands
-            if a.dims[1] not in (0, "inside") and b.dims[0] not in (0, "inside"):
+            if a.dims[1] not in (0, INSIDE) and b.dims[0] not in (0, INSIDE):
                 _shows(name, facts, operation, "product")
             rows = 0.0 if a.dims[0] == 0 and c.dims[0] == 0 else _only(a.dims[0], c, 0)
             columns = 0.0 if b.dims[1] == 0 and c.dims[1] == 0 else _only(b.dims[1], c, 1)
@@ -181,29 +200,29 @@ def _operation(name: str, facts: LeafFacts, operation: Any, operands: list[Ends]
             function = body[0].function.data if len(body) == 1 else "reduction"
             # A prefix has nothing of what comes after it.
             ahead = operation.name == "tile.scan" and not operation.reverse
-            ok = all(ends.dims[axis] in (_NEUTRAL.get(function), "inside") for ends in operands)
+            ok = all(ends.dims[axis] in (_NEUTRAL.get(function), INSIDE) for ends in operands)
             if not ahead and not ok:
                 _shows(name, facts, operation, function)
             kept = [end if _idempotent(function, end) else _weak(end) for end in operands[0].dims]
             if len(operands) > 1:
-                kept = ["unknown"] * len(kept)
+                kept = [UNKNOWN] * len(kept)
             if operation.name == "tile.reduce":
                 del kept[axis]
             else:
-                kept[axis] = "unknown"
+                kept[axis] = UNKNOWN
             return Ends(None, tuple(kept))
         case "tile.program_id" | "tile.num_programs" | "tile.desc_extent":
             return Ends(None, ())
         case _:
-            if any(end not in ("inside",) for ends in operands for end in ends.dims):
+            if any(end not in (INSIDE,) for ends in operands for end in ends.dims):
                 _shows(name, facts, operation, operation.name.removeprefix("tile."))
-            return Ends(None, ("unknown",) * rank)
+            return Ends(None, (UNKNOWN,) * rank)
 
 
 def _only(end: End, acc: Ends, dim: int) -> End:
     """Return the end of a product added to `acc`, which may be one number everywhere."""
-    alike = end == "inside" and (acc.whole is not None or acc.dims[dim] == "inside")
-    return "inside" if alike else "unknown"
+    alike = end == INSIDE and (acc.whole is not None or acc.dims[dim] == INSIDE)
+    return INSIDE if alike else UNKNOWN
 
 
 def _idempotent(function: str, end: End) -> bool:
@@ -212,7 +231,7 @@ def _idempotent(function: str, end: End) -> bool:
 
 
 def _weak(end: End) -> End:
-    return end if end in ("inside", "along") else "unknown"
+    return end if end in (INSIDE, ALONG) else UNKNOWN
 
 
 def _fold(function: str, operands: list[Ends], dim: int) -> End:
@@ -227,13 +246,13 @@ def _fold(function: str, operands: list[Ends], dim: int) -> End:
     numbers = [end if isinstance(end, float) else None for end in ends]
     if (known := _folded(function, numbers)) is not None:
         return known
-    if all(e in ("inside", "along") or x.whole is not None for e, x in zip(ends, operands)):
-        return "inside" if "inside" in ends else "along"
-    return "unknown"
+    if all(e in (INSIDE, ALONG) or x.whole is not None for e, x in zip(ends, operands)):
+        return INSIDE if INSIDE in ends else ALONG
+    return UNKNOWN
 
 
 def _end(ends: Ends, dim: int) -> End:
-    return ends.dims[dim] if ends.dims else "along" if ends.whole is None else ends.whole
+    return ends.dims[dim] if ends.dims else ALONG if ends.whole is None else ends.whole
 
 
 def _folded(function: str, numbers: list[float | None]) -> float | None:
@@ -253,7 +272,10 @@ def _folded(function: str, numbers: list[float | None]) -> float | None:
     logic = function in ("and", "or", "xor", "not", "select")
     given = [np.asarray(number, np.float64) for number in numbers]
     if logic:
-        given = [each.astype(bool) if function != "select" or not n else each for n, each in enumerate(given)]
+        given = [
+            each.astype(bool) if function != "select" or not n else each
+            for n, each in enumerate(given)
+        ]
     with np.errstate(all="ignore"):
         made = float(FUNCTIONS[function].numpy(np, *given))
     return None if made != made else made

@@ -67,7 +67,7 @@ class Iota:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A leaf on slots. `a`: of a product, where its first operand is taken from, against its nature.
+    """A leaf on slots. `a`: of a product, where its first operand is taken from, if moved.
 
     What is copied in lies in shared memory, what is computed in registers.
     """

@@ -116,7 +116,8 @@ def rows(
 def mma(name: str, *, WGS: int, N: int | Auto = auto, A: Memory = SHARED) -> tuple[Instance, ...]:
     """Return the tree of C += A B on one tile: WGS warpgroups by rows, wgmma of 64 x N x 16.
 
-    `N` is by default the width of the tile. `A` is where wgmma takes its first operand from: SHARED or REGISTER.
+    `N` is by default the width of the tile. `A` is where wgmma takes its first
+    operand from: SHARED or REGISTER.
     """
     return _mma_tree(name, (mma_tile, mma_split, mma_leaf), WGS, N, A)
 

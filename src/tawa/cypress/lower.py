@@ -50,8 +50,8 @@ def lower(root: Node) -> Events:
             raise MappingError(
                 f'"{each.name}" at {each.level} sets what a block is',
                 place=each.place,
-                why="specialize, pipeline, persistent, cluster, schedule, turns, walk are for all that HOST "
-                "launches",
+                why="specialize, pipeline, persistent, cluster, schedule, turns, walk are for "
+                "all that HOST launches",
                 remedy=f'give them to "{block.instance.name}"',
             )
     lowering = _Lowering(root)
@@ -264,9 +264,7 @@ class _Lowering:
                     return "registers"
         return ""
 
-    def _check_parts(
-        self, spread: Spread, facts: LeafFacts, shapes: list[tuple[int, ...]]
-    ) -> None:
+    def _check_parts(self, spread: Spread, facts: LeafFacts, shapes: list[tuple[int, ...]]) -> None:
         """Refuse a leaf that does something else on parts than on the whole."""
         parts = [_cut(shape, steps) for shape, steps in zip(shapes, spread.parts, strict=True)]
         if spread.leaf.like or parts == shapes:

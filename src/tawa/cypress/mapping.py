@@ -30,8 +30,9 @@ class Instance:
     `specialize` gives loads a role of their own, `pipeline` is the depth of the rings of its loops,
     for all (``3``), by ring (``{"A B": 3, "S": 2}``: tensors of the program that share one), or
     `auto`; `persistent` lets a block walk over tiles, `group` of them together (0: in their order),
-    by a `walk` of `tawa.plan.plan.Plan`; `cluster` blocks share loads. `schedule` "coarse" runs the work between two products of a loop under products,
-    "fine" in order; `turns` lets the warpgroups take turns at the tensor cores.
+    by a `walk` of `tawa.plan.plan.Plan`; `cluster` blocks share loads. `schedule` "coarse" runs the
+    work between two products of a loop under products, "fine" in order; `turns` lets the
+    warpgroups take turns at the tensor cores.
     `like`: of a leaf that BLOCK launches, the instance after whose first tensor its elements are
     spread. `stage`: of a leaf that writes GLOBAL, SHARED where the tile leaves through it by TMA.
     """
@@ -131,7 +132,10 @@ class Instance:
                     why="a tunable is an int of 1 or more, a level, or cy.auto",
                 )
         depths = dict(self.pipeline) if isinstance(self.pipeline, tuple) else {"": self.pipeline}
-        counts: list[tuple[str, Any, int]] = [("cluster", self.cluster, 1), ("group", self.group, 0)]
+        counts: list[tuple[str, Any, int]] = [
+            ("cluster", self.cluster, 1),
+            ("group", self.group, 0),
+        ]
         counts += [(f"pipeline {ring}".strip(), depth, 1) for ring, depth in depths.items()]
         for name, value, least in counts:
             if not isinstance(value, Auto) and (type(value) is not int or value < least):
@@ -180,8 +184,8 @@ class Instance:
             value: Any = getattr(self, each.name)
             if each.compare and value != _DEFAULTS[each.name]:
                 shown: Any = [*value] if each.name == "calls" else value
-                if each.name == "pipeline" and isinstance(value, tuple):
-                    shown = dict(self.pipeline)  # pyright: ignore[reportArgumentType]
+                if each.name == "pipeline" and isinstance(self.pipeline, tuple):
+                    shown = dict(self.pipeline)
                 text = str(value) if isinstance(value, Memory) else repr(shown)
                 parts.append(f"{each.name}={text}".replace("'", '"'))
         return f"I({', '.join(parts)})"

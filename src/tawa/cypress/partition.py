@@ -142,8 +142,8 @@ def mma(tensor: Tensor, instruction: Wgmma, level: Level, at: str) -> Partition:
     """Part an operand of wgmma over the warps of a warpgroup, or the threads of a warp.
 
     `at` is "A", "B" or "C", or "BT" for B as its transpose lies. By WARP, A and C are parted into
-    4 by rows and B is shared. By THREAD C is parted into fragments (PTX ISA, "Register fragments"), A and B are shared. The shape of a
-    fragment is that of the warp's part.
+    4 by rows and B is shared. By THREAD C is parted into fragments (PTX ISA, "Register
+    fragments"), A and B are shared. The shape of a fragment is that of the warp's part.
     """
     place = here()
     if level not in (WARP, THREAD) or at not in ("A", "B", "BT", "C") or len(tensor.shape) != 2:
@@ -175,7 +175,8 @@ def mma(tensor: Tensor, instruction: Wgmma, level: Level, at: str) -> Partition:
         )
     if at != "A" and key(wide_at) != str(instruction.n):
         raise MappingError(
-            f"{tensor} has {wide_at} {'rows' if at == 'BT' else 'columns'}, and is parted for {instruction}",
+            f"{tensor} has {wide_at} {'rows' if at == 'BT' else 'columns'}, and is parted for"
+            f" {instruction}",
             place=place,
             why="a warpgroup's product is one instruction wide",
             remedy=f"write wgmma(64, {wide_at}, 16), or make the tile {instruction.n} wide",

@@ -164,9 +164,11 @@ def overlap(
     return tuple(inner), tuple(outer)
 
 
-def _operator(
-    function: Callable[[Any, Any], Any], turned: bool = False
-) -> Callable[[_Array, Any], _Array]:
+def _unary(function: Callable[[Any], Any]) -> Callable[[_Array], _Array]:
+    return lambda x: _Array(function(x.data), x.dtype)
+
+
+def _operator(function: Any, turned: bool = False) -> Callable[[_Array, Any], _Array]:
     return lambda self, other: self._with(other, function, turned)  # pyright: ignore[reportPrivateUsage]
 
 
@@ -239,11 +241,11 @@ class _Language:
         value = getattr(tl, name)
         if isinstance(value, dtype):
             return value
-        of_numpy = getattr(np, name, None)
+        of_numpy: Any = getattr(np, name, None)
         if name in ("exp", "exp2", "log", "log2", "abs", "sqrt"):
-            return lambda x: _Array(of_numpy(x.data), x.dtype)  # pyright: ignore[reportOptionalCall]
+            return _unary(of_numpy)
         if name in ("maximum", "minimum"):
-            return lambda one, other: one._with(other, of_numpy)
+            return _operator(of_numpy)
         raise MappingError(
             f"the oracle has no tl.{name}",
             why="it has dot, zeros, full, sum, max, maximum, minimum, where, exp, exp2, log, log2, "

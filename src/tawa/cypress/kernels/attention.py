@@ -6,16 +6,18 @@ begins with the last tile, and multiplies the next queries and keys before the w
 the tile at hand.
 """
 
-# ruff: noqa: N803, D103, C408 - tensors are matrices, tunables are given as keywords are
+# ruff: noqa: N803, N806, D103, C408, E741 - tensors are matrices, tunables are given as keywords are
 # Annotations of variants are values, which `cy.inner` reads; leaves are tile language.
 # pyright: basic, reportInvalidTypeForm=false
 from __future__ import annotations
+
+from typing import Any
 
 import tawa.cypress as cy
 import tawa.language as tl
 from tawa.cypress import BLOCK, GLOBAL, HOST, REGISTER, SHARED, WARPGROUP, Tensor, f16, f32
 
-T16, B16, I = Tensor[f16, 2], Tensor[f16, 3], cy.Instance  # noqa: E741
+T16, B16, I = Tensor[f16, 2], Tensor[f16, 3], cy.Instance
 
 
 @cy.inner("attention", reads="Q K V", writes="O")
@@ -178,11 +180,11 @@ def attention(
     causal: bool = False,
     depth: int = 2,
     queries: int = 1,
-    **how: object,
+    **how: Any,
 ) -> cy.Mapping:
     """Return a mapping: WGS warpgroups on U queries, keys and values `depth` tiles of W ahead.
 
-    `loop` is "fa2" or "fa3", `queries` the slots of Q, `how` further fields of the block's instance.
+    `loop` is "fa2" or "fa3", `queries` the slots of Q, `how` further fields of the block.
     """
     variants = {
         ("fa2", False): fa2_full,
@@ -218,7 +220,7 @@ def mappings(D: int = 128, causal: bool = False) -> dict[str, cy.Mapping]:
     `D` is 64, 128 or 256. Three warpgroups have 192 queries, of heads that are no wider than 128.
     """
     wide = 64 if D == 256 else 128
-    tile = dict(D=D, W=wide, causal=causal)
+    tile: dict[str, Any] = dict(D=D, W=wide, causal=causal)
     found = {
         # At 256 columns the values of two trips at once do not fit into registers.
         "FA2, two warpgroups": attention("fa2", schedule="fine" if D == 256 else "coarse", **tile),

@@ -1,14 +1,16 @@
 """C = A B1 + A B2: both products share each tile of A."""
 
-# ruff: noqa: N803, D103, C408 - tensors are matrices, tunables are given as keywords are
+# ruff: noqa: N803, D103, C408, E741 - tensors are matrices, tunables are given as keywords are
 # Annotations of variants are values, which `cy.inner` reads; leaves are tile language.
 # pyright: basic, reportInvalidTypeForm=false
 from __future__ import annotations
 
+from typing import Any
+
 import tawa.cypress as cy
 from tawa.cypress import BLOCK, GLOBAL, HOST, SHARED, Tensor, f16, f32
 
-T16, I = Tensor[f16, 2], cy.Instance  # noqa: E741
+T16, I = Tensor[f16, 2], cy.Instance
 
 
 @cy.inner("dual", reads="A B1 B2", writes="C")
@@ -33,12 +35,10 @@ def dual_block(C: T16, A: T16, B1: T16, B2: T16, *, W: int):
     cy.launch("copy", C, acc)
 
 
-def dual(
-    WGS: int = 2, U: int = 128, V: int = 192, W: int = 64, pipeline: int = 3
-) -> cy.Mapping:
-    """Return a mapping: WGS warpgroups on a tile of U x V, a ring of `pipeline` times three tiles."""
+def dual(WGS: int = 2, U: int = 128, V: int = 192, W: int = 64, pipeline: int = 3) -> cy.Mapping:
+    """Return a mapping: WGS warpgroups on a tile of U x V, a ring of three tiles."""
     calls = ["clear", "tile", "copy"]
-    how = dict(specialize=True, pipeline=pipeline, persistent=True)
+    how: dict[str, Any] = dict(specialize=True, pipeline=pipeline, persistent=True)
     return cy.Mapping(
         [
             I("host", dual_host, HOST, [GLOBAL] * 4, dict(U=U, V=V), calls=["block"], entry=True),

@@ -1,14 +1,16 @@
 """C = A B, of one pair of matrices or of many, and their mappings."""
 
-# ruff: noqa: N803, D103, C408 - tensors are matrices, tunables are given as keywords are
+# ruff: noqa: N803, D103, C408, E741 - tensors are matrices, tunables are given as keywords are
 # Annotations of variants are values, which `cy.inner` reads; leaves are tile language.
 # pyright: basic, reportInvalidTypeForm=false
 from __future__ import annotations
 
+from typing import Any
+
 import tawa.cypress as cy
 from tawa.cypress import BLOCK, GLOBAL, HOST, SHARED, Tensor, f16, f32
 
-T16, B16, I = Tensor[f16, 2], Tensor[f16, 3], cy.Instance  # noqa: E741
+T16, B16, I = Tensor[f16, 2], Tensor[f16, 3], cy.Instance
 
 
 @cy.inner("gemm", reads="A B", writes="C")
@@ -46,7 +48,7 @@ def gemm(
     """Return a mapping: WGS warpgroups on a tile of U x V, loads `pipeline` steps of W ahead."""
     host = batched_host if batched else gemm_host
     calls = ["clear", "tile", "copy"]
-    how = dict(specialize=True, pipeline=pipeline, persistent=True)
+    how: dict[str, Any] = dict(specialize=True, pipeline=pipeline, persistent=True)
     return cy.Mapping(
         [
             I("host", host, HOST, [GLOBAL] * 3, dict(U=U, V=V), calls=["block"], entry=True),

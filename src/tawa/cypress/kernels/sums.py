@@ -1,15 +1,17 @@
 """C = A B and Y[j] = the sums of the rows of A, summed beside the products of column j of tiles."""
 
-# ruff: noqa: N803, D103, C408 - tensors are matrices, tunables are given as keywords are
+# ruff: noqa: N803, D103, C408, E741 - tensors are matrices, tunables are given as keywords are
 # Annotations of variants are values, which `cy.inner` reads; leaves are tile language.
 # pyright: basic, reportInvalidTypeForm=false
 from __future__ import annotations
+
+from typing import Any
 
 import tawa.cypress as cy
 import tawa.language as tl
 from tawa.cypress import BLOCK, GLOBAL, HOST, REGISTER, SHARED, Tensor, f16, f32
 
-T16, V32, T32, I = Tensor[f16, 2], Tensor[f32, 1], Tensor[f32, 2], cy.Instance  # noqa: E741
+T16, V32, T32, I = Tensor[f16, 2], Tensor[f32, 1], Tensor[f32, 2], cy.Instance
 
 
 @cy.inner("sums", reads="A B", writes="C Y")
@@ -46,12 +48,10 @@ def sum_leaf(Y, R):
     return tl.sum(R, 1)
 
 
-def sums(
-    WGS: int = 2, U: int = 128, V: int = 256, W: int = 64, pipeline: int = 4
-) -> cy.Mapping:
-    """Return a mapping: WGS warpgroups on a tile of U x V, each sums the rows that it multiplies."""
+def sums(WGS: int = 2, U: int = 128, V: int = 256, W: int = 64, pipeline: int = 4) -> cy.Mapping:
+    """Return a mapping: WGS warpgroups on a tile of U x V, each sums its rows."""
     calls = ["clear", "tile", "add", "copy", "sum"]
-    how = dict(specialize=True, pipeline=pipeline, persistent=True)
+    how: dict[str, Any] = dict(specialize=True, pipeline=pipeline, persistent=True)
     return cy.Mapping(
         [
             I("host", sums_host, HOST, [GLOBAL] * 4, dict(U=U, V=V), calls=["block"], entry=True),

@@ -59,9 +59,9 @@ def operand_a(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
     """Return operand A: the view of it where wgmma reads that, else its registers.
 
     A plan may say otherwise (`OperandPlan`), of 16-bit elements, the only ones that registers hold
-    as they lie in memory. Registers that stay the same round a loop are stored once before it. ptxas 13.0 takes the
-    registers of an operand for free once the product has read them: with a branch in the loop it
-    gave them to other values, and later trips multiplied those.
+    as they lie in memory. Registers that stay the same round a loop are stored once before it.
+    ptxas 13.0 takes the registers of an operand for free once the product has read them: with a
+    branch in the loop it gave them to other values, and later trips multiplied those.
 
     What threads load as it lies in memory, in runs along K, is stored as well: a thread's part of a
     fragment is runs of 4 bytes, four times the accesses.
