@@ -29,8 +29,8 @@ from tawa.cypress.machine import (
 )
 from tawa.cypress.mapping import Instance, Mapping
 from tawa.cypress.partition import Partition, blocks, mma, wgmma
-from tawa.cypress.program import Program, program
-from tawa.cypress.search import search
+from tawa.cypress.program import Program
+from tawa.cypress.search import program, search
 from tawa.cypress.task import Variant, inner, leaf
 from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import index, inside, launch, make_tensor, prange, same, srange

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
-
-from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Operation
 
 from tawa.cypress.event import (
     Call,
@@ -28,7 +25,6 @@ from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget
-from tawa.ir import LABEL, tile
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.language.dtypes import dtype
 from tawa.layouts.shared import split_columns
@@ -130,7 +126,7 @@ class _Emitter:
         ]
         made = call_leaf(self.k, call.spread.leaf, given)
         if call.a:
-            _product(made, given).attributes[LABEL] = StringAttr(self.products[id(call)])
+            self.k.name_product(made, given, self.products[id(call)])
         for slot, value in zip(call.outputs, made, strict=True):
             self.values[id(slot)] = value.to(slot.element)
 
@@ -173,18 +169,6 @@ class _Emitter:
                 return left // right
             case _:
                 return left % right
-
-
-def _product(made: Sequence[Value], given: Sequence[Value]) -> tile.Dot:
-    """Return the product that a leaf's results come from."""
-    pending, seen = [value.ssa for value in made], {value.ssa for value in given}
-    while pending:
-        owner = pending.pop().owner
-        if isinstance(owner, tile.Dot):
-            return owner
-        if isinstance(owner, Operation):
-            pending += [value for value in owner.operands if value not in seen]
-    raise AssertionError("a leaf that has a product gives it")
 
 
 def _operand(call: Call) -> int:

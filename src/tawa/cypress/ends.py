@@ -17,7 +17,7 @@ from tawa.cypress.leaf import LeafFacts
 from tawa.cypress.size import Int, Size, key, leaves
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError
-from tawa.ir.functions import FUNCTIONS
+from tawa.ir.build import FUNCTIONS
 
 
 class Past(Enum):

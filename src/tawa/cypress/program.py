@@ -170,16 +170,8 @@ class Program:
         return lines
 
 
-def program(mapping: Mapping, name: str = "") -> Program:
-    """Instantiate a mapping, check it, and make the kernel's tile IR and plan.
-
-    Raises MappingError, and OverBudget where the tiles do not fit; the compiler's own errors come
-    from `compile`.
-    """
-    if mapping.open:
-        from tawa.cypress.search import chosen
-
-        return chosen(mapping, name)
+def complete(mapping: Mapping, name: str = "") -> Program:
+    """Return the program of a mapping that says all; raises what `cy.program` raises."""
     tree = instantiate(mapping)
     called = name or mapping.entry.variant.task
     events = lower(tree)

@@ -11,14 +11,13 @@ from itertools import combinations, product
 from math import prod
 from typing import Any, cast
 
-from tawa.analysis.naming import name_statements
 from tawa.cypress.event import Event, Events, For
 from tawa.cypress.machine import GLOBAL, NONE, REGISTER, SHARED, Auto
 from tawa.cypress.mapping import Mapping as Tasks
-from tawa.cypress.program import Program, program
+from tawa.cypress.program import Program, complete
 from tawa.cypress.size import evaluate, leaves, sizes_of
 from tawa.errors import MappingError, OverBudget, PlanError, TawaError
-from tawa.plan.time import estimate
+from tawa.plan.time import tile_cycles
 from tawa.runtime.arrays import host_array
 from tawa.runtime.timing import do_bench
 from tawa.target import H200
@@ -27,6 +26,15 @@ _STARTS = (128, 64, 256, 32, 2, 1, 3)
 _REFUSALS = (MappingError, OverBudget, PlanError)
 _MEASURED = 6
 """How many of the likely best are timed, at most."""
+
+
+def program(mapping: Tasks, name: str = "") -> Program:
+    """Instantiate a mapping, check it, and make the kernel's tile IR and plan.
+
+    Tunables and memories that are `auto` are chosen. Raises MappingError, and OverBudget where the
+    tiles do not fit; the compiler's own errors come from `compile`.
+    """
+    return _chosen(mapping, name) if mapping.open else complete(mapping, name)
 
 
 def search(start: Program, *tensors: Any, budget: float = 60.0) -> Program:
@@ -71,7 +79,7 @@ def _climbed(
             if str(mapping) in found or not go_on():
                 continue
             try:
-                made = program(mapping, start.name)
+                made = complete(mapping, start.name)
             except _REFUSALS:
                 continue
             found[str(mapping)] = cycles(made, sizes), made
@@ -93,9 +101,8 @@ def cycles(made: Program, sizes: Mapping[str, int]) -> float:
     grid = [evaluate(extent, sizes) for extent in events.grid]
     middle = {i.name: n // 2 for i, n in zip(events.indices, grid, strict=True)}
     kernel: Any = made.emitted.kernel
-    copy = kernel.clone()
     trips = _trips(events.body, {**sizes, **middle})
-    one = estimate(copy, made.plan, name_statements(copy), trips).total
+    one = tile_cycles(kernel, made.plan, trips)
     return one * -(-prod(grid) // H200.multiprocessors)
 
 
@@ -161,7 +168,7 @@ def tuned(mapping: Tasks, values: Mapping[str, Any]) -> Tasks:
     return mapping
 
 
-def chosen(mapping: Tasks, name: str) -> Program:
+def _chosen(mapping: Tasks, name: str) -> Program:
     """Return a program in which what is `auto` among tunables and memories has its likely best
     value, for tensors of 4096 in each dimension.
 
@@ -187,7 +194,7 @@ def chosen(mapping: Tasks, name: str) -> Program:
             for (at, n), memory in zip(places, given, strict=True):
                 made = made.with_(at, mems=[*made[at].mems[:n], memory, *made[at].mems[n + 1 :]])
             try:
-                legal.append(program(made, name))
+                legal.append(complete(made, name))
             except _REFUSALS as refusal:
                 refused.append(refusal)
         if legal:

@@ -213,8 +213,8 @@ class _Array:
     __add__ = __radd__ = _operator(operator.add)
     __mul__ = __rmul__ = _operator(operator.mul)
     __sub__, __rsub__ = _operator(operator.sub), _operator(operator.sub, turned=True)
-    __truediv__, __rtruediv__ = _operator(operator.truediv), _operator(operator.truediv, True)
-    __and__, __or__ = _operator(operator.and_), _operator(operator.or_)
+    __truediv__, __rtruediv__ = _operator(lambda a, b: a / b), _operator(lambda a, b: a / b, True)
+    __and__, __or__ = _operator(lambda a, b: a & b), _operator(lambda a, b: a | b)
     __gt__, __ge__ = _operator(operator.gt), _operator(operator.ge)
     __lt__, __le__ = _operator(operator.lt), _operator(operator.le)
 

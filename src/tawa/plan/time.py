@@ -16,7 +16,7 @@ from xdsl.ir import Block, Operation
 
 from tawa.analysis.affine import trip_count
 from tawa.analysis.effects import children
-from tawa.analysis.naming import name_of
+from tawa.analysis.naming import name_of, name_statements
 from tawa.ir import tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.plan.plan import Plan
@@ -90,6 +90,12 @@ def estimate(
         if isinstance(operation, tile.DescStore | tile.Store):
             total.store += _store_cycles(operation, waits.get(name), plan.persistent)
     return Estimate(total.products, total.loads, total.arithmetic, total.exposed, total.store)
+
+
+def tile_cycles(kernel: tile.Kernel, plan: Plan, trips: Mapping[str, int]) -> float:
+    """Return the cycles of one tile of a kernel whose statements are not named yet."""
+    copy = kernel.clone()
+    return estimate(copy, plan, name_statements(copy), trips).total
 
 
 def trip_cycles(block: Block) -> tuple[float, float, float]:
