@@ -1,50 +1,245 @@
-"""The GEMM of examples/08_cypress.py under its mappings, beside our tile kernel and torch.mm.
+"""The six programs of `tawa.cypress.kernels` under their mappings, beside their peers, on one GPU.
 
-    python benchmarks/cypress.py --size 4096,8192
+    python benchmarks/cypress.py
+    python benchmarks/cypress.py --program gemm,fa --rounds 7
+    python benchmarks/cypress.py --dry      (compiles everything for an H200, needs no GPU)
 
-Peers take turns in one run, on one GPU, each timed by `do_bench`; TFLOP/s of the median.
+Every result is checked first. Peers take turns for several rounds, in another order each, timed by
+`do_bench`; TFLOP/s of the median round, and the share of the fastest peer that is not ours. A peer
+that cannot be imported (Triton) or that fails is named.
 """
 
 from __future__ import annotations
 
 import argparse
-import runpy
-from pathlib import Path
+import random
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "08_cypress.py"
+import tawa.cypress as cy
+from tawa.cypress.kernels import attention, dual, gemm, sums
 
 
-def peers(torch: Any) -> dict[str, Any]:
-    """Return what is timed: functions of C, A and B."""
-    import tawa.cypress as cy
+@dataclass(frozen=True)
+class Case:
+    """A line of the table: tensors, what they should become, and who computes it."""
+
+    name: str
+    flops: float
+    outputs: tuple[Any, ...]
+    wanted: tuple[Any, ...]
+    ours: dict[str, Callable[[], Any]]
+    peers: dict[str, Callable[[], Any]]
+    tolerance: float = 2e-2
+
+
+def bound(mappings: dict[str, cy.Mapping], *tensors: Any) -> dict[str, Callable[[], Any]]:
+    """Return calls of programs on tensors."""
+    made = {name: cy.program(mapping) for name, mapping in mappings.items()}
+    return {name: lambda p=program: p(*tensors) for name, program in made.items()}
+
+
+def gemm_cases(torch: Any) -> Iterator[Case]:
+    """M = N = 8192, several K; 4096 and 8192 squared."""
     from tawa.kernels.matmul import matmul
 
-    found: dict[str, Any] = {
-        "torch.mm": lambda c, a, b: torch.mm(a, b, out=c),
-        "tawa.kernels.matmul": lambda c, a, b: matmul(a, b),
+    shapes = [(8192, 8192, k) for k in (256, 512, 1024, 2048, 4096, 8192, 16384)]
+    for m, n, k in [(4096, 4096, 4096), *shapes]:
+        a, b = normal(torch, m, k), normal(torch, k, n)
+        c = normal(torch, m, n)
+        peers = {"torch.mm": lambda a=a, b=b, c=c: torch.mm(a, b, out=c)}
+        ours = bound(gemm.mappings(), c, a, b)
+        ours["tawa.kernels.matmul"] = lambda a=a, b=b, c=c: matmul(a, b, out=c)
+        yield Case(f"gemm {m}x{n}x{k}", 2 * m * n * k, (c,), (a @ b,), ours, peers)
+
+
+def batched_cases(torch: Any) -> Iterator[Case]:
+    """16 x 2048^3 and 64 x 1024^3."""
+    for count, n in ((16, 2048), (64, 1024)):
+        a, b, c = (normal(torch, count, n, n) for _ in "abc")
+        peers = {"torch.bmm": lambda a=a, b=b, c=c: torch.bmm(a, b, out=c)}
+        ours = bound(gemm.mappings(batched=True), c, a, b)
+        yield Case(f"batched {count}x{n}^3", 2 * count * n**3, (c,), (a @ b,), ours, peers)
+
+
+def dual_cases(torch: Any) -> Iterator[Case]:
+    """A B1 + A B2, beside two products of torch and Triton's kernel of one loop."""
+    for n in (4096, 8192):
+        a, b1, b2, c = (normal(torch, n, n) for _ in "abcd")
+
+        def twice(a: Any = a, b1: Any = b1, b2: Any = b2, c: Any = c) -> None:
+            torch.mm(a, b1, out=c)
+            torch.addmm(c, a, b2, out=c)
+
+        peers: dict[str, Callable[[], Any]] = {"torch.mm, addmm": twice}
+        peers |= of_triton("dual", c, None, a, b1, b2)
+        wanted = ((a.float() @ b1.float() + a.float() @ b2.float()).half(),)
+        ours = bound(dual.mappings(), c, a, b1, b2)
+        yield Case(f"dual {n}^3", 4 * n**3, (c,), wanted, ours, peers)
+
+
+def sums_cases(torch: Any) -> Iterator[Case]:
+    """A B and the sums of the rows of A; `torch.mm` alone is the bound."""
+    for n in (4096, 8192):
+        a, b, c = (normal(torch, n, n) for _ in "abc")
+        for name, mapping in sums.mappings().items():
+            width = dict(mapping["host"].tunables)["V"]
+            y = torch.empty(-(-n // width), n, device="cuda")
+
+            def both(a: Any = a, b: Any = b, c: Any = c) -> None:
+                torch.mm(a, b, out=c)
+                torch.sum(a, 1, dtype=torch.float32)
+
+            peers: dict[str, Callable[[], Any]] = {
+                "torch.mm and sum": both,
+                "torch.mm alone": lambda a=a, b=b, c=c: torch.mm(a, b, out=c),
+            }
+            if width == 256:
+                peers |= of_triton("sums", c, y, a, b)
+            wanted = (a @ b, a.float().sum(1).expand_as(y))
+            ours = bound({name: mapping}, c, y, a, b)
+            yield Case(f"sums {n}^3", 2 * n**3, (c, y), wanted, ours, peers)
+
+
+def attention_cases(torch: Any) -> Iterator[Case]:
+    """16k tokens, hidden size 2048, lengths 512 to 16k."""
+    from tawa.kernels.attention import attention as tiles
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    for width, causal in ((64, False), (128, False), (128, True), (256, False)):
+        for length in (512, 2048, 4096, 16384):
+            batch, heads = 16384 // length, 2048 // width
+            q, k, v, o = (normal(torch, batch, heads, length, width) for _ in "qkvo")
+            flat = [t.flatten(0, 1) for t in (o, q, k, v)]
+            wanted = sdpa(q, k, v, is_causal=causal).flatten(0, 1)
+            peers: dict[str, Callable[[], Any]] = {}
+            for backend in ("CUDNN_ATTENTION", "FLASH_ATTENTION"):
+
+                def peer(
+                    q: Any = q, k: Any = k, v: Any = v, causal: bool = causal, name: str = backend
+                ) -> Any:
+                    kind = getattr(torch.nn.attention.SDPBackend, name)
+                    with torch.nn.attention.sdpa_kernel(kind):
+                        return sdpa(q, k, v, is_causal=causal)
+
+                peers[f"sdpa {backend}"] = peer
+            ours = bound(attention.mappings(width, causal), *flat)
+            ours["tawa.kernels.attention"] = lambda q=q, k=k, v=v, o=o, c=causal: tiles(
+                q, k, v, causal=c, out=o
+            )
+            flops = 4 * batch * heads * length**2 * width / (2 if causal else 1)
+            name = f"attention D{width} {length}{' causal' if causal else ''}"
+            yield Case(name, flops, (flat[0],), (wanted,), ours, peers)
+
+
+CASES: dict[str, Callable[[Any], Iterator[Case]]] = {
+    "gemm": gemm_cases,
+    "batched": batched_cases,
+    "dual": dual_cases,
+    "sums": sums_cases,
+    "attention": attention_cases,
+}
+
+
+def every_mapping() -> Iterator[tuple[str, cy.Mapping]]:
+    """Return all that the table compiles."""
+    families = {
+        "gemm": gemm.mappings(),
+        "batched": gemm.mappings(batched=True),
+        "dual": dual.mappings(),
+        "sums": sums.mappings(),
     }
-    for name, mapping in runpy.run_path(str(EXAMPLE))["mappings"](256):
-        found[name] = cy.program(mapping)
-    return found
+    for width in (64, 128, 256):
+        for causal in (False, True):
+            name = f"attention D{width}{' causal' if causal else ''}"
+            families[name] = attention.mappings(width, causal)
+    for family, mappings in families.items():
+        for name, mapping in mappings.items():
+            yield f"{family}: {name}", mapping
+
+
+def normal(torch: Any, *shape: int) -> Any:
+    """Return random f16 numbers."""
+    return torch.randn(*shape, device="cuda").half()
+
+
+def of_triton(name: str, *tensors: Any) -> dict[str, Callable[[], Any]]:
+    """Return Triton's kernel of a case, where Triton is there."""
+    try:
+        import cypress_triton
+    except ImportError as error:
+        print(f"  no Triton: {error}")
+        return {}
+    return {"Triton": lambda: cypress_triton.launch(name, *tensors)}
+
+
+def right(torch: Any, case: Case, call: Callable[[], Any], ours: bool) -> str:
+    """Return why a result is wrong or missing, or nothing."""
+    for output in case.outputs:
+        output.fill_(float("nan"))
+    made = call()
+    torch.cuda.synchronize()
+    outputs = case.outputs
+    if not ours and made is not None and made.shape != case.outputs[0].shape:
+        outputs = (made.reshape(case.outputs[0].shape),)
+    for output, wanted in zip(outputs[: len(outputs) if ours else 1], case.wanted, strict=False):
+        error = (output.double() - wanted.double()).norm() / wanted.double().norm()
+        if not error < case.tolerance:
+            return f"relative error {float(error):.3}"
+    return ""
+
+
+def measure(torch: Any, case: Case, rounds: int) -> None:
+    """Check and time a case, and print its lines."""
+    from tawa.testing import do_bench
+
+    run = {**case.peers, **case.ours}
+    for name, call in list(run.items()):
+        try:
+            wrong = right(torch, case, call, name in case.ours)
+        except Exception as error:
+            wrong = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        if wrong:
+            print(f"{case.name:32} {name:28} WRONG OR MISSING: {wrong}", flush=True)
+            del run[name]
+    times: dict[str, list[float]] = {name: [] for name in run}
+    for turn in range(rounds):
+        for name in random.Random(turn).sample(list(run), len(run)):
+            took = do_bench(run[name], warmup=10, rep=50, return_mode="median")
+            times[name].append(took)
+    rates = {name: case.flops / statistics.median(each) / 1e9 for name, each in times.items()}
+    best = max((rate for name, rate in rates.items() if name in case.peers), default=0.0)
+    for name, rate in rates.items():
+        share = f"{rate / best:6.3f} of the best peer" if best else ""
+        print(f"{case.name:32} {name:28} {rate:7.0f} TFLOP/s {share}", flush=True)
+
+
+def dry() -> None:
+    """Compile every mapping for an H200 and print what it takes."""
+    for name, mapping in every_mapping():
+        kernel = cy.program(mapping).compile()
+        took = kernel.resources
+        print(f"{name:40} {took.shared:7,} bytes shared, {took.spills} spills", flush=True)
 
 
 def main() -> None:
     """Print a table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program", default=",".join(CASES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--dry", action="store_true")
+    options = parser.parse_args()
+    if options.dry:
+        dry()
+        return
     import torch
 
-    from tawa.testing import do_bench
-
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--size", default="4096,8192")
-    sizes = [int(size) for size in parser.parse_args().size.split(",")]
-    run = peers(torch)
     print(torch.cuda.get_device_name())
-    for size in sizes:
-        a, b, c = (torch.randn(size, size, device="cuda").half() for _ in "abc")
-        for name, function in run.items():
-            took = do_bench(lambda f=function, o=(c, a, b): f(*o), return_mode="median")
-            print(f"{size:6} {name:28} {2 * size**3 / took / 1e9:7.0f} TFLOP/s")
+    for name in options.program.split(","):
+        for case in CASES[name](torch):
+            measure(torch, case, options.rounds)
 
 
 if __name__ == "__main__":

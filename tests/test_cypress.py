@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import tawa.cypress as cy
 import tawa.language as tl
@@ -111,30 +109,6 @@ def test_each_freedom_changes_the_code_and_no_result(mapping, freedom):
     program = cy.program(FREEDOMS[freedom](mapping))
     assert program.compile().asm["cuda"] != cy.program(mapping).compile().asm["cuda"]
     agree(program, 136, 72, 80)
-
-
-@st.composite
-def mappings_drawn(draw, mapping):
-    groups = draw(st.sampled_from([1, 2, 3, 4]))
-    columns = draw(st.sampled_from([8, 16, 24, 64]))
-    block = {"W": draw(st.sampled_from([16, 32, 64]))}
-    if draw(st.booleans()):
-        block |= {"specialize": True, "pipeline": draw(st.integers(1, 8))}
-        block |= {"persistent": draw(st.booleans()), "group": draw(st.integers(1, 8))}
-    else:
-        block |= {"specialize": False, "pipeline": 1, "persistent": False}
-    drawn = mapping.with_("tile", WGS=groups).with_("block", **block)
-    drawn = drawn.with_("host", U=64 * groups * draw(st.integers(1, 2)), V=columns)
-    drawn = drawn.with_("wg", N=columns).with_("warp", N=columns)
-    return drawn.with_("copy", stage=draw(st.sampled_from([None, SHARED])))
-
-
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
-def test_a_mapping_changes_no_result(mapping, data):
-    program = cy.program(data.draw(mappings_drawn(mapping)))
-    m, n = (8 * data.draw(st.integers(1, 20)) for _ in range(2))
-    agree(program, m, n, 8 * data.draw(st.sampled_from([0, 1, 2, 8, 9, 20])))
 
 
 def test_a_mapping_prints_as_python(mapping, example):

@@ -21,16 +21,19 @@ from tawa.cypress.machine import (
     THREAD,
     WARP,
     WARPGROUP,
+    Auto,
     Level,
     Machine,
     Memory,
+    auto,
 )
 from tawa.cypress.mapping import Instance, Mapping
 from tawa.cypress.partition import Partition, blocks, mma, wgmma
-from tawa.cypress.program import Program, program
+from tawa.cypress.program import Program
+from tawa.cypress.search import program, search
 from tawa.cypress.task import Variant, inner, leaf
 from tawa.cypress.tensor import Tensor
-from tawa.cypress.trace import launch, make_tensor, prange, srange
+from tawa.cypress.trace import index, inside, launch, make_tensor, prange, same, srange
 from tawa.errors import MappingError
 from tawa.language.dtypes import bfloat16 as bf16
 from tawa.language.dtypes import float16 as f16
@@ -47,6 +50,7 @@ __all__ = [
     "THREAD",
     "WARP",
     "WARPGROUP",
+    "Auto",
     "Instance",
     "Level",
     "Machine",
@@ -57,11 +61,14 @@ __all__ = [
     "Program",
     "Tensor",
     "Variant",
+    "auto",
     "bf16",
     "blocks",
     "f16",
     "f32",
+    "index",
     "inner",
+    "inside",
     "launch",
     "leaf",
     "lib",
@@ -69,6 +76,8 @@ __all__ = [
     "mma",
     "prange",
     "program",
+    "same",
+    "search",
     "srange",
     "wgmma",
 ]

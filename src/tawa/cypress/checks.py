@@ -82,7 +82,8 @@ class _Use:
     def index(self) -> tuple[Int, ...]:
         """The indices of its part, from the variant's tensor down."""
         pieces = self.tensor.path[len(self.tensor.local.path) :]
-        told = [p for p in pieces if " B " not in p.held and " A by THREAD" not in p.held]
+        shared = (" B ", " BT ", " A by THREAD")
+        told = [p for p in pieces if not any(each in p.held for each in shared)]
         return tuple(each for piece in told for each in piece.index)
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, told
+from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Iota, told
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ def _uses(event: Event) -> tuple[set[object], set[object]]:
     match event:
         case CopyIn():
             return {event.source.root.name}, {id(event.slot)}
+        case Iota():
+            return set(), {id(event.slot)}
         case CopyOut():
             return {id(event.slot)}, {event.target.root.name}
         case Call():

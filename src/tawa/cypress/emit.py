@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
-from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, warpgroups
+from tawa.cypress.event import (
+    Call,
+    CopyIn,
+    CopyOut,
+    Event,
+    Events,
+    For,
+    Iota,
+    Slot,
+    calls,
+    warpgroups,
+)
 from tawa.cypress.leaf import call_leaf
-from tawa.cypress.mapping import Mapping
+from tawa.cypress.machine import Auto, auto
+from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.language.dtypes import dtype
 from tawa.layouts.shared import split_columns
-from tawa.plan.plan import ArefPlan, LoopPlan, Plan, RolePlan, StorePlan
+from tawa.plan.budgets import split_registers
+from tawa.plan.pins import Pins
+from tawa.plan.plan import ArefPlan, LoopPlan, OperandPlan, Plan, RolePlan, StorePlan
+from tawa.plan.planner import rings_of_walk
 from tawa.target import H200
+
+_STAGE = "stage of "
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,42 +52,36 @@ class Emitted:
 
     kernel: object
     arguments: tuple[Argument, ...]
-    plan: Plan
+    plan: Plan | Pins
     buffers: tuple[tuple[str, int], ...]
 
 
-def _blocks(body: tuple[Event, ...]) -> Iterator[tuple[Tensor, Slot]]:
-    for event in body:
-        match event:
-            case CopyIn():
-                yield event.source, event.slot
-            case CopyOut():
-                yield event.target, event.slot
-            case For():
-                yield from _blocks(event.body)
-            case Call():
-                pass
+def block_of(tensor: Tensor) -> tuple[str, tuple[int, ...]]:
+    """Return the argument that a part of a tensor of the program goes by: name and block."""
+    return tensor.root.name, tuple(n for n in tensor.box if isinstance(n, int))
 
 
 def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
     """Return the kernel and the plan of a program; raises OverBudget and MappingError."""
     arguments: dict[tuple[str, tuple[int, ...]], Argument] = {}
     elements: dict[str, dtype] = {}
-    for tensor, slot in _blocks(events.body):
-        root = tensor.root
-        seen = [each.name for each in arguments.values()]
-        label = root.name
-        if (root.name, slot.shape) not in arguments and label in seen:
-            label = f"{root.name}_{'x'.join(map(str, slot.shape))}"
-        arguments.setdefault((root.name, slot.shape), Argument(label, root.name, slot.shape))
-        elements[label] = root.element
-    plan, buffers = _plan(events, mapping, {k: a.name for k, a in arguments.items()})
+    for event, _ in _copies(events.body, None):
+        tensor = event.source if isinstance(event, CopyIn) else event.target
+        name_, shape = at = block_of(tensor)
+        label = name_
+        if at not in arguments and label in [each.name for each in arguments.values()]:
+            label = f"{name_}_{'x'.join(map(str, shape))}"
+        arguments.setdefault(at, Argument(label, name_, shape))
+        elements[label] = tensor.root.element
+    moved = [call for call in calls(events.body) if call.a]
+    products = {id(call): f"{call.spread.leaf.name}_{n}" for n, call in enumerate(moved, 1)}
+    plan, buffers = _plan(events, mapping, {k: a.name for k, a in arguments.items()}, products)
     k = KernelBuilder(name)
     descs = {
         at: k.descriptor(each.name, elements[each.name], each.block)
         for at, each in arguments.items()
     }
-    emitter = _Emitter(k, descs)
+    emitter = _Emitter(k, descs, products)
     for axis, index in enumerate(events.indices):
         emitter.known[index.name] = k.program_id(axis).named(str(index))
     emitter.run(events.body)
@@ -81,6 +92,7 @@ def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
 class _Emitter:
     k: KernelBuilder
     descs: dict[tuple[str, tuple[int, ...]], Desc]
+    products: dict[int, str]
     known: dict[str, Value] = field(default_factory=dict[str, Value])
     values: dict[int, Value] = field(default_factory=dict[int, Value])
 
@@ -89,12 +101,17 @@ class _Emitter:
         for event in body:
             match event:
                 case CopyIn(slot, source):
-                    desc = self.descs[source.root.name, slot.shape]
-                    self.values[id(slot)] = desc.load(self._offsets(source), name=slot.name)
+                    desc = self.descs[block_of(source)]
+                    tile = desc.load(self._offsets(source), name=slot.name)
+                    self.values[id(slot)] = _shaped(tile, slot.shape)
                 case CopyOut(target, slot):
-                    desc = self.descs[target.root.name, slot.shape]
+                    desc = self.descs[block_of(target)]
                     value = self.values[id(slot)].to(target.root.element)
+                    value = _shaped(value, block_of(target)[1])
                     desc.store(self._offsets(target), value, name=f"{event.name}_out")
+                case Iota(slot, start, bounded):
+                    at = self.k.arange(0, slot.shape[0]) + self._int(start)
+                    self.values[id(slot)] = at if bounded is None else at < self._int(bounded)
                 case Call():
                     self._call(event)
                 case For():
@@ -108,6 +125,8 @@ class _Emitter:
             for slot in call.slots
         ]
         made = call_leaf(self.k, call.spread.leaf, given)
+        if call.a:
+            self.k.name_product(made, given, self.products[id(call)])
         for slot, value in zip(call.outputs, made, strict=True):
             self.values[id(slot)] = value.to(slot.element)
 
@@ -152,76 +171,112 @@ class _Emitter:
                 return left % right
 
 
+def _operand(call: Call) -> int:
+    """Return which tensor of a product is its first operand."""
+    held = [any(part.held.endswith(" A") for part in parts) for parts in call.spread.parts]
+    return held.index(True)
+
+
+def _shaped(value: Value, shape: tuple[int, ...]) -> Value:
+    return value if value.shape == shape else value.reshape(*shape)
+
+
 def _plan(
-    events: Events, mapping: Mapping, names: dict[tuple[str, tuple[int, ...]], str]
-) -> tuple[Plan, tuple[tuple[str, int], ...]]:
+    events: Events,
+    mapping: Mapping,
+    names: dict[tuple[str, tuple[int, ...]], str],
+    products: dict[int, str],
+) -> tuple[Plan | Pins, tuple[tuple[str, int], ...]]:
     """Return the plan that a mapping says, and the buffers in shared memory."""
     block = events.block
     groups = warpgroups(events)
     copies = list(_copies(events.body, None))
     stores = [event for event, _ in copies if isinstance(event, CopyOut)]
     loads = [(event, loop) for event, loop in copies if isinstance(event, CopyIn)]
-    if not block.specialize and block.pipeline > 1:
+    if not block.specialize and block.pipeline not in (1, auto):
         raise MappingError(
             f'"{block.name}" has pipeline={block.pipeline} and specialize=False',
             place=block.place,
             why="rings are filled by a role of their own",
             remedy="write specialize=True, or pipeline=1",
         )
-    if not block.specialize and (block.persistent or block.cluster > 1):
+    roles_only = block.persistent or block.cluster > 1 or block.turns or block.walk != "forward"
+    if not block.specialize and roles_only:
         raise MappingError(
-            f'"{block.name}" is persistent or in a cluster, and specialize=False',
+            f'"{block.name}" is persistent or in a cluster, takes turns or has a walk, and '
+            "specialize=False",
             place=block.place,
-            why="walks over tiles and loads for several blocks are the producer's",
+            why="walks over tiles and loads for several blocks are the producer's, and turns are "
+            "those of roles",
             remedy="write specialize=True, or leave them out",
         )
-    rings: list[ArefPlan] = []
-    buffers: list[tuple[str, int]] = []
-    depth = block.pipeline if block.specialize else 1
-    for loop in dict.fromkeys(loop for _, loop in loads):
-        payload = [event for event, of in loads if of is loop]
-        deep = depth if loop is not None else 1
-        if block.specialize:
-            rings.append(ArefPlan(tuple(event.slot.name for event in payload), deep))
-        buffers += [
-            (
-                f"{event.slot.name} x {deep} slots",
-                deep * _bytes(event.slot, event.source.root.element),
-            )
-            for event in payload
-        ]
-    parts, stages = _stages(stores, mapping.ceiling - sum(size for _, size in buffers))
+    if isinstance(block.pipeline, Auto):
+        return _pins(block, groups, stores), ()
+    rings = _rings(block, loads)
+    sizes = {event.slot.name: event for event, _ in loads}
+    buffers = [
+        (f"{name} x {ring.depth} slots", ring.depth * _bytes(sizes[name].slot))
+        for ring in rings
+        for name in ring.payload
+    ]
+    moved = [call for call in calls(events.body) if id(call) in products]
+    buffers += [
+        (f"A of {products[id(call)]}", _bytes(call.slots[_operand(call)]))
+        for call in moved
+        if call.a == "shared"
+    ]
+    room = mapping.ceiling - sum(size for _, size in buffers)
+    parts, stages = _stages(stores, room)
+    # Of last resort: a tile that leaves takes the place of one that was read before.
+    slots: dict[str, str] = {}
+    if sum(size for _, size in stages) > room and block.specialize:
+        slots = _slots(stores, loads, rings)
+        stages = [(name, size) for name, size in stages if name.removeprefix(_STAGE) not in slots]
+        buffers += [(f"{_STAGE}{store}, in {tile}", 0) for store, tile in slots.items()]
     buffers += stages
     _check_ceiling(events, mapping, buffers)
-    roles = _roles(groups) if block.specialize else ()
+    roles = _roles(groups, block) if block.specialize else ()
     _check_registers(events, groups, roles[1].registers if roles else _registers(groups))
+    depth = {
+        name: ring.depth for ring in rings for each in (ring.payload, *ring.also) for name in each
+    }
+    coarse = block.schedule == "coarse"
     loops = tuple(
-        LoopPlan(loop.name, "fine" if block.specialize else "none", _in_flight(loop, depth))
+        LoopPlan(
+            loop.name,
+            ("coarse" if coarse else "fine") if block.specialize else "none",
+            _in_flight(loop, depth) if block.specialize else 1,
+            pins=coarse,
+        )
         for loop in _loops(events.body)
         if any(isinstance(each, Call) and each.facts.products for each in loop.body)
         or not block.specialize
     )
     guards = {
         (
-            names[event.source.root.name, event.slot.shape],
-            names[store.target.root.name, store.slot.shape],
+            names[block_of(event.source)],
+            names[block_of(store.target)],
         )
         for event, _ in loads
         for store in stores
     }
     plan = Plan(
         roles=roles,
-        arefs=tuple(rings),
+        arefs=(*rings, *rings_of_walk(block.walk)) if block.specialize else (),
+        walk=block.walk,
+        arrangement="pingpong" if block.turns else "cooperative",
         loops=loops,
         stores=tuple(
             StorePlan(
                 f"{store.name}_out",
                 "tma" if store.staged else "registers",
-                parts if store.staged else 1,
+                parts if store.staged and store.name not in slots else 1,
                 eviction=_eviction(store),
+                stage=slots.get(store.name, ""),
             )
             for store in stores
         ),
+        operands=tuple(OperandPlan(products[id(call)], call.a) for call in moved if call.a),
         warps=4 * (groups + 1) if block.specialize else 4 * groups,
         persistent=block.persistent,
         group=block.group if block.persistent else 0,
@@ -236,23 +291,78 @@ def _eviction(store: CopyOut) -> Literal["", "first"]:
     return "first" if store.staged else ""
 
 
-def _in_flight(loop: For, depth: int) -> int:
-    """Return how many products are under way: one less than the slots, and two are enough."""
-    products = any(isinstance(each, Call) and each.facts.products for each in loop.body)
-    return max(1, min(2, depth - 1)) if products else 1
-
-
-def _roles(groups: int) -> tuple[RolePlan, ...]:
-    """Return the roles: registers go to whom computes, in the units that setmaxnreg moves.
-
-    Source: PTX ISA, "setmaxnreg"; the pool is what the block was launched with.
-    """
-    threads = 128 * (groups + 1)
-    pool = H200.registers_at_launch(threads) * threads
-    best = max(
-        (min(240, (pool - 128 * load) // (128 * groups) // 8 * 8), load) for load in (32, 40)
+def _pins(block: Instance, groups: int, stores: list[CopyOut]) -> Pins:
+    """Return what a mapping fixes where it leaves rings and schedules to the planner."""
+    ways = {store.staged for store in stores}
+    if not block.specialize:
+        return Pins(specialize=False)
+    return Pins(
+        specialize=True,
+        consumers=groups,
+        persistent=block.persistent,
+        group=block.group if block.persistent else None,
+        cluster=block.cluster,
+        walk=block.walk if block.walk != "forward" else None,
+        arrangement="pingpong" if block.turns else None,
+        schedule="coarse" if block.schedule == "coarse" else None,
+        store=("tma" if ways.pop() else "registers") if len(ways) == 1 else None,
     )
-    return RolePlan("load", 4, best[1]), RolePlan("mma", 4 * groups, best[0])
+
+
+def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[ArefPlan, ...]:
+    """Return the rings: one a loop, or as the mapping groups tensors; each load outside of loops
+    has one of one slot. Equal tiles of several loops turn through one ring.
+    """
+    depths = dict(block.pipeline) if isinstance(block.pipeline, tuple) else {}
+    every = block.pipeline if isinstance(block.pipeline, int) else 1
+    shared = {tensor: ring for ring in depths for tensor in ring.split()}
+    loaded = {event.source.root.name for event, _ in loads}
+    if unknown := sorted(set(shared) - loaded):
+        raise MappingError(
+            f'"{block.name}": pipeline is given for {unknown[0]}, which it does not load',
+            place=block.place,
+            why=f"it loads {', '.join(sorted(loaded))}",
+            remedy=nearest(unknown[0], loaded),
+        )
+    members: dict[tuple[int, str], list[CopyIn]] = {}
+    for event, loop in loads:
+        name = event.source.root.name
+        if depths and loop is not None and name not in shared:
+            raise MappingError(
+                f'"{block.name}": pipeline has no depth for {name}',
+                place=block.place,
+                why=f"it is loaded in the loop over {loop.index}",
+                remedy=f'write pipeline={{..., "{name}": 2}}',
+            )
+        alone = "" if loop is not None else event.slot.name
+        members.setdefault((id(loop), shared.get(name, alone)), []).append(event)
+    inside = {id(event) for event, loop in loads if loop is not None}
+    found: dict[object, ArefPlan] = {}
+    for (_, ring), payload in members.items():
+        names = tuple(event.slot.name for event in payload)
+        tiles = tuple(block_of(event.source) for event in payload)
+        depth = depths.get(ring, every if id(payload[0]) in inside else 1)
+        made = found.get(tiles, ArefPlan(names, depth))
+        also = (*made.also, names) if tiles in found else ()
+        found[tiles] = replace(made, also=also, depth=max(depth, made.depth))
+    return tuple(found.values())
+
+
+def _in_flight(loop: For, depth: dict[str, int]) -> int:
+    """Return how many products are under way: one where others of the loop use what they make, else
+    one less than the slots, and two are enough.
+    """
+    inside = [each for each in loop.body if isinstance(each, Call)]
+    made = {id(slot) for each in inside if each.facts.products for slot in each.outputs}
+    used = {id(slot) for each in inside if not each.facts.products for slot in each.slots}
+    least = min((depth[e.slot.name] for e in loop.body if isinstance(e, CopyIn)), default=1)
+    return 1 if not made or made & used else max(1, min(2, least - 1))
+
+
+def _roles(groups: int, block: Instance) -> tuple[RolePlan, ...]:
+    """Return the roles. A coarse schedule keeps two trips' values: it takes what there is."""
+    budgets = split_registers(groups, 240 if block.schedule == "coarse" else 0, H200)
+    return RolePlan("load", 4, budgets.producer), RolePlan("mma", 4 * groups, budgets.consumer)
 
 
 def _registers(groups: int) -> int:
@@ -260,8 +370,8 @@ def _registers(groups: int) -> int:
     return min(255, H200.registers_per_block // (128 * groups))
 
 
-def _bytes(slot: Slot, element: dtype) -> int:
-    return prod(slot.shape) * element.primitive_bitwidth // 8
+def _bytes(slot: Slot) -> int:
+    return prod(slot.shape) * slot.element.primitive_bitwidth // 8
 
 
 def _stages(stores: list[CopyOut], room: int) -> tuple[int, list[tuple[str, int]]]:
@@ -275,20 +385,37 @@ def _stages(stores: list[CopyOut], room: int) -> tuple[int, list[tuple[str, int]
             widths = split_columns(columns, element.primitive_bitwidth, parts)
             if store.staged and widths is not None:
                 size = prod(rows) * widths[0] * element.primitive_bitwidth // 8
-                stages.append((f"stage of {store.name}", size))
+                stages.append((f"{_STAGE}{store.name}", size))
         if len(stages) == sum(store.staged for store in stores):
             found.append((parts, stages))
     fits = (each for each in found if sum(size for _, size in each[1]) <= room)
     return next(fits, found[-1])
 
 
+def _slots(
+    stores: list[CopyOut], loads: list[tuple[CopyIn, For | None]], rings: tuple[ArefPlan, ...]
+) -> dict[str, str]:
+    """Return for staged tiles the tile like each, alone in its ring and outside of loops."""
+    alone = {ring.payload[0] for ring in rings if len(ring.payload) == 1 and not ring.also}
+    able = [event for event, loop in loads if loop is None and event.slot.name in alone]
+    found: dict[str, str] = {}
+    for store in stores:
+        alike = (
+            event.slot.name
+            for event in able
+            if block_of(event.source)[1] == block_of(store.target)[1]
+            and event.slot.element == store.target.root.element
+            and event.slot.name not in found.values()
+        )
+        if store.staged and (name := next(alike, "")):
+            found[store.name] = name
+    return found
+
+
 def _check_registers(events: Events, groups: int, budget: int) -> None:
     """Refuse what cannot be: what a loop carries stays in registers all along."""
     for loop in _loops(events.body):
-        held = [
-            (slot.name, -(-_bytes(slot, slot.element) // (4 * 128 * groups)))
-            for slot in loop.carried
-        ]
+        held = [(slot.name, -(-_bytes(slot) // (4 * 128 * groups))) for slot in loop.carried]
         needed = sum(count for _, count in held)
         if needed >= budget:
             raise OverBudget(
@@ -320,7 +447,7 @@ def _copies(
                 yield event, inside
             case For():
                 yield from _copies(event.body, event)
-            case Call():
+            case Call() | Iota():
                 pass
 
 

@@ -8,6 +8,7 @@ there already is not copied again. `lower` makes them of the tree.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tawa.cypress.leaf import LeafFacts
 from tawa.cypress.machine import WARPGROUP
@@ -51,13 +52,31 @@ class CopyOut:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Iota:
+    """A slot of where a part lies along one dimension, or of what of it lies inside: `bounded`."""
+
+    slot: Slot
+    start: Int
+    bounded: Int | None  # the extent of the program's tensor
+
+    def __str__(self) -> str:
+        """Return the elements in words."""
+        end = "" if self.bounded is None else f" < {self.bounded}"
+        return f"{self.start}:+{self.slot.shape[0]}{end}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A leaf on slots; None for a tensor that it only writes."""
+    """A leaf on slots. `a`: of a product, where its first operand is taken from, if moved.
+
+    What is copied in lies in shared memory, what is computed in registers.
+    """
 
     spread: Spread
     facts: LeafFacts
     slots: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
+    a: Literal["", "registers", "shared"] = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +90,7 @@ class For:
     carried: tuple[Slot, ...]
 
 
-Event = CopyIn | CopyOut | Call | For
+Event = CopyIn | CopyOut | Iota | Call | For
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +111,8 @@ def told(event: Event) -> str:
         case CopyOut():
             how = "by SHARED" if event.staged else "from REGISTER"
             return f"copy {event.slot.name} {how} to {_where(event.target)}"
+        case Iota():
+            return f"{event.slot} = {event}"
         case Call():
             names = ", ".join(slot.name for slot in event.slots)
             outputs = ", ".join(slot.name for slot in event.outputs)
@@ -101,7 +122,7 @@ def told(event: Event) -> str:
 
 
 def _where(tensor: Tensor) -> str:
-    at = ", ".join(f"{o}:+{n}" for o, n in zip(tensor.offsets, tensor.shape, strict=True))
+    at = ", ".join(f"{o}:+{n}" for o, n in zip(tensor.offsets, tensor.box, strict=True))
     return f"{tensor.root.name}[{at}]"
 
 
@@ -114,7 +135,7 @@ def outputs_of(body: tuple[Event, ...]) -> list[Slot]:
                 found += event.outputs
             case For():
                 found += event.carried
-            case CopyIn() | CopyOut():
+            case CopyIn() | CopyOut() | Iota():
                 pass
     return found
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from itertools import count
 
 from tawa.cypress.checks import check_leaf_names, check_prange, check_privileges
-from tawa.cypress.machine import BLOCK, HOST, WARP, WARPGROUP
+from tawa.cypress.machine import BLOCK, HOST, WARP, WARPGROUP, Memory
 from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int, Size, key
 from tawa.cypress.tensor import Tensor
-from tawa.cypress.trace import Launch, Loop, Make, Statement, traced
+from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement, traced
 from tawa.cypress.tree import Node, Part, Spread
 from tawa.errors import MappingError
 
@@ -58,14 +58,15 @@ def _node(
         check_leaf_names(instance)
         return Node(instance, parameters, (), ())
     run = lambda: variant.function(*parameters, **dict(instance.tunables))  # noqa: E731
-    statements = traced(variant.name, run, unique)
+    equal: list[tuple[Int, Int]] = []
+    statements = traced(variant.name, run, unique, equal)
     children: list[tuple[Launch, Node]] = []
     launches = list(_launches(statements))
     for launch in launches:
         chosen = _choose(mapping, instance, launch, [e for e in launches if e.task == launch.task])
         bound = _bind(instance, chosen, launch)
         children.append((launch, _node(mapping, chosen, bound, (*above, called), unique)))
-    node = Node(instance, parameters, statements, tuple(children))
+    node = Node(instance, parameters, statements, tuple(children), tuple(equal))
     check_privileges(node)
     check_prange(node)
     return node
@@ -78,7 +79,7 @@ def _launches(statements: tuple[Statement, ...]) -> Iterator[Launch]:
                 yield statement
             case Loop():
                 yield from _launches(statement.body)
-            case Make():
+            case Make() | Iota():
                 pass
 
 
@@ -129,11 +130,10 @@ def spread_of(root: Node, node: Node) -> Spread:
     """Return what a spread node, or a leaf that BLOCK launches, comes down to."""
     positions = tuple(range(len(node.parameters)))
     parts: list[tuple[Part, ...]] = [()] * len(positions)
-    memories: list[tuple[str, ...]] = [()] * len(positions)
+    memories: list[tuple[Memory, ...]] = [()] * len(positions)
     top, where = node, positions
     while node.instance.variant.inner:
-        seen = [str(memory) for memory in node.instance.mems]
-        memories = [(*m, s) for m, s in zip(memories, seen, strict=True)]
+        memories = [(*m, s) for m, s in zip(memories, node.instance.mems, strict=True)]
         loop, launch = _only_loop(node)
         child = node.child(launch)
         own = {id(p): n for n, p in enumerate(node.parameters)}
@@ -151,7 +151,7 @@ def spread_of(root: Node, node: Node) -> Spread:
         where = tuple(where[n] for n in kept)
         node = child
     leaf = node.instance
-    memories = [(*m, str(s)) for m, s in zip(memories, leaf.mems, strict=True)]
+    memories = [(*m, s) for m, s in zip(memories, leaf.mems, strict=True)]
     if leaf.like:
         model = next((n for n in root.walk() if n.instance.name == leaf.like), None)
         if model is None:
@@ -159,6 +159,7 @@ def spread_of(root: Node, node: Node) -> Spread:
                 f'"{leaf.name}" is like "{leaf.like}", which nothing launches', place=leaf.place
             )
         first = spread_of(root, model).parts[0]
+        first = tuple(step for step in first if step.level.depth <= leaf.level.depth)
         parts = [first for _ in parts]
     elif leaf.level.depth > BLOCK.depth and not any(parts):
         raise MappingError(

@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 
 from tawa.cypress.depend import Wait
-from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For
-from tawa.cypress.sequential import call, overlap, unwritten
-from tawa.cypress.size import evaluate
+from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Iota
+from tawa.cypress.sequential import call, overlap, places, unwritten
+from tawa.cypress.size import evaluate, sizes_of
 from tawa.cypress.tensor import Tensor
 
 Waits = Callable[[tuple[Event, ...], bool], tuple[Wait, ...]]
@@ -18,7 +18,7 @@ Waits = Callable[[tuple[Event, ...], bool], tuple[Wait, ...]]
 
 def run(events: Events, arrays: Mapping[str, Any], order: Random, waits: Waits) -> None:
     """Run a program on NumPy arrays, in place: blocks in any order, with slots of their own."""
-    sizes = {f"{n}.shape[{d}]": size for n, a in arrays.items() for d, size in enumerate(a.shape)}
+    sizes = sizes_of(arrays)
     points = list(product(*(range(evaluate(extent, sizes)) for extent in events.grid)))
     order.shuffle(points)
     for point in points:
@@ -55,13 +55,15 @@ class _Block:
             case CopyIn(slot, source):
                 made = unwritten(slot.shape, slot.element)
                 made[...] = 0
-                inner, outer = self._box(source, slot.shape, sizes)
-                made[inner] = self.arrays[source.root.name][outer]
+                inner, outer = self._box(source, sizes)
+                _whole(made, source)[inner] = self.arrays[source.root.name][outer]
                 self.slots[id(slot)] = made
+            case Iota(slot, start, bounded):
+                self.slots[id(slot)] = places(slot.shape[0], start, bounded, sizes)
             case CopyOut(target, slot):
-                inner, outer = self._box(target, slot.shape, sizes)
+                inner, outer = self._box(target, sizes)
                 array = self.arrays[target.root.name]
-                array[outer] = self._slot(slot)[inner].astype(array.dtype)
+                array[outer] = _whole(self._slot(slot), target)[inner].astype(array.dtype)
             case Call():
                 given = [self._slot(slot).copy() for slot in event.slots]
                 call(event.spread.leaf.variant, given, [slot.element for slot in event.slots])
@@ -77,6 +79,13 @@ class _Block:
             self.slots[id(slot)] = unwritten(slot.shape, slot.element)
         return self.slots[id(slot)]
 
-    def _box(self, tensor: Tensor, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Any:
+    def _box(self, tensor: Tensor, sizes: Mapping[str, int]) -> Any:
         starts = [evaluate(each, sizes) for each in tensor.offsets]
+        shape = [evaluate(each, sizes) for each in tensor.box]
         return overlap(starts, shape, self.arrays[tensor.root.name].shape)
+
+
+def _whole(array: Any, tensor: Tensor) -> Any:
+    """Return a view of a part's array with the dimensions that the part does not have."""
+    extents = dict(zip(tensor.dims, array.shape, strict=True))
+    return array.reshape([extents.get(dim, 1) for dim in range(len(tensor.root.shape))])

@@ -8,13 +8,14 @@ a tensor that is cut by rows, on row r alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tawa import inline
+from tawa.cypress.machine import SHARED
 from tawa.cypress.mapping import Instance
-from tawa.cypress.tree import Spread
-from tawa.errors import MappingError
+from tawa.cypress.tree import Part, Spread
+from tawa.errors import MappingError, Place
 from tawa.ir.build import KernelBuilder, Value
 from tawa.language.dtypes import dtype
 
@@ -22,20 +23,38 @@ Needs = dict[str, tuple[int | None, ...]]
 """Of each parameter, for each of its dimensions: the result's dimension that it goes along with, or
 None where the result needs all of it. The parameter "" stands for the place in the tensor."""
 
-_ZERO_AT_ZERO = ("add", "sub", "neg", "abs", "sqrt", "max", "min")
 _KEPT = ("tile.elementwise", "tile.cast", "tile.bitcast", "tile.broadcast", "tile.splat")
 
 
 @dataclass(frozen=True, slots=True)
 class LeafFacts:
-    """What each result depends on, whether it is zero where all tensors have ended, and whether the
-    leaf multiplies matrices.
-    """
+    """A leaf as tile IR on tensors of given shapes: its values, and what each depends on."""
 
-    text: tuple[str, ...]  # its operations, without types
-    needs: tuple[Needs, ...]
-    zeros: tuple[bool, ...]
-    products: bool
+    place: Place
+    arguments: tuple[Any, ...]
+    operations: tuple[Any, ...]
+    results: tuple[Any, ...]
+    depends: dict[Any, Needs]
+
+    @property
+    def text(self) -> tuple[str, ...]:
+        """Its operations, without types."""
+        inner = (each for operation in self.operations for each in operation.walk())
+        return tuple(f"{each.name} {each.attributes} {each.properties}" for each in inner)
+
+    @property
+    def needs(self) -> tuple[Needs, ...]:
+        """What each result depends on."""
+        return tuple(self.depends[result] for result in self.results)
+
+    @property
+    def products(self) -> bool:
+        """Whether the leaf multiplies matrices."""
+        return any(operation.name == "tile.dot" for operation in self.operations)
+
+    def named(self, operation: Any) -> list[str]:
+        """Return the parameters that an operation depends on."""
+        return [name for name in self.depends[operation.results[0]] if name]
 
 
 def call_leaf(k: KernelBuilder, leaf: Instance, values: Sequence[Value]) -> tuple[Value, ...]:
@@ -68,12 +87,8 @@ def facts_of(
     leaf: Instance,
     shapes: Sequence[tuple[int, ...]],
     elements: Sequence[dtype],
-    zeros: Sequence[bool],
 ) -> LeafFacts:
-    """Return what a leaf does on tensors of these shapes; of `zeros`, what is past the end is zero.
-
-    Raises MappingError where a result depends on elements past the end.
-    """
+    """Return what a leaf does on tensors of these shapes; raises MappingError."""
     k = KernelBuilder("leaf")
     variant = leaf.variant
     given = zip(variant.parameters, elements, shapes, strict=True)
@@ -84,11 +99,9 @@ def facts_of(
         value.ssa: {name: tuple(range(len(value.shape)))}
         for name, value in zip(variant.parameters, values, strict=True)
     }
-    ended: dict[Any, bool] = {v.ssa: zero for v, zero in zip(values, zeros, strict=True)}
     first = values[0].ssa.owner
-    products = False
     block: Any = first.parent  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
-    text: list[str] = []
+    operations: list[Any] = []
     for operation in list(block.ops):
         if operation.name in ("tile.program_id", "tile.num_programs"):
             raise MappingError(
@@ -97,60 +110,17 @@ def facts_of(
                 why="a mapping decides that, and would change the result",
                 remedy="give it the part that it needs",
             )
-        text += [f"{each.name} {each.attributes} {each.properties}" for each in operation.walk()]
-        products |= operation.name == "tile.dot"
-        if not any(result in state for result in operation.results):
-            needs = _needs(operation, state)
-            state.update(dict.fromkeys(operation.results, needs))
-            ended.update(dict.fromkeys(operation.results, _ended(leaf, operation, ended, needs)))
-    given = [result.ssa for result in results]
+        loaded = operation.name == "tile.desc_load" or not operation.results
+        if not loaded and operation.results[0] not in state:
+            state.update(dict.fromkeys(operation.results, _needs(operation, state)))
+            operations.append(operation)
     return LeafFacts(
-        tuple(text), tuple(state[g] for g in given), tuple(ended[g] for g in given), products
+        leaf.variant.place,
+        tuple(value.ssa for value in values),
+        tuple(operations),
+        tuple(result.ssa for result in results),
+        state,
     )
-
-
-def _ended(leaf: Instance, operation: Any, ended: dict[Any, bool], needs: Needs) -> bool:
-    """Tell whether a value is zero where the tensors it comes from have ended.
-
-    Raises MappingError where an element inside would depend on such ones: a sum of zeros does not.
-    """
-    inputs = [ended.get(value, False) for value in operation.operands]
-    function = getattr(getattr(operation, "function", None), "data", "")
-    match operation.name:
-        case "tile.constant":
-            value = getattr(operation.value, "data", None)
-            return value is not None and float(value) == 0
-        case "tile.elementwise" if function == "mul":
-            return any(inputs)
-        case "tile.elementwise" if function == "select":
-            return all(inputs[1:])
-        case "tile.elementwise":
-            return function in _ZERO_AT_ZERO and all(inputs)
-        case "tile.dot":
-            shows = not any(inputs[:2])
-            zero = all(inputs)
-        case "tile.reduce" | "tile.scan":
-            body = [each for each in operation.body.block.ops if each.name == "tile.elementwise"]
-            function = body[0].function.data if len(body) == 1 else "reduction"
-            # A prefix has nothing of what comes after it.
-            ahead = operation.name == "tile.scan" and not operation.reverse
-            shows = not ahead and not (function == "add" and all(inputs))
-            zero = operation.name == "tile.reduce" and all(inputs)
-        case name:
-            zero = name in (*_KEPT, "tile.expand_dims", "tile.transpose") and all(inputs)
-            shows = "" in needs
-            function = name.removeprefix("tile.")
-    named = ", ".join(name for name in needs if name)
-    if shows and named:
-        raise MappingError(
-            f'"{leaf.name}": the {function or "product"} of {named} depends on elements past the'
-            " end",
-            place=leaf.variant.place,
-            why="blocks are whole: what a tensor lacks reads as zero, and adds nothing to sums and "
-            "products of what was read, but shows in the rest",
-            remedy="reduce by sums of what is zero at the end",
-        )
-    return zero
 
 
 def _needs(operation: Any, state: dict[Any, Needs]) -> Needs:
@@ -200,6 +170,26 @@ def _joined(several: Sequence[Needs]) -> Needs:
     return found
 
 
+def shared_out(spread: Spread, facts: LeafFacts) -> Spread:
+    """Return the spread of a leaf that is `like` another: of what it only reads, each processor has
+    what its part of the results goes along with.
+    """
+    variant = spread.leaf.variant
+    if not spread.leaf.like:
+        return spread
+    parts: list[tuple[Part, ...]] = []
+    for name, steps in zip(variant.parameters, spread.parts, strict=True):
+        if name not in variant.writes:
+            told = [needs[name] for needs in facts.needs if name in needs]
+            along = {d: {dims[d] for dims in told} for d in range(min(map(len, told), default=0))}
+            steps = tuple(
+                replace(step, dims=tuple(d for d, to in along.items() if to <= {*step.dims}))
+                for step in steps
+            )
+        parts.append(steps)
+    return replace(spread, parts=tuple(parts))
+
+
 def check_leaf(spread: Spread, facts: LeafFacts) -> None:
     """Refuse a leaf that reads what it may not, or that its parts do not make up."""
     leaf, variant = spread.leaf, spread.leaf.variant
@@ -237,11 +227,10 @@ def _check_wgmma(spread: Spread, facts: LeafFacts) -> None:
     ):
         held = next((part.held for part in parts if part.held), "")
         operand = held.split()[-1] if held else ""
-        if not leaf.like and facts.products and operand in ("A", "B") and memories[-1] != "SHARED":
-            takes = "SHARED" if operand == "B" else "SHARED, where it comes from memory"
+        if not leaf.like and facts.products and operand in ("B", "BT") and memories[-1] != SHARED:
             raise MappingError(
-                f'"{leaf.name}": {operand} of wgmma is mapped to {memories[-1]}',
+                f'"{leaf.name}": {name} of wgmma is mapped to {memories[-1]}',
                 place=leaf.place,
-                why=f"wgmma reads {operand} from {takes}",
+                why="wgmma reads B from SHARED",
                 remedy=f"map {name} to SHARED",
             )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
+from tawa.cypress import event
+from tawa.cypress.ends import check_ends
 from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, outputs_of
 from tawa.cypress.instantiate import spread_of
-from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of
-from tawa.cypress.machine import BLOCK, GLOBAL, NONE, SHARED
+from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of, shared_out
+from tawa.cypress.machine import BLOCK, GLOBAL, NONE, REGISTER, SHARED, Memory
 from tawa.cypress.mapping import Instance
 from tawa.cypress.size import key
 from tawa.cypress.tensor import Tensor
-from tawa.cypress.trace import Launch, Loop, Make, Statement
+from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement
 from tawa.cypress.tree import Node, Part, Spread
 from tawa.errors import MappingError
 
@@ -41,17 +44,21 @@ def lower(root: Node) -> Events:
         )
     for node in root.walk():
         each = node.instance
-        set_ = each.specialize or each.persistent or each.pipeline > 1 or each.cluster > 1
+        set_ = each.specialize or each.persistent or each.pipeline != 1 or each.cluster > 1
+        set_ = set_ or each.turns or each.schedule != "fine" or each.walk != "forward"
         if node is not block and set_:
             raise MappingError(
                 f'"{each.name}" at {each.level} sets what a block is',
                 place=each.place,
-                why="specialize, pipeline, persistent, cluster are for all that HOST launches",
+                why="specialize, pipeline, persistent, cluster, schedule, turns, walk are for "
+                "all that HOST launches",
                 remedy=f'give them to "{block.instance.name}"',
             )
     lowering = _Lowering(root)
     lowering.enter(block)
-    return Events(block.instance, indices, grid, tuple(lowering.body))
+    events = Events(block.instance, indices, grid, tuple(lowering.body))
+    check_ends(events)
+    return events
 
 
 @dataclass(slots=True)
@@ -59,8 +66,8 @@ class _Lowering:
     root: Node
     body: list[Event] = field(default_factory=list[Event])
     slots: dict[int, Slot] = field(default_factory=dict[int, Slot])
-    nonzero: set[int] = field(default_factory=set[int])
     made: set[int] = field(default_factory=set[int])
+    places: set[int] = field(default_factory=set[int])
     filled: set[int] = field(default_factory=set[int])
     copied: dict[str, Slot] = field(default_factory=dict[str, Slot])
     touched: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
@@ -109,6 +116,15 @@ class _Lowering:
                     slot = Slot(self._named(tensor.name), tensor.element, shape)
                     self.slots[id(tensor)] = slot
                     self.made.add(id(slot))
+                case Iota(tensor, part, axis, bounded):
+                    dim = part.dims[axis]
+                    shape = tuple(n for n in tensor.shape if isinstance(n, int))
+                    slot = Slot(self._named(tensor.name), tensor.element, shape)
+                    extent = part.root.shape[dim] if bounded else None
+                    self.body.append(event.Iota(slot, part.offsets[dim], extent))
+                    self.slots[id(tensor)] = slot
+                    self.filled.add(id(slot))
+                    self.places.add(id(slot))
                 case Launch():
                     self.enter(node.child(statement))
                 case Loop():
@@ -167,7 +183,7 @@ class _Lowering:
         name = tensor.root.name
         if not read:
             return Slot(self._named(name), tensor.element, shape)
-        at = f"{id(tensor.root)}{[*map(key, tensor.offsets)]}{shape}"
+        at = f"{id(tensor.root)}{[*map(key, tensor.offsets)]}{tensor.box}"
         if (known := self.copied.get(at)) is not None:
             return known
         self.read.add(name)
@@ -203,45 +219,58 @@ class _Lowering:
         variant = leaf.variant
         slots: list[Slot] = []
         new: list[tuple[Tensor, Slot]] = []
-        for name, tensor, parts, memories in zip(
-            variant.parameters, spread.tensors, spread.parts, spread.memories, strict=True
-        ):
+        nearest = [next(m for m in each if m != NONE) for each in spread.memories]
+        for name, tensor, memory in zip(variant.parameters, spread.tensors, nearest, strict=True):
             slot = self._slot(tensor)
-            nearest = next(each for each in memories if each != str(NONE))
             if slot is None:
-                slot = self._from_program(leaf, name, tensor, nearest)
+                slot = self._from_program(leaf, name, tensor, memory)
                 if name in variant.writes:
                     new.append((tensor, slot))
-            else:
-                self._check_local(leaf, name, tensor, slot, nearest, " ".join(map(str, parts)))
             slots.append(slot)
         shapes = [slot.shape for slot in slots]
-        ended = [id(slot) not in self.nonzero for slot in slots]
-        facts = facts_of(leaf, shapes, [slot.element for slot in slots], ended)
+        facts = facts_of(leaf, shapes, [slot.element for slot in slots])
+        spread = shared_out(spread, facts)
         check_leaf(spread, facts)
-        self._check_parts(spread, facts, shapes, ended)
+        self._check_parts(spread, facts, shapes)
+        come = {id(slot) for _, slot in new}
+        for name, tensor, slot, memory, parts in zip(
+            variant.parameters, spread.tensors, slots, nearest, spread.parts, strict=True
+        ):
+            if id(slot) not in come:
+                self._check_local(leaf, name, tensor, slot, memory, " ".join(map(str, parts)))
         outputs: list[Slot] = []
         for n, name in enumerate(variant.parameters):
             if name in variant.writes:
                 # A copy that is written is another value from then on.
                 self.copied = {at: s for at, s in self.copied.items() if s is not slots[n]}
-                if not facts.zeros[len(outputs)]:
-                    self.nonzero.add(id(slots[n]))
                 outputs.append(slots[n])
                 self.filled.add(id(slots[n]))
-        self.body.append(Call(spread, facts, tuple(slots), tuple(outputs)))
+        moved = self._moved(spread, facts, slots, nearest)
+        self.body.append(Call(spread, facts, tuple(slots), tuple(outputs), moved))
         for tensor, slot in new:
             self._copy_out(tensor, slot, leaf.stage == SHARED, leaf.name)
 
-    def _check_parts(
-        self, spread: Spread, facts: LeafFacts, shapes: list[tuple[int, ...]], ended: list[bool]
-    ) -> None:
+    def _moved(
+        self, spread: Spread, facts: LeafFacts, slots: list[Slot], nearest: list[Memory]
+    ) -> Literal["", "registers", "shared"]:
+        """Return where wgmma takes its first operand from, where it does not lie there."""
+        for slot, memory, last, parts in zip(
+            slots, nearest, spread.leaf.mems, spread.parts, strict=True
+        ):
+            if facts.products and any(part.held.endswith(" A") for part in parts):
+                if id(slot) in self.made and SHARED in (memory, last):
+                    return "shared"
+                if id(slot) not in self.made and last == REGISTER:
+                    return "registers"
+        return ""
+
+    def _check_parts(self, spread: Spread, facts: LeafFacts, shapes: list[tuple[int, ...]]) -> None:
         """Refuse a leaf that does something else on parts than on the whole."""
         parts = [_cut(shape, steps) for shape, steps in zip(shapes, spread.parts, strict=True)]
         if spread.leaf.like or parts == shapes:
             return
         elements = [tensor.element for tensor in spread.tensors]
-        if facts_of(spread.leaf, parts, elements, ended).text != facts.text:
+        if facts_of(spread.leaf, parts, elements).text != facts.text:
             raise MappingError(
                 f'"{spread.leaf.name}" computes with the shapes of its tensors',
                 place=spread.leaf.variant.place,
@@ -249,9 +278,9 @@ class _Lowering:
                 remedy="leave the shape out of its arithmetic, or run it without parts",
             )
 
-    def _from_program(self, leaf: Instance, name: str, tensor: Tensor, nearest: str) -> Slot:
+    def _from_program(self, leaf: Instance, name: str, tensor: Tensor, nearest: Memory) -> Slot:
         read = name in leaf.variant.reads
-        if read and nearest != str(SHARED):
+        if read and nearest != SHARED:
             raise MappingError(
                 f'"{leaf.name}" reads {name} of the program from {nearest}',
                 place=leaf.place,
@@ -264,7 +293,7 @@ class _Lowering:
         return slot
 
     def _check_local(
-        self, leaf: Instance, name: str, tensor: Tensor, slot: Slot, nearest: str, parts: str
+        self, leaf: Instance, name: str, tensor: Tensor, slot: Slot, nearest: Memory, parts: str
     ) -> None:
         if name in leaf.variant.reads and id(slot) not in self.filled:
             raise MappingError(
@@ -274,9 +303,11 @@ class _Lowering:
                 "written where the loop has no trip",
                 remedy="launch a clear first",
             )
-        if id(slot) in {id(s) for s in self.copied.values()}:
+        if id(slot) in {id(s) for s in self.copied.values()} | self.places:
             return
-        if nearest == "GLOBAL" or (id(slot) in self.made and nearest != "REGISTER"):
+        # The first operand of wgmma may be stored for it: `_moved`.
+        stored = nearest == SHARED and "wgmma" in parts and " A" in parts
+        if nearest == GLOBAL or (id(slot) in self.made and nearest != REGISTER and not stored):
             raise MappingError(
                 f'{tensor.root.name} of "{leaf.name}" is mapped to {nearest}',
                 place=leaf.place,
@@ -284,7 +315,11 @@ class _Lowering:
                 remedy=f"map {name} to NONE above the leaf, and to REGISTER there",
             )
         known, other = self.touched.setdefault(id(slot), (parts, leaf.name))
-        if known != parts:
+        short, long = sorted((known, parts), key=len)
+        if parts == long:
+            self.touched[id(slot)] = parts, leaf.name
+        # What a warpgroup has, its warps and threads have: how they hold it is the compiler's.
+        if known != parts and not (short and long.startswith(short)):
             raise MappingError(
                 f'NONE cannot be honoured: {tensor.root.name} of "{leaf.name}" is materialized',
                 place=leaf.place,

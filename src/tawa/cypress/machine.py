@@ -42,6 +42,20 @@ REGISTER, NONE = Memory("REGISTER"), Memory("NONE")
 
 
 @dataclass(frozen=True, slots=True)
+class Auto:
+    """What a mapping leaves to the compiler: `cy.auto`."""
+
+    def __str__(self) -> str:
+        """Return the name, as mappings print it."""
+        return "cy.auto"
+
+    __repr__ = __str__
+
+
+auto = Auto()
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """Levels from the outermost in, and of each memory the levels that see it.
 

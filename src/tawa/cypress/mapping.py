@@ -9,14 +9,16 @@ import difflib
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, get_args
 
-from tawa.cypress.machine import HOPPER, Level, Machine, Memory
+from tawa.cypress.machine import HOPPER, Auto, Level, Machine, Memory
 from tawa.cypress.place import here
 from tawa.cypress.task import Variant
 from tawa.errors import MappingError, Place
+from tawa.plan.plan import Walk
 
 Tunables = tuple[tuple[str, Any], ...]
+Depths = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -26,8 +28,11 @@ class Instance:
     `calls` names the instances that its launches may become, by their task; several of one task
     are taken in the order of the launches. `entry`: the program starts here. At a BLOCK instance:
     `specialize` gives loads a role of their own, `pipeline` is the depth of the rings of its loops,
-    `persistent` lets a block walk over tiles, `group` of them together; `cluster` blocks share
-    loads.
+    for all (``3``), by ring (``{"A B": 3, "S": 2}``: tensors of the program that share one), or
+    `auto`; `persistent` lets a block walk over tiles, `group` of them together (0: in their order),
+    by a `walk` of `tawa.plan.plan.Plan`; `cluster` blocks share loads. `schedule` "coarse" runs the
+    work between two products of a loop under products, "fine" in order; `turns` lets the
+    warpgroups take turns at the tensor cores.
     `like`: of a leaf that BLOCK launches, the instance after whose first tensor its elements are
     spread. `stage`: of a leaf that writes GLOBAL, SHARED where the tile leaves through it by TMA.
     """
@@ -35,15 +40,18 @@ class Instance:
     name: str
     variant: Variant
     level: Level
-    mems: tuple[Memory, ...]
+    mems: tuple[Memory, ...]  # or `auto`, until a program is made
     tunables: Tunables
     calls: tuple[str, ...]
     entry: bool
     specialize: bool
-    pipeline: int
+    pipeline: int | Depths | Auto
     persistent: bool
     group: int
     cluster: int
+    schedule: Literal["fine", "coarse"]
+    turns: bool
+    walk: Walk
     like: str
     stage: Memory | None
     place: Place | None = field(compare=False)
@@ -53,16 +61,19 @@ class Instance:
         name: str,
         variant: Variant,
         level: Level,
-        mems: Sequence[Memory],
+        mems: Sequence[Memory | Auto],
         tunables: Table[str, Any] | None = None,
         *,
         calls: Sequence[str] = (),
         entry: bool = False,
         specialize: bool = False,
-        pipeline: int = 1,
+        pipeline: int | Table[str, int] | Depths | Auto = 1,
         persistent: bool = False,
         group: int = 8,
         cluster: int = 1,
+        schedule: Literal["fine", "coarse"] = "fine",
+        turns: bool = False,
+        walk: Walk = "forward",
         like: str = "",
         stage: Memory | None = None,
         place: Place | None = None,
@@ -72,7 +83,10 @@ class Instance:
             **{"tunables": tuple((tunables or {}).items()), "calls": tuple(calls)},
             **{"entry": entry, "specialize": specialize, "pipeline": pipeline, "group": group},
             **{"persistent": persistent, "cluster": cluster, "like": like, "stage": stage},
+            **{"schedule": schedule, "turns": turns, "walk": walk},
         }
+        if isinstance(pipeline, Table):
+            values["pipeline"] = tuple(pipeline.items())
         for key, value in values.items():
             object.__setattr__(self, key, value)
         object.__setattr__(self, "place", place or here())
@@ -111,17 +125,33 @@ class Instance:
                     remedy=f"write dict({name}=...)",
                 )
         for name, value in self.tunables:
-            if not isinstance(value, Level) and (type(value) is not int or value < 1):
+            if not isinstance(value, Level | Auto) and (type(value) is not int or value < 1):
                 raise MappingError(
                     f'"{self.name}": {name}={value!r}',
                     place=self.place,
-                    why="a tunable is an int of 1 or more, or a level",
+                    why="a tunable is an int of 1 or more, a level, or cy.auto",
                 )
-        for name in ("pipeline", "cluster", "group"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
+        depths = dict(self.pipeline) if isinstance(self.pipeline, tuple) else {"": self.pipeline}
+        counts: list[tuple[str, Any, int]] = [
+            ("cluster", self.cluster, 1),
+            ("group", self.group, 0),
+        ]
+        counts += [(f"pipeline {ring}".strip(), depth, 1) for ring, depth in depths.items()]
+        for name, value, least in counts:
+            if not isinstance(value, Auto) and (type(value) is not int or value < least):
                 raise MappingError(
-                    f'"{self.name}": {name}={value!r}', place=self.place, why="it counts from 1"
+                    f'"{self.name}": {name}={value!r}',
+                    place=self.place,
+                    why=f"it counts from {least}",
+                )
+        words = {"schedule": ("fine", "coarse"), "walk": get_args(Walk)}
+        for name, known in words.items():
+            if (word := getattr(self, name)) not in known:
+                raise MappingError(
+                    f'"{self.name}": {name}={word!r}',
+                    place=self.place,
+                    why=f"it is one of {', '.join(known)}",
+                    remedy=nearest(str(word), known),
                 )
         if variant.inner and (self.like or self.stage):
             raise MappingError(
@@ -134,6 +164,16 @@ class Instance:
         """The memory of each tensor, by parameter."""
         return dict(zip(self.variant.parameters, self.mems, strict=True))
 
+    @property
+    def unsaid(self) -> tuple[str, ...]:
+        """The tunables that are `auto`, but for those that the variant takes so."""
+        hints = self.variant.hints
+        return tuple(
+            name
+            for name, value in self.tunables
+            if isinstance(value, Auto) and "Auto" not in str(hints[name])
+        )
+
     def __str__(self) -> str:
         """Return the instance as Python; `I` is `cy.Instance`."""
         mems = ", ".join(map(str, self.mems))
@@ -144,6 +184,8 @@ class Instance:
             value: Any = getattr(self, each.name)
             if each.compare and value != _DEFAULTS[each.name]:
                 shown: Any = [*value] if each.name == "calls" else value
+                if each.name == "pipeline" and isinstance(self.pipeline, tuple):
+                    shown = dict(self.pipeline)
                 text = str(value) if isinstance(value, Memory) else repr(shown)
                 parts.append(f"{each.name}={text}".replace("'", '"'))
         return f"I({', '.join(parts)})"
@@ -151,7 +193,8 @@ class Instance:
 
 _DEFAULTS: dict[str, Any] = {
     **{"calls": (), "entry": False, "specialize": False, "pipeline": 1, "persistent": False},
-    **{"group": 8, "cluster": 1, "like": "", "stage": None},
+    **{"group": 8, "cluster": 1, "like": "", "stage": None, "schedule": "fine", "turns": False},
+    "walk": "forward",
 }
 
 
@@ -203,7 +246,7 @@ class Mapping:
                     why=f"its levels are {', '.join(map(str, self.machine.levels))}",
                 )
             for tensor, memory in each.memory.items():
-                if not self.machine.sees(each.level, memory):
+                if not isinstance(memory, Auto) and not self.machine.sees(each.level, memory):
                     seen = ", ".join(map(str, self.machine.seen_by(each.level)))
                     raise MappingError(
                         f"{each.level} does not see {memory}",
@@ -223,6 +266,14 @@ class Mapping:
             place=here(),
             why=f"its instances are {', '.join(names)}",
             remedy=nearest(name, names),
+        )
+
+    @property
+    def open(self) -> bool:
+        """Whether a memory, or a tunable that its variant does not take so, is `auto`."""
+        return any(
+            any(isinstance(memory, Auto) for memory in each.mems) or each.unsaid
+            for each in self.instances
         )
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tawa.cypress.machine import THREAD, WARP, Level
+from tawa.cypress.machine import THREAD, WARP, Auto, Level
 from tawa.cypress.place import here, names_at
 from tawa.cypress.size import Int, Size, cdiv, combine, key, quotient
 from tawa.cypress.tensor import Piece, Tensor
@@ -34,8 +34,15 @@ class Partition:
                 why=f"it parts {self.tensor} into a grid of {self.grid}",
             )
         at = tuple(combine("+", each, 0) for each in given)
-        for each, extent in zip(at, self.grid, strict=True):
-            if isinstance(each, int) and (each < 0 or (isinstance(extent, int) and each >= extent)):
+        # Of blocks of a run-time extent only the first is known to be whole.
+        first = [
+            not self.held and isinstance(b, Size) and key(b) != key(e)
+            for b, e in zip(self.block, self.tensor.shape, strict=True)
+        ]
+        for each, extent, only in zip(at, self.grid, first, strict=False):
+            outside = only if isinstance(each, Size) else each < 0
+            beyond = isinstance(each, int) and isinstance(extent, int) and each >= extent
+            if outside or beyond:
                 raise MappingError(
                     f"{self.name} has no part {each}",
                     place=here(),
@@ -50,7 +57,8 @@ def blocks(tensor: Tensor, shape: Sequence[Int | None]) -> Partition:
     """Part a tensor into blocks of `shape`; the last of a dimension may pass its end.
 
     Inside of a variant all blocks are whole: what passes the end of the program's tensor reads as
-    zero and is never stored. A block inside of a block must divide it. None is an extent of 1, and
+    zero and is never stored. A block inside of a block must divide it; of a block whose extent only
+    a call knows there is the first. None is an extent of 1, and
     parts do not have that dimension: ``blocks(A, (None, 64, 64))[b, i, j]`` is a matrix. Raises
     MappingError.
     """
@@ -81,7 +89,8 @@ def blocks(tensor: Tensor, shape: Sequence[Int | None]) -> Partition:
             remedy="make one a multiple of the other",
         )
     grid = tuple(
-        1 if key(e) == key(b) else cdiv(e, b) for e, b in zip(tensor.shape, whole, strict=True)
+        1 if key(e) == key(b) or isinstance(b, Size) else cdiv(e, b)
+        for e, b in zip(tensor.shape, whole, strict=True)
     )
     return Partition(tensor, whole, grid, "", _named(place, tensor), dropped)
 
@@ -105,7 +114,7 @@ class Wgmma:
     """The instruction ``wgmma.m64nNk16``, by its shape."""
 
     m: int
-    n: int
+    n: int | Auto
     k: int
 
     def __str__(self) -> str:
@@ -113,12 +122,14 @@ class Wgmma:
         return f"wgmma {self.m}x{self.n}x{self.k}"
 
 
-def wgmma(m: int, n: int, k: int) -> Wgmma:
+def wgmma(m: int, n: int | Auto, k: int) -> Wgmma:
     """Return the instruction of a shape: m = 64, n a multiple of 8 up to 256, k = 16.
+
+    With `auto` for n it is as wide as the tile that is parted for it.
 
     Source: PTX ISA, "wgmma.mma_async", shapes of .f16 and .bf16.
     """
-    if m != 64 or n % 8 or not 8 <= n <= 256 or k != 16:
+    if m != 64 or k != 16 or not (isinstance(n, Auto) or (n % 8 == 0 and 8 <= n <= 256)):
         raise MappingError(
             f"there is no wgmma of {m}x{n}x{k}",
             place=here(),
@@ -130,9 +141,9 @@ def wgmma(m: int, n: int, k: int) -> Wgmma:
 def mma(tensor: Tensor, instruction: Wgmma, level: Level, at: str) -> Partition:
     """Part an operand of wgmma over the warps of a warpgroup, or the threads of a warp.
 
-    `at` is "A", "B" or "C", or "BT" for B as its transpose lies. By WARP, A and C are parted into 4 by rows and B is shared. By THREAD C
-    is parted into fragments (PTX ISA, "Register fragments"), A and B are shared. The shape of a
-    fragment is that of the warp's part.
+    `at` is "A", "B" or "C", or "BT" for B as its transpose lies. By WARP, A and C are parted into
+    4 by rows and B is shared. By THREAD C is parted into fragments (PTX ISA, "Register
+    fragments"), A and B are shared. The shape of a fragment is that of the warp's part.
     """
     place = here()
     if level not in (WARP, THREAD) or at not in ("A", "B", "BT", "C") or len(tensor.shape) != 2:
@@ -143,6 +154,10 @@ def mma(tensor: Tensor, instruction: Wgmma, level: Level, at: str) -> Partition:
         )
     rows, columns = tensor.shape
     wide_at = rows if at == "BT" else columns
+    if isinstance(instruction.n, Auto) and isinstance(wide_at, int):
+        width = wgmma(instruction.m, wide_at, 16).n if at != "A" else 8
+        instruction = Wgmma(instruction.m, width, instruction.k)
+    assert isinstance(instruction.n, int)
     by_rows = 4 if level == WARP and at in "AC" else 1
     need = {
         "A": (instruction.m, instruction.k),
@@ -160,7 +175,8 @@ def mma(tensor: Tensor, instruction: Wgmma, level: Level, at: str) -> Partition:
         )
     if at != "A" and key(wide_at) != str(instruction.n):
         raise MappingError(
-            f"{tensor} has {wide_at} {'rows' if at == 'BT' else 'columns'}, and is parted for {instruction}",
+            f"{tensor} has {wide_at} {'rows' if at == 'BT' else 'columns'}, and is parted for"
+            f" {instruction}",
             place=place,
             why="a warpgroup's product is one instruction wide",
             remedy=f"write wgmma(64, {wide_at}, 16), or make the tile {instruction.n} wide",

@@ -16,7 +16,7 @@ _OURS = tuple(
 
 def here() -> Place:
     """Return the expression of the author's code that is being evaluated."""
-    return caller((*_OURS, "tawa.cypress.program", "dataclasses"))
+    return caller((*_OURS, "tawa.cypress.program", "tawa.cypress.search", "dataclasses"))
 
 
 def names_at(place: Place, count: int, otherwise: str) -> tuple[str, ...]:

@@ -15,9 +15,10 @@ from tawa.cypress.instantiate import instantiate, spread_of
 from tawa.cypress.interpret import Waits
 from tawa.cypress.lower import lower
 from tawa.cypress.mapping import Mapping
-from tawa.cypress.size import evaluate
+from tawa.cypress.size import evaluate, sizes_of
 from tawa.cypress.tree import Node
-from tawa.errors import ArgumentError
+from tawa.errors import ArgumentError, OverBudget
+from tawa.plan.plan import Plan
 from tawa.runtime.arrays import host_array, is_array
 from tawa.runtime.descriptors import TensorDescriptor
 from tawa.runtime.dtypes import dtype_name
@@ -49,13 +50,29 @@ class Program:
         """Return the compiled kernel, for a target or an H200; raises what `compile_ir` raises."""
         if target not in self.kernels:
             kernel: Any = self.emitted.kernel
-            self.kernels[target] = compile_ir(kernel, plan=self.emitted.plan, target=target)
+            made = compile_ir(kernel, plan=self.emitted.plan, target=target)
+            used = sum(buffer.bytes for buffer in made.resources.buffers)
+            if used > self.mapping.ceiling:
+                raise OverBudget(
+                    f"the block needs {used:,} bytes of SHARED, the ceiling is"
+                    f" {self.mapping.ceiling:,}",
+                    place=self.events.block.place,
+                    why=", ".join(f"{b.label}: {b.bytes:,}" for b in made.resources.buffers),
+                    remedy="raise the ceiling, or say the depth of the rings",
+                )
+            self.kernels[target] = made
         return self.kernels[target]
+
+    @property
+    def plan(self) -> Plan:
+        """What the mapping says of roles, rings, loops and stores, or what the planner chose."""
+        given = self.emitted.plan
+        return given if isinstance(given, Plan) else self.compile().plan
 
     def __call__(self, *tensors: Any) -> None:
         """Run on tensors: those of a GPU there, NumPy's in the simulator."""
         arrays = self._bound(tensors)
-        sizes = _sizes(arrays)
+        sizes = sizes_of(arrays)
         grid = tuple(evaluate(n, sizes) for n in self.events.grid) or (1,)
         given = {
             each.name: TensorDescriptor.from_tensor(arrays[each.tensor], list(each.block))
@@ -94,6 +111,13 @@ class Program:
                     f"{self.name}: {tensor.name} is of {found} with {rank} dimensions",
                     why=f"it is declared as {wanted} with {len(tensor.shape)}",
                 )
+        sizes = sizes_of(arrays)
+        for one, other in {pair for node in self.tree.walk() for pair in node.equal}:
+            if (first := evaluate(one, sizes)) != (second := evaluate(other, sizes)):
+                raise ArgumentError(
+                    f"{self.name}: {one} is {first}, {other} is {second}",
+                    why="the program says that they are the same",
+                )
         spans = {name: span_of(array) for name, array in arrays.items()}
         for name in sorted(self.tree.instance.variant.writes):
             for other in self.parameters:
@@ -111,7 +135,7 @@ class Program:
             "mapping": lambda: str(self.mapping),
             "tree": lambda: "\n".join(self._tree(self.tree, "")) + "\n",
             "event": lambda: text(self.events),
-            "plan": lambda: str(self.emitted.plan),
+            "plan": lambda: str(self.plan),
         }
         parts = [known[s]() if s in known else str(self.compile().asm[s]) for s in stages]
         return "\n".join(parts)
@@ -121,8 +145,11 @@ class Program:
         lines = [f"program {self.name}({', '.join(self.parameters)})", *self._tree(self.tree, "  ")]
         lines += ["events", *(f"  {line}" for line in text(self.events).splitlines())]
         used = sum(size for _, size in self.emitted.buffers)
-        lines.append(f"shared memory {used:,} of {self.mapping.ceiling:,} bytes")
-        lines += [f"  {name}: {size:,}" for name, size in self.emitted.buffers]
+        if isinstance(self.emitted.plan, Plan):
+            lines.append(f"shared memory {used:,} of {self.mapping.ceiling:,} bytes")
+            lines += [f"  {name}: {size:,}" for name, size in self.emitted.buffers]
+        else:
+            lines += ["chosen for cy.auto", *(f"  {line}" for line in str(self.plan).splitlines())]
         return "\n".join([*lines, str(self.compile())])
 
     def _tree(self, node: Node, pad: str) -> list[str]:
@@ -131,7 +158,9 @@ class Program:
             f"{t.name}: {[*t.shape]} in {memory}"
             for t, memory in zip(node.parameters, instance.mems, strict=True)
         )
-        lines = [f"{pad}{instance.name} at {instance.level}: {instance.variant.name}({tensors})"]
+        tunables = "".join(f", {name}={value}" for name, value in instance.tunables)
+        what = f"{instance.variant.name}({tensors}{tunables})"
+        lines = [f"{pad}{instance.name} at {instance.level}: {what}"]
         if not instance.variant.inner and instance.like:
             spread = spread_of(self.tree, node)
             steps = ", ".join(map(str, spread.parts[0]))
@@ -141,21 +170,9 @@ class Program:
         return lines
 
 
-def program(mapping: Mapping, name: str = "") -> Program:
-    """Instantiate a mapping, check it, and make the kernel's tile IR and plan.
-
-    Raises MappingError, and OverBudget where the tiles do not fit; the compiler's own errors come
-    from `compile`.
-    """
+def complete(mapping: Mapping, name: str = "") -> Program:
+    """Return the program of a mapping that says all; raises what `cy.program` raises."""
     tree = instantiate(mapping)
     called = name or mapping.entry.variant.task
     events = lower(tree)
     return Program(mapping, called, tree, events, emit(called, events, mapping), {})
-
-
-def _sizes(arrays: dict[str, Any]) -> dict[str, int]:
-    return {
-        f"{name}.shape[{dim}]": int(size)
-        for name, array in arrays.items()
-        for dim, size in enumerate(array.shape)
-    }

@@ -6,15 +6,16 @@ gives back what it writes. Parts for wgmma are the tensor itself: together its p
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
-from tawa.cypress.size import evaluate
+from tawa.cypress.size import Int, evaluate, sizes_of
 from tawa.cypress.task import Variant
 from tawa.cypress.tensor import Piece, Tensor
-from tawa.cypress.trace import Launch, Loop, Make, Statement
+from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement
 from tawa.cypress.tree import Node
 from tawa.errors import MappingError
 from tawa.language.dtypes import dtype, float32, int1
@@ -23,7 +24,7 @@ from tawa.runtime.dtypes import dtype_name, numpy_dtype
 
 def run(root: Node, arrays: Mapping[str, Any]) -> None:
     """Run a program on NumPy arrays, in place."""
-    sizes = {f"{n}.shape[{d}]": size for n, a in arrays.items() for d, size in enumerate(a.shape)}
+    sizes = sizes_of(arrays)
     env = {id(tensor): arrays[tensor.name] for tensor in root.parameters}
     _node(root, env, sizes)
 
@@ -55,6 +56,14 @@ def unwritten(shape: Sequence[int], element: dtype) -> Any:
     return made
 
 
+def places(count: int, start: Int, extent: Int | None, sizes: Mapping[str, int]) -> Any:
+    """Return the places of elements from `start` on, or whether they are below an extent."""
+    import numpy as np
+
+    at = np.arange(count, dtype=np.int32) + np.int32(evaluate(start, sizes))
+    return at if extent is None else at < evaluate(extent, sizes)
+
+
 def _statements(
     node: Node, statements: Sequence[Statement], env: dict[int, Any], sizes: dict[str, int]
 ) -> None:
@@ -63,6 +72,11 @@ def _statements(
             case Make(tensor):
                 shape = tuple(evaluate(n, sizes) for n in tensor.shape)
                 env[id(tensor)] = unwritten(shape, tensor.element)
+            case Iota(tensor, part, axis, bounded):
+                dim = part.dims[axis]
+                extent = part.root.shape[dim] if bounded else None
+                count = evaluate(part.shape[axis], sizes)
+                env[id(tensor)] = places(count, part.offsets[dim], extent, sizes)
             case Loop():
                 ranges = [range(evaluate(n, sizes)) for n in statement.extents]
                 whole = _is_collective(statement.body)
@@ -150,6 +164,14 @@ def overlap(
     return tuple(inner), tuple(outer)
 
 
+def _unary(function: Callable[[Any], Any]) -> Callable[[_Array], _Array]:
+    return lambda x: _Array(function(x.data), x.dtype)
+
+
+def _operator(function: Any, turned: bool = False) -> Callable[[_Array, Any], _Array]:
+    return lambda self, other: self._with(other, function, turned)  # pyright: ignore[reportPrivateUsage]
+
+
 class _Array:
     """An array that computes as tensors of the tile language do."""
 
@@ -188,33 +210,16 @@ class _Array:
         element = int1 if made.dtype == np.bool_ else self.dtype
         return _Array(made, element)
 
-    def __add__(self, other: Any) -> _Array:
-        return self._with(other, lambda a, b: a + b)
-
-    __radd__ = __add__
-
-    def __mul__(self, other: Any) -> _Array:
-        return self._with(other, lambda a, b: a * b)
-
-    __rmul__ = __mul__
-
-    def __sub__(self, other: Any) -> _Array:
-        return self._with(other, lambda a, b: a - b)
-
-    def __rsub__(self, other: Any) -> _Array:
-        return self._with(other, lambda a, b: a - b, True)
-
-    def __truediv__(self, other: Any) -> _Array:
-        return self._with(other, lambda a, b: a / b)
+    __add__ = __radd__ = _operator(operator.add)
+    __mul__ = __rmul__ = _operator(operator.mul)
+    __sub__, __rsub__ = _operator(operator.sub), _operator(operator.sub, turned=True)
+    __truediv__, __rtruediv__ = _operator(lambda a, b: a / b), _operator(lambda a, b: a / b, True)
+    __and__, __or__ = _operator(lambda a, b: a & b), _operator(lambda a, b: a | b)
+    __gt__, __ge__ = _operator(operator.gt), _operator(operator.ge)
+    __lt__, __le__ = _operator(operator.lt), _operator(operator.le)
 
     def __neg__(self) -> _Array:
         return _Array(-self.data, self.dtype)
-
-    def __gt__(self, other: Any) -> _Array:
-        return self._with(other, lambda a, b: a > b)
-
-    def __lt__(self, other: Any) -> _Array:
-        return self._with(other, lambda a, b: a < b)
 
 
 def _numpy(element: dtype) -> Any:
@@ -229,14 +234,22 @@ class _Language:
     """The functions of the tile language that leaves may use in the oracle."""
 
     def __getattr__(self, name: str) -> Any:
+        import numpy as np
+
         import tawa.language as tl
 
         value = getattr(tl, name)
         if isinstance(value, dtype):
             return value
+        of_numpy: Any = getattr(np, name, None)
+        if name in ("exp", "exp2", "log", "log2", "abs", "sqrt"):
+            return _unary(of_numpy)
+        if name in ("maximum", "minimum"):
+            return _operator(of_numpy)
         raise MappingError(
             f"the oracle has no tl.{name}",
-            why="it has dot, zeros, full, sum, max, maximum, minimum, where, exp, exp2, abs, sqrt",
+            why="it has dot, zeros, full, sum, max, maximum, minimum, where, exp, exp2, log, log2, "
+            "abs, sqrt",
             remedy="compare with NumPy by hand",
         )
 
@@ -267,34 +280,6 @@ class _Language:
         where: Any = np.where
         made = where(condition.data, _plain(one), _plain(other)).astype(kind.data.dtype)
         return _Array(made, kind.dtype)
-
-    def maximum(self, one: _Array, other: Any) -> _Array:
-        import numpy as np
-
-        return one._with(other, np.maximum)  # pyright: ignore[reportPrivateUsage]
-
-    def minimum(self, one: _Array, other: Any) -> _Array:
-        import numpy as np
-
-        return one._with(other, np.minimum)  # pyright: ignore[reportPrivateUsage]
-
-    def exp(self, x: _Array) -> _Array:
-        import numpy as np
-
-        return _Array(np.exp(x.data), x.dtype)
-
-    def exp2(self, x: _Array) -> _Array:
-        import numpy as np
-
-        return _Array(np.exp2(x.data), x.dtype)
-
-    def abs(self, x: _Array) -> _Array:
-        return _Array(abs(x.data), x.dtype)
-
-    def sqrt(self, x: _Array) -> _Array:
-        import numpy as np
-
-        return _Array(np.sqrt(x.data), x.dtype)
 
 
 def _on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:

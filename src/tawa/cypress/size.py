@@ -181,11 +181,16 @@ def leaves(value: Int) -> set[str]:
 
 
 def affine(value: Int) -> dict[str, int] | None:
-    """Return the coefficients by name ("" is the constant), or None where it is not affine."""
+    """Return the coefficients by name ("" is the constant), or None where it is not affine.
+
+    What is made of extents alone is a constant of a call: it goes by its text.
+    """
     if isinstance(value, int):
         return {"": value}
     if value.name:
         return {value.name: 1}
+    if all(".shape[" in name for name in leaves(value)):
+        return {key(value): 1}
     left, right = affine(value.left), affine(value.right)
     if left is None or right is None:
         return None
@@ -199,3 +204,12 @@ def affine(value: Int) -> dict[str, int] | None:
             return {n: c * left[""] for n, c in right.items()}
         case _:
             return None
+
+
+def sizes_of(arrays: Mapping[str, Any]) -> dict[str, int]:
+    """Return the extents of a program's arrays, by the names of their sizes."""
+    return {
+        f"{name}.shape[{dim}]": int(size)
+        for name, array in arrays.items()
+        for dim, size in enumerate(array.shape)
+    }

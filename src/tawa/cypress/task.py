@@ -26,6 +26,12 @@ class Variant:
     tunables: tuple[str, ...]
 
     @property
+    def hints(self) -> Mapping[str, Any]:
+        """The annotations, by parameter; None for what has none."""
+        names = (*self.parameters, *self.tunables)
+        return {name: self.function.__annotations__.get(name) for name in names}
+
+    @property
     def name(self) -> str:
         """The function's name, as mappings print it; those of the library with `cy.lib.`."""
         name = self.function.__name__

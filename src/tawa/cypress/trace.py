@@ -11,7 +11,7 @@ from tawa.cypress.place import here, names_at
 from tawa.cypress.size import Int, Size, combine
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, Place
-from tawa.language.dtypes import dtype
+from tawa.language.dtypes import dtype, int1, int32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,6 +19,16 @@ class Make:
     """A tensor that a variant makes; nothing is in it."""
 
     tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Iota:
+    """A tensor of where the elements of a part lie along a dimension, or whether they exist."""
+
+    tensor: Tensor
+    of: Tensor
+    axis: int
+    bounded: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,12 +55,13 @@ class Loop:
         return f"{self.kind} over {', '.join(map(str, self.indices))}"
 
 
-Statement = Make | Launch | Loop
+Statement = Make | Iota | Launch | Loop
 
 
 @dataclass(slots=True)
 class _Tracer:
     unique: Iterator[int]
+    equal: list[tuple[Int, Int]]
     bodies: list[list[Statement]] = field(default_factory=lambda: [[]])
     left: Place | None = None
 
@@ -58,9 +69,17 @@ class _Tracer:
 _CURRENT: ContextVar[_Tracer] = ContextVar("tracer")
 
 
-def traced(variant: str, run: Callable[[], Any], unique: Iterator[int]) -> tuple[Statement, ...]:
-    """Return the statements of a variant, of which `run` is the body."""
-    tracer = _Tracer(unique)
+def traced(
+    variant: str,
+    run: Callable[[], Any],
+    unique: Iterator[int],
+    equal: list[tuple[Int, Int]],
+) -> tuple[Statement, ...]:
+    """Return the statements of a variant, of which `run` is the body; its `cy.same` go to `equal`.
+
+    Raises MappingError.
+    """
+    tracer = _Tracer(unique, equal)
     token = _CURRENT.set(tracer)
     try:
         run()
@@ -113,7 +132,8 @@ def _loop(kind: Literal["srange", "prange"], extents: Sequence[Int], place: Plac
             tracer.left = place
         tracer.bodies.pop()
     whole = tuple(combine("+", extent, 0) for extent in extents)
-    tracer.bodies[-1].append(Loop(kind, indices, whole, tuple(body), place))
+    if not any(isinstance(extent, int) and extent < 1 for extent in whole):
+        tracer.bodies[-1].append(Loop(kind, indices, whole, tuple(body), place))
 
 
 def launch(task: str, *tensors: Any) -> None:
@@ -127,6 +147,50 @@ def launch(task: str, *tensors: Any) -> None:
                 remedy="pass a tensor or a part of a partition; numbers are tunables",
             )
     tracer.bodies[-1].append(Launch(task, tuple(tensors), place))
+
+
+def index(tensor: Tensor, axis: int) -> Tensor:
+    """Make an int32 vector: where each element of a part lies along `axis` in the whole tensor."""
+    return _iota(tensor, axis, int32, False)
+
+
+def inside(tensor: Tensor, axis: int) -> Tensor:
+    """Make a vector of bools: which elements of a part lie inside of the whole tensor along `axis`.
+
+    A leaf masks by it what would show past the end: ``tl.where(inside[None, :], S, -inf)``.
+    """
+    return _iota(tensor, axis, int1, True)
+
+
+def _iota(tensor: Tensor, axis: int, element: dtype, bounded: bool) -> Tensor:
+    tracer, place = _tracer("inside" if bounded else "index"), here()
+    extent = tensor.shape[axis] if 0 <= axis < len(tensor.shape) else None
+    at = tensor.root.shape[tensor.dims[axis]] if extent is not None else 0
+    if not isinstance(extent, int) or not isinstance(at, Size):
+        raise MappingError(
+            f"dimension {axis} of {tensor} has no places in a tensor of the program",
+            place=place,
+            why=f"its shape is {tensor.shape}; what a block makes lies nowhere, and the part has a "
+            "known extent",
+            remedy="ask of the part of the program's tensor that the elements come from",
+        )
+    (name,) = names_at(place, 1, "inside" if bounded else "index")
+    made = Tensor(name, element, (extent,), place=place)
+    tracer.bodies[-1].append(Iota(made, tensor, axis, bounded))
+    return made
+
+
+def same(one: Int, other: Int) -> None:
+    """Say that two extents of the program's tensors are equal: a call with others is refused."""
+    tracer, place = _tracer("same"), here()
+    for each in (one, other):
+        if not (isinstance(each, int) or ".shape[" in each.name):
+            raise MappingError(
+                f"cy.same of {each}",
+                place=place,
+                why="a call compares extents of its tensors, and nothing that a loop counts",
+            )
+    tracer.equal.append((one, other))
 
 
 def make_tensor(element: dtype, shape: Sequence[Int]) -> Tensor:

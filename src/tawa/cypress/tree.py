@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tawa.cypress.machine import BLOCK, Level
+from tawa.cypress.machine import BLOCK, Level, Memory
 from tawa.cypress.mapping import Instance
+from tawa.cypress.size import Int
 from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import Launch, Loop, Statement
 
@@ -19,6 +20,7 @@ class Node:
     parameters: tuple[Tensor, ...]
     statements: tuple[Statement, ...]
     children: tuple[tuple[Launch, Node], ...]
+    equal: tuple[tuple[Int, Int], ...] = ()  # extents that are one
 
     def child(self, launch: Launch) -> Node:
         """Return the node that a launch became."""
@@ -64,7 +66,7 @@ class Spread:
     leaf: Instance
     tensors: tuple[Tensor, ...]
     parts: tuple[tuple[Part, ...], ...]
-    memories: tuple[tuple[str, ...], ...]
+    memories: tuple[tuple[Memory, ...], ...]
 
     def over(self, level: Level) -> int:
         """Return how many processors of a level share the leaf."""

@@ -78,6 +78,18 @@ class StorePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class OperandPlan:
+    """Where wgmma takes its first operand from in a product, by the product's name.
+
+    "registers": a tile that lies in shared memory is loaded first. "shared": a computed one is
+    stored first, behind a barrier of its warps, each time it is.
+    """
+
+    product: str
+    a: Literal["registers", "shared"]
+
+
+@dataclass(frozen=True, slots=True)
 class Declined:
     """Something the planner did not do: the feature and the named reason, for `explain`."""
 
@@ -100,13 +112,14 @@ class Plan:
     are pairs of arguments (loaded, stored) whose memory must not overlap: where it does at a
     launch, the ordinary kernel runs. `sharing`: loads of an ordinary kernel whose tiles are never
     needed at once take the same shared memory, and those that feed no product take none.
-    It is the last that is tried.
+    It is the last that is tried. `operands`: products whose first operand is not where it would be.
     """
 
     roles: tuple[RolePlan, ...] = ()
     arefs: tuple[ArefPlan, ...] = ()
     loops: tuple[LoopPlan, ...] = ()
     stores: tuple[StorePlan, ...] = ()
+    operands: tuple[OperandPlan, ...] = ()
     arrangement: Arrangement = "cooperative"
     warps: int = 4
     persistent: bool = False
@@ -164,6 +177,7 @@ def _text(plan: Plan) -> str:
         more += f" eviction={store.eviction}" if store.eviction else ""
         more += f" stage={store.stage}" if store.stage else ""
         lines.append(f"store {store.store} via={store.via} parts={store.parts}{more}")
+    lines.extend(f"operand {each.product} a={each.a}" for each in plan.operands)
     lines.extend(f"guard {read}, {written}" for read, written in plan.guards)
     lines.extend(f"declined {item.feature}: {item.reason}" for item in plan.declined)
     return "\n".join(lines) + "\n"

@@ -51,7 +51,13 @@ from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
 from tawa.plan.taking_turns import gains_by_turns
 from tawa.plan.time import estimate
 from tawa.plan.turning import ROLE, TRANSPOSERS, check_turned, find_turned, notes
-from tawa.plan.unhonoured import check_counts, refuse_loops, refuse_roles, refuse_stores
+from tawa.plan.unhonoured import (
+    check_counts,
+    check_operands,
+    refuse_loops,
+    refuse_roles,
+    refuse_stores,
+)
 from tawa.target import H200, Target
 
 NO_PINS = Pins()
@@ -124,7 +130,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
     allowed |= {name_of(operation) for operation in problem.partition.sent}
     if not plan.specialized:
         allowed = copied_ahead(problem)
-    asked = {ring.payload for ring in _asked(plan.walk)}
+    asked = {ring.payload for ring in rings_of_walk(plan.walk)}
     if missing := asked - {ring.payload for ring in plan.arefs}:
         raise PlanError(
             f"the plan has no ring {next(iter(missing))[0]}",
@@ -151,6 +157,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
                 f"the plan speaks of {name}",
                 why=f"the kernel has: {', '.join(problem.statements)}",
             )
+    check_operands(problem, plan)
     check_own_rings(problem, plan)
     check_turned(problem, plan)
     check_staged(problem, plan)
@@ -280,7 +287,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         guards=_named(problem, problem.partition.guards),
     )
     walk = choose_walk(problem, plan)
-    plan = replace(plan, walk=walk, arefs=(*plan.arefs, *_asked(walk)))
+    plan = replace(plan, walk=walk, arefs=(*plan.arefs, *rings_of_walk(walk)))
     check_apart(problem, plan)
     check_register_sum(plan, problem.target)
     check_shared(plan, problem.statements, problem.target)
@@ -288,7 +295,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     return replace(plan, declined=tuple(declined))
 
 
-def _asked(walk: Walk) -> tuple[ArefPlan, ...]:
+def rings_of_walk(walk: Walk) -> tuple[ArefPlan, ...]:
     """Return the ring through which consumers learn the next tile: the producer is one ahead."""
     return (ArefPlan((NEXT_PROGRAM,), 2),) if walk == "dynamic" else ()
 
@@ -312,7 +319,7 @@ def _rings(problem: Problem, persistent: bool, instances: int, staged: Mapping[s
     )
     room = problem.target.shared_per_block - scratch
     if persistent and may_ask(problem):
-        room -= sum(ring.depth * (tile_bytes(i32) + 16) for ring in _asked("dynamic"))
+        room -= sum(ring.depth * (tile_bytes(i32) + 16) for ring in rings_of_walk("dynamic"))
     beside = instances > 1
     return arrange_rings(
         problem.partition, problem.turned, stores, persistent, room, problem.pins, beside

@@ -8,6 +8,8 @@ have no stage at all, or where what it leaves free holds longer tiles.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.ir import Operation
 
 from tawa.analysis.effects import VIEWS
@@ -23,14 +25,19 @@ from tawa.plan.problem import Problem
 _LEAST_BITS = 16  # narrower tiles lie in panels as wide as the products' runs of K
 
 
-def slots_of_stores(problem: Problem) -> dict[str, str]:
-    """Return, by store, the load whose slot it can go through; a slot serves one store."""
+def slots_of_stores(
+    problem: Problem, rings: Sequence[Sequence[Operation]] | None = None
+) -> dict[str, str]:
+    """Return, by store, the load whose slot it can go through; a slot serves one store.
+
+    `rings` are the loads of each ring, by default as the planner would group them.
+    """
     found: dict[str, str] = {}
+    groups = [each.loads for each in problem.partition.payloads] if rings is None else rings
     for name, operation in problem.statements.items():
         if not isinstance(operation, tile.DescStore) or not is_host_made(operation.desc):
             continue
-        for payload in problem.partition.payloads:
-            (load, *others) = payload.loads
+        for load, *others in groups:
             taken = others or load in problem.turned or name_of(load) in found.values()
             if not taken and isinstance(load, tile.DescLoad) and _gives_way(load, operation):
                 found[name] = name_of(load)
@@ -64,7 +71,13 @@ def _gives_way(load: tile.DescLoad, store: tile.DescStore) -> bool:
 
 def check_staged(problem: Problem, plan: Plan) -> None:
     """Raise PlanError where a plan sends a store through a slot that does not suit it."""
-    able = slots_of_stores(problem)
+    # A ring of several loops' tiles is that of none of them alone.
+    rings = [
+        [problem.statements[name] for names in (ring.payload, *ring.also) for name in names]
+        for ring in plan.arefs
+        if all(name in problem.statements for name in ring.payload)
+    ]
+    able = slots_of_stores(problem, rings)
     for store in plan.stores:
         if store.stage and able.get(store.store) != store.stage:
             raise _unsuited(f"store {store.store} stage={store.stage}", able)

@@ -7,6 +7,7 @@ One statement a line, names as they stand in the kernel, comments after ``#``::
     role mma warps=8 registers=232
     aref a@14 + b@15 depth=3
     loop for k@13 schedule=fine mma_depth=2
+    operand acc@16 a=registers
     store c_desc@18 via=tma parts=1 eviction=first
     guard a_desc, c_desc
     declined num_stages=4: depth 3 is what shared memory allows
@@ -20,7 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from tawa.errors import PlanError
-from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan
+from tawa.plan.plan import ArefPlan, Declined, LoopPlan, OperandPlan, Plan, RolePlan, StorePlan
 
 
 def print_plan(plan: Plan) -> str:
@@ -149,6 +150,12 @@ def _read_store(plan: Plan, rest: str) -> Plan:
     return replace(plan, stores=(*plan.stores, StorePlan(name, **_need(options, "via"))))
 
 
+def _read_operand(plan: Plan, rest: str) -> Plan:
+    name, options = _split(rest, {"a": _one_of("registers", "shared")})
+    operand = OperandPlan(name, **_need(options, "a"))
+    return replace(plan, operands=(*plan.operands, operand))
+
+
 def _read_guard(plan: Plan, rest: str) -> Plan:
     read, written = (name.strip() for name in rest.split(","))
     return replace(plan, guards=(*plan.guards, (read, written)))
@@ -171,6 +178,7 @@ _READERS: dict[str, Callable[[Plan, str], Plan]] = {
     "aref": _read_aref,
     "loop": _read_loop,
     "store": _read_store,
+    "operand": _read_operand,
     "guard": _read_guard,
     "declined": _read_declined,
 }

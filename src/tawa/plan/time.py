@@ -16,7 +16,7 @@ from xdsl.ir import Block, Operation
 
 from tawa.analysis.affine import trip_count
 from tawa.analysis.effects import children
-from tawa.analysis.naming import name_of
+from tawa.analysis.naming import name_of, name_statements
 from tawa.ir import tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.plan.plan import Plan
@@ -62,8 +62,16 @@ class _Sum:
     store: float = 0.0
 
 
-def estimate(kernel: tile.Kernel, plan: Plan, statements: Mapping[str, Operation]) -> Estimate:
-    """Return the cycles of one tile of `kernel` carried out as `plan`."""
+def estimate(
+    kernel: tile.Kernel,
+    plan: Plan,
+    statements: Mapping[str, Operation],
+    trips: Mapping[str, int] | None = None,
+) -> Estimate:
+    """Return the cycles of one tile of `kernel` carried out as `plan`.
+
+    `trips` are those of loops, by name, where they are known.
+    """
     total = _Sum()
     depths = {
         statements[name]: ring.depth
@@ -72,7 +80,7 @@ def estimate(kernel: tile.Kernel, plan: Plan, statements: Mapping[str, Operation
         for name in names
         if name in statements
     }
-    _add(kernel.body.block, 1, plan, depths, total)
+    _add(kernel.body.block, 1, plan, depths, total, trips or {})
     consumers = sum(role.warps * role.instances for role in plan.consumers) // 4
     if consumers > 1:
         # One warpgroup's wait is another's turn.
@@ -82,6 +90,12 @@ def estimate(kernel: tile.Kernel, plan: Plan, statements: Mapping[str, Operation
         if isinstance(operation, tile.DescStore | tile.Store):
             total.store += _store_cycles(operation, waits.get(name), plan.persistent)
     return Estimate(total.products, total.loads, total.arithmetic, total.exposed, total.store)
+
+
+def tile_cycles(kernel: tile.Kernel, plan: Plan, trips: Mapping[str, int]) -> float:
+    """Return the cycles of one tile of a kernel whose statements are not named yet."""
+    copy = kernel.clone()
+    return estimate(copy, plan, name_statements(copy), trips).total
 
 
 def trip_cycles(block: Block) -> tuple[float, float, float]:
@@ -97,7 +111,12 @@ def trip_cycles(block: Block) -> tuple[float, float, float]:
 
 
 def _add(
-    block: Block, trips: int, plan: Plan, depths: Mapping[Operation, int], total: _Sum
+    block: Block,
+    trips: int,
+    plan: Plan,
+    depths: Mapping[Operation, int],
+    total: _Sum,
+    known: Mapping[str, int],
 ) -> None:
     """Add what a block costs when it runs `trips` times."""
     operations = list(block.ops)
@@ -113,11 +132,12 @@ def _add(
         inner = trips
         if isinstance(operation, scf.ForOp | scf.WhileOp):
             count = trip_count(operation) if isinstance(operation, scf.ForOp) else None
+            count = known.get(name_of(operation), count)
             inner = trips * (UNKNOWN_TRIPS if count is None else count)
         if isinstance(operation, scf.ForOp | scf.WhileOp | scf.IfOp):
             for region in operation.regions:
                 for body in region.blocks:
-                    _add(body, inner, plan, depths, total)
+                    _add(body, inner, plan, depths, total, known)
 
 
 def _exposed(

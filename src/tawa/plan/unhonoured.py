@@ -7,9 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tawa.analysis.effects import enclosing_loops
+from tawa.analysis.naming import name_of
 from tawa.analysis.tma import is_host_made
 from tawa.errors import PlanError
 from tawa.ir import tile
+from tawa.ir.types import bit_width, element_type
 from tawa.plan.pins import Pins, pick
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.problem import Problem
@@ -135,4 +137,22 @@ def check_counts(plan: Plan) -> None:
                 f"the plan gives {number} as {what}",
                 why=f"it counts, from {least} on",
                 remedy=f"write {least} or more",
+            )
+
+
+def check_operands(problem: Problem, plan: Plan) -> None:
+    """Raise PlanError for an operand of no product, or of one whose elements it cannot be."""
+    products = {name_of(dot): dot for dot in problem.dots}
+    for operand in plan.operands:
+        dot = products.get(operand.product)
+        if dot is None:
+            raise PlanError(
+                f"the plan speaks of the product {operand.product}",
+                why=f"the kernel has: {', '.join(products) or 'none'}",
+            )
+        if operand.a == "registers" and bit_width(element_type(dot.a.type)) != 16:
+            raise PlanError(
+                f"operand {operand.product} a=registers",
+                why="registers hold elements of 16 bits as they lie in memory, and no others",
+                remedy="leave it out",
             )

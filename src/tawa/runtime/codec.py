@@ -21,7 +21,7 @@ from tawa.codegen.parameters import (
 )
 from tawa.frontend.signature import Argument
 from tawa.layouts.windows import Window
-from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan
+from tawa.plan.plan import ArefPlan, Declined, LoopPlan, OperandPlan, Plan, RolePlan, StorePlan
 from tawa.runtime.compiled import (
     CompiledKernel,
     Demand,
@@ -45,6 +45,7 @@ _CLASSES: dict[str, type] = {
         Guard,
         LaunchShape,
         LoopPlan,
+        OperandPlan,
         Plan,
         PointerParameter,
         Proof,

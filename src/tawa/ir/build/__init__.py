@@ -9,5 +9,6 @@ from __future__ import annotations
 from tawa.ir.build.control import Branch, Loop
 from tawa.ir.build.handles import Desc, Operand, Value
 from tawa.ir.build.kernel import KernelBuilder
+from tawa.ir.functions import FUNCTIONS
 
-__all__ = ["Branch", "Desc", "KernelBuilder", "Loop", "Operand", "Value"]
+__all__ = ["FUNCTIONS", "Branch", "Desc", "KernelBuilder", "Loop", "Operand", "Value"]

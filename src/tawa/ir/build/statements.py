@@ -14,7 +14,7 @@ from keyword import iskeyword
 from typing import Any, TypeAlias, cast
 
 from xdsl.dialects.builtin import DictionaryAttr, StringAttr
-from xdsl.ir import Block
+from xdsl.ir import Block, Operation
 
 import tawa.language as tl
 from tawa.errors import DefinitionError, Place, TypeMismatch
@@ -164,6 +164,26 @@ class Statements:
         self._begin()
         name_value(self._tensor(value).ssa, name)
         return value
+
+    def name_product(self, values: Sequence[Value], given: Sequence[Value], name: str) -> None:
+        """Give the product that `values` come from, computed from `given`, a name for plans.
+
+        Raises DefinitionError where there is none, or another statement has the name.
+        """
+        place = self._begin(name)
+        pending, ends = [value.ssa for value in values], {value.ssa for value in given}
+        while pending:
+            owner = pending.pop().owner
+            if isinstance(owner, tile.Dot):
+                owner.attributes[LABEL] = StringAttr(name)
+                return
+            if isinstance(owner, Operation):
+                pending += [value for value in owner.operands if value not in ends]
+        raise DefinitionError(
+            f"no product to be named {name}",
+            place=place,
+            why="the values are not made of a product of the values that are given",
+        )
 
     def _short(self, element: dtype | str) -> str:
         """Return the spelling of an element type in IR; raises TypeMismatch."""

@@ -161,6 +161,12 @@ class Lowering:
         named = {item.loop: item for item in self.plan.loops}
         return named.get(name, LoopPlan(name))
 
+    def operand_plan(self, dot: tile.Dot) -> str:
+        """Return where the plan wants operand A of a product; a copy goes by its first name."""
+        named = {item.product: item.a for item in self.plan.operands}
+        name = name_of(dot)
+        return named.get(name, named.get(name.partition("#")[0], ""))
+
     def store_plan(self, store: tile.DescStore | tile.DescAtomic) -> StorePlan:
         """Return the plan of a store, the default one when the plan does not name it."""
         name = name_of(store)

@@ -58,21 +58,25 @@ def _run(dot: tile.Dot) -> int:
 def operand_a(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
     """Return operand A: the view of it where wgmma reads that, else its registers.
 
-    Registers that stay the same round a loop are stored once before it. ptxas 13.0 takes the
-    registers of an operand for free once the product has read them: with a branch in the loop it
-    gave them to other values, and later trips multiplied those.
+    A plan may say otherwise (`OperandPlan`), of 16-bit elements, the only ones that registers hold
+    as they lie in memory. Registers that stay the same round a loop are stored once before it.
+    ptxas 13.0 takes the registers of an operand for free once the product has read them: with a
+    branch in the loop it gave them to other values, and later trips multiplied those.
 
     What threads load as it lies in memory, in runs along K, is stored as well: a thread's part of a
     fragment is runs of 4 bytes, four times the accesses.
     """
+    wish = lowering.operand_plan(dot)
     view = as_view(emitter, dot.a, dot)
     bits = bit_width(element_type(dot.a.type))
+    if wish == "registers" and bits == 16:
+        return dot.a
     if view is not None and takes(view_kind(view).layout.data, 1, bits):
         return view
     if (loop := loop_without(dot.a, dot)) is not None:
         return _stored(lowering, Emitter.before(loop), dot)
-    loaded = _loaded(dot.a) is not None
-    return _stored(lowering, emitter, dot) if loaded and _runs_along(dot.a, 1) else dot.a
+    loaded = _loaded(dot.a) is not None and _runs_along(dot.a, 1)
+    return _stored(lowering, emitter, dot) if wish == "shared" or loaded else dot.a
 
 
 def _runs_along(value: SSAValue, axis: int) -> bool:

@@ -1,0 +1,293 @@
+"""What lies past the ends of tensors, and that no result depends on it.
+
+Blocks are whole: what a tensor of the program lacks reads as zero. Along each dimension of a value
+its elements past the end are one number, or "unknown"; "inside" says that no element is past the
+end along it, "along" that all elements along it are one. Unknown numbers are taken to be finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Iota
+from tawa.cypress.leaf import LeafFacts
+from tawa.cypress.size import Int, Size, key, leaves
+from tawa.cypress.tensor import Tensor
+from tawa.errors import MappingError
+from tawa.ir.build import FUNCTIONS
+
+
+class Past(Enum):
+    """What is past the end along a dimension, where it is not one known number."""
+
+    UNKNOWN = "unknown"
+    INSIDE = "inside"
+    ALONG = "along"
+
+
+UNKNOWN, INSIDE, ALONG = Past
+End = float | Past
+_NEUTRAL = {
+    "add": 0.0,
+    "mul": 1.0,
+    "max": float("-inf"),
+    "min": float("inf"),
+    "or": 0.0,
+    "and": 1.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The number that every element is, if there is one, and the end of each dimension."""
+
+    whole: float | None
+    dims: tuple[End, ...]
+
+
+def check_ends(events: Events) -> None:
+    """Refuse a leaf that lets elements past the end of a tensor show; raises MappingError."""
+    most = {i.name: n for i, n in zip(events.indices, events.grid, strict=True)}
+    _body(events.body, {}, most)
+
+
+def _body(body: tuple[Event, ...], state: dict[int, Ends], most: dict[str, Int]) -> None:
+    for event in body:
+        match event:
+            case CopyIn(slot, source):
+                ends = (0.0 if n else INSIDE for n in map(int, _passes(source, most)))
+                state[id(slot)] = Ends(None, tuple(ends))
+            case Iota(slot, _, extent):
+                state[id(slot)] = Ends(None, (UNKNOWN if extent is None else 0.0,))
+            case Call():
+                blank = (Ends(None, (UNKNOWN,) * len(slot.shape)) for slot in event.slots)
+                given = [
+                    state.get(id(slot), none) for slot, none in zip(event.slots, blank, strict=True)
+                ]
+                made = _leaf(event.spread.leaf.name, event.facts, given)
+                state.update(zip(map(id, event.outputs), made, strict=True))
+            case For():
+                within = {**most, event.index.name: event.extent}
+                while True:
+                    after = dict(state)
+                    _body(event.body, after, within)
+                    met = {at: _met(ends, after[at]) for at, ends in state.items()}
+                    if met == state:
+                        break
+                    state.update(met)
+            case CopyOut():
+                pass
+
+
+def _met(one: Ends, other: Ends) -> Ends:
+    """Return what holds of a value that is one or the other."""
+    dims = tuple(a if a == b else UNKNOWN for a, b in zip(one.dims, other.dims, strict=True))
+    return Ends(one.whole if one.whole == other.whole else None, dims)
+
+
+def _passes(tensor: Tensor, most: dict[str, Int]) -> list[bool]:
+    """Tell for each dimension of a part whether it may pass the end of the program's tensor."""
+    return [
+        not _below(tensor.offsets[dim] + extent, tensor.root.shape[dim], most)
+        for dim, extent in zip(tensor.dims, tensor.shape, strict=True)
+    ]
+
+
+def _below(value: Int, extent: Int, most: dict[str, Int]) -> bool:
+    """Tell whether a value is at most an extent, whatever the indices of loops (each below `most`).
+
+    An index with a positive factor is replaced by its last value, and c * (e // d) by c / d * e,
+    which is no less, until only extents are left.
+    """
+    terms: dict[str, tuple[int, Size]] = {}
+    constant = 0
+    pending = [(1, value), (-1, extent)]
+    for _ in range(64):
+        while pending:
+            factor, each = pending.pop()
+            if isinstance(each, int):
+                constant += factor * each
+            elif each.op in ("+", "-"):
+                pending += [
+                    (factor, each.left),
+                    (factor if each.op == "+" else -factor, each.right),
+                ]
+            elif each.op == "*" and isinstance(each.right, int):
+                pending.append((factor * each.right, each.left))
+            elif each.op == "*" and isinstance(each.left, int):
+                pending.append((factor * each.left, each.right))
+            else:
+                known = terms.get(key(each), (0, each))[0]
+                terms[key(each)] = (known + factor, each)
+        terms = {at: term for at, term in terms.items() if term[0]}
+        # Innermost first: what a loop counts up to may hold the indices of those around it.
+        inner = [name for name in reversed(most) if terms.get(name, (0,))[0] > 0]
+        whole = [
+            at
+            for at, (factor, each) in terms.items()
+            if each.op == "//" and isinstance(each.right, int) and factor % each.right == 0
+        ]
+        if inner and not any(set(leaves(t)) & {inner[0]} - {n} for n, (_, t) in terms.items()):
+            factor, _ = terms.pop(inner[0])
+            pending = [(factor, most[inner[0]]), (-factor, 1)]
+        elif at := next((at for at in whole if terms[at][0] > 0), ""):
+            factor, each = terms.pop(at)
+            assert isinstance(each.right, int)
+            pending = [(factor // each.right, each.left)]
+        else:
+            break
+    return constant <= 0 and all(factor < 0 and _natural(t) for factor, t in terms.values())
+
+
+def _natural(value: Size) -> bool:
+    """Tell whether a size is an extent or an index, which are never negative."""
+    return bool(value.name)
+
+
+def _leaf(name: str, facts: LeafFacts, given: Sequence[Ends]) -> list[Ends]:
+    """Return the ends of a leaf's results; raises MappingError where elements past an end show."""
+    state: dict[Any, Ends] = dict(zip(facts.arguments, given, strict=True))
+    for operation in facts.operations:
+        operands = [state[value] for value in operation.operands]
+        made = _operation(name, facts, operation, operands)
+        state.update(dict.fromkeys(operation.results, made))
+    return [state[result] for result in facts.results]
+
+
+def _operation(name: str, facts: LeafFacts, operation: Any, operands: list[Ends]) -> Ends:
+    shape: tuple[int, ...] = tuple(getattr(operation.results[0].type, "get_shape", tuple)())
+    rank = len(shape)
+    axis: int = getattr(getattr(operation, "axis", None), "data", 0)
+    match operation.name:
+        case "tile.constant":
+            value = getattr(operation.value, "data", None)
+            whole = None if value is None else float(value)
+            return Ends(whole, (UNKNOWN if whole is None else whole,) * rank)
+        case "tile.elementwise":
+            function: str = operation.function.data
+            whole = _folded(function, [ends.whole for ends in operands])
+            dims = (_fold(function, operands, d) for d in range(rank))
+            return Ends(whole, tuple(dims))
+        case "tile.cast":
+            return operands[0]
+        case "tile.splat" | "tile.expand_dims" | "tile.broadcast":
+            (given,) = operands
+            new: End = ALONG if given.whole is None else given.whole
+            old = list(given.dims)
+            if operation.name == "tile.expand_dims":
+                old.insert(axis, new)
+            elif operation.name == "tile.splat":
+                old = [new] * rank
+            else:
+                before: list[int] = [*operation.operands[0].type.get_shape()]
+                old = [new if a != b else e for a, b, e in zip(before, shape, old, strict=True)]
+            return Ends(given.whole, tuple(old))
+        case "tile.transpose":
+            to: list[int] = [each.data for each in operation.permutation]
+            return Ends(operands[0].whole, tuple(operands[0].dims[dim] for dim in to))
+        case "tile.dot":
+            a, b, c = operands
+            if a.dims[1] not in (0, INSIDE) and b.dims[0] not in (0, INSIDE):
+                _shows(name, facts, operation, "product")
+            rows = 0.0 if a.dims[0] == 0 and c.dims[0] == 0 else _only(a.dims[0], c, 0)
+            columns = 0.0 if b.dims[1] == 0 and c.dims[1] == 0 else _only(b.dims[1], c, 1)
+            return Ends(None, (rows, columns))
+        case "tile.reduce" | "tile.scan":
+            body = [each for each in operation.body.block.ops if each.name == "tile.elementwise"]
+            function = body[0].function.data if len(body) == 1 else "reduction"
+            # A prefix has nothing of what comes after it.
+            ahead = operation.name == "tile.scan" and not operation.reverse
+            ok = all(ends.dims[axis] in (_NEUTRAL.get(function), INSIDE) for ends in operands)
+            if not ahead and not ok:
+                _shows(name, facts, operation, function)
+            kept = [end if _idempotent(function, end) else _weak(end) for end in operands[0].dims]
+            if len(operands) > 1:
+                kept = [UNKNOWN] * len(kept)
+            if operation.name == "tile.reduce":
+                del kept[axis]
+            else:
+                kept[axis] = UNKNOWN
+            return Ends(None, tuple(kept))
+        case "tile.program_id" | "tile.num_programs" | "tile.desc_extent":
+            return Ends(None, ())
+        case _:
+            if any(end not in (INSIDE,) for ends in operands for end in ends.dims):
+                _shows(name, facts, operation, operation.name.removeprefix("tile."))
+            return Ends(None, (UNKNOWN,) * rank)
+
+
+def _only(end: End, acc: Ends, dim: int) -> End:
+    """Return the end of a product added to `acc`, which may be one number everywhere."""
+    alike = end == INSIDE and (acc.whole is not None or acc.dims[dim] == INSIDE)
+    return INSIDE if alike else UNKNOWN
+
+
+def _idempotent(function: str, end: End) -> bool:
+    """Tell whether a reduction of equal elements is such an element."""
+    return function in ("max", "min", "and", "or") or (function == "add" and end == 0)
+
+
+def _weak(end: End) -> End:
+    return end if end in (INSIDE, ALONG) else UNKNOWN
+
+
+def _fold(function: str, operands: list[Ends], dim: int) -> End:
+    """Return an element function past the ends of its operands along one dimension."""
+    if function == "select":
+        condition, one, other = (_end(ends, dim) for ends in operands)
+        if isinstance(condition, float):
+            return one if condition else other
+        if one == other:
+            return one
+    ends = [_end(each, dim) for each in operands]
+    numbers = [end if isinstance(end, float) else None for end in ends]
+    if (known := _folded(function, numbers)) is not None:
+        return known
+    if all(e in (INSIDE, ALONG) or x.whole is not None for e, x in zip(ends, operands)):
+        return INSIDE if INSIDE in ends else ALONG
+    return UNKNOWN
+
+
+def _end(ends: Ends, dim: int) -> End:
+    return ends.dims[dim] if ends.dims else ALONG if ends.whole is None else ends.whole
+
+
+def _folded(function: str, numbers: list[float | None]) -> float | None:
+    """Return a function of numbers, where those that are known decide it."""
+    if function in ("mul", "and") and 0.0 in numbers:
+        return 0.0
+    if function in ("add", "sub") and None in numbers:
+        first, second = numbers
+        if first is not None and abs(first) == float("inf"):
+            return first
+        if second is not None and abs(second) == float("inf"):
+            return second if function == "add" else -second
+    if any(number is None for number in numbers) or function not in FUNCTIONS:
+        return None
+    import numpy as np
+
+    logic = function in ("and", "or", "xor", "not", "select")
+    given = [np.asarray(number, np.float64) for number in numbers]
+    if logic:
+        given = [
+            each.astype(bool) if function != "select" or not n else each
+            for n, each in enumerate(given)
+        ]
+    with np.errstate(all="ignore"):
+        made = float(FUNCTIONS[function].numpy(np, *given))
+    return None if made != made else made
+
+
+def _shows(name: str, facts: LeafFacts, operation: Any, function: str) -> None:
+    named = ", ".join(facts.named(operation))
+    if named:
+        raise MappingError(
+            f'"{name}": the {function} of {named} depends on elements past the end',
+            place=facts.place,
+            why="blocks are whole: what a tensor lacks reads as zero, and adds nothing to sums and "
+            "products of what was read, but shows in the rest",
+            remedy="mask it by what cy.inside says of the part: tl.where(inside, x, ...)",
+        )

@@ -1,0 +1,1 @@
+"""The six programs that the paper evaluates, each with two mappings or more."""

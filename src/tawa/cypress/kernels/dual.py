@@ -1,0 +1,55 @@
+"""C = A B1 + A B2: both products share each tile of A."""
+
+# ruff: noqa: N803, D103, C408, E741 - tensors are matrices, tunables are given as keywords are
+# Annotations of variants are values, which `cy.inner` reads; leaves are tile language.
+# pyright: basic, reportInvalidTypeForm=false
+from __future__ import annotations
+
+from typing import Any
+
+import tawa.cypress as cy
+from tawa.cypress import BLOCK, GLOBAL, HOST, SHARED, Tensor, f16, f32
+
+T16, I = Tensor[f16, 2], cy.Instance
+
+
+@cy.inner("dual", reads="A B1 B2", writes="C")
+def dual_host(C: T16, A: T16, B1: T16, B2: T16, *, U: int, V: int):
+    cy.same(A.shape[1], B1.shape[0])
+    cy.same(A.shape[1], B2.shape[0])
+    c, a = cy.blocks(C, (U, V)), cy.blocks(A, (U, A.shape[1]))
+    b1, b2 = (cy.blocks(b, (b.shape[0], V)) for b in (B1, B2))
+    for i, j in cy.prange(*c.grid):
+        cy.launch("dual", c[i, j], a[i, 0], b1[0, j], b2[0, j])
+
+
+@cy.inner("dual", reads="A B1 B2", writes="C")
+def dual_block(C: T16, A: T16, B1: T16, B2: T16, *, W: int):
+    a = cy.blocks(A, (A.shape[0], W))
+    b1, b2 = (cy.blocks(b, (W, b.shape[1])) for b in (B1, B2))
+    acc = cy.make_tensor(f32, C.shape)
+    cy.launch("clear", acc)
+    for k in cy.srange(a.grid[1]):
+        cy.launch("mma", acc, a[0, k], b1[k, 0])
+        cy.launch("mma", acc, a[0, k], b2[k, 0])
+    cy.launch("copy", C, acc)
+
+
+def dual(WGS: int = 2, U: int = 128, V: int = 192, W: int = 64, pipeline: int = 3) -> cy.Mapping:
+    """Return a mapping: WGS warpgroups on a tile of U x V, a ring of three tiles."""
+    calls = ["clear", "tile", "copy"]
+    how: dict[str, Any] = dict(specialize=True, pipeline=pipeline, persistent=True)
+    return cy.Mapping(
+        [
+            I("host", dual_host, HOST, [GLOBAL] * 4, dict(U=U, V=V), calls=["block"], entry=True),
+            I("block", dual_block, BLOCK, [GLOBAL] * 4, dict(W=W), calls=calls, **how),
+            *cy.lib.mma("tile", WGS=WGS, N=V),
+            *cy.lib.clear("clear", like="tile"),
+            *cy.lib.copy("copy", like="tile", stage=SHARED),
+        ]
+    )
+
+
+def mappings() -> dict[str, cy.Mapping]:
+    """Return the mappings by name: two warpgroups on 128 rows, three on 192."""
+    return {"two warpgroups": dual(), "three warpgroups": dual(WGS=3, U=192, V=128)}

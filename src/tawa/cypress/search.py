@@ -1,0 +1,217 @@
+"""Mappings that are likely fast: climbed to from a legal one by edits, ranked by the model of time.
+
+What is `cy.auto` among the tunables is chosen the same way when a program is made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, product
+from math import prod
+from typing import Any, cast
+
+from tawa.cypress.event import Event, Events, For
+from tawa.cypress.machine import GLOBAL, NONE, REGISTER, SHARED, Auto
+from tawa.cypress.mapping import Mapping as Tasks
+from tawa.cypress.program import Program, complete
+from tawa.cypress.size import evaluate, leaves, sizes_of
+from tawa.errors import MappingError, OverBudget, PlanError, TawaError
+from tawa.plan.time import tile_cycles
+from tawa.runtime.arrays import host_array
+from tawa.runtime.timing import do_bench
+from tawa.target import H200
+
+_STARTS = (128, 64, 256, 32, 2, 1, 3)
+_REFUSALS = (MappingError, OverBudget, PlanError)
+_MEASURED = 6
+"""How many of the likely best are timed, at most."""
+
+
+def program(mapping: Tasks, name: str = "") -> Program:
+    """Instantiate a mapping, check it, and make the kernel's tile IR and plan.
+
+    Tunables and memories that are `auto` are chosen. Raises MappingError, and OverBudget where the
+    tiles do not fit; the compiler's own errors come from `compile`.
+    """
+    return _chosen(mapping, name) if mapping.open else complete(mapping, name)
+
+
+def search(start: Program, *tensors: Any, budget: float = 60.0) -> Program:
+    """Return a program whose mapping is likely the fastest on these tensors, and print it.
+
+    Half of `budget` (seconds) goes into legal mappings near that of `start`: tunables that share a
+    name move together, one or two at a time, as do the fields of the block. Of the best by the
+    model of time so many are timed on the GPU as the rest allows; tensors of NumPy are timed
+    nowhere, and the model decides. `start` is among those timed.
+    """
+    began = time.monotonic()
+    sizes = sizes_of(dict(zip(start.parameters, tensors, strict=True)))
+    ranked = _climbed(start, sizes, neighbours, lambda: time.monotonic() - began < budget / 2)
+    chosen = ranked[0]
+    if not _on_host(tensors):
+        took: dict[int, float] = {}
+        for made in [start, *(each for each in ranked if each is not start)][:_MEASURED]:
+            if took and time.monotonic() - began > budget:
+                break
+            try:
+                took[id(made)] = cast("float", do_bench(lambda p=made: p(*tensors)))
+            except TawaError:  # what the compiler alone can tell: registers, a cluster's grid
+                continue
+        chosen = min((each for each in ranked if id(each) in took), key=lambda p: took[id(p)])
+    print(chosen.mapping)
+    return chosen
+
+
+def _climbed(
+    start: Program,
+    sizes: Mapping[str, int],
+    near: Callable[[Tasks], Iterator[Tasks]],
+    go_on: Callable[[], bool],
+) -> list[Program]:
+    """Return legal programs, the likely fastest first: from each that is better its neighbours."""
+    found = {str(start.mapping): (cycles(start, sizes), start)}
+    ahead = [str(start.mapping)]
+    while ahead and go_on():
+        best = min(ahead, key=lambda at: found[at][0])
+        ahead.remove(best)
+        for mapping in near(found[best][1].mapping):
+            if str(mapping) in found or not go_on():
+                continue
+            try:
+                made = complete(mapping, start.name)
+            except _REFUSALS:
+                continue
+            found[str(mapping)] = cycles(made, sizes), made
+            if found[str(mapping)][0] < min(found[at][0] for at in (best, *ahead)):
+                ahead.append(str(mapping))
+    return [made for _, made in sorted(found.values(), key=lambda pair: pair[0])]
+
+
+def _on_host(tensors: Sequence[Any]) -> bool:
+    return all(host_array(each) is each for each in tensors)
+
+
+def cycles(made: Program, sizes: Mapping[str, int]) -> float:
+    """Return the cycles that the model says for a call, over all multiprocessors.
+
+    Blocks are taken to be alike, as the one in the middle of the grid.
+    """
+    events = made.events
+    grid = [evaluate(extent, sizes) for extent in events.grid]
+    middle = {i.name: n // 2 for i, n in zip(events.indices, grid, strict=True)}
+    kernel: Any = made.emitted.kernel
+    trips = _trips(events.body, {**sizes, **middle})
+    one = tile_cycles(kernel, made.plan, trips)
+    return one * -(-prod(grid) // H200.multiprocessors)
+
+
+def _trips(body: tuple[Event, ...], known: dict[str, int]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for event in body:
+        if isinstance(event, For):
+            found[event.name] = count = max(0, evaluate(event.extent, known))
+            found |= _trips(event.body, {**known, event.index.name: count // 2})
+    return found
+
+
+def neighbours(mapping: Tasks) -> Iterator[Tasks]:
+    """Return mappings that differ in one or two tunables, or in a field of the block."""
+    yield from _tunables_near(mapping, None)
+    for each in mapping.instances:
+        if each.specialize:
+            depths = each.pipeline
+            for step in (1, -1):
+                if isinstance(depths, int) and depths + step > 0:
+                    yield mapping.with_(each.name, pipeline=depths + step)
+                elif isinstance(depths, tuple):
+                    deeper = {ring: max(1, depth + step) for ring, depth in depths}
+                    yield mapping.with_(each.name, pipeline=deeper)
+            yield mapping.with_(each.name, persistent=not each.persistent)
+            yield mapping.with_(each.name, cluster=3 - each.cluster if each.cluster < 3 else 1)
+            yield mapping.with_(each.name, turns=not each.turns)
+            other_way = "fine" if each.schedule == "coarse" else "coarse"
+            yield mapping.with_(each.name, schedule=other_way)
+        if not each.variant.inner and any(each.memory[n] == GLOBAL for n in each.variant.writes):
+            yield mapping.with_(each.name, stage=None if each.stage else SHARED)
+
+
+def _tunables_near(mapping: Tasks, only: Sequence[str] | None) -> Iterator[Tasks]:
+    """Return mappings with one or two tunables changed, of those in `only` if it is given."""
+    names = {name: value for each in mapping.instances for name, value in each.tunables}
+    single = [
+        (name, value)
+        for name, old in names.items()
+        if isinstance(old, int) and (only is None or name in only)
+        for value in _near(old)
+    ]
+    for name, value in single:
+        yield tuned(mapping, {name: value})
+    for (one, first), (other, second) in combinations(single, 2):
+        if one != other:
+            yield tuned(mapping, {one: first, other: second})
+
+
+def _near(value: int) -> list[int]:
+    """Return values of a tunable near another one: counts step by one, extents by 64 and halves."""
+    if value <= 4:
+        return [each for each in (value - 1, value + 1) if 1 <= each <= 4]
+    near = {value // 2, value * 2, value - 64, value + 64}
+    return sorted(each for each in near if each >= 8)
+
+
+def tuned(mapping: Tasks, values: Mapping[str, Any]) -> Tasks:
+    """Return a mapping with tunables changed, in all instances that have them."""
+    for each in mapping.instances:
+        mine = {name: values[name] for name, _ in each.tunables if name in values}
+        mapping = mapping.with_(each.name, **mine) if mine else mapping
+    return mapping
+
+
+def _chosen(mapping: Tasks, name: str) -> Program:
+    """Return a program in which what is `auto` among tunables and memories has its likely best
+    value, for tensors of 4096 in each dimension.
+
+    Raises the refusal of the last value tried where none is legal.
+    """
+    names = tuple({name: None for each in mapping.instances for name in each.unsaid})
+    places = [
+        (each.name, n)
+        for each in mapping.instances
+        for n, memory in enumerate(each.mems)
+        if isinstance(memory, Auto)
+    ]
+    # Of those that take as long the first: what lies in SHARED is loaded once.
+    memories = [
+        [m for m in (SHARED, REGISTER, NONE, GLOBAL) if mapping.machine.sees(mapping[at].level, m)]
+        for at, _ in places
+    ]
+    refused: list[TawaError] = []
+    legal: list[Program] = []
+    for values in product(_STARTS, repeat=len(names)):
+        for given in product(*memories):
+            made = tuned(mapping, dict(zip(names, values, strict=True)))
+            for (at, n), memory in zip(places, given, strict=True):
+                made = made.with_(at, mems=[*made[at].mems[:n], memory, *made[at].mems[n + 1 :]])
+            try:
+                legal.append(complete(made, name))
+            except _REFUSALS as refusal:
+                refused.append(refusal)
+        if legal:
+            break
+    if not legal:
+        raise refused[-1]
+    sizes = dict.fromkeys(_sizes_in(legal[0].events), 4096)
+    best = min(legal, key=lambda made: cycles(made, sizes))
+    return _climbed(best, sizes, lambda at: _tunables_near(at, names), lambda: True)[0]
+
+
+def _sizes_in(events: Events) -> set[str]:
+    """Return the extents that a program's grid and loops are made of."""
+    found = {name for extent in events.grid for name in leaves(extent)}
+    pending = list(events.body)
+    while pending:
+        if isinstance(event := pending.pop(), For):
+            found |= leaves(event.extent)
+            pending += event.body
+    return {name for name in found if ".shape[" in name}

@@ -1,0 +1,142 @@
+"""Random mappings of the six programs, with the freedoms that each of them took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import numpy as np
+
+import tawa.cypress as cy
+from tawa.cypress import NONE, REGISTER, SHARED
+from tawa.cypress.kernels import attention, dual, gemm, sums
+from tawa.errors import MappingError, OverBudget, PlanError
+
+PROGRAMS = ("gemm", "batched", "dual", "sums", "fa2", "fa3")
+FREEDOMS = (
+    *("tunables", "WGS 1", "WGS 2", "WGS 3", "WGS 4", "no roles", "depth for all"),
+    *("depth by tensor", "pipeline auto", "one tile a block", "group", "cluster", "walk"),
+    *("turns", "coarse", "A in registers", "A in shared", "from registers", "by stage", "ceiling"),
+)
+
+
+@dataclass
+class Draws:
+    """What was drawn so far: freedoms, and mappings that were refused, by the refusal."""
+
+    freedoms: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def program(self, name: str, random: Random) -> tuple[cy.Program, set[str]]:
+        """Return a legal program, compiled, and its freedoms; illegal draws are counted."""
+        while True:
+            mapping, taken = draw(name, random)
+            try:
+                program = cy.program(mapping)
+                program.compile()
+            except (MappingError, OverBudget, PlanError) as refusal:
+                self.refused[f"{type(refusal).__name__}: {refusal.what}"] += 1
+                continue
+            self.freedoms.update(taken)
+            return program, taken
+
+
+def draw(name: str, random: Random) -> tuple[cy.Mapping, set[str]]:
+    """Return a mapping of a program, that may be illegal, and the freedoms that it takes."""
+    attends = name in ("fa2", "fa3")
+    groups = random.choice((1, 2, 3, 4))
+    rows = 64 * groups * (1 if attends else random.choice((1, 2)))
+    columns = random.choice((32, 64) if attends else (8, 16, 24, 64))
+    taken = {"tunables", f"WGS {groups}"}
+    if attends:
+        causal = random.random() < 0.5
+        mapping = attention.attention(name, groups, rows, columns, 64, causal)
+        loads, product = ("K", "V"), "product"
+    else:
+        make: Any = {"dual": dual.dual, "sums": sums.sums}.get(name, gemm.gemm)
+        more = {"batched": True} if name == "batched" else {}
+        mapping = make(WGS=groups, U=rows, V=columns, W=random.choice((16, 32, 64)), **more)
+        loads = {"dual": ("A", "B1", "B2")}.get(name, ("A", "B"))
+        product = "tile"
+    block: dict[str, Any] = {"specialize": random.random() < 0.8, "pipeline": 1, "turns": False}
+    block |= {"persistent": False, "group": 8}
+    if not block["specialize"]:
+        taken.add("no roles")
+    else:
+        way = random.choice(("depth for all", "depth by tensor", "pipeline auto"))
+        taken.add(way)
+        depths = {each: random.randint(2, 4) for each in loads}
+        auto = {"pipeline auto": cy.auto, "depth by tensor": depths}
+        block["pipeline"] = auto.get(way, random.randint(1, 8))
+        if random.random() < 0.6:
+            # Without a walk the grid would have to be a multiple of the cluster.
+            block |= {"persistent": True, "group": random.randint(0, 8)}
+            block["cluster"] = random.choice((1, 1, 2))
+            taken |= {"group"} | ({"cluster"} if block["cluster"] == 2 else set())
+            if random.random() < 0.3:
+                block["walk"] = random.choice(("serpentine", "dynamic"))
+                taken.add("walk")
+        else:
+            taken.add("one tile a block")
+        if attends and groups == 2 and random.random() < 0.5:
+            block["turns"] = True
+            taken.add("turns")
+        if attends and random.random() < 0.5:
+            block["schedule"] = "coarse"
+            taken.add("coarse")
+    mapping = mapping.with_("block", **block)
+    if random.random() < 0.3:
+        taken.add("A in shared" if attends else "A in registers")
+        above = [NONE, SHARED, SHARED]
+        for part in (product, f"{product}_wg", f"{product}_warp"):
+            mapping = mapping.with_(part, mems=above)
+        last = SHARED if attends else REGISTER
+        mapping = mapping.with_(f"{product}_leaf", mems=[REGISTER, last, SHARED])
+    store = "finish" if attends else "copy"
+    way = random.choice(("from registers", "by stage"))
+    taken.add(way)
+    mapping = mapping.with_(store, stage=SHARED if way == "by stage" else None)
+    if random.random() < 0.3:
+        taken.add("ceiling")
+        ceiling = random.choice((48, 64, 96, 128, 160)) * 1024
+        mapping = cy.Mapping(mapping.instances, ceiling)
+    return mapping, taken
+
+
+def tensors(name: str, mapping: cy.Mapping, random: Random) -> tuple[list[Any], list[Any]]:
+    """Return outputs and inputs, with tails, and loops of no trip or one among them."""
+    rng = np.random.default_rng(random.randrange(2**32))
+    if name in ("fa2", "fa3"):
+        heads, length = random.randint(1, 3), 8 * random.choice((1, 2, 8, 9, 25))
+        q, k, v = (rng.standard_normal((heads, length, 64)).astype(np.float16) for _ in "qkv")
+        return [np.ones_like(q)], [q, k, v]
+
+    def integers(*shape: int) -> Any:
+        return rng.integers(-2, 3, shape).astype(np.float16)
+
+    m, n = (8 * random.randint(1, 20) for _ in range(2))
+    k = 8 * random.choice((0, 1, 2, 8, 9, 20))
+    lead = (random.randint(1, 3),) if name == "batched" else ()
+    outputs = [np.ones((*lead, m, n), np.float16)]
+    inputs = [integers(*lead, m, k), integers(*lead, k, n)]
+    if name == "dual":
+        inputs.append(integers(k, n))
+    if name == "sums":
+        width = dict(mapping["host"].tunables)["V"]
+        outputs.append(np.ones((-(-n // width), m), np.float32))
+    return outputs, inputs
+
+
+def agree(name: str, program: cy.Program, random: Random) -> None:
+    """Run in the simulator and sequentially: equal, bit for bit where sums have one order."""
+    outputs, inputs = tensors(name, program.mapping, random)
+    wanted = [each.copy() for each in outputs]
+    program(*outputs, *inputs)
+    program.sequential(*wanted, *inputs)
+    for ours, theirs in zip(outputs, wanted, strict=True):
+        if name in ("fa2", "fa3"):
+            np.testing.assert_allclose(ours, theirs, atol=2e-3)
+        else:
+            np.testing.assert_array_equal(ours, theirs)

@@ -1,0 +1,196 @@
+"""The six programs: right under their mappings, and under drawn ones; what each freedom changes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+import tawa.cypress as cy
+from cypress_draws import FREEDOMS, PROGRAMS, Draws, agree
+from tawa.cypress import NONE, REGISTER, SHARED
+from tawa.cypress.kernels import attention, dual, gemm, sums
+from tawa.cypress.search import cycles
+from tawa.cypress.size import sizes_of
+from tawa.errors import ArgumentError, MappingError, OverBudget
+
+
+def in_memory(mapping, tile, above, last):
+    """Move the first operand of a product."""
+    for part in (tile, f"{tile}_wg", f"{tile}_warp"):
+        mapping = mapping.with_(part, mems=[NONE, above, SHARED])
+    return mapping.with_(f"{tile}_leaf", mems=[REGISTER, last, SHARED])
+
+
+@pytest.mark.parametrize("family", [gemm.mappings(), gemm.mappings(True), dual.mappings()])
+def test_the_mappings_of_products_are_what_they_say(family):
+    for mapping in family.values():
+        program = cy.program(mapping)
+        groups = dict(mapping["tile"].tunables)["WGS"]
+        assert f"role mma warps={4 * groups} " in program.show("plan")
+        assert sum(size for _, size in program.emitted.buffers) <= mapping.ceiling
+        assert not any("acc" in name for name, _ in program.emitted.buffers)
+
+
+def test_one_ring_holds_the_three_tiles_of_a_dual_product():
+    program = cy.program(dual.dual())
+    assert "aref A + B1 + B2 depth=3\n" in program.show("plan")
+    assert "loop k schedule=fine mma_depth=2" in program.show("plan")
+
+
+def test_rows_are_summed_without_a_barrier_in_the_loop():
+    text = cy.program(sums.sums(WGS=1, U=64, V=64)).compile().asm["cuda"]
+    loop = text[text.index("wgmma_fence();", text.index("mma(")) :]
+    assert "sync" not in loop[: loop.index("wgmma_wait")]
+
+
+def plain_attention(q, k, v, causal):
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    scores = q @ k.transpose(0, 2, 1) / q.shape[2] ** 0.5
+    if causal:
+        seen = np.tril(np.ones(scores.shape[1:], bool))
+        scores = np.where(seen, scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights @ v / weights.sum(-1)[..., None]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("loop", ["fa2", "fa3"])
+def test_attention_is_attention_in_any_order_of_events(loop, causal):
+    program = cy.program(attention.attention(loop, 1, 64, 32, 64, causal))
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, 72, 64)).astype(np.float16) for _ in "qkv")
+    wanted = np.ones_like(q)
+    program.sequential(wanted, q, k, v)
+    np.testing.assert_allclose(wanted, plain_attention(q, k, v, causal), atol=4e-3)
+    for seed in range(3):
+        ours = np.ones_like(q)
+        program.interpret(ours, q, k, v, seed=seed)
+        np.testing.assert_array_equal(ours, wanted)
+
+
+def test_three_warpgroups_are_a_change_of_the_mapping_only():
+    two = attention.attention("fa2", 2, 128, 64, 64)
+    three = two.with_("scores", WGS=3).with_("product", WGS=3).with_("host", U=192)
+    three = three.with_("block", turns=False)
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 136, 64)).astype(np.float16) for _ in "qkv")
+    found = []
+    for mapping in (two, three):
+        found.append(np.ones_like(q))
+        cy.program(mapping)(found[-1], q, k, v)
+    np.testing.assert_array_equal(*found)
+
+
+def test_the_third_generation_has_the_next_scores_under_a_product():
+    text = cy.program(attention.attention("fa3", 1, 64, 32, 64)).compile().asm["cuda"]
+    loop = text[text.index("for (int j = 0", text.index("mma(")) :]
+    between = loop[: loop.index("wgmma_wait<1>")]
+    assert between.count("wgmma_commit") == 2  # scores and product, then the wait for the scores
+
+
+def test_equal_tiles_of_several_loops_share_a_ring():
+    plan = cy.program(attention.attention("fa2", 2, 128, 64, 64, True)).show("plan")
+    assert "aref K = K_2 depth=2\naref V = V_2 depth=2\n" in plan
+
+
+def test_the_first_operand_may_be_taken_from_registers_or_shared():
+    loaded = in_memory(gemm.gemm(V=64), "tile", SHARED, REGISTER)
+    program = cy.program(loaded)
+    assert "operand tile_leaf_1 a=registers\n" in program.show("plan")
+    assert "_registers_tb(" in program.compile().asm["cuda"]
+    assert "_registers_tb(" not in cy.program(gemm.gemm(V=64)).compile().asm["cuda"]
+    weights = in_memory(attention.attention("fa2", 1, 64, 32, 64), "product", SHARED, SHARED)
+    program = cy.program(weights)
+    assert ("A of product_leaf_1", 4096) in program.emitted.buffers
+    assert "operand product_leaf_1 a=shared\n" in program.show("plan")
+    with pytest.raises(MappingError, match="B of wgmma is mapped to REGISTER"):
+        cy.program(gemm.gemm().with_("tile_leaf", mems=[REGISTER, SHARED, REGISTER]))
+
+
+def test_below_a_ceiling_a_tile_takes_the_place_of_one_that_was_read():
+    mapping = attention.attention("fa3", 1, 64, 32, 64)
+    needed = sum(size for _, size in cy.program(mapping).emitted.buffers)
+    program = cy.program(cy.Mapping(mapping.instances, ceiling=needed - 1))
+    assert ("stage of finish, in Q", 0) in program.emitted.buffers
+    assert "store finish_out via=tma parts=1 eviction=first stage=Q\n" in program.show("plan")
+    agree("fa3", program, Random(0))
+    with pytest.raises(OverBudget, match="the ceiling is"):
+        cy.program(cy.Mapping(mapping.instances, ceiling=needed - 8193))
+
+
+def test_depths_are_given_by_tensor():
+    deep = gemm.gemm(V=64).with_("block", pipeline={"A": 4, "B": 2})
+    assert "aref A depth=4\naref B depth=2\n" in cy.program(deep).show("plan")
+    assert 'pipeline={"A": 4, "B": 2}' in str(deep)
+    with pytest.raises(MappingError, match="pipeline is given for D, which it does not load"):
+        cy.program(gemm.gemm().with_("block", pipeline={"A": 4, "B": 2, "D": 1}))
+    with pytest.raises(MappingError, match="pipeline has no depth for B"):
+        cy.program(gemm.gemm().with_("block", pipeline={"A": 4}))
+
+
+def test_auto_is_the_planners_choice():
+    program = cy.program(gemm.gemm(V=64).with_("block", pipeline=cy.auto))
+    plan = program.compile().plan
+    assert (plan.specialized, plan.persistent, len(plan.consumers)) == (True, True, 1)
+    assert plan.consumers[0].warps == 8
+    assert all(ring.depth > 1 for ring in plan.arefs)
+    assert "pipeline=cy.auto" in str(program.mapping)
+    assert str(plan).splitlines()[0] in program.explain()
+
+
+def test_tunables_and_memories_may_be_left_out():
+    given = gemm.gemm(V=64).with_("host", U=cy.auto).with_("block", W=cy.auto)
+    given = given.with_("tile_leaf", mems=[REGISTER, cy.auto, SHARED])
+    program = cy.program(given)
+    assert dict(program.mapping["host"].tunables)["U"] % 64 == 0
+    assert program.mapping["tile_leaf"].mems[1] == SHARED
+    assert not program.mapping.open
+    with pytest.raises(MappingError, match="C of wgmma 64x64x16 is 64x64 for WARP"):
+        cy.program(given.with_("host", V=72))
+
+
+def test_a_search_gives_a_legal_mapping_that_is_no_slower_by_the_model(capsys):
+    start = cy.program(gemm.gemm(1, 64, 64, 32, 1))
+    a = np.zeros((256, 256), np.float16)
+    found = cy.search(start, a, a, np.zeros_like(a), budget=4)
+    assert str(found.mapping) in capsys.readouterr().out
+    sizes = sizes_of({"C": a, "A": a, "B": a})
+    assert cycles(found, sizes) < cycles(start, sizes)
+    ours = np.ones((72, 72), np.float16)
+    b = np.arange(72 * 72).reshape(72, 72) % 5
+    found(ours, b.astype(np.float16), np.eye(72, dtype=np.float16))
+    np.testing.assert_array_equal(ours, b)
+
+
+def test_extents_that_are_the_same_are_compared_at_the_call():
+    a, b = np.zeros((64, 64), np.float16), np.zeros((72, 64), np.float16)
+    with pytest.raises(ArgumentError, match=r"A.shape\[1\] is 64, B.shape\[0\] is 72"):
+        cy.program(gemm.gemm())(np.zeros((64, 64), np.float16), a, b)
+
+
+# --- drawn mappings -------------------------------------------------------------------------------
+
+
+def check_draws(count, seed):
+    """Compare `count` drawn mappings of each program with the tasks' own order."""
+    draws = Draws()
+    for name in PROGRAMS:
+        for number in range(count):
+            random = Random(f"{seed} {name} {number}")
+            program, _ = draws.program(name, random)
+            agree(name, program, random)
+    print(f"freedoms drawn: {dict(draws.freedoms)}")
+    print(f"refused: {draws.refused.total()}: {dict(draws.refused)}")
+    return draws
+
+
+def test_a_mapping_changes_no_result():
+    check_draws(2, "short")
+
+
+@pytest.mark.long
+def test_two_hundred_mappings_change_no_result():
+    draws = check_draws(34, "long")
+    assert not set(FREEDOMS) - set(draws.freedoms)
