@@ -204,20 +204,25 @@ class TooLong(Exception):
     """A launch or a call took longer than the limit."""
 
 
-def work(package: str, cases: Path, gpu: bool, limit: int, skip: set[str], out: Path) -> None:
+def work(package: str, options: argparse.Namespace) -> None:
     """Append a line to `out` for each launch of a package; of each kernel and types one."""
     from third_party_capture import capture
+
+    cases, out = Path(options.cases), Path(options.out)
+    gpu, limit, skip = options.gpu, options.limit, set(json.loads(options.skip))
 
     def late(*signal: object) -> None:
         raise TooLong(f"longer than {limit} s")
 
     signal.signal(signal.SIGALRM, late)
     label = ""
+    kernels: set[str] = {name.rsplit(" ", 1)[-1] for name in skip}
     found: list[Any] = []
 
     def judge(launch: Any) -> None:
-        if f"{label} {launch.place}" in skip:
+        if f"{label} {launch.place}" in skip or (options.first and launch.place in kernels):
             return
+        kernels.add(launch.place)
         row = Row(package, label, launch.place)
         say(out, {"begin": f"{label} {launch.place}"})
         signal.alarm(limit)
@@ -284,7 +289,7 @@ def collect(package: str, options: argparse.Namespace) -> tuple[list[Row], list[
         with log.open("a") as file:
             try:
                 subprocess.run(
-                    words + ["--gpu"] * options.gpu,
+                    words + ["--gpu"] * options.gpu + ["--first"] * options.first,
                     stdout=file,
                     stderr=file,
                     timeout=options.package_limit,
@@ -372,6 +377,7 @@ def main() -> None:
     parser.add_argument("--packages", help="separated by commas; all")
     parser.add_argument("--cases", default=str(HERE / "third_party_cases.py"))
     parser.add_argument("--gpu", action="store_true", help="run, compare and time")
+    parser.add_argument("--first", action="store_true", help="one launch of each kernel")
     parser.add_argument("--limit", type=int, default=120, help="seconds a launch")
     parser.add_argument("--package-limit", type=int, default=3600, help="seconds a process")
     parser.add_argument("--out", default="third_party.txt")
@@ -379,9 +385,7 @@ def main() -> None:
     parser.add_argument("--skip", default="[]", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        skip = set(json.loads(options.skip))
-        cases, out = Path(options.cases), Path(options.out)
-        return work(options.work, cases, options.gpu, options.limit, skip, out)
+        return work(options.work, options)
     chosen = options.packages.split(",") if options.packages else [*named(Path(options.cases))]
     rows: list[Row] = []
     failed: dict[str, list[str]] = {}
