@@ -261,7 +261,8 @@ def work(package: str, options: argparse.Namespace) -> None:
 
 def named(path: Path) -> dict[str, Callable[[], Iterator[tuple[str, Callable[[], object]]]]]:
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.PACKAGES
@@ -296,7 +297,9 @@ def collect(package: str, options: argparse.Namespace) -> tuple[list[Row], list[
                 )
             except subprocess.TimeoutExpired:
                 failed["(all)"] = f"stopped after {options.package_limit} s"
-        records = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+        records = (
+            [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+        )
         for record in records:
             if "kernel" in record:
                 rows[f"{record['call']} {record['kernel']}"] = Row(**record)
@@ -318,7 +321,9 @@ def mean(values: list[float]) -> float:
 
 def report(rows: list[Row], failed: dict[str, list[str]], gpu: bool) -> str:
     """Return the tables: one line a package, then each launch that fails or loses."""
-    lines = ["package                    launches kernels compile special. products   tawa  triton (s)"]
+    lines = [
+        "package                    launches kernels compile special. products   tawa  triton (s)"
+    ]
     for package in dict.fromkeys(row.package for row in rows):
         own = [row for row in rows if row.package == package]
         both = [row for row in own if not row.triton]
@@ -330,12 +335,18 @@ def report(rows: list[Row], failed: dict[str, list[str]], gpu: bool) -> str:
         )
     sound = [row for row in rows if not row.triton]
     done = sum(row.compiled for row in sound)
-    lines += ["", f"{done} of {len(sound)} launches that Triton compiles: {done / max(1, len(sound)):.1%}"]
+    lines += [
+        "",
+        f"{done} of {len(sound)} launches that Triton compiles: {done / max(1, len(sound)):.1%}",
+    ]
     refused = [row for row in sound if not row.compiled]
     lines += [f"  {r.package} {r.kernel} [{r.call}] {r.reason}" for r in refused]
     broken = [row for row in rows if row.triton]
     lines += ["", f"{len(broken)} that Triton does not compile"]
-    lines += [f"  {r.kernel} tawa {'yes' if r.compiled else r.reason[:80]}; {r.triton[:120]}" for r in broken]
+    lines += [
+        f"  {r.kernel} tawa {'yes' if r.compiled else r.reason[:80]}; {r.triton[:120]}"
+        for r in broken
+    ]
     slow = sorted(rows, key=lambda r: -r.seconds)[:10]
     lines += ["", "longest to compile (s; Triton's)"]
     lines += [f"  {r.seconds:5.1f} {r.triton_seconds:5.1f} {r.kernel} [{r.call}]" for r in slow]
@@ -351,8 +362,13 @@ def report(rows: list[Row], failed: dict[str, list[str]], gpu: bool) -> str:
 
 def compared(rows: list[Row]) -> list[str]:
     ran = [row for row in rows if row.us]
-    lines = ["", f"{sum(bool(r.right) for r in rows)} right, {sum(r.right is False for r in rows)} not"]
-    lines += [f"  WRONG {r.kernel} [{r.call}] {r.error:.2g} {r.reason}" for r in rows if r.right is False]
+    lines = [
+        "",
+        f"{sum(bool(r.right) for r in rows)} right, {sum(r.right is False for r in rows)} not",
+    ]
+    lines += [
+        f"  WRONG {r.kernel} [{r.call}] {r.error:.2g} {r.reason}" for r in rows if r.right is False
+    ]
     for title, own in (
         ("with products", [r for r in ran if r.product]),
         ("without", [r for r in ran if not r.product]),

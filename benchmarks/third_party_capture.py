@@ -1,10 +1,11 @@
 """Launches of Triton kernels as a package's own Python wrappers make them, with or without a GPU.
 
 `capture(found, seen, pretend)` is a context in which every launch of a `triton.jit` kernel is
-handed to `found`, once for each kernel, types and constants. With `pretend` nothing is launched and no GPU is
-needed: tensors are the CPU's but say that they are CUDA's, ``device="cuda"`` makes such tensors,
-`torch.cuda` and Triton's driver describe an H100, fresh memory is zero, and an autotuner takes its
-first configuration. On a GPU the launches run too, and autotuners choose by time as always.
+handed to `found`, once for each kernel, types and constants. With `pretend` nothing is launched
+and no GPU is needed: tensors are the CPU's but say that they are CUDA's, ``device="cuda"`` makes
+such tensors, `torch.cuda` and Triton's driver describe an H100, fresh memory is zero, and an
+autotuner takes its first configuration. On a GPU the launches run too, and autotuners choose by
+time as always.
 """
 
 from __future__ import annotations
@@ -84,9 +85,7 @@ def _launch(fn: Any, args: Any, keywords: Mapping[str, Any], grid: Any) -> Launc
 
 
 @contextlib.contextmanager
-def capture(
-    found: Callable[[Launch], None], seen: set[object], pretend: bool
-) -> Iterator[None]:
+def capture(found: Callable[[Launch], None], seen: set[object], pretend: bool) -> Iterator[None]:
     """Hand each launch that is not in `seen` to `found`; with `pretend` without launching it."""
     from triton.runtime.autotuner import Autotuner
     from triton.runtime.jit import JITFunction
@@ -201,7 +200,7 @@ class _Stream:
 class Driver:
     """Triton's driver of an H100 that is not there."""
 
-    class utils:  # noqa: N801  Triton's name
+    class utils:
         @staticmethod
         def get_device_properties(device: int) -> dict[str, int]:
             return {
