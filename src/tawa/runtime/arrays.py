@@ -335,8 +335,9 @@ def _host_memory(view: View) -> Any:
         "typestr": f"<u{view.itemsize}",
         "version": 3,
     }
-    holder = type("Memory", (), {"__array_interface__": interface})()
-    return numpy.asarray(holder).view(numpy_dtype(view.dtype))
+    holder: Any = type("Memory", (), {"__array_interface__": interface})()
+    kind: Any = numpy_dtype(view.dtype)
+    return cast("Any", numpy.asarray(holder)).view(kind)
 
 
 def _from_dlpack(value: Any) -> Any:
