@@ -84,6 +84,13 @@ def _launch(fn: Any, args: Any, keywords: Mapping[str, Any], grid: Any) -> Launc
     return Launch(fn, values, tuple(int(n) for n in shape), own)
 
 
+def _place(values: Mapping[str, Any]) -> None:
+    """Let arguments that keep the device of a tensor say where it is in truth."""
+    for value in values.values():
+        if getattr(value, "__dict__", {}).get("device") == CUDA:
+            value.device = torch.device("cpu")
+
+
 @contextlib.contextmanager
 def capture(found: Callable[[Launch], None], seen: set[object], pretend: bool) -> Iterator[None]:
     """Hand each launch that is not in `seen` to `found`; with `pretend` without launching it."""
@@ -96,6 +103,8 @@ def capture(found: Callable[[Launch], None], seen: set[object], pretend: bool) -
     def run(fn: Any, *args: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
         if not tuning and not warmup and grid is not None:
             launch = _launch(fn, args, keywords, grid)
+            if pretend:
+                _place(launch.values)
             if all(launch.grid) and (key := launch.key()) not in seen:
                 seen.add(key)
                 found(launch)

@@ -188,9 +188,11 @@ _FAR = 1 << 40
 def _look_pointer(value: Any) -> View:
     """Read a pointer's shape and strides (elements) where it has them, as a tensor of torch has."""
     name, address = dtype_name(value.dtype), int(value.data_ptr())
-    shape, steps = getattr(value, "shape", None), getattr(value, "stride", None)
-    known = shape is not None and callable(steps)
-    shape, strides = (tuple(shape), tuple(cast("Any", steps)())) if known else ((_FAR,), (1,))
+    extents: Any = getattr(value, "shape", None)
+    steps: Any = getattr(value, "stride", None)
+    shape, strides = (_FAR,), (1,)
+    if extents is not None and callable(steps):
+        shape, strides = tuple(map(int, extents)), tuple(map(int, cast("Any", steps())))
     kind = getattr(getattr(value, "device", None), "type", "cuda")
     where = CPU if kind == "cpu" else Device("cuda", _ordinal(value, address))
     return View(name, shape, strides, address, where)
