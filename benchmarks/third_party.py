@@ -200,8 +200,8 @@ def timed(*calls: Callable[[], object]) -> tuple[float, ...]:
 # --- one package, in a process of its own ---------------------------------------------------
 
 
-class TooLong(Exception):
-    """A launch or a call took longer than the limit."""
+class TooLong(BaseException):
+    """A launch took longer than the limit; no `except Exception` of what it stops takes it."""
 
 
 def work(package: str, options: argparse.Namespace) -> None:
@@ -230,6 +230,8 @@ def work(package: str, options: argparse.Namespace) -> None:
             compile_both(row, launch)
             if gpu and row.compiled and not row.triton:
                 run_both(row, launch)
+        except TooLong as error:
+            row.compiled, row.reason = False, str(error)
         except Exception as error:
             row.right, row.reason = False, short(error)
         finally:
