@@ -101,12 +101,20 @@ def test_pointer_arithmetic():
 
 
 def test_constexpr_of_a_run_time_value():
+    """Triton takes the annotation, and refuses what needs a constant, as here."""
+
     def kernel(x, n):
         size: tl.constexpr = n * 2
         tl.store(x, size)
 
-    error = refused(TypeMismatch, kernel, x="i32*", n="i32")
-    assert error.what == "size is declared tl.constexpr, and its value is int32"
+    build(kernel, of(x="i32*", n="i32"), {})
+
+    def ranged(x, n):
+        size: tl.constexpr = n * 2
+        tl.store(x + tl.arange(0, size), 1)
+
+    error = refused(TypeMismatch, ranged, x="i32*", n="i32")
+    assert error.what == "arange's end must be a compile-time integer, this is int32"
 
 
 def test_shape_of_a_run_time_value():

@@ -70,6 +70,8 @@ class NotConstant(Exception):  # noqa: N818
 def lift(value: Any) -> Value:
     """Turn a Python object that is a constant of the kernel into a value."""
     if _defined_in_language(value, "constexpr") or type(value).__name__ == "constexpr":
+        if isinstance(value.value, FunctionType):  # @tl.constexpr on it: plain Python, as in Triton
+            return Const(HostFunction(value.value))
         return lift(value.value)
     if _is_foreign_dtype(value):
         return Const(_own_dtype(value))

@@ -182,16 +182,15 @@ def _annotated(c: Context, statement: ast.AnnAssign) -> None:
     if not is_constexpr(c, statement.annotation):
         _assign(c, statement.target, _as_variable(c, value))
         return
-    value = known(value)
-    if isinstance(value, Tensor) or not isinstance(statement.target, ast.Name):
+    if not isinstance(statement.target, ast.Name):
         raise c.builder.error(
             TypeMismatch,
-            f"{ast.unparse(statement.target)} is declared tl.constexpr, and its value is "
-            f"{describe(value)}",
-            why="a constexpr is known when the kernel is compiled",
-            remedy="drop the annotation, or compute it from constexpr parameters only",
+            f"{ast.unparse(statement.target)} is declared tl.constexpr",
+            why="a constexpr is a name for a value",
+            remedy="drop the annotation",
         )
-    c.bind(statement.target.id, value, statement.target)
+    # As in Triton a value of run time may have the annotation, and is what it is.
+    c.bind(statement.target.id, known(value), statement.target)
 
 
 def is_constexpr(c: Context, annotation: ast.expr) -> bool:

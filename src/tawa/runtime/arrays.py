@@ -1,8 +1,9 @@
 """What an array argument is: element type, shape, strides, address and device, of any library.
 
 torch tensors, NumPy arrays, objects with ``__cuda_array_interface__`` (CuPy, Numba) or DLPack
-(JAX), and placeholders for compiling without data. No library is imported: an object that exists
-has been made by a library that is loaded.
+(JAX), whatever has a ``dtype`` and a method ``data_ptr()``, as Triton asks, and placeholders for
+compiling without data. No library is imported: an object that exists has been made by a library
+that is loaded.
 """
 
 from __future__ import annotations
@@ -111,7 +112,13 @@ def is_array(value: object) -> bool:
         or hasattr(type(value), "__cuda_array_interface__")
         or "__cuda_array_interface__" in getattr(value, "__dict__", ())
         or _is_reinterpreted(value)
+        or _is_pointer(value)
     )
+
+
+def _is_pointer(value: object) -> bool:
+    """Tell whether a value is a pointer as Triton takes it: ``dtype`` and ``data_ptr()``."""
+    return callable(getattr(type(value), "data_ptr", None)) and hasattr(value, "dtype")
 
 
 def _is_reinterpreted(value: object) -> bool:
@@ -149,6 +156,8 @@ def look(value: Any) -> View:
         return _look_numpy(value)
     if _is_reinterpreted(value):
         return replace(look(value.base), dtype=_reinterpreted_as(value))
+    if _is_pointer(value):
+        return _look_pointer(value)
     if _lives_on_host(value):
         import numpy
 
@@ -170,6 +179,23 @@ def _look_torch(tensor: Any) -> View:
     where = Device("cuda", tensor.get_device()) if device.type == "cuda" else CPU
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
     return View(dtype_name(tensor.dtype), shape, strides, tensor.data_ptr(), where)
+
+
+_FAR = 1 << 40
+"""Elements that a pointer may reach of which nobody knows how many there are."""
+
+
+def _look_pointer(value: Any) -> View:
+    """Read a pointer's shape and strides (elements) where it has them, as a tensor of torch has."""
+    name, address = dtype_name(value.dtype), int(value.data_ptr())
+    extents: Any = getattr(value, "shape", None)
+    steps: Any = getattr(value, "stride", None)
+    shape, strides = (_FAR,), (1,)
+    if extents is not None and callable(steps):
+        shape, strides = tuple(map(int, extents)), tuple(map(int, cast("Any", steps())))
+    kind = getattr(getattr(value, "device", None), "type", "cuda")
+    where = CPU if kind == "cpu" else Device("cuda", _ordinal(value, address))
+    return View(name, shape, strides, address, where)
 
 
 def _look_numpy(value: Any) -> View:
@@ -206,11 +232,17 @@ def _look_interface(value: Any) -> View | None:
     shape = tuple(interface["shape"])
     steps = interface.get("strides")
     strides = row_major(shape) if steps is None else _in_elements(steps, BYTES[name])
-    return View(name, shape, strides, interface["data"][0], Device("cuda", _ordinal(value)))
+    return View(
+        name,
+        shape,
+        strides,
+        interface["data"][0],
+        Device("cuda", _ordinal(value, interface["data"][0])),
+    )
 
 
-def _ordinal(value: Any) -> int:
-    """Return the GPU of an object with the array interface, which itself does not say."""
+def _ordinal(value: Any, address: int) -> int:
+    """Return the GPU of an object of which only memory at an address is known to be on one."""
     if (where := getattr(value, "__dlpack_device__", None)) is not None:
         return int(where()[1])
     device = getattr(value, "device", None)
@@ -219,7 +251,7 @@ def _ordinal(value: Any) -> int:
         return ordinal
     from tawa.runtime.driver import connect
 
-    return connect().device_of(value.__cuda_array_interface__["data"][0])
+    return connect().device_of(address)
 
 
 class _DLTensor(ctypes.Structure):
@@ -270,6 +302,8 @@ def host_array(value: Any) -> Any:
         from tawa.runtime.dtypes import numpy_dtype
 
         return host_array(value.base).view(numpy_dtype(_reinterpreted_as(value)))
+    if _is_pointer(value) and not is_tensor(value):
+        return _host_memory(look(value))
     if not is_tensor(value):
         return value if _is_numpy(value) else _from_dlpack(value)
     view = _look_torch(value)
@@ -281,6 +315,31 @@ def host_array(value: Any) -> Any:
 
         return plain.view(carrier).numpy().view(numpy_dtype(view.dtype))
     return plain.numpy()
+
+
+def _host_memory(view: View) -> Any:
+    """Return memory of the CPU as an array; raises ArgumentError where its size is not known."""
+    import numpy
+
+    from tawa.runtime.dtypes import numpy_dtype
+
+    if view.shape == (_FAR,):
+        raise ArgumentError(
+            "the simulator is given a pointer without a shape",
+            why="it checks that accesses stay inside of an array",
+            remedy="give the object `shape` and `stride()`, or pass the array itself",
+        )
+    steps = tuple(step * view.itemsize for step in view.strides)
+    interface = {
+        "shape": view.shape,
+        "strides": steps,
+        "data": (view.address, False),
+        "typestr": f"<u{view.itemsize}",
+        "version": 3,
+    }
+    holder: Any = type("Memory", (), {"__array_interface__": interface})()
+    kind: Any = numpy_dtype(view.dtype)
+    return cast("Any", numpy.asarray(holder)).view(kind)
 
 
 def _from_dlpack(value: Any) -> Any:
