@@ -422,7 +422,7 @@ POSTERIORS: dict[str, Case] = {
     "kidiq_with_mom_work-kidscore_mom_work": kid(*equals("mom_work", 2, 3, 4)),
     "kilpisjarvi_mod-kilpisjarvi": Case(
         kilpisjarvi,
-        lambda d: tuple(d[n] for n in "x y pmualpha psalpha pmubeta psbeta".split()),
+        lambda d: tuple(d[n] for n in ["x", "y", "pmualpha", "psalpha", "pmubeta", "psbeta"]),
         "alpha beta sigma",
     ),
     "low_dim_gauss_mix-low_dim_gauss_mix": Case(

@@ -34,7 +34,7 @@ from tawa.runtime.guards import Guards, facts_of
 from tawa.runtime.maps import spell_map
 from tawa.runtime.recent import Recent
 from tawa.runtime.refusals import fail, refuse
-from tawa.runtime.tensor_map import MapBuffer, NoContext, describe, encode
+from tawa.runtime.tensor_map import MapBuffer, NoContextError, describe, encode
 from tawa.target import PROGRAMS, WALKED
 
 _MAPS_KEPT = 4096
@@ -253,7 +253,7 @@ def make_launcher(
         "__device": place.device,
         "__current": place.current_device,
         "__stream": place.stream,
-        "__no_context": NoContext,
+        "__no_context": NoContextError,
         "__misfits": (struct.error, OverflowError, TypeError, LookupError, ValueError),
     }
     return generate(text, kernel.name, namespace)

@@ -236,7 +236,7 @@ class MapBuffer:
         return ctypes.string_at(self.address, MAP_BYTES)
 
 
-class NoContext(Exception):
+class NoContextError(Exception):
     """The thread has no context: the driver encodes nothing (CUDA_ERROR_INVALID_CONTEXT)."""
 
 
@@ -250,7 +250,7 @@ class Encoders(Protocol):
 def encode(parameter: TensorMapParameter, tensor: Tensor, encoders: Encoders) -> MapBuffer:
     """Return the tensor map of `tensor`; all zeros when it is empty.
 
-    Raises DescriptorError for what TMA cannot take, NoContext in a thread that has no context yet.
+    Raises DescriptorError for what TMA cannot take, NoContextError in a thread that has no context yet.
     """
     buffer = MapBuffer()
     check(parameter, tensor)
@@ -290,7 +290,7 @@ def encode(parameter: TensorMapParameter, tensor: Tensor, encoders: Encoders) ->
             *described, *corners, channels, pixels, ctypes.addressof(strides_of), *how
         )
     if code == _NO_CONTEXT:
-        raise NoContext
+        raise NoContextError
     if code != 0:
         raise DescriptorError(
             f"the driver made no tensor map of {tensor.name} (error {code})",
