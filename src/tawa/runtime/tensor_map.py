@@ -250,7 +250,7 @@ class Encoders(Protocol):
 def encode(parameter: TensorMapParameter, tensor: Tensor, encoders: Encoders) -> MapBuffer:
     """Return the tensor map of `tensor`; all zeros when it is empty.
 
-    Raises DescriptorError for what TMA cannot take, NoContextError in a thread that has no context yet.
+    Raises DescriptorError for what TMA cannot take, NoContextError in a thread without a context.
     """
     buffer = MapBuffer()
     check(parameter, tensor)
