@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -206,5 +208,58 @@ def test_places_are_those_of_the_programs_tensors():
         for j in cy.srange(A.shape[1] // W):
             cy.same(j, A.shape[1])
 
-    with pytest.raises(MappingError, match="cy.same of j"):
+    with pytest.raises(MappingError, match=r"cy\.same of j"):
         rows_program(masked, loops)
+
+
+@cy.inner("rows", reads="A B", writes="Y")
+def other_host(Y: V32, A: T16, B: T16, *, U: int):
+    y, a = cy.blocks(Y, (U,)), cy.blocks(A, (U, A.shape[1]))
+    for i in cy.prange(y.grid[0]):
+        cy.launch("rows", y[i], a[i, 0], B)
+
+
+@cy.inner("rows", reads="A B", writes="Y")
+def masked_by_another(Y: V32, A: T16, B: T16, *, W: int):
+    a, b = cy.blocks(A, (A.shape[0], W)), cy.blocks(B, (W, W))
+    most = cy.make_tensor(f32, Y.shape)
+    cy.launch("lowest", most)
+    for j in cy.srange(a.grid[1]):
+        cy.launch("edge", most, a[0, j], cy.inside(b[0, j], 1), cy.inside(a[0, j], 0))
+    cy.launch("copy", Y, most)
+
+
+@cy.inner("rows", reads="A B", writes="Y")
+def same_host(Y: V32, A: T16, B: T16, *, U: int):
+    cy.same(A.shape[1], B.shape[1])
+    y, a = cy.blocks(Y, (U,)), cy.blocks(A, (U, A.shape[1]))
+    for i in cy.prange(y.grid[0]):
+        cy.launch("rows", y[i], a[i, 0], B)
+
+
+def test_a_mask_is_of_the_tensor_that_it_masks():
+    names = {"lowest": lowest_tile, "edge": masked}
+    for host, fits in ((other_host, False), (same_host, True)):
+        mapping = cy.Mapping(
+            [
+                I("host", host, HOST, [GLOBAL] * 3, {"U": 64}, calls=["block"], entry=True),
+                I(
+                    "block",
+                    masked_by_another,
+                    BLOCK,
+                    [GLOBAL] * 3,
+                    {"W": 32},
+                    calls=[*names, "copy"],
+                ),
+                I("lowest", lowest_tile, BLOCK, [NONE], {"WGS": 1}, calls=["low"]),
+                I("low", lowest, WARPGROUP, [REGISTER]),
+                *cy.lib.rows(
+                    "edge", masked, like="lowest", mems=[REGISTER, SHARED, REGISTER, REGISTER]
+                ),
+                *cy.lib.rows("copy", cy.lib.copy_leaf, like="lowest", mems=[GLOBAL, REGISTER]),
+            ]
+        )
+        # Right where the extents are the same; that B is never loaded is another matter.
+        why = "B.shape[1] is asked for, and no block loads" if fits else "past the end"
+        with pytest.raises(MappingError, match=re.escape(why)):
+            cy.program(mapping)
