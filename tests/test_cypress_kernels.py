@@ -9,11 +9,13 @@ import pytest
 
 import tawa.cypress as cy
 from cypress_draws import FREEDOMS, PROGRAMS, Draws, agree
+from tawa import compile_ir
 from tawa.cypress import NONE, REGISTER, SHARED
 from tawa.cypress.kernels import attention, dual, gemm, sums
 from tawa.cypress.search import cycles
 from tawa.cypress.size import sizes_of
-from tawa.errors import ArgumentError, MappingError, OverBudget
+from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError
+from tawa.plan.text import parse_plan
 
 
 def in_memory(mapping, tile, above, last):
@@ -99,6 +101,11 @@ def test_the_first_operand_may_be_taken_from_registers_or_shared():
     loaded = in_memory(gemm.gemm(V=64), "tile", SHARED, REGISTER)
     program = cy.program(loaded)
     assert "operand tile_leaf_1 a=registers\n" in program.show("plan")
+    assert parse_plan(program.show("plan")) == program.plan
+    with pytest.raises(PlanError, match="the plan speaks of the product other"):
+        compile_ir(
+            program.emitted.kernel, plan=program.show("plan").replace("tile_leaf_1", "other")
+        )
     assert "_registers_tb(" in program.compile().asm["cuda"]
     assert "_registers_tb(" not in cy.program(gemm.gemm(V=64)).compile().asm["cuda"]
     weights = in_memory(attention.attention("fa2", 1, 64, 32, 64), "product", SHARED, SHARED)

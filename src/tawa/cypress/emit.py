@@ -24,7 +24,7 @@ from tawa.cypress.machine import Auto, auto
 from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int
 from tawa.cypress.tensor import Tensor
-from tawa.errors import MappingError, OverBudget
+from tawa.errors import MappingError, OverBudget, Place
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.language.dtypes import dtype
 from tawa.layouts.shared import split_columns
@@ -81,7 +81,7 @@ def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
         at: k.descriptor(each.name, elements[each.name], each.block)
         for at, each in arguments.items()
     }
-    emitter = _Emitter(k, descs, products)
+    emitter = _Emitter(k, descs, products, events.block.place)
     for axis, index in enumerate(events.indices):
         emitter.known[index.name] = k.program_id(axis).named(str(index))
     emitter.run(events.body)
@@ -93,6 +93,7 @@ class _Emitter:
     k: KernelBuilder
     descs: dict[tuple[str, tuple[int, ...]], Desc]
     products: dict[int, str]
+    place: Place | None
     known: dict[str, Value] = field(default_factory=dict[str, Value])
     values: dict[int, Value] = field(default_factory=dict[int, Value])
 
@@ -155,7 +156,14 @@ class _Emitter:
             return self.known[value.name]
         if value.name:
             root, _, rest = value.name.partition(".shape[")
-            desc = next(desc for (tensor, _), desc in self.descs.items() if tensor == root)
+            desc = next((d for (tensor, _), d in self.descs.items() if tensor == root), None)
+            if desc is None:
+                raise MappingError(
+                    f"{value} is asked for, and no block loads or stores a part of {root}",
+                    place=self.place,
+                    why="a kernel knows the extents of the tensors that it is given",
+                    remedy="take the extent of another tensor, which cy.same says is the same",
+                )
             return desc.shape[int(rest.rstrip("]"))]
         left, right = self._int(value.left), self._int(value.right)
         match value.op:

@@ -7,7 +7,7 @@ end along it, "along" that all elements along it are one. Unknown numbers are ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -42,28 +42,45 @@ _NEUTRAL = {
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The number that every element is, if there is one, and the end of each dimension."""
+    """The number that every element is, if there is one, and the end of each dimension.
+
+    Two values end together where the end is that of one extent, at one offset.
+    """
 
     whole: float | None
     dims: tuple[End, ...]
+    of: tuple[str, ...]  # of each dimension, which end it is: "" where the value has none
 
 
-def check_ends(events: Events) -> None:
-    """Refuse a leaf that lets elements past the end of a tensor show; raises MappingError."""
+def check_ends(events: Events, equal: Iterable[tuple[Int, Int]]) -> None:
+    """Refuse a leaf that lets elements past the end of a tensor show; raises MappingError.
+
+    `equal` are extents that are the same in every call.
+    """
+    alike: dict[str, str] = {}
+    for one, other in equal:
+        first, second = (alike.get(key(each), key(each)) for each in (one, other))
+        alike = {at: first if to == second else to for at, to in alike.items()}
+        alike |= {key(one): first, key(other): first}
     most = {i.name: n for i, n in zip(events.indices, events.grid, strict=True)}
-    _body(events.body, {}, most)
+    _body(events.body, {}, most, alike)
 
 
-def _body(body: tuple[Event, ...], state: dict[int, Ends], most: dict[str, Int]) -> None:
+def _body(
+    body: tuple[Event, ...], state: dict[int, Ends], most: dict[str, Int], alike: dict[str, str]
+) -> None:
     for event in body:
         match event:
             case CopyIn(slot, source):
                 ends = (0.0 if n else INSIDE for n in map(int, _passes(source, most)))
-                state[id(slot)] = Ends(None, tuple(ends))
-            case Iota(slot, _, extent):
-                state[id(slot)] = Ends(None, (UNKNOWN if extent is None else 0.0,))
+                at = zip(source.dims, source.shape, strict=True)
+                of = (_end_of(source.root.shape[d], source.offsets[d], alike) for d, _ in at)
+                state[id(slot)] = Ends(None, tuple(ends), tuple(of))
+            case Iota(slot, start, extent):
+                of = "" if extent is None else _end_of(extent, start, alike)
+                state[id(slot)] = Ends(None, (UNKNOWN if extent is None else 0.0,), (of,))
             case Call():
-                blank = (Ends(None, (UNKNOWN,) * len(slot.shape)) for slot in event.slots)
+                blank = (_unknown(len(slot.shape)) for slot in event.slots)
                 given = [
                     state.get(id(slot), none) for slot, none in zip(event.slots, blank, strict=True)
                 ]
@@ -73,7 +90,7 @@ def _body(body: tuple[Event, ...], state: dict[int, Ends], most: dict[str, Int])
                 within = {**most, event.index.name: event.extent}
                 while True:
                     after = dict(state)
-                    _body(event.body, after, within)
+                    _body(event.body, after, within, alike)
                     met = {at: _met(ends, after[at]) for at, ends in state.items()}
                     if met == state:
                         break
@@ -82,10 +99,23 @@ def _body(body: tuple[Event, ...], state: dict[int, Ends], most: dict[str, Int])
                 pass
 
 
+def _unknown(rank: int) -> Ends:
+    return Ends(None, (UNKNOWN,) * rank, ("",) * rank)
+
+
+def _end_of(extent: Int, start: Int, alike: dict[str, str]) -> str:
+    return f"{alike.get(key(extent), key(extent))} from {key(start)}"
+
+
 def _met(one: Ends, other: Ends) -> Ends:
     """Return what holds of a value that is one or the other."""
-    dims = tuple(a if a == b else UNKNOWN for a, b in zip(one.dims, other.dims, strict=True))
-    return Ends(one.whole if one.whole == other.whole else None, dims)
+    dims: list[End] = []
+    of: list[str] = []
+    for a, b, first, second in zip(one.dims, other.dims, one.of, other.of, strict=True):
+        together = first == second or not first or not second
+        dims.append(a if a == b and together else UNKNOWN)
+        of.append((first or second) if a == b and together else "")
+    return Ends(one.whole if one.whole == other.whole else None, tuple(dims), tuple(of))
 
 
 def _passes(tensor: Tensor, most: dict[str, Int]) -> list[bool]:
@@ -165,36 +195,39 @@ def _operation(name: str, facts: LeafFacts, operation: Any, operands: list[Ends]
         case "tile.constant":
             value = getattr(operation.value, "data", None)
             whole = None if value is None else float(value)
-            return Ends(whole, (UNKNOWN if whole is None else whole,) * rank)
+            return Ends(whole, (UNKNOWN if whole is None else whole,) * rank, ("",) * rank)
         case "tile.elementwise":
             function: str = operation.function.data
             whole = _folded(function, [ends.whole for ends in operands])
-            dims = (_fold(function, operands, d) for d in range(rank))
-            return Ends(whole, tuple(dims))
+            each = [_fold(function, operands, d) for d in range(rank)]
+            return Ends(whole, tuple(end for end, _ in each), tuple(of for _, of in each))
         case "tile.cast":
             return operands[0]
         case "tile.splat" | "tile.expand_dims" | "tile.broadcast":
             (given,) = operands
             new: End = ALONG if given.whole is None else given.whole
-            old = list(given.dims)
+            old, of = list(given.dims), list(given.of)
             if operation.name == "tile.expand_dims":
                 old.insert(axis, new)
+                of.insert(axis, "")
             elif operation.name == "tile.splat":
-                old = [new] * rank
+                old, of = [new] * rank, [""] * rank
             else:
                 before: list[int] = [*operation.operands[0].type.get_shape()]
                 old = [new if a != b else e for a, b, e in zip(before, shape, old, strict=True)]
-            return Ends(given.whole, tuple(old))
+                of = ["" if a != b else e for a, b, e in zip(before, shape, of, strict=True)]
+            return Ends(given.whole, tuple(old), tuple(of))
         case "tile.transpose":
+            (given,) = operands
             to: list[int] = [each.data for each in operation.permutation]
-            return Ends(operands[0].whole, tuple(operands[0].dims[dim] for dim in to))
+            dims = tuple(given.dims[dim] for dim in to)
+            return Ends(given.whole, dims, tuple(given.of[dim] for dim in to))
         case "tile.dot":
             a, b, c = operands
             if a.dims[1] not in (0, INSIDE) and b.dims[0] not in (0, INSIDE):
                 _shows(name, facts, operation, "product")
-            rows = 0.0 if a.dims[0] == 0 and c.dims[0] == 0 else _only(a.dims[0], c, 0)
-            columns = 0.0 if b.dims[1] == 0 and c.dims[1] == 0 else _only(b.dims[1], c, 1)
-            return Ends(None, (rows, columns))
+            rows, columns = _only(a, c, 0), _only(b, c, 1)
+            return Ends(None, (rows[0], columns[0]), (rows[1], columns[1]))
         case "tile.reduce" | "tile.scan":
             body = [each for each in operation.body.block.ops if each.name == "tile.elementwise"]
             function = body[0].function.data if len(body) == 1 else "reduction"
@@ -206,23 +239,27 @@ def _operation(name: str, facts: LeafFacts, operation: Any, operands: list[Ends]
             kept = [end if _idempotent(function, end) else _weak(end) for end in operands[0].dims]
             if len(operands) > 1:
                 kept = [UNKNOWN] * len(kept)
+            of = list(operands[0].of)
             if operation.name == "tile.reduce":
-                del kept[axis]
+                del kept[axis], of[axis]
             else:
                 kept[axis] = UNKNOWN
-            return Ends(None, tuple(kept))
+            return Ends(None, tuple(kept), tuple(of))
         case "tile.program_id" | "tile.num_programs" | "tile.desc_extent":
-            return Ends(None, ())
+            return Ends(None, (), ())
         case _:
             if any(end not in (INSIDE,) for ends in operands for end in ends.dims):
                 _shows(name, facts, operation, operation.name.removeprefix("tile."))
-            return Ends(None, (UNKNOWN,) * rank)
+            return _unknown(rank)
 
 
-def _only(end: End, acc: Ends, dim: int) -> End:
-    """Return the end of a product added to `acc`, which may be one number everywhere."""
-    alike = end == INSIDE and (acc.whole is not None or acc.dims[dim] == INSIDE)
-    return INSIDE if alike else UNKNOWN
+def _only(operand: Ends, acc: Ends, dim: int) -> tuple[End, str]:
+    """Return the end of a product along a dimension of one operand, added to `acc`."""
+    end, of, other = operand.dims[dim], operand.of[dim], acc.dims[dim]
+    if end == 0 and other == 0 and (acc.whole is not None or acc.of[dim] == of):
+        return 0.0, of
+    alike = end == INSIDE and (acc.whole is not None or other == INSIDE)
+    return (INSIDE, of) if alike else (UNKNOWN, "")
 
 
 def _idempotent(function: str, end: End) -> bool:
@@ -234,21 +271,31 @@ def _weak(end: End) -> End:
     return end if end in (INSIDE, ALONG) else UNKNOWN
 
 
-def _fold(function: str, operands: list[Ends], dim: int) -> End:
-    """Return an element function past the ends of its operands along one dimension."""
-    if function == "select":
-        condition, one, other = (_end(ends, dim) for ends in operands)
-        if isinstance(condition, float):
-            return one if condition else other
-        if one == other:
-            return one
+def _fold(function: str, operands: list[Ends], dim: int) -> tuple[End, str]:
+    """Return an element function past the ends of its operands along one dimension, and which end
+    that is. Numbers past different ends make none, but that zero times anything is zero.
+    """
     ends = [_end(each, dim) for each in operands]
+    of = [each.of[dim] if each.dims and each.whole is None else "" for each in operands]
+    told = {at for at, end in zip(of, ends, strict=True) if at and isinstance(end, float)}
+    if function == "mul" and 0.0 in ends:
+        return 0.0, of[ends.index(0.0)]
+    if len(told) > 1:
+        return UNKNOWN, ""
+    where = next(iter(told), "")
+    if function == "select":
+        condition, one, other = ends
+        if isinstance(condition, float):
+            return (one if condition else other), where
+        if one == other and isinstance(one, float):
+            return one, where
     numbers = [end if isinstance(end, float) else None for end in ends]
     if (known := _folded(function, numbers)) is not None:
-        return known
-    if all(e in (INSIDE, ALONG) or x.whole is not None for e, x in zip(ends, operands)):
-        return INSIDE if INSIDE in ends else ALONG
-    return UNKNOWN
+        return known, where
+    both = zip(ends, operands, strict=True)
+    if all(end in (INSIDE, ALONG) or each.whole is not None for end, each in both):
+        return (INSIDE if INSIDE in ends else ALONG), next(filter(None, of), "")
+    return UNKNOWN, ""
 
 
 def _end(ends: Ends, dim: int) -> End:

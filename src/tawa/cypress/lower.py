@@ -57,7 +57,7 @@ def lower(root: Node) -> Events:
     lowering = _Lowering(root)
     lowering.enter(block)
     events = Events(block.instance, indices, grid, tuple(lowering.body))
-    check_ends(events)
+    check_ends(events, [pair for node in root.walk() for pair in node.equal])
     return events
 
 

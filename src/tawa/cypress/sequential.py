@@ -168,7 +168,9 @@ def _unary(function: Callable[[Any], Any]) -> Callable[[_Array], _Array]:
     return lambda x: _Array(function(x.data), x.dtype)
 
 
-def _operator(function: Any, turned: bool = False) -> Callable[[_Array, Any], _Array]:
+def _operator(
+    function: Callable[[Any, Any], Any], turned: bool = False
+) -> Callable[[_Array, Any], _Array]:
     return lambda self, other: self._with(other, function, turned)  # pyright: ignore[reportPrivateUsage]
 
 
