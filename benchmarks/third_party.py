@@ -266,7 +266,7 @@ def named(path: Path) -> dict[str, Callable[[], Iterator[tuple[str, Callable[[],
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.PACKAGES
 
