@@ -96,9 +96,10 @@ def triton_compiled(launch: Any) -> str:
 
 
 def why_ordinary(made: Any) -> str:
-    lines = [" ".join(line.split()) for line in str(made).splitlines()]
-    told = (line for line in lines if "declined" in line or "specialization" in line)
-    return next(told, "")[:160]
+    """Return what `explain` says of roles, and of each load that is not asynchronous."""
+    about = ("specialization", "plan ", "asynchronous load")
+    told = [f"{d.feature}: {d.reason}" for d in made.declined if d.feature.startswith(about)]
+    return "; ".join(dict.fromkeys(told))[:300]
 
 
 def short(error: BaseException) -> str:
@@ -265,7 +266,7 @@ def named(path: Path) -> dict[str, Callable[[], Iterator[tuple[str, Callable[[],
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.PACKAGES
 
