@@ -215,7 +215,7 @@ def _part(loop: Loop, node: Node, child: Node, given: Tensor) -> Part:
                 why="wgmma is of the four warps of a warpgroup, and of the 32 threads of each",
                 remedy=f"part over it in an instance at {under}",
             )
-        cut = {"A": (0,), "B": (), "BT": (), "C": (0, 1)}[piece.held.split()[2]]
+        cut = {"A": (0,), "B": (), "C": (0, 1)}[piece.held.split()[2]]
         return Part(level, extent, cut, piece.held.partition(" by ")[0])
     if level.depth > WARPGROUP.depth:
         raise MappingError(

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from tawa.cypress.machine import THREAD, WARP, Level
 from tawa.cypress.place import here, names_at
-from tawa.cypress.size import Int, Size, cdiv, combine, key, quotient
+from tawa.cypress.size import Int, Size, cdiv, combine, key
 from tawa.cypress.tensor import Piece, Tensor
 from tawa.errors import MappingError
 
@@ -22,7 +22,6 @@ class Partition:
     grid: tuple[Int, ...]
     held: str = ""
     name: str = ""
-    dropped: tuple[int, ...] = ()
 
     def __getitem__(self, index: Any) -> Tensor:
         """Return the part at an index; parts past the end of a tensor read as zero."""
@@ -41,22 +40,18 @@ class Partition:
                     place=here(),
                     why=f"its grid is {self.grid}",
                 )
-        part = Piece(self.tensor, self.block, at, self.held, self.dropped)
-        shape = tuple(n for d, n in enumerate(self.block) if d not in self.dropped)
-        return Tensor(self.name, self.tensor.element, shape, part, place=here())
+        part = Piece(self.tensor, self.block, at, self.held)
+        return Tensor(self.name, self.tensor.element, self.block, part, place=here())
 
 
-def blocks(tensor: Tensor, shape: Sequence[Int | None]) -> Partition:
+def blocks(tensor: Tensor, shape: Sequence[Int]) -> Partition:
     """Part a tensor into blocks of `shape`; the last of a dimension may pass its end.
 
     Inside of a variant all blocks are whole: what passes the end of the program's tensor reads as
-    zero and is never stored. A block inside of a block must divide it. None is an extent of 1, and
-    parts do not have that dimension: ``blocks(A, (None, 64, 64))[b, i, j]`` is a matrix. Raises
-    MappingError.
+    zero and is never stored. A block inside of a block must divide it. Raises MappingError.
     """
     place = here()
-    given = tuple(1 if extent is None else extent for extent in shape)
-    dropped = tuple(dim for dim, extent in enumerate(shape) if extent is None)
+    given = tuple(shape)
     if len(given) != len(tensor.shape):
         raise MappingError(
             f"blocks of {len(given)} dimensions of {tensor}, which has {len(tensor.shape)}",
@@ -72,7 +67,7 @@ def blocks(tensor: Tensor, shape: Sequence[Int | None]) -> Partition:
             )
         if key(extent) == key(block) or _to_the_end(tensor, dim):
             continue
-        if isinstance(block, int) and quotient(extent, block) is not None:
+        if isinstance(extent, int) and isinstance(block, int) and extent % block == 0:
             continue
         raise MappingError(
             f"blocks of {block} do not divide {extent}, the extent of {tensor}",
@@ -83,21 +78,15 @@ def blocks(tensor: Tensor, shape: Sequence[Int | None]) -> Partition:
     grid = tuple(
         1 if key(e) == key(b) else cdiv(e, b) for e, b in zip(tensor.shape, whole, strict=True)
     )
-    return Partition(tensor, whole, grid, "", _named(place, tensor), dropped)
+    return Partition(tensor, whole, grid, name=_named(place, tensor))
 
 
 def _to_the_end(tensor: Tensor, dim: int) -> bool:
     """Tell whether a dimension of a part is a whole one of a tensor of the program."""
-    at = tensor.dims[dim]
-    whole = tensor.root.shape[at]
-    if not isinstance(whole, Size):
+    root = tensor.root
+    if not isinstance(root.shape[dim], Size):
         return not tensor.path
-    above: tuple[int, ...] = ()
-    for piece, dims in tensor.steps:
-        if piece is not None and key(piece.block[above.index(at)]) != key(whole):
-            return False
-        above = dims
-    return True
+    return all(key(piece.block[dim]) == key(root.shape[dim]) for piece in tensor.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,25 +119,20 @@ def wgmma(m: int, n: int, k: int) -> Wgmma:
 def mma(tensor: Tensor, instruction: Wgmma, level: Level, at: str) -> Partition:
     """Part an operand of wgmma over the warps of a warpgroup, or the threads of a warp.
 
-    `at` is "A", "B" or "C", or "BT" for B as its transpose lies. By WARP, A and C are parted into 4 by rows and B is shared. By THREAD C
+    `at` is "A", "B" or "C". By WARP, A and C are parted into 4 by rows and B is shared. By THREAD C
     is parted into fragments (PTX ISA, "Register fragments"), A and B are shared. The shape of a
     fragment is that of the warp's part.
     """
     place = here()
-    if level not in (WARP, THREAD) or at not in ("A", "B", "BT", "C") or len(tensor.shape) != 2:
+    if level not in (WARP, THREAD) or at not in ("A", "B", "C") or len(tensor.shape) != 2:
         raise MappingError(
             f"{tensor} cannot be parted for {instruction} at {at!r} over {level}",
             place=place,
-            why='operands are matrices "A", "B" or "BT", and "C", parted over WARP, then THREAD',
+            why='operands are matrices "A", "B" and "C", parted over WARP, then THREAD',
         )
     rows, columns = tensor.shape
-    wide_at = rows if at == "BT" else columns
     by_rows = 4 if level == WARP and at in "AC" else 1
-    need = {
-        "A": (instruction.m, instruction.k),
-        "B": (instruction.k, instruction.n),
-        "BT": (instruction.n, instruction.k),
-    }
+    need = {"A": (instruction.m, instruction.k), "B": (instruction.k, instruction.n)}
     tall, wide = need.get(at, (instruction.m, instruction.n))
     tall = tall // 4 if level == THREAD and at in "AC" else tall
     fits = isinstance(rows, int) and isinstance(columns, int)
@@ -158,12 +142,12 @@ def mma(tensor: Tensor, instruction: Wgmma, level: Level, at: str) -> Partition:
             place=place,
             why="a part is a whole number of instructions",
         )
-    if at != "A" and key(wide_at) != str(instruction.n):
+    if at in "BC" and key(columns) != str(instruction.n):
         raise MappingError(
-            f"{tensor} has {wide_at} {'rows' if at == 'BT' else 'columns'}, and is parted for {instruction}",
+            f"{tensor} has {columns} columns, and is parted for {instruction}",
             place=place,
             why="a warpgroup's product is one instruction wide",
-            remedy=f"write wgmma(64, {wide_at}, 16), or make the tile {instruction.n} wide",
+            remedy=f"write wgmma(64, {columns}, 16), or make the tile {instruction.n} wide",
         )
     block = (combine("//", rows, by_rows), columns)
     held = f"{instruction} {at} by {level}"

@@ -109,12 +109,10 @@ def _take(tensor: Tensor, env: dict[int, Any], sizes: dict[str, int]) -> Any:
     shape, (inner, outer) = _box(tensor.piece, above.shape, sizes)
     made = np.zeros(shape, above.dtype)
     made[inner] = above[outer]
-    return made.squeeze(tensor.piece.dropped)
+    return made
 
 
 def _put(tensor: Tensor, value: Any, env: dict[int, Any], sizes: dict[str, int]) -> None:
-    import numpy as np
-
     if tensor.piece is None:
         env[id(tensor)][...] = value
         return
@@ -123,7 +121,7 @@ def _put(tensor: Tensor, value: Any, env: dict[int, Any], sizes: dict[str, int])
         return
     above = _take(tensor.piece.of, env, sizes)
     _, (inner, outer) = _box(tensor.piece, above.shape, sizes)
-    above[outer] = np.expand_dims(value, tensor.piece.dropped)[inner]
+    above[outer] = value[inner]
     _put(tensor.piece.of, above, env, sizes)
 
 

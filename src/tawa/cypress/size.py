@@ -144,24 +144,7 @@ def _natural(value: Int) -> bool:
 
 def cdiv(value: Int, divisor: Int) -> Int:
     """Divide and round up."""
-    exact = quotient(value, divisor) if isinstance(divisor, int) else None
-    return combine("//", value + divisor - 1, divisor) if exact is None else exact
-
-
-def quotient(value: Int, divisor: int) -> Int | None:
-    """Return value / divisor where its terms show that it is whole, else None."""
-    if isinstance(value, int):
-        return value // divisor if value % divisor == 0 else None
-    left = quotient(value.left, divisor) if value.op else None
-    if value.op == "*":
-        right = quotient(value.right, divisor)
-        if left is not None:
-            return combine("*", left, value.right)
-        return None if right is None else combine("*", value.left, right)
-    if left is None or value.op not in "+-":
-        return None
-    right = quotient(value.right, divisor)
-    return None if right is None else combine(value.op, left, right)
+    return combine("//", value + divisor - 1, divisor)
 
 
 def evaluate(value: Int, known: Mapping[str, int]) -> int:

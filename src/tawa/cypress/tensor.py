@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +27,6 @@ class Piece:
     block: tuple[Int, ...]
     index: tuple[Int, ...]
     held: str = ""  # of a partition for wgmma: "A", "B" or "C" at a level
-    dropped: tuple[int, ...] = ()  # dimensions of extent 1 that the part does not have
 
     @property
     def key(self) -> str:
@@ -93,36 +91,13 @@ class Tensor:
         return self.bound.path if self.bound is not None else ()
 
     @property
-    def dims(self) -> tuple[int, ...]:
-        """Of each dimension, which one of the root it is."""
-        return [*self.steps][-1][1]
-
-    @property
-    def steps(self) -> Iterator[tuple[Piece | None, tuple[int, ...]]]:
-        """The pieces from the root down, each with the root's dimensions that are left of it."""
-        dims = tuple(range(len(self.root.shape)))
-        yield None, dims
-        for piece in self.path:
-            dims = tuple(dim for d, dim in enumerate(dims) if d not in piece.dropped)
-            yield piece, dims
-
-    @property
     def offsets(self) -> tuple[Int, ...]:
         """Where this begins in the root, in elements."""
-        at: list[Int] = [0] * len(self.root.shape)
-        above: tuple[int, ...] = ()
-        for piece, dims in self.steps:
-            if piece is not None and not piece.held:
-                for dim, i, b in zip(above, piece.index, piece.block, strict=True):
-                    at[dim] = at[dim] + i * b
-            above = dims
+        at: list[Int] = [0] * len(self.shape)
+        for piece in self.path:
+            if not piece.held:
+                at = [a + i * b for a, i, b in zip(at, piece.index, piece.block, strict=True)]
         return tuple(at)
-
-    @property
-    def box(self) -> tuple[Int, ...]:
-        """The shape in the root: 1 for each dimension that this does not have."""
-        kept = dict(zip(self.dims, self.shape, strict=True))
-        return tuple(kept.get(dim, 1) for dim in range(len(self.root.shape)))
 
     def __str__(self) -> str:
         """Return the expression by which the variant names it."""
