@@ -139,8 +139,13 @@ class Function:
 
     def __call__(self, *arguments: Any) -> Any:
         """Check the guards, once for shapes and numbers that are new, and run."""
-        from tawa.axon.run.values import key_of
+        from tawa.axon.run.values import in_numpy, key_of
 
+        if others := [_shown(a) for a in arguments if not in_numpy(a)]:
+            raise AxonGuard(
+                f"{self.name} is given {', '.join(others)}, which are not NumPy's",
+                remedy="pass arrays of NumPy; `tawa.axon.fuse` takes tensors",
+            )
         key = key_of(arguments)
         if key not in self._checked:
             self.check(*arguments)
