@@ -14,7 +14,7 @@ from tawa.axon.module import Function
 from tawa.axon.run.values import NAMES, key_of
 from tawa.axon.types.kinds import DEFAULT, Product, Tensor, Type
 from tawa.errors import AxonError, AxonGuard
-from tawa.runtime.arrays import View, empty_beside, look, row_major
+from tawa.runtime.arrays import View, empty_beside, look
 
 __all__ = ["Fused", "fuse"]
 # What arithmetic is done in; sums of the narrow floats are as exact as those of f32.
@@ -52,6 +52,7 @@ class Fused:
         self._traces: dict[Any, _Trace] = {}
 
     def __call__(self, *arguments: Any) -> Any:
+        """Compile where no kernel fits yet, and launch; return new arrays, as the function does."""
         arrays = [each for each in _flat(arguments) if hasattr(each, "shape")]
         if not arrays:
             raise AxonGuard(f"{self.function.name} is given no array to compute with")
@@ -63,7 +64,8 @@ class Fused:
             empty_beside(arrays[0], tuple([axis.size for axis in axes]), element)
             for axes, element in trace.outputs
         ]
-        self._launch(trace, arrays, results)
+        if any(math.prod(result.shape) for result in results):
+            self._launch(trace, arrays, results)
         return results[0] if trace.single else tuple(results)
 
     def _trace(self, arguments: tuple[Any, ...]) -> _Trace:
@@ -105,7 +107,7 @@ class Fused:
         rows = [axis for axis in rows if axis is not columns and not axis.one]
         for word, step in zip(words, steps):
             place = [rows.index(axis) for axis in step if axis in rows]
-            if width != 1 and step.get(columns, 1) != 1:
+            if width > 1 and step.get(columns, 1) != 1:
                 raise refused(self.function.name, f"the last axis of {_spelled(word)} has gaps")
             lost = [a for a in step if a not in rows and a is not columns and a.size != 1]
             if lost or place != sorted(place):
@@ -132,10 +134,9 @@ class Fused:
             self.kernels[key] = compile_ir(build(trace.graph, form))
         extents = [math.prod([axis.size for axis in group]) for group in groups]
         programs = math.prod(extents) * (1 if depth else -(-width // BLOCK))
-        if programs:
-            sizes = [axis.size for axis in trace.graph.sizes]
-            strides = [number for step in numbers for number in step]
-            self.kernels[key][(programs,)](*arrays, *results, *strides, *extents, width, *sizes)
+        sizes = [axis.size for axis in trace.graph.sizes]
+        strides = [number for step in numbers for number in step]
+        self.kernels[key][(programs,)](*arrays, *results, *strides, *extents, width, *sizes)
 
     def _steps(self, word: Sequence[Axis], view: View) -> dict[Axis, int]:
         """Return the stride of each axis of an array along which it is not one item."""

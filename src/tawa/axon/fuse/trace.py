@@ -20,7 +20,8 @@ POINTWISE = {
     "add": "+", "subtract": "-", "multiply": "*", "true_divide": "/", "divide": "/", "less": "<",
     "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
     "logical_and": "&", "logical_or": "|", "logical_xor": "^", "logical_not": "not",
-    "negative": "neg", "square": "square", "isnan": "isnan", "sign": "sign", "remainder": "floormod",
+    "negative": "neg", "square": "square", "isnan": "isnan", "sign": "sign",
+    "remainder": "floormod",
     "maximum": "maximum", "minimum": "minimum", "absolute": "abs", "power": "pow",
     "arctan2": "atan2", "reciprocal": "reciprocal", "erf": "erf", "exp": "exp", "exp2": "exp2",
     "expm1": "expm1", "log": "log", "log2": "log2", "log1p": "log1p", "sqrt": "sqrt_rn",
@@ -54,6 +55,7 @@ class Size(int):
     axis: Axis
 
     def __new__(cls, axis: Axis) -> Size:
+        """Return the size of an axis."""
         made = super().__new__(cls, axis.size)
         made.axis = axis
         return made
@@ -62,6 +64,13 @@ class Size(int):
         return self if type(other) is int and other == 1 else int(self) * other
 
     __rmul__ = __mul__
+
+    def astype(self, dtype: Any) -> Traced:
+        """Return the size as an array of no axes."""
+        return Traced(Node("size", (), "int64", self.axis), ()).astype(dtype)
+
+    def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
+        return _called(function, inputs, options)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,10 +138,14 @@ class Traced(NDArrayOperatorsMixin):
         return _pointwise(POINTWISE[name], inputs, _dtype(ufunc, name, inputs))
 
     def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
-        meaning = _FUNCTIONS.get(function.__name__)
-        if meaning is None:
-            raise refused(function.__name__)
-        return meaning(*inputs, **options)
+        return _called(function, inputs, options)
+
+
+def _called(function: Any, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+    meaning = _FUNCTIONS.get(function.__name__)
+    if meaning is None:
+        raise refused(function.__name__)
+    return meaning(*inputs, **options)
 
 
 def _sample(value: Any) -> Any:

@@ -50,7 +50,8 @@ _TOKEN = re.compile(
     |(?P<sign>->|=>|//|>=|<=|\+\+|[-+*/%(){}\[\],:=.<>~|])""",
     re.VERBOSE,
 )
-_ARGUMENT = ("name", "int", "float", "text", "true", "false", "(", "[", "{", "~")
+# `where` begins the conditions of a type; in an expression it is the operator of that name.
+_ARGUMENT = ("name", "where", "int", "float", "text", "true", "false", "(", "[", "{", "~")
 T = TypeVar("T")
 
 
@@ -310,7 +311,7 @@ class _Parser:
         token = self.now
         self._at += 1
         match token.kind:
-            case "name":
+            case "name" | "where":
                 return Name(token.text, token.place)
             case "int":
                 return Literal(self._integer(token), token.place)
