@@ -113,3 +113,42 @@ def test_tensors_are_taken_by_kernels_alone(module):
     torch.testing.assert_close(got, torch.softmax(given.float(), -1).bfloat16(), atol=8e-3, rtol=0)
     with pytest.raises(AxonGuard, match="NumPy"):
         module.soft(given)
+
+
+@pytest.mark.long
+def test_every_operator_of_elements_equals_numpy():
+    names = [
+        *("neg", "abs", "sign", "square", "exp", "exp2", "expm1", "sin", "cos", "tan", "sinh"),
+        *("cosh", "tanh", "erf", "floor", "ceil", "round", "trunc", "relu", "relu6", "leaky_relu"),
+        *("elu", "gelu", "silu", "mish", "sigmoid", "hardsigmoid", "hardswish", "softplus"),
+        *("softsign", "dropout", "zeros_like", "ones_like", "identity"),
+    ]
+    positive = ["log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal"]
+    pairs = ["add", "sub", "mul", "div", "maximum", "minimum", "atan2", "mod"]
+    orders = ["less", "less_equal", "greater", "greater_equal", "equal", "not_equal"]
+    items = [f"{n} x" for n in names] + [f"{n} (abs x + 0.5)" for n in positive]
+    items += [f"{n} x y" for n in pairs] + ["pow (abs x + 0.5) y", "clip 0.1 0.7 x"]
+    items += [f"where ({n} x y) x (2.0 * y)" for n in orders]
+    items += ["where (logical_or (x < y) (logical_not (isnan x))) x y"]
+    module = axon.load(f"fun each x y = ({', '.join(items)})")
+    same(fuse(module.each), floats(2, 40), floats(2, 40), tolerance=2e-5)
+
+
+def test_integers_and_truth_values():
+    module = axon.load(
+        "fun counts i j = (mod i j, i < j, i + j, sum {axes = [-1]} i)\n"
+        "fun pick c x = where c x 0.0"
+    )
+    whole = RNG.integers(-9, 9, (3, 20))
+    got, want = fuse(module.counts)(whole, whole[:1] | 1), module.counts(whole, whole[:1] | 1)
+    for one, other in zip(got, want):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+    chosen, x = whole > 0, floats(3, 20)
+    np.testing.assert_array_equal(fuse(module.pick)(chosen, x), np.where(chosen, x, 0))
+
+
+def test_values_used_again_and_again_are_computed_once():
+    module = axon.load("fun chain x = loop 12 (fn y => softmax (y + y)) x")
+    fused = fuse(module.chain)
+    assert fused(floats(2, 16)).shape == (2, 16)

@@ -19,7 +19,7 @@ from tawa.runtime.arrays import View, empty_beside, look
 __all__ = ["Fused", "fuse"]
 # What arithmetic is done in; sums of the narrow floats are as exact as those of f32.
 _COMPUTED = {"bf16": "float32", "f16": "float32"}
-_LONG = {short: long for long, short in NAMES.items()}
+_LONG = {"i1": "bool", **{short: long for long, short in NAMES.items()}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +84,21 @@ class Fused:
             node = Node("load", (), dtype, axes=own, argument=len(axes) - 1)
             return Traced(node, own)
 
-        found = self.function.run(*map(traced, arguments))
-        results = found if isinstance(found, tuple) else (found,)
+        found: Any = self.function.run(*map(traced, arguments))
+        single = not isinstance(found, tuple)
+        results: list[Any] = [found] if single else list(found)
+        nodes: list[Node] = []
         outputs: list[tuple[tuple[Axis, ...], str]] = []
         for result, one in zip(results, _kinds(kind), strict=True):
             if not isinstance(result, Traced):
                 raise refused(self.function.name, "a result of it is no array that it computes")
             element = one.element if isinstance(one.element, str) else DEFAULT[one.element.kind]
-            outputs.append((result.axes, element))
+            outputs.append((result.axes, "i1" if element == "bool" else element))
+            nodes.append(result.node)
         last = max((axes for axes, _ in outputs), key=len)
         columns = last[-1] if last else Axis(1)
-        graph = Graph([result.node for result in results], columns)
-        return _Trace(graph, axes, outputs, not isinstance(found, tuple))
+        graph = Graph(nodes, columns)
+        return _Trace(graph, axes, outputs, single)
 
     def _launch(self, trace: _Trace, arrays: Sequence[Any], results: Sequence[Any]) -> None:
         columns = trace.graph.columns
@@ -134,7 +137,7 @@ class Fused:
             self.kernels[key] = compile_ir(build(trace.graph, form))
         extents = [math.prod([axis.size for axis in group]) for group in groups]
         programs = math.prod(extents) * (1 if depth else -(-width // BLOCK))
-        sizes = [axis.size for axis in trace.graph.sizes]
+        sizes = [axis.size for axis in trace.graph.sizes if axis]
         strides = [number for step in numbers for number in step]
         self.kernels[key][(programs,)](*arrays, *results, *strides, *extents, width, *sizes)
 

@@ -7,7 +7,8 @@ is needed again in the next loop is computed again. A row that fits into one blo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import tawa.language as tl
@@ -45,12 +46,12 @@ class Graph:
     """The nodes that outputs need, inputs first, and the axis that is the columns."""
 
     def __init__(self, outputs: Sequence[Node], last: Axis) -> None:
-        self.outputs = outputs
-        self.nodes: list[Node] = []
-        for node in outputs:
-            self._add(node)
-        reduced = [node.axis.root for node in self.nodes if node.name in REDUCTIONS and node.axis]
-        self.columns = reduced[0] if reduced else last.root
+        self._known: dict[tuple[object, ...], Node] = {}
+        self._same: dict[Node, Node] = {}
+        self.outputs = [self._add(node) for node in outputs]
+        self.nodes = list(self._known.values())
+        reduced = [node.axis for node in self.nodes if node.name in REDUCTIONS]
+        self.columns = (reduced[0] if reduced else None) or last.root
         if any(axis is not self.columns for axis in reduced):
             raise refused(self.nodes[-1].name, "it reduces along two axes")
         self.depth: dict[Node, int] = {}
@@ -61,14 +62,19 @@ class Graph:
             self.depth[node] = max([self.depth[each] for each in inputs], default=0) + reduces
             own = self.columns in [axis.root for axis in node.axes] or node.name == "position"
             self.wide[node] = not reduces and (own or any(self.wide[each] for each in inputs))
-        self.sizes = list(dict.fromkeys(n.axis.root for n in self.nodes if _measures(n) and n.axis))
+        self.sizes = list(dict.fromkeys(node.axis for node in self.nodes if node.name == "size"))
 
-    def _add(self, node: Node) -> None:
-        if node not in self.nodes:
-            for each in node.inputs:
-                if isinstance(each, Node):
-                    self._add(each)
-            self.nodes.append(node)
+    def _add(self, node: Node) -> Node:
+        """Return the one node that computes what this one does, after those it needs."""
+        if node in self._same:
+            return self._same[node]
+        inputs = tuple([self._add(e) if isinstance(e, Node) else e for e in node.inputs])
+        told = [each if isinstance(each, Node) else repr(each) for each in inputs]
+        axis = node.axis and node.axis.root
+        key = (node.name, *told, node.dtype, axis, node.argument)
+        made = self._known.setdefault(key, replace(node, inputs=inputs, axis=axis))
+        self._same[node] = made
+        return made
 
     @property
     def text(self) -> str:
@@ -77,14 +83,10 @@ class Graph:
 
         def shown(node: Node) -> str:
             inputs = [f"%{number[e]}" if isinstance(e, Node) else repr(e) for e in node.inputs]
-            size = self.sizes.index(node.axis.root) if _measures(node) and node.axis else ""
+            size = self.sizes.index(node.axis) if node.name == "size" else ""
             return f"{node.name} {inputs} {node.dtype} {node.argument} {size}"
 
         return "\n".join([*map(shown, self.nodes), str([number[node] for node in self.outputs])])
-
-
-def _measures(node: Node) -> bool:
-    return node.name == "size"
 
 
 def build(graph: Graph, form: Form) -> Any:
@@ -178,14 +180,14 @@ class _Emission:
                 loop.yield_(*[self._combine(n, old, part) for n, old, part in pairs])
             parts = loop.results
         for node, part in zip(nodes, parts):
-            self.rows[node] = k.reduce(part, 0, lambda a, b, n=node: self._combine(n, a, b))
+            self.rows[node] = k.reduce(part, 0, partial(self._combine, node))
 
     def _combine(self, node: Node, a: Any, b: Any) -> Any:
         return a + b if node.name == "sum" else self._extremum(f"{node.name}imum", a, b)
 
     def _extremum(self, name: str, a: Any, b: Any) -> Any:
         floating = any(each.dtype.is_floating() for each in (a, b) if hasattr(each, "dtype"))
-        nan = {"propagate_nan": tl.PropagateNan.ALL} if floating else {}
+        nan: dict[str, Any] = {"propagate_nan": tl.PropagateNan.ALL} if floating else {}
         return self.k.call(name, a, b, **nan)
 
     def _parts(self, nodes: Sequence[Node], memo: dict[Node, Any], start: Any) -> list[Any]:
@@ -220,8 +222,7 @@ class _Emission:
                     return k.load(base + where, inside, 0).to(kind)
                 return k.load(base).to(kind)
             case "size":
-                assert node.axis is not None
-                return self.sizes[self.graph.sizes.index(node.axis.root)]
+                return self.sizes[self.graph.sizes.index(node.axis)]
             case "position":
                 return where
             case _:

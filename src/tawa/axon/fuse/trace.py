@@ -3,6 +3,8 @@
 So `library/reference.py` is the only place that says what an operator means.
 """
 
+# pyright: basic, reportCallIssue=false, reportArgumentType=false
+
 from __future__ import annotations
 
 import math

@@ -54,7 +54,8 @@ OPERATORS = {
 # Operators of integers: of those that are known when a program is checked, and when it runs.
 ARITHMETIC: dict[str, Callable[..., Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul,
-    "//": operator.floordiv, "%": operator.mod,
+    "//": operator.floordiv,  # pyright: ignore[reportUnknownMemberType]
+    "%": operator.mod,
 }  # fmt: skip
 
 
