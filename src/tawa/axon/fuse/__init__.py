@@ -86,7 +86,7 @@ class Fused:
 
         found: Any = self.function.run(*map(traced, arguments))
         single = not isinstance(found, tuple)
-        results: list[Any] = [found] if single else list(found)
+        results: list[Any] = [found] if single else [*found]
         nodes: list[Node] = []
         outputs: list[tuple[tuple[Axis, ...], str]] = []
         for result, one in zip(results, _kinds(kind), strict=True):
