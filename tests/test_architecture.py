@@ -37,12 +37,13 @@ ORDER = (
     "runtime",
     "testing",
     "ppl",
+    "axon.fuse",
     "tools",
     "kernels",
     "torch",
 )
 # What stands on the core, and all of it that these may import, besides one another.
-ABOVE = ("kernels", "torch", "jax", "cypress", "axon", "ppl")
+ABOVE = ("kernels", "torch", "jax", "cypress", "axon", "axon.fuse", "ppl")
 DOOR = (
     *("version", "syntax", "errors", "target", "layouts", "integers", "language"),
     *("ir.build", "plan", "runtime"),

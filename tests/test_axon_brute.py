@@ -43,7 +43,7 @@ def with_simple_guards(function):
     kept = [c for c in scheme.constraints if not isinstance(c, Holds)]
     asked = [c for c in scheme.constraints if isinstance(c, Holds)]
     kept += [Holds(asked[0].source, condition) for condition in function.conditions]
-    simple = Function(inferred, function.names, function._value)
+    simple = Function(inferred, function.names, function._evaluation)
     simple.inferred = type(inferred)(
         inferred.name, Scheme(scheme.type, scheme.general, tuple(kept)), inferred.place
     )
@@ -54,7 +54,7 @@ def judge(seed: int) -> bool:
     """Compare on five inputs; tell whether a check was left for run time."""
     made = random_program(seed)
     text = made.text()
-    value = Evaluation(parse_program(text)).value_of("f")()
+    value = Evaluation(parse_program(text)).value("f")
     try:
         function = axon.load(text).f
     except AxonError:

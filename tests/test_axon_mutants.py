@@ -81,7 +81,7 @@ ALL = [(text, *mutant) for text in NETWORKS for mutant in mutants(text)]
 def run(text, sizes):
     """Which sizes NumPy runs; annotations are checked too."""
     fun = parse_program(text)[0]
-    value = Evaluation([fun]).value_of("net")()
+    value = Evaluation([fun]).value("net")
     found = {}
     for h, w in sizes:
         arrays = []

@@ -340,12 +340,14 @@ def test_without_islpy_it_is_said_what_to_install(monkeypatch):
 
 
 def test_axon_imports_nothing_of_the_compiler():
-    allowed = ("tawa.axon", "tawa.errors", "tawa.integers")
     for path in SOURCE.rglob("*.py"):
+        allowed = ("tawa.axon", "tawa.errors", "tawa.integers")
+        if path.parent.name == "fuse":  # makes kernels, by the door that is open to all
+            allowed = (*allowed, "tawa.ir.build", "tawa.language", "tawa.runtime.arrays", "tawa ")
         for line in path.read_text().split("\n"):
             words = line.split()
             if words[:1] in (["from"], ["import"]) and words[1].startswith("tawa"):
-                assert words[1].startswith(allowed), f"{path.name}: {line}"
+                assert f"{words[1]} ".startswith(allowed), f"{path.name}: {line}"
     for path in SOURCE.parent.rglob("*.py"):
         if SOURCE not in path.parents and path.name != "cli.py":
             assert "tawa.axon" not in path.read_text().replace("`tawa.axon", ""), path
@@ -359,6 +361,12 @@ def test_axon_imports_nothing_of_the_compiler():
         ("val x = " + "(" * 3000 + "1" + ")" * 3000, "nested too deeply"),
         ("val x = " + "-" * 3000 + "1", "nested too deeply"),
         ("fun f (x : " + "(" * 3000, "nested too deeply"),
+        ("fun f x = x" + " + x" * 3000, "nested too deeply"),
+        ("fun f (x, (y, x)) = x", "the name `x` stands twice"),
+        ("val f = fn (x, x) => x", "the name `x` stands twice"),
+        ("fun f : forall n n. (x : f32[n]) = x", "`n` stands twice"),
+        ("fun f x w = conv {pad = 1, pad = 2} w x", "the option `pad` stands twice"),
+        ("val x = 1e999", "greater than any float"),
         ("val x = " + "9" * 5000, "more than 18 digits"),
         ("fun f (x : f32[" + "9" * 5000 + "]) = x", "more than 18 digits"),
     ],

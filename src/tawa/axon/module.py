@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from tawa.axon.library import scheme_of
+from tawa.axon.run.evaluate import Evaluation
 from tawa.axon.shapes.constraints import Holds
 from tawa.axon.shapes.presburger import implied, simplify
 from tawa.axon.shapes.solver import Conflict
@@ -42,11 +43,11 @@ class Function:
     Arguments are arrays of NumPy, integers, tuples of these, or other functions.
     """
 
-    def __init__(self, inferred: Inferred, names: Names, value: Callable[[], Any]) -> None:
+    def __init__(self, inferred: Inferred, names: Names, evaluation: Evaluation) -> None:
         self.name = inferred.name
         self.inferred = inferred
         self.names = names
-        self._value = value
+        self._evaluation = evaluation
         self._checked: dict[Any, None] = {}
         self.declarations: tuple[Declaration, ...] = ()  # of a graph: its own, after those it needs
 
@@ -138,21 +139,30 @@ class Function:
 
     def __call__(self, *arguments: Any) -> Any:
         """Check the guards, once for shapes and numbers that are new, and run."""
-        from tawa.axon.run.values import key_of
+        from tawa.axon.run.values import in_numpy, key_of
 
+        if others := [_shown(a) for a in arguments if not in_numpy(a)]:
+            raise AxonGuard(
+                f"{self.name} is given {', '.join(others)}, which are not NumPy's",
+                remedy="pass arrays of NumPy; `tawa.axon.fuse` takes tensors",
+            )
         key = key_of(arguments)
         if key not in self._checked:
             self.check(*arguments)
             self._checked[key] = None
-        value = self._value()
-        for argument in arguments:
-            value = value(_plain(argument))
-        return value
+        try:
+            return self.run(*arguments)
+        except RecursionError:
+            raise AxonGuard(
+                f"{self.name} is nested too deeply to be run", remedy="name parts of it with `let`"
+            ) from None
 
-    @property
-    def value(self) -> Any:
-        """The function itself, without checks."""
-        return self._value()
+    def run(self, *arguments: Any) -> Any:
+        """Return the value for arguments, unchecked, computed by what their operators mean."""
+        value = self._evaluation.value(self.name)
+        for argument in arguments:
+            value = value(argument.run() if isinstance(argument, Function) else argument)
+        return value
 
     def __repr__(self) -> str:
         return f"{self.name} : {self.scheme}"
@@ -162,10 +172,6 @@ def _shown(argument: Any) -> str:
     if isinstance(argument, tuple | list):
         return f"({', '.join(map(_shown, argument))})"  # pyright: ignore
     return str(list(argument.shape)) if hasattr(argument, "shape") else str(argument)
-
-
-def _plain(argument: Any) -> Any:
-    return argument.value if isinstance(argument, Function) else argument
 
 
 @dataclass
@@ -193,7 +199,6 @@ def load(text: str, file: str = "program.axon") -> Module:
 
 def of_declarations(declarations: Sequence[Declaration], lines: Sequence[str], file: str) -> Module:
     """Check declarations and return their functions."""
-    from tawa.axon.run.evaluate import Evaluation
 
     def wrong(place: Span, why: str) -> AxonError:
         return AxonError(f"{file}:{place}: error: {why}\n{quoted(lines, place)}")
@@ -206,16 +211,18 @@ def of_declarations(declarations: Sequence[Declaration], lines: Sequence[str], f
         names = Names()
         try:
             inferred = inference.one(declaration, env)
+            names.hints = inference.hints
+            if isinstance(declaration, Fun):
+                parameters = declaration.parameters
+                patterns = [p.name or tuple(q.name for q in p.parts) for p in parameters]
+                name_parameters(names, inferred.scheme.type, patterns)
+            _judge(inferred, inference, names, lines, file)
         except Conflict:
             promised = frozenset(inference.solver.promised)
             raise explain(_case(inference, lines, file, promised), names) from None
-        names.hints = inference.hints
-        if isinstance(declaration, Fun):
-            patterns = [p.name or tuple(q.name for q in p.parts) for p in declaration.parameters]
-            name_parameters(names, inferred.scheme.type, patterns)
-        _judge(inferred, inference, names, lines, file)
-        value = evaluation.value_of(inferred.name)
-        module.functions[inferred.name] = Function(inferred, names, value)
+        except RecursionError:
+            raise wrong(declaration.place, "this is nested too deeply; name parts of it") from None
+        module.functions[inferred.name] = Function(inferred, names, evaluation)
     return module
 
 

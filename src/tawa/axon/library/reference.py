@@ -26,10 +26,15 @@ def need(condition: bool, what: str) -> None:
         raise ValueError(what)
 
 
+def _array(value: Any) -> Array:
+    """Return a number as an array; arrays of other libraries that NumPy asks stay what they are."""
+    return value if hasattr(value, "__array_function__") else np.asarray(value)
+
+
 def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
     def apply(x: Array) -> Array:
         with np.errstate(all="ignore"):
-            return np.asarray(function(np.asarray(x)))
+            return _array(function(_array(x)))
 
     return apply
 
@@ -37,7 +42,7 @@ def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
 def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
     def apply(a: Array, b: Array) -> Array:
         with np.errstate(all="ignore"):
-            return np.asarray(function(a, b))
+            return _array(function(a, b))
 
     return apply
 
@@ -46,7 +51,12 @@ def _sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+_erf_of = np.frompyfunc(math.erf, 1, 1)
+
+
+def _erf(x: Array) -> Array:
+    return _array(_erf_of(x)).astype(x.dtype)
+
 
 UNARY: dict[str, Callable[..., Any]] = {
     "neg": np.negative,
@@ -70,7 +80,7 @@ UNARY: dict[str, Callable[..., Any]] = {
     "sinh": np.sinh,
     "cosh": np.cosh,
     "tanh": np.tanh,
-    "erf": lambda x: _erf(x).astype(x.dtype),
+    "erf": _erf,
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.round,
@@ -133,7 +143,7 @@ def _axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 def _reduction(function: Callable[..., Any], keep: bool = False) -> Callable[..., Any]:
     def reduce(x: Array, axes: Sequence[int]) -> Array:
         with np.errstate(all="ignore"):
-            return np.asarray(function(x, axis=_axes(axes, x.ndim), keepdims=keep))
+            return _array(function(x, axis=_axes(axes, x.ndim), keepdims=keep))
 
     return reduce
 
@@ -143,7 +153,7 @@ def _one_axis(function: Callable[..., Any], filled: bool = False) -> Callable[..
         place = _axis(axis, x.ndim)
         need(not filled or x.shape[place] >= 1, "nothing along the axis")
         with np.errstate(all="ignore"):
-            return np.asarray(function(x, axis=place))
+            return _array(function(x, axis=place))
 
     return along
 
@@ -505,7 +515,7 @@ def clip(low: Array, high: Array, x: Array) -> Array:
 def mse(a: Array, b: Array) -> Array:
     """Return the mean of squared differences."""
     need(a.shape == b.shape, "shapes")
-    return np.asarray(np.sum((a - b) ** 2) / max(1, a.size))
+    return _array(np.sum((a - b) ** 2) / max(1, a.size))
 
 
 def lerp(t: Array, a: Array, b: Array) -> Array:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
+from tawa.axon.library import signatures
+from tawa.axon.syntax.parser import parse_type
 from tawa.axon.syntax.tree import (
     Annotated,
     Binary,
@@ -25,18 +27,22 @@ from tawa.axon.syntax.tree import (
     Val,
     Variable,
 )
-from tawa.axon.types.infer import OPERATORS
+from tawa.axon.types.infer import ARITHMETIC, OPERATORS
 from tawa.errors import InternalError
 
 Values = dict[str, Any]
 
 
+def meaning(name: str) -> Callable[..., Any]:
+    """Return what an operator computes by NumPy, which is imported where it is first needed."""
+    from tawa.axon.library import reference
+
+    return reference.meaning(name)
+
+
 @cache
 def _options_of(name: str) -> tuple[tuple[str, Tree | None], ...] | None:
     """Return the options of an operator with their defaults; None where it takes none."""
-    from tawa.axon.library import signatures
-    from tawa.axon.syntax.parser import parse_type
-
     text = signatures().get(name, "")
     if not text.startswith("{"):
         return None
@@ -49,9 +55,6 @@ def _options_of(name: str) -> tuple[tuple[str, Tree | None], ...] | None:
 @cache
 def _arity(name: str) -> int:
     """Return how many arguments an operator takes, options apart."""
-    from tawa.axon.library import signatures
-    from tawa.axon.syntax.parser import parse_type
-
     node = parse_type(signatures()[name])
     node = node.parts[0] if node.kind == "where" else node
     count = 0
@@ -73,23 +76,21 @@ def curried(function: Callable[..., Any], count: int, given: tuple[Any, ...] = (
 
 
 class Evaluation:
-    """Values of the declarations of a program, each computed when it is first used."""
+    """Values of the declarations of a program, computed when the first of them is used."""
 
     def __init__(self, declarations: Sequence[Declaration]) -> None:
-        self._declarations = declarations
-        self._values: Values | None = None
+        self.declarations = declarations
 
-    def value_of(self, name: str) -> Callable[[], Any]:
-        """Return what gives the value of a declaration."""
-        return lambda: self._all()[name]
+    def value(self, name: str) -> Any:
+        """Return the value of a declaration."""
+        return self._values[name]
 
-    def _all(self) -> Values:
-        if self._values is None:
-            values: Values = {}
-            for declaration in self._declarations:
-                self._declare(declaration, values)
-            self._values = values
-        return self._values
+    @cached_property
+    def _values(self) -> Values:
+        values: Values = {}
+        for declaration in self.declarations:
+            self._declare(declaration, values)
+        return values
 
     def _declare(self, declaration: Declaration, values: Values) -> None:
         match declaration:
@@ -122,7 +123,10 @@ class Evaluation:
                 value = self.evaluate(function, values)
                 return value(self.evaluate(argument, values))
             case Binary(operator, left, right):
-                return _binary(operator, self.evaluate(left, values), self.evaluate(right, values))
+                one, other = self.evaluate(left, values), self.evaluate(right, values)
+                if isinstance(one, int) and isinstance(other, int):
+                    return ARITHMETIC[operator](one, other)
+                return meaning(OPERATORS[operator])(one, other)
             case Group(items):
                 return tuple([self.evaluate(item, values) for item in items])
             case Lambda(pattern, body):
@@ -140,9 +144,7 @@ class Evaluation:
                 raise InternalError("options without an operator", remedy="please report it")
 
     def _operator(self, name: str, fields: tuple[tuple[str, Tree], ...], values: Values) -> Any:
-        from tawa.axon.library import reference
-
-        function = reference.meaning(name)
+        function = meaning(name)
         options = _options_of(name)
         if options is None:
             return curried(function, _arity(name))
@@ -152,24 +154,6 @@ class Evaluation:
             for option, default in options
         }
         return curried(lambda *arguments: function(*arguments, **chosen), _arity(name))
-
-
-def _binary(operator: str, left: Any, right: Any) -> Any:
-    from tawa.axon.library import reference
-
-    if isinstance(left, int) and isinstance(right, int):
-        match operator:
-            case "+":
-                return left + right
-            case "-":
-                return left - right
-            case "*":
-                return left * right
-            case "//":
-                return left // right
-            case _:
-                return left % right
-    return reference.meaning(OPERATORS[operator])(left, right)
 
 
 def _bind(pattern: Pattern, value: Any, values: Values) -> None:

@@ -36,7 +36,7 @@ def type_of(value: Any, unifier: Unifier) -> Type:
         case _:
             pass
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
-    name = NAMES.get(str(dtype))  # of a torch tensor none: NumPy computes
+    name = NAMES.get(str(dtype).removeprefix("torch."))
     if shape is None or name is None:
         raise AxonGuard(
             f"{type(value).__name__} is no argument of a program",
@@ -56,3 +56,10 @@ def key_of(value: Any) -> Any:
             return value  # kept, so that no other takes its place
         case _:
             return type(value).__name__, value
+
+
+def in_numpy(value: Any) -> bool:
+    """Tell whether NumPy computes with a value: whether no array in it is of another library."""
+    if isinstance(value, tuple | list):
+        return all(map(in_numpy, value))  # pyright: ignore
+    return not hasattr(value, "shape") or hasattr(value, "__array_ufunc__")

@@ -5,7 +5,8 @@ Length: one class a constraint, all of one form; they are read side by side.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from operator import mul
@@ -22,7 +23,7 @@ C = TypeVar("C", bound="Base")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Base:
+class Base(ABC):
     """A constraint and why it is there."""
 
     source: Source
@@ -31,8 +32,8 @@ class Base:
         """Do what can be done; tell whether that was all."""
         return self._step(solver)
 
-    def _step(self, solver: Solver) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def _step(self, solver: Solver) -> bool: ...
 
     def rank_equations(self, solver: Solver) -> Ranks:
         """Yield (a, b, n): the rank of word a is that of b plus n."""
@@ -423,13 +424,14 @@ class Drop(Base):
             return False
         if not is_known(word):
             return self._partial(axes, word, solver)
-        gone = _chosen(axes, len(word), self)
-        if self.kept:
-            out = tuple([ONE if axis in gone else dim for axis, dim in enumerate(word)])
-        else:
-            out = tuple([dim for axis, dim in enumerate(word) if axis not in gone])
-        solver.post(SameWord(self.source, self.result, out))
+        left = self._left(dims_in(word), _chosen(axes, len(word), self))
+        solver.post(SameWord(self.source, self.result, left))
         return True
+
+    def _left(self, sizes: Sequence[Expr], gone: list[int]) -> tuple[Expr, ...]:
+        kept = (ONE,) if self.kept else ()
+        parts = [kept if axis in gone else (size,) for axis, size in enumerate(sizes)]
+        return tuple([size for part in parts for size in part])
 
     def _partial(self, axes: list[int], word: Word, solver: Solver) -> bool:
         """Make the axes that are counted from one end known."""
@@ -442,9 +444,7 @@ class Drop(Base):
         gone = _chosen(axes, count, self)
         sizes = tuple([solver.fresh.dim() for _ in range(count)])
         solver.bind(row, (*sizes, rest) if front else (rest, *sizes), self)
-        left = [dim if axis not in gone else ONE for axis, dim in enumerate(sizes)]
-        if not self.kept:
-            left = [dim for axis, dim in enumerate(sizes) if axis not in gone]
+        left = self._left(sizes, gone)
         out = (*left, rest) if front else (rest, *left)
         solver.post(SameWord(self.source, self.result, out))
         return True

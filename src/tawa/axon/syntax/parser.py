@@ -5,8 +5,9 @@ Length: the grammar is read as a whole.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, NoReturn, TypeVar
 
 from tawa.axon.shapes.words import Span
@@ -49,7 +50,8 @@ _TOKEN = re.compile(
     |(?P<sign>->|=>|//|>=|<=|\+\+|[-+*/%(){}\[\],:=.<>~|])""",
     re.VERBOSE,
 )
-_ARGUMENT = ("name", "int", "float", "text", "true", "false", "(", "[", "{", "~")
+# `where` begins the conditions of a type; in an expression it is the operator of that name.
+_ARGUMENT = ("name", "where", "int", "float", "text", "true", "false", "(", "[", "{", "~")
 T = TypeVar("T")
 
 
@@ -159,6 +161,20 @@ class _Parser:
             self._fail(token.place, "a number of more than 18 digits")
         return int(token.text)
 
+    def _float(self, token: Token) -> float:
+        value = float(token.text)
+        if value == math.inf:
+            self._fail(token.place, "a number greater than any float")
+        return value
+
+    def _once(self, names: Iterable[tuple[str, Span]], what: str) -> None:
+        """Refuse a name that is bound twice at one place."""
+        seen: set[str] = set()
+        for name, place in names:
+            if name in seen:
+                self._fail(place, f"{what} `{name}` stands twice", "give it another name")
+            seen.add(name)
+
     def _since(self, start: Span) -> Span:
         last = self._tokens[self._at - 1].place
         end = last.end if last.line == start.line else len(self._lines[start.line - 1]) + 1
@@ -197,29 +213,35 @@ class _Parser:
                 return Signature(name.text, kind, name.place)
             pattern = Pattern(name.place, name.text, type=kind)
             return Val(pattern, self.expression(), self._since(start.place))
-        pattern = self.pattern()
+        pattern = self._pattern()
         self.expect("=")
         return Val(pattern, self.expression(), self._since(start.place))
 
     def _fun(self, start: Token) -> Fun:
         name = self.expect("name", "the function's name")
-        promised: list[str] = []
+        promised: list[Token] = []
         if self.take(":"):
             self.expect("forall")
             while not self.take("."):
-                promised.append(self.expect("name", "a dimension variable or `.`").text)
+                promised.append(self.expect("name", "a dimension variable or `.`"))
+            self._once([(token.text, token.place) for token in promised], "the promised size")
         parameters: list[Pattern] = []
         while self.now.kind in ("name", "("):
             parameters.append(self.pattern())
         if not parameters:
             self._wrong("a parameter")
+        self._once(_names(parameters), "the name")
         result = self.type() if self.take(":") else None
         requires = self.relations() if self.take("requires") else ()
         self.expect("=")
         body = self.expression()
-        return Fun(
-            name.text, tuple(parameters), body, name.place, tuple(promised), result, requires
-        )
+        sizes = tuple([token.text for token in promised])
+        return Fun(name.text, tuple(parameters), body, name.place, sizes, result, requires)
+
+    def _pattern(self) -> Pattern:
+        found = self.pattern()
+        self._once(_names([found]), "the name")
+        return found
 
     def pattern(self) -> Pattern:
         start = self.now.place
@@ -242,7 +264,7 @@ class _Parser:
     def expression(self) -> Tree:
         start = self.now.place
         if self.take("fn"):
-            pattern = self.pattern()
+            pattern = self._pattern()
             self.expect("=>")
             return Lambda(pattern, self.expression(), self._since(start))
         value = self._comparison()
@@ -280,18 +302,7 @@ class _Parser:
     def _application(self) -> Tree:
         start = self.now.place
         found = self._atom()
-        while self.now.kind in (
-            "name",
-            "int",
-            "float",
-            "text",
-            "true",
-            "false",
-            "(",
-            "[",
-            "{",
-            "~",
-        ):
+        while self.now.kind in _ARGUMENT:
             argument = self._atom()
             found = Call(found, argument, self._since(start))
         return found
@@ -300,12 +311,12 @@ class _Parser:
         token = self.now
         self._at += 1
         match token.kind:
-            case "name":
+            case "name" | "where":
                 return Name(token.text, token.place)
             case "int":
                 return Literal(self._integer(token), token.place)
             case "float":
-                return Literal(float(token.text), token.place)
+                return Literal(self._float(token), token.place)
             case "text":
                 return Literal(token.text[1:-1], token.place)
             case "true" | "false":
@@ -321,7 +332,9 @@ class _Parser:
                 items = self._between(self.expression, "]")
                 return Group(items, self._since(token.place), is_list=True)
             case "{":
-                return Record(self._between(self._field, "}"), self._since(token.place))
+                fields = self._between(self._field, "}")
+                self._once([(name, tree.place) for name, tree in fields], "the option")
+                return Record(fields, self._since(token.place))
             case "let":
                 declarations = tuple(self.declarations())
                 self.expect("in", "`fun`, `val` or `in`")
@@ -484,3 +497,11 @@ class _Parser:
 
 def _row(token: Token) -> Variable:
     return Variable(token.text[2:], token.place, row=True)
+
+
+def _names(patterns: Iterable[Pattern]) -> Iterator[tuple[str, Span]]:
+    """Give the names that patterns bind, with their places."""
+    for pattern in patterns:
+        if pattern.name not in ("", "_"):
+            yield pattern.name, pattern.place
+        yield from _names(pattern.parts)

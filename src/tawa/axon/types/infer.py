@@ -5,8 +5,10 @@ Length: a case for each kind of node, and the state they share.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tawa.axon.shapes.constraints import Base, Holds
 from tawa.axon.shapes.words import Source, Span
@@ -43,11 +45,17 @@ from tawa.axon.types.kinds import (
 )
 from tawa.axon.types.unify import Bound, Env, Mismatch, Unifier
 from tawa.errors import AxonError
-from tawa.integers import Expr, Symbol, constant
+from tawa.integers import Expr, Symbol, at_least, constant
 
 OPERATORS = {
     "+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "mod",
     "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal",
+}  # fmt: skip
+# Operators of integers: of those that are known when a program is checked, and when it runs.
+ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul,
+    "//": operator.floordiv,  # pyright: ignore[reportUnknownMemberType]
+    "%": operator.mod,
 }  # fmt: skip
 
 
@@ -119,24 +127,14 @@ class Inference(Unifier):
         self._unify_at(tree.place, overload.result, kind, source)
         return True
 
-    def _integers(self, operator: str, a: Expr, b: Expr, source: Source) -> Expr | None:
-        from tawa.integers import at_least
-
-        match operator:
-            case "+":
-                return a + b
-            case "-":
-                return a - b
-            case "*":
-                return a * b
-            case "//" | "%":
-                if b.value == 0:
-                    raise self.wrong(source.place, "an integer is divided by 0")
-                if b.value is None:
-                    self.post(Holds(source, at_least(b, 1)))
-                return a // b if operator == "//" else a % b
-            case _:
-                return None
+    def _integers(self, sign: str, a: Expr, b: Expr, source: Source) -> Expr | None:
+        if sign in ("//", "%"):
+            if b.value == 0:
+                raise self.wrong(source.place, "an integer is divided by 0")
+            if b.value is None:
+                self.post(Holds(source, at_least(b, 1)))
+        meaning = ARITHMETIC.get(sign)
+        return None if meaning is None else meaning(a, b)
 
     # Expressions.
 
@@ -144,7 +142,7 @@ class Inference(Unifier):
         """Return the type of an expression."""
         match tree:
             case Name():
-                return self._name(tree, env, default_options=True)
+                return self._name(tree, env)
             case Literal(value):
                 return self._literal(value)
             case Call():
@@ -178,22 +176,10 @@ class Inference(Unifier):
             case _:
                 return Text()
 
-    def _name(self, tree: Name, env: Env, default_options: bool) -> Type:
-        bound = env.get(tree.name)
-        scope = self.scopes[-1] if self.scopes else None
-        if bound is None and scope is not None and tree.name in scope.dims:
-            return Int(scope.dims[tree.name])
+    def _name(self, tree: Name, env: Env) -> Type:
         source = Source(self.fresh.number(), tree.name, tree.place, tree.place)
-        if bound is None:
-            scheme = self.library(tree.name)
-            if scheme is None:
-                raise self.wrong(tree.place, f"`{tree.name}` is not defined")
-            kind = self.instantiate(scheme, source)
-        elif isinstance(bound.type, Scheme):
-            kind = self.instantiate(bound.type, source)
-        else:
-            kind = bound.type
-        if default_options and isinstance(kind, Arrow) and isinstance(kind.argument, Options):
+        kind = self._head(tree, source, env)
+        if isinstance(kind, Arrow) and isinstance(kind.argument, Options):
             self._options(kind.argument, (), tree.place, source, env)
             return kind.result
         return kind
@@ -224,15 +210,15 @@ class Inference(Unifier):
         return kind
 
     def _head(self, head: Name, source: Source, env: Env) -> Type:
+        """Return the type of a name: bound here, a size of an annotation, or of the library."""
         bound = env.get(head.name)
-        if bound is not None:
-            if isinstance(bound.type, Scheme):
-                return self.instantiate(bound.type, source)
-            return bound.type
-        scheme = self.library(head.name)
-        if scheme is None:
-            return self._name(head, env, default_options=False)
-        return self.instantiate(scheme, source)
+        sizes = self.scopes[-1].dims if self.scopes else {}
+        if bound is None and head.name in sizes:
+            return Int(sizes[head.name])
+        found = bound.type if bound is not None else self.library(head.name)
+        if found is None:
+            raise self.wrong(head.place, f"`{head.name}` is not defined")
+        return self.instantiate(found, source) if isinstance(found, Scheme) else found
 
     def _apply(self, kind: Type, argument: Tree, source: Source, env: Env) -> Type:
         kind = self.resolve(kind)

@@ -1,0 +1,154 @@
+"""Fused functions: one kernel computes what NumPy does; what is not fused is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tawa import axon
+from tawa.axon.fuse import fuse
+from tawa.errors import AxonError, AxonGuard
+
+PROGRAM = """
+fun soft x = softmax x
+fun norm (g, b) x = layer_norm g b x
+fun rms g (x, r) = let val y = x + r in (rms_norm g y, y) end
+fun act b x = gelu (x + b)
+fun loss x labels = cross_entropy x labels
+fun centred x = x - mean_keep {axes = [-1]} x / cast (last x)
+fun extremes x = (max {axis = -1} x, min {axis = -1} (neg x))
+fun rows s x = where (x > 0.5) (square x * s) (sigmoid x)
+fun across x = softmax {axis = 0} x
+fun heads x = softmax (heads {count = 2} x)
+fun shorter x = sum {axes = [-1]} (relu x)
+"""
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def module() -> axon.Module:
+    return axon.load(PROGRAM)
+
+
+def floats(*shape: int, dtype: type = np.float32):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def same(fused, *arguments, tolerance: float = 2e-6) -> None:
+    """Compare with NumPy's result of float64 arguments."""
+
+    def exact(value):
+        if isinstance(value, tuple):
+            return tuple(map(exact, value))
+        is_float = hasattr(value, "dtype") and value.dtype.kind == "f"
+        return value.astype(np.float64) if is_float else value
+
+    got, want = fused(*arguments), fused.function(*exact(arguments))
+    pairs = list(zip(got, want)) if isinstance(got, tuple) else [(got, want)]
+    for one, other in pairs:
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+
+
+def test_named_functions_equal_numpy(module):
+    for shape in ((5, 80), (2, 3, 33)):
+        d = shape[-1]
+        same(fuse(module.soft), floats(*shape))
+        same(fuse(module.norm), (floats(d), floats(d)), floats(*shape))
+        same(fuse(module.rms), floats(d), (floats(*shape), floats(*shape)))
+        same(fuse(module.act), floats(d), floats(*shape))
+        same(fuse(module.loss), floats(*shape), RNG.integers(-d, d, shape[:-1]))
+
+
+def test_rows_longer_than_a_block_are_walked(module):
+    same(fuse(module.norm), (floats(2100), floats(2100)), floats(2, 2100))
+
+
+def test_a_kernel_is_for_all_shapes_of_an_alignment_class(module):
+    fused = fuse(module.centred)
+    for _ in range(25):
+        batch = [int(n) for n in RNG.integers(1, 4, RNG.integers(1, 3))]
+        same(fused, floats(*batch, int(RNG.integers(1, 70))))
+    same(fused, floats(3, 64))
+    assert len(fused.kernels) == 2
+
+
+def test_broadcasting_rows_and_columns(module):
+    fused = fuse(module.rows)
+    for scale in ((7, 1), (1, 40), (40,), (3, 1, 1), (1,), ()):
+        same(fused, floats(*scale), floats(3, 7, 40))
+    same(fuse(module.extremes), floats(4, 30))
+    nan = floats(2, 20)
+    nan[1, 7] = np.nan
+    assert np.isnan(fuse(module.extremes)(nan)[0]).tolist() == [False, True]
+    assert fuse(module.shorter)(floats(3, 0)).tolist() == [0, 0, 0]
+    assert fuse(module.soft)(floats(0, 5)).shape == (0, 5)
+
+
+def test_narrow_and_wide_floats(module):
+    half = floats(3, 48).astype(np.float16)
+    got = fuse(module.soft)(half)
+    assert got.dtype == np.float16
+    want = module.soft(half.astype(np.float64))
+    np.testing.assert_allclose(got, want, atol=1e-3)
+    same(fuse(module.soft), floats(3, 48, dtype=np.float64), tolerance=1e-12)
+
+
+def test_what_is_not_fused_is_named(module):
+    with pytest.raises(AxonError, match="cannot be part of a fused kernel"):
+        fuse(module.across)(floats(3, 4))
+    with pytest.raises(AxonError, match="reshape"):
+        fuse(module.heads)(floats(3, 4, 8))
+    with pytest.raises(AxonError, match="gaps"):
+        fuse(module.soft)(floats(6, 8)[:, ::2])
+    with pytest.raises(AxonGuard, match=r"does not fit|cannot take"):
+        fuse(module.norm)((floats(3), floats(3)), floats(2, 4))
+
+
+def test_tensors_are_taken_by_kernels_alone(module):
+    torch = pytest.importorskip("torch")
+    given = torch.randn(3, 40, dtype=torch.bfloat16)
+    got = fuse(module.soft)(given)
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got, torch.softmax(given.float(), -1).bfloat16(), atol=8e-3, rtol=0)
+    with pytest.raises(AxonGuard, match="NumPy"):
+        module.soft(given)
+
+
+@pytest.mark.long
+def test_every_operator_of_elements_equals_numpy():
+    names = [
+        *("neg", "abs", "sign", "square", "exp", "exp2", "expm1", "sin", "cos", "tan", "sinh"),
+        *("cosh", "tanh", "erf", "floor", "ceil", "round", "trunc", "relu", "relu6", "leaky_relu"),
+        *("elu", "gelu", "silu", "mish", "sigmoid", "hardsigmoid", "hardswish", "softplus"),
+        *("softsign", "dropout", "zeros_like", "ones_like", "identity"),
+    ]
+    positive = ["log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal"]
+    pairs = ["add", "sub", "mul", "div", "maximum", "minimum", "atan2", "mod"]
+    orders = ["less", "less_equal", "greater", "greater_equal", "equal", "not_equal"]
+    items = [f"{n} x" for n in names] + [f"{n} (abs x + 0.5)" for n in positive]
+    items += [f"{n} x y" for n in pairs] + ["pow (abs x + 0.5) y", "clip 0.1 0.7 x"]
+    items += [f"where ({n} x y) x (2.0 * y)" for n in orders]
+    items += ["where (logical_or (x < y) (logical_not (isnan x))) x y"]
+    module = axon.load(f"fun each x y = ({', '.join(items)})")
+    same(fuse(module.each), floats(2, 40), floats(2, 40), tolerance=2e-5)
+
+
+def test_integers_and_truth_values():
+    module = axon.load(
+        "fun counts i j = (mod i j, i < j, i + j, sum {axes = [-1]} i)\n"
+        "fun pick c x = where c x 0.0"
+    )
+    whole = RNG.integers(-9, 9, (3, 20))
+    got, want = fuse(module.counts)(whole, whole[:1] | 1), module.counts(whole, whole[:1] | 1)
+    for one, other in zip(got, want):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+    chosen, x = whole > 0, floats(3, 20)
+    np.testing.assert_array_equal(fuse(module.pick)(chosen, x), np.where(chosen, x, 0))
+
+
+def test_values_used_again_and_again_are_computed_once():
+    module = axon.load("fun chain x = loop 12 (fn y => softmax (y + y)) x")
+    fused = fuse(module.chain)
+    assert fused(floats(2, 16)).shape == (2, 16)
