@@ -171,6 +171,14 @@ class _Kept:
         self.encoded[at] = (dtype, rank, address, arrays, tuple(numbers))
         return 0
 
+    def encode_im2col(self, *_given: Any) -> int:
+        """Refuse: the handler has no call for it."""
+        raise ArgumentError(
+            "a descriptor of windows cannot be an argument here",
+            why="the launch is replayed without Python, and encodes tensor maps of tiles only",
+            remedy="pass a TensorDescriptor, or call the kernel as kernel[grid](...)",
+        )
+
     def current_device(self) -> int:
         """Return the one device."""
         return 0
