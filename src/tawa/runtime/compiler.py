@@ -51,6 +51,7 @@ from tawa.runtime.compiled import (
 )
 from tawa.runtime.conditions import demands_of, guards_of
 from tawa.runtime.crash import Steps
+from tawa.runtime.replay import BEFORE_PLAN, print_steps
 from tawa.runtime.resident import less_local, more_resident
 from tawa.runtime.stages import stage_of, with_later
 from tawa.simulator.proof import prove
@@ -174,15 +175,11 @@ def _compile(
         else:
             kernel = build_tile(function, signature, options)
         name_statements(kernel)
-    stages = stage_of("tile", kernel)
-    begin = watch.steps.begin
+    by_tma = pins.store == "tma"
+    passes = pipeline.before_plan(descriptors=descriptors, by_tma=by_tma, strict=strict)
+    stages = stage_of("tile", kernel) | {BEFORE_PLAN: print_steps(passes, target)}
     with watch.phase("tile passes"):
-        passes = pipeline.TILE_BY_TMA if pins.store == "tma" else pipeline.TILE
-        passes = passes if descriptors else pipeline.TILE_PLAIN
-        notes = pipeline.run(passes, kernel, Plan(), target, begin)
-        if not strict:
-            notes += pipeline.run(pipeline.REASSOCIATE, kernel, Plan(), target, begin)
-        notes += pipeline.run(pipeline.EXPAND, kernel, Plan(), target, begin)
+        notes = pipeline.run(passes, kernel, Plan(), target, watch.steps.begin)
     errors: list[TawaError] = []
 
     def attempt(plan: Plan) -> CompiledKernel | None:
