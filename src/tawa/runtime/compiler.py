@@ -8,6 +8,7 @@ as its notes.
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -51,6 +52,7 @@ from tawa.runtime.compiled import (
 )
 from tawa.runtime.conditions import demands_of, guards_of
 from tawa.runtime.crash import Steps
+from tawa.runtime.progress import tell
 from tawa.runtime.replay import BEFORE_PLAN, print_steps
 from tawa.runtime.resident import less_local, more_resident
 from tawa.runtime.stages import stage_of, with_later
@@ -68,11 +70,14 @@ REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProto
 
 
 class Stopwatch:
-    """Adds up seconds by phase, in the order the phases first ran; each phase is a step."""
+    """Adds up seconds by phase, in the order the phases first ran; each phase is a step, and told
+    as one of the kernel called `name`.
+    """
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: Steps, name: str) -> None:
         self.seconds: dict[str, float] = {}
         self.steps = steps
+        self.name = name
 
     @contextmanager
     def phase(
@@ -80,6 +85,7 @@ class Stopwatch:
     ) -> Generator[None]:
         """Time the body, which works on `kernel` under `plan`, under `name`."""
         self.steps.begin(name, kernel, plan)
+        tell(f"compiling {self.name}: {name}", logging.DEBUG)
         start = time.perf_counter()
         try:
             yield
@@ -104,10 +110,20 @@ def compile_kernel(
     anything runs.
     """
 
+    settings = {
+        "options": dict(options),
+        "pins": pins,
+        "target": target,
+        "descriptors": descriptors,
+        "strict": strict,
+    }
+    request = crash.Request(function, signature, settings)
+
     def attempt(steps: Steps) -> CompiledKernel:
-        return _compile(
-            function, signature, options, pins, target, descriptors, strict, Stopwatch(steps)
-        )
+        watch = Stopwatch(steps, request.name)
+        made = _compile(function, signature, options, pins, target, descriptors, strict, watch)
+        tell(f"compiled {made.name} in {sum(made.timings.values()):.2f} s")
+        return made
 
     _allow_long_chains()
     try:
@@ -121,14 +137,6 @@ def compile_kernel(
         raise
     except Exception as error:  # no exception of a pass reaches a user bare, whatever it is
         failure = error
-    settings = {
-        "options": dict(options),
-        "pins": pins,
-        "target": target,
-        "descriptors": descriptors,
-        "strict": strict,
-    }
-    request = crash.Request(function, signature, settings)
     steps = _again(attempt)
     if isinstance(failure, ProtocolError):
         if (folder := crash.save(failure, request, steps)) is not None:

@@ -1,6 +1,6 @@
 """The command line: `tawa demo`, `tawa explain FILE:KERNEL`, `tawa trace FILE:KERNEL`,
-`tawa build FILE:KERNEL`, `tawa opt FILE.mlir`, `tawa axon check FILE`, `tawa ppl run FILE:MODEL`
-and `tawa doctor`.
+`tawa build FILE:KERNEL`, `tawa opt FILE.mlir`, `tawa cache list`, `tawa axon check FILE`,
+`tawa ppl run FILE:MODEL` and `tawa doctor`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tawa.errors import TawaError
+from tawa.runtime.progress import line_on
 from tawa.version import __version__
 
 STAGES = ("tile", "aref", "hopper", "cuda", "ptx", "sass")
@@ -117,6 +118,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     opt.add_argument("--plan", default="", metavar="FILE", help="a plan; else the planner's")
     opt.add_argument("--list", action="store_true", help="print the passes instead")
+    text = "the kernels and tunings on disk: list them, show the tables of tunings, remove all"
+    kept = commands.add_parser("cache", help=text, description=text)
+    kept.add_argument("action", choices=("list", "clear", "tunings"))
     text = "say what this machine can do, and what is missing"
     doctor = commands.add_parser("doctor", help=text, description=text)
     doctor.add_argument("--json", action="store_true", help="print facts instead of prose")
@@ -151,6 +155,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return axon(options)
             case "build":
                 return _build(options)
+            case "cache":
+                from tawa.tools.cache import main as cache
+
+                return cache(options.action)
             case "opt":
                 return _opt(options)
             case _:
@@ -189,7 +197,8 @@ def _explain(options: argparse.Namespace) -> int:
     kernel = find_kernel(options.kernel)
     given = read_arguments(options.args)
     check_arguments(kernel, given)
-    compiled = kernel.compile(**given)
+    with line_on(sys.stderr):
+        compiled = kernel.compile(**given)
     if options.html:
         timeline = None
         if options.grid is not None:
@@ -227,7 +236,8 @@ def _trace(options: argparse.Namespace) -> int:
     given = read_arguments(options.args)
     check_arguments(kernel, given)
     how = {"seed": options.seed, "schedule": options.schedule, "timeline": options.out}
-    timeline = simulate(kernel, grid=tuple(options.grid), **how, **filled(given, options.seed))
+    with line_on(sys.stderr):
+        timeline = simulate(kernel, grid=tuple(options.grid), **how, **filled(given, options.seed))
     tracks = busy(timeline)
     if options.json:
         print(json.dumps({"end": timeline.end, "tracks": tracks, "file": options.out}, indent=1))
@@ -244,7 +254,8 @@ def _build(options: argparse.Namespace) -> int:
     from tawa.tools.arguments import read_arguments
     from tawa.tools.explain import find_kernel
 
-    files = build(find_kernel(options.kernel), read_arguments(options.args), Path(options.out))
+    with line_on(sys.stderr):
+        files = build(find_kernel(options.kernel), read_arguments(options.args), Path(options.out))
     if options.json:
         print(json.dumps({"files": [str(path) for path in files]}, indent=1))
         return 0
