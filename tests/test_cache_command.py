@@ -5,14 +5,13 @@ import json
 
 import pytest
 
+import tawa
 from tawa.runtime.config import Config
 from tawa.runtime.progress import line_on
 from tawa.runtime.store import DiskStore
 from tawa.runtime.tuning import Tuning
 from tawa.tools import cli
-from tawa.tools.arguments import read_arguments
 from tawa.tools.explain import find_kernel
-from test_opt import ARGS, GEMM
 
 CONFIGS = [Config({"BLOCK": 64}), Config({"BLOCK": 128}), Config({"BLOCK": 256})]
 TUNING = Tuning(
@@ -41,8 +40,19 @@ def test_a_tuning_of_disk_is_the_one_that_was_written():
     assert (again.best, again.times, again.skipped) == (TUNING.best, TUNING.times, TUNING.skipped)
 
 
-def test_what_is_on_disk_is_listed_and_removed(folder, capsys):
-    assert cli.main(["explain", GEMM, "--args", *ARGS]) == 0
+@pytest.fixture
+def doubling(tmp_path):
+    """A kernel that nobody compiled before, as FILE:KERNEL."""
+    file = tmp_path / "doubling_kernel.py"
+    file.write_text(
+        "import tawa, tawa.language as tl\n\n@tawa.jit\ndef doubling(x, B: tl.constexpr):\n"
+        "    at = tl.arange(0, B)\n    tl.store(x + at, 2 * tl.load(x + at))\n"
+    )
+    return f"{file}:doubling"
+
+
+def test_what_is_on_disk_is_listed_and_removed(folder, doubling, capsys):
+    assert cli.main(["explain", doubling, "--args", "x=f32[64]", "B=64"]) == 0
     store = DiskStore(folder)
     store.put("tuned", TUNING.encode(CONFIGS, "k(64)"))
     variants = {"title": "matmul: P", "best": 0, "label": "v", "times": {"v": 0.125}}
@@ -54,7 +64,7 @@ def test_what_is_on_disk_is_listed_and_removed(folder, capsys):
     capsys.readouterr()
     assert cli.main(["cache", "list"]) == 0
     text = capsys.readouterr().out
-    assert "kernel matmul_descriptors: " in text
+    assert "kernel doubling: " in text
     assert "tuning of k(64)" in text
     files = len(list(store.entries()))
     assert f"{files} files" in text
@@ -92,18 +102,18 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_compilation_says_where_it_is(folder, caplog):
+def test_a_compilation_says_where_it_is(folder, doubling, caplog):
     """In the log, and on a terminal in one line that is gone at the end; in a pipe nowhere."""
-    kernel, given = find_kernel(GEMM), read_arguments(ARGS)
+    kernel, x = find_kernel(doubling), tawa.array((128,), "f32")
     terminal, pipe = Terminal(), io.StringIO()
     with caplog.at_level("DEBUG", logger="tawa"), line_on(terminal):
-        kernel.compile(**given, num_stages=2)
+        kernel.compile(x, B=64)
     with line_on(pipe):
-        kernel.compile(**given, num_stages=3)
+        kernel.compile(x, B=128)
     assert pipe.getvalue() == ""
     shown = terminal.getvalue()
-    phases = [f"compiling matmul_descriptors: {phase}" for phase in ("frontend", "plan", "proof")]
+    phases = [f"compiling doubling: {phase}" for phase in ("frontend", "plan", "proof")]
     assert all(phase in caplog.messages and phase in shown for phase in phases)
-    assert caplog.messages[-1].startswith("compiled matmul_descriptors in ")
+    assert caplog.messages[-1].startswith("compiled doubling in ")
     assert "\n" not in shown
     assert shown.endswith("\r\x1b[K")

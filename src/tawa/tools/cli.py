@@ -13,7 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tawa.errors import TawaError
-from tawa.runtime.progress import line_on
 from tawa.version import __version__
 
 STAGES = ("tile", "aref", "hopper", "cuda", "ptx", "sass")
@@ -191,6 +190,7 @@ def _demo(as_json: bool) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
+    from tawa.runtime.progress import line_on
     from tawa.tools.arguments import read_arguments
     from tawa.tools.explain import check_arguments, describe, find_kernel
 
@@ -227,6 +227,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _trace(options: argparse.Namespace) -> int:
+    from tawa.runtime.progress import line_on
     from tawa.runtime.simulation import simulate
     from tawa.tools.arguments import read_arguments
     from tawa.tools.explain import check_arguments, find_kernel
@@ -250,6 +251,7 @@ def _trace(options: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace) -> int:
+    from tawa.runtime.progress import line_on
     from tawa.tools.aot.build import build
     from tawa.tools.arguments import read_arguments
     from tawa.tools.explain import find_kernel
