@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from functools import lru_cache
+from typing import Any
 
 from xdsl.context import Context
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import Builtin, FileLineColLoc, ModuleOp, StringAttr, UnknownLoc
 from xdsl.dialects.builtin import IntAttr as IntAttr
-from xdsl.ir import Operation
-from xdsl.parser import Parser
+from xdsl.ir import Operation, SSAValue
+from xdsl.irdl import AttributeInvT
+from xdsl.parser import Parser, UnresolvedOperand
+from xdsl.utils.exceptions import ParseError
+from xdsl.utils.lexer import Input, Span
+from xdsl.utils.mlir_lexer import MLIRTokenKind
 
 from tawa.ir import aref, hopper, tile
 
@@ -26,7 +33,47 @@ def make_context() -> Context:
 
 
 class _Parser(Parser):
-    """Reads each string as text: xDSL takes one with other characters than ASCII for bytes."""
+    """Reads each string as text: xDSL takes one with other characters than ASCII for bytes.
+
+    With a `file`, each operation stands where it does in that file.
+    """
+
+    def __init__(self, context: Context, text: str, file: str) -> None:
+        super().__init__(context, text, file or "<unknown>")
+        self._file = file
+        self._lines = [0, *(found.end() for found in re.finditer("\n", text))] if file else []
+        self._uses: dict[str, Span[Any]] = {}
+
+    def parse_operation(self) -> Operation:
+        start = self._current_token.span.start
+        operation = super().parse_operation()
+        if self._file:
+            line = bisect_right(self._lines, start)
+            at_line(operation, self._file, line, start - self._lines[line - 1])
+        return operation
+
+    def parse_module(self, allow_implicit_module: bool = True) -> ModuleOp:
+        try:
+            return super().parse_module(allow_implicit_module)
+        except ParseError as error:
+            if self._current_token.kind == MLIRTokenKind.EOF and self.forward_ssa_references:
+                name = next(iter(self.forward_ssa_references))  # where it is used, not the end
+                raise ParseError(self._uses[name], f"%{name} is used but not defined") from error
+            raise
+
+    def resolve_operand(
+        self, operand: UnresolvedOperand, type: AttributeInvT
+    ) -> SSAValue[AttributeInvT]:
+        self._uses.setdefault(operand.operand_name, operand.span)
+        return super().resolve_operand(operand, type)
+
+    def _get_op_by_name(self, name: str) -> type[Operation]:
+        try:
+            return super()._get_op_by_name(name)
+        except ParseError as error:  # the name, and not what follows it
+            source: Input[Any] = error.span.input
+            start = source.content.rfind(name, 0, error.span.start)
+            raise ParseError(Span(start, start + len(name), source), error.msg) from error
 
     def parse_optional_str_literal(self) -> str | None:
         if (text := super().parse_optional_str_literal()) is not None:
@@ -35,9 +82,12 @@ class _Parser(Parser):
         return None if found is None else found.decode()
 
 
-def parse(text: str) -> tile.Kernel:
-    """Read one kernel back from its text at any level."""
-    module = _Parser(make_context(), text).parse_module()
+def parse(text: str, file: str = "") -> tile.Kernel:
+    """Read one kernel back from its text at any level; its operations stand in `file`, if given.
+
+    Raises xDSL's ParseError or VerifyException, and TypeError for what is no kernel.
+    """
+    module = _Parser(make_context(), text, file).parse_module()
     module.verify()
     kernel = next(iter(module.body.block.ops))
     if not isinstance(kernel, tile.Kernel):

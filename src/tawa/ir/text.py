@@ -106,6 +106,37 @@ def text_of(operation: Operation) -> str:
     return printer.text()
 
 
+class SteadyText:
+    """Prints a kernel again and again, each value under the name that it had before: what is
+    different between two texts was changed.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[SSAValue, str] = {}
+
+    def of(self, operation: Operation) -> str:
+        """Return the text of an operation and all that is in it."""
+        printer = _SteadyPrinter(self._names)
+        printer.print_op(operation)
+        return printer.text()
+
+
+class _SteadyPrinter(_Printer):
+    """Takes the names of values from a table, which it adds to."""
+
+    def __init__(self, names: dict[SSAValue, str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def print_ssa_value(self, value: SSAValue) -> str:
+        if (name := self._names.get(value)) is None:
+            number = len(self._names)
+            name = f"{value.name_hint}_{number}" if value.name_hint else str(number)
+            self._names[value] = name
+        self._write("%" + name)
+        return name
+
+
 class _PlacedPrinter(_Printer):
     """Notes on which line of the text each operation begins."""
 

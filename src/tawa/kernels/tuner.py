@@ -110,8 +110,14 @@ class Tuner(Generic[ProblemT, VariantT]):
         key = repr(parts)
         if (kept := _read(store.get(key), labels)) is not None:
             return kept
-        best, times = self._timed(problem, candidates, timers)
-        outcome = {"best": best, "label": labels[best], "times": times}
+        best, times, skipped = self._timed(problem, candidates, timers)
+        outcome = {
+            "title": f"{self.family}: {problem}",
+            "best": best,
+            "label": labels[best],
+            "times": times,
+            "skipped": skipped,
+        }
         store.put(key, json.dumps(outcome).encode())
         return best
 
@@ -120,27 +126,30 @@ class Tuner(Generic[ProblemT, VariantT]):
         problem: ProblemT,
         candidates: Sequence[Candidate[VariantT]],
         timers: tuple[Time, Time] | None,
-    ) -> tuple[int, dict[str, float]]:
-        """Return the place of the fastest candidate (without timers the first), and all times."""
-        reasons: list[str] = []
+    ) -> tuple[int, dict[str, float], dict[str, str]]:
+        """Return the place of the fastest candidate (without timers the first), all times, and
+        why others cannot be built.
+        """
+        skipped: dict[str, str] = {}
         times: dict[int, float] = {}
         calls: dict[int, Call] = {}
         for place, candidate in enumerate(candidates):
             try:
                 calls[place] = candidate.ready()
             except TawaError as error:
-                reasons.append(f"{candidate.variant}: {error.what}")
+                skipped[str(candidate.variant)] = error.what
                 continue
             if timers is None:
-                return place, {}
+                return place, {}, skipped
             times[place] = timers[0](calls[place])
         if not times or timers is None:
             raise TuningError(
-                f"no variant of {self.family} can be built for {problem}", why="\n".join(reasons)
+                f"no variant of {self.family} can be built for {problem}",
+                why="\n".join(f"{name}: {why}" for name, why in skipped.items()),
             )
         _take_turns(times, calls, timers[1])
         named = {str(candidates[place].variant): each for place, each in times.items()}
-        return min(times, key=lambda place: times[place]), named
+        return min(times, key=lambda place: times[place]), named, skipped
 
 
 def _take_turns(times: dict[int, float], calls: dict[int, Call], time: Time) -> None:

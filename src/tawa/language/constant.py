@@ -143,5 +143,11 @@ def constexpr_function(function: Callable[..., Any]) -> ConstexprFunction:
     """Let kernels call a Python function at compile time, on constants.
 
     The function sees plain Python values and may be called from host code too.
+
+    >>> @tawa.constexpr_function
+    ... def half(n):
+    ...     return n // 2
+    >>> half(64)
+    32
     """
     return ConstexprFunction(function)

@@ -6,7 +6,8 @@ tile IR -> (plan) -> aref IR -> hopper IR. Each pass has the signature
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TypeAlias
 
 from tawa.ir import tile
@@ -90,6 +91,24 @@ AREF: tuple[Pass, ...] = (
 
 # The last word on concurrency.
 HOPPER: tuple[Pass, ...] = (lower,)
+
+PASSES: Mapping[str, Pass] = MappingProxyType(
+    {
+        one.__name__: one
+        for one in (*TILE, *TILE_BY_TMA, *TILE_PLAIN, *REASSOCIATE, *EXPAND, *AREF, *HOPPER)
+    }
+)
+"""Every pass by its name."""
+
+
+def before_plan(*, descriptors: bool, by_tma: bool, strict: bool) -> tuple[Pass, ...]:
+    """Return the passes that run before there is a plan.
+
+    `descriptors` False keeps pointer accesses as they are, `by_tma` stores by TMA at any cost,
+    `strict` forbids re-association.
+    """
+    passes = (TILE_BY_TMA if by_tma else TILE) if descriptors else TILE_PLAIN
+    return (*passes, *(() if strict else REASSOCIATE), *EXPAND)
 
 
 def run(

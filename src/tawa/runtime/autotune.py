@@ -7,6 +7,7 @@ is taken, with a note in the report.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -31,6 +32,7 @@ from tawa.runtime.dispatch import current_stream, devices_of, refuse_capture
 from tawa.runtime.fingerprint import compiler_digest
 from tawa.runtime.jit import JitFunction, Launchable
 from tawa.runtime.locks import Lock
+from tawa.runtime.progress import LOGGER, line_on, tell
 from tawa.runtime.store import DiskStore, cache_folder, store_at
 from tawa.runtime.tuning import Hooks, Pruning, Timer, Tuning
 
@@ -204,9 +206,12 @@ class Autotuner(Launchable):
             return kept
         stream = current_stream(named)(gpus[0])
         refuse_capture(f"the tuning of {self.name}", "timing a kernel", stream, gpus[0])
-        tuning = self._time_all(grid, args, keywords)
+        with line_on(sys.stderr):
+            tuning = self._time_all(grid, args, keywords)
+        LOGGER.info("tuned %s:\n%s", self.name, tuning.table())
         if self._keep:
-            store.put(disk_key, tuning.encode(self.configs))
+            title = f"{self.name}({', '.join(map(str, key))})"
+            store.put(disk_key, tuning.encode(self.configs, title))
         return tuning
 
     def _first_feasible(
@@ -227,7 +232,9 @@ class Autotuner(Launchable):
     def _time_all(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> Tuning:
         times: dict[Config, list[float]] = {}
         skipped: dict[Config, str] = {}
-        for config in self._pruned(args, keywords):
+        configs = self._pruned(args, keywords)
+        for number, config in enumerate(configs, 1):
+            tell(f"tuning {self.name}: {number} of {len(configs)}: {config}")
             try:
                 times[config] = self._time(grid, args, keywords, config)
             except TawaError as error:

@@ -8,6 +8,7 @@ as its notes.
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -51,6 +52,8 @@ from tawa.runtime.compiled import (
 )
 from tawa.runtime.conditions import demands_of, guards_of
 from tawa.runtime.crash import Steps
+from tawa.runtime.progress import tell
+from tawa.runtime.replay import BEFORE_PLAN, print_steps
 from tawa.runtime.resident import less_local, more_resident
 from tawa.runtime.stages import stage_of, with_later
 from tawa.simulator.proof import prove
@@ -67,11 +70,14 @@ REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProto
 
 
 class Stopwatch:
-    """Adds up seconds by phase, in the order the phases first ran; each phase is a step."""
+    """Adds up seconds by phase, in the order the phases first ran; each phase is a step, and told
+    as one of the kernel called `name`.
+    """
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: Steps, name: str) -> None:
         self.seconds: dict[str, float] = {}
         self.steps = steps
+        self.name = name
 
     @contextmanager
     def phase(
@@ -79,6 +85,7 @@ class Stopwatch:
     ) -> Generator[None]:
         """Time the body, which works on `kernel` under `plan`, under `name`."""
         self.steps.begin(name, kernel, plan)
+        tell(f"compiling {self.name}: {name}", logging.DEBUG)
         start = time.perf_counter()
         try:
             yield
@@ -103,10 +110,20 @@ def compile_kernel(
     anything runs.
     """
 
+    settings = {
+        "options": dict(options),
+        "pins": pins,
+        "target": target,
+        "descriptors": descriptors,
+        "strict": strict,
+    }
+    request = crash.Request(function, signature, settings)
+
     def attempt(steps: Steps) -> CompiledKernel:
-        return _compile(
-            function, signature, options, pins, target, descriptors, strict, Stopwatch(steps)
-        )
+        watch = Stopwatch(steps, request.name)
+        made = _compile(function, signature, options, pins, target, descriptors, strict, watch)
+        tell(f"compiled {made.name} in {sum(made.timings.values()):.2f} s")
+        return made
 
     _allow_long_chains()
     try:
@@ -120,14 +137,6 @@ def compile_kernel(
         raise
     except Exception as error:  # no exception of a pass reaches a user bare, whatever it is
         failure = error
-    settings = {
-        "options": dict(options),
-        "pins": pins,
-        "target": target,
-        "descriptors": descriptors,
-        "strict": strict,
-    }
-    request = crash.Request(function, signature, settings)
     steps = _again(attempt)
     if isinstance(failure, ProtocolError):
         if (folder := crash.save(failure, request, steps)) is not None:
@@ -174,15 +183,11 @@ def _compile(
         else:
             kernel = build_tile(function, signature, options)
         name_statements(kernel)
-    stages = stage_of("tile", kernel)
-    begin = watch.steps.begin
+    by_tma = pins.store == "tma"
+    passes = pipeline.before_plan(descriptors=descriptors, by_tma=by_tma, strict=strict)
+    stages = stage_of("tile", kernel) | {BEFORE_PLAN: print_steps(passes, target)}
     with watch.phase("tile passes"):
-        passes = pipeline.TILE_BY_TMA if pins.store == "tma" else pipeline.TILE
-        passes = passes if descriptors else pipeline.TILE_PLAIN
-        notes = pipeline.run(passes, kernel, Plan(), target, begin)
-        if not strict:
-            notes += pipeline.run(pipeline.REASSOCIATE, kernel, Plan(), target, begin)
-        notes += pipeline.run(pipeline.EXPAND, kernel, Plan(), target, begin)
+        notes = pipeline.run(passes, kernel, Plan(), target, watch.steps.begin)
     errors: list[TawaError] = []
 
     def attempt(plan: Plan) -> CompiledKernel | None:

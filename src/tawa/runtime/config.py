@@ -15,6 +15,9 @@ class Config:
     """One point of a tuning space: values for meta-parameters, Triton's wishes, our pins.
 
     `pre_hook` is called with the arguments by name before each launch with this configuration.
+
+    >>> tawa.Config({"BLOCK": 128}, num_stages=3, consumers=2)
+    Config(BLOCK=128, num_stages=3, consumers=2)
     """
 
     def __init__(

@@ -101,7 +101,7 @@ def internal_error(error: Exception, request: Request, steps: Steps) -> Internal
         place, what, why = None, f"{type(error).__name__}: {error}", ""
     return InternalError(
         f"the compiler failed on {request.name} in {where}: {what}",
-        place=place or _place(error) or request.place,
+        place=place or place_in(error) or request.place,
         why=why or "this is a fault of the compiler, and none of the kernel",
         remedy=remedy,
     )
@@ -188,7 +188,7 @@ def _home(error: Exception) -> str:
     return ""
 
 
-def _place(error: Exception) -> Place | None:
+def place_in(error: Exception) -> Place | None:
     """Return the line of the kernel that was being compiled, from what the frames were looking at.
 
     The innermost frame that holds an operation with a place, or the frontend's state, says it.

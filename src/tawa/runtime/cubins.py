@@ -61,7 +61,7 @@ def build(
     kept = store or store_at(cache_folder())
     key = _key(text, name, arch)
     if (data := kept.get(key)) is not None:
-        if (cubin := _decode(data, time.perf_counter() - started)) is not None:
+        if (cubin := decode(data, time.perf_counter() - started)) is not None:
             if strict:
                 nvrtc.check_log(cubin.log, name)
             return cubin
@@ -109,7 +109,8 @@ def _encode(cubin: nvrtc.Cubin) -> bytes:
     return b"".join((_LENGTH.pack(len(head)), head, data))
 
 
-def _decode(data: bytes, seconds: float) -> nvrtc.Cubin | None:
+def decode(data: bytes, seconds: float = 0.0) -> nvrtc.Cubin | None:
+    """Read a stored cubin, found in `seconds`; None for bytes that are none."""
     try:
         (length,) = _LENGTH.unpack_from(data)
         start = _LENGTH.size + length

@@ -118,6 +118,16 @@ def autotune(
     "early_config_prune"; `reset_to_zero` and `restore_value` name arrays that a run changes;
     `pre_hook(args, reset_only=False)` and `post_hook(args, exception=None)` replace that; `warmup`
     and `rep` are milliseconds. Results are kept on disk, unless `cache_results` is false.
+
+    >>> @tawa.autotune([tawa.Config({"B": 64}), tawa.Config({"B": 128})], key=["n"])
+    ... @tawa.jit
+    ... def double(x, n, B: tl.constexpr):
+    ...     at = tl.program_id(0) * B + tl.arange(0, B)
+    ...     tl.store(x + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+    >>> x = np.ones(200, np.float32)
+    >>> kernel = double[lambda meta: (tawa.cdiv(200, meta["B"]),)](x, 200)
+    >>> float(x.sum()), double.best_config
+    (400.0, Config(B=64))
     """
     prune = dict(prune_configs_by or {})
     pruning = Pruning(
@@ -150,7 +160,15 @@ def autotune(
 def heuristics(
     values: Mapping[str, Callable[[dict[str, Any]], Any]],
 ) -> Callable[[Any], Heuristics]:
-    """Compute meta-parameters from the other arguments at each launch: name → function of them."""
+    """Compute meta-parameters from the other arguments at each launch: name → function of them.
+
+    >>> @tawa.heuristics({"B": lambda given: 128 if given["n"] > 64 else 64})
+    ... @tawa.jit
+    ... def zero(x, n, B: tl.constexpr):
+    ...     tl.store(x + tl.arange(0, B), 0.0, mask=tl.arange(0, B) < n)
+    >>> zero.compile(tawa.array((100,), "f32"), 100).signature["B"].value
+    128
+    """
 
     def decorate(fn: Any) -> Heuristics:
         return Heuristics(wrap(fn), values)

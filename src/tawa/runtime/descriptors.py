@@ -26,6 +26,10 @@ class TensorDescriptor(InKernel):
     Mutable, since a configuration's pre-hook sets `block_shape`; therefore the rules of TMA
     (alignment, strides, box) are checked when a kernel is launched, not here. `padding` is what a
     load yields outside of the tensor: "zero" or "nan". A dimension may be 0: nothing is loaded.
+
+    >>> tile = tawa.TensorDescriptor.from_tensor(tawa.array((512, 256), "bf16"), [128, 64])
+    >>> tile.shape, tile.strides, tile.block_shape
+    ([512, 256], [256, 1], [128, 64])
     """
 
     __slots__ = ("base", "block_shape", "padding", "shape", "strides", "window")

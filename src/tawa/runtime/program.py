@@ -30,6 +30,9 @@ class Buffer:
 
     Extents are numbers or functions of the program's arguments; `shape` may be one function of
     them that gives all. Nothing is in it before a kernel writes it.
+
+    >>> tawa.Buffer("half", "f16", (128, 64)).extents({})
+    (128, 64)
     """
 
     name: str
@@ -118,11 +121,11 @@ class Program:
     >>> k = KernelBuilder("add_one")
     >>> x, out = k.pointer("x", "f32"), k.pointer("out", "f32")
     >>> k.store(out + k.arange(0, 16), k.load(x + k.arange(0, 16)) + 1)
-    >>> add_one = tawa.compile_ir(k.finish())  # doctest: +SKIP
-    >>> first = Step(add_one, (1,), {"out": "between"})  # doctest: +SKIP
-    >>> second = Step(add_one, (1,), {"x": "between"})  # doctest: +SKIP
-    >>> between = Buffer("between", "f32", (16,))
-    >>> twice = Program("twice", ("x", "out"), (between,), (first, second))  # doctest: +SKIP
+    >>> add_one = tawa.compile_ir(k.finish())
+    >>> first = tawa.Step(add_one, (1,), {"out": "between"})
+    >>> second = tawa.Step(add_one, (1,), {"x": "between"})
+    >>> between = tawa.Buffer("between", "f32", (16,))
+    >>> twice = tawa.Program("twice", ("x", "out"), (between,), (first, second))
     """
 
     name: str

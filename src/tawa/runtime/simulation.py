@@ -44,6 +44,15 @@ def simulate(
 
     Where a guard of the kernel fails the ordinary kernel runs, as in a launch.
     Arrays are NumPy's or CPU tensors. Returns the trace of what happened when.
+
+    >>> @tawa.jit
+    ... def square(x, B: tl.constexpr):
+    ...     at = tl.arange(0, B)
+    ...     tl.store(x + at, tl.load(x + at) * tl.load(x + at))
+    >>> x = np.arange(64, dtype=np.float32)
+    >>> trace = tawa.simulate(square, x, grid=(1,), level="tile", B=64)
+    >>> x[:4].tolist()
+    [0.0, 1.0, 4.0, 9.0]
     """
     if level not in SIMULATED:
         raise ArgumentError(

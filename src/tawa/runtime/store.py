@@ -11,10 +11,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import stat
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -25,6 +27,7 @@ _LIMIT = 1 << 30  # bytes kept on disk; the files read longest ago go first
 _LARGEST = 1 << 28  # bytes of one file
 _SWEEP_EVERY = 64  # writes between two looks at the folder's size
 _DRAFT = ".draft-"
+_OURS = re.compile("[0-9a-f]{64}")
 _ABANDONED = 3600  # seconds after which nobody writes a draft any more
 
 
@@ -194,6 +197,39 @@ class DiskStore:
         """Forget a key whose content turned out to be unusable."""
         with suppress(OSError):
             self.path(key).unlink()
+
+    def entries(self) -> Iterator[tuple[Path, bytes]]:
+        """Yield each file's path and content, the one used last first; what others could have
+        written, and what is damaged beyond a digest in front, is left out.
+        """
+        found: list[tuple[float, Path]] = []
+        for path in self._files():
+            with suppress(OSError):
+                found.append((-path.lstat().st_mtime, path))
+        for _, path in sorted(found):
+            with suppress(OSError):
+                for folder in (self.folder, path.parent):
+                    check_owner(folder, folder.stat())
+                content = _read_whole(path)
+                if len(content) > 32:
+                    yield path, content[32:]
+
+    def clear(self) -> tuple[int, int]:
+        """Remove every file that a store writes; return how many there were, and their bytes."""
+        count = size = 0
+        for path in self._files():
+            with suppress(OSError):
+                each = path.lstat().st_size
+                path.unlink()
+                count, size = count + 1, size + each
+        return count, size
+
+    def _files(self) -> list[Path]:
+        """Return the files that have a name which a store gives, and no others."""
+        with suppress(OSError):
+            paths = self.folder.glob("??/*")
+            return [path for path in paths if _OURS.fullmatch(path.parent.name + path.name)]
+        return []
 
     def _sweep_sometimes(self) -> None:
         with self._lock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,9 +89,21 @@ class Tuning:
         default_factory=dict[CompiledKernel, CompiledKernel]
     )
 
-    def encode(self, configs: Sequence[Config]) -> bytes:
-        """Return the outcome as bytes, its configurations by their place in `configs`."""
+    def table(self) -> str:
+        """Return a line for each configuration, the fastest first: median, spread, or the reason
+        why it was skipped.
+        """
+        times = {str(config): each for config, each in self.times.items()}
+        skipped = {str(config): why for config, why in self.skipped.items()}
+        return "\n".join(table_of(times, skipped))
+
+    def encode(self, configs: Sequence[Config], title: str) -> bytes:
+        """Return the outcome as bytes, its configurations by their place in `configs`; `title` is
+        what a list of all outcomes calls it.
+        """
         content = {
+            "title": title,
+            "names": [str(config) for config in configs],
             "best": configs.index(self.best),
             "times": [[configs.index(c), times] for c, times in self.times.items()],
             "skipped": [[configs.index(c), why] for c, why in self.skipped.items()],
@@ -114,6 +126,17 @@ class Tuning:
             )
         except (KeyError, IndexError, RecursionError, TypeError, ValueError):
             return None
+
+
+def table_of(times: Mapping[str, Sequence[float]], skipped: Mapping[str, str]) -> Iterator[str]:
+    """Yield a line for each configuration: times in ms (median, and perhaps the 20 and 80 %
+    quantiles) the fastest first, then what was skipped, with the reason.
+    """
+    for name, (median, *spread) in sorted(times.items(), key=lambda item: item[1][0]):
+        between = f"{spread[0]:.4f} to {spread[-1]:.4f}" if spread else ""
+        yield f"{median:10.4f} ms  {between:<20}  {name}"
+    for name, why in skipped.items():
+        yield f"{'skipped':>13}  {'':<20}  {name}: {why}"
 
 
 def _clear(tensor: Any) -> None:

@@ -1,5 +1,6 @@
 """The command line: `tawa demo`, `tawa explain FILE:KERNEL`, `tawa trace FILE:KERNEL`,
-`tawa build FILE:KERNEL`, `tawa axon check FILE`, `tawa ppl run FILE:MODEL` and `tawa doctor`.
+`tawa build FILE:KERNEL`, `tawa opt FILE.mlir`, `tawa cache list`, `tawa axon check FILE`,
+`tawa ppl run FILE:MODEL` and `tawa doctor`.
 """
 
 from __future__ import annotations
@@ -46,9 +47,12 @@ def make_parser() -> argparse.ArgumentParser:
     )
     explain.add_argument("kernel", metavar="FILE:KERNEL", help="FILE.py or a module, and the name")
     explain.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE", help=_GIVEN)
-    explain.add_argument("--show", choices=STAGES, help="print a stage instead of the report")
-    explain.add_argument("--json", action="store_true", help="print facts instead of prose")
-    explain.add_argument("--html", metavar="FILE", help="write source and all stages as one page")
+    what = explain.add_mutually_exclusive_group()
+    what.add_argument("--show", choices=STAGES, help="print a stage instead of the report")
+    what.add_argument("--after", metavar="PASS", help="print the IR that a pass left")
+    what.add_argument("--passes", action="store_true", help="print what each pass changed")
+    what.add_argument("--json", action="store_true", help="print facts instead of prose")
+    what.add_argument("--html", metavar="FILE", help="write source and all stages as one page")
     explain.add_argument(
         "--grid",
         nargs="*",
@@ -102,6 +106,20 @@ def make_parser() -> argparse.ArgumentParser:
     build.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE", help=_GIVEN)
     build.add_argument("--out", required=True, metavar="DIR", help="the folder, made if need be")
     build.add_argument("--json", action="store_true", help="print facts instead of prose")
+    opt = commands.add_parser(
+        "opt",
+        help="run passes of the compiler on IR as text",
+        description="Read one kernel, run passes on it in the order given, and print it.",
+    )
+    opt.add_argument("file", nargs="?", default="-", metavar="FILE.mlir", help="- for a pipe (-)")
+    opt.add_argument(
+        "--pass", dest="passes", action="append", default=[], metavar="NAME", help="may be repeated"
+    )
+    opt.add_argument("--plan", default="", metavar="FILE", help="a plan; else the planner's")
+    opt.add_argument("--list", action="store_true", help="print the passes instead")
+    text = "the kernels and tunings on disk: list them, show the tables of tunings, remove all"
+    kept = commands.add_parser("cache", help=text, description=text)
+    kept.add_argument("action", choices=("list", "clear", "tunings"))
     text = "say what this machine can do, and what is missing"
     doctor = commands.add_parser("doctor", help=text, description=text)
     doctor.add_argument("--json", action="store_true", help="print facts instead of prose")
@@ -136,6 +154,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return axon(options)
             case "build":
                 return _build(options)
+            case "cache":
+                from tawa.tools.cache import main as cache
+
+                return cache(options.action)
+            case "opt":
+                return _opt(options)
             case _:
                 return _doctor(options.json)
     except TawaError as error:
@@ -166,13 +190,15 @@ def _demo(as_json: bool) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
+    from tawa.runtime.progress import line_on
     from tawa.tools.arguments import read_arguments
     from tawa.tools.explain import check_arguments, describe, find_kernel
 
     kernel = find_kernel(options.kernel)
     given = read_arguments(options.args)
     check_arguments(kernel, given)
-    compiled = kernel.compile(**given)
+    with line_on(sys.stderr):
+        compiled = kernel.compile(**given)
     if options.html:
         timeline = None
         if options.grid is not None:
@@ -182,6 +208,15 @@ def _explain(options: argparse.Namespace) -> int:
             timeline = simulate(kernel, grid=tuple(options.grid), **filled(given))
         Path(options.html).write_text(compiled.html(timeline), encoding="utf-8")
         print(f"wrote {options.html}")
+    elif options.after:
+        from tawa.runtime.replay import after_pass
+
+        print(after_pass(compiled, options.after))
+    elif options.passes:
+        from tawa.runtime.replay import replay
+
+        for step in replay(compiled):
+            print(step)
     elif options.show:
         print(compiled.asm.text(options.show))
     elif options.json:
@@ -192,6 +227,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _trace(options: argparse.Namespace) -> int:
+    from tawa.runtime.progress import line_on
     from tawa.runtime.simulation import simulate
     from tawa.tools.arguments import read_arguments
     from tawa.tools.explain import check_arguments, find_kernel
@@ -201,7 +237,8 @@ def _trace(options: argparse.Namespace) -> int:
     given = read_arguments(options.args)
     check_arguments(kernel, given)
     how = {"seed": options.seed, "schedule": options.schedule, "timeline": options.out}
-    timeline = simulate(kernel, grid=tuple(options.grid), **how, **filled(given, options.seed))
+    with line_on(sys.stderr):
+        timeline = simulate(kernel, grid=tuple(options.grid), **how, **filled(given, options.seed))
     tracks = busy(timeline)
     if options.json:
         print(json.dumps({"end": timeline.end, "tracks": tracks, "file": options.out}, indent=1))
@@ -214,17 +251,33 @@ def _trace(options: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace) -> int:
+    from tawa.runtime.progress import line_on
     from tawa.tools.aot.build import build
     from tawa.tools.arguments import read_arguments
     from tawa.tools.explain import find_kernel
 
-    files = build(find_kernel(options.kernel), read_arguments(options.args), Path(options.out))
+    with line_on(sys.stderr):
+        files = build(find_kernel(options.kernel), read_arguments(options.args), Path(options.out))
     if options.json:
         print(json.dumps({"files": [str(path) for path in files]}, indent=1))
         return 0
     for path in files:
         print(f"wrote {path}")
     print(f"c++ -std=c++17 {files[0].with_suffix('.c')} {files[-1]} -lcuda")
+    return 0
+
+
+def _opt(options: argparse.Namespace) -> int:
+    from tawa.tools.opt import list_passes, opt
+
+    if options.list:
+        for line in list_passes():
+            print(line)
+        return 0
+    text, declined = opt(options.file, options.passes, options.plan)
+    print(text)
+    for note in declined:
+        print(f"declined {note.feature}: {note.reason}", file=sys.stderr)
     return 0
 
 
