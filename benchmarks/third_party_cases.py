@@ -521,7 +521,10 @@ def conch() -> Calls:
         "bev_pool",
         lambda: op("vision.bev_pool", "bev_pool")(
             rand(1024, 64, dtype=F32, grad=False),
-            below(8, 1024, 4, dtype=I32),
+            # A cell of its own for each interval of 8 points: (x, y, z, batch).
+            torch.arange(1024, device="cuda").div(8, rounding_mode="floor")[:, None].to(I32)
+            // torch.tensor([16, 1, 128, 128], device="cuda", dtype=I32)
+            % torch.tensor([16, 16, 1, 1], device="cuda", dtype=I32),
             torch.arange(0, 1024, 8, device="cuda").to(I32),
             torch.full((128,), 8, device="cuda", dtype=I32),
             1,
