@@ -392,7 +392,8 @@ def _stages(stores: list[CopyOut], room: int) -> tuple[int, list[tuple[str, int]
             *rows, columns = store.slot.shape
             widths = split_columns(columns, element.primitive_bitwidth, parts)
             if store.staged and widths is not None:
-                size = prod(rows) * widths[0] * element.primitive_bitwidth // 8
+                # Parts of one width take turns in a buffer; another width has another buffer.
+                size = prod(rows) * sum(set(widths)) * element.primitive_bitwidth // 8
                 stages.append((f"{_STAGE}{store.name}", size))
         if len(stages) == sum(store.staged for store in stores):
             found.append((parts, stages))
