@@ -36,7 +36,7 @@ def both_ways(call: Callable[..., Any], *args: Any, **keywords: Any) -> None:
     results = results if isinstance(results, (tuple, list)) else (results,)
     roots = [r for r in results if isinstance(r, torch.Tensor) and r.requires_grad]
     if roots:
-        torch.autograd.backward(roots, [torch.ones_like(r) for r in roots])
+        torch.autograd.backward(roots, [torch.randn_like(r) for r in roots])
 
 
 def function(module: str, *names: str) -> Callable[..., Any]:
