@@ -96,10 +96,9 @@ def triton_compiled(launch: Any) -> str:
 
 
 def why_ordinary(made: Any) -> str:
-    """Return what `explain` says of roles, and of each load that is not asynchronous."""
-    about = ("specialization", "plan ", "asynchronous load")
-    told = [f"{d.feature}: {d.reason}" for d in made.declined if d.feature.startswith(about)]
-    return "; ".join(dict.fromkeys(told))[:300]
+    lines = [" ".join(line.split()) for line in str(made).splitlines()]
+    told = (line for line in lines if "declined" in line or "specialization" in line)
+    return next(told, "")[:160]
 
 
 def short(error: BaseException) -> str:
