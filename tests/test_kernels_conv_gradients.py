@@ -109,7 +109,7 @@ LENIENT = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
 def test_random_gradients():
-    settings(max_examples=8, derandomize=True, **LENIENT)(_random_gradients)()
+    settings(max_examples=5, derandomize=True, **LENIENT)(_random_gradients)()
 
 
 @pytest.mark.long

@@ -30,7 +30,13 @@ def check(name, least, **options):
         assert of_deviation < 4, title
 
 
-@pytest.mark.parametrize("name", SMALL)
+# The slowest three run in `make long`.
+SLOW = ("gp_pois_regr-gp_regr", "hmm_example-hmm_example", "arma-arma11")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.long] if n in SLOW else []) for n in SMALL]
+)
 def test_small_posteriors(name):
     draws, warmup = SMALL[name]
     check(name, draws, chains=4, draws=draws, warmup=warmup)
