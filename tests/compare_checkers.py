@@ -6,8 +6,8 @@ both.
 
 Printed are the kernels that the check refuses, the mutants that the proof refuses and the check
 accepts (grouped by the proof's rule and by kind; harmless ones apart), and those that the check
-refuses and the proof accepts. `--kernels` judges no mutants. What the proof says is kept in FILE, so
-that it is asked once; `--rule` takes only mutants that the proof refuses by one of these rules
+refuses and the proof accepts. `--kernels` judges no mutants. What the proof says is kept in FILE,
+so that it is asked once; `--rule` takes only mutants that the proof refuses by one of these rules
 (it must be in FILE), `--all` prints every difference.
 """
 
