@@ -1,0 +1,602 @@
+"""Agents: each role as a sequence of steps, of which only what meets others is left.
+
+An agent is a role; a warpgroup of a role whose warpgroups take turns; or the instances of a role
+together, one tile after the other, which is one of the orders that they may run in. What threads of
+a role do in one order is one agent's: with fewer orders fewer runs end, never more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from xdsl.dialects import scf
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.ir.control import terminator
+from tawa.ir.types import BarriersType, ViewType
+from tawa.ir.walk import all_of, walk
+from tawa.verify.counts import Count, Counts
+from tawa.verify.events import SYNCHRONIZES, arrivals_of, bytes_of
+from tawa.verify.rules import Refused, rule
+from tawa.verify.terms import Term
+from tawa.verify.values import Span, Values
+
+Moves: TypeAlias = tuple[tuple[SSAValue, SSAValue], ...]
+"""(from, to): what is known of one scalar is known of another."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wait:
+    operation: hopper.Wait
+    ring: int
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrive:
+    """So many arrivals; an expect also says how many bytes copies are to bring."""
+
+    operation: hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive
+    ring: int
+    units: int
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """A copy that completes on a barrier, of so many bytes."""
+
+    operation: hopper.TmaLoad
+    ring: int
+    slot: hopper.Slot
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """Threads, or the tensor cores, use a slot of a buffer."""
+
+    operation: Operation
+    slot: hopper.Slot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compute:
+    operation: tile.Elementwise
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Move:
+    moves: Moves
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Jump:
+    target: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """Go on where the condition holds, else at `otherwise`."""
+
+    condition: Count
+    otherwise: int
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Enter:
+    """A loop begins, with iteration `first`."""
+
+    first: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Head:
+    """Where iterations begin: runs that come here alike go on alike."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Next:
+    """The next iteration, `step` later."""
+
+    step: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leave:
+    """The loop has ended."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choose:
+    """Go on with the instance whose tile it is."""
+
+    targets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Done:
+    """An instance has done its tile."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Meet:
+    """All threads of the role meet; warpgroups that are agents wait for one another."""
+
+    operation: hopper.NamedBarrier
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Token:
+    """A named barrier between instances: "sync" takes what "arrive" has handed on."""
+
+    operation: hopper.NamedBarrier
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    operation: hopper.Turn
+    barrier: int
+    """Named barrier that is announced or waited for."""
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class End:
+    """The role has ended."""
+
+
+Step: TypeAlias = (
+    Wait
+    | Arrive
+    | Copy
+    | Access
+    | Compute
+    | Move
+    | Jump
+    | Branch
+    | Enter
+    | Head
+    | Next
+    | Leave
+    | Choose
+    | Done
+    | Meet
+    | Token
+    | Turn
+    | End
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """What an agent does. `instances` are the roles of a group, else one role stands alone."""
+
+    name: str
+    roles: tuple[hopper.Role, ...]
+    code: tuple[Step, ...]
+    group: int = 0
+    """Which warpgroup of the role it is, where these are agents."""
+    groups: int = 1
+    tiles: scf.ForOp | None = None
+    """The loop over tiles of the first instance."""
+
+    @property
+    def share(self) -> int:
+        return len(self.roles)
+
+
+@dataclass(slots=True)
+class Compiler:
+    """Makes agents of the roles of a kernel. `rings` numbers the arrays of barriers."""
+
+    values: Values
+    counts: Counts
+    rings: dict[SSAValue, int]
+    relevant: set[SSAValue]
+    _code: list[Step] = field(default_factory=list[Step])
+    _role: hopper.Role | None = None
+    _group: int = 0
+    _groups: int = 1
+    _meets: bool = False
+    _keeps: set[Operation] = field(default_factory=set[Operation])
+    _share: int = 1
+
+    def agents(self, kernel: tile.Kernel) -> list[Agent]:
+        """Return the agents of a kernel."""
+        made: list[Agent] = []
+        instances: dict[tuple[Term, Term, int], list[tuple[hopper.Role, scf.ForOp, Span]]] = {}
+        for role in all_of(kernel, hopper.Role):
+            loop = self._shared_loop(role)
+            if loop is not None:
+                span = self.values.span(loop)
+                key = span.length, span.step, span.share
+                instances.setdefault(key, []).append((role, loop, span))
+                continue
+            turns = all_of(role, hopper.Turn)
+            groups = turns[0].groups.data if turns else 1
+            if turns and 4 * groups != role.warps.data:
+                raise Refused(
+                    rule("meetings"),
+                    f"{groups} warpgroups take turns in a role of {role.warps.data} warps",
+                    turns[0],
+                )
+            for group in range(groups):
+                self._begin(role, group, groups)
+                self._block(role.body.block, False)
+                self._code.append(End())
+                name = role.label.data + (f" warpgroup {group}" if groups > 1 else "")
+                made.append(Agent(name, (role,), tuple(self._code), group, groups))
+        for (_, _, share), items in instances.items():
+            made.append(self._together(share, sorted(items, key=lambda item: item[2].part)))
+        return made
+
+    def _begin(self, role: hopper.Role, group: int = 0, groups: int = 1) -> None:
+        self._code, self._share = [], 1
+        self._enter(role, group, groups)
+
+    def _enter(self, role: hopper.Role, group: int = 0, groups: int = 1) -> None:
+        self._role, self._group, self._groups = role, group, groups
+        filled = {op.barriers for op in all_of(role, hopper.Expect, hopper.CopyAsyncArrive)}
+        itself = any(op.barriers in filled for op in all_of(role, hopper.Wait))
+        self._meets = itself or groups > 1
+        self._keeps = set()
+        for operation in walk(role):
+            if self._is_kept(operation):
+                parent = operation if operation.regions else operation.parent_op()
+                while parent is not None and parent not in self._keeps:
+                    self._keeps.add(parent)
+                    parent = parent.parent_op()
+
+    def _is_kept(self, operation: Operation) -> bool:
+        match operation:
+            case hopper.NamedBarrier():
+                scope = operation.scope.data
+                return scope == "roles" or (scope == "role" and self._meets)
+            case tile.Elementwise():
+                return operation.result in self.relevant
+            case scf.IfOp() | scf.ForOp() | scf.WhileOp():
+                return any(result in self.relevant for result in operation.results)
+            case _:
+                return isinstance(operation, SYNCHRONIZES)
+
+    # --- instances --------------------------------------------------------------------------------
+
+    def _shared_loop(self, role: hopper.Role) -> scf.ForOp | None:
+        """Return the loop over tiles of which a role takes each second or so."""
+        loops = [
+            op
+            for op in walk(role)
+            if isinstance(op, scf.ForOp) and self.values.span(op).share > 1
+        ]
+        loops = [
+            loop for loop in loops if any(isinstance(op, SYNCHRONIZES) for op in walk(loop))
+        ]
+        if not loops:
+            return None
+        if len(loops) > 1 or loops[0].parent_op() is not role:
+            raise Refused(rule("form"), "an instance has two loops over tiles", loops[-1])
+        return loops[0]
+
+    def _together(
+        self, share: int, items: Sequence[tuple[hopper.Role, scf.ForOp, Span]]
+    ) -> Agent:
+        """One agent of all instances of a role: tile after tile, each by its instance."""
+        roles = tuple(role for role, _, _ in items)
+        first = items[0][1]
+        if [span.part for _, _, span in items] != list(range(share)):
+            raise Refused(rule("form"), "not each tile has one instance", first)
+        self._code, self._share = [], share
+        for role, loop, _ in items:
+            self._enter(role)
+            self._operations(self._before(loop), False)
+            self._move(zip(loop.iter_args, loop.body.block.args[1:], strict=True))
+        self._code.append(Enter(0))
+        head = len(self._code)
+        self._code.append(Head())
+        branch = self._hole()
+        choose = self._hole()
+        targets: list[int] = []
+        for role, loop, _ in items:
+            self._enter(role)
+            targets.append(len(self._code))
+            self._block(loop.body.block, False)
+            self._move(
+                zip(terminator(loop.body.block).operands, loop.body.block.args[1:], strict=True)
+            )
+            self._code += [Done(), Next(1, head)]
+        self._code[choose] = Choose(tuple(targets))
+        self._code[branch] = Branch(self._goes_on(first), len(self._code), first)
+        self._code.append(Leave())
+        for role, loop, _ in items:
+            self._enter(role)
+            self._move(zip(loop.body.block.args[1:], loop.results, strict=True))
+            after: list[Operation] = []
+            operation = loop.next_op
+            while operation is not None:
+                after.append(operation)
+                operation = operation.next_op
+            self._operations(after, False)
+        self._code.append(End())
+        name = "+".join(role.label.data for role in roles)
+        return Agent(name, roles, tuple(self._code), tiles=first)
+
+    def _before(self, loop: scf.ForOp) -> list[Operation]:
+        block = loop.parent
+        assert block is not None
+        found: list[Operation] = []
+        for operation in block.ops:
+            if operation is loop:
+                break
+            found.append(operation)
+        return found
+
+    # --- a block ----------------------------------------------------------------------------------
+
+    def _block(self, block: Block, alone: bool) -> None:
+        self._operations(block.ops, alone)
+
+    def _operations(self, operations: Sequence[Operation] | object, alone: bool) -> None:
+        for operation in operations:  # type: ignore[attr-defined]
+            self._operation(operation, alone)
+
+    def _operation(self, operation: Operation, alone: bool) -> None:
+        code = self._code
+        match operation:
+            case hopper.OneThread():
+                if self._group == 0:  # of all warpgroups the first one has it
+                    self._block(operation.body.block, True)
+            case scf.IfOp() | scf.ForOp() | scf.WhileOp() if operation not in self._keeps:
+                self._accesses(walk(operation)[1:])
+            case scf.IfOp():
+                self._if(operation, alone)
+            case scf.ForOp():
+                self._for(operation, alone)
+            case scf.WhileOp():
+                self._while(operation, alone)
+            case hopper.Wait():
+                code.append(Wait(operation, self.rings[operation.barriers], alone))
+            case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive():
+                units = self._units(operation, alone)
+                size = operation.bytes.data if isinstance(operation, hopper.Expect) else 0
+                if units:
+                    code.append(Arrive(operation, self.rings[operation.barriers], units, size))
+            case hopper.TmaLoad():
+                slot, ring = self._root(operation.view), self.rings[operation.barriers]
+                code.append(Copy(operation, ring, slot, bytes_of(operation.view)))
+            case hopper.Turn():
+                code.extend(self._turn(operation))
+            case hopper.NamedBarrier() if self._is_kept(operation):
+                if operation.scope.data == "role":
+                    if operation.kind.data == "sync":
+                        code.append(Meet(operation))
+                elif self._share == 1:
+                    raise Refused(
+                        rule("form"), "roles that are no instances meet at a named barrier", operation
+                    )
+                else:
+                    code.append(Token(operation))
+            case hopper.ClusterSync():
+                raise Refused(rule("form"), "a role waits for the other blocks alone", operation)
+            case tile.Elementwise() if operation.result in self.relevant:
+                code.append(Compute(operation))
+            case _:
+                self._accesses([operation])
+
+    def _accesses(self, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            if isinstance(operation, _VIEWS):
+                continue
+            for value in operation.operands:
+                if isinstance(value.type, ViewType):
+                    self._code.append(Access(operation, self._root(value)))
+
+    def _root(self, view: SSAValue) -> hopper.Slot:
+        while not isinstance(view.owner, hopper.Slot):
+            if not isinstance(view.owner, _VIEWS):
+                raise Refused(rule("form"), "a view is no part of one slot of a buffer", None)
+            view = view.owner.operands[0]
+        return view.owner
+
+    def _units(self, operation: Operation, alone: bool) -> int:
+        """Return the arrivals that an operation makes for this agent."""
+        role = self._role
+        assert role is not None
+        if isinstance(operation, hopper.Expect):
+            return 1 if self._group == 0 else 0
+        if isinstance(operation, hopper.CopyAsyncArrive):
+            return 1 if alone else 32 * role.warps.data // self._groups
+        assert isinstance(operation, hopper.Arrive)
+        by = operation.by.data
+        if alone or by in ("thread", "role"):
+            number = 1 if self._group == 0 else 0
+        else:
+            number = arrivals_of(by, role, alone) // self._groups
+        return number * (self.values.cluster if operation.cluster is not None else 1)
+
+    def _turn(self, turn: hopper.Turn) -> Iterator[Turn]:
+        first, groups, own = turn.id.data, turn.groups.data, self._group
+        if groups != self._groups:
+            raise Refused(rule("meetings"), "warpgroups take turns with unlike many", turn)
+        match turn.kind.data:
+            case "take":
+                yield Turn(turn, first + own, True)
+            case "pass":
+                yield Turn(turn, first + (own + 1) % groups, False)
+            case "open" if own == groups - 1:
+                yield Turn(turn, first, False)
+            case "close" if own == 0:
+                yield Turn(turn, first, True)
+            case _:
+                return
+
+    # --- control ----------------------------------------------------------------------------------
+
+    def _hole(self) -> int:
+        self._code.append(End())
+        return len(self._code) - 1
+
+    def _move(self, pairs: Iterator[tuple[SSAValue, SSAValue]]) -> None:
+        moves = tuple(pair for pair in pairs if pair[1] in self.relevant)
+        if moves:
+            self._code.append(Move(moves))
+
+    def _goes_on(self, loop: scf.ForOp) -> Count:
+        """Return whether a loop makes its iteration, as a count."""
+        terms, span = self.values.terms, self.values.span(loop)
+        at = self.values.iteration(loop)
+        length = span.length
+        return self.counts.positive(terms.sub(length, terms.mul(span.step, at)))
+
+    def _if(self, branch: scf.IfOp, alone: bool) -> None:
+        condition = self.counts.condition(self.values.of(branch.cond))
+        hole = self._hole()
+        self._block(branch.true_region.block, alone)
+        if branch.results:
+            self._move(
+                zip(terminator(branch.true_region.block).operands, branch.results, strict=True)
+            )
+        end = self._hole()
+        self._code[hole] = Branch(condition, len(self._code), branch)
+        if branch.false_region.blocks:
+            self._block(branch.false_region.block, alone)
+            if branch.results:
+                self._move(
+                    zip(terminator(branch.false_region.block).operands, branch.results, strict=True)
+                )
+        self._code[end] = Jump(len(self._code))
+
+    def _for(self, loop: scf.ForOp, alone: bool) -> None:
+        step = self.values.terms.number(self.values.span(loop).step)
+        if step is not None and step <= 0:
+            raise Refused(rule("form"), f"a loop has the step {step}", loop)
+        body = loop.body.block
+        carried = body.args[1:]
+        self._move(zip(loop.iter_args, carried, strict=True))
+        self._code.append(Enter(0))
+        head = len(self._code)
+        self._code.append(Head())
+        hole = self._hole()
+        self._block(body, alone)
+        self._move(zip(terminator(body).operands, carried, strict=True))
+        self._code.append(Next(1, head))
+        self._code[hole] = Branch(self._goes_on(loop), len(self._code), loop)
+        self._move(zip(carried, loop.results, strict=True))
+        self._code.append(Leave())
+
+    def _while(self, loop: scf.WhileOp, alone: bool) -> None:
+        before, after = loop.before_region.block, loop.after_region.block
+        self._move(zip(loop.operands, before.args, strict=True))
+        self._code.append(Enter(0))
+        head = len(self._code)
+        self._code.append(Head())
+        self._block(before, alone)
+        last = terminator(before)
+        condition = self.counts.condition(self.values.of(last.operands[0]))
+        hole = self._hole()
+        self._move(zip(last.operands[1:], after.args, strict=True))
+        self._block(after, alone)
+        self._move(zip(terminator(after).operands, before.args, strict=True))
+        self._code.append(Next(1, head))
+        self._code[hole] = Branch(condition, len(self._code), loop)
+        self._move(zip(last.operands[1:], loop.results, strict=True))
+        self._code.append(Leave())
+
+
+_VIEWS = (hopper.Slot, hopper.TransposeView, hopper.SliceView, hopper.ReshapeView)
+_FUNCTIONS = frozenset({"add", "eq", "select", "xor", "irem", "idiv", "and"})
+
+
+def relevant_scalars(kernel: tile.Kernel) -> set[SSAValue]:
+    """Return the scalars that slots and phases are made of, the amounts that are skipped apart."""
+    found: set[SSAValue] = set()
+    work: list[SSAValue] = []
+    for operation in walk(kernel):
+        match operation:
+            case hopper.Wait():
+                work += [operation.slot, operation.phase]
+            case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive() | hopper.TmaLoad():
+                work.append(operation.slot)
+            case hopper.Slot():
+                work.append(operation.index)
+            case _:
+                continue
+    while work:
+        value = work.pop()
+        if value in found:
+            continue
+        found.add(value)
+        work += _made_of(value)
+    return found
+
+
+def _made_of(value: SSAValue) -> list[SSAValue]:
+    if isinstance(value, BlockArgument):
+        owner = value.block.parent_op()
+        match owner:
+            case scf.ForOp() if value.index:
+                last = terminator(value.block)
+                return [owner.iter_args[value.index - 1], last.operands[value.index - 1]]
+            case scf.WhileOp() if value.block is owner.before_region.block:
+                last = terminator(owner.after_region.block)
+                return [owner.operands[value.index], last.operands[value.index]]
+            case scf.WhileOp():
+                return [terminator(owner.before_region.block).operands[value.index + 1]]
+            case _:
+                return []
+    assert isinstance(value, OpResult)
+    owner = value.owner
+    match owner:
+        case tile.Elementwise() if owner.function.data in _FUNCTIONS:
+            return list(owner.inputs)
+        case scf.IfOp():
+            return [
+                terminator(region.block).operands[value.index]
+                for region in (owner.true_region, owner.false_region)
+            ]
+        case scf.ForOp():
+            return [owner.body.block.args[value.index + 1]]
+        case scf.WhileOp():
+            return [terminator(owner.before_region.block).operands[value.index + 1]]
+        case _:
+            return []
+
+
+def slots_of(barriers: SSAValue) -> int:
+    """Return how many barriers an array has."""
+    kind = barriers.type
+    assert isinstance(kind, BarriersType)
+    return kind.count.data
+
+
+__all__ = [
+    "Access",
+    "Agent",
+    "Arrive",
+    "Branch",
+    "Choose",
+    "Compiler",
+    "Compute",
+    "Copy",
+    "Done",
+    "End",
+    "Enter",
+    "Head",
+    "Jump",
+    "Leave",
+    "Meet",
+    "Move",
+    "Moves",
+    "Next",
+    "Step",
+    "Token",
+    "Turn",
+    "Wait",
+    "relevant_scalars",
+    "slots_of",
+]

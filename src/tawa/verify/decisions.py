@@ -1,0 +1,368 @@
+"""What decides a condition, and what a run knows of it: one answer for all agents that ask.
+
+A condition is made of factors (`sums.Holds`), each a function of the launch and of the numbers of the
+iterations around it. A factor `length - step * (i + k) > 0` belongs to the *family* of loops of this
+length and step: it falls once, so that of a family only its end is not known, and what one agent
+has found holds for all. Any other factor is a free choice at each iteration, made once.
+
+A *label* says where an agent is in a loop. (EXACT, i) is iteration i. (tag, i) is iteration i + c,
+for a number c >= 0 that nobody knows and that all labels of this tag (at this depth) share. Agents
+in iterations of one loop that are all beyond `exact` get one tag, and are then told apart by how
+far they are from one another. What is known of other labels than the asker's is used where it holds
+for every c, and is no answer else: so runs may be looked at that no launch makes, and none is left
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tawa.verify.counts import Count, Counts
+from tawa.verify.sums import Factor, Holds
+from tawa.verify.terms import Term
+from tawa.verify.values import Span
+
+EXACT = -1
+Label: TypeAlias = tuple[int, int]
+Labels: TypeAlias = tuple[Label, ...]
+Question: TypeAlias = tuple[int | Factor, Labels, int]
+"""A family by its number, or a free choice by its factor; the labels that it depends on; the tag of
+the family's own loop."""
+Answer: TypeAlias = tuple[int | None, int | None]
+"""Of a family: the largest number known to be inside, the least one known not to be. Of a free
+choice: (1, None) where it holds, (None, 0) where not."""
+Known: TypeAlias = dict[Question, Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an agent is: its labels, what loops these are, whether another loop may be entered in
+    this iteration, and whether it has ended."""
+
+    labels: Labels
+    loops: tuple[int, ...]
+    enters: bool
+    ended: bool
+
+
+_COUNTED = 64
+"""Thresholds of iterations up to this one are met exactly, one by one; what lies beyond is taken to
+come at any time. So is the end of a loop, however many iterations it makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """a * iteration + b, of the loop at `depth`."""
+
+    depth: int
+    a: int
+    b: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """`length - step * (i + more)` of a family, i 0 where `depth` is None; `falls`: as it stands."""
+
+    family: int
+    depth: int | None
+    more: int
+    falls: bool
+
+
+_Class: TypeAlias = "_Fixed | _Member | None"
+
+
+@dataclass(slots=True)
+class Decisions:
+    """The questions of one kernel."""
+
+    counts: Counts
+    exact: int = 1
+    families: list[tuple[Term, Term, int]] = field(default_factory=list[tuple[Term, Term, int]])
+    """Length, step, and the depth of the loop."""
+    ends: list[int | None] = field(default_factory=list[int | None])
+    """How many iterations a family makes, where that is a number."""
+    _classes: dict[Factor, _Class] = field(default_factory=dict[Factor, _Class])
+    _support: dict[int | Factor, tuple[int, ...]] = field(
+        default_factory=dict[int | Factor, tuple[int, ...]]
+    )
+
+    def loop(self, span: Span, depth: int) -> None:
+        """Make the family of a loop."""
+        terms = self.counts.terms
+        for length, step, own in self.families:
+            if step == span.step and own == depth:
+                if terms.ratio(terms.sub(length, span.length), step) is not None:
+                    return
+        self.families.append((span.length, span.step, depth))
+        length, step = terms.number(span.length), terms.number(span.step)
+        known = length is not None and step is not None
+        self.ends.append(max(0, -(-length // step)) if known else None)
+
+    def guard(self, condition: Count) -> None:
+        """Let the iterations that a condition tells apart be counted exactly."""
+        for product, _ in condition:
+            for factor in product:
+                match self._class(factor):
+                    case _Fixed(_, a, b):
+                        edge = abs(b // a) + 2
+                    case _Member(_, None, more, _):
+                        edge = more + 1
+                    case _:
+                        continue
+                if edge <= _COUNTED:
+                    self.exact = max(self.exact, edge)
+
+    # --- what a factor is -------------------------------------------------------------------------
+
+    def _class(self, factor: Factor) -> _Class:
+        if factor not in self._classes:
+            self._classes[factor] = self._classify(factor)
+        return self._classes[factor]
+
+    def _classify(self, factor: Factor) -> _Class:
+        if not isinstance(factor, Holds) or factor.what == "true":
+            return None
+        terms = self.counts.terms
+        depths = [depth for kind, depth in terms.support(factor.x) if kind == "iteration"]
+        if depths:
+            depth = max(depths)
+            parts = terms.linear(factor.x, self._at(depth))
+            if parts is not None:
+                b, a = terms.number(parts[0]), terms.number(parts[1])
+                if a and b is not None:
+                    return _Fixed(depth, a, b)
+        if factor.what != "positive":
+            return None
+        for x, falls in ((factor.x, True), (terms.sub(terms.one, factor.x), False)):
+            for number, (length, step, depth) in enumerate(self.families):
+                left = terms.sub(length, x)
+                inside = terms.sub(left, terms.mul(step, self._at(depth)))
+                for rest, own in ((inside, depth), (left, None)):
+                    more = terms.ratio(rest, step)
+                    if more is not None:
+                        return _Member(number, own, more, falls)
+        return None
+
+    def _at(self, depth: int) -> Term:
+        return self.counts.terms.atom(("iteration", depth), frozenset({("iteration", depth)}))
+
+    def _depends(self, what: int | Factor) -> tuple[int, ...]:
+        """Return how deep the loops are that a family, or a factor, depends on."""
+        found = self._support.get(what)
+        if found is None:
+            terms = self.counts.terms
+            if isinstance(what, int):
+                leaves = terms.support_of(self.families[what][:2])
+                own = self.families[what][2]
+                depths = [d for kind, d in leaves if kind == "iteration" and d != own]
+            else:
+                most = 1 + max((depth for _, _, depth in self.families), default=0)
+                depths = [
+                    depth
+                    for depth in range(most + 1)
+                    if self.counts.depends(what, ("iteration", depth))
+                ]
+            found = self._support[what] = tuple(sorted(depths))
+        return found
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def ask(
+        self, condition: Count, known: Known, labels: Labels
+    ) -> bool | tuple[Question, int]:
+        """Tell whether a condition holds, or the first question that is open and its number."""
+        total = 0
+        for product, times in condition:
+            for factor in product:
+                answer = self._ask(factor, known, labels)
+                if not isinstance(answer, bool):
+                    return answer
+                if not answer:
+                    break
+            else:
+                total += times
+        return total != 0
+
+    def _ask(self, factor: Factor, known: Known, labels: Labels) -> bool | tuple[Question, int]:
+        match self._class(factor):
+            case _Fixed() as fixed if (answer := self._fixed(factor, fixed, labels)) is not None:
+                return answer
+            case _Member() as member:
+                answer = self._inside(member, known, labels)
+                return answer == member.falls if isinstance(answer, bool) else answer
+            case _:
+                question = factor, self._key(factor, labels), EXACT
+                found = known.get(question)
+                return (question, 0) if found is None else found[0] is not None
+
+    def _fixed(self, factor: Factor, fixed: _Fixed, labels: Labels) -> bool | None:
+        """Decide a function of one iteration's number; of a far one where it has no threshold."""
+        assert isinstance(factor, Holds)
+        tag, i = labels[fixed.depth]
+        x = fixed.a * i + fixed.b
+        if factor.what == "zero":
+            if tag == EXACT:
+                return x == 0
+            return None if -fixed.b // fixed.a >= i else False
+        if tag == EXACT or (x > 0) == (fixed.a > 0):
+            return x > 0
+        return None
+
+    def _inside(
+        self, member: _Member, known: Known, labels: Labels
+    ) -> bool | tuple[Question, int]:
+        """Tell whether a number of a family is inside of it."""
+        family = member.family
+        tag, number = labels[member.depth] if member.depth is not None else (EXACT, 0)
+        number += member.more
+        end = self.ends[family]
+        if end is not None and (tag == EXACT or number >= end):
+            return number < end
+        key = self._key(family, labels)
+        question = family, key, tag
+        low, high = known.get(question, (None, None))
+        if low is not None and number <= low:
+            return True
+        if high is not None and number >= high:
+            return False
+        if tag == EXACT:
+            for (what, other, far), (least, _) in known.items():
+                if what == family and other == key and far != EXACT and least is not None:
+                    if number <= least:
+                        return True
+        else:
+            _, most = known.get((family, key, EXACT), (None, None))
+            if most is not None and number >= most:
+                return False
+        return question, number
+
+    def _key(self, what: int | Factor, labels: Labels) -> Labels:
+        return tuple(labels[depth] for depth in self._depends(what))
+
+    # --- forgetting -------------------------------------------------------------------------------
+
+    def settled(
+        self, known: Known, places: Sequence[Place], unit: int
+    ) -> tuple[Known, list[Labels]]:
+        """Write what is known, and where agents are, in its normal form: far iterations are counted
+        from the least of them, and what nobody will ask again is forgotten.
+
+        `unit`: how many instances share the iterations of the outermost loop.
+        """
+        labels = [place.labels for place in places]
+        for depth in range(max(map(len, labels), default=0)):
+            crowds: dict[tuple[Labels, int], list[int]] = {}
+            for who, each in enumerate(labels):
+                if len(each) > depth:
+                    crowd = each[:depth], places[who].loops[depth]
+                    crowds.setdefault(crowd, []).append(who)
+            for crowd in crowds.values():
+                known = self._moved(known, labels, crowd, depth, unit if depth == 0 else 1)
+        return self._forgotten(known, labels, places), labels
+
+    def _moved(
+        self, known: Known, labels: list[Labels], crowd: list[int], depth: int, unit: int
+    ) -> Known:
+        """Count the iterations of agents in one loop from the least of them."""
+        tags = {labels[who][depth][0] for who in crowd}
+        if len(tags) > 1:  # some came late, and go by themselves
+            for tag in sorted(tags):
+                some = [who for who in crowd if labels[who][depth][0] == tag]
+                for part in [[who] for who in some] if tag == EXACT else [some]:
+                    known = self._moved(known, labels, part, depth, unit)
+            return known
+        (old,) = tags
+        more = (min(labels[who][depth][1] for who in crowd) - self.exact) // unit * unit
+        if more <= 0:
+            return known
+        tag = old
+        if tag == EXACT:
+            taken = {each[depth][0] for each in labels if len(each) > depth}
+            tag = next(each for each in range(len(labels)) if each not in taken)
+        prefix = labels[crowd[0]][:depth]
+        for who in crowd:
+            each = labels[who]
+            labels[who] = (*each[:depth], (tag, each[depth][1] - more), *each[depth + 1 :])
+        kept: Known = {}
+        for (what, key, own), (low, high) in known.items():
+            depends = self._depends(what)
+            if depth in depends:
+                place = depends.index(depth)
+                kind, number = key[place]
+                here = all(key[n] == prefix[d] for n, d in enumerate(depends) if d < depth)
+                if kind == old and here:
+                    if number < self.exact + more:
+                        continue
+                    key = (*key[:place], (tag, number - more), *key[place + 1 :])
+            elif isinstance(what, int) and self.families[what][2] == depth and own == old:
+                if all(key[n] == prefix[d] for n, d in enumerate(depends) if d < depth):
+                    far = (
+                        low - more if low is not None and low - more >= 0 else None,
+                        max(high - more, 0) if high is not None else None,
+                    )
+                    if far != (None, None):
+                        kept[what, key, tag] = far
+                    if old != EXACT:
+                        continue
+            kept[what, key, own] = low, high
+        return kept
+
+    def _forgotten(
+        self, known: Known, labels: list[Labels], places: Sequence[Place]
+    ) -> Known:
+        kept: Known = {}
+        for (what, key, tag), (low, high) in known.items():
+            depends = self._depends(what)
+            if depends and not any(
+                _comes(labels[who], place, depends, key) for who, place in enumerate(places)
+            ):
+                continue
+            if isinstance(what, int):
+                depth = self.families[what][2]
+                inside = {each[depth][0] for each in labels if len(each) > depth}
+                if tag not in inside:
+                    # Of a number that is not known to anybody now only a bound is left.
+                    low = min(low, self.exact) if low is not None else None
+                    high = high if tag == EXACT and high is not None else None
+                    if high is not None and high > self.exact:
+                        high = None
+                    before, after = kept.get((what, key, EXACT), (None, None))
+                    low = before if low is None else max(low, before if before is not None else -1)
+                    high = after if high is None else high
+                    tag = EXACT
+                elif tag == EXACT and (what, key, EXACT) in kept:
+                    before, _ = kept[what, key, EXACT]
+                    low = before if low is None else max(low, before if before is not None else -1)
+                if (low, high) == (None, None):
+                    continue
+            kept[what, key, tag] = low, high
+        return kept
+
+
+def answered(known: Known, question: Question, number: int, *, holds: bool) -> Known:
+    """Return what is known once a question is answered: at `number` a family goes on, or not."""
+    low, high = known.get(question, (None, None))
+    if not isinstance(question[0], int):
+        return {**known, question: (1, None) if holds else (None, 0)}
+    return {**known, question: (number, high) if holds else (low, number)}
+
+
+def _comes(labels: Labels, place: Place, depends: tuple[int, ...], key: Labels) -> bool:
+    """Tell whether an agent may still come to iterations of these labels."""
+    if place.ended:
+        return False
+    for depth, (tag, number) in zip(depends, key, strict=True):
+        if depth >= len(labels):
+            return place.enters
+        own, at = labels[depth]
+        if own != tag:
+            return False
+        if at != number:
+            return at < number
+    return True
+
+
+__all__ = ["EXACT", "Answer", "Decisions", "Known", "Label", "Labels", "Place", "Question", "answered"]
