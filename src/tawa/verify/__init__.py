@@ -12,9 +12,13 @@ from xdsl.ir import Operation
 
 from tawa.errors import Place, UnprovedProtocol
 from tawa.ir import hopper, tile
+from tawa.verify.choreography import Choreography
 from tawa.verify.control import check_control, cluster_of
 from tawa.verify.counts import Counts
+from tawa.verify.cursors import Cursors
+from tawa.verify.events import Reader
 from tawa.verify.rules import Refused, Rule
+from tawa.verify.system import read_system
 from tawa.verify.values import Values
 
 
@@ -39,7 +43,12 @@ def verify(kernel: tile.Kernel) -> None:
 def check(kernel: tile.Kernel) -> None:
     """Do the same. Raises `Refused`, which names the rule."""
     values = Values(kernel, cluster_of(kernel))
-    check_control(kernel, values, Counts(values.terms))
+    counts = Counts(values.terms)
+    reader = Reader(values, counts)
+    roles = check_control(kernel, values, counts, reader)
+    system = read_system(kernel, values, counts, roles, reader)
+    Choreography(system, system.decisions, Cursors(system.depths, values.terms)).run()
+    system.check_parity()
 
 
 def _place(operation: Operation | None) -> Place | None:

@@ -19,7 +19,9 @@ from tawa.ir.control import terminator
 from tawa.ir.types import BarriersType, ViewType
 from tawa.ir.walk import all_of, walk
 from tawa.verify.counts import Count, Counts
+from tawa.verify.decisions import Decisions
 from tawa.verify.events import SYNCHRONIZES, arrivals_of, bytes_of
+from tawa.verify.forwarded import loops_around
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term
 from tawa.verify.values import Span, Values
@@ -89,9 +91,9 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Enter:
-    """A loop begins, with iteration `first`."""
+    """A loop begins, `loop` of the families of `Decisions`, or another one where it is negative."""
 
-    first: int
+    loop: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,9 +103,8 @@ class Head:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Next:
-    """The next iteration, `step` later."""
+    """The next iteration."""
 
-    step: int
     target: int
 
 
@@ -122,6 +123,8 @@ class Choose:
 @dataclass(frozen=True, slots=True, eq=False)
 class Done:
     """An instance has done its tile."""
+
+    operation: scf.ForOp
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,6 +200,7 @@ class Compiler:
 
     values: Values
     counts: Counts
+    decisions: Decisions
     rings: dict[SSAValue, int]
     relevant: set[SSAValue]
     _code: list[Step] = field(default_factory=list[Step])
@@ -296,7 +300,7 @@ class Compiler:
             self._enter(role)
             self._operations(self._before(loop), False)
             self._move(zip(loop.iter_args, loop.body.block.args[1:], strict=True))
-        self._code.append(Enter(0))
+        self._code.append(Enter(self.decisions.loop(items[0][2], 0)))
         head = len(self._code)
         self._code.append(Head())
         branch = self._hole()
@@ -309,7 +313,7 @@ class Compiler:
             self._move(
                 zip(terminator(loop.body.block).operands, loop.body.block.args[1:], strict=True)
             )
-            self._code += [Done(), Next(1, head)]
+            self._code += [Done(loop), Next(head)]
         self._code[choose] = Choose(tuple(targets))
         self._code[branch] = Branch(self._goes_on(first), len(self._code), first)
         self._code.append(Leave())
@@ -478,13 +482,14 @@ class Compiler:
         body = loop.body.block
         carried = body.args[1:]
         self._move(zip(loop.iter_args, carried, strict=True))
-        self._code.append(Enter(0))
+        depth = len(loops_around(loop))
+        self._code.append(Enter(self.decisions.loop(self.values.span(loop), depth)))
         head = len(self._code)
         self._code.append(Head())
         hole = self._hole()
         self._block(body, alone)
         self._move(zip(terminator(body).operands, carried, strict=True))
-        self._code.append(Next(1, head))
+        self._code.append(Next(head))
         self._code[hole] = Branch(self._goes_on(loop), len(self._code), loop)
         self._move(zip(carried, loop.results, strict=True))
         self._code.append(Leave())
@@ -492,7 +497,7 @@ class Compiler:
     def _while(self, loop: scf.WhileOp, alone: bool) -> None:
         before, after = loop.before_region.block, loop.after_region.block
         self._move(zip(loop.operands, before.args, strict=True))
-        self._code.append(Enter(0))
+        self._code.append(Enter(-1 - len(loops_around(loop))))
         head = len(self._code)
         self._code.append(Head())
         self._block(before, alone)
@@ -502,7 +507,7 @@ class Compiler:
         self._move(zip(last.operands[1:], after.args, strict=True))
         self._block(after, alone)
         self._move(zip(terminator(after).operands, before.args, strict=True))
-        self._code.append(Next(1, head))
+        self._code.append(Next(head))
         self._code[hole] = Branch(condition, len(self._code), loop)
         self._move(zip(last.operands[1:], loop.results, strict=True))
         self._code.append(Leave())

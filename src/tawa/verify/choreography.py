@@ -10,21 +10,19 @@ that all trip counts are looked at in finitely many steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from math import lcm
 
 from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.walk import all_of
 from tawa.verify.agents import (
     Access,
     Agent,
     Arrive,
     Branch,
     Choose,
-    Compiler,
     Compute,
     Copy,
     Done,
@@ -37,24 +35,28 @@ from tawa.verify.agents import (
     Move,
     Moves,
     Next,
-    Step,
     Token,
     Turn,
     Wait,
-    relevant_scalars,
-    slots_of,
 )
-from tawa.verify.control import Events
-from tawa.verify.counts import Count, Counts
 from tawa.verify.cursors import NOTHING, Cursors, Fact, Facts, Operand
-from tawa.verify.decisions import EXACT, Decisions, Known, Label, Labels, Place, answered
-from tawa.verify.parity import Parity
+from tawa.verify.decisions import (
+    EXACT,
+    Decisions,
+    Known,
+    Label,
+    Labels,
+    Place,
+    Question,
+    answered,
+)
 from tawa.verify.rules import Refused, rule
-from tawa.verify.sums import Ramp
+from tawa.verify.system import System
 from tawa.verify.terms import Term
-from tawa.verify.values import Values
 
 Env = dict[SSAValue, Facts]
+Fork = tuple[Question, int]
+_HANDED, _MAY = 2, 1
 
 
 @dataclass(slots=True)
@@ -63,10 +65,9 @@ class State:
 
     at: list[int]
     labels: list[Labels]
+    loops: list[tuple[int, ...]]
     waits: list[int]
-    """By (agent, ring) that waits."""
     units: list[int]
-    """By (agent, ring) that arrives: single arrivals."""
     ahead: list[int]
     """By pair of a wait and an arrival of one agent: waits done less numbers arrived."""
     safe: list[int]
@@ -75,6 +76,8 @@ class State:
     """By arriver: bytes that are expected and not yet copied."""
     exact: list[bool]
     """By ring: whether its origin is still the beginning."""
+    turn: list[int]
+    """By agent: whether its warpgroup, or its instance, holds the turn."""
     known: Known
     env: list[Env]
     parked: list[dict[int, Env]]
@@ -82,61 +85,701 @@ class State:
     active: list[int]
     announced: frozenset[int] = frozenset()
     """Named barriers that have been announced and not yet taken."""
-    token: list[int] = field(default_factory=list[int])
-    """By agent of instances: 1 the tile may begin, 2 it has been handed on, 0 neither."""
 
-    def copy(self) -> State:
+    def copy(self, known: Known) -> State:
+        """Return a state that goes its own way."""
         return State(
             list(self.at),
             list(self.labels),
+            list(self.loops),
             list(self.waits),
             list(self.units),
             list(self.ahead),
             list(self.safe),
             list(self.owed),
             list(self.exact),
-            self.known,
+            list(self.turn),
+            known,
             [dict(each) for each in self.env],
-            [{who: dict(env) for who, env in each.items()} for each in self.parked],
+            [dict(each) for each in self.parked],
             list(self.active),
             self.announced,
-            list(self.token),
         )
 
-
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    """What is counted: who waits and arrives where, and which counts are compared."""
-
-    waiters: tuple[tuple[int, int], ...]
-    arrivers: tuple[tuple[int, int], ...]
-    needs: tuple[int, ...]
-    """By arriver: its arrivals of one number."""
-    pairs: tuple[tuple[int, int], ...]
-    """(waiter, arriver) of one agent that wait and arrive equally often."""
+    def key(self) -> tuple[object, ...]:
+        """Return all but what scalars stand for."""
+        return (
+            tuple(self.at),
+            tuple(self.labels),
+            tuple(self.waits),
+            tuple(self.units),
+            tuple(self.ahead),
+            tuple(self.safe),
+            tuple(self.owed),
+            tuple(self.exact),
+            tuple(self.turn),
+            frozenset(self.known.items()),
+            tuple(self.active),
+            self.announced,
+        )
 
 
 @dataclass(slots=True)
 class Choreography:
     """All roles of a kernel, run together."""
 
-    kernel: tile.Kernel
-    values: Values
-    counts: Counts
-    roles: Events
-    rings: list[hopper.Barriers] = field(default_factory=list[hopper.Barriers])
-    depths: tuple[int, ...] = ()
-    agents: list[Agent] = field(default_factory=list[Agent])
-    waiter: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
-    arriver: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
-    needs: list[int] = field(default_factory=list[int])
-    pairs: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    pair: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
-    leads: dict[int, int] = field(default_factory=dict[int, int])
-    least: list[int | None] = field(default_factory=list[int | None])
-    shared: dict[SSAValue, set[tuple[int, int]]] = field(
-        default_factory=dict[SSAValue, set[tuple[int, int]]]
+    system: System
+    decisions: Decisions
+    cursors: Cursors
+    seen: dict[tuple[object, ...], tuple[list[Env], list[dict[int, Env]]]] = field(
+        default_factory=dict[tuple[object, ...], tuple[list[Env], list[dict[int, Env]]]]
     )
-    """By buffer that agents share: the rings (filled, freed) that keep them apart, by number; freed
-    is -1 where the one who takes from it fills it itself."""
-    states: int = 0
+    unit: int = 1
+
+    def run(self) -> None:
+        """Look at all that the agents may do. Raises Refused where one waits for ever, or an
+        operation is not that of its number."""
+        system = self.system
+        agents = system.agents
+        self.unit = lcm(*(agent.share for agent in agents)) if agents else 1
+        first = State(
+            at=[0] * len(agents),
+            labels=[()] * len(agents),
+            loops=[()] * len(agents),
+            waits=[0] * len(system.waiters),
+            units=[0] * len(system.arrivers),
+            ahead=[0] * len(system.pairs),
+            safe=[0] * len(system.pairs),
+            owed=[0] * len(system.arrivers),
+            exact=[True] * len(system.rings),
+            turn=[-1 if a.groups > 1 and a.group == a.groups - 1 else 0 for a in agents],
+            known={},
+            env=[{} for _ in agents],
+            parked=[{} for _ in agents],
+            active=[0] * len(agents),
+        )
+        work = [first]
+        while work:
+            self._follow(work.pop(), work)
+
+    def _follow(self, state: State, work: list[State]) -> None:
+        agents = self.system.agents
+        who = len(agents) - 1
+        while who >= 0:
+            result = self._step(state, who)
+            match result:
+                case "blocked":
+                    who -= 1
+                case "on":
+                    pass
+                case "told":
+                    who = len(agents) - 1
+                case "known":
+                    return
+                case (question, number):
+                    for holds in (False, True):
+                        known = answered(state.known, question, number, holds=holds)
+                        work.append(state.copy(known))
+                    return
+        self._finish(state)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _step(self, state: State, who: int) -> str | Fork:
+        step = self.system.agents[who].code[state.at[who]]
+        match step:
+            case Compute():
+                fork = self._compute(state, who, step.operation)
+                if fork is not None:
+                    return fork
+            case Wait():
+                if not self._wait(state, who, step):
+                    return "blocked"
+            case Arrive():
+                self._arrive(state, who, step)
+                state.at[who] += 1
+                return "told"
+            case Copy():
+                self._copy(state, who, step)
+            case Access():
+                self._access(state, who, step.slot, step)
+            case Move(moves):
+                self._move(state, who, moves)
+            case Branch(condition, otherwise, _):
+                holds = self.decisions.ask(condition, state.known, state.labels[who])
+                if not isinstance(holds, bool):
+                    return holds
+                if not holds:
+                    state.at[who] = otherwise
+                    return "on"
+            case Jump(target):
+                state.at[who] = target
+                return "on"
+            case Enter(loop):
+                state.labels[who] += ((EXACT, 0),)
+                state.loops[who] += (loop,)
+            case Head():
+                if self._is_known(state, who):
+                    return "known"
+            case Next(target):
+                *before, (tag, number) = state.labels[who]
+                state.labels[who] = (*before, (tag, number + 1))
+                state.at[who] = target
+                return "on"
+            case Leave():
+                state.labels[who] = state.labels[who][:-1]
+                state.loops[who] = state.loops[who][:-1]
+            case Choose(targets):
+                state.at[who] = targets[self._choose(state, who, len(targets))]
+                return "on"
+            case Done():
+                self._done(state, who, step)
+            case Meet():
+                if not self._meet(state, who, step):
+                    return "blocked"
+                return "told"
+            case Turn():
+                if not self._turn(state, who, step):
+                    return "blocked"
+                state.at[who] += 1
+                return "told"
+            case Token():
+                if not self._token(state, who, step):
+                    return "blocked"
+                state.at[who] += 1
+                return "told"
+            case End():
+                return "blocked"
+        state.at[who] += 1
+        return "on"
+
+    def _operand(self, state: State, who: int, value: SSAValue) -> Operand:
+        owner = value.owner
+        if isinstance(owner, tile.Constant) and isinstance(owner.value, IntAttr):
+            return owner.value.data
+        return state.env[who].get(value, NOTHING)
+
+    def _compute(self, state: State, who: int, operation: tile.Elementwise) -> Fork | None:
+        inputs = [self._operand(state, who, each) for each in operation.inputs]
+        amount: Term | None = None
+        name = operation.function.data
+        if name == "add" and self.system.is_skip(operation):
+            found = self.system.amount(
+                operation.inputs[1], self.decisions, state.known, state.labels[who]
+            )
+            if isinstance(found, tuple):
+                return found
+            amount = found
+        facts = self.cursors.apply(name, inputs, amount)
+        if facts:
+            state.env[who][operation.result] = facts
+        else:
+            state.env[who].pop(operation.result, None)
+        return None
+
+    def _move(self, state: State, who: int, moves: Moves) -> None:
+        env = state.env[who]
+        moved: list[tuple[SSAValue, Facts]] = []
+        for source, target in moves:
+            found = self._operand(state, who, source)
+            if isinstance(found, int):
+                found = self._constant(state, who, found)
+            moved.append((target, found))
+        for target, facts in moved:
+            if facts:
+                env[target] = facts
+            else:
+                env.pop(target, None)
+
+    def _constant(self, state: State, who: int, number: int) -> Facts:
+        """What a number in the text stands for, while all is counted from the beginning."""
+        found: set[Fact] = set()
+        for ring, counts in self.system.counters[who].items():
+            if state.exact[ring]:
+                now = {self._count(state, counter) for counter in counts}
+                found |= set(self.cursors.constant(number, ring, now))
+        return frozenset(found)
+
+    def _count(self, state: State, counter: tuple[str, int]) -> int:
+        kind, place = counter
+        if kind == "wait":
+            return state.waits[place]
+        return state.units[place] // self.system.needs[place]
+
+    # --- rings ------------------------------------------------------------------------------------
+
+    def _is_slot(
+        self, state: State, who: int, value: SSAValue, ring: int, number: int
+    ) -> bool:
+        depth = self.system.depths[ring]
+        found = self._operand(state, who, value)
+        if isinstance(found, int):
+            return 0 <= found < depth and (depth == 1 or state.exact[ring] and number % depth == found)
+        return depth == 1 or Fact("slot", ring, number, self.system.zero) in found
+
+    def _wait(self, state: State, who: int, step: Wait) -> bool:
+        system, ring, operation = self.system, step.ring, step.operation
+        place = system.waiter[who, ring]
+        number, depth = state.waits[place], system.depths[step.ring]
+        found = self._operand(state, who, operation.phase)
+        if isinstance(found, int):
+            flips = {(found ^ (number // depth)) & 1} if state.exact[ring] else set[int]()
+        else:
+            near = (
+                self.cursors.moved(each, number)
+                for each in found
+                if each.kind == "phase" and each.ring == ring and each.far == system.zero
+            )
+            flips = {each.flip for each in near if each is not None}
+        if len(flips) != 1 or not self._is_slot(state, who, operation.slot, ring, number):
+            raise self._misplaced(who, step.operation, ring, "waits")
+        (flip,) = flips
+        lead = system.leads.setdefault(ring, flip * depth)
+        if lead != flip * depth:
+            raise self._misplaced(who, step.operation, ring, "waits")
+        if number - lead >= self._completions(state, ring):
+            return False
+        if system.agents[who].share > 1 and state.turn[who] != _MAY:
+            raise Refused(
+                rule("meetings"),
+                f"{self._active(state, who)} waits for {system.label(ring)} while it is another "
+                "instance's turn",
+                operation,
+            )
+        state.waits[place] += 1
+        for pair in system.pairs_of_wait[place]:
+            state.ahead[pair] += 1
+            if pair in system.own and (step.alone or system.is_one_warp(who)):
+                state.safe[pair] += 1
+        return True
+
+    def _completions(self, state: State, ring: int) -> int:
+        return min(
+            (
+                state.units[place] // self.system.needs[place]
+                for place in self.system.arrivers_of[ring]
+            ),
+            default=0,
+        )
+
+    def _arrive(self, state: State, who: int, step: Arrive) -> None:
+        system, ring = self.system, step.ring
+        place = system.arriver[who, ring]
+        need = system.needs[place]
+        number = state.units[place] // need
+        if not self._is_slot(state, who, step.operation.slot, ring, number):
+            raise self._misplaced(who, step.operation, ring, "arrives")
+        for pair in system.pairs_of_arrival[place]:
+            system.note(pair, state.safe[pair] if pair in system.own else state.ahead[pair])
+        if step.bytes:
+            if state.owed[place]:
+                raise self._bytes(ring, state.owed[place], step)
+            state.owed[place] = step.bytes
+        state.units[place] += step.units
+        more = state.units[place] // need - number
+        if more > 1 or (more and state.units[place] % need):
+            raise Refused(
+                rule("arrivals"),
+                f"{system.agents[who].name} arrives {step.units} times at {system.label(ring)}, "
+                f"where {need} arrivals are its part of a phase",
+                step.operation,
+            )
+        if more:
+            for pair in system.pairs_of_arrival[place]:
+                state.ahead[pair] -= 1
+                if pair in system.own:  # less than a revolution behind is too late already
+                    state.safe[pair] = max(state.safe[pair] - 1, -system.depths[ring])
+
+    def _copy(self, state: State, who: int, step: Copy) -> None:
+        """A copy completes on the barrier of the number at which its bytes are expected."""
+        system, ring = self.system, step.ring
+        place = system.arriver.get((who, ring))
+        owed = state.owed[place] if place is not None else 0
+        if place is None or owed < step.bytes:
+            raise self._bytes(ring, owed - step.bytes, step)
+        number = (state.units[place] - 1) // system.needs[place]
+        if not self._is_slot(state, who, step.operation.slot, ring, number):
+            raise self._misplaced(who, step.operation, ring, "copies")
+        state.owed[place] -= step.bytes
+        self._access(state, who, step.slot, step, ring, number)
+
+    def _bytes(self, ring: int, left: int, step: Arrive | Copy) -> Refused:
+        what = f"{left} bytes too many" if left > 0 else f"{-left} bytes too few"
+        return Refused(
+            rule("bytes"), f"{self.system.label(ring)} expects {what} in a phase", step.operation
+        )
+
+    def _misplaced(
+        self, who: int, operation: Wait | object, ring: int, what: str
+    ) -> Refused:
+        return Refused(
+            rule("cursor"),
+            f"{self.system.agents[who].name} {what} at {self.system.label(ring)} where slot and "
+            "phase are not shown to be those of its number",
+            operation,  # type: ignore[arg-type]
+        )
+
+    # --- buffers ----------------------------------------------------------------------------------
+
+    def _access(
+        self,
+        state: State,
+        who: int,
+        slot: hopper.Slot,
+        step: Access | Copy,
+        ring: int | None = None,
+        number: int = 0,
+    ) -> None:
+        """A slot of a buffer that agents share is used by who holds it: leave of the rings that may
+        keep them apart those of which this is so."""
+        possible = self.system.shared.get(slot.buffer)
+        if possible is None:
+            return
+        kept = {
+            rings
+            for rings in possible
+            if (ring is None or rings[0] == ring)
+            and self._holds(state, who, slot, rings, None if ring is None else number)
+        }
+        if not kept:
+            label = slot.buffer.owner
+            name = label.label.data if isinstance(label, hopper.Shared) else "a buffer"
+            raise Refused(
+                rule("held"),
+                f"{self.system.agents[who].name} uses a slot of {name} that it is not shown to hold",
+                step.operation,
+            )
+        if len(kept) < len(possible):
+            self.system.shared[slot.buffer] = kept
+
+    def _holds(
+        self, state: State, who: int, slot: hopper.Slot, rings: tuple[int, int], copied: int | None
+    ) -> bool:
+        """Tell whether an agent holds the slot: between its wait for one of two rings and its
+        arrival at the other. A copy has arrived already, and is `copied`, that number."""
+        filled, freed = rings
+        system = self.system
+        depth = system.depths[filled]
+        value = self._operand(state, who, slot.index)
+        if isinstance(value, int):
+            if not 0 <= value < depth:
+                return False
+            value = self._constant_slots(state, who, value, (filled, freed))
+        if freed < 0:
+            return self._holds_own(state, who, value, filled, copied)
+        ways = ((freed, filled), (filled, freed))  # a producer's, a consumer's
+        for waited, arrived in ways if copied is None else ways[:1]:
+            waiter = system.waiter.get((who, waited))
+            arriver = system.arriver.get((who, arrived))
+            if waiter is None or arriver is None or (waiter, arriver) not in system.pair:
+                continue
+            ahead = state.ahead[system.pair[waiter, arriver]]
+            waits = state.waits[waiter]
+            done = state.units[arriver] // system.needs[arriver]
+            if copied is not None and done > copied:
+                ahead, done = ahead + 1, copied
+            if depth == 1:
+                if ahead > 0:
+                    return True
+                continue
+            for each in value:
+                if each.kind != "slot" or each.ring != arrived or each.far != system.zero:
+                    continue
+                if each.at < done or (copied is not None and each.at != copied):
+                    continue
+                # The same number of the other ring, which counts from elsewhere.
+                other = waits - ahead + each.at - done
+                if other < waits and Fact("slot", waited, other, system.zero) in value:
+                    return True
+        return False
+
+    def _constant_slots(
+        self, state: State, who: int, number: int, rings: tuple[int, int]
+    ) -> Facts:
+        """What a slot that is a number may stand for: any number of it that is near."""
+        found: set[Fact] = set()
+        for ring in rings:
+            if ring < 0 or not state.exact[ring]:
+                continue
+            depth = self.system.depths[ring]
+            most = max(
+                self._count(state, counter) for counter in self.system.counters[who].get(ring, [("none", 0)])
+            ) if ring in self.system.counters[who] else 0
+            found |= {
+                Fact("slot", ring, at, self.system.zero)
+                for at in range(number, most + depth + 1, depth)
+            }
+        return frozenset(found)
+
+    def _holds_own(
+        self, state: State, who: int, value: Facts, ring: int, copied: int | None
+    ) -> bool:
+        """The same of a ring that an agent fills and takes itself: what is copied has been used, a
+        revolution before; what is used has come, and is not yet copied anew."""
+        system = self.system
+        waiter, arriver = system.waiter.get((who, ring)), system.arriver.get((who, ring))
+        if waiter is None or arriver is None:
+            return False
+        waits, depth = state.waits[waiter], system.depths[ring]
+        begun = -(-state.units[arriver] // system.needs[arriver])
+        numbers = (
+            range(begun - depth, waits)
+            if copied is None
+            else range(copied, copied + 1 if copied - depth < waits else copied)
+        )
+        if depth == 1:
+            return len(numbers) > 0
+        return any(
+            each.kind == "slot"
+            and each.ring == ring
+            and each.far == system.zero
+            and each.at in numbers
+            for each in value
+        )
+
+    # --- meetings ---------------------------------------------------------------------------------
+
+    def _meet(self, state: State, who: int, step: Meet) -> bool:
+        """Warpgroups of a role wait for one another; what its threads waited for is behind all."""
+        agents = self.system.agents
+        own = [n for n, each in enumerate(agents) if each.roles == agents[who].roles]
+        at = [agents[n].code[state.at[n]] for n in own]
+        if not all(isinstance(s, Meet) and s.operation is step.operation for s in at):
+            return False
+        for agent in own:
+            for pair in self.system.pairs_of_agent[agent]:
+                if pair in self.system.own:
+                    state.safe[pair] = state.ahead[pair]
+            state.at[agent] += 1
+        return True
+
+    def _turn(self, state: State, who: int, step: Turn) -> bool:
+        kind, held = step.operation.kind.data, state.turn[who]
+        wanted, after = {"open": (-1, 0), "take": (0, 1), "pass": (1, 0), "close": (0, -2)}[kind]
+        if held != wanted:
+            raise Refused(
+                rule("meetings"),
+                f"{self.system.agents[who].name} does not open, take, pass and close in turn",
+                step.operation,
+            )
+        if step.waits:
+            if step.barrier not in state.announced:
+                return False
+            state.announced -= {step.barrier}
+        else:
+            if step.barrier in state.announced:
+                raise Refused(rule("meetings"), "a turn is passed that is not taken", step.operation)
+            state.announced |= {step.barrier}
+        state.turn[who] = after
+        return True
+
+    def _token(self, state: State, who: int, step: Token) -> bool:
+        """Instances hand on from tile to tile the right to wait."""
+        number, sync = step.operation.id.data, step.operation.kind.data == "sync"
+        if sync and number not in state.announced:
+            return False
+        if state.turn[who] != (0 if sync else _MAY) or (not sync and number in state.announced):
+            raise Refused(
+                rule("meetings"),
+                f"{self._active(state, who)} does not take and hand on its turn once in a tile",
+                step.operation,
+            )
+        state.turn[who] = _MAY if sync else _HANDED
+        state.announced = state.announced - {number} if sync else state.announced | {number}
+        return True
+
+    # --- instances --------------------------------------------------------------------------------
+
+    def _active(self, state: State, who: int) -> str:
+        return self.system.agents[who].roles[state.active[who]].label.data
+
+    def _choose(self, state: State, who: int, share: int) -> int:
+        tag, number = state.labels[who][0]
+        first = (tag, number) == (EXACT, 0)
+        if first:
+            for each in range(share):
+                state.parked[who][each] = {
+                    value: self._relative(state, who, facts, -1)
+                    for value, facts in state.env[who].items()
+                    if self.system.instance(value) == each
+                }
+        active = number % share
+        state.active[who] = active
+        state.turn[who] = _MAY if first else 0
+        state.env[who] = {
+            value: self._relative(state, who, facts, 1)
+            for value, facts in state.parked[who].pop(active).items()
+        }
+        return active
+
+    def _relative(self, state: State, who: int, facts: Facts, sign: int) -> Facts:
+        """Count numbers from the beginning of the tile, or (1) from the origin again."""
+        counts = {
+            ring: self._count(state, each[0]) for ring, each in self.system.counters[who].items()
+        }
+        return frozenset(
+            replace(fact, at=fact.at + sign * counts[fact.ring])
+            for fact in facts
+            if fact.over is None
+        )
+
+    def _done(self, state: State, who: int, step: Done) -> None:
+        """A tile is done: all is given back, and the others' numbers are a tile further behind."""
+        system = self.system
+        for pair in system.pairs_of_agent[who]:
+            if state.ahead[pair]:
+                raise Refused(
+                    rule("held"),
+                    f"{self._active(state, who)} holds slots at the end of a tile",
+                    step.operation,
+                )
+        state.parked[who] = {
+            other: {
+                value: frozenset(
+                    replace(fact, far=system.terms.sub(fact.far, system.tile(who, fact.ring)))
+                    for fact in facts
+                )
+                for value, facts in env.items()
+            }
+            for other, env in state.parked[who].items()
+        }
+        state.parked[who][state.active[who]] = {
+            value: self._relative(state, who, facts, -1)
+            for value, facts in state.env[who].items()
+        }
+        state.env[who] = {}
+
+    # --- places that are known --------------------------------------------------------------------
+
+    def _is_known(self, state: State, who: int) -> bool:
+        """Write a state in its normal form; tell whether it has been here, knowing no more."""
+        self._settle(state, who)
+        key = state.key()
+        before = self.seen.get(key)
+        if before is None:
+            self.seen[key] = [dict(e) for e in state.env], [dict(e) for e in state.parked]
+            return False
+        envs, parked = before
+        same = True
+        for mine, theirs in [
+            *zip(state.env, envs, strict=True),
+            *(
+                (mine, old[number])
+                for own, old in zip(state.parked, parked, strict=True)
+                for number, mine in own.items()
+            ),
+        ]:
+            for value, facts in list(theirs.items()):
+                both = facts & mine.get(value, NOTHING)
+                if both != facts:
+                    same = False
+                    if both:
+                        theirs[value] = both
+                    else:
+                        del theirs[value]
+        if same:
+            return True
+        state.env = [dict(each) for each in envs]
+        state.parked = [dict(each) for each in parked]
+        return False
+
+    def _settle(self, state: State, who: int) -> None:
+        system = self.system
+        live = system.live[who][state.at[who]]
+        state.env[who] = {v: facts for v, facts in state.env[who].items() if v in live}
+        origins = [0] * len(system.rings)
+        for ring in range(len(system.rings)):
+            counts = [state.waits[place] for place in system.waiters_of[ring]]
+            counts += [
+                state.units[place] // system.needs[place] for place in system.arrivers_of[ring]
+            ]
+            origins[ring] = min(counts, default=0)
+        if any(origins):
+            for place, (_, ring) in enumerate(system.waiters):
+                state.waits[place] -= origins[ring]
+            for place, (_, ring) in enumerate(system.arrivers):
+                state.units[place] -= origins[ring] * system.needs[place]
+            for ring, origin in enumerate(origins):
+                state.exact[ring] = state.exact[ring] and not origin
+            state.env = [
+                {
+                    value: frozenset(
+                        replace(
+                            fact,
+                            at=fact.at - origins[fact.ring],
+                            over=fact.over and (fact.over[0] - origins[fact.ring], fact.over[1]),
+                        )
+                        if origins[fact.ring]
+                        else fact
+                        for fact in facts
+                    )
+                    for value, facts in env.items()
+                }
+                for env in state.env
+            ]
+        places = [
+            Place(
+                state.labels[n],
+                state.loops[n],
+                system.enters[n][state.at[n]],
+                isinstance(agent.code[state.at[n]], End),
+            )
+            for n, agent in enumerate(system.agents)
+        ]
+        state.known, state.labels = self.decisions.settled(state.known, places, self.unit)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _finish(self, state: State) -> None:
+        """All have ended, and nothing is left; or those who have not wait for one another."""
+        system = self.system
+        stuck = [
+            (agent, agent.code[state.at[n]])
+            for n, agent in enumerate(system.agents)
+            if not isinstance(agent.code[state.at[n]], End)
+        ]
+        if stuck:
+            told = "; ".join(
+                f"{agent.name} waits for {self._waited(step)}" for agent, step in stuck
+            )
+            place = next((s.operation for _, s in stuck if isinstance(s, Wait | Turn | Token | Meet)), None)
+            raise Refused(rule("order"), f"nobody goes on: {told}", place)
+        for place, (who, ring) in enumerate(system.arrivers):
+            need = system.needs[place]
+            done = self._completions(state, ring)
+            if state.units[place] % need or state.units[place] // need != done:
+                raise self._left(who, ring, "arrives at")
+            if state.owed[place]:
+                raise Refused(
+                    rule("bytes"),
+                    f"{system.label(ring)} expects {state.owed[place]} bytes too many in a phase",
+                    system.barriers(ring),
+                )
+        for place, (who, ring) in enumerate(system.waiters):
+            if state.waits[place] != self._completions(state, ring):
+                raise self._left(who, ring, "waits for")
+        held = [n for n, agent in enumerate(system.agents) if agent.share == 1 and state.turn[n] > 0]
+        if state.announced or held:
+            raise Refused(rule("meetings"), "a turn is left that nobody takes", None)
+
+    def _left(self, who: int, ring: int, what: str) -> Refused:
+        return Refused(
+            rule("left"),
+            f"{self.system.agents[who].name} {what} {self.system.label(ring)} unlike often as its "
+            "phases complete",
+            self.system.barriers(ring),
+        )
+
+    def _waited(self, step: object) -> str:
+        match step:
+            case Wait(_, ring, _):
+                return self.system.label(ring)
+            case Turn():
+                return f"its turn at named barrier {step.barrier}"
+            case Token():
+                return f"named barrier {step.operation.id.data}"
+            case _:
+                return "the other warpgroups"
+
+
+__all__ = ["Choreography", "Label", "State"]

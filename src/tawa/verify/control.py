@@ -20,9 +20,8 @@ from tawa.verify.values import Values
 Events = dict[hopper.Role, dict[Event, Count]]
 
 
-def check_control(kernel: tile.Kernel, values: Values, counts: Counts) -> Events:
+def check_control(kernel: tile.Kernel, values: Values, counts: Counts, reader: Reader) -> Events:
     """Count what each role does at each barrier. Raises Refused where roles do not agree."""
-    reader = Reader(values, counts)
     roles = {role: reader.role(role) for role in all_of(kernel, hopper.Role)}
     for barriers in all_of(kernel, hopper.Barriers):
         _check_barrier(barriers, roles, counts)

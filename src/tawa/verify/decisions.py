@@ -89,17 +89,18 @@ class Decisions:
         default_factory=dict[int | Factor, tuple[int, ...]]
     )
 
-    def loop(self, span: Span, depth: int) -> None:
-        """Make the family of a loop."""
+    def loop(self, span: Span, depth: int) -> int:
+        """Return the family of a loop."""
         terms = self.counts.terms
-        for length, step, own in self.families:
+        for number, (length, step, own) in enumerate(self.families):
             if step == span.step and own == depth:
                 if terms.ratio(terms.sub(length, span.length), step) is not None:
-                    return
+                    return number
         self.families.append((span.length, span.step, depth))
         length, step = terms.number(span.length), terms.number(span.step)
-        known = length is not None and step is not None
-        self.ends.append(max(0, -(-length // step)) if known else None)
+        end = None if length is None or not step else max(0, -(-length // step))
+        self.ends.append(end)
+        return len(self.families) - 1
 
     def guard(self, condition: Count) -> None:
         """Let the iterations that a condition tells apart be counted exactly."""

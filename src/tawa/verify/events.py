@@ -62,6 +62,15 @@ class Reader:
 
     def role(self, role: hopper.Role) -> dict[Event, Count]:
         """Return how often each event of a role happens."""
+        self._read(role)
+        return self._block(role.body.block, role, False)
+
+    def inside(self, role: hopper.Role, loop: scf.ForOp) -> dict[Event, Count]:
+        """Return how often each event happens in an iteration of a loop of a role."""
+        self._read(role)
+        return self._block(loop.body.block, role, False)
+
+    def _read(self, role: hopper.Role) -> None:
         self._speaks = set()
         for operation in walk(role):
             if isinstance(operation, SYNCHRONIZES):
@@ -69,7 +78,6 @@ class Reader:
                 while parent is not None and parent not in self._speaks:
                     self._speaks.add(parent)
                     parent = parent.parent_op()
-        return self._block(role.body.block, role, False)
 
     def _block(self, block: Block, role: hopper.Role, alone: bool) -> dict[Event, Count]:
         total: dict[Event, Count] = {}

@@ -46,6 +46,17 @@ _RULES = {
             "iteration",
         ),
         Rule(
+            "held",
+            "a slot of a buffer that roles share is used by a role only between its wait for the "
+            "slot and its arrival that gives it on",
+        ),
+        Rule(
+            "phase",
+            "a wait that knows its phase by parity does not take one for another: the next but one "
+            "needs what its own thread does after it",
+        ),
+        Rule("left", "in the end all phases are complete, and each has been waited for"),
+        Rule(
             "order",
             "around every cycle of waits time passes: what a role waits for never waits for the "
             "role itself, for every trip count",

@@ -207,6 +207,8 @@ class Values:
                 return a
             case "select", [_, a, b] if a == b:
                 return a
+            case "idiv", [a, b] if (length := self._rounded_up(a, b)) is not None:
+                return self._atom(("trips", length, b), length, b)
             case "idiv", [a, b] if terms.key(a) == _BLOCK and terms.number(b) == self.cluster:
                 return terms.atom(("launch", "cluster_id", 0))  # of all blocks of the cluster
             case _:
@@ -215,6 +217,17 @@ class Values:
             inputs.sort()
         tag = _tag(kind)
         return self._atom(("function", name, tag, *inputs), *inputs)
+
+    def _rounded_up(self, a: Term, step: Term) -> Term | None:
+        """Return x where a is max(x, 0) + step - 1 for a step that is a number above 0."""
+        number = self.terms.number(step)
+        if number is None or number < 1:
+            return None
+        match self.terms.key(self.terms.sub(a, self.terms.constant(number - 1))):
+            case ("function", "max", _, int(x), int(y)) if self.terms.zero in (x, y):
+                return y if x == self.terms.zero else x
+            case _:
+                return None
 
     def _chosen(self, branch: scf.IfOp, value: SSAValue) -> Term:
         assert isinstance(value, OpResult)
