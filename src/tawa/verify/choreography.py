@@ -68,6 +68,10 @@ class State:
     loops: list[tuple[int, ...]]
     waits: list[int]
     units: list[int]
+    early: list[frozenset[tuple[int, int]]]
+    """By arriver: (number, arrivals) of numbers whose turn has not come."""
+    last: list[int]
+    """By arriver: the number at which bytes are expected."""
     ahead: list[int]
     """By pair of a wait and an arrival of one agent: waits done less numbers arrived."""
     safe: list[int]
@@ -94,6 +98,8 @@ class State:
             list(self.loops),
             list(self.waits),
             list(self.units),
+            list(self.early),
+            list(self.last),
             list(self.ahead),
             list(self.safe),
             list(self.owed),
@@ -113,6 +119,8 @@ class State:
             tuple(self.labels),
             tuple(self.waits),
             tuple(self.units),
+            tuple(self.early),
+            tuple(n for n, owed in zip(self.last, self.owed, strict=True) if owed),
             tuple(self.ahead),
             tuple(self.safe),
             tuple(self.owed),
@@ -148,6 +156,8 @@ class Choreography:
             loops=[()] * len(agents),
             waits=[0] * len(system.waiters),
             units=[0] * len(system.arrivers),
+            early=[frozenset()] * len(system.arrivers),
+            last=[0] * len(system.arrivers),
             ahead=[0] * len(system.pairs),
             safe=[0] * len(system.pairs),
             owed=[0] * len(system.arrivers),
@@ -163,25 +173,38 @@ class Choreography:
             self._follow(work.pop(), work)
 
     def _follow(self, state: State, work: list[State]) -> None:
-        agents = self.system.agents
-        who = len(agents) - 1
-        while who >= 0:
-            result = self._step(state, who)
+        """Let one agent after the other go on, until all have ended or nobody can."""
+        while True:
+            for who in self._order(state):
+                result = self._step(state, who)
+                if result == "blocked":
+                    continue
+                while result == "on" and not self._begins(state, who):
+                    result = self._step(state, who)
+                break
+            else:
+                return self._finish(state)
             match result:
-                case "blocked":
-                    who -= 1
-                case "on":
-                    pass
-                case "told":
-                    who = len(agents) - 1
                 case "known":
-                    return
+                    return None
                 case (question, number):
                     for holds in (False, True):
                         known = answered(state.known, question, number, holds=holds)
                         work.append(state.copy(known))
-                    return
-        self._finish(state)
+                    return None
+                case _:
+                    continue
+
+    def _order(self, state: State) -> list[int]:
+        """Who goes on first: the last agents, but an iteration begins when nobody else can go on,
+        that of who has made the fewest."""
+        agents = range(len(self.system.agents) - 1, -1, -1)
+        heads = [who for who in agents if self._begins(state, who)]
+        heads.sort(key=lambda who: [(tag != EXACT, n) for tag, n in state.labels[who]])
+        return [who for who in agents if who not in heads] + heads
+
+    def _begins(self, state: State, who: int) -> bool:
+        return isinstance(self.system.agents[who].code[state.at[who]], Head)
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -263,6 +286,10 @@ class Choreography:
         inputs = [self._operand(state, who, each) for each in operation.inputs]
         amount: Term | None = None
         name = operation.function.data
+        place = {"add": 0, "xor": 0, "select": 2}.get(name)
+        if place is not None and isinstance(number := inputs[place], int):
+            if name == "select" or isinstance(inputs[1], int):
+                inputs[place] = self._constant(state, who, number)
         if name == "add" and self.system.is_skip(operation):
             found = self.system.amount(
                 operation.inputs[1], self.decisions, state.known, state.labels[who]
@@ -308,14 +335,26 @@ class Choreography:
 
     # --- rings ------------------------------------------------------------------------------------
 
-    def _is_slot(
-        self, state: State, who: int, value: SSAValue, ring: int, number: int
-    ) -> bool:
+    def _slots(self, state: State, who: int, value: SSAValue, ring: int) -> set[int]:
+        """Return which numbers a slot may be, each for all that are whole revolutions away."""
         depth = self.system.depths[ring]
         found = self._operand(state, who, value)
         if isinstance(found, int):
-            return 0 <= found < depth and (depth == 1 or state.exact[ring] and number % depth == found)
-        return depth == 1 or Fact("slot", ring, number, self.system.zero) in found
+            if not 0 <= found < depth or not (depth == 1 or state.exact[ring]):
+                return set()
+            return {found}
+        if depth == 1:
+            return {0}
+        return {
+            each.at % depth
+            for each in found
+            if each.kind == "slot" and each.ring == ring and each.far == self.system.zero
+        }
+
+    def _is_slot(
+        self, state: State, who: int, value: SSAValue, ring: int, number: int
+    ) -> bool:
+        return number % self.system.depths[ring] in self._slots(state, who, value, ring)
 
     def _wait(self, state: State, who: int, step: Wait) -> bool:
         system, ring, operation = self.system, step.ring, step.operation
@@ -337,7 +376,7 @@ class Choreography:
         lead = system.leads.setdefault(ring, flip * depth)
         if lead != flip * depth:
             raise self._misplaced(who, step.operation, ring, "waits")
-        if number - lead >= self._completions(state, ring):
+        if not self._is_complete(state, ring, number - lead):
             return False
         if system.agents[who].share > 1 and state.turn[who] != _MAY:
             raise Refused(
@@ -353,42 +392,53 @@ class Choreography:
                 state.safe[pair] += 1
         return True
 
-    def _completions(self, state: State, ring: int) -> int:
-        return min(
-            (
-                state.units[place] // self.system.needs[place]
-                for place in self.system.arrivers_of[ring]
-            ),
-            default=0,
+    def _is_complete(self, state: State, ring: int, number: int) -> bool:
+        needs = self.system.needs
+        return number < 0 or all(
+            number < state.units[place] // needs[place]
+            or (number, needs[place]) in state.early[place]
+            for place in self.system.arrivers_of[ring]
         )
 
     def _arrive(self, state: State, who: int, step: Arrive) -> None:
+        """Arrive for the number that the slot says, which is one of the next revolution."""
         system, ring = self.system, step.ring
         place = system.arriver[who, ring]
-        need = system.needs[place]
-        number = state.units[place] // need
-        if not self._is_slot(state, who, step.operation.slot, ring, number):
+        need, depth = system.needs[place], system.depths[ring]
+        done = state.units[place] // need
+        slots = self._slots(state, who, step.operation.slot, ring)
+        if len(slots) != 1:
             raise self._misplaced(who, step.operation, ring, "arrives")
+        (slot,) = slots
+        number = done + (slot - done) % depth
         for pair in system.pairs_of_arrival[place]:
-            system.note(pair, state.safe[pair] if pair in system.own else state.ahead[pair])
+            ahead = state.safe[pair] if pair in system.own else state.ahead[pair]
+            system.note(pair, ahead - (number - done))
         if step.bytes:
             if state.owed[place]:
                 raise self._bytes(ring, state.owed[place], step)
-            state.owed[place] = step.bytes
-        state.units[place] += step.units
-        more = state.units[place] // need - number
-        if more > 1 or (more and state.units[place] % need):
+            state.owed[place], state.last[place] = step.bytes, number
+        early = dict(state.early[place])
+        units = step.units + (early.pop(number, 0) if number > done else state.units[place] % need)
+        if units > need:
             raise Refused(
                 rule("arrivals"),
-                f"{system.agents[who].name} arrives {step.units} times at {system.label(ring)}, "
-                f"where {need} arrivals are its part of a phase",
+                f"{system.agents[who].name} arrives {units} times at {system.label(ring)}, where "
+                f"{need} arrivals are its part of a phase",
                 step.operation,
             )
-        if more:
+        if number > done:
+            early[number] = units
+        else:
+            state.units[place] += step.units
+            while state.units[place] % need == 0 and (now := state.units[place] // need) in early:
+                state.units[place] += early.pop(now)
             for pair in system.pairs_of_arrival[place]:
-                state.ahead[pair] -= 1
-                if pair in system.own:  # less than a revolution behind is too late already
-                    state.safe[pair] = max(state.safe[pair] - 1, -system.depths[ring])
+                less = state.units[place] // need - done
+                state.ahead[pair] -= less
+                if pair in system.own:  # a revolution behind is too late already
+                    state.safe[pair] = max(state.safe[pair] - less, -depth)
+        state.early[place] = frozenset(early.items())
 
     def _copy(self, state: State, who: int, step: Copy) -> None:
         """A copy completes on the barrier of the number at which its bytes are expected."""
@@ -397,7 +447,7 @@ class Choreography:
         owed = state.owed[place] if place is not None else 0
         if place is None or owed < step.bytes:
             raise self._bytes(ring, owed - step.bytes, step)
-        number = (state.units[place] - 1) // system.needs[place]
+        number = state.last[place]
         if not self._is_slot(state, who, step.operation.slot, ring, number):
             raise self._misplaced(who, step.operation, ring, "copies")
         state.owed[place] -= step.bytes
@@ -459,14 +509,8 @@ class Choreography:
         arrival at the other. A copy has arrived already, and is `copied`, that number."""
         filled, freed = rings
         system = self.system
-        depth = system.depths[filled]
-        value = self._operand(state, who, slot.index)
-        if isinstance(value, int):
-            if not 0 <= value < depth:
-                return False
-            value = self._constant_slots(state, who, value, (filled, freed))
         if freed < 0:
-            return self._holds_own(state, who, value, filled, copied)
+            return self._holds_own(state, who, slot, filled, copied)
         ways = ((freed, filled), (filled, freed))  # a producer's, a consumer's
         for waited, arrived in ways if copied is None else ways[:1]:
             waiter = system.waiter.get((who, waited))
@@ -474,45 +518,19 @@ class Choreography:
             if waiter is None or arriver is None or (waiter, arriver) not in system.pair:
                 continue
             ahead = state.ahead[system.pair[waiter, arriver]]
-            waits = state.waits[waiter]
             done = state.units[arriver] // system.needs[arriver]
-            if copied is not None and done > copied:
-                ahead, done = ahead + 1, copied
-            if depth == 1:
-                if ahead > 0:
-                    return True
-                continue
-            for each in value:
-                if each.kind != "slot" or each.ring != arrived or each.far != system.zero:
-                    continue
-                if each.at < done or (copied is not None and each.at != copied):
-                    continue
-                # The same number of the other ring, which counts from elsewhere.
-                other = waits - ahead + each.at - done
-                if other < waits and Fact("slot", waited, other, system.zero) in value:
-                    return True
+            early = {number for number, _ in state.early[arriver]}
+            held = {n for n in range(done, done + ahead) if n not in early}
+            if copied is not None:
+                held = {copied} if copied < done + ahead else set()
+            depth, more = system.depths[filled], state.waits[waiter] - ahead - done
+            at, other = (self._slots(state, who, slot.index, ring) for ring in (arrived, waited))
+            if any(n % depth in at and (n + more) % depth in other for n in held):
+                return True
         return False
 
-    def _constant_slots(
-        self, state: State, who: int, number: int, rings: tuple[int, int]
-    ) -> Facts:
-        """What a slot that is a number may stand for: any number of it that is near."""
-        found: set[Fact] = set()
-        for ring in rings:
-            if ring < 0 or not state.exact[ring]:
-                continue
-            depth = self.system.depths[ring]
-            most = max(
-                self._count(state, counter) for counter in self.system.counters[who].get(ring, [("none", 0)])
-            ) if ring in self.system.counters[who] else 0
-            found |= {
-                Fact("slot", ring, at, self.system.zero)
-                for at in range(number, most + depth + 1, depth)
-            }
-        return frozenset(found)
-
     def _holds_own(
-        self, state: State, who: int, value: Facts, ring: int, copied: int | None
+        self, state: State, who: int, slot: hopper.Slot, ring: int, copied: int | None
     ) -> bool:
         """The same of a ring that an agent fills and takes itself: what is copied has been used, a
         revolution before; what is used has come, and is not yet copied anew."""
@@ -522,20 +540,11 @@ class Choreography:
             return False
         waits, depth = state.waits[waiter], system.depths[ring]
         begun = -(-state.units[arriver] // system.needs[arriver])
-        numbers = (
-            range(begun - depth, waits)
-            if copied is None
-            else range(copied, copied + 1 if copied - depth < waits else copied)
-        )
-        if depth == 1:
-            return len(numbers) > 0
-        return any(
-            each.kind == "slot"
-            and each.ring == ring
-            and each.far == system.zero
-            and each.at in numbers
-            for each in value
-        )
+        held = range(begun - depth, waits)
+        if copied is not None:
+            held = range(copied, copied + (copied - depth < waits))
+        slots = self._slots(state, who, slot.index, ring)
+        return any(number % depth in slots for number in held)
 
     # --- meetings ---------------------------------------------------------------------------------
 
@@ -698,25 +707,18 @@ class Choreography:
             for place, (_, ring) in enumerate(system.waiters):
                 state.waits[place] -= origins[ring]
             for place, (_, ring) in enumerate(system.arrivers):
-                state.units[place] -= origins[ring] * system.needs[place]
+                origin = origins[ring]
+                state.units[place] -= origin * system.needs[place]
+                state.last[place] -= origin
+                state.early[place] = frozenset((n - origin, u) for n, u in state.early[place])
             for ring, origin in enumerate(origins):
                 state.exact[ring] = state.exact[ring] and not origin
-            state.env = [
-                {
-                    value: frozenset(
-                        replace(
-                            fact,
-                            at=fact.at - origins[fact.ring],
-                            over=fact.over and (fact.over[0] - origins[fact.ring], fact.over[1]),
-                        )
-                        if origins[fact.ring]
-                        else fact
-                        for fact in facts
-                    )
-                    for value, facts in env.items()
-                }
-                for env in state.env
-            ]
+        for agent, env in enumerate(state.env):
+            counts = {
+                ring: self._count(state, each[0]) for ring, each in system.counters[agent].items()
+            }
+            for value, facts in env.items():
+                env[value] = frozenset(self._moved(fact, origins, counts) for fact in facts)
         places = [
             Place(
                 state.labels[n],
@@ -727,6 +729,13 @@ class Choreography:
             for n, agent in enumerate(system.agents)
         ]
         state.known, state.labels = self.decisions.settled(state.known, places, self.unit)
+
+    def _moved(self, fact: Fact, origins: list[int], counts: dict[int, int]) -> Fact:
+        """Count a fact's numbers from the new origin of its ring."""
+        origin = origins[fact.ring]
+        over = fact.over and (fact.over[0] - origin, fact.over[1])
+        fact = replace(fact, at=fact.at - origin, over=over)
+        return self.cursors.near(fact, counts[fact.ring])
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -744,10 +753,10 @@ class Choreography:
             )
             place = next((s.operation for _, s in stuck if isinstance(s, Wait | Turn | Token | Meet)), None)
             raise Refused(rule("order"), f"nobody goes on: {told}", place)
+        done: dict[int, int] = {}
         for place, (who, ring) in enumerate(system.arrivers):
-            need = system.needs[place]
-            done = self._completions(state, ring)
-            if state.units[place] % need or state.units[place] // need != done:
+            number, rest = divmod(state.units[place], system.needs[place])
+            if rest or state.early[place] or done.setdefault(ring, number) != number:
                 raise self._left(who, ring, "arrives at")
             if state.owed[place]:
                 raise Refused(
@@ -756,7 +765,7 @@ class Choreography:
                     system.barriers(ring),
                 )
         for place, (who, ring) in enumerate(system.waiters):
-            if state.waits[place] != self._completions(state, ring):
+            if state.waits[place] != done.get(ring, state.waits[place]):
                 raise self._left(who, ring, "waits for")
         held = [n for n, agent in enumerate(system.agents) if agent.share == 1 and state.turn[n] > 0]
         if state.announced or held:

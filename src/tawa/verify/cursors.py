@@ -114,6 +114,17 @@ class Cursors:
                     found.add(replace(before, at=at))
         return frozenset(found)
 
+    def near(self, fact: Fact, count: int) -> Fact:
+        """Say of a slot or a phase what it is for a number from `count` to a revolution later."""
+        if fact.kind not in ("slot", "phase"):
+            return fact
+        at = count + (fact.at - count) % self.depths[fact.ring]
+        if fact.kind == "slot":
+            return replace(fact, at=at)
+        found = self.moved(fact, at)
+        assert found is not None
+        return found
+
     def moved(self, phase: Fact, at: int) -> Fact | None:
         """Say of a phase what it is for another number, whole revolutions away."""
         turns, rest = divmod(at - phase.at, self.depths[phase.ring])
@@ -142,7 +153,9 @@ class Cursors:
             if 0 <= number < depth:
                 yield Fact("slot", ring, number + count // depth * depth, self.terms.zero)
             if number in (0, 1):
-                yield Fact("phase", ring, count, self.terms.zero, (number + count // depth) & 1)
+                first = count // depth * depth
+                for at in range(first, first + depth):
+                    yield Fact("phase", ring, at, self.terms.zero, (number + count // depth) & 1)
 
 
 __all__ = ["NOTHING", "Cursors", "Fact", "Facts", "Operand"]

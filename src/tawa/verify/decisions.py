@@ -135,6 +135,8 @@ class Decisions:
                 b, a = terms.number(parts[0]), terms.number(parts[1])
                 if a and b is not None:
                     return _Fixed(depth, a, b)
+                if b == 0 and any(parts[1] == step for _, step, _ in self.families):
+                    return _Fixed(depth, 1, 0)  # a step is above 0
         if factor.what != "positive":
             return None
         for x, falls in ((factor.x, True), (terms.sub(terms.one, factor.x), False)):
