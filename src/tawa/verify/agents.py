@@ -536,11 +536,11 @@ def relevant_scalars(kernel: tile.Kernel) -> set[SSAValue]:
         if value in found:
             continue
         found.add(value)
-        work += _made_of(value)
+        work += made_of(value)
     return found
 
 
-def _made_of(value: SSAValue) -> list[SSAValue]:
+def made_of(value: SSAValue) -> list[SSAValue]:
     if isinstance(value, BlockArgument):
         owner = value.block.parent_op()
         match owner:
@@ -602,6 +602,7 @@ __all__ = [
     "Token",
     "Turn",
     "Wait",
+    "made_of",
     "relevant_scalars",
     "slots_of",
 ]

@@ -10,7 +10,7 @@ that all trip counts are looked at in finitely many steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import lcm
 
 from xdsl.dialects.builtin import IntAttr
@@ -142,6 +142,7 @@ class Choreography:
     seen: dict[tuple[object, ...], tuple[list[Env], list[dict[int, Env]]]] = field(
         default_factory=dict[tuple[object, ...], tuple[list[Env], list[dict[int, Env]]]]
     )
+    moves: dict[tuple[object, ...], Facts] = field(default_factory=dict[tuple[object, ...], Facts])
     unit: int = 1
 
     def run(self) -> None:
@@ -288,8 +289,8 @@ class Choreography:
         name = operation.function.data
         place = {"add": 0, "xor": 0, "select": 2}.get(name)
         if place is not None and isinstance(number := inputs[place], int):
-            if name == "select" or isinstance(inputs[1], int):
-                inputs[place] = self._constant(state, who, number)
+            if name == "select" or not _is_about(inputs[1], "slot", "phase"):
+                inputs[place] = self._constant(state, who, number, operation.result)
         if name == "add" and self.system.is_skip(operation):
             found = self.system.amount(
                 operation.inputs[1], self.decisions, state.known, state.labels[who]
@@ -310,7 +311,7 @@ class Choreography:
         for source, target in moves:
             found = self._operand(state, who, source)
             if isinstance(found, int):
-                found = self._constant(state, who, found)
+                found = self._constant(state, who, found, target)
             moved.append((target, found))
         for target, facts in moved:
             if facts:
@@ -318,11 +319,11 @@ class Choreography:
             else:
                 env.pop(target, None)
 
-    def _constant(self, state: State, who: int, number: int) -> Facts:
+    def _constant(self, state: State, who: int, number: int, value: SSAValue) -> Facts:
         """What a number in the text stands for, while all is counted from the beginning."""
         found: set[Fact] = set()
         for ring, counts in self.system.counters[who].items():
-            if state.exact[ring]:
+            if state.exact[ring] and ring in self.system.about.get(value, ()):
                 now = {self._count(state, counter) for counter in counts}
                 found |= set(self.cursors.constant(number, ring, now))
         return frozenset(found)
@@ -387,10 +388,20 @@ class Choreography:
             )
         state.waits[place] += 1
         for pair in system.pairs_of_wait[place]:
+            if pair in system.dead:
+                continue
             state.ahead[pair] += 1
+            self._bound(state, pair, depth)
             if pair in system.own and (step.alone or system.is_one_warp(who)):
                 state.safe[pair] += 1
         return True
+
+    def _bound(self, state: State, pair: int, depth: int) -> None:
+        """A wait and an arrival that part by more than a revolution are no ring of one another."""
+        if abs(state.ahead[pair]) > depth:
+            self.system.dead.add(pair)
+        if pair in self.system.dead:
+            state.ahead[pair] = state.safe[pair] = 0
 
     def _is_complete(self, state: State, ring: int, number: int) -> bool:
         needs = self.system.needs
@@ -434,8 +445,11 @@ class Choreography:
             while state.units[place] % need == 0 and (now := state.units[place] // need) in early:
                 state.units[place] += early.pop(now)
             for pair in system.pairs_of_arrival[place]:
+                if pair in system.dead:
+                    continue
                 less = state.units[place] // need - done
                 state.ahead[pair] -= less
+                self._bound(state, pair, depth)
                 if pair in system.own:  # a revolution behind is too late already
                     state.safe[pair] = max(state.safe[pair] - less, -depth)
         state.early[place] = frozenset(early.items())
@@ -515,9 +529,10 @@ class Choreography:
         for waited, arrived in ways if copied is None else ways[:1]:
             waiter = system.waiter.get((who, waited))
             arriver = system.arriver.get((who, arrived))
-            if waiter is None or arriver is None or (waiter, arriver) not in system.pair:
+            pair = system.pair.get((waiter, arriver)) if waiter is not None else None
+            if pair is None or arriver is None or waiter is None or pair in system.dead:
                 continue
-            ahead = state.ahead[system.pair[waiter, arriver]]
+            ahead = state.ahead[pair]
             done = state.units[arriver] // system.needs[arriver]
             early = {number for number, _ in state.early[arriver]}
             held = {n for n in range(done, done + ahead) if n not in early}
@@ -627,7 +642,7 @@ class Choreography:
             ring: self._count(state, each[0]) for ring, each in self.system.counters[who].items()
         }
         return frozenset(
-            replace(fact, at=fact.at + sign * counts[fact.ring])
+            fact._replace(at=fact.at + sign * counts[fact.ring])
             for fact in facts
             if fact.over is None
         )
@@ -645,7 +660,7 @@ class Choreography:
         state.parked[who] = {
             other: {
                 value: frozenset(
-                    replace(fact, far=system.terms.sub(fact.far, system.tile(who, fact.ring)))
+                    fact._replace(far=system.terms.sub(fact.far, system.tile(who, fact.ring)))
                     for fact in facts
                 )
                 for value, facts in env.items()
@@ -717,8 +732,13 @@ class Choreography:
             counts = {
                 ring: self._count(state, each[0]) for ring, each in system.counters[agent].items()
             }
+            moves = tuple(origins), tuple(counts.items())
             for value, facts in env.items():
-                env[value] = frozenset(self._moved(fact, origins, counts) for fact in facts)
+                moved = self.moves.get((facts, *moves))
+                if moved is None:
+                    moved = frozenset(self._moved(fact, origins, counts) for fact in facts)
+                    self.moves[facts, *moves] = moved
+                env[value] = moved
         places = [
             Place(
                 state.labels[n],
@@ -734,7 +754,7 @@ class Choreography:
         """Count a fact's numbers from the new origin of its ring."""
         origin = origins[fact.ring]
         over = fact.over and (fact.over[0] - origin, fact.over[1])
-        fact = replace(fact, at=fact.at - origin, over=over)
+        fact = fact._replace(at=fact.at - origin, over=over)
         return self.cursors.near(fact, counts[fact.ring])
 
     # --- the end ----------------------------------------------------------------------------------
@@ -789,6 +809,10 @@ class Choreography:
                 return f"named barrier {step.operation.id.data}"
             case _:
                 return "the other warpgroups"
+
+
+def _is_about(operand: Operand, *kinds: str) -> bool:
+    return isinstance(operand, frozenset) and any(each.kind in kinds for each in operand)
 
 
 __all__ = ["Choreography", "Label", "State"]

@@ -10,16 +10,15 @@ stands for, whatever the number is: `slot`, `raw` (one more than the slot before
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
 
 from tawa.verify.terms import Term, Terms
 
 Kind: TypeAlias = Literal["slot", "raw", "wraps", "phase", "place", "turns", "odd"]
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """A scalar stands for number `at` + `far` of ring `ring`; a phase is flipped `flip` times.
 
     `at` counts from where the run last set its origin; `far` is a term, 0 but for instances. Of a
@@ -56,7 +55,7 @@ class Cursors:
                 return self._added(slot, number, amount)
             case ("eq", [frozenset() as raw, int(depth)]) | ("eq", [int(depth), frozenset() as raw]):
                 return frozenset(
-                    replace(each, kind="wraps")
+                    each._replace(kind="wraps")
                     for each in raw
                     if each.kind == "raw" and self.depths[each.ring] == depth
                 )
@@ -64,19 +63,19 @@ class Cursors:
                 return self._selected(wraps, yes, no)
             case ("xor", [frozenset() as phase, int(1)]) | ("xor", [int(1), frozenset() as phase]):
                 return frozenset(
-                    replace(each, flip=each.flip ^ 1) for each in phase if each.kind == "phase"
+                    each._replace(flip=each.flip ^ 1) for each in phase if each.kind == "phase"
                 )
             case "xor", [frozenset() as phase, frozenset() as odd]:
                 return self._turned(phase, odd)
             case ("irem" | "idiv"), [frozenset() as place, int(depth)]:
                 kind: Kind = "slot" if name == "irem" else "turns"
                 return frozenset(
-                    replace(each, kind=kind, over=each.over if kind == "turns" else None)
+                    each._replace(kind=kind, over=each.over if kind == "turns" else None)
                     for each in place
                     if each.kind == "place" and self.depths[each.ring] == depth
                 )
             case ("and", [frozenset() as turns, int(1)]) | ("and", [int(1), frozenset() as turns]):
-                return frozenset(replace(e, kind="odd") for e in turns if e.kind == "turns")
+                return frozenset(e._replace(kind="odd") for e in turns if e.kind == "turns")
             case _:
                 return NOTHING
 
@@ -86,13 +85,13 @@ class Cursors:
             if each.kind != "slot":
                 continue
             if more == 1:
-                found.add(replace(each, kind="raw", at=each.at + 1))
+                found.add(each._replace(kind="raw", at=each.at + 1))
             if amount is not None:
                 number = self.terms.offset(amount)
                 far = self.terms.add(amount, self.terms.one, -number)
                 over = each.at, each.far
                 far = self.terms.add(each.far, far)
-                found.add(replace(each, kind="place", at=each.at + number, far=far, over=over))
+                found.add(each._replace(kind="place", at=each.at + number, far=far, over=over))
         return frozenset(found)
 
     def _selected(self, wraps: Facts, yes: Operand, no: Operand) -> Facts:
@@ -103,15 +102,15 @@ class Cursors:
         found: set[Fact] = set()
         for each in no:
             if each.kind == "raw" and yes == 0 and (each.ring, each.at, each.far) in there:
-                found.add(replace(each, kind="slot"))
+                found.add(each._replace(kind="slot"))
             if each.kind != "phase" or not isinstance(yes, frozenset):
                 continue
-            if replace(each, flip=each.flip ^ 1) not in yes:
+            if each._replace(flip=each.flip ^ 1) not in yes:
                 continue
             for ring, at, far in there:
                 before = self.moved(each, at - 1)
                 if ring == each.ring and far == each.far and before is not None:
-                    found.add(replace(before, at=at))
+                    found.add(before._replace(at=at))
         return frozenset(found)
 
     def near(self, fact: Fact, count: int) -> Fact:
@@ -120,7 +119,7 @@ class Cursors:
             return fact
         at = count + (fact.at - count) % self.depths[fact.ring]
         if fact.kind == "slot":
-            return replace(fact, at=at)
+            return fact._replace(at=at)
         found = self.moved(fact, at)
         assert found is not None
         return found
@@ -128,7 +127,7 @@ class Cursors:
     def moved(self, phase: Fact, at: int) -> Fact | None:
         """Say of a phase what it is for another number, whole revolutions away."""
         turns, rest = divmod(at - phase.at, self.depths[phase.ring])
-        return None if rest else replace(phase, at=at, flip=(phase.flip + turns) & 1)
+        return None if rest else phase._replace(at=at, flip=(phase.flip + turns) & 1)
 
     def _turned(self, phase: Facts, odd: Facts) -> Facts:
         found: set[Fact] = set()
@@ -141,7 +140,7 @@ class Cursors:
                     continue
                 before = self.moved(each, at)
                 if before is not None:
-                    found.add(replace(before, at=step.at, far=step.far))
+                    found.add(before._replace(at=step.at, far=step.far))
         return frozenset(found)
 
     def constant(self, number: int, ring: int, counts: Iterable[int]) -> Iterable[Fact]:

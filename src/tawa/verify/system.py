@@ -24,6 +24,7 @@ from tawa.verify.agents import (
     Next,
     Step,
     Wait,
+    made_of,
     relevant_scalars,
     slots_of,
 )
@@ -60,6 +61,10 @@ class System:
     """By arriver: its arrivals of one number."""
     pairs: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     pair: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
+    dead: set[int] = field(default_factory=set[int])
+    """Pairs of which the run has found that they part."""
+    about: dict[SSAValue, set[int]] = field(default_factory=dict[SSAValue, set[int]])
+    """Of which rings a scalar may be a slot or a phase."""
     own: set[int] = field(default_factory=set[int])
     """The pairs of one ring, which an agent fills and takes from itself."""
     pairs_of_wait: list[list[int]] = field(default_factory=list[list[int]])
@@ -127,7 +132,7 @@ class System:
         least = {
             (self.waiters[w][0], self.waiters[w][1], self.arrivers[a][1]): self.least[pair]
             for pair, (w, a) in enumerate(self.pairs)
-            if pair in self.least
+            if pair in self.least and pair not in self.dead
         }
         rings = range(len(self.rings))
         parity = Parity(
@@ -283,6 +288,7 @@ def read_system(
     _count(system, roles)
     system.read_tiles(reader)
     _share(system, kernel)
+    system.about = _about(system)
     system.live = [_live(agent.code) for agent in agents]
     system.enters = [_enters(agent.code) for agent in agents]
     return system
@@ -358,6 +364,8 @@ def _count(system: System, roles: Events) -> None:
         for arriver, (other, arrived) in enumerate(system.arrivers):
             if who != other or system.depths[waited] != system.depths[arrived]:
                 continue
+            if waited != arrived and not _answer(system, who, waited, arrived):
+                continue
             if arrived in asked and counts.same(asked[waited], asked[arrived]):
                 number = len(system.pairs)
                 system.pair[waiter, arriver] = number
@@ -369,26 +377,80 @@ def _count(system: System, roles: Events) -> None:
                 system.pairs_of_agent[who].append(number)
 
 
+def _answer(system: System, who: int, waited: int, arrived: int) -> bool:
+    """Tell whether somebody else, or the same agent, waits where an agent arrives and arrives where
+    it waits."""
+    return any((other, waited) in system.arriver for other, _ in _where(system, arrived))
+
+
+def _where(system: System, ring: int) -> list[tuple[int, int]]:
+    return [system.waiters[place] for place in system.waiters_of[ring]]
+
+
 def _share(system: System, kernel: tile.Kernel) -> None:
     """Find the buffers that several agents use, or that copies fill, and all rings of their depth."""
     users: dict[SSAValue, set[object]] = {}
+    copies: dict[SSAValue, set[int]] = {}
     for agent in system.agents:
         for step in agent.code:
             if isinstance(step, Access | Copy):
                 users.setdefault(step.slot.buffer, set()).add(agent.roles)
                 if isinstance(step, Copy):
-                    users[step.slot.buffer].add("a copy")
+                    copies.setdefault(step.slot.buffer, set()).add(step.ring)
     for buffer in all_of(kernel, hopper.Shared):
-        if len(users.get(buffer.result, ())) < 2:
+        filling = copies.get(buffer.result)
+        if len(users.get(buffer.result, ())) < 2 and filling is None:
             continue
-        slots = buffer.result.type.slots.data  # type: ignore[attr-defined]
-        fit = [ring for ring, depth in enumerate(system.depths) if depth == slots]
+        fit = [
+            ring
+            for ring, depth in enumerate(system.depths)
+            if depth == buffer.result.type.slots.data  # type: ignore[attr-defined]
+        ]
         system.shared[buffer.result] = {
             (filled, freed)
-            for filled in fit
+            for filled in (fit if filling is None else filling & set(fit))
             for freed in (-1, *fit)
-            if filled != freed
+            if filled != freed and _is_ring(system, filled, freed)
         }
+
+
+def _is_ring(system: System, filled: int, freed: int) -> bool:
+    """Tell whether an agent fills what others free, or itself takes what it fills."""
+    if freed < 0:
+        return any((who, filled) in system.arriver for who, _ in _where(system, filled))
+    return any(
+        (who, filled) in system.arriver and _answer(system, who, freed, filled)
+        for who, _ in _where(system, freed)
+    )
+
+
+def _about(system: System) -> dict[SSAValue, set[int]]:
+    """Find of which rings scalars may be slots or phases: of those where they are used."""
+    found: dict[SSAValue, set[int]] = {}
+    work: list[tuple[SSAValue, frozenset[int]]] = []
+    for agent in system.agents:
+        for step in agent.code:
+            match step:
+                case Wait(operation, ring):
+                    work += [(each, frozenset({ring})) for each in (operation.slot, operation.phase)]
+                case Arrive(operation, ring):
+                    work.append((operation.slot, frozenset({ring})))
+                case Copy(operation, ring, slot):
+                    work.append((operation.slot, frozenset({ring})))
+                case _:
+                    pass
+            if isinstance(step, Access | Copy) and step.slot.buffer in system.shared:
+                rings = frozenset(
+                    ring for pair in system.shared[step.slot.buffer] for ring in pair if ring >= 0
+                )
+                work.append((step.slot.index, rings))
+    while work:
+        value, rings = work.pop()
+        known = found.setdefault(value, set())
+        if not rings <= known:
+            known |= rings
+            work += [(each, frozenset(known)) for each in made_of(value)]
+    return found
 
 
 def _live(code: tuple[Step, ...]) -> list[frozenset[SSAValue]]:
