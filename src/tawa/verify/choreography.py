@@ -659,10 +659,7 @@ class Choreography:
                 )
         state.parked[who] = {
             other: {
-                value: frozenset(
-                    fact._replace(far=system.terms.sub(fact.far, system.tile(who, fact.ring)))
-                    for fact in facts
-                )
+                value: frozenset(self._tile_later(who, fact) for fact in facts)
                 for value, facts in env.items()
             }
             for other, env in state.parked[who].items()
@@ -672,6 +669,13 @@ class Choreography:
             for value, facts in state.env[who].items()
         }
         state.env[who] = {}
+
+    def _tile_later(self, who: int, fact: Fact) -> Fact:
+        """Count a fact's numbers from the beginning of the next tile."""
+        terms, tile_ = self.system.terms, self.system.tile(who, fact.ring)
+        number = terms.offset(tile_)
+        far = terms.sub(fact.far, terms.sub(tile_, terms.constant(number)))
+        return fact._replace(at=fact.at - number, far=far)
 
     # --- places that are known --------------------------------------------------------------------
 
