@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper, tile
@@ -26,7 +27,9 @@ from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term
 from tawa.verify.values import Span, Values
 
-Moves: TypeAlias = tuple[tuple[SSAValue, SSAValue], ...]
+Ref: TypeAlias = "int | tuple[int]"
+"""A scalar by its number, or (a number in the text,)."""
+Moves: TypeAlias = tuple[tuple[Ref, int], ...]
 """(from, to): what is known of one scalar is known of another."""
 
 
@@ -35,6 +38,8 @@ class Wait:
     operation: hopper.Wait
     ring: int
     alone: bool
+    slot: Ref
+    phase: Ref
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +49,7 @@ class Arrive:
     operation: hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive
     ring: int
     units: int
+    slot: Ref
     bytes: int = 0
 
 
@@ -53,7 +59,9 @@ class Copy:
 
     operation: hopper.TmaLoad
     ring: int
-    slot: hopper.Slot
+    slot: Ref
+    buffer: SSAValue
+    index: Ref
     bytes: int
 
 
@@ -62,12 +70,18 @@ class Access:
     """Threads, or the tensor cores, use a slot of a buffer."""
 
     operation: Operation
-    slot: hopper.Slot
+    buffer: SSAValue
+    index: Ref
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compute:
-    operation: tile.Elementwise
+    """What is known of a scalar follows from its operands; a step over numbers adds `skip`."""
+
+    name: str
+    inputs: tuple[Ref, ...]
+    result: int
+    skip: SSAValue | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,6 +217,7 @@ class Compiler:
     decisions: Decisions
     rings: dict[SSAValue, int]
     relevant: set[SSAValue]
+    scalars: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
     _code: list[Step] = field(default_factory=list[Step])
     _role: hopper.Role | None = None
     _group: int = 0
@@ -364,15 +379,20 @@ class Compiler:
             case scf.WhileOp():
                 self._while(operation, alone)
             case hopper.Wait():
-                code.append(Wait(operation, self.rings[operation.barriers], alone))
+                ring = self.rings[operation.barriers]
+                slot, phase = self._ref(operation.slot), self._ref(operation.phase)
+                code.append(Wait(operation, ring, alone, slot, phase))
             case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive():
                 units = self._units(operation, alone)
                 size = operation.bytes.data if isinstance(operation, hopper.Expect) else 0
                 if units:
-                    code.append(Arrive(operation, self.rings[operation.barriers], units, size))
+                    slot = self._ref(operation.slot)
+                    code.append(Arrive(operation, self.rings[operation.barriers], units, slot, size))
             case hopper.TmaLoad():
-                slot, ring = self._root(operation.view), self.rings[operation.barriers]
-                code.append(Copy(operation, ring, slot, bytes_of(operation.view)))
+                view, ring = self._root(operation.view), self.rings[operation.barriers]
+                slot, index = self._ref(operation.slot), self._ref(view.index)
+                size = bytes_of(operation.view)
+                code.append(Copy(operation, ring, slot, view.buffer, index, size))
             case hopper.Turn():
                 code.extend(self._turn(operation))
             case hopper.NamedBarrier() if self._is_kept(operation):
@@ -388,7 +408,9 @@ class Compiler:
             case hopper.ClusterSync():
                 raise Refused(rule("form"), "a role waits for the other blocks alone", operation)
             case tile.Elementwise() if operation.result in self.relevant:
-                code.append(Compute(operation))
+                name, inputs = operation.function.data, tuple(map(self._ref, operation.inputs))
+                skip = operation.inputs[1] if name == "add" and _steps_over(operation) else None
+                code.append(Compute(name, inputs, self._number(operation.result), skip))
             case _:
                 self._accesses([operation])
 
@@ -398,7 +420,8 @@ class Compiler:
                 continue
             for value in operation.operands:
                 if isinstance(value.type, ViewType):
-                    self._code.append(Access(operation, self._root(value)))
+                    slot = self._root(value)
+                    self._code.append(Access(operation, slot.buffer, self._ref(slot.index)))
 
     def _root(self, view: SSAValue) -> hopper.Slot:
         while not isinstance(view.owner, hopper.Slot):
@@ -446,9 +469,22 @@ class Compiler:
         return len(self._code) - 1
 
     def _move(self, pairs: Iterator[tuple[SSAValue, SSAValue]]) -> None:
-        moves = tuple(pair for pair in pairs if pair[1] in self.relevant)
+        moves = tuple(
+            (self._ref(source), self._number(target))
+            for source, target in pairs
+            if target in self.relevant
+        )
         if moves:
             self._code.append(Move(moves))
+
+    def _number(self, value: SSAValue) -> int:
+        return self.scalars.setdefault(value, len(self.scalars))
+
+    def _ref(self, value: SSAValue) -> Ref:
+        owner = value.owner
+        if isinstance(owner, tile.Constant) and isinstance(owner.value, IntAttr):
+            return (owner.value.data,)
+        return self._number(value)
 
     def _goes_on(self, loop: scf.ForOp) -> Count:
         """Return whether a loop makes its iteration, as a count."""
@@ -572,6 +608,14 @@ def made_of(value: SSAValue) -> list[SSAValue]:
             return []
 
 
+def _steps_over(addition: tile.Elementwise) -> bool:
+    """Tell whether a sum is brought back into the ring by division, as steps over numbers are."""
+    uses = (use.operation for use in addition.result.uses)
+    return any(
+        isinstance(use, tile.Elementwise) and use.function.data in ("irem", "idiv") for use in uses
+    )
+
+
 def slots_of(barriers: SSAValue) -> int:
     """Return how many barriers an array has."""
     kind = barriers.type
@@ -598,6 +642,7 @@ __all__ = [
     "Move",
     "Moves",
     "Next",
+    "Ref",
     "Step",
     "Token",
     "Turn",

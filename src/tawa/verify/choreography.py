@@ -13,10 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import lcm
 
-from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import SSAValue
 
-from tawa.ir import hopper, tile
+from tawa.ir import hopper
 from tawa.verify.agents import (
     Access,
     Agent,
@@ -35,6 +33,7 @@ from tawa.verify.agents import (
     Move,
     Moves,
     Next,
+    Ref,
     Token,
     Turn,
     Wait,
@@ -54,9 +53,11 @@ from tawa.verify.rules import Refused, rule
 from tawa.verify.system import System
 from tawa.verify.terms import Term
 
-Env = dict[SSAValue, Facts]
+Env = dict[int, Facts]
 Fork = tuple[Question, int]
 _HANDED, _MAY = 2, 1
+_TRACKED = {"add": 0, "xor": 0, "select": 2}
+"""By function: the operand that is a slot or a phase, also where it is a number in the text."""
 
 
 @dataclass(slots=True)
@@ -143,6 +144,9 @@ class Choreography:
         default_factory=dict[tuple[object, ...], tuple[list[Env], list[dict[int, Env]]]]
     )
     moves: dict[tuple[object, ...], Facts] = field(default_factory=dict[tuple[object, ...], Facts])
+    computed: dict[tuple[object, ...], Facts] = field(
+        default_factory=dict[tuple[object, ...], Facts]
+    )
     unit: int = 1
 
     def run(self) -> None:
@@ -213,7 +217,7 @@ class Choreography:
         step = self.system.agents[who].code[state.at[who]]
         match step:
             case Compute():
-                fork = self._compute(state, who, step.operation)
+                fork = self._compute(state, who, step)
                 if fork is not None:
                     return fork
             case Wait():
@@ -226,7 +230,7 @@ class Choreography:
             case Copy():
                 self._copy(state, who, step)
             case Access():
-                self._access(state, who, step.slot, step)
+                self._access(state, who, step)
             case Move(moves):
                 self._move(state, who, moves)
             case Branch(condition, otherwise, _):
@@ -277,37 +281,36 @@ class Choreography:
         state.at[who] += 1
         return "on"
 
-    def _operand(self, state: State, who: int, value: SSAValue) -> Operand:
-        owner = value.owner
-        if isinstance(owner, tile.Constant) and isinstance(owner.value, IntAttr):
-            return owner.value.data
-        return state.env[who].get(value, NOTHING)
+    def _operand(self, state: State, who: int, ref: Ref) -> Operand:
+        return ref[0] if isinstance(ref, tuple) else state.env[who].get(ref, NOTHING)
 
-    def _compute(self, state: State, who: int, operation: tile.Elementwise) -> Fork | None:
-        inputs = [self._operand(state, who, each) for each in operation.inputs]
-        amount: Term | None = None
-        name = operation.function.data
-        place = {"add": 0, "xor": 0, "select": 2}.get(name)
+    def _compute(self, state: State, who: int, step: Compute) -> Fork | None:
+        env, name = state.env[who], step.name
+        inputs = [ref[0] if isinstance(ref, tuple) else env.get(ref, NOTHING) for ref in step.inputs]
+        place = _TRACKED.get(name)
         if place is not None and isinstance(number := inputs[place], int):
             if name == "select" or not _is_about(inputs[1], "slot", "phase"):
-                inputs[place] = self._constant(state, who, number, operation.result)
-        if name == "add" and self.system.is_skip(operation):
-            found = self.system.amount(
-                operation.inputs[1], self.decisions, state.known, state.labels[who]
-            )
+                inputs[place] = self._constant(state, who, number, step.result)
+        amount: Term | None = None
+        if step.skip is not None:
+            labels = state.labels[who]
+            found = self.system.amount(step.skip, self.decisions, state.known, labels)
             if isinstance(found, tuple):
                 return found
             amount = found
-        facts = self.cursors.apply(name, inputs, amount)
+        asked = name, tuple(inputs), amount
+        facts = self.computed.get(asked)
+        if facts is None:
+            facts = self.computed[asked] = self.cursors.apply(name, inputs, amount)
         if facts:
-            state.env[who][operation.result] = facts
+            env[step.result] = facts
         else:
-            state.env[who].pop(operation.result, None)
+            env.pop(step.result, None)
         return None
 
     def _move(self, state: State, who: int, moves: Moves) -> None:
         env = state.env[who]
-        moved: list[tuple[SSAValue, Facts]] = []
+        moved: list[tuple[int, Facts]] = []
         for source, target in moves:
             found = self._operand(state, who, source)
             if isinstance(found, int):
@@ -319,7 +322,7 @@ class Choreography:
             else:
                 env.pop(target, None)
 
-    def _constant(self, state: State, who: int, number: int, value: SSAValue) -> Facts:
+    def _constant(self, state: State, who: int, number: int, value: int) -> Facts:
         """What a number in the text stands for, while all is counted from the beginning."""
         found: set[Fact] = set()
         for ring, counts in self.system.counters[who].items():
@@ -336,7 +339,7 @@ class Choreography:
 
     # --- rings ------------------------------------------------------------------------------------
 
-    def _slots(self, state: State, who: int, value: SSAValue, ring: int) -> set[int]:
+    def _slots(self, state: State, who: int, value: Ref, ring: int) -> set[int]:
         """Return which numbers a slot may be, each for all that are whole revolutions away."""
         depth = self.system.depths[ring]
         found = self._operand(state, who, value)
@@ -353,7 +356,7 @@ class Choreography:
         }
 
     def _is_slot(
-        self, state: State, who: int, value: SSAValue, ring: int, number: int
+        self, state: State, who: int, value: Ref, ring: int, number: int
     ) -> bool:
         return number % self.system.depths[ring] in self._slots(state, who, value, ring)
 
@@ -361,7 +364,7 @@ class Choreography:
         system, ring, operation = self.system, step.ring, step.operation
         place = system.waiter[who, ring]
         number, depth = state.waits[place], system.depths[step.ring]
-        found = self._operand(state, who, operation.phase)
+        found = self._operand(state, who, step.phase)
         if isinstance(found, int):
             flips = {(found ^ (number // depth)) & 1} if state.exact[ring] else set[int]()
         else:
@@ -371,7 +374,7 @@ class Choreography:
                 if each.kind == "phase" and each.ring == ring and each.far == system.zero
             )
             flips = {each.flip for each in near if each is not None}
-        if len(flips) != 1 or not self._is_slot(state, who, operation.slot, ring, number):
+        if len(flips) != 1 or not self._is_slot(state, who, step.slot, ring, number):
             raise self._misplaced(who, step.operation, ring, "waits")
         (flip,) = flips
         lead = system.leads.setdefault(ring, flip * depth)
@@ -417,7 +420,7 @@ class Choreography:
         place = system.arriver[who, ring]
         need, depth = system.needs[place], system.depths[ring]
         done = state.units[place] // need
-        slots = self._slots(state, who, step.operation.slot, ring)
+        slots = self._slots(state, who, step.slot, ring)
         if len(slots) != 1:
             raise self._misplaced(who, step.operation, ring, "arrives")
         (slot,) = slots
@@ -462,10 +465,10 @@ class Choreography:
         if place is None or owed < step.bytes:
             raise self._bytes(ring, owed - step.bytes, step)
         number = state.last[place]
-        if not self._is_slot(state, who, step.operation.slot, ring, number):
+        if not self._is_slot(state, who, step.slot, ring, number):
             raise self._misplaced(who, step.operation, ring, "copies")
         state.owed[place] -= step.bytes
-        self._access(state, who, step.slot, step, ring, number)
+        self._access(state, who, step, ring, number)
 
     def _bytes(self, ring: int, left: int, step: Arrive | Copy) -> Refused:
         what = f"{left} bytes too many" if left > 0 else f"{-left} bytes too few"
@@ -489,24 +492,23 @@ class Choreography:
         self,
         state: State,
         who: int,
-        slot: hopper.Slot,
         step: Access | Copy,
         ring: int | None = None,
         number: int = 0,
     ) -> None:
         """A slot of a buffer that agents share is used by who holds it: leave of the rings that may
         keep them apart those of which this is so."""
-        possible = self.system.shared.get(slot.buffer)
+        possible = self.system.shared.get(step.buffer)
         if possible is None:
             return
         kept = {
             rings
             for rings in possible
             if (ring is None or rings[0] == ring)
-            and self._holds(state, who, slot, rings, None if ring is None else number)
+            and self._holds(state, who, step.index, rings, None if ring is None else number)
         }
         if not kept:
-            label = slot.buffer.owner
+            label = step.buffer.owner
             name = label.label.data if isinstance(label, hopper.Shared) else "a buffer"
             raise Refused(
                 rule("held"),
@@ -514,10 +516,10 @@ class Choreography:
                 step.operation,
             )
         if len(kept) < len(possible):
-            self.system.shared[slot.buffer] = kept
+            self.system.shared[step.buffer] = kept
 
     def _holds(
-        self, state: State, who: int, slot: hopper.Slot, rings: tuple[int, int], copied: int | None
+        self, state: State, who: int, slot: Ref, rings: tuple[int, int], copied: int | None
     ) -> bool:
         """Tell whether an agent holds the slot: between its wait for one of two rings and its
         arrival at the other. A copy has arrived already, and is `copied`, that number."""
@@ -539,13 +541,13 @@ class Choreography:
             if copied is not None:
                 held = {copied} if copied < done + ahead else set()
             depth, more = system.depths[filled], state.waits[waiter] - ahead - done
-            at, other = (self._slots(state, who, slot.index, ring) for ring in (arrived, waited))
+            at, other = (self._slots(state, who, slot, ring) for ring in (arrived, waited))
             if any(n % depth in at and (n + more) % depth in other for n in held):
                 return True
         return False
 
     def _holds_own(
-        self, state: State, who: int, slot: hopper.Slot, ring: int, copied: int | None
+        self, state: State, who: int, slot: Ref, ring: int, copied: int | None
     ) -> bool:
         """The same of a ring that an agent fills and takes itself: what is copied has been used, a
         revolution before; what is used has come, and is not yet copied anew."""
@@ -558,7 +560,7 @@ class Choreography:
         held = range(begun - depth, waits)
         if copied is not None:
             held = range(copied, copied + (copied - depth < waits))
-        slots = self._slots(state, who, slot.index, ring)
+        slots = self._slots(state, who, slot, ring)
         return any(number % depth in slots for number in held)
 
     # --- meetings ---------------------------------------------------------------------------------
@@ -625,7 +627,7 @@ class Choreography:
                 state.parked[who][each] = {
                     value: self._relative(state, who, facts, -1)
                     for value, facts in state.env[who].items()
-                    if self.system.instance(value) == each
+                    if self.system.owners[value] == each
                 }
         active = number % share
         state.active[who] = active
@@ -805,7 +807,7 @@ class Choreography:
 
     def _waited(self, step: object) -> str:
         match step:
-            case Wait(_, ring, _):
+            case Wait(_, ring):
                 return self.system.label(ring)
             case Turn():
                 return f"its turn at named barrier {step.barrier}"

@@ -22,6 +22,7 @@ from tawa.verify.agents import (
     Jump,
     Move,
     Next,
+    Ref,
     Step,
     Wait,
     made_of,
@@ -63,7 +64,7 @@ class System:
     pair: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     dead: set[int] = field(default_factory=set[int])
     """Pairs of which the run has found that they part."""
-    about: dict[SSAValue, set[int]] = field(default_factory=dict[SSAValue, set[int]])
+    about: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
     """Of which rings a scalar may be a slot or a phase."""
     own: set[int] = field(default_factory=set[int])
     """The pairs of one ring, which an agent fills and takes from itself."""
@@ -85,11 +86,12 @@ class System:
     )
     """By buffer that agents share: the rings (filled, freed) that may keep them apart; freed is -1
     where who takes from a ring fills it itself."""
-    live: list[list[frozenset[SSAValue]]] = field(
-        default_factory=list[list[frozenset[SSAValue]]]
+    live: list[list[frozenset[int]]] = field(
+        default_factory=list[list[frozenset[int]]]
     )
     enters: list[list[bool]] = field(default_factory=list[list[bool]])
-    _skips: set[Operation] = field(default_factory=set[Operation])
+    owners: list[int] = field(default_factory=list[int])
+    """By scalar: of which instance it is."""
     _tiles: dict[tuple[int, int], Term] = field(default_factory=dict[tuple[int, int], Term])
 
     @property
@@ -113,15 +115,6 @@ class System:
     def is_one_warp(self, who: int) -> bool:
         """Tell whether all threads of an agent wait together."""
         return self.agents[who].roles[0].warps.data == 1
-
-    def instance(self, value: SSAValue) -> int:
-        """Return of which instance of its role a scalar is."""
-        owner = value.owner
-        role = role_of(owner if isinstance(owner, Operation) else owner.parent_op())  # type: ignore[arg-type]
-        for agent in self.agents:
-            if role in agent.roles:
-                return agent.roles.index(role)  # type: ignore[arg-type]
-        return 0
 
     def note(self, pair: int, ahead: int) -> None:
         """Note how many waits are behind an arrival."""
@@ -151,10 +144,6 @@ class System:
             )
 
     # --- instances --------------------------------------------------------------------------------
-
-    def is_skip(self, operation: tile.Elementwise) -> bool:
-        """Tell whether an addition is a step over the numbers of other instances."""
-        return operation in self._skips
 
     def amount(
         self, value: SSAValue, decisions: Decisions, known: Known, labels: Labels
@@ -278,17 +267,12 @@ def read_system(
         for step in agent.code:
             if isinstance(step, Branch) and step.operation.name == "scf.if":
                 decisions.guard(step.condition)
-            if isinstance(step, Compute) and step.operation.function.data == "add":
-                uses = [use.operation for use in step.operation.result.uses]
-                if any(
-                    isinstance(use, tile.Elementwise) and use.function.data in ("irem", "idiv")
-                    for use in uses
-                ):
-                    system._skips.add(step.operation)  # pyright: ignore[reportPrivateUsage]
     _count(system, roles)
     system.read_tiles(reader)
     _share(system, kernel)
-    system.about = _about(system)
+    system.about = _about(system, compiler.scalars)
+    instances = {role: n for agent in agents for n, role in enumerate(agent.roles)}
+    system.owners = [instances.get(_role(value), 0) for value in compiler.scalars]
     system.live = [_live(agent.code) for agent in agents]
     system.enters = [_enters(agent.code) for agent in agents]
     return system
@@ -305,7 +289,7 @@ def _count(system: System, roles: Events) -> None:
         system.pairs_of_agent.append([])
         for step in agent.code:
             match step:
-                case Wait(_, ring, _) if (who, ring) not in system.waiter:
+                case Wait(_, ring) if (who, ring) not in system.waiter:
                     system.waiter[who, ring] = len(system.waiters)
                     system.waiters_of[ring].append(len(system.waiters))
                     system.counters[who].setdefault(ring, []).append(("wait", len(system.waiters)))
@@ -394,9 +378,9 @@ def _share(system: System, kernel: tile.Kernel) -> None:
     for agent in system.agents:
         for step in agent.code:
             if isinstance(step, Access | Copy):
-                users.setdefault(step.slot.buffer, set()).add(agent.roles)
+                users.setdefault(step.buffer, set()).add(agent.roles)
                 if isinstance(step, Copy):
-                    copies.setdefault(step.slot.buffer, set()).add(step.ring)
+                    copies.setdefault(step.buffer, set()).add(step.ring)
     for buffer in all_of(kernel, hopper.Shared):
         filling = copies.get(buffer.result)
         if len(users.get(buffer.result, ())) < 2 and filling is None:
@@ -424,46 +408,52 @@ def _is_ring(system: System, filled: int, freed: int) -> bool:
     )
 
 
-def _about(system: System) -> dict[SSAValue, set[int]]:
+def _role(value: SSAValue) -> Operation | None:
+    owner = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
+    return role_of(owner) if owner is not None else None
+
+
+def _about(system: System, scalars: dict[SSAValue, int]) -> dict[int, set[int]]:
     """Find of which rings scalars may be slots or phases: of those where they are used."""
-    found: dict[SSAValue, set[int]] = {}
-    work: list[tuple[SSAValue, frozenset[int]]] = []
+    found: dict[int, set[int]] = {}
+    work: list[tuple[Ref, frozenset[int]]] = []
+    values = list(scalars)
     for agent in system.agents:
         for step in agent.code:
             match step:
-                case Wait(operation, ring):
-                    work += [(each, frozenset({ring})) for each in (operation.slot, operation.phase)]
-                case Arrive(operation, ring):
-                    work.append((operation.slot, frozenset({ring})))
-                case Copy(operation, ring, slot):
-                    work.append((operation.slot, frozenset({ring})))
+                case Wait(_, ring, _, slot, phase):
+                    work += [(each, frozenset({ring})) for each in (slot, phase)]
+                case Arrive(_, ring, _, slot) | Copy(_, ring, slot):
+                    work.append((slot, frozenset({ring})))
                 case _:
                     pass
-            if isinstance(step, Access | Copy) and step.slot.buffer in system.shared:
-                rings = frozenset(
-                    ring for pair in system.shared[step.slot.buffer] for ring in pair if ring >= 0
-                )
-                work.append((step.slot.index, rings))
+            if isinstance(step, Access | Copy) and step.buffer in system.shared:
+                pairs = system.shared[step.buffer]
+                rings = frozenset(ring for pair in pairs for ring in pair if ring >= 0)
+                work.append((step.index, rings))
     while work:
         value, rings = work.pop()
+        if isinstance(value, tuple):
+            continue
         known = found.setdefault(value, set())
         if not rings <= known:
             known |= rings
-            work += [(each, frozenset(known)) for each in made_of(value)]
+            made = (scalars.get(each) for each in made_of(values[value]))
+            work += [(each, frozenset(known)) for each in made if each is not None]
     return found
 
 
-def _live(code: tuple[Step, ...]) -> list[frozenset[SSAValue]]:
+def _live(code: tuple[Step, ...]) -> list[frozenset[int]]:
     """Return the scalars that are still asked for, before each step."""
-    live: list[frozenset[SSAValue]] = [frozenset()] * (len(code) + 1)
+    live: list[frozenset[int]] = [frozenset()] * (len(code) + 1)
     changed = True
     while changed:
         changed = False
         for place in range(len(code) - 1, -1, -1):
             step = code[place]
-            after = frozenset[SSAValue]().union(*(live[each] for each in _follows(step, place)))
+            after = frozenset[int]().union(*(live[each] for each in _follows(step, place)))
             used, made = _uses(step)
-            now = (after - frozenset(made)) | frozenset(used)
+            now = (after - frozenset(made)) | frozenset(e for e in used if isinstance(e, int))
             if now != live[place]:
                 live[place], changed = now, True
     return live
@@ -480,18 +470,18 @@ def _follows(step: Step, place: int) -> Iterable[int]:
             return targets if targets is not None else (place + 1,)
 
 
-def _uses(step: Step) -> tuple[Iterable[SSAValue], Iterable[SSAValue]]:
+def _uses(step: Step) -> tuple[Iterable[Ref], Iterable[int]]:
     match step:
-        case Wait(operation):
-            return (operation.slot, operation.phase), ()
-        case Arrive(operation):
-            return (operation.slot,), ()
-        case Copy(operation, _, slot):
-            return (operation.slot, slot.index), ()
-        case Access(_, slot):
-            return (slot.index,), ()
-        case Compute(operation):
-            return operation.inputs, (operation.result,)
+        case Wait(_, _, _, slot, phase):
+            return (slot, phase), ()
+        case Arrive(_, _, _, slot):
+            return (slot,), ()
+        case Copy(_, _, slot, _, index):
+            return (slot, index), ()
+        case Access(_, _, index):
+            return (index,), ()
+        case Compute(_, inputs, result):
+            return inputs, (result,)
         case Move(moves):
             return [source for source, _ in moves], [target for _, target in moves]
         case _:
